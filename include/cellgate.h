@@ -312,6 +312,12 @@ struct cg_session_options {
          * CG_E_UNSUPPORTED where nothing could enforce it
          */
         const char *exec;
+        /*
+         * records what happens in the session in this user's audit log (docs/audit.md): "strict",
+         * where what cannot be recorded does not happen, or "best-effort", where a
+         * CG_EVENT_NOTICE says so; NULL: nothing is recorded
+         */
+        const char *audit;
 };
 
 enum cg_server_requests {

@@ -1,6 +1,6 @@
 """Writes the manual pages and the completions for shells, from the programs' own --help and docs/settings.md.
 
-  scripts/manual.py PROGRAM FRONT VERSION OUT    (run by meson, with the built cellgate-cli and cellgate)
+  scripts/manual.py VERSION OUT CLI FRONT AUDIT    (run by meson, with the built programs)
 
 OUT gets cellgate.1, cellgate-sandbox.1, cellgate-settings.5, cellgate.bash, _cellgate (zsh) and cellgate.fish.
 """
@@ -15,25 +15,27 @@ from pathlib import Path
 
 SETTINGS = Path(__file__).resolve().parent.parent / "docs/settings.md"
 FRONT = ("doctor", "sandbox")  # commands that the front runs itself
-GROUPS = ("", "daemon", "env", "jupyter", "mcp")  # commands whose help lists commands
+GROUPS = ("", "audit", "daemon", "env", "jupyter", "mcp")  # commands whose help lists commands
 
 
 class Program:
     """The help texts of all commands, by their words: "", "run", "mcp", "mcp serve"."""
 
-    def __init__(self, path: str, front: str) -> None:
+    def __init__(self, cli: str, front: str, audit: str | None = None) -> None:
+        # The words before "--help" of commands that are not in cellgate-cli.
+        self.own = {name: [front, name] for name in FRONT} | ({"audit": [audit]} if audit else {})
         self.help: dict[str, str] = {}
         for group in GROUPS:
-            self.help[group] = self._ask(path, group)
+            self.help[group] = self._ask(cli, group)
             for name in self.commands(group):
                 words = f"{group} {name}".strip()
                 # `env create` and the like have no help of their own.
-                if words not in self.help and group not in ("daemon", "env") and name not in ("help", "version"):
-                    self.help[words] = self._ask(front if name in FRONT else path, words)
+                own = group not in ("audit", "daemon", "env") and name not in ("help", "version")
+                if words not in self.help and own:
+                    self.help[words] = self._ask(cli, words)
 
-    @staticmethod
-    def _ask(path: str, words: str) -> str:
-        argv = [path, *words.split(), "--help"]
+    def _ask(self, cli: str, words: str) -> str:
+        argv = [*self.own.get(words, [cli, *words.split()]), "--help"]
         return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
     def commands(self, group: str) -> dict[str, str]:
@@ -216,8 +218,8 @@ def fish(program: Program) -> str:
 
 
 def main() -> int:
-    path, front, version, out = sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4])
-    program = Program(path, front)
+    version, out = sys.argv[1], Path(sys.argv[2])
+    program = Program(*sys.argv[3:])
     for name, text in (
         ("cellgate.1", manual(program, version)),
         ("cellgate-sandbox.1", sandbox_manual(program, version)),

@@ -61,6 +61,7 @@ class SessionOptions(C.Structure):
         ("cli_hints", C.c_int),
         ("server_requests", C.c_uint),
         ("exec", C.c_char_p),
+        ("audit", C.c_char_p),
     ]
 
 

@@ -17,20 +17,34 @@
 #include "config.h"
 #include "vcs.h"
 
+/* Does not return but with an error. */
+static int exec_other(const char *path, const char *name, char *const *words)
+{
+        struct cg_err err;
+
+        execv(path, words);
+        cg_fail_errno(&err, "%s", path);
+        return cg_cli_fail(name, &err);
+}
+
 /* Commands of the front, which only `help COMMAND` looks for here. */
 static int exec_front(int argc, char **argv)
 {
         char *const words[] = { (char *)(uintptr_t) "cellgate", argv[0], argc > 1 ? argv[1] : NULL, NULL };
-        const char *front = CG_INSTALLED(CG_BINDIR "/cellgate");
-        struct cg_err err;
 
-        execv(front, words);
-        cg_fail_errno(&err, "%s", front);
-        return cg_cli_fail(argv[0], &err);
+        return exec_other(CG_INSTALLED(CG_BINDIR "/cellgate"), argv[0], words);
+}
+
+/* SQLite is linked to that program only. */
+static int audit(int argc, char **argv)
+{
+        (void)argc;
+        return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"), "audit", argv);
 }
 
 static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
+        { "audit", audit, "the log of what audited sessions did: show, verify, export" },
         { "daemon", cg_cli_daemon, "the supervisors that commands share: status, stop" },
         { "env", cg_cli_env, "Python environments for kernels: create, add packages, list, remove" },
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },

@@ -140,6 +140,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         r |= set_text(req, "working_dir", o->working_dir);
         r |= set_text(req, "front", front);
         r |= set_text(req, "tier", o->tier);
+        r |= set_text(req, "audit", o->audit);
         r |= exec ? json_object_set(req, "exec", exec) : set_text(req, "exec", o->exec);
         r |= json_object_set_new(req, "env", string_list(o->env));
         r |= json_object_set_new(req, "python_path", string_list(o->python_path));

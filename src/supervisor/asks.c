@@ -5,8 +5,10 @@
 #include "supervisor/asks.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "base/json.h"
 #include "base/util.h"
+#include "supervisor/audit.h"
 #include "supervisor/clock.h"
 #include "supervisor/host_link.h"
 #include "supervisor/members.h"
@@ -67,6 +69,11 @@ static const char *refused(struct session *ss, enum ask_kind kind, size_t len)
         return NULL;
 }
 
+static int audit(const struct ask *a, const char *decision, const char *reason, struct cg_err *err)
+{
+        return cg_sup_audit_question(a->session, a->body, a->raw, decision, reason, err);
+}
+
 static void on_timeout(uv_timer_t *t)
 {
         struct ask *a = t->data;
@@ -122,11 +129,13 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
         if (!a) {
                 if (draft.type->refuse)
                         draft.type->refuse(&draft, false, why ?: "out of memory");
+                cg_sup_audit_question(ss, draft.body, raw, "reject", why ?: "out of memory", NULL);
                 json_decref(draft.body);
                 json_decref(draft.denial);
                 return NULL;
         }
         *a = draft;
+        a->raw = ss->audit ? cg_frame_ref(raw) : NULL;
         if (!a->id)
                 a->id = ++ss->sup->next_approval;
         if (is_counted(a)) {
@@ -152,12 +161,17 @@ static void decided(struct ask *a, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         struct decision d;
+        struct cg_err err;
+        bool accept;
 
         if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "accept", false, &d.accept, NULL) < 0 ||
             cg_json_bool(body, "timed_out", false, &d.timed_out, NULL) < 0 ||
             cg_json_str(body, "answer", "no", &d.answer, NULL) < 0 ||
             cg_json_str(body, "reason", "", &d.reason, NULL) < 0)
                 d = (struct decision){ .answer = "no", .reason = "the host's decision could not be read" };
+        accept = d.accept || strcmp(d.answer, "once") == 0 || strcmp(d.answer, "session") == 0;
+        if (audit(a, accept ? "accept" : "reject", d.reason, &err) < 0)
+                d = (struct decision){ .answer = "no", .reason = err.msg };
         a->type->decided(a, &d);
 }
 
@@ -169,10 +183,14 @@ void cg_sup_ask_answered(struct session *ss, uint64_t id, struct cg_msg *m)
         LIST_FOREACH(a, &ss->asks.list, entry)
                 if (a->id == id && (a->type->decision == m->type || a->type->answer == m->type))
                         break;
-        if (a && a->type->decision == m->type)
+        if (a && a->type->decision == m->type) {
                 decided(a, m);
-        else if (a)
-                a->type->answered(a, m);
+                return;
+        }
+        if (!a)
+                return;
+        audit(a, "answered", "", NULL);
+        a->type->answered(a, m);
 }
 
 struct ask *cg_sup_ask_find(struct session *ss, uint64_t number, unsigned kinds)
@@ -220,6 +238,7 @@ void cg_sup_ask_end(struct ask *a)
         cg_sup_asks_changed(ss);
         json_decref(a->body);
         cg_frame_unref(a->args);
+        cg_frame_unref(a->raw);
         json_decref(a->denial);
         if (a->timer_open)
                 uv_close((uv_handle_t *)&a->timer, on_timer_closed);
@@ -232,6 +251,7 @@ void cg_sup_ask_close(struct ask *a, const char *why)
         bool input = a->type->kind == ASK_INPUT;
         struct cg_out out = { .type = input ? CG_HOST_INPUT_CLOSED : CG_HOST_APPROVAL_CLOSED, .id = a->id };
 
+        audit(a, "closed", why ?: "", NULL);
         cg_sup_event_to_host(a->session, &out,
                              input ? json_incref(a->body) : json_pack("{s:o}", "why", cg_sup_text_json(why)),
                              NULL);

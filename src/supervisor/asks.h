@@ -71,6 +71,7 @@ struct ask {
         bool timer_open;
         int64_t timeout_ms;    /* ASK_KERNEL: the time of the function; 0: none */
         struct cg_frame *args; /* ASK_MAY_RUN */
+        struct cg_frame *raw;  /* for the audit log; NULL: none */
         json_t *denial;        /* ASK_PROGRAM: of its refusal, without the reason */
 };
 

@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "supervisor/artifacts.h"
 #include "supervisor/asks.h"
+#include "supervisor/audit.h"
 #include "supervisor/clock.h"
 #include "supervisor/commands.h"
 #include "supervisor/costs.h"
@@ -421,6 +422,8 @@ void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
                 cg_fail(&err, CG_E_LIMIT, "%d cells wait already", CG_MAX_QUEUE);
                 goto fail;
         }
+        if (cg_sup_audit_request(ss, id, m, &err) < 0)
+                goto fail;
         c = cell_new(CELL_EXECUTE, id, m, &err);
         if (!c || cg_msg_json(m, &body, &err) < 0 ||
             cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, &err) < 0 ||

@@ -26,6 +26,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "sandbox/commands.h"
+#include "supervisor/audit.h"
 #include "supervisor/costs.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel.h"
@@ -808,6 +809,8 @@ void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *
         }
         if (r == 0 && c->has_input && !(c->pending = malloc(CG_MAX_COMMAND_INPUT)))
                 r = cg_fail(&err, CG_E_NOMEM, "command");
+        if (r == 0)
+                r = cg_sup_audit_request(ss, id, m, &err);
         if (r < 0) {
                 if (c) {
                         cg_closep_(&c->spec);

@@ -24,6 +24,7 @@
 #include "base/user_env.h"
 #include "base/util.h"
 #include "config.h"
+#include "supervisor/audit.h"
 #include "supervisor/broker.h"
 #include "supervisor/egress.h"
 #include "supervisor/host.h"
@@ -175,6 +176,7 @@ static void finish(struct sup *s)
         cg_sup_zygote_stop(s);
         cg_sup_egress_stop(s);
         cg_sup_broker_stop(s);
+        cg_sup_audit_stop(s);
         uv_walk(&s->loop, close_handle, NULL);
         while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
                 ;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
+#include "supervisor/audit.h"
 #include "supervisor/host_link.h"
 #include "supervisor/kernel_link.h"
 #include "supervisor/state.h"
@@ -164,6 +165,7 @@ static void send_event(struct session *ss, const struct cg_out *event, json_t *b
 
         if (!encode(ss, &out, body, &text))
                 return;
+        cg_sup_audit_event(ss, out.type, out.id, out.body, out.body_len);
         out.session = ss->number;
         LIST_FOREACH(mb, &ss->members, entry)
                 if (to == TO_ALL || (mb->slot == CELL_SLOT(out.id)) == (to == TO_OWN))

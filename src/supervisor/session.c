@@ -15,6 +15,7 @@
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
 #include "supervisor/asks.h"
+#include "supervisor/audit.h"
 #include "supervisor/broker.h"
 #include "supervisor/cells.h"
 #include "supervisor/commands.h"
@@ -424,8 +425,9 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
                 cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
-        if (ss->resetting) {
+        if (ss->resetting)
                 cg_fail(&err, CG_E_STATE, "a reset is under way");
+        if (ss->resetting || cg_sup_audit_request(ss, 0, m, &err) < 0) {
                 cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
@@ -466,7 +468,8 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
                 cg_fail(&err, CG_E_STATE, "MCP servers are being added already");
                 goto fail;
         }
-        if (cg_sup_servers_register(ss, servers, timeout_ms > 0 ? timeout_ms : 60000, m->id, &err) == 0)
+        if (cg_sup_audit_request(ss, 0, m, &err) == 0 &&
+            cg_sup_servers_register(ss, servers, timeout_ms > 0 ? timeout_ms : 60000, m->id, &err) == 0)
                 return;
 fail:
         cg_sup_host_failed(ss->host, ss->number, m->id, &err);
@@ -551,6 +554,7 @@ static void release(struct session *ss)
 {
         if (ss->dir)
                 cg_sup_remove(ss->sup, ss->dir);
+        cg_sup_audit_free(ss);
         json_decref(ss->options);
         cg_settings_free(ss->settings);
         json_decref(ss->servers);
@@ -590,6 +594,7 @@ void cg_sup_session_end(struct session *ss, const char *why)
         if (why)
                 cg_sup_event_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
         cg_sup_broker_detach(s, ss->number, false);
+        cg_sup_audit_ended(ss, why);
         s->sessions[ss->number % CG_MAX_SESSIONS] = NULL;
         s->n_sessions--;
         cg_log(&s->log, CG_LOG_INFO, "session %llu ended%s%s", (unsigned long long)ss->number,
@@ -656,7 +661,7 @@ static int check_options(struct session *ss, struct cg_err *err)
         if (settings && !ss->settings &&
             cg_settings_read(settings, "sandbox settings", 0, &ss->settings, err) < 0)
                 return -1;
-        if (cg_sup_server_files_check_workspace(ss, err) < 0)
+        if (cg_sup_server_files_check_workspace(ss, err) < 0 || cg_sup_audit_check(ss, err) < 0)
                 return -1;
         if (cg_sup_limits_check(ss, err) < 0 ||
             cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
@@ -709,7 +714,7 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         do
                 ss->number = ++s->next_session;
         while (s->sessions[ss->number % CG_MAX_SESSIONS]);
-        if (cg_random_hex(ss->id, 16, err) < 0)
+        if (cg_random_hex(ss->id, 16, err) < 0 || cg_sup_audit_opened(ss, err) < 0)
                 goto fail;
         if (asprintf(&ss->dir, "%s/s%llu", s->dir, (unsigned long long)ss->number) < 0) {
                 ss->dir = NULL;
@@ -774,7 +779,8 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
         json_decref(ss->options);
         ss->options = json_incref(options);
         /* The workspace may have been removed since. */
-        if (check_options(ss, &err) < 0 || (!same_env && cg_sup_protected_check(ss, &err) < 0)) {
+        if (check_options(ss, &err) < 0 || (!same_env && cg_sup_protected_check(ss, &err) < 0) ||
+            cg_sup_audit_opened(ss, &err) < 0) {
                 answer_start(ss, &err);
                 cg_sup_session_end(ss, NULL);
                 return;

@@ -98,8 +98,8 @@ uint64_t cg_sup_spare_view(const struct session *ss)
 }
 
 /*
- * Time limits do not change the kernel. The variables of the user change its view of files at most,
- * which is compared by itself (cg_sup_spare_view()).
+ * Time limits and the audit log do not change the kernel. The variables of the user change its view
+ * of files at most, which is compared by itself (cg_sup_spare_view()).
  */
 static bool same_options(const json_t *a, const json_t *b)
 {
@@ -108,9 +108,11 @@ static bool same_options(const json_t *a, const json_t *b)
         json_object_del(x, "timeout_ms");
         json_object_del(x, "approval_timeout_ms");
         json_object_del(x, "user_env");
+        json_object_del(x, "audit");
         json_object_del(y, "timeout_ms");
         json_object_del(y, "approval_timeout_ms");
         json_object_del(y, "user_env");
+        json_object_del(y, "audit");
         return json_equal(x, y);
 }
 

@@ -55,8 +55,9 @@ struct session {
         const char *workspace;        /* of the options */
         struct cg_settings *settings; /* "settings" of the options; NULL: none */
         int64_t approval_timeout_ms, start_timeout_ms;
-        json_t *servers;   /* definitions, kept for a tool server that is started again */
-        json_t *functions; /* of the host: {NAME: {"ask": bool, "tools": {NAME: true}}} */
+        struct session_audit *audit; /* NULL: it is not in the audit log */
+        json_t *servers;             /* definitions, kept for a tool server that is started again */
+        json_t *functions;           /* of the host: {NAME: {"ask": bool, "tools": {NAME: true}}} */
         /* {SERVER: [PATH, ...]}: files of its MCP servers; see cg_rules_add_guards() */
         json_t *guards;
         unsigned n_server_dirs; /* private folders that its MCP servers got */

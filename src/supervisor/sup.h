@@ -8,6 +8,7 @@
  *      sup, remove, oom        this file; folders that are removed off the event loop; OOM counters
  *      host_link               messages to hosts
  *      state                   struct session: what can be asked of it without side effects
+ *      audit                   records for the audit log
  *      kernel_link             the connection to one kernel
  *      members                 a session's hosts: events, flow control
  *      clock                   time limits of cells, which stop while a decision is pending
@@ -69,7 +70,7 @@ struct watch {
 /* ------------------------------------------------------------------ the supervisor */
 
 /* Processes that the supervisor starts itself. */
-enum cg_sup_child { CG_CHILD_ZYGOTE, CG_CHILD_BROKER, CG_CHILD_EGRESS, CG_CHILDREN };
+enum cg_sup_child { CG_CHILD_ZYGOTE, CG_CHILD_BROKER, CG_CHILD_EGRESS, CG_CHILD_AUDIT, CG_CHILDREN };
 
 struct sup {
         uv_loop_t loop;
@@ -100,6 +101,8 @@ struct sup {
         /* Each is defined in its module. */
         struct zygote *zygote;
         struct broker *broker;
+        struct audit *audit; /* NULL: no writer runs */
+        unsigned audit_gap;  /* records that a writer may not have written before it broke off */
         struct egress *egress;
         struct spares *spares;
 

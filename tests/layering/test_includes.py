@@ -25,7 +25,8 @@ MAY_INCLUDE = {
     "mcp/toolserver": {"base", "mcp", "mcp/client", "codegen"},
     "kernel": SANDBOX - {"sandbox/command"},
     "jupyter": {"base"},
-    "supervisor": SANDBOX,
+    "audit": {"base", "cli/common"},
+    "supervisor": SANDBOX | {"audit"},
     "client": {"base"},
     "selftest/inside": {"sandbox"},  # the table of protected names: each of them is tried
     "selftest/host": {"base", "cli/common"},
@@ -42,7 +43,7 @@ PAIR = {"sandbox", "sandbox/notify"}
 RESERVED = {
     "Python.h": {"kernel"},
     "curl/curl.h": {"mcp/http"},
-    "sqlite3.h": set(),
+    "sqlite3.h": {"audit"},
     "zmq.h": {"jupyter"},
     "microhttpd.h": {"mcp"},
 }

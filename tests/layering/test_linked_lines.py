@@ -8,12 +8,13 @@ from layering.test_circles import object_files
 
 # Upper limits, in lines of .c files, for the source files of which a program holds a function.
 LIMITS = {
+    "libexec/cellgate/cellgate-audit": 5_000,
     "bin/cellgate": 27_100,
     "libexec/cellgate/cellgate-cli": 43_800,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-run": 24_200,
-    "libexec/cellgate/cellgate-supervisor": 30_300,
+    "libexec/cellgate/cellgate-supervisor": 30_800,
     "libexec/cellgate/cellgate-toolserver": 22_800,
     "lib/libcellgate.so": 7_500,
 }

@@ -10,13 +10,14 @@ import pytest
 RESERVED = {
     "libpython": {"cellgate-kernel"},
     "libcurl": set(),
-    "libsqlite3": set(),
+    "libsqlite3": {"cellgate-audit"},
     "libzmq": {"cellgate-cli"},
     # Linked statically: packages in a kernel's environment bring their own, which must not be replaced.
     "libpcre2": set(),
 }
 PROGRAMS = {
     "cellgate",
+    "cellgate-audit",
     "cellgate-cli",
     "cellgate-egress",
     "cellgate-kernel",

@@ -89,6 +89,9 @@ static const struct cg_opt table[] = {
         { CG_KOPT_EXEC, 0, "exec", "MODE", STARTS,
           "whether cells may start programs: allow (default), ask (the user, each time) or deny (docs/settings.md,"
           " Programs of cells)" },
+        { CG_KOPT_AUDIT, 0, "audit", "MODE", STARTS,
+          "record cells, calls, decisions and refusals in the audit log (`cellgate audit`): strict (what cannot be"
+          " recorded does not happen) or best-effort (default: off; docs/audit.md)" },
         { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL, STARTS,
           "run the kernel without a sandbox: its code can do everything that you can" },
         { CG_KOPT_IMAGES, 0, "images", "DIR", SERVES,
@@ -207,6 +210,12 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                                ? 0
                                : cg_fail(err, CG_E_INVAL, "--exec must be allow, ask or deny, not \"%s\"",
                                          value);
+        case CG_KOPT_AUDIT:
+                o->audit = value;
+                return strcmp(value, "strict") == 0 || strcmp(value, "best-effort") == 0
+                               ? 0
+                               : cg_fail(err, CG_E_INVAL, "--audit must be strict or best-effort, not \"%s\"",
+                                         value);
         case CG_KOPT_NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;
@@ -300,6 +309,7 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->sandbox = o->no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON;
         so->tier = o->tier;
         so->exec = o->exec;
+        so->audit = o->audit;
         cg_limit_options(&o->limits, so);
         return 0;
 }

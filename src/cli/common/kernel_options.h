@@ -35,6 +35,7 @@ enum cg_kernel_opt {
         CG_KOPT_LIMIT,
         CG_KOPT_TIER,
         CG_KOPT_EXEC,
+        CG_KOPT_AUDIT,
         CG_KOPT_NO_SANDBOX,
         CG_KOPT_IMAGES,
         CG_KOPT_ARTIFACTS,
@@ -72,7 +73,7 @@ struct cg_kernel_options {
         const char **hosts; /* of --allow-host; the same */
         size_t n_env, n_hosts;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
-        const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec;
+        const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit;
         char *kernel_env; /* a folder, without symlinks; NULL: the built-in one */
         struct cg_sandbox_limits limits;
         int log_level;

@@ -1,0 +1,29 @@
+/* cellgate-audit: what its files share, and the messages between a supervisor and its writer. */
+#ifndef CG_AUDIT_AUDIT_H
+#define CG_AUDIT_AUDIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The longest body: a cell of CG_MAX_CODE, every character of which needs an escape. */
+#define CG_AUDIT_MAX_BODY ((size_t)128 << 20)
+
+/*
+ * A record on its way to the writer: this, then session, kind and body, each with a NUL. The writer
+ * answers those that want a reply, in order; a reply counts for all records before it as well.
+ */
+struct cg_audit_request {
+        uint64_t time_us;
+        uint32_t session_len, kind_len, body_len;
+        uint32_t reply; /* 1: wanted */
+};
+
+struct cg_audit_reply {
+        char error[1000]; /* as in struct cg_err; "": all is written */
+};
+
+/* Both return the exit status. */
+int cg_audit_writer(int fd, const char *dir);
+int cg_audit_command(int argc, char **argv);
+
+#endif

@@ -1,0 +1,19 @@
+/*
+ * cellgate-audit: the audit log of this user's sessions.
+ *
+ *      cellgate-audit --writer FD DIR       the writer of a supervisor, which starts it by exec
+ *      cellgate-audit [COMMAND] ...         `cellgate audit`
+ *
+ * The supervisor itself links no database, and a full or slow disk is this process's problem.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "audit/audit.h"
+
+int main(int argc, char **argv)
+{
+        if (argc == 4 && strcmp(argv[1], "--writer") == 0)
+                return cg_audit_writer(atoi(argv[2]), argv[3]);
+        return cg_audit_command(argc, argv);
+}

@@ -1,0 +1,145 @@
+/*
+ * cellgate-audit: the writer. Reads records from its supervisor, appends as many at once as have
+ * come, and ends when the supervisor does.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "audit/audit.h"
+#include "audit/log.h"
+#include "base/util.h"
+
+/* Records of one transaction. */
+#define BATCH 256
+
+struct writer {
+        int fd;
+        const char *dir;
+        struct cg_audit_log *log;
+        struct cg_audit_record records[BATCH + 1];
+        char *texts[BATCH]; /* of the records */
+        size_t n;
+        /* records that could not be written, since the last that was */
+        uint64_t lost;
+        bool failed; /* since the last reply */
+        struct cg_err err;
+};
+
+static bool receive(int fd, void *data, size_t len)
+{
+        for (char *p = data; len;) {
+                ssize_t n = recv(fd, p, len, 0);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        return false;
+                p += n;
+                len -= (size_t)n;
+        }
+        return true;
+}
+
+/* False: the supervisor has ended. */
+static bool receive_record(struct writer *w, bool *reply)
+{
+        struct cg_audit_record *r = &w->records[w->n];
+        struct cg_audit_request q;
+        size_t len;
+        char *text;
+
+        if (!receive(w->fd, &q, sizeof(q)))
+                return false;
+        len = (size_t)q.session_len + q.kind_len + q.body_len + 3;
+        text = len <= CG_AUDIT_MAX_BODY ? malloc(len) : NULL;
+        if (!text || !receive(w->fd, text, len)) {
+                free(text);
+                return false;
+        }
+        *r = (struct cg_audit_record){ .time_us = (int64_t)q.time_us,
+                                       .session = text,
+                                       .kind = text + q.session_len + 1,
+                                       .body = text + q.session_len + q.kind_len + 2,
+                                       .body_len = q.body_len };
+        w->texts[w->n++] = text;
+        *reply = q.reply;
+        return true;
+}
+
+/* A gap is recorded before the first record after it. */
+static int append(struct writer *w)
+{
+        char body[64];
+        struct cg_audit_record gap = { .session = "", .kind = "log.gap", .body = body };
+
+        if (!w->log && cg_audit_open(w->dir, true, &w->log, &w->err) < 0)
+                return -1;
+        if (!w->lost)
+                return cg_audit_append(w->log, w->records, w->n, &w->err);
+        gap.time_us = w->records[0].time_us;
+        gap.body_len = (size_t)snprintf(body, sizeof(body), "{\"records\":%llu}",
+                                        (unsigned long long)w->lost);
+        memmove(w->records + 1, w->records, w->n * sizeof(w->records[0]));
+        w->records[0] = gap;
+        return cg_audit_append(w->log, w->records, w->n + 1, &w->err);
+}
+
+static void write_records(struct writer *w)
+{
+        if (append(w) < 0) {
+                w->lost += w->n;
+                w->failed = true;
+                /* The next try opens the log anew: its folder may have been replaced. */
+                w->log = cg_audit_close(w->log);
+        } else { /* what was lost is in the log as a gap */
+                w->lost = 0;
+                w->failed = false;
+        }
+        for (size_t i = 0; i < w->n; i++)
+                free(w->texts[i]);
+        w->n = 0;
+}
+
+static bool send_reply(struct writer *w)
+{
+        struct cg_audit_reply reply = { .error = "" };
+
+        if (w->failed)
+                snprintf(reply.error, sizeof(reply.error), "%s", w->err.msg);
+        w->failed = false;
+        return send(w->fd, &reply, sizeof(reply), MSG_NOSIGNAL) == sizeof(reply);
+}
+
+int cg_audit_writer(int fd, const char *dir)
+{
+        struct writer w = { .fd = fd, .dir = dir };
+        bool open = true, reply = false;
+        int waiting;
+
+        umask(077);
+        /* It ends with its supervisor, after the last record. */
+        signal(SIGINT, SIG_IGN);
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGHUP, SIG_IGN);
+        signal(SIGXFSZ, SIG_IGN); /* reported as an error of the write */
+        while (open) {
+                open = receive_record(&w, &reply);
+                if (open && !reply && w.n < BATCH && ioctl(fd, FIONREAD, &waiting) == 0 && waiting > 0)
+                        continue;
+                if (w.n)
+                        write_records(&w);
+                if (open && reply)
+                        open = send_reply(&w);
+                if (w.log)
+                        cg_audit_tidy(w.log);
+        }
+        cg_audit_close(w.log);
+        return 0;
+}

@@ -1,0 +1,425 @@
+"""The audit log: what is in it, what cannot happen without it, and which changes of it are found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cellgate_api import CellgateError, Client, Event, Session
+
+SERVER = Path(__file__).parent / "echo_server.py"
+SIGN_EVERY = 64
+
+
+@pytest.fixture
+def state(outside: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(outside))
+    monkeypatch.setenv("CELLGATE_PRIVATE", "1")
+    return outside / "cellgate/audit"
+
+
+@pytest.fixture
+def audited(state: Path, workspace: Path) -> Iterator[Session]:
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
+        yield s
+
+
+@pytest.fixture
+def audit(prefix: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [prefix / "bin/cellgate", "audit", *words], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run
+
+
+def records(audit: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> list[dict]:
+    return [json.loads(line) for line in audit("--json", *words).stdout.splitlines()]
+
+
+def kinds(found: list[dict]) -> list[str]:
+    return [r["kind"] for r in found]
+
+
+def add_echo(session: Session, mark: Path) -> None:
+    server = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark), "API_TOKEN": "tok-1234567"}}
+    session.add_servers({"echo": server})
+
+
+def fill(state: Path, workspace: Path, cells: int = 40) -> None:
+    """A log with two sessions, which is not in use."""
+    with Client(log_level=0) as c:
+        for n in range(2):
+            with c.session(workspace=workspace, audit="strict") as s:
+                for i in range(cells):
+                    s.run(f"{n} + {i}")
+    # The writer has written all of it before the supervisor ends.
+    with sqlite3.connect(state / "audit-000001.sqlite") as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+def test_cells_calls_and_refusals_are_in_the_log(
+    audited: Session, mark: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    add_echo(audited, mark)
+    audited.run("from mcptools.echo import danger, echo\ndanger.run(text='ä')", lambda e: True)
+    audited.run("echo.run(text='no')", lambda e: "not today")
+    audited.run("open('/etc/shadow')")
+    audited.close()
+    found = records(audit)
+    assert {r["session"] for r in found if r["kind"] != "log.started"} == {found[1]["session"]}
+    assert kinds(found)[:3] == ["log.started", "session.opened", "servers.added"]
+    assert found[2]["body"] == {"servers": ["echo"]}
+    questions = [r["body"] for r in found if r["kind"] == "question"]
+    assert [(q["decision"], q["reason"], q["question"]["tool"]) for q in questions] == [
+        ("accept", "", "danger"),
+        ("reject", "not today", "echo"),
+    ]
+    assert json.loads(questions[0]["arguments"]) == {"text": "ä"}
+    cells = [r["body"] for r in found if r["kind"] == "cell.started"]
+    assert [c["code"] for c in cells][1:] == ["echo.run(text='no')", "open('/etc/shadow')"]
+    ends = [r["body"]["event"]["status"] for r in found if r["kind"] == "cell.ended"]
+    assert ends == ["ok", "error", "error"]
+    # A decision is recorded before the call runs, and so before its cell's end.
+    assert kinds(found).index("question") < kinds(found).index("cell.ended")
+    assert found[-1]["kind"] == "session.ended"
+    assert "tok-1234567" not in audit("--json").stdout
+
+
+def test_commands_functions_and_resets_are_in_the_log(
+    audited: Session, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    audited.command("echo", "hello")
+    audited.reset()
+    audited.close()
+    found = records(audit)
+    started = next(r for r in found if r["kind"] == "command.started")
+    assert started["body"]["words"][1:] == ["echo", "hello"]
+    assert {"command.ended", "session.reset"} <= set(kinds(found))
+
+
+def test_values_of_secret_variables_are_not_in_the_log(
+    state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    env = ["API_TOKEN=open-sesame-42"]
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict", env=env) as s:
+        s.run("x = 'open-sesame-42'")
+    assert [r["body"]["code"] for r in records(audit) if r["kind"] == "cell.started"] == ["x = '***'"]
+    with pytest.raises(CellgateError, match="audit"), Client(log_level=0) as c:
+        c.session(workspace=workspace, audit="sometimes")
+
+
+def test_a_session_without_the_option_is_not_in_the_log(state: Path, workspace: Path) -> None:
+    with Client(log_level=0) as c, c.session(workspace=workspace) as s:
+        s.run("1")
+    assert not state.exists()
+
+
+def test_cells_neither_read_nor_write_the_log(audited: Session, state: Path) -> None:
+    audited.run("1")
+    out = audited.run(f"import os\nprint(os.path.exists({str(state / 'audit-000001.sqlite')!r}))")
+    assert out.stdout == "False\n"
+    out = audited.run(f"open({str(state / 'audit-000001.sqlite')!r}, 'ab')")
+    assert out.status == "error"
+
+
+def test_two_supervisors_write_one_chain(
+    state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    def work() -> None:
+        with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
+            for i in range(20):
+                s.run(str(i))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert kinds(records(audit)).count("cell.started") == 60
+    assert audit("verify").returncode == 0
+
+
+# ---------------------------------------------------------------- what cannot happen without it
+
+
+def break_log(state: Path) -> None:
+    shutil.rmtree(state)
+    state.write_text("no folder")
+
+
+def writer_of(client: Client) -> int:
+    """The process that writes the log."""
+    supervisor = client.status()["pid"]
+    for pid in Path("/proc").iterdir():
+        if not pid.name.isdigit():
+            continue
+        try:
+            fields = (pid / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == supervisor and (pid / "comm").read_text() == "cellgate-audit\n":
+                return int(pid.name)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    raise AssertionError("no writer")
+
+
+def test_what_cannot_be_recorded_does_not_happen(state: Path, workspace: Path, mark: Path) -> None:
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
+        add_echo(s, mark)
+
+        def decide(e: Event) -> bool:
+            break_log(state)
+            os.kill(writer_of(c), signal.SIGKILL)
+            return True
+
+        out = s.run("from mcptools.echo import danger\ndanger.run(text='x')", decide)
+        assert out.status == "error" and "audit log cannot be written" in str(out.events)
+        assert not mark.exists()
+        out = s.run("open('made', 'w')")
+        assert out.status == "cancelled" and "audit log cannot be written" in str(out.events)
+        assert s.command("touch", "made")[0].status == "error"
+        assert not (workspace / "made").exists()
+        with pytest.raises(CellgateError, match="audit log cannot be written"):
+            c.session(workspace=workspace, audit="strict")
+
+
+def test_best_effort_says_that_records_are_missing(state: Path, workspace: Path) -> None:
+    state.parent.mkdir(parents=True)
+    state.write_text("no folder")
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="best-effort") as s:
+        out = s.run("print('ran')")
+        assert out.stdout == "ran\n"
+        notices = [e.text for e in out.events if e.type == "notice" and "audit log" in e.text]
+        assert len(notices) == 1 and "is not recorded" in notices[0]
+
+
+def test_a_full_disk_stops_cells_and_is_a_gap_in_the_log_afterwards(
+    state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The limit of a file's size (SIGXFSZ is ignored by Python, and inherited) stands for a full disk."""
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
+        s.run("1")
+        limit = subprocess.run(
+            ["prlimit", f"--pid={writer_of(c)}", "--fsize=1:unlimited"], capture_output=True, text=True, check=False
+        )
+        assert limit.returncode == 0, limit.stderr
+        out = s.run("2")
+        assert out.status == "cancelled" and "audit log" in str(out.events)
+        subprocess.run(["prlimit", f"--pid={writer_of(c)}", "--fsize=unlimited:unlimited"], check=True)
+        assert s.run("3").status == "ok"
+    found = records(audit)
+    gap = kinds(found).index("log.gap")
+    assert found[gap]["body"]["records"] >= 1 and "cell.started" in kinds(found)[gap:]
+    assert audit("verify").returncode == 0
+
+
+def test_a_killed_writer_loses_at_most_what_it_was_writing(
+    state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="best-effort") as s:
+        ran = 0
+        for i in range(30):
+            s.run(str(i))
+            ran += 1
+            if i % 3 == 0:
+                os.kill(writer_of(c), signal.SIGKILL)
+    assert audit("verify").returncode == 0
+    found = records(audit)
+    codes = {r["body"]["code"] for r in found if r["kind"] == "cell.started"}
+    gaps = [r["body"] for r in found if r["kind"] == "log.gap"]
+    missing = ran - len(codes)
+    assert missing <= sum(g.get("records_at_most", 0) + g.get("records", 0) for g in gaps)
+    assert gaps
+
+
+# ---------------------------------------------------------------- which changes are found
+
+WRONG: dict[str, list[str]] = {
+    "code": ["UPDATE record SET body = replace(body, '0 + 7', '0 + 8') WHERE body LIKE '%0 + 7\"%'"],
+    "one byte": ["UPDATE record SET body = body || ' ' WHERE seq = 9"],
+    "time": ["UPDATE record SET time = time + 1 WHERE seq = 9"],
+    "session": ["UPDATE record SET session = 'x' || substr(session, 2) WHERE seq = 9"],
+    "kind": ["UPDATE record SET kind = 'notice' WHERE seq = 9"],
+    "decision with its hash": ["UPDATE record SET body = '{}', hash = zeroblob(32) WHERE seq = 9"],
+    "short hash": ["UPDATE record SET hash = x'00' WHERE seq = 9"],
+    "removed": ["DELETE FROM record WHERE seq = 9"],
+    "removed, the others moved up": [
+        "DELETE FROM record WHERE seq = 9",
+        "UPDATE record SET seq = -seq WHERE seq > 9",
+        "UPDATE record SET seq = -seq - 1 WHERE seq < 0",
+    ],
+    "first removed": ["DELETE FROM record WHERE seq = 1"],
+    "added at the front": ["INSERT INTO record VALUES(0, 1, '', 'notice', '{}', zeroblob(32))"],
+    "added at the end": ["INSERT INTO record SELECT max(seq) + 1, 1, '', 'notice', '{}', zeroblob(32) FROM record"],
+    "two exchanged": [
+        "UPDATE record SET seq = -9 WHERE seq = 9",
+        "UPDATE record SET seq = 9 WHERE seq = 10",
+        "UPDATE record SET seq = 10 WHERE seq = -9",
+    ],
+    "signature removed": ["DELETE FROM head WHERE seq = (SELECT min(seq) FROM head)"],
+    "all signatures removed": ["DELETE FROM head"],
+    "signature changed": ["UPDATE head SET signature = zeroblob(64)"],
+    "short signature": ["UPDATE head SET signature = x'00'"],
+    "signature moved": ["UPDATE head SET seq = seq - 1 WHERE seq = (SELECT min(seq) FROM head)"],
+    "end cut off": ["DELETE FROM record WHERE seq > 70"],
+    "body as a blob": ["UPDATE record SET body = cast(body || char(0) AS BLOB) WHERE seq = 9"],
+    "no records": ["DELETE FROM record"],
+    "no table": ["DROP TABLE record"],
+}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory, prefix: Path) -> Path:
+    """The state folder with a log of two sessions."""
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    home, workspace = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("workspace")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(home))
+        fill(home / "cellgate/audit", workspace)
+    return home
+
+
+@pytest.fixture
+def copied(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(log, tmp_path / "state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state/cellgate/audit/audit-000001.sqlite"
+
+
+def test_an_untouched_log_is_whole(copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = audit("verify")
+    assert done.returncode == 0 and "none changed or missing" in done.stdout
+    assert len(records(audit)) > 2 * SIGN_EVERY
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_each_change_is_found(
+    what: str, copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    with sqlite3.connect(copied) as db:
+        for statement in WRONG[what]:
+            db.execute(statement)
+    db.close()
+    done = audit("verify")
+    assert done.returncode != 0, done.stdout
+    if what in ("one byte", "time", "session", "kind", "removed", "body as a blob", "short hash"):
+        assert "record 9 " in done.stderr
+
+
+def test_a_record_with_a_new_hash_is_found_by_the_next(
+    copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The hash is made as an attacker would who knows docs/audit.md, but has not the key."""
+
+    def text(s: str) -> bytes:
+        return len(s.encode()).to_bytes(4, "big") + s.encode()
+
+    with sqlite3.connect(copied) as db:
+        rows = db.execute("SELECT seq, time, session, kind, body FROM record WHERE seq >= 9 ORDER BY seq").fetchall()
+        (before,) = db.execute("SELECT hash FROM record WHERE seq = 8").fetchone()
+        for seq, when, session, kind, body in rows:
+            new = "{}" if seq == 9 else body
+            content = seq.to_bytes(8, "big") + when.to_bytes(8, "big") + text(session) + text(kind) + text(new)
+            before = hashlib.sha256(before + hashlib.sha256(content).digest()).digest()
+            db.execute("UPDATE record SET body = ?, hash = ? WHERE seq = ?", (new, before, seq))
+    db.close()
+    done = audit("verify")
+    assert done.returncode == 1 and "signature" in done.stderr
+
+
+def test_an_old_copy_is_found_with_a_head_that_was_kept(
+    log: Path, copied: Path, tmp_path: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    old = shutil.copy(copied, tmp_path / "old.sqlite")
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
+        s.run("'later'")
+    kept = tmp_path / "head"
+    kept.write_text(audit("head").stdout)
+    assert audit("verify", "--head", str(kept)).returncode == 0
+    for end in ("", "-wal", "-shm"):
+        copied.with_name(copied.name + end).unlink(missing_ok=True)
+    shutil.copy(old, copied)
+    assert audit("verify").returncode == 0  # by itself, an old copy is as good as new
+    done = audit("verify", "--head", str(kept))
+    assert done.returncode == 1 and "is missing: its head was kept" in done.stderr
+
+
+def test_an_exported_slice_has_its_proof(
+    copied: Path, tmp_path: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    session = next(r["session"] for r in records(audit) if r["kind"] == "session.opened")
+    out = audit("export", "--session", session[:10]).stdout
+    path = tmp_path / "slice"
+    path.write_text(out)
+    assert audit("verify", "--export", str(path)).returncode == 0
+    shown = [json.loads(line) for line in out.splitlines() if "body" in json.loads(line)]
+    assert {r["session"] for r in shown} == {session}
+    changed = out.replace("0 + 7", "0 + 8")
+    assert changed != out
+    path.write_text(changed)
+    assert audit("verify", "--export", str(path)).returncode == 1
+    lines = out.splitlines()
+    path.write_text("\n".join(lines[:5] + lines[6:]))
+    assert audit("verify", "--export", str(path)).returncode == 1
+    path.write_text("\n".join(lines[:-1]))
+    assert audit("verify", "--export", str(path)).returncode == 1
+
+
+def test_a_key_that_others_can_read_is_refused(
+    copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    (copied.parent / "key").chmod(0o644)
+    assert "mode 0600" in audit("verify").stderr
+    shutil.rmtree(copied.parent)
+    done = audit()
+    assert done.returncode == 2 and "there is no audit log" in done.stderr
+
+
+def test_since_takes_times_and_names_wrong_ones(
+    copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    assert len(records(audit, "--since", "1h")) == len(records(audit))
+    assert records(audit, "--since", time.strftime("%Y-%m-%d", time.localtime(time.time() + 172800))) == []
+    assert "12h" in audit("--since", "yesterday").stderr
+
+
+@pytest.mark.parametrize("mode", ["strict", "best-effort"])
+def test_run_records_what_a_rule_decides(
+    mode: str,
+    prefix: Path,
+    state: Path,
+    workspace: Path,
+    mark: Path,
+    tmp_path: Path,
+    audit: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    servers = tmp_path / "mcp.json"
+    echo = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark)}}
+    servers.write_text(json.dumps({"mcpServers": {"echo": echo}}))
+    code = "from mcptools.echo import echo\nprint(echo.run(text='x'))"
+    argv = [prefix / "bin/cellgate", "run", "--audit", mode, "--mcp", servers, "--approve", "echo.*", "-c", code]
+    done = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    (question,) = [r["body"] for r in records(audit) if r["kind"] == "question"]
+    assert (question["decision"], question["question"]["tool"]) == ("accept", "echo")
+    argv[3] = "sometimes"
+    done = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "strict or best-effort" in done.stderr

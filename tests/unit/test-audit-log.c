@@ -1,0 +1,159 @@
+/* The audit log's files: one chain through all of them, also with several writers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "audit/log.h"
+#include "base/fd.h"
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+        (void)state;
+        snprintf(dir, sizeof(dir), "/tmp/cellgate-audit-XXXXXX");
+        return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+        (void)state;
+        return cg_remove_tree(dir, NULL);
+}
+
+static struct cg_audit_log *open_log(bool write)
+{
+        struct cg_audit_log *log = NULL;
+        struct cg_err err;
+
+        assert_int_equal(cg_audit_open(dir, write, &log, &err), 0);
+        return log;
+}
+
+static int64_t append(struct cg_audit_log *log, const char *kind)
+{
+        struct cg_audit_record r = {
+                .time_us = 5, .session = "s", .kind = kind, .body = "{\"a\":1}", .body_len = 7
+        };
+        struct cg_err err;
+
+        assert_int_equal(cg_audit_append(log, &r, 1, &err), 0);
+        return r.seq;
+}
+
+struct seen {
+        int64_t last;
+        unsigned rotated, started, heads;
+        const uint8_t *key;
+        uint8_t hash[CG_AUDIT_HASH];
+};
+
+static int check(void *data, const struct cg_audit_record *r, struct cg_err *err)
+{
+        struct seen *s = data;
+        uint8_t digest[CG_AUDIT_HASH];
+
+        (void)err;
+        assert_int_equal(r->seq, s->last + 1);
+        cg_audit_digest(r, digest);
+        cg_audit_chain(s->hash, digest, s->hash);
+        assert_memory_equal(s->hash, r->hash, CG_AUDIT_HASH);
+        if (r->is_head)
+                assert_true(cg_audit_signed(r, s->key));
+        s->last = r->seq;
+        s->heads += r->is_head;
+        s->rotated += strcmp(r->kind, "log.rotated") == 0;
+        s->started += strcmp(r->kind, "log.started") == 0;
+        return 0;
+}
+
+static struct seen read_all(void)
+{
+        struct cg_audit_log *log = open_log(false);
+        struct seen s = { .key = cg_audit_public_key(log) };
+        struct cg_err err;
+
+        assert_int_equal(cg_audit_read(log, 0, check, &s, &err), 0);
+        cg_audit_close(log);
+        s.key = NULL;
+        return s;
+}
+
+static void test_signatures(void **state)
+{
+        struct cg_audit_log *log = open_log(true);
+        struct seen s;
+
+        (void)state;
+        for (int i = 0; i < 2 * CG_AUDIT_SIGN_EVERY; i++)
+                append(log, "notice");
+        s = read_all();
+        assert_int_equal(s.heads, 2);
+        assert_int_equal(append(log, CG_AUDIT_ENDED), s.last + 1);
+        assert_int_equal(read_all().heads, 3);
+        cg_audit_close(log);
+}
+
+/* Two writers: one goes on in the file that the other one has begun. */
+static void test_rotation(void **state)
+{
+        struct cg_audit_log *a = open_log(true), *b = open_log(true);
+        struct seen s;
+
+        (void)state;
+        append(b, "notice");
+        cg_audit_set_max_bytes(a, 1);
+        append(a, "notice"); /* fills the first file */
+        cg_audit_set_max_bytes(a, INT64_MAX);
+        append(b, "notice");
+        append(a, "notice");
+        append(b, "notice");
+        cg_audit_close(b);
+        /* A file that was made, and nothing written to it. */
+        cg_audit_set_max_bytes(a, 1);
+        append(a, "notice");
+        cg_audit_close(a);
+        a = open_log(true);
+        append(a, "notice");
+        cg_audit_close(a);
+        s = read_all();
+        assert_int_equal(s.rotated, 2);
+        assert_int_equal(s.started, 3);
+        assert_int_equal(s.last, 7 + 2 + 3);
+}
+
+static void test_all_or_none(void **state)
+{
+        struct cg_audit_record r[3] = { 0 };
+        struct cg_audit_log *log = open_log(true);
+        struct cg_err err;
+
+        (void)state;
+        append(log, "notice");
+        for (int i = 0; i < 3; i++)
+                r[i] = (struct cg_audit_record){
+                        .session = "s", .kind = "notice", .body = "{}", .body_len = 2
+                };
+        r[2].body = NULL; /* NOT NULL */
+        r[2].body_len = 0;
+        assert_true(cg_audit_append(log, r, 3, &err) < 0);
+        assert_int_equal(read_all().last, 2);
+        assert_int_equal(append(log, "notice"), 3);
+        cg_audit_close(log);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_signatures, make_dir, remove_dir),
+                cmocka_unit_test_setup_teardown(test_rotation, make_dir, remove_dir),
+                cmocka_unit_test_setup_teardown(test_all_or_none, make_dir, remove_dir),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
