@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -13,7 +13,9 @@ from cellgate_kernel import errors, variables
 _MAX_NAMES = 200
 _MAX_TEXT = 200
 # Only these exact types: a subclass could run code of the cell's, or claim any length.
-_WITH_LENGTH = (str, bytes, bytearray, list, tuple, dict, set, frozenset)
+_WITH_LENGTH = frozenset((str, bytes, bytearray, list, tuple, dict, set, frozenset))
+# Those of them that can get another size.
+_GROWING = frozenset((bytearray, list, dict, set))
 
 
 def _size(value: object) -> dict[str, int]:
@@ -31,38 +33,38 @@ class Look:
     """The namespace before a cell. It keeps the values, so that no other gets the identity of one."""
 
     def __init__(self, namespace: Mapping[str, Any]) -> None:
-        self._before = self._shown(namespace)
-
-    @staticmethod
-    def _shown(namespace: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, int]]]:
-        return {
-            name: (value, _size(value))
-            for name, value in list(namespace.items())
-            if isinstance(name, str) and variables.is_shown(name)
-        }
+        # IPython keeps two names for each cell, so this is on the path of every cell: no function call for a name.
+        array = getattr(sys.modules.get("numpy"), "ndarray", None)
+        self._before = dict(namespace)
+        self._sizes = {n: _size(v) for n, v in self._before.items() if type(v) in _GROWING or type(v) is array}
 
     def compare(self, namespace: Mapping[str, Any]) -> dict[str, Any]:
         """Names with types and sizes. Changed: bound to another object, or of another size."""
-        now = self._shown(namespace)
-        made = [name for name in now if name not in self._before]
-        changed = [
-            name
-            for name, (value, size) in now.items()
-            if name in self._before and (value is not self._before[name][0] or size != self._before[name][1])
-        ]
-        deleted = [name for name in self._before if name not in now]
+        before, now, none = self._before, dict(namespace), object()
+        other = self._shown([n for n, v in now.items() if before.get(n, none) is not v])
+        made = [n for n in other if n not in before]
+        changed = [n for n in other if n in before]
+        changed += self._shown(
+            [n for n, size in self._sizes.items() if now.get(n) is before[n] and _size(now[n]) != size]
+        )
+        gone = len(before) + len(now.keys() - before.keys()) - len(now)
+        deleted = self._shown([n for n in before if n not in now]) if gone else []
         found: dict[str, Any] = {
-            "made": [self._describe(name, *now[name]) for name in islice(made, _MAX_NAMES)],
-            "changed": [self._describe(name, *now[name]) for name in islice(changed, _MAX_NAMES)],
+            "made": [self._describe(name, now[name]) for name in islice(made, _MAX_NAMES)],
+            "changed": [self._describe(name, now[name]) for name in islice(changed, _MAX_NAMES)],
             "deleted": [errors.shorten(name, _MAX_TEXT) for name in islice(deleted, _MAX_NAMES)],
         }
         left_out = sum(max(0, len(names) - _MAX_NAMES) for names in (made, changed, deleted))
         return found | {"left_out": left_out}
 
     @staticmethod
-    def _describe(name: str, value: object, size: dict[str, int]) -> dict[str, Any]:
+    def _shown(names: Iterable[object]) -> list[str]:
+        return [name for name in names if isinstance(name, str) and variables.is_shown(name)]
+
+    @staticmethod
+    def _describe(name: str, value: object) -> dict[str, Any]:
         return {
             "name": errors.shorten(name, _MAX_TEXT),
             "type": errors.name_of(type(value)),
-            **size,
+            **_size(value),
         }

@@ -1,15 +1,30 @@
 /* Files that a cell made or changed, for people and agents. See artifacts.h. */
 #include "cli/common/artifacts.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/json.h"
 #include "base/text.h"
+#include "base/util.h"
 
 /* More than a person reads, or an agent wants in each answer. */
 #define MAX_FILES 50
 #define MAX_NAME  1024
 
-int cg_artifacts_text(const struct cg_event *e, const char *prefix, struct cg_buf *b, struct cg_err *err)
+static bool is_listed(const char *listed, const char *path)
+{
+        cg_auto_free char *text = NULL;
+
+        if (!listed || asprintf(&text, "(%s)", path) < 0) {
+                text = NULL;
+                return false;
+        }
+        return strstr(listed, text) != NULL;
+}
+
+int cg_artifacts_text(const struct cg_event *e, const char *prefix, const char *listed, struct cg_buf *b,
+                      struct cg_err *err)
 {
         cg_auto_json json_t *found = NULL;
         const json_t *files;
@@ -27,6 +42,8 @@ int cg_artifacts_text(const struct cg_event *e, const char *prefix, struct cg_bu
                 const json_t *f = json_array_get(files, i), *path = json_object_get(f, "path");
                 const char *name = json_string_value(path ?: json_object_get(f, "path_hex")) ?: "";
 
+                if (is_listed(listed, name))
+                        continue;
                 if (cg_buf_addf(b, err, "%s%s", prefix, path ? " " : " hexadecimal ") < 0 ||
                     cg_text_render_as(b, name, strlen(name), MAX_NAME, CG_TEXT_LINE, err) < 0 ||
                     cg_buf_addf(b, err, " (%" JSON_INTEGER_FORMAT " bytes)\n",
@@ -36,5 +53,8 @@ int cg_artifacts_text(const struct cg_event *e, const char *prefix, struct cg_bu
         if (n > MAX_FILES && cg_buf_addf(b, err, "%s %zu more\n", prefix, n - MAX_FILES) < 0)
                 return -1;
         why = json_string_value(json_object_get(found, "truncated"));
+        /* The cell's end has been explained by this already: its kernel died. */
+        if (why && strcmp(why, cg_event_text(e, NULL)) == 0)
+                return 0;
         return why ? cg_buf_addf(b, err, "%s perhaps others: %s\n", prefix, why) : 0;
 }

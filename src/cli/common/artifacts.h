@@ -8,8 +8,10 @@
 
 /*
  * Appends a line "PREFIX PATH (N bytes)" for each file that a RESULT names, and why some are not
- * named; nothing where none is. At most 50, rendered, which fit into 64 KiB.
+ * named; nothing where none is. At most 50, rendered, which fit into 64 KiB. Files that the
+ * text @listed (NULL: none) has as "(PATH)" are left out.
  */
-int cg_artifacts_text(const struct cg_event *e, const char *prefix, struct cg_buf *b, struct cg_err *err);
+int cg_artifacts_text(const struct cg_event *e, const char *prefix, const char *listed, struct cg_buf *b,
+                      struct cg_err *err);
 
 #endif

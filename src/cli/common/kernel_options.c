@@ -64,6 +64,8 @@ static const struct cg_opt table[] = {
           " such a rule most likely has a typing error" },
         { CG_KOPT_ASK_TIMEOUT, 0, "ask-timeout", "SECONDS", CG_CMD_SERVE,
           "longest wait for the user's answer, after which a call is refused (default: 300)" },
+        { CG_KOPT_PLAIN_RESULTS, 0, "plain-results", NULL, CG_CMD_SERVE,
+          "results of cells are text and images only, without structuredContent" },
         { CG_KOPT_PRINT_CONFIG, 0, "print-config", "CLIENT", CG_CMD_SERVE,
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
           " (generic), with the other options of this command line and absolute paths" },

@@ -13,14 +13,7 @@
 #include "base/ceilings.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "cli/common/pretty.h"
 
-/* Ceiling of a call's limit: 16 MB of UTF-8, more than any agent reads. */
-#define MAX_CHARS 4000000u
-/* The end is kept in a buffer that is cut when it has grown by this much over what is wanted. */
-#define TAIL_SLACK ((size_t)64 << 10)
-/* Fewer characters are not left out of an answer that may have any: the note would be as long. */
-#define MIN_CUT 200u
 /*
  * Images in one answer, and base64 of one and of all. What is over is in files only: models refuse
  * more.
@@ -33,14 +26,11 @@
 #define MAX_NOTES ((size_t)1 << 20)
 
 struct cg_answer {
-        size_t head_max, tail_max; /* characters */
-        size_t min_cut;            /* fewer characters are not left out */
-        size_t total;              /* characters, also those that are kept no more */
-        struct cg_buf whole;       /* the output from its beginning, as far as it is kept */
-        struct cg_buf tail;        /* its end */
-        struct cg_buf notes;       /* paragraphs of ours */
-        struct cg_buf files;       /* list of saved images */
-        struct cg_buf blocks;      /* image blocks, each with a comma before it */
+        struct cg_cut text;         /* the output */
+        struct cg_structured *cell; /* the same for programs; NULL: not wanted */
+        struct cg_buf notes;        /* paragraphs of ours */
+        struct cg_buf files;        /* list of saved images */
+        struct cg_buf blocks;       /* image blocks, each with a comma before it */
         size_t n_files, n_blocks;
         char last; /* last byte of the output; 0: none yet */
         /* what comes next must begin a line: the newline before it is not there yet */
@@ -54,13 +44,7 @@ struct cg_answer *cg_answer_new(size_t max_chars)
 
         if (!a)
                 return NULL;
-        if (max_chars > MAX_CHARS)
-                max_chars = MAX_CHARS;
-        a->tail_max = max_chars / 2;
-        a->head_max = max_chars - a->tail_max;
-        a->min_cut = max_chars ? MIN_CUT : 0;
-        cg_buf_init(&a->tail, a->tail_max * 4 + TAIL_SLACK * 2);
-        cg_buf_init(&a->whole, CG_SERVE_MAX_OUTPUT);
+        cg_cut_init(&a->text, max_chars, CG_SERVE_MAX_OUTPUT);
         cg_buf_init(&a->notes, MAX_NOTES);
         cg_buf_init(&a->files, MAX_NOTES);
         cg_buf_init(&a->blocks, MAX_ALL_IMAGES + MAX_IMAGES * 200);
@@ -71,8 +55,8 @@ struct cg_answer *cg_answer_free(struct cg_answer *a)
 {
         if (!a)
                 return NULL;
-        cg_buf_fini(&a->tail);
-        cg_buf_fini(&a->whole);
+        cg_cut_fini(&a->text);
+        a->cell = cg_structured_free(a->cell);
         cg_buf_fini(&a->notes);
         cg_buf_fini(&a->files);
         cg_buf_fini(&a->blocks);
@@ -80,46 +64,22 @@ struct cg_answer *cg_answer_free(struct cg_answer *a)
         return NULL;
 }
 
+struct cg_structured *cg_answer_structured(struct cg_answer *a)
+{
+        return a ? a->cell : NULL;
+}
+
+void cg_answer_set_structured(struct cg_answer *a, struct cg_structured *cell)
+{
+        a->cell = cell;
+}
+
 /* ------------------------------------------------------------------ text */
-
-static bool starts_char(char c)
-{
-        return ((unsigned char)c & 0xc0) != 0x80;
-}
-
-static size_t count_chars(const char *text, size_t len)
-{
-        size_t n = 0;
-
-        for (size_t i = 0; i < len; i++)
-                n += starts_char(text[i]);
-        return n;
-}
-
-/* Keeps the last tail_max characters. */
-static void trim_tail(struct cg_answer *a)
-{
-        size_t i = a->tail.len, n = 0;
-
-        while (i > 0 && n < a->tail_max)
-                n += starts_char(a->tail.data[--i]);
-        cg_buf_consume(&a->tail, i);
-}
 
 static void add_text(struct cg_answer *a, const char *text, size_t len)
 {
-        size_t space = CG_SERVE_MAX_OUTPUT - 1 - a->whole.len;
-
-        a->total += count_chars(text, len);
-        cg_buf_add(&a->whole, text, len < space ? len : space, NULL);
+        cg_cut_add(&a->text, text, len);
         a->last = text[len - 1];
-        for (size_t piece, n = 0; n < len; n += piece) {
-                piece = len - n < TAIL_SLACK ? len - n : TAIL_SLACK;
-                if (a->tail.len + piece > a->tail_max * 4 + TAIL_SLACK)
-                        trim_tail(a);
-                if (cg_buf_add(&a->tail, text + n, piece, NULL) < 0)
-                        return; /* counted, and so reported as left out */
-        }
 }
 
 void cg_answer_text(struct cg_answer *a, const char *text, size_t len)
@@ -237,45 +197,6 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
                     name, path, why ? " " : "", why ? why : "");
 }
 
-/* The place of character @n, or the end. */
-static size_t char_place(const struct cg_buf *b, size_t from, size_t n)
-{
-        size_t i = from;
-
-        while (i < b->len && (!starts_char(b->data[i]) || n-- > 0))
-                i++;
-        return i;
-}
-
-/* The bytes of the beginning that are shown, and the characters: all, if nothing is left out. */
-static size_t shown_head(const struct cg_answer *a, size_t *chars)
-{
-        bool fits = a->total <= a->head_max + a->tail_max + a->min_cut;
-        size_t len = fits ? a->whole.len : char_place(&a->whole, 0, a->head_max);
-
-        *chars = count_chars(a->whole.data, len);
-        return len;
-}
-
-static int add_output(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
-{
-        size_t chars, len = shown_head(a, &chars);
-
-        if (cg_buf_add(b, a->whole.data, len, err) < 0)
-                return -1;
-        if (chars == a->total)
-                return 0;
-        trim_tail(a);
-        if (cg_buf_addf(
-                    b, err,
-                    "%s[Output truncated: exceeded %zu character limit, %zu of %zu characters are left out"
-                    " here. read_output(start=%zu) returns them; better print just the part you need]\n",
-                    len && a->whole.data[len - 1] != '\n' ? "\n" : "", a->head_max + a->tail_max,
-                    a->total - chars - count_chars(a->tail.data, a->tail.len), a->total, chars) < 0)
-                return -1;
-        return cg_buf_add(b, a->tail.data, a->tail.len, err);
-}
-
 static int paragraph(struct cg_buf *b, struct cg_err *err)
 {
         while (b->len && b->data[b->len - 1] == '\n')
@@ -288,48 +209,68 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
 
-        if (!from->total || add_output(from, &b, NULL) < 0)
+        if (!from->text.total || cg_cut_render(&from->text, true, &b, NULL) < 0)
                 return;
         if (before)
                 cg_answer_lines(to, before, strlen(before));
         cg_answer_lines(to, b.data, b.len);
+        cg_structured_set(to->cell, "before", b.data);
         if (after)
                 cg_answer_lines(to, after, strlen(after));
-        from->whole.len = from->tail.len = from->total = 0;
+        cg_cut_clear(&from->text);
         from->last = '\0';
         from->own_line = false;
 }
 
 void cg_answer_take_output(struct cg_answer *a, struct cg_buf *ret)
 {
-        size_t chars;
-
-        shown_head(a, &chars);
-        if (chars == a->total)
+        if (!cg_cut_is_cut(&a->text))
                 return;
         cg_buf_fini(ret);
-        *ret = a->whole;
-        cg_buf_init(&a->whole, CG_SERVE_MAX_OUTPUT);
+        *ret = a->text.whole;
+        cg_buf_init(&a->text.whole, CG_SERVE_MAX_OUTPUT);
 }
 
 void cg_answer_page(struct cg_answer *a, const struct cg_buf *output, size_t start, size_t max)
 {
-        size_t total = count_chars(output->data, output->len), from, end, next;
+        size_t total = cg_cut_count(output->data, output->len), from, end, next;
 
         if (start >= total) {
                 cg_answer_note(a, "%s", total ? "There is no more output." : "No output of a cell was cut.");
                 return;
         }
-        from = char_place(output, 0, start);
-        end = char_place(output, from, max);
-        next = start + count_chars(output->data + from, end - from);
+        from = cg_cut_place(output, 0, start);
+        end = cg_cut_place(output, from, max);
+        next = start + cg_cut_count(output->data + from, end - from);
         add_text(a, output->data + from, end - from);
         if (next < total)
                 cg_answer_note(a, "[Characters %zu to %zu of %zu; read_output(start=%zu) returns more]",
                                start, next, total, next);
-        else if (output->len + 1 >= CG_SERVE_MAX_OUTPUT)
+        else if (output->len + 4 >= CG_SERVE_MAX_OUTPUT)
                 cg_answer_note(a, "[The output was longer; its first %zu MiB are kept]",
                                CG_SERVE_MAX_OUTPUT >> 20);
+}
+
+const char *cg_answer_files(const struct cg_answer *a)
+{
+        return a->files.len ? a->files.data : NULL;
+}
+
+/* The text of the result: output, saved images, then our notes, which are never cut. */
+static int add_all(struct cg_answer *a, struct cg_buf *text, struct cg_err *err)
+{
+        if (cg_cut_render(&a->text, true, text, err) < 0)
+                return -1;
+        if (a->files.len &&
+            (paragraph(text, err) < 0 || cg_buf_adds(text, "Generated images:\n\n", err) < 0 ||
+             cg_buf_add(text, a->files.data, a->files.len, err) < 0))
+                return -1;
+        if (a->n_files > MAX_FILES &&
+            cg_buf_addf(text, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES) < 0)
+                return -1;
+        if (a->notes.len && paragraph(text, err) < 0)
+                return -1;
+        return cg_buf_add(text, a->notes.data, a->notes.len, err);
 }
 
 int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, struct cg_buf *b,
@@ -337,15 +278,7 @@ int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, stru
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
 
-        if (add_output(a, &text, err) < 0 || (a->notes.len && paragraph(&text, err) < 0) ||
-            cg_buf_add(&text, a->notes.data, a->notes.len, err) < 0)
-                return -1;
-        if (a->files.len &&
-            (paragraph(&text, err) < 0 || cg_buf_adds(&text, "Generated images:\n\n", err) < 0 ||
-             cg_buf_add(&text, a->files.data, a->files.len, err) < 0))
-                return -1;
-        if (a->n_files > MAX_FILES &&
-            cg_buf_addf(&text, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES) < 0)
+        if (add_all(a, &text, err) < 0)
                 return -1;
         cg_secrets_redact_buf(secrets, &text);
         while (text.len && text.data[text.len - 1] == '\n')
@@ -354,7 +287,9 @@ int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, stru
         if ((!text.len && cg_buf_adds(&text, "(no output)", err) < 0) ||
             cg_buf_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err) < 0 ||
             cg_json_quote(b, text.data, text.len, err) < 0 || cg_buf_adds(b, "}", err) < 0 ||
-            cg_buf_add(b, a->blocks.data, a->blocks.len, err) < 0)
+            cg_buf_add(b, a->blocks.data, a->blocks.len, err) < 0 || cg_buf_adds(b, "]", err) < 0)
                 return -1;
-        return cg_buf_addf(b, err, "],\"isError\":%s}", a->error ? "true" : "false");
+        if (a->cell && cg_structured_add(a->cell, a->error, a->notes.data, secrets, b, err) < 0)
+                return -1;
+        return cg_buf_addf(b, err, ",\"isError\":%s}", a->error ? "true" : "false");
 }

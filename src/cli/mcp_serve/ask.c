@@ -473,6 +473,10 @@ static void settle_connection(struct cg_serve *sv, const struct cg_serve_ask *a)
 
 static void settle_call(struct cg_serve *sv, const struct cg_serve_ask *a)
 {
+        const char *refused = a->timed_out ? "expired" : "rejected";
+
+        cg_structured_decided(cg_answer_structured(sv->answer), a->server, a->tool,
+                              a->accept ? "accepted" : refused, NULL);
         if (a->always) /* failed: asked again */
                 cg_approve_always(sv->opts.kernel.approve, a->server, a->method, a->tool, NULL);
         if (a->accept)
@@ -531,6 +535,8 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
         case CG_APPROVE_ACCEPT:
                 cg_log(&sv->log, CG_LOG_INFO, "accepted %s by rule %s", name.data ?: server,
                        rule ? rule : "all");
+                cg_structured_decided(cg_answer_structured(sv->answer), server, tool, "accepted",
+                                      rule ?: "all");
                 cg_approval_accept(sv->session, approval, NULL);
                 return;
         case CG_APPROVE_ASK:
@@ -542,6 +548,7 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
                 explain_rule(&why, server, method, tool, rule, NULL);
         }
         cg_log(&sv->log, CG_LOG_INFO, "refused %s: %s", name.data ?: server, why.data);
+        cg_structured_decided(cg_answer_structured(sv->answer), server, tool, "rejected", rule ?: "none");
         cg_approval_reject(sv->session, approval, why.data, NULL);
 }
 

@@ -408,7 +408,7 @@ static int run(struct cg_serve *sv)
                                "no sandbox: the agent's code can do all that you can, with or without approval");
                 info.instructions = instructions = cg_serve_instructions(sv->configured,
                                                                          sv->settings != NULL);
-                info.tools = tools = cg_serve_tools(sv->settings != NULL);
+                info.tools = tools = cg_serve_tools(sv->settings != NULL, sv->opts.plain);
                 if (!instructions || !tools)
                         r = cg_fail(&err, CG_E_NOMEM, "server");
         }

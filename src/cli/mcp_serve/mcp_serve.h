@@ -21,6 +21,8 @@
 #include "cli/common/denials.h"
 #include "cli/common/images.h"
 #include "cli/common/kernel_options.h"
+#include "cli/mcp_serve/cut.h"
+#include "cli/mcp_serve/structured.h"
 #include "mcp/server.h"
 
 /*
@@ -47,6 +49,7 @@ struct cg_serve_options {
         struct cg_kernel_options kernel;
         int64_t ask_timeout_ms;
         const char *print_config; /* a client; NULL: serve */
+        bool plain;               /* results have no structuredContent */
 };
 
 /* In the order of cg_serve_tool_names. */
@@ -161,14 +164,17 @@ extern const char *const cg_serve_tool_names[];
  * The tools, and instructions for the agent, which name the configured servers. @settings: the
  * sandbox has settings of its own. Caller frees; NULL when out of memory.
  */
-char *cg_serve_tools(bool settings);
+char *cg_serve_tools(bool settings, bool plain);
 char *cg_serve_instructions(const json_t *configured, bool settings);
 /*
- * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent.
- * cg_serve_args_check(): only these names (NULL-terminated) may be there. A string is the caller's
- * to free.
+ * Appends a sentence about the arguments that the tool does not have; nothing where there are none.
+ * Models and other servers' clients add some, and a call that fails for them helps nobody.
  */
-int cg_serve_args_check(const char *args, const char *const *names, struct cg_err *err);
+int cg_serve_unknown_args(enum cg_serve_tool tool, const char *args, struct cg_buf *b, struct cg_err *err);
+/*
+ * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent. A string is the
+ * caller's to free.
+ */
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err);
 int cg_serve_arg_number(const char *args, const char *name, double def, double *ret, struct cg_err *err);
 
@@ -238,6 +244,9 @@ struct cg_answer;
 /* Text beyond @max_chars (and some more) is left out in the middle. NULL: out of memory. */
 struct cg_answer *cg_answer_new(size_t max_chars);
 struct cg_answer *cg_answer_free(struct cg_answer *a);
+/* The result for programs (takes), which is not collected by this module; NULL: none. */
+void cg_answer_set_structured(struct cg_answer *a, struct cg_structured *cell);
+struct cg_structured *cg_answer_structured(struct cg_answer *a);
 /* Output as it comes. What cannot be kept for lack of memory is counted as left out. */
 void cg_answer_text(struct cg_answer *a, const char *text, size_t len);
 /* The same on lines of its own. */
@@ -246,6 +255,8 @@ void cg_answer_lines(struct cg_answer *a, const char *text, size_t len);
 void cg_answer_note(struct cg_answer *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A display or result with all it has: text, image. @im may be NULL: nothing is saved. */
 void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im);
+/* The list of saved images, each as "(PATH)"; NULL: none. */
+const char *cg_answer_files(const struct cg_answer *a);
 void cg_answer_error(struct cg_answer *a);
 /* Moves the text of @from to @to, between the lines @before and @after, if not NULL. */
 void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *after);

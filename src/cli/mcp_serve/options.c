@@ -50,6 +50,10 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 o->print_config = value;
                 return cg_serve_check_client(value, err);
         }
+        if (id == CG_KOPT_PLAIN_RESULTS) {
+                o->plain = true;
+                return 0;
+        }
         if (id != CG_KOPT_ASK_TIMEOUT)
                 return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
         r = cg_opt_seconds("--ask-timeout", value, &o->ask_timeout_ms, err);

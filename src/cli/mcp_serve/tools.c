@@ -15,6 +15,13 @@ const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mc
                                             "install_package",      "reset",
                                             "read_output",          NULL };
 
+/* In the order of enum cg_serve_tool. */
+static const char *const parameters[][4] = { { "code", "timeout", "max_output_chars" },
+                                             { "server_name", "server_params" },
+                                             { "package_name" },
+                                             { NULL },
+                                             { "start", "max_output_chars" } };
+
 /* The rights of cells, for the tool's description and for the instructions. */
 #define LIMITS_DEFAULT \
         "Cells can write only in the workspace, which is the working directory, and have no network."
@@ -38,8 +45,27 @@ static const char tools_rest[] =
         " interrupted then; the kernel keeps its state.\"},"
         "\"max_output_chars\":{\"type\":\"integer\",\"default\":5000,\"minimum\":0,"
         "\"description\":\"Longest text output in characters. More is cut out of the middle; read_output returns it.\"}},"
-        "\"required\":[\"code\"],\"additionalProperties\":false},"
-        "\"annotations\":{\"title\":\"Run Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
+        "\"required\":[\"code\"]}";
+
+/* What structured.c makes. Short: an agent pays for each word in each conversation. */
+static const char output_schema[] =
+        ",\"outputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"status\":{\"type\":\"string\",\"enum\":[\"ok\",\"error\",\"timeout\",\"cancelled\",\"kernel_died\"]},"
+        "\"stdout\":{\"type\":\"string\"},\"stderr\":{\"type\":\"string\"},"
+        "\"result\":{\"type\":\"string\",\"description\":\"Value of the last expression\"},"
+        "\"error\":{\"type\":\"object\",\"properties\":{\"ename\":{\"type\":\"string\"},\"evalue\":{\"type\":\"string\"},"
+        "\"traceback\":{\"type\":\"string\"}}},"
+        "\"variables\":{\"type\":\"object\",\"description\":\"Names: made, changed, deleted\"},"
+        "\"artifacts\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+        "\"denied\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+        "\"approvals\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+        "\"costs\":{\"type\":\"object\"},\"truncated\":{\"type\":\"boolean\"},"
+        "\"before\":{\"type\":\"string\",\"description\":\"Output since the last call\"},"
+        "\"notes\":{\"type\":\"string\",\"description\":\"What cellgate says about this call\"}},"
+        "\"required\":[\"status\"]}";
+
+static const char tools_more[] =
+        ",\"annotations\":{\"title\":\"Run Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
         "\"idempotentHint\":false,\"openWorldHint\":true}},"
 
         "{\"name\":\"register_mcp_server\",\"title\":\"Add an MCP server\","
@@ -52,7 +78,7 @@ static const char tools_rest[] =
         "\"server_params\":{\"type\":\"object\","
         "\"description\":\"How to start it, as in the mcpServers settings of MCP clients: {\\\"command\\\": \\\"npx\\\","
         " \\\"args\\\": [\\\"-y\\\", \\\"PACKAGE\\\"], \\\"env\\\": {\\\"KEY\\\": \\\"${VARIABLE}\\\"}}\"}},"
-        "\"required\":[\"server_name\",\"server_params\"],\"additionalProperties\":false},"
+        "\"required\":[\"server_name\",\"server_params\"]},"
         "\"annotations\":{\"title\":\"Add an MCP server\",\"readOnlyHint\":false,\"destructiveHint\":true,"
         "\"idempotentHint\":true,\"openWorldHint\":true}},"
 
@@ -63,14 +89,14 @@ static const char tools_rest[] =
         "\"package_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256,"
         "\"description\":\"One package, optionally with extras and versions: `humanize`, `humanize==4.9.0`,"
         " `rich[jupyter]>=13,<15`\"}},"
-        "\"required\":[\"package_name\"],\"additionalProperties\":false},"
+        "\"required\":[\"package_name\"]},"
         "\"annotations\":{\"title\":\"Install a Python package\",\"readOnlyHint\":false,\"destructiveHint\":false,"
         "\"idempotentHint\":true,\"openWorldHint\":true}},"
 
         "{\"name\":\"reset\",\"title\":\"Restart Python\","
         "\"description\":\"Replace the kernel by a fresh one at once: a call that still runs is ended. Variables and imports are lost; files in the workspace,"
         " installed packages and registered MCP servers stay.\","
-        "\"inputSchema\":{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false},"
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{}},"
         "\"annotations\":{\"title\":\"Restart Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
         "\"idempotentHint\":true,\"openWorldHint\":false}},"
 
@@ -79,18 +105,17 @@ static const char tools_rest[] =
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
         "\"start\":{\"type\":\"integer\",\"default\":0,\"minimum\":0,\"description\":\"First character\"},"
         "\"max_output_chars\":{\"type\":\"integer\",\"default\":5000,\"minimum\":1,"
-        "\"description\":\"Number of characters\"}},\"additionalProperties\":false},"
+        "\"description\":\"Number of characters\"}}},"
         "\"annotations\":{\"title\":\"Read cut output\",\"readOnlyHint\":true,\"destructiveHint\":false,"
         "\"idempotentHint\":true,\"openWorldHint\":false}}]";
 
-char *cg_serve_tools(bool settings)
+char *cg_serve_tools(bool settings, bool plain)
 {
         char *text;
+        int n = asprintf(&text, "%s%s%s%s%s", tools_begin, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT,
+                         tools_rest, plain ? "" : output_schema, tools_more);
 
-        return asprintf(&text, "%s%s%s", tools_begin, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT,
-                        tools_rest) < 0
-                       ? NULL
-                       : text;
+        return n < 0 ? NULL : text;
 }
 
 static const char instructions_begin[] =
@@ -140,28 +165,28 @@ char *cg_serve_instructions(const json_t *configured, bool settings)
 
 /* ------------------------------------------------------------------ arguments */
 
-int cg_serve_args_check(const char *args, const char *const *names, struct cg_err *err)
+int cg_serve_unknown_args(enum cg_serve_tool tool, const char *args, struct cg_buf *b, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf b = { .max = 4096 };
+        const char *const *name, *const *names = parameters[tool];
         struct cg_slice key, value, text = { args, strlen(args) };
-        const char *const *name;
         struct cg_json_walk w;
         int r = cg_json_walk_init(&w, text, '{', err);
 
-        while (r == 0) {
-                r = cg_json_walk_next(&w, &key, &value, err);
-                for (name = names; r == 0 && *name && !cg_slice_is(key, *name); name++)
+        while (r == 0 && (r = cg_json_walk_next(&w, &key, &value, err)) == 0) {
+                for (name = names; *name && !cg_slice_is(key, *name); name++)
                         ;
-                if (r == 0 && !*name)
+                if (!*name)
                         break;
         }
         if (r != 0)
                 return r < 0 ? r : 0;
+        if (cg_buf_addf(b, err, "Ignored: %s has no parameter \"%.*s\"; it has ", cg_serve_tool_names[tool],
+                        (int)(key.len < 100 ? key.len : 100), key.p) < 0)
+                return -1;
         for (name = names; *name; name++)
-                if (cg_buf_addf(&b, err, "%s%s", name > names ? ", " : "", *name) < 0)
-                        return CG_E_NOMEM;
-        return cg_fail(err, CG_E_INVAL, "there is no parameter \"%.*s\"; this tool takes %s",
-                       (int)(key.len < 100 ? key.len : 100), key.p, b.len ? b.data : "none");
+                if (cg_buf_addf(b, err, "%s%s", name > names ? ", " : "", *name) < 0)
+                        return -1;
+        return cg_buf_adds(b, *names ? "." : "none.", err);
 }
 
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err)

@@ -85,12 +85,24 @@ static void remark(struct cg_serve *sv, const char *text)
                 cg_answer_lines(sink(sv), b.data, b.len);
 }
 
+/* Files that the cell made or changed. */
+static void add_files(struct cg_serve *sv, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (!sv->answer || cg_artifacts_text(e, "-", cg_answer_files(sv->answer), &b, NULL) < 0 || !b.len)
+                return;
+        b.data[b.len - 1] = '\0';
+        cg_answer_note(sv->answer, "Files made or changed:\n\n%s", b.data);
+}
+
 static void on_event(struct cg_serve *sv, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
         const char *text;
         size_t len;
 
+        cg_structured_event(cg_answer_structured(sv->answer), e);
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
                 text = cg_event_text(e, &len);
@@ -133,8 +145,7 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 free(sv->status_text);
                 sv->status_text = strdup(cg_event_text(e, NULL));
                 sv->death_reported = sv->status == CG_STATUS_KERNEL_DIED;
-                if (sv->answer && cg_artifacts_text(e, "-", &b, NULL) == 0 && b.len)
-                        cg_answer_note(sv->answer, "Files made or changed:\n\n%s", b.data);
+                add_files(sv, e);
                 break;
         case CG_EVENT_KERNEL_DIED:
                 if (!sv->death_reported) /* else the cell's result has said so */
@@ -235,7 +246,7 @@ static json_t *add_servers(struct cg_serve *sv, json_t *servers)
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
         char *report = NULL;
-        struct cg_err err;
+        struct cg_err err, late;
         const char *name;
         json_t *one, *known;
         size_t len;
@@ -244,7 +255,9 @@ static json_t *add_servers(struct cg_serve *sv, json_t *servers)
                 return cg_rules_known(NULL, servers);
         if (cg_session_add_mcp_servers(sv->session, text, len, 0, &report, &err) < 0 ||
             cg_json_object(report, strlen(report), "report", &o, &err) < 0) {
-                json_object_foreach(servers, name, one) report_unavailable(sv, name, err.msg);
+                cg_log(&sv->log, CG_LOG_ERROR, "no MCP server is there: %s", err.msg);
+                cg_fail(&late, CG_E_STATE, "no MCP server is there: %s", err.msg);
+                remark(sv, late.msg);
         }
         json_object_foreach(o, name, one) if (json_object_get(one, "error"))
                 report_unavailable(sv, name, json_string_value(json_object_get(one, "error")));
@@ -360,19 +373,16 @@ struct cell_args {
 
 static int cell_args(const char *args, struct cell_args *ret, struct cg_err *err)
 {
-        static const char *const names[] = { "code", "timeout", "max_output_chars", NULL };
-        int r = cg_serve_args_check(args, names, err);
-
-        if (r == 0)
-                r = cg_serve_arg_number(args, "timeout", 120, &ret->timeout, err);
-        if (r == 0 && ret->timeout <= 0)
-                r = cg_fail(err, CG_E_INVAL, "the parameter \"timeout\" must be more than 0 seconds");
-        if (r == 0)
-                r = cg_serve_arg_number(args, "max_output_chars", 5000, &ret->max_chars, err);
-        if (r == 0 && (ret->max_chars < 0 || floor(ret->max_chars) != ret->max_chars))
-                r = cg_fail(err, CG_E_INVAL,
-                            "the parameter \"max_output_chars\" must be a whole number, 0 or more");
-        return r < 0 ? r : cg_serve_arg_string(args, "code", &ret->code, err);
+        if (cg_serve_arg_number(args, "timeout", 120, &ret->timeout, err) < 0)
+                return -1;
+        if (ret->timeout <= 0)
+                return cg_fail(err, CG_E_INVAL, "the parameter \"timeout\" must be more than 0 seconds");
+        if (cg_serve_arg_number(args, "max_output_chars", 5000, &ret->max_chars, err) < 0)
+                return -1;
+        if (ret->max_chars < 0 || floor(ret->max_chars) != ret->max_chars)
+                return cg_fail(err, CG_E_INVAL,
+                               "the parameter \"max_output_chars\" must be a whole number, 0 or more");
+        return cg_serve_arg_string(args, "code", &ret->code, err);
 }
 
 static void set_cell(struct cg_serve *sv, const struct cg_job *job, uint64_t cell)
@@ -419,6 +429,7 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
         double seconds = args->timeout < MAX_TIMEOUT_S ? args->timeout : MAX_TIMEOUT_S;
         struct cg_execute_options o = { .size = sizeof(o),
                                         .timeout_ms = (int64_t)ceil(seconds * 1000),
+                                        .extra = sv->opts.plain ? NULL : "{\"variables\":true}",
                                         .artifacts = sv->opts.kernel.artifacts };
         struct cg_err err = { 0 };
         uint64_t cell = 0;
@@ -531,7 +542,6 @@ static void forget_server(struct cg_serve *sv, const char *name)
 static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a,
                         struct cg_err *err)
 {
-        static const char *const names[] = { "server_name", "server_params", NULL };
         struct cg_slice args = { job->args, strlen(job->args) }, v = { 0 };
         cg_auto_json json_t *params = NULL, *one = NULL;
         cg_auto_free char *name = NULL, *text = NULL;
@@ -540,8 +550,7 @@ static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg
         bool same;
         int r;
 
-        if (cg_serve_args_check(job->args, names, err) < 0 ||
-            cg_serve_arg_string(job->args, "server_name", &name, err) < 0 || cg_mcp_check_name(name, err) < 0)
+        if (cg_serve_arg_string(job->args, "server_name", &name, err) < 0 || cg_mcp_check_name(name, err) < 0)
                 return -1;
         if (strcmp(name, "cellgate") == 0)
                 return cg_fail(
@@ -576,15 +585,10 @@ static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg
 
 static int try_install(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
-        static const char *const names[] = { "package_name", NULL };
         cg_auto_free char *requirement = NULL;
-        int r = cg_serve_args_check(job->args, names, err);
 
-        if (r == 0)
-                r = cg_serve_arg_string(job->args, "package_name", &requirement, err);
-        if (r == 0)
-                r = cg_serve_check_requirement(requirement, err);
-        if (r < 0 || !allowed(sv, job, err))
+        if (cg_serve_arg_string(job->args, "package_name", &requirement, err) < 0 ||
+            cg_serve_check_requirement(requirement, err) < 0 || !allowed(sv, job, err))
                 return -1;
         cg_serve_install(sv, job, wait_once, requirement, a);
         return 0;
@@ -593,11 +597,9 @@ static int try_install(struct cg_serve *sv, const struct cg_job *job, struct cg_
 static int try_read_output(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a,
                            struct cg_err *err)
 {
-        static const char *const names[] = { "start", "max_output_chars", NULL };
         double start, max;
 
-        if (cg_serve_args_check(job->args, names, err) < 0 ||
-            cg_serve_arg_number(job->args, "start", 0, &start, err) < 0 ||
+        if (cg_serve_arg_number(job->args, "start", 0, &start, err) < 0 ||
             cg_serve_arg_number(job->args, "max_output_chars", 5000, &max, err) < 0)
                 return -1;
         if (start < 0 || max < 1)
@@ -610,10 +612,6 @@ static int try_read_output(struct cg_serve *sv, const struct cg_job *job, struct
 
 static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
-        static const char *const names[] = { NULL };
-
-        if (cg_serve_args_check(job->args, names, err) < 0)
-                return -1;
         drain(sv);
         if (sv->session && !sv->lost && cg_session_reset(sv->session, 0, err) < 0) {
                 cg_log(&sv->log, CG_LOG_WARN, "reset: %s; a new session is started", err->msg);
@@ -644,7 +642,7 @@ static void run_job(struct cg_serve *sv, struct cg_job *job)
         };
         static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
                                      " left\"}],\"isError\":true}";
-        cg_auto_buf struct cg_buf b = { .max = RESULT_MAX };
+        cg_auto_buf struct cg_buf b = { .max = RESULT_MAX }, ignored = { .max = 4096 };
         struct cell_args cell = { .code = NULL, .max_chars = OWN_CHARS };
         bool execute = job->tool == CG_SERVE_EXECUTE;
         struct cg_answer *a;
@@ -654,6 +652,10 @@ static void run_job(struct cg_serve *sv, struct cg_job *job)
         if (job->tool == CG_SERVE_READ_OUTPUT)
                 cell.max_chars = (double)CG_SERVE_MAX_OUTPUT;
         a = cg_answer_new(r == 0 ? (size_t)cell.max_chars : OWN_CHARS);
+        if (a && execute && !sv->opts.plain)
+                cg_answer_set_structured(a, cg_structured_new(r == 0 ? (size_t)cell.max_chars : OWN_CHARS));
+        if (a && cg_serve_unknown_args(job->tool, job->args, &ignored, NULL) == 0 && ignored.len)
+                cg_answer_note(a, "%s", ignored.data);
         if (a && r == 0 && !was_reset(sv, job))
                 r = execute ? ensure_session(sv, a, &err) : tries[job->tool](sv, job, a, &err);
         if (a && r == 0 && execute && !was_reset(sv, job))

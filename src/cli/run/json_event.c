@@ -3,11 +3,11 @@
  */
 #include "cli/run/json_event.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
 #include "cli/common/args.h"
+#include "cli/common/costs.h"
 #include "cli/common/denials.h"
 
 /* Up to this size a call's arguments are described in full; else as in a first view. */
@@ -85,29 +85,10 @@ void cg_json_add_variables(struct cg_json_line *l, const struct cg_event *e)
 
 static void add_costs(struct cg_json_line *l, const struct cg_event *e)
 {
-        struct cg_costs c = { .size = sizeof(c) };
-        cg_auto_buf struct cg_buf b = { .max = 1024 };
+        cg_auto_json json_t *costs = cg_costs_object(e);
+        cg_auto_free char *text = costs ? json_dumps(costs, JSON_COMPACT) : NULL;
 
-        if (l->r < 0 || cg_event_costs(e, &c) < 0)
-                return;
-        const struct {
-                const char *name;
-                int64_t value;
-        } members[] = {
-                { "wall_us", c.wall_us },           { "cpu_us", c.cpu_us },
-                { "memory_bytes", c.memory_bytes }, { "written_bytes", c.written_bytes },
-                { "tool_calls", c.tool_calls },     { "commands", c.commands },
-                { "connections", c.connections },   { "denials", c.denials },
-        };
-        l->r = cg_buf_addf(&b, &l->err, "{\"shared\":%s", c.shared ? "true" : "false");
-        for (size_t i = 0; i < CG_ARRAY_LEN(members); i++)
-                if (l->r == 0 && members[i].value >= 0)
-                        l->r = cg_buf_addf(&b, &l->err, ",\"%s\":%" PRId64, members[i].name,
-                                           members[i].value);
-        if (l->r == 0)
-                l->r = cg_buf_adds(&b, "}", &l->err);
-        if (l->r == 0)
-                cg_json_line_json(l, "costs", b.data);
+        cg_json_line_json(l, "costs", text);
 }
 
 void cg_json_add_event(struct cg_json_line *l, const struct cg_event *e, int64_t question)

@@ -165,7 +165,7 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                     (status != CG_STATUS_KERNEL_DIED || !run->died))
                         cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e),
                                        *text ? text : cg_status_name(status));
-                if (cg_artifacts_text(e, "made or changed:", &b, err) < 0)
+                if (cg_artifacts_text(e, "made or changed:", NULL, &b, err) < 0)
                         return -1;
                 for (char *line = b.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
                         *end = '\0';

@@ -1,0 +1,31 @@
+/*
+ * `cellgate mcp serve`: the result of a cell for programs (structuredContent), beside its text. The
+ * schema is in tools.c. All functions take NULL for results that nobody wants; what cannot be kept
+ * for lack of memory is left out.
+ */
+#ifndef CG_CLI_MCP_SERVE_STRUCTURED_H
+#define CG_CLI_MCP_SERVE_STRUCTURED_H
+
+#include <stdbool.h>
+#include "base/buf.h"
+#include "base/secrets.h"
+#include "cellgate.h"
+
+struct cg_structured;
+
+/* @max_chars: of each of its texts. NULL: out of memory. */
+struct cg_structured *cg_structured_new(size_t max_chars);
+struct cg_structured *cg_structured_free(struct cg_structured *s);
+void cg_structured_event(struct cg_structured *s, struct cg_event *e);
+/* A decision about a call of the cell. @rule: that decided; NULL: the user, or the base rule. */
+void cg_structured_decided(struct cg_structured *s, const char *server, const char *tool,
+                           const char *decision, const char *rule);
+void cg_structured_set(struct cg_structured *s, const char *name, const char *value);
+/*
+ * Appends it as a member of the CallToolResult, without @secrets. @error: the call failed, which is
+ * the status where the cell has none; @notes may be NULL.
+ */
+int cg_structured_add(struct cg_structured *s, bool error, const char *notes,
+                      const struct cg_secrets *secrets, struct cg_buf *b, struct cg_err *err);
+
+#endif
