@@ -50,6 +50,7 @@ static const struct cg_cli_command commands[] = {
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "MCP: serve (an agent runs Python in a sandboxed kernel), login, logout" },
+        { "policy", cg_cli_policy, "policy files: check them, and show what they decide" },
         { "doctor", exec_front, "check what sandboxes need on this machine, and how to get missing parts" },
         { "selftest", cg_cli_selftest,
           "try to get out of a sandbox on this machine, in several hundred ways" },

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SANDBOX = {"base", "sandbox", "sandbox/notify", "sandbox/settings", "sandbox/egress", "sandbox/command"}
-CLI = SANDBOX | {"cli/common", "codegen", "mcp", "mcp/client", "mcp/oauth", "mcp/pins", "jupyter"}
+CLI = SANDBOX | {"policy", "cli/common", "codegen", "mcp", "mcp/client", "mcp/oauth", "mcp/pins", "jupyter"}
 # Folder of src/ to the folders whose headers it may include, beside its own and the public header.
 MAY_INCLUDE = {
     "base": set(),
@@ -16,6 +16,7 @@ MAY_INCLUDE = {
     "sandbox/settings": {"base", "sandbox", "sandbox/notify"},
     "sandbox/egress": {"base", "sandbox", "sandbox/notify", "sandbox/settings"},
     "sandbox/command": SANDBOX - {"sandbox/command"},
+    "policy": {"base", "sandbox/settings"},
     "codegen": {"base"},
     "mcp": {"base"},
     "mcp/http": {"base", "mcp"},
@@ -30,7 +31,7 @@ MAY_INCLUDE = {
     "client": {"base"},
     "selftest/inside": {"sandbox"},  # the table of protected names: each of them is tried
     "selftest/host": {"base", "cli/common"},
-    "cli/common": SANDBOX,
+    "cli/common": SANDBOX | {"policy"},
     "cli/run": CLI,
     "cli/mcp": CLI,
     "cli/mcp_serve": CLI,

@@ -16,18 +16,9 @@
 #include <stdbool.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "policy/policy.h"
 
 struct cg_approve;
-
-/* Methods that wait for a decision: cg_event_method(). The tool is "" for the last two. */
-#define CG_METHOD_CALL "tools/call"
-#define CG_METHOD_READ "resources/read"
-#define CG_METHOD_GET  "prompts/get"
-/*
- * A program that cells want to start. The server is "", and the tool is the whole question
- * (cg_call_subject()). No rule about tools accepts one; "all" is about tools, and asks.
- */
-#define CG_METHOD_EXEC "exec"
 
 enum cg_approve_answer {
         CG_APPROVE_REFUSE = 0, /* zero, so that forgotten initialisation refuses */

@@ -30,6 +30,7 @@ int cg_cli_run(int argc, char **argv);
 int cg_cli_daemon(int argc, char **argv);
 int cg_cli_env(int argc, char **argv);
 int cg_cli_gen(int argc, char **argv);
+int cg_cli_policy(int argc, char **argv);
 int cg_cli_mcp(int argc, char **argv);
 int cg_cli_mcp_serve(int argc, char **argv);
 int cg_cli_jupyter(int argc, char **argv);

@@ -1,0 +1,294 @@
+/*
+ * Policies: what depends on time, on repetition, and on what --approve says; and that no rule that
+ * denies ever allows more. The table of calls and decisions is in tests/cli/policy_cases.json.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "policy/policy.h"
+
+#define ROUNDS 20000
+
+static struct cg_pol *policy(const char *const *texts)
+{
+        struct cg_pol *p;
+        struct cg_err err = { 0 };
+
+        assert_int_equal(cg_pol_new(&p, NULL), 0);
+        for (; *texts; texts++)
+                if (cg_pol_add(p, "dir/p.json", *texts, strlen(*texts), &err) < 0)
+                        fail_msg("%s: %s", err.msg, *texts);
+        return p;
+}
+
+#define POLICY(...) policy((const char *const[]){ __VA_ARGS__, NULL })
+
+static struct cg_pol_call call_of(const char *server, const char *args)
+{
+        return (struct cg_pol_call){ .server = server,
+                                     .method = CG_METHOD_CALL,
+                                     .tool = "t",
+                                     .args = args,
+                                     .args_len = strlen(args),
+                                     .front = "run",
+                                     .cell = 1,
+                                     .time_s = 1000,
+                                     .now_ms = 5 };
+}
+
+static struct cg_pol_verdict decide(struct cg_pol *p, const struct cg_pol_call *call)
+{
+        struct cg_pol_verdict v = { .decision = CG_POL_NONE };
+
+        cg_pol_decide(p, call, false, &v, NULL);
+        return v;
+}
+
+static void test_time(void **state)
+{
+        struct cg_pol *p = POLICY(
+                "{\"rules\": [{\"decision\": \"allow\", \"server\": \"a\", \"until\": \"1970-01-01T00:16:40Z\"}]}");
+        struct cg_pol_call call = call_of("a", "{}");
+
+        (void)state;
+        call.time_s = 999;
+        assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
+        call.time_s = 1000;
+        assert_int_equal(decide(p, &call).decision, CG_POL_NONE);
+        cg_pol_free(p);
+}
+
+static void test_calls_in_a_minute(void **state)
+{
+        struct cg_pol *p = POLICY("{\"rules\": [{\"decision\": \"allow\", \"server\": \"*\"}], \"budgets\":"
+                                  "[{\"id\": \"b\", \"server\": \"a\", \"per\": \"minute\", \"calls\": 2}]}");
+        struct cg_pol_call call = call_of("a", "{}");
+
+        (void)state;
+        assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
+        call.now_ms = 50000;
+        assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
+        call.now_ms = 60004;
+        assert_int_equal(decide(p, &call).decision, CG_POL_DENY);
+        assert_string_equal(decide(p, &call).rule,
+                            "budget b of p.json: all of 2 calls for each minute are used");
+        call.now_ms = 60005; /* the denied calls have not counted */
+        assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
+        assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
+        assert_int_equal(decide(p, &call).decision, CG_POL_DENY);
+        cg_pol_free(p);
+}
+
+/* A question that is decided again when it is its turn does not count twice. */
+static void test_again(void **state)
+{
+        struct cg_pol *p = POLICY(
+                "{\"rules\": [{\"decision\": \"ask\", \"server\": \"*\"}], \"budgets\":"
+                "[{\"id\": \"b\", \"server\": \"a\", \"per\": \"session\", \"calls\": 1}]}");
+        struct cg_pol_call call = call_of("a", "{}"), again = call;
+
+        (void)state;
+        again.again = true;
+        assert_int_equal(decide(p, &call).decision, CG_POL_ASK);
+        assert_int_equal(decide(p, &again).decision, CG_POL_ASK);
+        assert_int_equal(decide(p, &call).decision, CG_POL_DENY);
+        cg_pol_free(p);
+}
+
+static void test_repeated(void **state)
+{
+        struct cg_pol *p = POLICY("{\"rules\": [{\"decision\": \"deny\", \"server\": \"a\"},"
+                                  "{\"decision\": \"ask\", \"server\": \"b\"}]}");
+        struct cg_pol_call a = call_of("a", "{}"), other = call_of("a", "{\"x\":1}"), b = call_of("b", "{}"),
+                           near = call_of("b", "{\"x\":1}");
+
+        (void)state;
+        assert_false(decide(p, &a).repeated);
+        assert_true(decide(p, &a).repeated);
+        assert_false(decide(p, &other).repeated);
+        assert_int_equal(decide(p, &b).decision, CG_POL_ASK);
+        assert_int_equal(decide(p, &b).decision, CG_POL_ASK); /* nobody has refused it */
+        cg_pol_refused(p, &b);
+        assert_int_equal(decide(p, &b).decision, CG_POL_DENY);
+        assert_true(decide(p, &b).repeated);
+        assert_int_equal(decide(p, &near).decision, CG_POL_ASK);
+        for (int i = 0; i < 2000; i++) { /* no more are remembered than there is room for */
+                char args[32];
+                struct cg_pol_call c;
+
+                snprintf(args, sizeof(args), "{\"n\":%d}", i);
+                c = call_of("a", args);
+                decide(p, &c);
+        }
+        assert_false(decide(p, &a).repeated);
+        cg_pol_free(p);
+}
+
+/* What --approve says stands where no file decides, and what a ! pattern refuses everywhere. */
+static void test_given(void **state)
+{
+        static const struct {
+                const char *server;
+                enum cg_pol_decision given;
+                bool firm;
+                enum cg_pol_decision want;
+        } cases[] = {
+                { "none", CG_POL_ALLOW, false, CG_POL_ALLOW }, { "none", CG_POL_DENY, false, CG_POL_DENY },
+                { "none", CG_POL_DENY, true, CG_POL_DENY },    { "a", CG_POL_DENY, false, CG_POL_ALLOW },
+                { "a", CG_POL_DENY, true, CG_POL_DENY },       { "a", CG_POL_ASK, false, CG_POL_ALLOW },
+                { "q", CG_POL_ALLOW, false, CG_POL_ASK },      { "q", CG_POL_DENY, true, CG_POL_DENY },
+                { "d", CG_POL_ALLOW, false, CG_POL_DENY },     { "d", CG_POL_DENY, true, CG_POL_DENY },
+        };
+        struct cg_pol *p = POLICY("{\"rules\": [{\"decision\": \"allow\", \"server\": \"a\"},"
+                                  "{\"decision\": \"ask\", \"server\": \"q\"},"
+                                  "{\"decision\": \"deny\", \"server\": \"d\"}]}");
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                struct cg_pol_call call = call_of(cases[i].server, "{}");
+                struct cg_pol_verdict v = { .decision = cases[i].given };
+
+                cg_pol_decide(p, &call, cases[i].firm, &v, NULL);
+                if (v.decision != cases[i].want)
+                        fail_msg("case %zu: %d", i, (int)v.decision);
+        }
+        cg_pol_free(p);
+}
+
+static void test_least_rate(void **state)
+{
+        struct cg_pol *p = POLICY("{\"cells_per_minute\": 7}", "{}", "{\"cells_per_minute\": 3}"),
+                      *none = POLICY("{}");
+
+        (void)state;
+        assert_int_equal(cg_pol_cells_per_minute(p), 3);
+        assert_int_equal(cg_pol_cells_per_minute(none), 0);
+        cg_pol_free(p);
+        cg_pol_free(none);
+}
+
+/* ---- properties, of random policies and calls */
+
+static const char *const subjects[] = {
+        "\"server\": \"*\"",
+        "\"server\": \"a\"",
+        "\"server\": \"a\", \"tool\": \"t*\"",
+        "\"server\": \"?\", \"tool\": \"u\"",
+        "\"server\": \"a\", \"arguments\": {\"/x\": {\"equals\": 1}}",
+        "\"server\": \"a\", \"arguments\": {\"/x\": {\"max\": 5}}",
+        "\"server\": \"*\", \"arguments\": {\"/x\": {\"glob\": \"/srv/*\"}}",
+        "\"server\": \"*\", \"arguments\": {\"/x\": {\"regex\": \"(a+)+[bc]\"}}",
+        "\"server\": \"b\", \"arguments\": {\"/x\": {\"within\": \"/srv\"}, \"/y\": {\"enum\": [1, \"a\"]}}",
+        "\"server\": \"b\", \"method\": \"resources/read\"",
+        "\"server\": \"b\", \"front\": [\"jupyter\"]",
+};
+static const char *const arguments[] = {
+        "{}",
+        "{\"x\":1}",
+        "{\"x\":7}",
+        "{\"x\":\"/srv/a\"}",
+        "{\"x\":\"/srv/../a\",\"y\":1}",
+        "{\"x\":\"/srv/a\",\"y\":\"a\"}",
+        "{\"x\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+        "{\"x\":\"aab\"}",
+        "{\"x\":[1],\"y\":null}",
+        "{\"x\":1,\"x\":1}",
+        "[]",
+};
+static const char *const defaults[] = { "none", "none", "ask", "deny" };
+
+#define PICK(list) (list)[(size_t)rand() % (sizeof(list) / sizeof((list)[0]))]
+
+/* A file of rules; one more that denies is put in at @extra. Both have the same rules otherwise. */
+static void random_file(char *without, char *with, size_t size)
+{
+        int n = rand() % 6, extra = rand() % (n + 1);
+        const char *base = PICK(defaults);
+        size_t a, b;
+
+        a = (size_t)snprintf(without, size, "{\"default\": \"%s\", \"rules\": [", base);
+        b = (size_t)snprintf(with, size, "%s", without);
+        for (int i = 0; i <= n; i++) {
+                static const char *const decisions[] = { "allow", "allow", "ask", "deny" };
+                char rule[300];
+
+                if (i == extra)
+                        b += (size_t)snprintf(with + b, size - b, "%s{\"decision\": \"deny\", %s}",
+                                              i ? "," : "", PICK(subjects));
+                if (i == n)
+                        break;
+                snprintf(rule, sizeof(rule), "{\"decision\": \"%s\", %s}", PICK(decisions), PICK(subjects));
+                a += (size_t)snprintf(without + a, size - a, "%s%s", i ? "," : "", rule);
+                b += (size_t)snprintf(with + b, size - b, "%s%s", i || !extra ? "," : "", rule);
+        }
+        snprintf(without + a, size - a, "]}");
+        snprintf(with + b, size - b, "]}");
+}
+
+static struct cg_pol_call random_call(void)
+{
+        static const char *const servers[] = { "a", "b", "c" }, *const tools[] = { "t", "u", "tt" },
+                                 *const methods[] = { CG_METHOD_CALL, CG_METHOD_CALL, CG_METHOD_READ };
+        struct cg_pol_call call = call_of(PICK(servers), PICK(arguments));
+
+        call.method = PICK(methods);
+        call.tool = strcmp(call.method, CG_METHOD_CALL) == 0 ? PICK(tools) : "";
+        return call;
+}
+
+static enum cg_pol_decision decide_once(const struct cg_pol_call *call, const char *one, const char *two)
+{
+        struct cg_pol *p = two ? POLICY(one, two) : POLICY(one);
+        enum cg_pol_decision d = decide(p, call).decision;
+
+        cg_pol_free(p);
+        return d;
+}
+
+static void test_properties(void **state)
+{
+        static char a[4096], b[4096], a_more[4096], b_more[4096];
+        unsigned seen[4] = { 0 };
+
+        (void)state;
+        srand(23);
+        for (int i = 0; i < ROUNDS; i++) {
+                struct cg_pol_call call = random_call();
+                enum cg_pol_decision first, second, both;
+
+                random_file(a, a_more, sizeof(a));
+                random_file(b, b_more, sizeof(b));
+                first = decide_once(&call, a, NULL);
+                second = decide_once(&call, b, NULL);
+                both = decide_once(&call, a, b);
+                seen[first]++;
+                if (decide_once(&call, a_more, NULL) < first)
+                        fail_msg("a rule that denies allows more: %s and %s for %s", a, a_more, call.args);
+                if (both != (first > second ? first : second))
+                        fail_msg("not the strictest: %s and %s for %s", a, b, call.args);
+                if (decide_once(&call, a, b_more) < both)
+                        fail_msg("a rule that denies allows more: %s beside %s for %s", b_more, a, call.args);
+                if ((call.args[0] == '[' || strcmp(call.args, "{\"x\":1,\"x\":1}") == 0) &&
+                    both == CG_POL_ALLOW)
+                        fail_msg("allowed unread: %s and %s for %s", a, b, call.args);
+        }
+        for (size_t i = 0; i < 4; i++)
+                assert_true(seen[i] > ROUNDS / 100); /* nothing was only seen in theory */
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_time),       cmocka_unit_test(test_calls_in_a_minute),
+                cmocka_unit_test(test_again),      cmocka_unit_test(test_repeated),
+                cmocka_unit_test(test_given),      cmocka_unit_test(test_least_rate),
+                cmocka_unit_test(test_properties),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
