@@ -189,6 +189,53 @@ CG_API int cg_client_status(struct cg_client *c, char **ret, struct cg_err *err)
  */
 CG_API int cg_client_stop(struct cg_client *c, int force, struct cg_err *err);
 
+/*
+ * Questions that wait in sessions with CG_DECIDERS_USER, also in those of other clients of the same
+ * supervisor. Threads: any.
+ */
+
+/**
+ * cg_client_approvals() - list them
+ * @ret: a JSON object text (returns; cg_free()): {"approvals": [...], at most 256, "more": how many
+ *       are not listed, "others": how many others wait that only their own client decides}. Each has
+ *       "id" (random, never used again), "method" of cg_event_method() or "connect", "server",
+ *       "tool", or "host" and "port"; "cell", "waiting_ms", "left_ms" (missing: no limit),
+ *       "session", "workspace", "front" and "pid" of the client that opened the session. Server,
+ *       tool and host are untrusted: show them through cg_render().
+ * Return: 0; negative.
+ */
+CG_API int cg_client_approvals(struct cg_client *c, char **ret, struct cg_err *err);
+
+/**
+ * cg_client_approvals_fd() - to poll: readable once the list may differ from the one that
+ * cg_client_approvals() has returned last, and when the connection has ended
+ * Return: a descriptor of the client's; negative.
+ */
+CG_API int cg_client_approvals_fd(struct cg_client *c, struct cg_err *err);
+
+/**
+ * cg_client_approval() - one of them, whole
+ * @id:  as listed
+ * @ret: a JSON object text (returns; cg_free()): as listed, with "arguments", exactly their bytes as
+ *       a string, "code", that of the cell if it is known, else "", and "digest" of server, method,
+ *       tool and arguments. All of it is untrusted.
+ * Return: 0; negative: CG_E_NOTFOUND: it does not wait (any more).
+ */
+CG_API int cg_client_approval(struct cg_client *c, const char *id, char **ret, struct cg_err *err);
+
+/**
+ * cg_client_decide() - decide about one of them, once; its own client gets
+ * CG_EVENT_APPROVAL_CLOSED
+ * @digest: of cg_client_approval(), which was shown
+ * @accept: 1: exactly this may happen, once; 0: refuse it
+ * @reason: as of cg_approval_reject(); NULL for none
+ * Return: 0; negative: CG_E_NOTFOUND: it does not wait (any more), such as when somebody else was
+ *         first; CG_E_INVAL: the digest is of another question; CG_E_STATE: it was refused, since
+ *         the decision to accept could not be recorded in the audit log.
+ */
+CG_API int cg_client_decide(struct cg_client *c, const char *id, const char *digest, int accept,
+                            const char *reason, struct cg_err *err);
+
 /* ------------------------------------------------------------------ session */
 
 struct cg_session;
@@ -211,6 +258,17 @@ enum cg_front {
         /* a Jupyter client: exit() and quit() ask it, in the RESULT's payload, to end the kernel */
         CG_FRONT_JUPYTER = 1,
         CG_FRONT_MCP = 2, /* an agent that has the tool install_package: advice names it */
+};
+
+/* Who may decide about a session's calls, programs and connections. */
+enum cg_deciders {
+        CG_DECIDERS_HOST = 0, /* only the client that opened the session */
+        /*
+         * also this user's other clients of the supervisor: cg_client_decide(), `cellgate
+         * approvals`. The first decision counts. Only with a sandbox and with `share`, since that
+         * supervisor refuses clients in any sandbox; every other program of this user can decide
+         */
+        CG_DECIDERS_USER = 1,
 };
 
 struct cg_session_options {
@@ -318,6 +376,7 @@ struct cg_session_options {
          * CG_EVENT_NOTICE says so; NULL: nothing is recorded
          */
         const char *audit;
+        enum cg_deciders deciders;
 };
 
 enum cg_server_requests {

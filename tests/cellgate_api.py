@@ -62,6 +62,7 @@ class SessionOptions(C.Structure):
         ("server_requests", C.c_uint),
         ("exec", C.c_char_p),
         ("audit", C.c_char_p),
+        ("deciders", C.c_int),
     ]
 
 
@@ -151,6 +152,10 @@ def load() -> C.CDLL:
         ("cg_session_new", C.c_int, [p, p, C.POINTER(p), p]),
         ("cg_session_attach", C.c_int, [p, C.c_char_p, C.POINTER(p), p]),
         ("cg_client_sessions", C.c_int, [p, C.POINTER(p), p]),
+        ("cg_client_approvals", C.c_int, [p, C.POINTER(p), p]),
+        ("cg_client_approvals_fd", C.c_int, [p, p]),
+        ("cg_client_approval", C.c_int, [p, C.c_char_p, C.POINTER(p), p]),
+        ("cg_client_decide", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_int, C.c_char_p, p]),
         ("cg_session_request", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_size_t, p, C.POINTER(C.c_uint64), p]),
         ("cg_session_free", p, [p]),
         ("cg_session_id", C.c_char_p, [p]),
@@ -621,6 +626,32 @@ class Client:
         found = json.loads(C.string_at(ret.value))
         self.lib.cg_free(ret)
         return found
+
+    def _call(self, name: str, *args: object) -> int:
+        err = Err()
+        r = getattr(self.lib, name)(self.ptr, *args, C.byref(err))
+        if r < 0:
+            raise CellgateError(err)
+        return r
+
+    def _json(self, name: str, *args: object) -> dict:
+        ret = C.c_void_p()
+        self._call(name, *args, C.byref(ret))
+        found = json.loads(C.string_at(ret.value))
+        self.lib.cg_free(ret)
+        return found
+
+    def approvals(self) -> dict:
+        return self._json("cg_client_approvals")
+
+    def approvals_fd(self) -> int:
+        return self._call("cg_client_approvals_fd")
+
+    def approval(self, id: str) -> dict:
+        return self._json("cg_client_approval", id.encode())
+
+    def decide(self, id: str, digest: str, accept: bool, reason: str | None = None) -> None:
+        self._call("cg_client_decide", id.encode(), digest.encode(), int(accept), reason.encode() if reason else None)
 
     def stop(self, force: int = 0) -> None:
         err = Err()

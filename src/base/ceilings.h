@@ -19,6 +19,10 @@
  * Arguments of a tool call. A person must be able to judge them; a file's content must still fit.
  */
 #define CG_MAX_TOOL_ARGS (4u << 20)
+/* Arguments of a question and code of the cell that asks: CG_MAX_TOOL_ARGS + CG_MAX_CODE. */
+#define CG_MAX_APPROVAL_TEXT (20u << 20)
+/* Questions in a list for other clients: more than a person decides. */
+#define CG_MAX_APPROVALS 256u
 /*
  * Their depth: enough for any data; a server's parser must survive it, too (Python's stops near
  * 1000).

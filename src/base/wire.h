@@ -95,6 +95,12 @@ struct cg_wire {
         X(PROGRESS, 60, S, 65536, 0, 0) \
         X(SERVER_REQUEST, 61, S, 4096, CG_MAX_BODY, 1) \
         X(FUNCTION_CALL, 62, S, 65536, CG_MAX_TOOL_ARGS, 1) \
+        X(APPROVALS_LIST, 63, H, 0, 0, 0) \
+        X(APPROVALS, 64, S, CG_MAX_REPORT, 0, 0) \
+        X(APPROVALS_CHANGED, 65, S, 0, 0, 0) \
+        X(APPROVAL_SHOW, 66, H, 4096, 0, 0) \
+        X(APPROVAL_IS, 67, S, 65536, CG_MAX_APPROVAL_TEXT, 2) \
+        X(APPROVAL_DECIDE, 68, H, 65536, 0, 0) \
         X(COMMAND_OUTPUT, 70, S, 0, CG_MAX_STREAM, 1) \
         X(COMMAND_TAKEN, 71, S, 4096, 0, 0) \
         X(COMMAND_RESULT, 72, S, 65536, 0, 0)

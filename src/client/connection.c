@@ -73,43 +73,64 @@ struct timespec cg_client_deadline(int64_t timeout_ms)
         return t;
 }
 
-int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
-                      struct cg_session *opening, char **ret_body, struct cg_err *err)
+/* Sends the request @q and waits for its answer. Takes @body. */
+static int request(struct cg_client *c, struct request *q, const struct cg_out *as, json_t *body,
+                   int64_t timeout_ms, struct cg_err *err)
 {
         struct timespec end = cg_client_deadline(timeout_ms);
-        struct cg_out out = { .type = type, .session = session };
-        struct request q = { .opening = opening }, **p;
         const struct cg_err *failure = NULL;
+        struct cg_out out = *as;
+        struct request **p;
         int r;
 
         pthread_mutex_lock(&c->lock);
-        out.id = q.id = ++c->next_request;
-        q.next = c->requests;
-        c->requests = &q;
+        out.id = q->id = ++c->next_request;
+        q->next = c->requests;
+        c->requests = q;
         r = cg_client_send(c, &out, body, err);
-        while (r == 0 && !q.done && !c->broken)
+        while (r == 0 && !q->done && !c->broken)
                 if (pthread_cond_timedwait(&c->cond, &c->lock, &end) == ETIMEDOUT)
                         break;
-        for (p = &c->requests; *p != &q; p = &(*p)->next)
+        for (p = &c->requests; *p != q; p = &(*p)->next)
                 ;
-        *p = q.next;
-        if (r == 0 && !q.done && !c->broken)
+        *p = q->next;
+        if (r == 0 && !q->done && !c->broken)
                 r = cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms",
                             (long long)timeout_ms);
-        else if (r == 0 && !q.done)
+        else if (r == 0 && !q->done)
                 failure = &c->broken_err;
-        else if (r == 0 && q.failed)
-                failure = &q.err;
+        else if (r == 0 && q->failed)
+                failure = &q->err;
         if (failure) {
                 if (err)
                         *err = *failure;
-                r = q.done ? failure->code : CG_E_CLOSED;
+                r = q->done ? failure->code : CG_E_CLOSED;
         }
         pthread_mutex_unlock(&c->lock);
+        return r;
+}
+
+int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
+                      struct cg_session *opening, char **ret_body, struct cg_err *err)
+{
+        struct cg_out out = { .type = type, .session = session };
+        struct request q = { .opening = opening };
+        int r = request(c, &q, &out, body, timeout_ms, err);
+
         if (r == 0 && ret_body)
                 *ret_body = q.body;
         else
                 free(q.body);
+        return r;
+}
+
+int cg_client_request_msg(struct cg_client *c, uint16_t type, json_t *body, struct cg_msg *ret,
+                          struct cg_err *err)
+{
+        struct request q = { .msg = ret };
+        int r = request(c, &q, &(struct cg_out){ .type = type }, body, c->timeout_ms, err);
+
+        free(q.body);
         return r;
 }
 
@@ -172,11 +193,23 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
                 if (q->body)
                         memcpy(q->body, text, q->len);
                 q->failed = !q->body;
+                if (q->msg) {
+                        *q->msg = *m;
+                        *m = CG_MSG_EMPTY; /* the frames are moved */
+                }
                 if (q->failed)
                         cg_fail(&q->err, CG_E_NOMEM, "answer");
         }
         q->done = true;
         pthread_cond_broadcast(&c->cond);
+}
+
+static void approvals_changed(struct cg_client *c)
+{
+        uint64_t one = 1;
+
+        if (c->approvals_fd >= 0 && write(c->approvals_fd, &one, sizeof(one)) < 0)
+                return; /* full: it is readable already */
 }
 
 void cg_client_break(struct cg_client *c, int code, const char *why)
@@ -186,6 +219,7 @@ void cg_client_break(struct cg_client *c, int code, const char *why)
         c->broken = true;
         cg_fail(&c->broken_err, code, "%s", why);
         cg_session_close_all(c, why);
+        approvals_changed(c);
         pthread_cond_broadcast(&c->cond);
 }
 
@@ -216,9 +250,14 @@ static void on_message(struct cg_zconn *conn, struct cg_msg *m)
         case CG_HOST_SERVERS_ADDED:
         case CG_HOST_SESSIONS:
         case CG_HOST_STATUS_IS:
+        case CG_HOST_APPROVALS:
+        case CG_HOST_APPROVAL_IS:
         case CG_HOST_DONE:
         case CG_HOST_FAILED:
                 answer_request(c, m);
+                return;
+        case CG_HOST_APPROVALS_CHANGED:
+                approvals_changed(c);
                 return;
         case CG_HOST_COMMAND_TAKEN:
                 input_taken(c, m);

@@ -56,6 +56,7 @@ struct request {
         struct cg_session *opening;
         char *body;
         size_t len;
+        struct cg_msg *msg; /* gets the answer; NULL: only its body is wanted */
 };
 
 struct approval {
@@ -120,6 +121,7 @@ struct cg_client {
         uint64_t next_request, next_socket;
         struct request *requests;
         struct cg_session *sessions;
+        int approvals_fd;    /* eventfd: the list of approvals has changed; -1: nobody has asked for it */
         struct cg_proc proc; /* private supervisor */
         char dir[128];
         int64_t timeout_ms;
@@ -164,6 +166,10 @@ int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, 
  */
 int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
                       struct cg_session *opening, char **ret_body, struct cg_err *err);
+
+/* The same for an answer with raw frames; cg_msg_fini(@ret), also when it fails. Takes @body. */
+int cg_client_request_msg(struct cg_client *c, uint16_t type, json_t *body, struct cg_msg *ret,
+                          struct cg_err *err);
 
 /* event.c */
 /* The event a message is; NULL when it is none (or out of memory). Lock not needed. */

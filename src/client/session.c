@@ -124,6 +124,12 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
                 cg_fail_errno(err, "workspace %s", o->workspace ? o->workspace : ".");
                 return NULL;
         }
+        if (o->deciders == CG_DECIDERS_USER && !c->found) {
+                cg_fail(err, CG_E_UNSUPPORTED,
+                        "other clients can decide only in the supervisor that this user's programs share, which is not used here%s%s",
+                        c->why_private ? ": " : "", c->why_private ?: "");
+                return NULL;
+        }
         if (o->settings && strlen(o->settings) > CG_MAX_SETTINGS / 2) {
                 cg_fail(err, CG_E_LIMIT, "the sandbox settings are longer than %u bytes",
                         CG_MAX_SETTINGS / 2);
@@ -141,6 +147,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         r |= set_text(req, "front", front);
         r |= set_text(req, "tier", o->tier);
         r |= set_text(req, "audit", o->audit);
+        r |= set_text(req, "deciders", o->deciders == CG_DECIDERS_USER ? "user" : NULL);
         r |= exec ? json_object_set(req, "exec", exec) : set_text(req, "exec", o->exec);
         r |= json_object_set_new(req, "env", string_list(o->env));
         r |= json_object_set_new(req, "python_path", string_list(o->python_path));

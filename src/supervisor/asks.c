@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "supervisor/audit.h"
@@ -69,9 +70,16 @@ static const char *refused(struct session *ss, enum ask_kind kind, size_t len)
         return NULL;
 }
 
-static int audit(const struct ask *a, const char *decision, const char *reason, struct cg_err *err)
+static int audit(const struct ask *a, const struct cg_audit_decision *d, struct cg_err *err)
 {
-        return cg_sup_audit_question(a->session, a->body, a->raw, decision, reason, err);
+        return cg_sup_audit_question(a->session, a->body, a->raw, d, err);
+}
+
+/* Other clients that list what waits get another list. */
+static void changed(struct ask *a)
+{
+        if (a->key)
+                a->session->sup->on_asks(a->session->sup);
 }
 
 static void on_timeout(uv_timer_t *t)
@@ -129,13 +137,21 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
         if (!a) {
                 if (draft.type->refuse)
                         draft.type->refuse(&draft, false, why ?: "out of memory");
-                cg_sup_audit_question(ss, draft.body, raw, "reject", why ?: "out of memory", NULL);
+                cg_sup_audit_question(
+                        ss, draft.body, raw,
+                        &(struct cg_audit_decision){ .decision = "reject", .reason = why ?: "out of memory" },
+                        NULL);
                 json_decref(draft.body);
                 json_decref(draft.denial);
                 return NULL;
         }
         *a = draft;
-        a->raw = ss->audit ? cg_frame_ref(raw) : NULL;
+        /* Without random bytes only the session's host decides. */
+        if ((a->type->kind & ASK_DECIDABLE) && cg_sup_others_decide(ss) &&
+            getrandom(&a->key, sizeof(a->key), GRND_NONBLOCK) != sizeof(a->key))
+                a->key = 0;
+        a->asked_ms = cg_now_ms();
+        a->raw = ss->audit || a->key ? cg_frame_ref(raw) : NULL;
         if (!a->id)
                 a->id = ++ss->sup->next_approval;
         if (is_counted(a)) {
@@ -146,36 +162,69 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
         LIST_INSERT_HEAD(&ss->asks.list, a, entry);
         start_timer(a);
         send_question(a, raw);
+        changed(a);
         return a;
 }
 
 void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame *raw)
 {
+        changed(a);
+        a->key = 0; /* it has been decided */
         a->type = type;
         a->id = ++a->session->sup->next_approval;
         start_timer(a);
         send_question(a, raw);
 }
 
-static void decided(struct ask *a, const struct cg_msg *m)
+static bool accepts(const struct decision *d)
+{
+        return d->accept || strcmp(d->answer, "once") == 0 || strcmp(d->answer, "session") == 0;
+}
+
+/* Negative: the decision of @by to accept cannot be recorded; *d refuses from now on. */
+static int record(const struct ask *a, struct decision *d, const char *who, const struct host *by,
+                  struct cg_err *err)
+{
+        struct cg_audit_decision made = { accepts(d) ? "accept" : "reject", d->reason, who, by };
+
+        if (audit(a, &made, err) == 0)
+                return 0;
+        *d = (struct decision){ .answer = "no", .reason = err->msg };
+        return -1;
+}
+
+static void decided(struct ask *a, const struct host *by, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         struct decision d;
         struct cg_err err;
-        bool accept;
 
         if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "accept", false, &d.accept, NULL) < 0 ||
             cg_json_bool(body, "timed_out", false, &d.timed_out, NULL) < 0 ||
             cg_json_str(body, "answer", "no", &d.answer, NULL) < 0 ||
             cg_json_str(body, "reason", "", &d.reason, NULL) < 0)
                 d = (struct decision){ .answer = "no", .reason = "the host's decision could not be read" };
-        accept = d.accept || strcmp(d.answer, "once") == 0 || strcmp(d.answer, "session") == 0;
-        if (audit(a, accept ? "accept" : "reject", d.reason, &err) < 0)
-                d = (struct decision){ .answer = "no", .reason = err.msg };
+        record(a, &d, "host", by, &err);
         a->type->decided(a, &d);
 }
 
-void cg_sup_ask_answered(struct session *ss, uint64_t id, struct cg_msg *m)
+int cg_sup_ask_decide(struct ask *a, const struct host *by, struct decision d, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .id = a->id };
+        int r = record(a, &d, "terminal", by, err);
+
+        /* Before what follows from it: a function of the host is called under a new number. */
+        cg_sup_event_to_host(
+                a->session, &out,
+                json_pack("{s:o}", "why",
+                          json_sprintf("%s in another terminal (process %lld)",
+                                       accepts(&d) ? "accepted" : "refused", (long long)by->pid)),
+                NULL);
+        a->type->decided(a, &d);
+        return r;
+}
+
+void cg_sup_ask_answered(struct session *ss, const struct host *h, uint64_t id, struct cg_msg *m)
 {
         struct ask *a;
 
@@ -184,12 +233,12 @@ void cg_sup_ask_answered(struct session *ss, uint64_t id, struct cg_msg *m)
                 if (a->id == id && (a->type->decision == m->type || a->type->answer == m->type))
                         break;
         if (a && a->type->decision == m->type) {
-                decided(a, m);
+                decided(a, h, m);
                 return;
         }
         if (!a)
                 return;
-        audit(a, "answered", "", NULL);
+        audit(a, &(struct cg_audit_decision){ "answered", "", "host", h }, NULL);
         a->type->answered(a, m);
 }
 
@@ -233,6 +282,7 @@ void cg_sup_ask_end(struct ask *a)
         struct session *ss = a->session;
 
         LIST_REMOVE(a, entry);
+        changed(a);
         ss->asks.n -= is_counted(a);
         ss->asks.bytes -= a->bytes;
         cg_sup_asks_changed(ss);
@@ -251,7 +301,7 @@ void cg_sup_ask_close(struct ask *a, const char *why)
         bool input = a->type->kind == ASK_INPUT;
         struct cg_out out = { .type = input ? CG_HOST_INPUT_CLOSED : CG_HOST_APPROVAL_CLOSED, .id = a->id };
 
-        audit(a, "closed", why ?: "", NULL);
+        audit(a, &(struct cg_audit_decision){ .decision = "closed", .reason = why ?: "" }, NULL);
         cg_sup_event_to_host(a->session, &out,
                              input ? json_incref(a->body) : json_pack("{s:o}", "why", cg_sup_text_json(why)),
                              NULL);

@@ -13,6 +13,7 @@
 #include <uv.h>
 #include "base/wire.h"
 
+struct host;
 struct session;
 
 /* DECISION or EGRESS_DECISION of a host; a refusal if it could not be read. */
@@ -33,6 +34,8 @@ enum ask_kind {
         ASK_PROGRAM = 64,    /* of a sandbox's init: may this program start? */
         ASK_INPUT = 128,     /* of a cell: input(), answered by the host that sent the cell */
 };
+/* That another client may decide: whether something may happen. */
+#define ASK_DECIDABLE  (ASK_CALL | ASK_MAY_RUN | ASK_HOST | ASK_CONNECTION | ASK_PROGRAM)
 #define ASK_TOOLSERVER (ASK_CALL | ASK_QUESTION | ASK_HOST)
 #define ASK_KERNEL     (ASK_MAY_RUN | ASK_FUNCTION)
 /* All but input(), which the result of its cell ends. */
@@ -61,8 +64,11 @@ struct ask {
         LIST_ENTRY(ask) entry;
         struct session *session;
         const struct ask_type *type;
-        uint64_t id;      /* that the host knows: an approval number, or of ASK_INPUT the cell */
-        uint64_t number;  /* the number that the process knows which asks */
+        uint64_t id;     /* that the host knows: an approval number, or of ASK_INPUT the cell */
+        uint64_t number; /* the number that the process knows which asks */
+        /* random, the name for other clients of this user; 0: only the session's host decides */
+        uint64_t key;
+        int64_t asked_ms;
         uint64_t running; /* the cell that ran in the main shell; 0: none */
         uint64_t cell;    /* the host's number of it; 0: none, or another host's */
         json_t *body;     /* of the event */
@@ -71,7 +77,7 @@ struct ask {
         bool timer_open;
         int64_t timeout_ms;    /* ASK_KERNEL: the time of the function; 0: none */
         struct cg_frame *args; /* ASK_MAY_RUN */
-        struct cg_frame *raw;  /* for the audit log; NULL: none */
+        struct cg_frame *raw;  /* for the audit log and other clients; NULL: none */
         json_t *denial;        /* ASK_PROGRAM: of its refusal, without the reason */
 };
 
@@ -86,10 +92,15 @@ void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame
 /* The host has read enough of the session's events for one more question of @kind. */
 bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind);
 /*
- * The host's message @m answers an ask; it is ignored if none waits for it. @id: its number with
+ * The message @m of @h answers an ask; it is ignored if none waits for it. @id: its number with
  * the slot of the host, so that each host answers only its own.
  */
-void cg_sup_ask_answered(struct session *ss, uint64_t id, struct cg_msg *m);
+void cg_sup_ask_answered(struct session *ss, const struct host *h, uint64_t id, struct cg_msg *m);
+/*
+ * Another client of this user, @by, decides about an ask with a key; the session's host gets
+ * APPROVAL_CLOSED. Negative: it was refused instead, since the decision cannot be recorded.
+ */
+int cg_sup_ask_decide(struct ask *a, const struct host *by, struct decision d, struct cg_err *err);
 /* NULL: none of these kinds has the number @number of the process that asks. */
 struct ask *cg_sup_ask_find(struct session *ss, uint64_t number, unsigned kinds);
 /* Any of these kinds; NULL: there is none. */

@@ -15,6 +15,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 #include "audit/audit.h"
 #include "base/installed.h"
 #include "base/json.h"
@@ -374,19 +375,23 @@ int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m
 }
 
 int cg_sup_audit_question(struct session *ss, const json_t *question, const struct cg_frame *raw,
-                          const char *decision, const char *reason, struct cg_err *err)
+                          const struct cg_audit_decision *d, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
+        cg_auto_json json_t *who = NULL;
         struct cg_bytes arguments = cg_frame_bytes(raw);
         bool made;
 
         if (!ss->audit || !ss->host)
                 return 0;
-        made = cg_buf_addf(&b, NULL, "{\"decision\":\"%s\",\"reason\":", decision) == 0 &&
-               add_quoted(&b, reason, strlen(reason)) && add(&b, ",\"question\":") &&
-               add_json(&b, question) && add(&b, ",\"arguments\":") &&
+        if (d->by) /* hosts of other users are refused */
+                who = json_pack("{s:s, s:I, s:I}", "by", d->who, "pid", (json_int_t)d->by->pid, "uid",
+                                (json_int_t)geteuid());
+        made = cg_buf_addf(&b, NULL, "{\"decision\":\"%s\",\"reason\":", d->decision) == 0 &&
+               add_quoted(&b, d->reason, strlen(d->reason)) && add(&b, ",\"who\":") && add_json(&b, who) &&
+               add(&b, ",\"question\":") && add_json(&b, question) && add(&b, ",\"arguments\":") &&
                add_quoted(&b, arguments.data, arguments.len) && add(&b, "}");
-        return record(ss, "question", &b, made, strcmp(decision, "accept") == 0, err);
+        return record(ss, "question", &b, made, strcmp(d->decision, "accept") == 0, err);
 }
 
 void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len)

@@ -11,8 +11,17 @@
 #include "base/err.h"
 #include "base/wire.h"
 
+struct host;
 struct session;
 struct sup;
+
+/* What became of a question. */
+struct cg_audit_decision {
+        const char *decision; /* "accept", "reject", "answered" or "closed" */
+        const char *reason;
+        const char *who;       /* "host" or "terminal"; NULL: nobody */
+        const struct host *by; /* NULL: nobody */
+};
 
 /* Reads the option "audit" of a session: "strict", "best-effort", or none. CG_E_INVAL. */
 int cg_sup_audit_check(struct session *ss, struct cg_err *err);
@@ -27,11 +36,10 @@ void cg_sup_audit_ended(struct session *ss, const char *why);
 int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m, struct cg_err *err);
 /*
  * A question (@question: the body of its event, @raw: its raw frame, may be NULL) and what became
- * of it: @decision is "accept", "reject", "answered" or "closed". Negative: an acceptance must not
- * take effect.
+ * of it. Negative: an acceptance must not take effect.
  */
 int cg_sup_audit_question(struct session *ss, const json_t *question, const struct cg_frame *raw,
-                          const char *decision, const char *reason, struct cg_err *err);
+                          const struct cg_audit_decision *d, struct cg_err *err);
 /* An event for hosts. */
 void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len);
 void cg_sup_audit_stop(struct sup *s);

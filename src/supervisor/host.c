@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "config.h"
+#include "supervisor/approvals.h"
 #include "supervisor/attach.h"
 #include "supervisor/host_link.h"
 #include "supervisor/session.h"
@@ -256,6 +257,15 @@ static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
                 return;
         case CG_HOST_STOP:
                 cg_sup_stop_asked(h, m);
+                return;
+        case CG_HOST_APPROVALS_LIST:
+                cg_sup_approvals_list(h, m);
+                return;
+        case CG_HOST_APPROVAL_SHOW:
+                cg_sup_approval_show(h, m);
+                return;
+        case CG_HOST_APPROVAL_DECIDE:
+                cg_sup_approval_decide(h, m);
                 return;
         default:
                 break;

@@ -24,6 +24,7 @@
 #include "base/user_env.h"
 #include "base/util.h"
 #include "config.h"
+#include "supervisor/approvals.h"
 #include "supervisor/audit.h"
 #include "supervisor/broker.h"
 #include "supervisor/egress.h"
@@ -278,6 +279,7 @@ int main(int argc, char **argv)
         s->kernel_ops = &cg_sup_session_kernel_ops;
         s->session_ops = &cg_sup_session_ops;
         s->on_stop = end_sessions;
+        s->on_asks = cg_sup_approvals_changed;
         s->want_spares = 1;
         s->linger_ms = -1;
         s->confinement.max = CG_CONFINEMENT_MAX;

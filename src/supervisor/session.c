@@ -513,7 +513,7 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
         case CG_HOST_SERVER_ANSWER:
         case CG_HOST_FUNCTION_RETURN:
         case CG_HOST_INPUT_REPLY:
-                cg_sup_ask_answered(ss, id, m);
+                cg_sup_ask_answered(ss, h, id, m);
                 return;
         case CG_HOST_CREDIT:
                 cg_sup_credit(ss, mb, m->id);
@@ -641,7 +641,7 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 
 static int check_options(struct session *ss, struct cg_err *err)
 {
-        const char *dir, *front, *tier;
+        const char *dir, *front, *tier, *deciders;
         const json_t *settings = json_object_get(ss->options, "settings");
         struct cg_tier_choice choice;
         enum cg_exec exec;
@@ -672,10 +672,22 @@ static int check_options(struct session *ss, struct cg_err *err)
             check_strings(ss->options, "hide", err) < 0 ||
             cg_json_str(ss->options, "working_dir", NULL, &dir, err) < 0 ||
             cg_json_str(ss->options, "front", "", &front, err) < 0 ||
+            cg_json_str(ss->options, "deciders", "host", &deciders, err) < 0 ||
             cg_json_str(ss->options, "tier", "full", &tier, err) < 0 || cg_tier_parse(tier, &choice, err) < 0)
                 return -1;
         if (dir && dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
+        if (strcmp(deciders, "host") != 0 && strcmp(deciders, "user") != 0)
+                return cg_fail(err, CG_E_INVAL, "\"deciders\" must be \"host\" or \"user\"");
+        /* Others serve clients in sandboxes as well, to which settings may open their sockets. */
+        if (cg_sup_others_decide(ss) && !ss->sup->confinement.len)
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "only in the supervisor that this user's programs share can other clients decide");
+        if (cg_sup_others_decide(ss) && !cg_sup_is_sandboxed(ss))
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "without a sandbox cells could decide about their own calls: let nobody but the host decide, or use the sandbox");
         if (cg_exec_rules_mode(cg_sup_exec_setting(ss->options), &exec, err) < 0)
                 return -1;
         if (exec != CG_EXEC_ALLOW && !cg_sup_is_sandboxed(ss))

@@ -98,21 +98,19 @@ uint64_t cg_sup_spare_view(const struct session *ss)
 }
 
 /*
- * Time limits and the audit log do not change the kernel. The variables of the user change its view
- * of files at most, which is compared by itself (cg_sup_spare_view()).
+ * Time limits, the audit log and who decides do not change the kernel. The variables of the user
+ * change its view of files at most, which is compared by itself (cg_sup_spare_view()).
  */
 static bool same_options(const json_t *a, const json_t *b)
 {
+        static const char *const free_choice[] = { "timeout_ms", "approval_timeout_ms", "user_env", "audit",
+                                                   "deciders" };
         cg_auto_json json_t *x = json_copy((json_t *)(uintptr_t)a), *y = json_copy((json_t *)(uintptr_t)b);
 
-        json_object_del(x, "timeout_ms");
-        json_object_del(x, "approval_timeout_ms");
-        json_object_del(x, "user_env");
-        json_object_del(x, "audit");
-        json_object_del(y, "timeout_ms");
-        json_object_del(y, "approval_timeout_ms");
-        json_object_del(y, "user_env");
-        json_object_del(y, "audit");
+        for (size_t i = 0; i < CG_ARRAY_LEN(free_choice); i++) {
+                json_object_del(x, free_choice[i]);
+                json_object_del(y, free_choice[i]);
+        }
         return json_equal(x, y);
 }
 

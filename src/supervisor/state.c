@@ -1,6 +1,7 @@
 /* cellgate-supervisor: what can be asked of a session, and its timers. */
 #include "supervisor/state.h"
 
+#include <string.h>
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
 
@@ -39,6 +40,21 @@ const char *cg_sup_tier(const struct session *ss)
         const char *tier = json_string_value(json_object_get(ss->options, "tier"));
 
         return tier || !ss->settings ? tier : ss->settings->own.tier;
+}
+
+bool cg_sup_others_decide(const struct session *ss)
+{
+        const char *who = json_string_value(json_object_get(ss->options, "deciders"));
+
+        return who && strcmp(who, "user") == 0;
+}
+
+struct cg_bytes cg_sup_cell_code(const struct session *ss, uint64_t id)
+{
+        for (const struct shell *l = &ss->main; l; l = l->next)
+                if (l->running && l->running->kind == CELL_EXECUTE && l->running->id == id)
+                        return cg_frame_bytes(l->running->frames[0]);
+        return cg_frame_bytes(NULL);
 }
 
 const json_t *cg_sup_exec_setting(const json_t *options)

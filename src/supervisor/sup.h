@@ -29,6 +29,7 @@
  *      kernel                  one kernel's process, from the request to the zygote to its end
  *      spare                   sessions that are started in advance
  *      session                 sessions: options, kernels, ends
+ *      approvals               questions that other clients than their session's host decide
  *      attach                  hosts that attach to a session of another host
  *      status                  what the supervisor is used for, and its end on request
  *      host                    connections of hosts: lifelines, HELLO, requests
@@ -97,6 +98,8 @@ struct sup {
         const struct cg_kernel_ops *kernel_ops;
         const struct cg_session_ops *session_ops;
         void (*on_stop)(struct sup *s, const char *why); /* ends all sessions */
+        /* what other clients than a session's host may decide about has changed */
+        void (*on_asks)(struct sup *s);
 
         /* Each is defined in its module. */
         struct zygote *zygote;

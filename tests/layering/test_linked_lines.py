@@ -14,9 +14,9 @@ LIMITS = {
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-run": 24_200,
-    "libexec/cellgate/cellgate-supervisor": 30_800,
+    "libexec/cellgate/cellgate-supervisor": 31_000,
     "libexec/cellgate/cellgate-toolserver": 22_800,
-    "lib/libcellgate.so": 7_500,
+    "lib/libcellgate.so": 7_600,
 }
 
 
