@@ -99,6 +99,17 @@ class Raw:
     def result(self, id: object, timeout: float = 20) -> dict[str, Any]:
         return self.answer(id, timeout)["result"]
 
+    def ask(self, tool: str, **arguments: object) -> str:
+        """The text of a call, whose answer comes next."""
+        result = self.result(self.call(tool, **arguments))
+        assert not result["isError"], result
+        return text_of(result)
+
+    def fails(self, tool: str, **arguments: object) -> str:
+        result = self.result(self.call(tool, **arguments))
+        assert result["isError"], result
+        return text_of(result)
+
     def wait(self, timeout: float = 8) -> int:
         return self.process.wait(timeout * self.slowness)
 

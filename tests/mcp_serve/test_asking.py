@@ -98,7 +98,10 @@ def test_progress_tells_about_approvals_and_a_cancelled_call_takes_its_question_
         question = server.receive()
     assert question["method"] == "elicitation/create"
     progress = server.receive()
-    assert progress["method"] == "notifications/progress" and "1 approval pending" in progress["params"]["message"]
+    assert (
+        progress["method"] == "notifications/progress"
+        and progress["params"]["message"] == "waits for approval of fake.leave_mark"
+    )
     server.notify("notifications/cancelled", {"requestId": call})
     withdrawn = server.receive()
     assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
@@ -299,7 +302,7 @@ def gather(server: Raw, code: str, n: int) -> tuple[int, list[dict]]:
         message = server.receive()
         if message["method"] == "elicitation/create":
             shown.append(message)
-        elif f"{n} approvals pending" in message["params"]["message"]:
+        elif f"and {n - 1} more" in message["params"]["message"]:
             return call, shown
 
 
@@ -474,10 +477,14 @@ def test_a_question_of_a_server_ends_in_time(serve: Serve, asking: Callable[...,
 def test_always_is_not_for_programs_that_cells_can_change(serve: Serve) -> None:
     server = serve("--approve", "ask", "--exec", "ask")
     server.initialize(elicitation={})
-    code = "import shutil, subprocess; shutil.copy('/usr/bin/true', 'own')\nsubprocess.run(['echo'], executable='./own')"
+    code = (
+        "import shutil, subprocess; shutil.copy('/usr/bin/true', 'own')\nsubprocess.run(['echo'], executable='./own')"
+    )
     call = server.call("execute_ipython_cell", code=code)
     question = server.receive()
-    assert re.search("wants to start a program:\n  program   /.*/own\n  called as echo\n", question["params"]["message"])
+    assert re.search(
+        "wants to start a program:\n  program   /.*/own\n  called as echo\n", question["params"]["message"]
+    )
     assert choices(question) == ["approve", "reject"]
     decide(server, question, "approve exactly this command, folder and variables from now on")
     assert "PermissionError" in text_of(server.result(call))
@@ -489,7 +496,10 @@ def test_a_rule_that_refuses_nothing_stops_the_start(serve: Serve, mcp_file: Pat
     server.initialize()
     assert server.wait() == 2
     server.threads[0].join(10)
-    assert f"the approval rule {rule} refuses nothing" in server.stderr.decode() and "did you mean !" in server.stderr.decode()
+    assert (
+        f"the approval rule {rule} refuses nothing" in server.stderr.decode()
+        and "did you mean !" in server.stderr.decode()
+    )
     server = serve("--mcp", mcp_file, "--approve", "all", "--approve", rule, "--lax-rules")
     server.initialize()
     assert not server.result(server.call("execute_ipython_cell", code=CODE))["isError"]

@@ -347,6 +347,9 @@ def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Ser
         (["--mcp", "/no/such/file"], "/no/such/file"),
         (["--env", "X"], "NAME=VALUE"),
         (["--ask-timeout", "0"], "more than 0"),
+        (["--wait", "0"], "--wait must be more than 0"),
+        (["--toolsets", "core,all"], 'no toolset "all"; give core, jobs'),
+        (["--toolsets", "core,"], 'no toolset ""'),
         (["--log-level", "9"], "0 to 3"),
         (["--print-config", "emacs"], "claude, cursor, vscode, codex or generic"),
         (["--print-config", "codex", "--mcp", "missing.json"], "--mcp missing.json"),
@@ -425,7 +428,7 @@ def test_progress_of_tools_is_passed_on(serve: Serve, asking: Callable[..., Path
     server = serve("--mcp", asking(), "--approve", "all")
     server.initialize()
     values = [{"progress": n, "message": f"m{n}"} for n in (1, 1000, 2000)]
-    code = f"from mcptools.s import report; report.run(values={values!r}, pause=0.15)"
+    code = f"from mcptools.s import report; report.run(values={values!r}, pause=0.6)"
     call = server.call("execute_ipython_cell", token=token, code=code)
     seen = []
     while "id" not in (message := server.receive()):
@@ -435,4 +438,6 @@ def test_progress_of_tools_is_passed_on(serve: Serve, asking: Callable[..., Path
     progress = [p["progress"] for p in seen]
     assert progress == sorted(set(progress))
     found = [p["message"] for p in seen if "report" in p["message"]]
-    assert found == ([f"s.report: {n}, m{n}" for n in (1, 1000, 2000)] if token else [])
+    sent = [f"s.report: {n}, m{n}" for n in (1, 1000, 2000)] if token else []
+    # at most 4 a second: on a slow machine the newest
+    assert bool(found) == bool(sent) and set(found) <= set(sent) and found == sorted(found, key=sent.index)

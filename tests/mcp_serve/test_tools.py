@@ -69,7 +69,8 @@ def test_files_that_a_cell_made_or_changed(sdk: Sdk, run: Callable, workspace: P
 def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: Callable) -> None:
     async def main() -> None:
         async with sdk() as session:
-            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+            every = {tool.name: tool for tool in (await session.list_tools()).tools}
+            tools = dict(list(every.items())[:5])
             schemas = {
                 name: {
                     p: (s["type"], s.get("default"), p in tool.input_schema.get("required", []))
@@ -88,7 +89,8 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
                 "reset": {},
                 "read_output": {"start": ("integer", 0, False), "max_output_chars": ("integer", 5000, False)},
             }
-            for tool in tools.values():
+            assert list(every) == [*tools, "start_cell", "cell_status", "cell_result", "cancel_cell"]
+            for tool in every.values():
                 assert tool.title and tool.description
                 hints = tool.annotations
                 assert hints and None not in (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint)

@@ -66,6 +66,12 @@ static const struct cg_opt table[] = {
           "longest wait for the user's answer, after which a call is refused (default: 300)" },
         { CG_KOPT_PLAIN_RESULTS, 0, "plain-results", NULL, CG_CMD_SERVE,
           "results of cells are text and images only, without structuredContent" },
+        { CG_KOPT_WAIT, 0, "wait", "SECONDS", CG_CMD_SERVE,
+          "longest wait of a call for its cell, after which it is answered with the output so far and the cell goes"
+          " on; less than what the MCP client waits (default: 45)" },
+        { CG_KOPT_TOOLSETS, 0, "toolsets", "LIST", CG_CMD_SERVE,
+          "tools that the agent gets: core, jobs, or both with a comma between (default: core,jobs). Without jobs a"
+          " call waits for the end of its cell" },
         { CG_KOPT_PRINT_CONFIG, 0, "print-config", "CLIENT", CG_CMD_SERVE,
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
           " (generic), with the other options of this command line and absolute paths" },

@@ -56,6 +56,8 @@ enum cg_kernel_opt {
         CG_KOPT_SERVER_REQUESTS,
         CG_KOPT_ASK_TIMEOUT,
         CG_KOPT_PLAIN_RESULTS,
+        CG_KOPT_WAIT,
+        CG_KOPT_TOOLSETS,
         CG_KOPT_PRINT_CONFIG,
         CG_KOPT_USER,
         CG_KOPT_PREFIX,

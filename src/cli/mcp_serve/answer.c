@@ -222,33 +222,59 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
         from->own_line = false;
 }
 
-void cg_answer_take_output(struct cg_answer *a, struct cg_buf *ret)
+size_t cg_answer_chars(const struct cg_answer *a)
 {
-        if (!cg_cut_is_cut(&a->text))
-                return;
-        cg_buf_fini(ret);
-        *ret = a->text.whole;
-        cg_buf_init(&a->text.whole, CG_SERVE_MAX_OUTPUT);
+        return a->text.total;
 }
 
-void cg_answer_page(struct cg_answer *a, const struct cg_buf *output, size_t start, size_t max)
+bool cg_answer_is_cut(const struct cg_answer *a)
 {
-        size_t total = cg_cut_count(output->data, output->len), from, end, next;
+        return cg_cut_is_cut(&a->text);
+}
 
-        if (start >= total) {
-                cg_answer_note(a, "%s", total ? "There is no more output." : "No output of a cell was cut.");
-                return;
-        }
-        from = cg_cut_place(output, 0, start);
-        end = cg_cut_place(output, from, max);
-        next = start + cg_cut_count(output->data + from, end - from);
-        add_text(a, output->data + from, end - from);
-        if (next < total)
-                cg_answer_note(a, "[Characters %zu to %zu of %zu; read_output(start=%zu) returns more]",
-                               start, next, total, next);
-        else if (output->len + 4 >= CG_SERVE_MAX_OUTPUT)
-                cg_answer_note(a, "[The output was longer; its first %zu MiB are kept]",
-                               CG_SERVE_MAX_OUTPUT >> 20);
+size_t cg_answer_memory(const struct cg_answer *a)
+{
+        return sizeof(*a) + cg_cut_memory(&a->text) + cg_structured_memory(a->cell) + a->notes.cap +
+               a->files.cap + a->blocks.cap;
+}
+
+void cg_answer_last_line(const struct cg_answer *a, char *ret, size_t size)
+{
+        const struct cg_buf *b = a->text.tail.len ? &a->text.tail : &a->text.whole;
+        size_t end = b->len, start;
+
+        while (end && strchr("\r\n ", b->data[end - 1]))
+                end--;
+        start = end;
+        while (start && b->data[start - 1] != '\n' && b->data[start - 1] != '\r')
+                start--;
+        if (end > start)
+                snprintf(ret, size, "%.*s", (int)(end - start < size ? end - start : size), b->data + start);
+}
+
+size_t cg_answer_part(struct cg_answer *to, const struct cg_answer *a, size_t from, size_t max)
+{
+        const struct cg_buf *whole = &a->text.whole;
+        size_t limit = to->text.head_max + to->text.tail_max, begin = cg_cut_place(whole, 0, from),
+               end = cg_cut_place(whole, begin, max < limit ? max : limit);
+
+        if (end == begin)
+                return from;
+        add_text(to, whole->data + begin, end - begin);
+        cg_structured_set(to->cell, "output_so_far", to->text.whole.data);
+        return from + cg_cut_count(whole->data + begin, end - begin);
+}
+
+void cg_answer_rest(struct cg_answer *to, const struct cg_answer *a)
+{
+        to->error = a->error;
+        to->n_files = a->n_files;
+        to->n_blocks = a->n_blocks;
+        if (cg_buf_add(&to->blocks, a->blocks.data, a->blocks.len, NULL) < 0 ||
+            cg_buf_add(&to->files, a->files.data, a->files.len, NULL) < 0)
+                cg_answer_note(to, "The images are not shown: no memory is left.");
+        if (a->notes.len)
+                cg_answer_note(to, "%s", a->notes.data);
 }
 
 const char *cg_answer_files(const struct cg_answer *a)
@@ -257,7 +283,7 @@ const char *cg_answer_files(const struct cg_answer *a)
 }
 
 /* The text of the result: output, saved images, then our notes, which are never cut. */
-static int add_all(struct cg_answer *a, struct cg_buf *text, struct cg_err *err)
+static int add_all(struct cg_answer *a, const struct cg_buf *notes, struct cg_buf *text, struct cg_err *err)
 {
         if (cg_cut_render(&a->text, true, text, err) < 0)
                 return -1;
@@ -268,17 +294,19 @@ static int add_all(struct cg_answer *a, struct cg_buf *text, struct cg_err *err)
         if (a->n_files > MAX_FILES &&
             cg_buf_addf(text, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES) < 0)
                 return -1;
-        if (a->notes.len && paragraph(text, err) < 0)
+        if (notes->len && paragraph(text, err) < 0)
                 return -1;
-        return cg_buf_add(text, a->notes.data, a->notes.len, err);
+        return cg_buf_add(text, notes->data, notes->len, err);
 }
 
-int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, struct cg_buf *b,
-                     struct cg_err *err)
+int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secrets *secrets,
+                     struct cg_buf *b, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 }, notes = { .max = SIZE_MAX - 1 };
 
-        if (add_all(a, &text, err) < 0)
+        if (cg_buf_add(&notes, a->notes.data, a->notes.len, err) < 0 ||
+            (note && cg_buf_addf(&notes, err, "%s%s", notes.len ? "\n\n" : "", note) < 0) ||
+            add_all(a, &notes, &text, err) < 0)
                 return -1;
         cg_secrets_redact_buf(secrets, &text);
         while (text.len && text.data[text.len - 1] == '\n')
@@ -289,7 +317,8 @@ int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, stru
             cg_json_quote(b, text.data, text.len, err) < 0 || cg_buf_adds(b, "}", err) < 0 ||
             cg_buf_add(b, a->blocks.data, a->blocks.len, err) < 0 || cg_buf_adds(b, "]", err) < 0)
                 return -1;
-        if (a->cell && cg_structured_add(a->cell, a->error, a->notes.data, secrets, b, err) < 0)
+        if (a->cell &&
+            cg_structured_add(a->cell, a->error, notes.len ? notes.data : NULL, secrets, b, err) < 0)
                 return -1;
         return cg_buf_addf(b, err, ",\"isError\":%s}", a->error ? "true" : "false");
 }

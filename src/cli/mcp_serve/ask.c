@@ -664,7 +664,7 @@ void cg_serve_drop_asks(struct cg_serve *sv)
 bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       struct cg_buf *why)
 {
-        const char *tool = cg_serve_tool_names[job->tool], *rule;
+        const char *tool = cg_serve_tool_defs[job->tool].name, *rule;
         enum cg_approve_answer answer = cg_approve_decide(sv->opts.kernel.approve, OWN, CG_METHOD_CALL, tool,
                                                           &rule);
         struct cg_serve_ask *a;

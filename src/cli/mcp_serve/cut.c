@@ -117,6 +117,11 @@ bool cg_cut_is_cut(const struct cg_cut *c)
         return chars != c->total;
 }
 
+size_t cg_cut_memory(const struct cg_cut *c)
+{
+        return c->whole.cap + c->tail.cap;
+}
+
 int cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b, struct cg_err *err)
 {
         size_t chars, left, len = shown_head(c, &chars);

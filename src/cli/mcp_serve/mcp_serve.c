@@ -32,7 +32,6 @@
  * much only.
  */
 #define WRITE_SIZE ((size_t)PIPE_BUF)
-#define TICK_MS    1000
 /*
  * The end of standard input. Calls that came before it may finish for a moment: so `printf ... |
  * cellgate mcp serve` answers. Clients send SIGTERM after 2 s, which ends us in order as well.
@@ -171,19 +170,30 @@ static void flush_output(struct io *io)
 
 /* ------------------------------------------------------------------ the loop */
 
+/* Of two times to wait, -1 being for ever. */
+static int64_t sooner(int64_t a_ms, int64_t b_ms)
+{
+        if (a_ms < 0 || b_ms < 0)
+                return a_ms < 0 ? b_ms : a_ms;
+        return a_ms < b_ms ? a_ms : b_ms;
+}
+
 static void loop(struct io *io)
 {
         enum { SIG, WAKE, OUT, IN, N };
         struct pollfd p[N];
+        int64_t next_ms;
 
         while (!io->broken && !io->signal) {
                 struct signalfd_siginfo info;
-                bool idle, refused, ticking, output, unread;
+                bool idle, refused, output, unread;
 
                 pthread_mutex_lock(&io->sv->lock);
+                next_ms = sooner(cg_serve_answer_due(io->sv, false), cg_serve_progress(io->sv));
+                if (io->eof)
+                        next_ms = sooner(next_ms, FINISH_MS / 10);
                 idle = TAILQ_EMPTY(&io->sv->jobs) && !io->sv->out.len && io->written == io->writing.len;
                 refused = io->sv->refused;
-                ticking = cg_serve_progress(io->sv);
                 pthread_mutex_unlock(&io->sv->lock);
                 if ((io->eof && (idle || cg_now_ms() >= io->end_ms)) || (refused && idle))
                         return;
@@ -196,7 +206,7 @@ static void loop(struct io *io)
                 /* 0: only its reader's end is reported */
                 p[OUT] = (struct pollfd){ .fd = io->out, .events = output ? POLLOUT : 0 };
                 p[IN] = (struct pollfd){ .fd = io->eof || unread ? -1 : io->in, .events = POLLIN };
-                if (poll(p, N, io->eof ? FINISH_MS / 10 : ticking ? TICK_MS : -1) < 0 && errno != EINTR)
+                if (poll(p, N, next_ms > INT32_MAX ? INT32_MAX : (int)next_ms) < 0 && errno != EINTR)
                         return;
                 if (p[SIG].revents && read(io->sig, &info, sizeof(info)) == sizeof(info))
                         io->signal = (int)info.ssi_signo;
@@ -360,7 +370,6 @@ static void tear_down(struct cg_serve *sv)
         cg_packages_fini(&sv->packages);
         sv->images = cg_images_free(sv->images);
         sv->between = cg_answer_free(sv->between);
-        cg_buf_fini(&sv->output);
         cg_secrets_fini(&sv->secrets);
         json_decref(sv->configured);
         json_decref(sv->registered);
@@ -379,10 +388,10 @@ static int run(struct cg_serve *sv)
         struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
         sigset_t set;
         cg_auto_free char *instructions = NULL, *tools = NULL;
-        struct cg_mcpd_info info = { .name = "cellgate",
-                                     .title = "cellgate",
-                                     .version = cg_version(),
-                                     .tool_names = cg_serve_tool_names };
+        const char *names[CG_SERVE_N_TOOLS + 1];
+        struct cg_mcpd_info info = {
+                .name = "cellgate", .title = "cellgate", .version = cg_version(), .tool_names = names
+        };
         struct cg_err err;
         int r = set_up(sv, &err);
 
@@ -406,9 +415,9 @@ static int run(struct cg_serve *sv)
                 if (sv->opts.kernel.no_sandbox)
                         cg_log(&sv->log, CG_LOG_WARN,
                                "no sandbox: the agent's code can do all that you can, with or without approval");
-                info.instructions = instructions = cg_serve_instructions(sv->configured,
+                info.instructions = instructions = cg_serve_instructions(&sv->opts, sv->configured,
                                                                          sv->settings != NULL);
-                info.tools = tools = cg_serve_tools(sv->settings != NULL, sv->opts.plain);
+                info.tools = tools = cg_serve_tools(&sv->opts, sv->settings != NULL, names);
                 if (!instructions || !tools)
                         r = cg_fail(&err, CG_E_NOMEM, "server");
         }
@@ -432,9 +441,10 @@ int cg_cli_mcp_serve(int argc, char **argv)
         struct cg_err err;
         int r = cg_serve_parse(argc, argv, &sv.opts, &err);
 
+        TAILQ_INIT(&sv.pending);
         TAILQ_INIT(&sv.jobs);
+        TAILQ_INIT(&sv.kept);
         TAILQ_INIT(&sv.asks);
-        cg_buf_init(&sv.output, CG_SERVE_MAX_OUTPUT);
         cg_buf_init(&sv.out, CG_SERVE_MAX_OUT);
         cond_init(&sv.room);
         cond_init(&sv.gone);

@@ -29,8 +29,15 @@
  * One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape.
  */
 #define CG_SERVE_MAX_LINE ((size_t)32 << 20)
-/* Limit of queued calls: far more than an agent sends at once. */
+/* Limit of queued jobs, and of calls that wait: far more than an agent sends at once. */
 #define CG_SERVE_MAX_JOBS 64
+/*
+ * Results of cells that are kept: their number and memory, and how long after they were read. The
+ * newest is always kept.
+ */
+#define CG_SERVE_MAX_KEPT   256u
+#define CG_SERVE_KEPT_BYTES ((size_t)16 << 20)
+#define CG_SERVE_KEPT_MS    600000
 /* Questions about calls that the client shows at once; the others wait for their turn. */
 #define CG_SERVE_MAX_OPEN 8u
 /* Limit of the output that comes between two calls. */
@@ -44,32 +51,78 @@
 #define CG_SERVE_MAX_OUT      ((size_t)512 << 20)
 /* Output of a cell that read_output can return. */
 #define CG_SERVE_MAX_OUTPUT ((size_t)16 << 20)
+/* The last line of a cell's output, for progress. */
+#define CG_SERVE_LINE ((size_t)1024)
+
+enum cg_serve_toolset { CG_SERVE_CORE = 1, CG_SERVE_JOBS = 2 };
 
 struct cg_serve_options {
         struct cg_kernel_options kernel;
         int64_t ask_timeout_ms;
+        int64_t wait_ms;          /* of a call for its cell */
+        unsigned toolsets;        /* bits */
         const char *print_config; /* a client; NULL: serve */
         bool plain;               /* results have no structuredContent */
 };
 
-/* In the order of cg_serve_tool_names. */
 enum cg_serve_tool {
         CG_SERVE_EXECUTE,
         CG_SERVE_REGISTER,
         CG_SERVE_INSTALL,
         CG_SERVE_RESET,
-        CG_SERVE_READ_OUTPUT
+        CG_SERVE_READ_OUTPUT,
+        CG_SERVE_START_CELL,
+        CG_SERVE_CELL_STATUS,
+        CG_SERVE_CELL_RESULT,
+        CG_SERVE_CANCEL_CELL,
+        CG_SERVE_N_TOOLS
 };
 
-/* A tools/call that has not been answered. The first of the queue runs. */
+struct cg_serve_tool_def {
+        const char *name;
+        enum cg_serve_toolset toolset;
+        const char *json; /* NULL: depends on the settings */
+        const char *parameters[5];
+};
+
+enum cg_job_state {
+        CG_JOB_QUEUED,
+        CG_JOB_TAKEN,   /* by the worker, which may be blocked: it opens a session, or runs another tool */
+        CG_JOB_RUNNING, /* a cell; what it has given so far is the worker's */
+        CG_JOB_DONE     /* a cell whose result is kept */
+};
+
+/* A cell, or a call of a tool that takes its turn after the cells. */
 struct cg_job {
         TAILQ_ENTRY(cg_job) entry;
+        enum cg_serve_tool tool; /* CG_SERVE_EXECUTE: a cell, also one of start_cell */
+        enum cg_job_state state;
+        uint64_t number; /* of a cell, in its execution_id */
+        char *args;      /* JSON text; NULL: a cell */
+        char *code;
+        double timeout;
+        struct cg_answer *answer;
+        int64_t start_ms, end_ms; /* since_ms of its state */
+        int64_t read_ms;          /* its result was read; 0: not yet */
+        bool cancelled;
+        bool reset; /* a call of reset came after it: it ends, and is answered */
+        bool known; /* the client has its execution_id or its result */
+};
+
+/* A tools/call that has not been answered. */
+struct cg_pending {
+        TAILQ_ENTRY(cg_pending) entry;
         enum cg_serve_tool tool;
-        char *id, *token, *args; /* JSON text; token: NULL when no progress is wanted */
+        struct cg_job *job;  /* that it waits for; it lives at least as long */
+        bool own;            /* the job is of this call: both are cancelled together */
+        char *id, *token;    /* JSON text; token: NULL when no progress is wanted */
+        char *ignored;       /* a sentence about arguments that the tool does not have; NULL: none */
+        int64_t deadline_ms; /* INT64_MAX: at the job's end */
+        bool part;           /* it wants output from one character on, as does the next: */
+        size_t from, max_chars;
         int64_t since_ms, progress_ms;
         double progress; /* the last value that was sent */
-        bool running, cancelled;
-        bool reset; /* a call of reset came after it: it ends, and is answered */
+        char *said;      /* the last text; NULL: none */
 };
 
 enum cg_serve_subject {
@@ -117,10 +170,17 @@ struct cg_serve {
 
         /* guarded by lock */
         pthread_mutex_t lock;
-        pthread_cond_t room;       /* the client has read something, or stop */
-        pthread_cond_t gone;       /* worker_gone */
-        TAILQ_HEAD(, cg_job) jobs; /* oldest first */
-        size_t n_jobs;
+        pthread_cond_t room;              /* the client has read something, or stop */
+        pthread_cond_t gone;              /* worker_gone */
+        TAILQ_HEAD(, cg_pending) pending; /* oldest first, as the other lists */
+        TAILQ_HEAD(cg_jobs, cg_job) jobs; /* the first is that of the worker */
+        struct cg_jobs kept;              /* cells that have ended */
+        size_t n_pending, n_jobs, n_kept;
+        uint64_t last_cell;
+        /* of the cell that runs: characters, and its last line or the progress of a tool */
+        size_t chars;
+        char line[CG_SERVE_LINE];
+        bool has_tokens; /* a call wants progress; set by the I/O thread */
         struct cg_buf out;
         struct cg_mcpd proto;
         TAILQ_HEAD(, cg_serve_ask) asks; /* oldest first */
@@ -139,7 +199,6 @@ struct cg_serve {
         json_t *registered;               /* servers that the agent has added; added to new sessions, too */
         struct cg_answer *answer;         /* of the call that runs; NULL: none */
         struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
-        struct cg_buf output;             /* of the last cell whose output was cut */
         struct cg_denial_reports denials; /* denials that were reported for this call */
         bool cell_done, death_reported, rules_checked;
         enum cg_status status;
@@ -159,13 +218,17 @@ int cg_serve_check_client(const char *client, struct cg_err *err);
 int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_err *err);
 
 /* ---- tools.c */
-extern const char *const cg_serve_tool_names[];
+extern const struct cg_serve_tool_def cg_serve_tool_defs[];
+/* Names of toolsets with commas between, as bits. CG_E_INVAL names those that there are. */
+int cg_serve_read_toolsets(const char *list, unsigned *ret, struct cg_err *err);
 /*
- * The tools, and instructions for the agent, which name the configured servers. @settings: the
- * sandbox has settings of its own. Caller frees; NULL when out of memory.
+ * The tools that @o allows, and their @names; and instructions for the agent, which name the
+ * configured servers. @settings: the sandbox has settings of its own. Caller frees; NULL when out
+ * of memory.
  */
-char *cg_serve_tools(bool settings, bool plain);
-char *cg_serve_instructions(const json_t *configured, bool settings);
+char *cg_serve_tools(const struct cg_serve_options *o, bool settings,
+                     const char *names[CG_SERVE_N_TOOLS + 1]);
+char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *configured, bool settings);
 /*
  * Appends a sentence about the arguments that the tool does not have; nothing where there are none.
  * Models and other servers' clients add some, and a call that fails for them helps nobody.
@@ -177,6 +240,9 @@ int cg_serve_unknown_args(enum cg_serve_tool tool, const char *args, struct cg_b
  */
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err);
 int cg_serve_arg_number(const char *args, const char *name, double def, double *ret, struct cg_err *err);
+/* A whole number of @min or more. */
+int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t *ret,
+                      struct cg_err *err);
 
 /* ---- queue.c */
 void cg_serve_wake(int fd);
@@ -185,25 +251,66 @@ void cg_serve_woken(int fd);
 /* Queues a message of our own (lock held), or nothing when there is no room. */
 int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params);
 int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const char *params);
-/* Queues a call (I/O thread; lock held). Answers at once when the queue is full. */
+/* The call of a request, in the list (lock held); NULL when out of memory, or not there. */
+struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcpd_in *in);
+struct cg_pending *cg_serve_find_pending(struct cg_serve *sv, struct cg_slice id);
+void cg_serve_remove_pending(struct cg_serve *sv, struct cg_pending *p);
+/* Answers a call and frees it (lock held). @a: NULL when out of memory. */
+void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer *a);
+/* The jobs before @job (lock held). */
+size_t cg_serve_count_before(const struct cg_serve *sv, const struct cg_job *job);
+/* The worker: the next job (borrows), NULL when there is none now. */
+struct cg_job *cg_serve_next_job(struct cg_serve *sv);
+/* Frees all jobs and calls. */
+void cg_serve_drop_jobs(struct cg_serve *sv);
+struct cg_job *cg_job_free(struct cg_job *j);
+/* True if the job was cancelled, reset was called after it, or the server is being stopped. */
+bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
+
+/* ---- calls.c */
+/* Answers a call, or queues what it asks for (I/O thread; lock held). */
 int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
 /* The client has cancelled the request @id (lock held). */
 void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id);
-/* Sends progress of the calls that want it, where due (lock held). Returns whether any wants it. */
-bool cg_serve_progress(struct cg_serve *sv);
-/* Sends progress of the running call with @text, of a tool that its code calls, if it is wanted. */
-void cg_serve_tool_progress(struct cg_serve *sv, const char *text);
-/* The worker: the next job (borrows), NULL when there is none now. */
-struct cg_job *cg_serve_next_job(struct cg_serve *sv);
+
+/* ---- jobs.c */
 /*
- * The worker: answers a job with a result (JSON text) and frees it. Waits while the client does not
- * read. Returns false if it was cancelled: then nothing is sent.
+ * Answers the calls that have waited long enough (lock held): @worker: for the cell that runs, else
+ * for others. Returns milliseconds to the next, or -1.
  */
-bool cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len);
-/* Frees all jobs. */
-void cg_serve_drop_jobs(struct cg_serve *sv);
-/* True if the job was cancelled, reset was called after it, or the server is being stopped. */
-bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
+int64_t cg_serve_answer_due(struct cg_serve *sv, bool worker);
+/* Answers a call whose cell has ended, or one whose cell has not (lock held). */
+void cg_serve_answer_done(struct cg_serve *sv, struct cg_pending *p);
+void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p);
+/*
+ * Adds a part of a cell's output, and says how to get @more: the beginning of a call. Returns
+ * whether it ends with the output.
+ */
+bool cg_serve_add_part(struct cg_answer *a, const struct cg_job *job, size_t from, size_t max,
+                       const char *more);
+/* An answer about the cell @number; NULL: out of memory. */
+struct cg_answer *cg_serve_cell_answer(const struct cg_serve *sv, uint64_t number, size_t max_chars);
+/* What a cell that has not ended does, for the agent (lock held). */
+void cg_serve_add_state(const struct cg_serve *sv, const struct cg_job *job, struct cg_buf *b);
+/* The cell of the argument execution_id (lock held). The error names the cells that there are. */
+int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **ret, struct cg_err *err);
+/* Interrupts the job that the worker has, or ends another (lock held). */
+void cg_serve_cancel_job(struct cg_serve *sv, struct cg_job *job);
+/* The worker: answers the calls of its job, keeps a cell. Waits while the client does not read. */
+void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job);
+
+/* ---- progress.c */
+/*
+ * Sends progress of the calls that want it, where due (I/O thread; lock held). Returns milliseconds
+ * to the next, or -1.
+ */
+int64_t cg_serve_progress(struct cg_serve *sv);
+/* What the cell that runs waits for, as a text; false: nothing (lock held). */
+bool cg_serve_waits(const struct cg_serve *sv, struct cg_buf *b);
+/* A line of progress, of a tool that the cell calls (worker). */
+void cg_serve_tool_progress(struct cg_serve *sv, const char *text);
+/* The cell has new output (worker). */
+void cg_serve_output(struct cg_serve *sv, const struct cg_answer *a);
 
 /* ---- ask.c */
 /* Waits on behalf of the worker, which handles its events meanwhile; @fd: -1 for none. */
@@ -260,13 +367,25 @@ const char *cg_answer_files(const struct cg_answer *a);
 void cg_answer_error(struct cg_answer *a);
 /* Moves the text of @from to @to, between the lines @before and @after, if not NULL. */
 void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *after);
-/* Takes the whole output (up to CG_SERVE_MAX_OUTPUT) into @ret if the result has it cut. */
-void cg_answer_take_output(struct cg_answer *a, struct cg_buf *ret);
-/* Adds @max characters of @output from the character @start on, and says how to get more. */
-void cg_answer_page(struct cg_answer *a, const struct cg_buf *output, size_t start, size_t max);
-/* The CallToolResult, in whose texts @secrets are "***". */
-int cg_answer_result(struct cg_answer *a, const struct cg_secrets *secrets, struct cg_buf *b,
-                     struct cg_err *err);
+/* Characters of output, also those that are not kept; and whether the result has some left out. */
+size_t cg_answer_chars(const struct cg_answer *a);
+bool cg_answer_is_cut(const struct cg_answer *a);
+size_t cg_answer_memory(const struct cg_answer *a);
+/* The last line of the output that is not empty; its beginning where it is longer than @size. */
+void cg_answer_last_line(const struct cg_answer *a, char *ret, size_t size);
+/*
+ * Adds to @to the output from the character @from on, @max characters at most. Returns the
+ * character after it, which is that of @from or cg_answer_chars() when nothing more is kept.
+ */
+size_t cg_answer_part(struct cg_answer *to, const struct cg_answer *a, size_t from, size_t max);
+/* Adds to @to all but the output: notes, files, images, the error. */
+void cg_answer_rest(struct cg_answer *to, const struct cg_answer *a);
+/*
+ * The CallToolResult, in whose texts @secrets are "***". @note: after its own, about this call
+ * alone; NULL: none.
+ */
+int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secrets *secrets,
+                     struct cg_buf *b, struct cg_err *err);
 
 /* ---- install.c */
 /* A name with extras and versions, nothing else. CG_E_INVAL says what is wrong. */

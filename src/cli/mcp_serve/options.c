@@ -3,6 +3,8 @@
 
 /* Long enough for a person who was elsewhere, short enough that a call does not hang for ever. */
 #define ASK_TIMEOUT_MS 300000
+/* Clients give up a call after 60 s or 120 s, whatever progress they get. */
+#define WAIT_MS 45000
 
 int cg_serve_help(void)
 {
@@ -13,8 +15,9 @@ int cg_serve_help(void)
                 "An MCP server on standard input and output: an agent's Python in a sandboxed IPython kernel that\n"
                 "keeps its state.\n"
                 "\n"
-                "Tools: execute_ipython_cell, register_mcp_server, install_package, reset, read_output. Cells\n"
-                "call the tools of other MCP servers as Python functions; each such call must be allowed here.\n"
+                "Tools: execute_ipython_cell, register_mcp_server, install_package, reset, read_output (toolset\n"
+                "core); start_cell, cell_status, cell_result, cancel_cell (toolset jobs). Cells call\n"
+                "the tools of other MCP servers as Python functions; each such call must be allowed here.\n"
                 "\n",
                 "\n"
                 "Tool calls that no --approve rule decides are refused. With --approve ask the user of the MCP\n"
@@ -40,26 +43,39 @@ void cg_serve_options_fini(struct cg_serve_options *o)
         cg_kernel_options_fini(&o->kernel);
 }
 
+static int positive(const char *option, const char *what, const char *value, int64_t *ret_ms,
+                    struct cg_err *err)
+{
+        int r = cg_opt_seconds(option, value, ret_ms, err);
+
+        if (r == 0 && *ret_ms == 0)
+                r = cg_fail(err, CG_E_INVAL, "%s must be more than 0: it is how long %s may wait", option,
+                            what);
+        return r;
+}
+
 static int apply(struct cg_serve_options *o, int id, const char *value, struct cg_err *err)
 {
         int r = cg_kernel_options_apply(&o->kernel, id, value, err);
 
         if (r <= 0)
                 return r;
-        if (id == CG_KOPT_PRINT_CONFIG) {
+        switch (id) {
+        case CG_KOPT_PRINT_CONFIG:
                 o->print_config = value;
                 return cg_serve_check_client(value, err);
-        }
-        if (id == CG_KOPT_PLAIN_RESULTS) {
+        case CG_KOPT_PLAIN_RESULTS:
                 o->plain = true;
                 return 0;
-        }
-        if (id != CG_KOPT_ASK_TIMEOUT)
+        case CG_KOPT_TOOLSETS:
+                return cg_serve_read_toolsets(value, &o->toolsets, err);
+        case CG_KOPT_ASK_TIMEOUT:
+                return positive("--ask-timeout", "a question", value, &o->ask_timeout_ms, err);
+        case CG_KOPT_WAIT:
+                return positive("--wait", "a call", value, &o->wait_ms, err);
+        default:
                 return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
-        r = cg_opt_seconds("--ask-timeout", value, &o->ask_timeout_ms, err);
-        if (r == 0 && o->ask_timeout_ms == 0)
-                r = cg_fail(err, CG_E_INVAL, "--ask-timeout must be more than 0: a question must end");
-        return r;
+        }
 }
 
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err)
@@ -68,7 +84,9 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
         const char *value = NULL;
         int id, r = 0;
 
-        *o = (struct cg_serve_options){ .ask_timeout_ms = ASK_TIMEOUT_MS };
+        *o = (struct cg_serve_options){ .ask_timeout_ms = ASK_TIMEOUT_MS,
+                                        .wait_ms = WAIT_MS,
+                                        .toolsets = CG_SERVE_CORE | CG_SERVE_JOBS };
         if (cg_kernel_options_init(&o->kernel, CG_CMD_SERVE, argc, argv, &scan, err) < 0)
                 return -1;
         o->kernel.workspace = ".";

@@ -197,6 +197,21 @@ void cg_structured_set(struct cg_structured *s, const char *name, const char *va
                 json_object_set_new(s->o, name, json_string(value));
 }
 
+void cg_structured_copy(struct cg_structured *to, const struct cg_structured *from, const char *name)
+{
+        if (to && from && json_object_get(from->o, name))
+                json_object_set(to->o, name, json_object_get(from->o, name));
+}
+
+size_t cg_structured_memory(const struct cg_structured *s)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; s && i < N_TEXTS; i++)
+                n += cg_cut_memory(&s->texts[i]);
+        return n;
+}
+
 /* ------------------------------------------------------------------ the result */
 
 static int add_text(struct cg_structured *s, enum cell_text which, json_t *to, const char *name,

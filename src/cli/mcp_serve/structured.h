@@ -21,6 +21,10 @@ void cg_structured_event(struct cg_structured *s, struct cg_event *e);
 void cg_structured_decided(struct cg_structured *s, const char *server, const char *tool,
                            const char *decision, const char *rule);
 void cg_structured_set(struct cg_structured *s, const char *name, const char *value);
+/* Copies the member @name, if @from has it. */
+void cg_structured_copy(struct cg_structured *to, const struct cg_structured *from, const char *name);
+/* Of its texts. */
+size_t cg_structured_memory(const struct cg_structured *s);
 /*
  * Appends it as a member of the CallToolResult, without @secrets. @error: the call failed, which is
  * the status where the cell has none; @notes may be NULL.

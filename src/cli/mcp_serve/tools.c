@@ -11,17 +11,6 @@
 #include "base/ceilings.h"
 #include "base/util.h"
 
-const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mcp_server",
-                                            "install_package",      "reset",
-                                            "read_output",          NULL };
-
-/* In the order of enum cg_serve_tool. */
-static const char *const parameters[][4] = { { "code", "timeout", "max_output_chars" },
-                                             { "server_name", "server_params" },
-                                             { "package_name" },
-                                             { NULL },
-                                             { "start", "max_output_chars" } };
-
 /* The rights of cells, for the tool's description and for the instructions. */
 #define LIMITS_DEFAULT \
         "Cells can write only in the workspace, which is the working directory, and have no network."
@@ -30,13 +19,13 @@ static const char *const parameters[][4] = { { "code", "timeout", "max_output_ch
         " and the network is reached through the proxy that HTTP_PROXY names. A refused connection is reported with its reason" \
         " and the setting that would allow it."
 
-static const char tools_begin[] =
-        "[{\"name\":\"execute_ipython_cell\",\"title\":\"Run Python\","
+static const char execute_begin[] =
+        "{\"name\":\"execute_ipython_cell\",\"title\":\"Run Python\","
         "\"description\":\"Run Python code in a stateful IPython kernel, inside a sandbox. Variables, imports and functions"
         " are kept for the next calls. Understands IPython: top-level await, %magics, !commands, obj? for help. Returns what"
         " the code printed, the value of its last expression, the traceback when it raised, and images it showed. ";
 
-static const char tools_rest[] =
+static const char execute_rest[] =
         " Tools of registered MCP servers are called as `from mcptools.SERVER import TOOL`.\","
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
         "\"code\":{\"type\":\"string\",\"description\":\"Python (IPython) code of one cell\"},"
@@ -50,7 +39,9 @@ static const char tools_rest[] =
 /* What structured.c makes. Short: an agent pays for each word in each conversation. */
 static const char output_schema[] =
         ",\"outputSchema\":{\"type\":\"object\",\"properties\":{"
-        "\"status\":{\"type\":\"string\",\"enum\":[\"ok\",\"error\",\"timeout\",\"cancelled\",\"kernel_died\"]},"
+        "\"status\":{\"type\":\"string\",\"enum\":[\"ok\",\"error\",\"timeout\",\"cancelled\",\"kernel_died\","
+        "\"running\",\"queued\"]},"
+        "\"execution_id\":{\"type\":\"string\"},\"output_so_far\":{\"type\":\"string\"},"
         "\"stdout\":{\"type\":\"string\"},\"stderr\":{\"type\":\"string\"},"
         "\"result\":{\"type\":\"string\",\"description\":\"Value of the last expression\"},"
         "\"error\":{\"type\":\"object\",\"properties\":{\"ename\":{\"type\":\"string\"},\"evalue\":{\"type\":\"string\"},"
@@ -64,10 +55,11 @@ static const char output_schema[] =
         "\"notes\":{\"type\":\"string\",\"description\":\"What cellgate says about this call\"}},"
         "\"required\":[\"status\"]}";
 
-static const char tools_more[] =
+static const char execute_end[] =
         ",\"annotations\":{\"title\":\"Run Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
-        "\"idempotentHint\":false,\"openWorldHint\":true}},"
+        "\"idempotentHint\":false,\"openWorldHint\":true}}";
 
+static const char register_json[] =
         "{\"name\":\"register_mcp_server\",\"title\":\"Add an MCP server\","
         "\"description\":\"Start an MCP server and generate typed Python functions for its tools, so that cells can say"
         " `from mcptools.SERVER_NAME import TOOL`. Returns the names of the tools. A server of the same name is replaced."
@@ -80,8 +72,9 @@ static const char tools_more[] =
         " \\\"args\\\": [\\\"-y\\\", \\\"PACKAGE\\\"], \\\"env\\\": {\\\"KEY\\\": \\\"${VARIABLE}\\\"}}\"}},"
         "\"required\":[\"server_name\",\"server_params\"]},"
         "\"annotations\":{\"title\":\"Add an MCP server\",\"readOnlyHint\":false,\"destructiveHint\":true,"
-        "\"idempotentHint\":true,\"openWorldHint\":true}},"
+        "\"idempotentHint\":true,\"openWorldHint\":true}}";
 
+static const char install_json[] =
         "{\"name\":\"install_package\",\"title\":\"Install a Python package\","
         "\"description\":\"Install a Python package from the package index for the kernel; it can be imported at once. Only"
         " ready-made wheels: nothing is compiled, no URLs, no paths. Needs an approval of its own.\","
@@ -91,15 +84,17 @@ static const char tools_more[] =
         " `rich[jupyter]>=13,<15`\"}},"
         "\"required\":[\"package_name\"]},"
         "\"annotations\":{\"title\":\"Install a Python package\",\"readOnlyHint\":false,\"destructiveHint\":false,"
-        "\"idempotentHint\":true,\"openWorldHint\":true}},"
+        "\"idempotentHint\":true,\"openWorldHint\":true}}";
 
+static const char reset_json[] =
         "{\"name\":\"reset\",\"title\":\"Restart Python\","
         "\"description\":\"Replace the kernel by a fresh one at once: a call that still runs is ended. Variables and imports are lost; files in the workspace,"
         " installed packages and registered MCP servers stay.\","
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{}},"
         "\"annotations\":{\"title\":\"Restart Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
-        "\"idempotentHint\":true,\"openWorldHint\":false}},"
+        "\"idempotentHint\":true,\"openWorldHint\":false}}";
 
+static const char read_output_json[] =
         "{\"name\":\"read_output\",\"title\":\"Read cut output\","
         "\"description\":\"Return a part of the whole text output of the last cell whose output was cut. Runs nothing.\","
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
@@ -107,15 +102,127 @@ static const char tools_more[] =
         "\"max_output_chars\":{\"type\":\"integer\",\"default\":5000,\"minimum\":1,"
         "\"description\":\"Number of characters\"}}},"
         "\"annotations\":{\"title\":\"Read cut output\",\"readOnlyHint\":true,\"destructiveHint\":false,"
-        "\"idempotentHint\":true,\"openWorldHint\":false}}]";
+        "\"idempotentHint\":true,\"openWorldHint\":false}}";
 
-char *cg_serve_tools(bool settings, bool plain)
+#define EXECUTION_ID \
+        "\"execution_id\":{\"type\":\"string\",\"description\":\"As it was returned, such as cell-7\"}"
+#define JUST_ID "{\"type\":\"object\",\"properties\":{" EXECUTION_ID "},\"required\":[\"execution_id\"]}"
+#define READS \
+        ",\"readOnlyHint\":true,\"destructiveHint\":false,\"idempotentHint\":true,\"openWorldHint\":false}}"
+
+static const char start_cell_json[] =
+        "{\"name\":\"start_cell\",\"title\":\"Start Python\","
+        "\"description\":\"Run Python code as execute_ipython_cell does, in the same kernel and after the cells that wait"
+        " already, but return at once with an execution_id. For work of minutes and hours.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"code\":{\"type\":\"string\",\"description\":\"Python (IPython) code of one cell\"},"
+        "\"timeout\":{\"type\":\"number\",\"default\":3600,\"exclusiveMinimum\":0,"
+        "\"description\":\"Longest running time in seconds, without waiting for the approval of tool calls\"}},"
+        "\"required\":[\"code\"]},"
+        "\"annotations\":{\"title\":\"Start Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
+        "\"idempotentHint\":false,\"openWorldHint\":true}}";
+
+static const char cell_status_json[] =
+        "{\"name\":\"cell_status\",\"title\":\"State of a cell\","
+        "\"description\":\"Return at once whether a cell is queued, runs, waits for something, or has ended, and its last"
+        " line of output.\",\"inputSchema\":" JUST_ID ",\"annotations\":{\"title\":\"State of a cell\"" READS;
+
+static const char cell_result_json[] =
+        "{\"name\":\"cell_result\",\"title\":\"Result of a cell\","
+        "\"description\":\"Wait for a cell to end and return its result. If it still runs after `wait` seconds, return its"
+        " output so far. A result is kept for 10 minutes after it was read.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{" EXECUTION_ID ","
+        "\"wait\":{\"type\":\"number\",\"default\":45,\"minimum\":0,"
+        "\"description\":\"Longest wait in seconds; at most what the server's --wait allows\"},"
+        "\"from\":{\"type\":\"integer\",\"default\":0,\"minimum\":0,"
+        "\"description\":\"First character of the output that is returned\"},"
+        "\"max_output_chars\":{\"type\":\"integer\",\"default\":5000,\"minimum\":1,"
+        "\"description\":\"Longest text output in characters\"}},"
+        "\"required\":[\"execution_id\"]},"
+        "\"annotations\":{\"title\":\"Result of a cell\"" READS;
+
+static const char cancel_cell_json[] =
+        "{\"name\":\"cancel_cell\",\"title\":\"Cancel a cell\","
+        "\"description\":\"Interrupt a cell that runs, or remove one from the queue. The kernel keeps its state.\","
+        "\"inputSchema\":" JUST_ID ",\"annotations\":{\"title\":\"Cancel a cell\",\"readOnlyHint\":false,"
+        "\"destructiveHint\":true,\"idempotentHint\":true,\"openWorldHint\":false}}";
+
+const struct cg_serve_tool_def cg_serve_tool_defs[] = {
+        [CG_SERVE_EXECUTE] = { "execute_ipython_cell",
+                               CG_SERVE_CORE,
+                               NULL,
+                               { "code", "timeout", "max_output_chars" } },
+        [CG_SERVE_REGISTER] = { "register_mcp_server",
+                                CG_SERVE_CORE,
+                                register_json,
+                                { "server_name", "server_params" } },
+        [CG_SERVE_INSTALL] = { "install_package", CG_SERVE_CORE, install_json, { "package_name" } },
+        [CG_SERVE_RESET] = { "reset", CG_SERVE_CORE, reset_json, { NULL } },
+        [CG_SERVE_READ_OUTPUT] = { "read_output",
+                                   CG_SERVE_CORE,
+                                   read_output_json,
+                                   { "start", "max_output_chars" } },
+        [CG_SERVE_START_CELL] = { "start_cell", CG_SERVE_JOBS, start_cell_json, { "code", "timeout" } },
+        [CG_SERVE_CELL_STATUS] = { "cell_status", CG_SERVE_JOBS, cell_status_json, { "execution_id" } },
+        [CG_SERVE_CELL_RESULT] = { "cell_result",
+                                   CG_SERVE_JOBS,
+                                   cell_result_json,
+                                   { "execution_id", "wait", "from", "max_output_chars" } },
+        [CG_SERVE_CANCEL_CELL] = { "cancel_cell", CG_SERVE_JOBS, cancel_cell_json, { "execution_id" } },
+};
+
+char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char *names[CG_SERVE_N_TOOLS + 1])
 {
-        char *text;
-        int n = asprintf(&text, "%s%s%s%s%s", tools_begin, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT,
-                         tools_rest, plain ? "" : output_schema, tools_more);
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
+        size_t n = 0;
 
-        return n < 0 ? NULL : text;
+        for (size_t i = 0; i < CG_SERVE_N_TOOLS; i++) {
+                const struct cg_serve_tool_def *def = &cg_serve_tool_defs[i];
+
+                if (!(def->toolset & o->toolsets))
+                        continue;
+                if (cg_buf_adds(&b, n ? "," : "[", NULL) < 0)
+                        return NULL;
+                names[n++] = def->name;
+                if (!def->json) /* execute_ipython_cell */
+                        cg_buf_addf(&b, NULL, "%s%s%s%s%s", execute_begin,
+                                    settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, execute_rest,
+                                    o->plain ? "" : output_schema, execute_end);
+                else
+                        cg_buf_adds(&b, def->json, NULL);
+        }
+        names[n] = NULL;
+        return cg_buf_adds(&b, "]", NULL) < 0 ? NULL : cg_buf_steal(&b, NULL);
+}
+
+static const struct {
+        const char *name;
+        enum cg_serve_toolset bit;
+} toolsets[] = { { "core", CG_SERVE_CORE }, { "jobs", CG_SERVE_JOBS } };
+
+int cg_serve_read_toolsets(const char *list, unsigned *ret, struct cg_err *err)
+{
+        unsigned bits = 0;
+
+        for (const char *p = list, *end;; p = end + 1) {
+                struct cg_slice name = { p, strcspn(p, ",") };
+                size_t i = 0;
+
+                while (i < CG_ARRAY_LEN(toolsets) && !cg_slice_is(name, toolsets[i].name))
+                        i++;
+                if (i == CG_ARRAY_LEN(toolsets))
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "--toolsets: there is no toolset \"%.*s\"; give core, jobs, or both with a"
+                                " comma between",
+                                (int)(name.len < 100 ? name.len : 100), p);
+                bits |= toolsets[i].bit;
+                end = p + name.len;
+                if (!*end)
+                        break;
+        }
+        *ret = bits;
+        return 0;
 }
 
 static const char instructions_begin[] =
@@ -139,7 +246,12 @@ static const char instructions_rest[] =
         "- A cell that runs longer than `timeout` seconds is interrupted; the kernel keeps its state. reset gives a fresh"
         " kernel at once, also while a cell runs.\n";
 
-char *cg_serve_instructions(const json_t *configured, bool settings)
+static const char instructions_jobs[] =
+        "- A call is answered after %g s at the latest. If the cell still runs then, the answer has an execution_id, and the"
+        " cell goes on: cell_result returns the rest, cancel_cell ends it. start_cell returns the execution_id at once; give"
+        " long work a `timeout` that is long enough.\n";
+
+char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *configured, bool settings)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
         const char *name;
@@ -150,6 +262,8 @@ char *cg_serve_instructions(const json_t *configured, bool settings)
             cg_buf_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, NULL) < 0 ||
             cg_buf_adds(&b, instructions_rest, NULL) < 0)
                 return NULL;
+        if (o->toolsets & CG_SERVE_JOBS)
+                cg_buf_addf(&b, NULL, instructions_jobs, (double)o->wait_ms / 1000);
         /* jansson iterates only over non-const */
         json_object_foreach((json_t *)(uintptr_t)configured, name, value)
         {
@@ -167,7 +281,7 @@ char *cg_serve_instructions(const json_t *configured, bool settings)
 
 int cg_serve_unknown_args(enum cg_serve_tool tool, const char *args, struct cg_buf *b, struct cg_err *err)
 {
-        const char *const *name, *const *names = parameters[tool];
+        const char *const *name, *const *names = cg_serve_tool_defs[tool].parameters;
         struct cg_slice key, value, text = { args, strlen(args) };
         struct cg_json_walk w;
         int r = cg_json_walk_init(&w, text, '{', err);
@@ -180,8 +294,8 @@ int cg_serve_unknown_args(enum cg_serve_tool tool, const char *args, struct cg_b
         }
         if (r != 0)
                 return r < 0 ? r : 0;
-        if (cg_buf_addf(b, err, "Ignored: %s has no parameter \"%.*s\"; it has ", cg_serve_tool_names[tool],
-                        (int)(key.len < 100 ? key.len : 100), key.p) < 0)
+        if (cg_buf_addf(b, err, "Ignored: %s has no parameter \"%.*s\"; it has ",
+                        cg_serve_tool_defs[tool].name, (int)(key.len < 100 ? key.len : 100), key.p) < 0)
                 return -1;
         for (name = names; *name; name++)
                 if (cg_buf_addf(b, err, "%s%s", name > names ? ", " : "", *name) < 0)
@@ -220,4 +334,21 @@ int cg_serve_arg_number(const char *args, const char *name, double def, double *
         /* JSON's grammar is a part of what it reads, and the locale is "C" */
         *ret = strtod(text, NULL);
         return isfinite(*ret) ? 0 : cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is too large", name);
+}
+
+int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t *ret,
+                      struct cg_err *err)
+{
+        double n;
+
+        *ret = def;
+        if (cg_serve_arg_number(args, name, NAN, &n, err) < 0)
+                return -1;
+        if (isnan(n))
+                return 0;
+        if (n < (double)min || floor(n) != n)
+                return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" must be a whole number, %zu or more",
+                               name, min);
+        *ret = (size_t)fmin(n, (double)CG_SERVE_MAX_OUTPUT);
+        return 0;
 }

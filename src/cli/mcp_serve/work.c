@@ -26,10 +26,7 @@
 /* The egress proxy takes no longer limit than a day. */
 #define MAX_ASK_MS    86000000
 #define MAX_TIMEOUT_S (10 * 365 * 86400.0)
-/* The answer of a call that has no max_output_chars. */
-#define OWN_CHARS    20000u
-#define LISTED_TOOLS 300u
-#define RESULT_MAX   ((size_t)256 << 20)
+#define LISTED_TOOLS  300u
 
 /* ------------------------------------------------------------------ events */
 
@@ -198,16 +195,22 @@ static void wait_once(struct cg_serve *sv, int fd, int64_t timeout_ms)
                                { .fd = fd, .events = POLLIN },
                                { .fd = sv->session && !sv->lost ? cg_session_fd(sv->session) : -1,
                                  .events = POLLIN } };
-        int64_t next_ms = cg_serve_settle(sv);
+        int64_t next_ms[] = { cg_serve_settle(sv), 0 };
 
-        if (next_ms >= 0 && (timeout_ms < 0 || next_ms < timeout_ms))
-                timeout_ms = next_ms;
+        pthread_mutex_lock(&sv->lock);
+        next_ms[1] = cg_serve_answer_due(sv, true);
+        pthread_mutex_unlock(&sv->lock);
+        for (size_t i = 0; i < CG_ARRAY_LEN(next_ms); i++)
+                if (next_ms[i] >= 0 && (timeout_ms < 0 || next_ms[i] < timeout_ms))
+                        timeout_ms = next_ms[i];
         if (poll(p, CG_ARRAY_LEN(p), timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms) < 0 &&
             errno != EINTR)
                 return;
         if (p[0].revents)
                 cg_serve_woken(sv->work_fd);
         drain(sv);
+        if (sv->answer)
+                cg_serve_output(sv, sv->answer);
         cg_serve_settle(sv);
 }
 
@@ -277,8 +280,8 @@ static int check_rules(struct cg_serve *sv, json_t *known, struct cg_err *err)
         int r;
 
         sv->rules_checked = true;
-        for (size_t i = 0; cg_serve_tool_names[i]; i++)
-                json_array_append_new(own, json_string(cg_serve_tool_names[i]));
+        for (size_t i = 0; i < CG_SERVE_N_TOOLS; i++)
+                json_array_append_new(own, json_string(cg_serve_tool_defs[i].name));
         json_object_set_new(known, "cellgate", own);
         r = cg_rules_check(sv->opts.kernel.approve, known, &notes, err);
         for (char *p = notes.data, *line; (line = strsep(&p, "\n")) && p;)
@@ -366,23 +369,15 @@ static int ensure_session(struct cg_serve *sv, struct cg_answer *a, struct cg_er
 
 /* ------------------------------------------------------------------ execute_ipython_cell */
 
-struct cell_args {
-        char *code;
-        double timeout, max_chars;
-};
-
-static int cell_args(const char *args, struct cell_args *ret, struct cg_err *err)
+/* From here on the worker answers the calls that wait for the cell: its answer grows. */
+static void set_running(struct cg_serve *sv, struct cg_job *job)
 {
-        if (cg_serve_arg_number(args, "timeout", 120, &ret->timeout, err) < 0)
-                return -1;
-        if (ret->timeout <= 0)
-                return cg_fail(err, CG_E_INVAL, "the parameter \"timeout\" must be more than 0 seconds");
-        if (cg_serve_arg_number(args, "max_output_chars", 5000, &ret->max_chars, err) < 0)
-                return -1;
-        if (ret->max_chars < 0 || floor(ret->max_chars) != ret->max_chars)
-                return cg_fail(err, CG_E_INVAL,
-                               "the parameter \"max_output_chars\" must be a whole number, 0 or more");
-        return cg_serve_arg_string(args, "code", &ret->code, err);
+        pthread_mutex_lock(&sv->lock);
+        job->state = CG_JOB_RUNNING;
+        job->start_ms = cg_now_ms();
+        sv->chars = 0;
+        sv->line[0] = '\0';
+        pthread_mutex_unlock(&sv->lock);
 }
 
 static void set_cell(struct cg_serve *sv, const struct cg_job *job, uint64_t cell)
@@ -422,11 +417,10 @@ static bool has_ended(struct cg_serve *sv, const struct cg_job *job)
 }
 
 /* Runs the cell to its end, and explains in @a how it ended. */
-static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct cell_args *args,
-                     struct cg_answer *a)
+static void run_cell(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a)
 {
         const char *text;
-        double seconds = args->timeout < MAX_TIMEOUT_S ? args->timeout : MAX_TIMEOUT_S;
+        double seconds = job->timeout < MAX_TIMEOUT_S ? job->timeout : MAX_TIMEOUT_S;
         struct cg_execute_options o = { .size = sizeof(o),
                                         .timeout_ms = (int64_t)ceil(seconds * 1000),
                                         .extra = sv->opts.plain ? NULL : "{\"variables\":true}",
@@ -437,7 +431,8 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
         cg_answer_move(a, sv->between, "[output since the last call:]", "[output of this call:]");
         sv->answer = a;
         sv->cell_done = false;
-        if (cg_session_execute(sv->session, args->code, strlen(args->code), &o, &cell, &err) < 0) {
+        set_running(sv, job);
+        if (cg_session_execute(sv->session, job->code, strlen(job->code), &o, &cell, &err) < 0) {
                 cg_answer_error(a);
                 cg_answer_note(a, "The cell was not run: %s", err.msg);
         } else {
@@ -525,9 +520,9 @@ static bool allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_err
 
         if (cg_serve_allowed(sv, job, wait_once, &why))
                 return true;
-        cg_log(&sv->log, CG_LOG_INFO, "refused cellgate.%s: %s", cg_serve_tool_names[job->tool],
+        cg_log(&sv->log, CG_LOG_INFO, "refused cellgate.%s: %s", cg_serve_tool_defs[job->tool].name,
                why.data ? why.data : "");
-        cg_fail(err, CG_E_STATE, "%s was refused: %s", cg_serve_tool_names[job->tool],
+        cg_fail(err, CG_E_STATE, "%s was refused: %s", cg_serve_tool_defs[job->tool].name,
                 why.data ? why.data : "no memory");
         return false;
 }
@@ -539,8 +534,7 @@ static void forget_server(struct cg_serve *sv, const char *name)
         cg_approve_forget(sv->opts.kernel.approve, name);
 }
 
-static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a,
-                        struct cg_err *err)
+static int try_register(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
         struct cg_slice args = { job->args, strlen(job->args) }, v = { 0 };
         cg_auto_json json_t *params = NULL, *one = NULL;
@@ -583,7 +577,7 @@ static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg
 
 /* ------------------------------------------------------------------ the other tools */
 
-static int try_install(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
+static int try_install(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
         cg_auto_free char *requirement = NULL;
 
@@ -594,23 +588,7 @@ static int try_install(struct cg_serve *sv, const struct cg_job *job, struct cg_
         return 0;
 }
 
-static int try_read_output(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a,
-                           struct cg_err *err)
-{
-        double start, max;
-
-        if (cg_serve_arg_number(job->args, "start", 0, &start, err) < 0 ||
-            cg_serve_arg_number(job->args, "max_output_chars", 5000, &max, err) < 0)
-                return -1;
-        if (start < 0 || max < 1)
-                return cg_fail(err, CG_E_INVAL,
-                               "\"start\" must be 0 or more, and \"max_output_chars\" 1 or more");
-        cg_answer_page(a, &sv->output, (size_t)fmin(start, (double)CG_SERVE_MAX_OUTPUT),
-                       (size_t)fmin(max, (double)CG_SERVE_MAX_OUTPUT));
-        return 0;
-}
-
-static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
+static int try_reset(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
         drain(sv);
         if (sv->session && !sv->lost && cg_session_reset(sv->session, 0, err) < 0) {
@@ -631,54 +609,36 @@ static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_an
 
 /* ------------------------------------------------------------------ the thread */
 
+static int run_execute(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
+{
+        if (ensure_session(sv, a, err) < 0)
+                return -1;
+        if (!was_reset(sv, job))
+                run_cell(sv, job, a);
+        return 0;
+}
+
 static void run_job(struct cg_serve *sv, struct cg_job *job)
 {
-        static int (*const tries[])(struct cg_serve *, const struct cg_job *, struct cg_answer *,
+        static int (*const tries[])(struct cg_serve *, struct cg_job *, struct cg_answer *,
                                     struct cg_err *) = {
+                [CG_SERVE_EXECUTE] = run_execute,
                 [CG_SERVE_REGISTER] = try_register,
                 [CG_SERVE_INSTALL] = try_install,
                 [CG_SERVE_RESET] = try_reset,
-                [CG_SERVE_READ_OUTPUT] = try_read_output,
         };
-        static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
-                                     " left\"}],\"isError\":true}";
-        cg_auto_buf struct cg_buf b = { .max = RESULT_MAX }, ignored = { .max = 4096 };
-        struct cell_args cell = { .code = NULL, .max_chars = OWN_CHARS };
-        bool execute = job->tool == CG_SERVE_EXECUTE;
-        struct cg_answer *a;
         struct cg_err err;
-        int r = execute ? cell_args(job->args, &cell, &err) : 0;
+        int r = was_reset(sv, job) ? 0 : tries[job->tool](sv, job, job->answer, &err);
 
-        if (job->tool == CG_SERVE_READ_OUTPUT)
-                cell.max_chars = (double)CG_SERVE_MAX_OUTPUT;
-        a = cg_answer_new(r == 0 ? (size_t)cell.max_chars : OWN_CHARS);
-        if (a && execute && !sv->opts.plain)
-                cg_answer_set_structured(a, cg_structured_new(r == 0 ? (size_t)cell.max_chars : OWN_CHARS));
-        if (a && cg_serve_unknown_args(job->tool, job->args, &ignored, NULL) == 0 && ignored.len)
-                cg_answer_note(a, "%s", ignored.data);
-        if (a && r == 0 && !was_reset(sv, job))
-                r = execute ? ensure_session(sv, a, &err) : tries[job->tool](sv, job, a, &err);
-        if (a && r == 0 && execute && !was_reset(sv, job))
-                run_cell(sv, job, &cell, a);
-        if (a && was_reset(sv, job)) {
-                cg_answer_error(a);
-                cg_answer_note(a, "Ended, because reset was called meanwhile.");
+        if (was_reset(sv, job)) {
+                cg_answer_error(job->answer);
+                cg_answer_note(job->answer, "Ended, because reset was called meanwhile.");
         }
-        if (a && r < 0) {
-                cg_answer_error(a);
-                cg_answer_note(a, "%s", err.msg);
+        if (r < 0) {
+                cg_answer_error(job->answer);
+                cg_answer_note(job->answer, "%s", err.msg);
         }
-        if (!a || cg_answer_result(a, &sv->secrets, &b, NULL) < 0) {
-                cg_serve_finish_job(sv, job, failed, strlen(failed));
-        } else if (execute) {
-                cg_answer_take_output(a, &sv->output);
-                if (!cg_serve_finish_job(sv, job, b.data, b.len))
-                        cg_answer_move(sv->between, a, NULL, NULL);
-        } else {
-                cg_serve_finish_job(sv, job, b.data, b.len);
-        }
-        cg_answer_free(a);
-        free(cell.code);
+        cg_serve_finish_job(sv, job);
 }
 
 static bool initialized(struct cg_serve *sv)

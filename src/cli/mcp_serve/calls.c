@@ -1,0 +1,270 @@
+/*
+ * `cellgate mcp serve`: what the I/O thread does with a call: it queues a job for the worker, or
+ * answers at once, as about a cell.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "mcp/jsonrpc.h"
+
+/* The limits of a cell's text that has no limit of its own, and of an answer about cells. */
+#define OUTPUT_CHARS 5000u
+#define OWN_CHARS    20000u
+#define TIMEOUT_S    120
+/* Of start_cell. */
+#define LONG_TIMEOUT_S 3600
+
+/* ------------------------------------------------------------------ jobs */
+
+/* Queues a job, for whose end @p waits. Takes @j. */
+static int add_job(struct cg_serve *sv, struct cg_pending *p, struct cg_job *j, size_t max_chars,
+                   struct cg_err *err)
+{
+        j->start_ms = cg_now_ms();
+        j->answer = j->number ? cg_serve_cell_answer(sv, j->number, max_chars) : cg_answer_new(max_chars);
+        if (!j->answer || (!j->args && !j->code) || sv->n_jobs >= CG_SERVE_MAX_JOBS) {
+                bool full = sv->n_jobs >= CG_SERVE_MAX_JOBS;
+
+                cg_job_free(j);
+                return full ? cg_fail(err, CG_E_LIMIT, "too many cells wait already: wait for some of them")
+                            : cg_fail(err, CG_E_NOMEM, "no memory is left");
+        }
+        TAILQ_INSERT_TAIL(&sv->jobs, j, entry);
+        sv->n_jobs++;
+        p->job = j;
+        p->own = true;
+        cg_serve_wake(sv->work_fd);
+        return 0;
+}
+
+static int begin_in_turn(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        struct cg_job *j = calloc(1, sizeof(*j)), *before;
+
+        if (!j)
+                return cg_fail(err, CG_E_NOMEM, "no memory is left");
+        j->tool = p->tool;
+        j->args = strdup(args);
+        if (add_job(sv, p, j, OWN_CHARS, err) < 0)
+                return -1;
+        if (j->tool == CG_SERVE_RESET)
+                for (before = TAILQ_FIRST(&sv->jobs); before != j; before = TAILQ_NEXT(before, entry))
+                        before->reset = true;
+        return 0;
+}
+
+static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args, double timeout,
+                    struct cg_err *err)
+{
+        cg_auto_free char *code = NULL;
+        struct cg_job *j;
+
+        if (cg_serve_arg_number(args, "timeout", timeout, &timeout, err) < 0)
+                return -1;
+        if (timeout <= 0)
+                return cg_fail(err, CG_E_INVAL, "the parameter \"timeout\" must be more than 0 seconds");
+        p->max_chars = OUTPUT_CHARS;
+        if (p->tool == CG_SERVE_EXECUTE &&
+            cg_serve_arg_size(args, "max_output_chars", OUTPUT_CHARS, 0, &p->max_chars, err) < 0)
+                return -1;
+        if (cg_serve_arg_string(args, "code", &code, err) < 0)
+                return -1;
+        j = calloc(1, sizeof(*j));
+        if (!j)
+                return cg_fail(err, CG_E_NOMEM, "no memory is left");
+        j->tool = CG_SERVE_EXECUTE;
+        j->timeout = timeout;
+        j->code = CG_STEAL(code);
+        j->number = sv->last_cell + 1;
+        if (add_job(sv, p, j, p->max_chars, err) < 0)
+                return -1;
+        sv->last_cell++;
+        return 0;
+}
+
+static int begin_execute(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        if (add_cell(sv, p, args, TIMEOUT_S, err) < 0)
+                return -1;
+        if (sv->opts.toolsets & CG_SERVE_JOBS)
+                p->deadline_ms = p->since_ms + sv->opts.wait_ms;
+        return 0;
+}
+
+static int begin_start(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        if (add_cell(sv, p, args, LONG_TIMEOUT_S, err) < 0)
+                return -1;
+        cg_serve_answer_unfinished(sv, p);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ answered at once */
+
+/* Answers a call with one text. */
+static int say(struct cg_serve *sv, struct cg_pending *p, const char *text)
+{
+        struct cg_answer *a = cg_answer_new(OWN_CHARS);
+
+        if (a && text)
+                cg_answer_note(a, "%s", text);
+        cg_serve_reply(sv, p, a);
+        cg_answer_free(a);
+        return 0;
+}
+
+static int begin_status(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        struct cg_job *job;
+
+        if (cg_serve_find_cell(sv, args, &job, err) < 0)
+                return -1;
+        if (job->state == CG_JOB_DONE)
+                cg_buf_addf(&b, NULL,
+                            "cell-%" PRIu64
+                            " has ended, after %.1f s; cell_result returns its result, with %zu"
+                            " characters of output",
+                            job->number, (double)(job->end_ms - job->start_ms) / 1000,
+                            cg_answer_chars(job->answer));
+        else
+                cg_serve_add_state(sv, job, &b);
+        if (job->state == CG_JOB_RUNNING)
+                cg_buf_addf(&b, NULL, "; %zu characters of output so far%s%s", sv->chars,
+                            *sv->line ? ", the last line: " : "", sv->line);
+        return say(sv, p, b.data);
+}
+
+static int begin_result(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        double wait_s = (double)sv->opts.wait_ms / 1000, wanted_s;
+        struct cg_job *job;
+        size_t max;
+
+        if (cg_serve_find_cell(sv, args, &job, err) < 0 ||
+            cg_serve_arg_number(args, "wait", wait_s, &wanted_s, err) < 0 ||
+            cg_serve_arg_size(args, "from", 0, 0, &p->from, err) < 0 ||
+            cg_serve_arg_size(args, "max_output_chars", 0, 1, &max, err) < 0)
+                return -1;
+        if (wanted_s < 0)
+                return cg_fail(err, CG_E_INVAL, "the parameter \"wait\" must be 0 or more seconds");
+        p->job = job;
+        p->max_chars = max ? max : OUTPUT_CHARS;
+        p->part = max || p->from;
+        p->deadline_ms = p->since_ms + (int64_t)((wanted_s < wait_s ? wanted_s : wait_s) * 1000);
+        if (job->state == CG_JOB_DONE)
+                cg_serve_answer_done(sv, p);
+        else
+                cg_serve_wake(sv->work_fd);
+        return 0;
+}
+
+static int begin_cancel(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        struct cg_job *job;
+        bool queued;
+
+        if (cg_serve_find_cell(sv, args, &job, err) < 0)
+                return -1;
+        if (job->state == CG_JOB_DONE)
+                return say(sv, p, "The cell has ended already; cell_result returns its result.");
+        job->known = true;
+        queued = job->state == CG_JOB_QUEUED;
+        cg_serve_cancel_job(sv, job);
+        return say(sv, p,
+                   queued ? "The cell was removed from the queue."
+                          : "The cell is being interrupted; cell_result returns its result.");
+}
+
+static int begin_read_output(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        size_t start, max;
+        struct cg_answer *a;
+        struct cg_job *job;
+
+        if (cg_serve_arg_size(args, "start", 0, 0, &start, err) < 0 ||
+            cg_serve_arg_size(args, "max_output_chars", OUTPUT_CHARS, 1, &max, err) < 0)
+                return -1;
+        job = TAILQ_LAST(&sv->kept, cg_jobs);
+        while (job && !cg_answer_is_cut(job->answer))
+                job = TAILQ_PREV(job, cg_jobs, entry);
+        if (!job)
+                return say(sv, p, "No output of a cell was cut.");
+        if (start >= cg_answer_chars(job->answer))
+                return say(sv, p, "There is no more output.");
+        a = cg_answer_new(max);
+        if (a)
+                cg_serve_add_part(a, job, start, max, "read_output(start");
+        cg_serve_reply(sv, p, a);
+        cg_answer_free(a);
+        return 0;
+}
+
+/*
+ * Carry out a call, or set what it waits for. CG_E_INVAL or CG_E_NOTFOUND says what is wrong, for
+ * the agent.
+ */
+static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending *, const char *args,
+                                            struct cg_err *) = {
+        [CG_SERVE_EXECUTE] = begin_execute,         [CG_SERVE_REGISTER] = begin_in_turn,
+        [CG_SERVE_INSTALL] = begin_in_turn,         [CG_SERVE_RESET] = begin_in_turn,
+        [CG_SERVE_READ_OUTPUT] = begin_read_output, [CG_SERVE_START_CELL] = begin_start,
+        [CG_SERVE_CELL_STATUS] = begin_status,      [CG_SERVE_CELL_RESULT] = begin_result,
+        [CG_SERVE_CANCEL_CELL] = begin_cancel,
+};
+
+/* ------------------------------------------------------------------ messages */
+
+static void reply_error(struct cg_serve *sv, struct cg_pending *p, const char *why)
+{
+        struct cg_answer *a = cg_answer_new(0);
+
+        if (a) {
+                if (p->tool == CG_SERVE_EXECUTE && !sv->opts.plain)
+                        cg_answer_set_structured(a, cg_structured_new(0));
+                cg_answer_error(a);
+                cg_answer_note(a, "%s", why);
+        }
+        cg_serve_reply(sv, p, a);
+        cg_answer_free(a);
+}
+
+int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf ignored = { .max = 4096 };
+        cg_auto_free char *args = in->arguments.p ? strndup(in->arguments.p, in->arguments.len) : NULL;
+        struct cg_pending *p;
+        struct cg_err why;
+
+        if (cg_serve_find_pending(sv, in->id))
+                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INVALID_REQUEST,
+                                        "a request with this id is being worked on", err);
+        if (sv->n_pending >= CG_SERVE_MAX_JOBS)
+                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INTERNAL_ERROR,
+                                        "too many calls wait already: await some of them", err);
+        p = args ? cg_serve_add_pending(sv, in) : NULL;
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "call");
+        if (cg_serve_unknown_args(p->tool, args, &ignored, NULL) == 0 && ignored.len)
+                p->ignored = cg_buf_steal(&ignored, NULL);
+        if (begin[p->tool](sv, p, args, &why) < 0)
+                reply_error(sv, p, why.msg);
+        return 0;
+}
+
+void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id)
+{
+        struct cg_pending *p = cg_serve_find_pending(sv, id);
+        struct cg_job *own;
+
+        if (!p)
+                return; /* answered already: the two messages crossed */
+        /* The protocol forbids an answer to a cancelled request. */
+        own = p->own ? p->job : NULL;
+        cg_serve_remove_pending(sv, p);
+        if (own)
+                cg_serve_cancel_job(sv, own);
+}

@@ -1,0 +1,297 @@
+/*
+ * `cellgate mcp serve`: how jobs end, and what is answered to the calls that wait for them. A cell
+ * and its calls are apart: a call is answered after a while, and the cell goes on; its result is
+ * kept. Used by both threads.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+
+/* Cells that an error lists. */
+#define LISTED_CELLS 20u
+
+/* ------------------------------------------------------------------ answers */
+
+void cg_serve_add_state(const struct cg_serve *sv, const struct cg_job *job, struct cg_buf *b)
+{
+        cg_auto_buf struct cg_buf waits = { .max = 65536 };
+        double seconds = (double)(cg_now_ms() - job->start_ms) / 1000;
+        size_t before = cg_serve_count_before(sv, job);
+
+        cg_buf_addf(b, NULL, "cell-%" PRIu64 " ", job->number);
+        if (before) {
+                cg_buf_addf(b, NULL, "is queued for %.0f s, with %zu before it", seconds, before);
+        } else if (job->state != CG_JOB_RUNNING) {
+                cg_buf_adds(b, "is about to start", NULL);
+        } else {
+                cg_buf_addf(b, NULL, "runs for %.0f s%s", seconds,
+                            job->cancelled ? " and has been interrupted" : "");
+                if (cg_serve_waits(sv, &waits))
+                        cg_buf_addf(b, NULL, ", %s", waits.data);
+        }
+}
+
+struct cg_answer *cg_serve_cell_answer(const struct cg_serve *sv, uint64_t number, size_t max_chars)
+{
+        struct cg_answer *a = cg_answer_new(max_chars);
+        char id[32];
+
+        if (a && !sv->opts.plain) {
+                snprintf(id, sizeof(id), "cell-%" PRIu64, number);
+                cg_answer_set_structured(a, cg_structured_new(max_chars));
+                cg_structured_set(cg_answer_structured(a), "execution_id", id);
+        }
+        return a;
+}
+
+void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p)
+{
+        cg_auto_buf struct cg_buf state = { .max = 65536 };
+        struct cg_answer *a = cg_serve_cell_answer(sv, p->job->number, p->max_chars);
+        struct cg_job *job = p->job;
+        size_t next = p->from;
+        uint64_t n = job->number;
+
+        if (!a) {
+                cg_serve_reply(sv, p, NULL);
+                return;
+        }
+        if (job->state == CG_JOB_RUNNING)
+                next = cg_answer_part(a, job->answer, p->from, p->max_chars);
+        cg_structured_set(cg_answer_structured(a), "status",
+                          job->state == CG_JOB_RUNNING ? "running" : "queued");
+        cg_serve_add_state(sv, job, &state);
+        cg_answer_note(a,
+                       "[cellgate: %s. execution_id: cell-%" PRIu64
+                       ". The cell goes on; cell_result(execution_id="
+                       "\"cell-%" PRIu64 "\", from=%zu) returns the rest]",
+                       state.data ? state.data : "the cell has not ended", n, n, next);
+        job->known = true;
+        cg_serve_reply(sv, p, a);
+        cg_answer_free(a);
+}
+
+bool cg_serve_add_part(struct cg_answer *a, const struct cg_job *job, size_t from, size_t max,
+                       const char *more)
+{
+        size_t next = cg_answer_part(a, job->answer, from, max), all = cg_answer_chars(job->answer);
+
+        if (next >= all)
+                return true;
+        if (next == from)
+                cg_answer_note(a, "[The output was longer; its first %zu MiB are kept]",
+                               CG_SERVE_MAX_OUTPUT >> 20);
+        else
+                cg_answer_note(a, "[Characters %zu to %zu of %zu; %s=%zu) returns more]", from, next, all,
+                               more, next);
+        return next == from;
+}
+
+void cg_serve_answer_done(struct cg_serve *sv, struct cg_pending *p)
+{
+        struct cg_job *job = p->job;
+        struct cg_answer *a = NULL;
+        char more[80];
+
+        job->known = true;
+        if (p->part) {
+                snprintf(more, sizeof(more), "cell_result(execution_id=\"cell-%" PRIu64 "\", from",
+                         job->number);
+                a = cg_serve_cell_answer(sv, job->number, p->max_chars);
+                cg_structured_copy(cg_answer_structured(a), cg_answer_structured(job->answer), "status");
+                if (a && cg_serve_add_part(a, job, p->from, p->max_chars, more)) {
+                        cg_answer_rest(a, job->answer);
+                        job->read_ms = cg_now_ms();
+                }
+                cg_serve_reply(sv, p, a);
+                cg_answer_free(a);
+                return;
+        }
+        job->read_ms = cg_now_ms();
+        cg_serve_reply(sv, p, job->answer);
+}
+
+/* ------------------------------------------------------------------ kept results */
+
+static void forget(struct cg_serve *sv, struct cg_job *j)
+{
+        TAILQ_REMOVE(&sv->kept, j, entry);
+        sv->n_kept--;
+        cg_job_free(j);
+}
+
+/* The one to forget first: one that was read, else the oldest. */
+static struct cg_job *least_wanted(struct cg_serve *sv)
+{
+        struct cg_job *j, *newest = TAILQ_LAST(&sv->kept, cg_jobs);
+
+        TAILQ_FOREACH(j, &sv->kept, entry)
+        if (j->read_ms && j != newest)
+                return j;
+        return TAILQ_FIRST(&sv->kept);
+}
+
+static void forget_old(struct cg_serve *sv)
+{
+        struct cg_job *j, *next, *newest = TAILQ_LAST(&sv->kept, cg_jobs);
+        int64_t now = cg_now_ms();
+        size_t bytes = 0;
+
+        for (j = TAILQ_FIRST(&sv->kept); j && j != newest; j = next) {
+                next = TAILQ_NEXT(j, entry);
+                if (j->read_ms && now - j->read_ms >= CG_SERVE_KEPT_MS)
+                        forget(sv, j);
+                else
+                        bytes += cg_answer_memory(j->answer);
+        }
+        while (sv->n_kept > 1 && (bytes > CG_SERVE_KEPT_BYTES || sv->n_kept > CG_SERVE_MAX_KEPT)) {
+                j = least_wanted(sv);
+                bytes -= cg_answer_memory(j->answer);
+                forget(sv, j);
+        }
+}
+
+static void keep(struct cg_serve *sv, struct cg_job *job)
+{
+        free(job->code);
+        job->code = NULL;
+        job->end_ms = cg_now_ms();
+        TAILQ_INSERT_TAIL(&sv->kept, job, entry);
+        sv->n_kept++;
+        forget_old(sv);
+}
+
+/* The cells that there are. */
+static void list_cells(struct cg_serve *sv, struct cg_buf *b)
+{
+        const struct cg_job *j;
+        size_t skip = sv->n_kept > LISTED_CELLS ? sv->n_kept - LISTED_CELLS : 0;
+
+        TAILQ_FOREACH(j, &sv->kept, entry)
+        {
+                if (skip)
+                        skip--;
+                else
+                        cg_buf_addf(b, NULL, "%scell-%" PRIu64, b->len ? ", " : "", j->number);
+        }
+        TAILQ_FOREACH(j, &sv->jobs, entry)
+        if (j->number)
+                cg_buf_addf(b, NULL, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
+                            j->state == CG_JOB_RUNNING ? "runs" : "queued");
+}
+
+/* Of an execution_id; 0: it is none. */
+static uint64_t cell_number(const char *id)
+{
+        uint64_t n = strncmp(id, "cell-", 5) == 0 ? strtoull(id + 5, NULL, 10) : 0;
+        char name[32];
+
+        snprintf(name, sizeof(name), "cell-%" PRIu64, n);
+        return strcmp(name, id) == 0 ? n : 0;
+}
+
+int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **ret, struct cg_err *err)
+{
+        const struct cg_jobs *const lists[] = { &sv->jobs, &sv->kept };
+        cg_auto_buf struct cg_buf known = { .max = 65536 };
+        cg_auto_free char *id = NULL;
+        struct cg_job *j;
+        uint64_t n;
+
+        if (cg_serve_arg_string(args, "execution_id", &id, err) < 0)
+                return -1;
+        forget_old(sv);
+        n = cell_number(id);
+        for (size_t i = 0; n && i < CG_ARRAY_LEN(lists); i++) {
+                TAILQ_FOREACH(j, lists[i], entry)
+                {
+                        if (j->number == n) {
+                                *ret = j;
+                                return 0;
+                        }
+                }
+        }
+        list_cells(sv, &known);
+        if (n && n <= sv->last_cell)
+                return cg_fail(
+                        err, CG_E_NOTFOUND,
+                        "the result of %s was dropped: results are kept until they were read and %d minutes"
+                        " more, but %zu MiB and %u cells at most. Known: %s",
+                        id, CG_SERVE_KEPT_MS / 60000, CG_SERVE_KEPT_BYTES >> 20, CG_SERVE_MAX_KEPT,
+                        known.data ? known.data : "none");
+        return cg_fail(err, CG_E_NOTFOUND, "there is no execution_id \"%.100s\". Known: %s", id,
+                       known.data ? known.data : "none");
+}
+
+/* ------------------------------------------------------------------ the end of jobs */
+
+static void end_job(struct cg_serve *sv, struct cg_job *job)
+{
+        struct cg_pending *p, *next;
+
+        TAILQ_REMOVE(&sv->jobs, job, entry);
+        sv->n_jobs--;
+        job->state = CG_JOB_DONE;
+        for (p = TAILQ_FIRST(&sv->pending); p; p = next) {
+                next = TAILQ_NEXT(p, entry);
+                if (p->job == job)
+                        cg_serve_answer_done(sv, p);
+        }
+        if (job->number && job->known)
+                keep(sv, job);
+        else
+                cg_job_free(job);
+}
+
+void cg_serve_cancel_job(struct cg_serve *sv, struct cg_job *job)
+{
+        if (job->state == CG_JOB_QUEUED) {
+                cg_answer_error(job->answer);
+                cg_answer_note(job->answer, "Cancelled before it started.");
+                end_job(sv, job);
+                return;
+        }
+        job->cancelled = true;
+        if (sv->session && sv->cell)
+                cg_session_cancel(sv->session, sv->cell, NULL);
+        cg_serve_wake(sv->work_fd);
+}
+
+int64_t cg_serve_answer_due(struct cg_serve *sv, bool worker)
+{
+        int64_t now = cg_now_ms(), next_ms = -1;
+        struct cg_pending *p, *next;
+
+        for (p = TAILQ_FIRST(&sv->pending); p; p = next) {
+                next = TAILQ_NEXT(p, entry);
+                if (p->deadline_ms == INT64_MAX || (p->job->state == CG_JOB_RUNNING) != worker)
+                        continue;
+                if (p->deadline_ms <= now)
+                        cg_serve_answer_unfinished(sv, p);
+                else if (next_ms < 0 || p->deadline_ms - now < next_ms)
+                        next_ms = p->deadline_ms - now;
+        }
+        return next_ms;
+}
+
+void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job)
+{
+        const struct cg_pending *p;
+
+        pthread_mutex_lock(&sv->lock);
+        while (sv->out.len > CG_SERVE_STOP_WORKING && !sv->stop)
+                pthread_cond_wait(&sv->room, &sv->lock);
+        TAILQ_FOREACH(p, &sv->pending, entry)
+        if (p->job == job)
+                break;
+        /* Its call was cancelled, and nobody can ask for it: the next call shows the output. */
+        if (job->number && !job->known && !p)
+                cg_answer_move(sv->between, job->answer, NULL, NULL);
+        end_job(sv, job);
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_wake(sv->io_fd);
+}
