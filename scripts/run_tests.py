@@ -384,7 +384,7 @@ def step_unit(opt: argparse.Namespace) -> Tally:
 # among them: it loads the library into its own interpreter, which cannot take a sanitized one; the same programs are
 # driven by cli and mcp_serve. tests/conftest.py gives their tests the mark "sanitized", except for those that are slow
 # or cannot run there.
-SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_serve", "sandbox", "sandbox_command")
+SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_http", "mcp_serve", "sandbox", "sandbox_command")
 
 
 def step_pytest(opt: argparse.Namespace) -> Tally:

@@ -2,6 +2,8 @@
 #ifndef CG_BASE_CEILINGS_H
 #define CG_BASE_CEILINGS_H
 
+#include <stddef.h>
+
 /* A cell, as source text. Notebooks with embedded data reach some MB; more belongs in a file. */
 #define CG_MAX_CODE (16u << 20)
 /*
@@ -45,6 +47,8 @@
 #define CG_MAX_ALL_SETTINGS (64u << 20)
 /* Definitions of one set of host functions. Escaped, as they travel, they fit CG_MAX_SETTINGS. */
 #define CG_MAX_FUNCTIONS_TEXT (512u << 10)
+/* One message of an MCP client to `cellgate mcp serve`: a cell of CG_MAX_CODE, with its escapes. */
+#define CG_MAX_MCP_MESSAGE ((size_t)64 << 20)
 /* Report about generated wrappers: 20,000 tools with a warning or two each. */
 #define CG_MAX_REPORT (16u << 20)
 /* Any other envelope. */

@@ -18,7 +18,7 @@ KEPT = ("SSL_CERT_FILE", "LD_LIBRARY_PATH", "CG_SANITIZED")
 
 
 # The commands of these pages are run, one page after the other in one shell.
-PAGES = ["README.md", "docs/tour.md", "docs/install.md", "docs/mcp-serve.md", "docs/jupyter.md"]
+PAGES = ["README.md", "docs/tour.md", "docs/install.md", "docs/mcp-serve.md", "docs/mcp-http.md", "docs/jupyter.md"]
 TEXTS = [*PAGES, "docs/README.md", "docs/python-package.md", "docs/c-api.md", "docs/events.md"]
 
 

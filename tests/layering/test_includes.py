@@ -27,6 +27,7 @@ MAY_INCLUDE = {
     "kernel": SANDBOX - {"sandbox/command"},
     "jupyter": {"base"},
     "audit": {"base", "cli/common"},
+    "mcp_http": {"base", "mcp", "cli/common", "sandbox/egress"},
     "supervisor": SANDBOX | {"audit"},
     "client": {"base"},
     "selftest/inside": {"sandbox"},  # the table of protected names: each of them is tried
@@ -46,7 +47,7 @@ RESERVED = {
     "curl/curl.h": {"mcp/http"},
     "sqlite3.h": {"audit"},
     "zmq.h": {"jupyter"},
-    "microhttpd.h": {"mcp"},
+    "microhttpd.h": {"mcp_http"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 

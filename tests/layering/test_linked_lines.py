@@ -13,6 +13,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-cli": 45_700,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,
+    "libexec/cellgate/cellgate-mcp-http": 9_000,
     "libexec/cellgate/cellgate-run": 24_200,
     "libexec/cellgate/cellgate-supervisor": 31_000,
     "libexec/cellgate/cellgate-toolserver": 22_800,

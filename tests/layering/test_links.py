@@ -11,6 +11,7 @@ RESERVED = {
     "libpython": {"cellgate-kernel"},
     "libcurl": set(),
     "libsqlite3": {"cellgate-audit"},
+    "libmicrohttpd": {"cellgate-mcp-http"},
     "libzmq": {"cellgate-cli"},
     # Linked statically: packages in a kernel's environment bring their own, which must not be replaced.
     "libpcre2": set(),
@@ -21,6 +22,7 @@ PROGRAMS = {
     "cellgate-cli",
     "cellgate-egress",
     "cellgate-kernel",
+    "cellgate-mcp-http",
     "cellgate-selftest",
     "cellgate-supervisor",
     "cellgate-toolserver",

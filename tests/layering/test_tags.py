@@ -4,7 +4,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-DEFINITION = re.compile(r"^(?:typedef |static |const )*(?:struct|union|enum) (\w+)(?: __attribute__\S*)? \{", re.MULTILINE)
+DEFINITION = re.compile(
+    r"^(?:typedef |static |const )*(?:struct|union|enum) (\w+)(?: __attribute__\S*)? \{", re.MULTILINE
+)
 
 # Tags that still have several meanings. No entry is added here: rename the new struct.
 KNOWN = {
@@ -29,6 +31,8 @@ def test_one_file_defines_a_tag(repo: Path) -> None:
 
 
 def test_what_counts_as_a_definition(tmp_path: Path) -> None:
-    (tmp_path / "a.c").write_text("struct one {\n\tint a;\n};\nstatic const struct two {\n\tint a;\n} v;\nstruct three;\n")
+    (tmp_path / "a.c").write_text(
+        "struct one {\n\tint a;\n};\nstatic const struct two {\n\tint a;\n} v;\nstruct three;\n"
+    )
     (tmp_path / "b.h").write_text("enum one {\n\tA,\n};\nstruct two *f(void);\n")
     assert {tag: len(files) for tag, files in definitions(tmp_path).items()} == {"one": 2, "two": 1}

@@ -79,9 +79,9 @@ def test_garbage_gets_an_error_and_does_no_harm(serve: Serve) -> None:
 def test_a_line_over_the_limit_is_left_out(serve: Serve) -> None:
     server = serve()
     server.initialize()
-    server.write(b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"x":"' + b"x" * (33 << 20) + b'"}}\n')
+    server.write(b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"x":"' + b"x" * (65 << 20) + b'"}}\n')
     message = server.receive()
-    assert message["id"] is None and "33554" in message["error"]["message"]
+    assert message["id"] is None and "67108" in message["error"]["message"]
     assert server.result(server.request("ping")) == {}
 
 

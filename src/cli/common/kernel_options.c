@@ -75,6 +75,19 @@ static const struct cg_opt table[] = {
         { CG_KOPT_PRINT_CONFIG, 0, "print-config", "CLIENT", CG_CMD_SERVE,
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
           " (generic), with the other options of this command line and absolute paths" },
+        { CG_KOPT_HTTP, 0, "http", "ADDRESS", CG_CMD_SERVE,
+          "serve MCP's Streamable HTTP in place of standard input and output: 127.0.0.1:PORT, or unix:PATH; each"
+          " session has a process and a kernel of its own (docs/mcp-http.md)" },
+        { CG_KOPT_TOKEN_FILE, 0, "token-file", "FILE", CG_CMD_SERVE,
+          "with --http: the file with the token that requests need, which is made if it is absent (default: in"
+          " the state folder; a Unix socket needs none)" },
+        { CG_KOPT_OF_HTTP, 0, "allow-origin", "URL", CG_CMD_SERVE,
+          "with --http: web pages of https://HOST may use the server, beside those of this machine; may be"
+          " repeated" },
+        { CG_KOPT_OF_HTTP, 0, "max-sessions", "N", CG_CMD_SERVE,
+          "with --http: the most sessions at once, up to 256 (default: 32)" },
+        { CG_KOPT_OF_HTTP, 0, "idle", "SECONDS", CG_CMD_SERVE,
+          "with --http: a session ends after this time without a request (default: 1800)" },
         { CG_KOPT_ENV, 0, "env", "NAME=VALUE", SERVES, ENV_HELP },
         { CG_KOPT_ENV, 0, "env", "NAME[=VALUE]", JUPYTER,
           ENV_HELP ". Without VALUE it is taken from the environment that Jupyter starts the kernel in" },

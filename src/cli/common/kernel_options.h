@@ -59,6 +59,9 @@ enum cg_kernel_opt {
         CG_KOPT_WAIT,
         CG_KOPT_TOOLSETS,
         CG_KOPT_PRINT_CONFIG,
+        CG_KOPT_HTTP,
+        CG_KOPT_TOKEN_FILE,
+        CG_KOPT_OF_HTTP, /* the other options of --http */
         CG_KOPT_USER,
         CG_KOPT_PREFIX,
         CG_KOPT_SYS_PREFIX,

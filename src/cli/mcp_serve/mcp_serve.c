@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
 
@@ -383,6 +384,35 @@ static void tear_down(struct cg_serve *sv)
         free(sv->settings);
 }
 
+/* A cell that can read the token could be its own client, and accept what it asks for. */
+static int check_token_file(const char *file, const char *workspace, struct cg_err *err)
+{
+        cg_auto_free char *dir = strdup(file), *real = NULL;
+        char *slash = dir ? strrchr(dir, '/') : NULL;
+
+        if (slash)
+                slash[slash == dir] = '\0';
+        real = realpath(slash ? dir : ".", NULL);
+        if (!real)
+                return cg_fail_errno(err, "--token-file %s", file);
+        return cg_path_within(real, workspace)
+                       ? cg_fail(err, CG_E_INVAL,
+                                 "--token-file %s is in the workspace, where cells could read it", file)
+                       : 0;
+}
+
+/* What would make each session fail is found before the first one. */
+static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err *err)
+{
+        sv->workspace = realpath(sv->opts.kernel.workspace, NULL);
+        if (!sv->workspace)
+                return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
+        if ((sv->opts.token_file && check_token_file(sv->opts.token_file, sv->workspace, err) < 0) ||
+            cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err) < 0 || read_servers(sv, err) < 0)
+                return -1;
+        return cg_serve_http(argc, argv, err);
+}
+
 static int run(struct cg_serve *sv)
 {
         struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
@@ -455,6 +485,9 @@ int cg_cli_mcp_serve(int argc, char **argv)
         } else if (sv.opts.print_config) {
                 r = cg_serve_print_config(sv.opts.print_config, argc, argv, &err);
                 r = r < 0 ? cg_cli_fail("mcp serve", &err) : 0;
+        } else if (sv.opts.http) {
+                start_http(&sv, argc, argv, &err);
+                r = cg_cli_fail("mcp serve", &err);
         } else {
                 r = run(&sv);
                 tear_down(&sv);

@@ -25,10 +25,8 @@
 #include "cli/mcp_serve/structured.h"
 #include "mcp/server.h"
 
-/*
- * One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape.
- */
-#define CG_SERVE_MAX_LINE ((size_t)32 << 20)
+/* One message of the client, with the id that cellgate-mcp-http gives it. */
+#define CG_SERVE_MAX_LINE (CG_MAX_MCP_MESSAGE + 64)
 /* Limit of queued jobs, and of calls that wait: far more than an agent sends at once. */
 #define CG_SERVE_MAX_JOBS 64
 /*
@@ -63,6 +61,8 @@ struct cg_serve_options {
         unsigned toolsets;        /* bits */
         const char *print_config; /* a client; NULL: serve */
         bool plain;               /* results have no structuredContent */
+        bool http, of_http;       /* by cellgate-mcp-http; options that mean something with it only */
+        const char *token_file;
 };
 
 enum cg_serve_tool {
@@ -216,6 +216,10 @@ void cg_serve_options_fini(struct cg_serve_options *o);
 int cg_serve_check_client(const char *client, struct cg_err *err);
 /* Prints how @client starts this program with the options of this command line. */
 int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_err *err);
+
+/* ---- http.c */
+/* Becomes cellgate-mcp-http; returns only when that fails. */
+int cg_serve_http(int argc, char **argv, struct cg_err *err);
 
 /* ---- tools.c */
 extern const struct cg_serve_tool_def cg_serve_tool_defs[];

@@ -73,6 +73,16 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 return positive("--ask-timeout", "a question", value, &o->ask_timeout_ms, err);
         case CG_KOPT_WAIT:
                 return positive("--wait", "a call", value, &o->wait_ms, err);
+        case CG_KOPT_HTTP:
+                o->http = true;
+                return 0;
+        case CG_KOPT_TOKEN_FILE:
+                o->token_file = value;
+                o->of_http = true;
+                return 0;
+        case CG_KOPT_OF_HTTP:
+                o->of_http = true;
+                return 0;
         default:
                 return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
         }
@@ -93,5 +103,13 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
         cg_approve_set_default(o->kernel.approve, CG_APPROVE_REFUSE);
         while (r == 0 && !o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
                 r = id < 0 ? id : apply(o, id, value, err);
-        return r < 0 || o->kernel.help ? r : cg_kernel_options_check(&o->kernel, err);
+        if (r < 0 || o->kernel.help)
+                return r;
+        if (o->of_http && !o->http)
+                return cg_fail(err, CG_E_INVAL,
+                               "--token-file, --allow-origin, --max-sessions and --idle are for --http only");
+        if (o->http && o->print_config)
+                return cg_fail(err, CG_E_INVAL,
+                               "--print-config is for standard input and output: not with --http");
+        return cg_kernel_options_check(&o->kernel, err);
 }

@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "sandbox/egress/domain.h"
+#include "sandbox/egress/lock.h"
 #include "sandbox/egress/policy.h"
 
 #define CG_EGRESS_BOXES_MAX     4096
@@ -91,16 +92,6 @@ int cg_egress_msg_send(int sock, const struct cg_egress_msg *m, const int *fds, 
                        struct cg_err *err);
 /* 0; CG_TIMEOUT when nothing is there; CG_CLOSED; negative. *n_fds: in, room. */
 int cg_egress_msg_recv(int sock, struct cg_egress_msg *m, int *fds, size_t *n_fds, struct cg_err *err);
-
-/* lock.c: in each process with an event loop, before the loop is created. */
-int cg_egress_lock_io_uring(struct cg_err *err);
-/*
- * lock.c: gives everything up that the process does not need, in order. *layers: names of what
- * holds, space between.
- */
-enum cg_egress_part { CG_EGRESS_RELAY, CG_EGRESS_INJECTOR, CG_EGRESS_DOORS };
-int cg_egress_lock_part(enum cg_egress_part part, struct cg_err *err);
-int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err);
 
 /* relay.c, inject.c, decider.c: run until the other side has ended; the exit status. */
 int cg_relay_run(int sock);

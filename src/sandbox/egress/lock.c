@@ -1,11 +1,11 @@
 /*
- * How the processes of cellgate-egress give up what they do not need. Each order is the point:
+ * How the processes that lock.h names give up what they do not need. Each order is the point:
  * rights that later steps take come last, the system call filter, which denies those steps, at the
  * very end. Names are looked up by the decider after all this: with glibc's own getaddrinfo(), so
  * that a name leads where it leads for every program of this machine (hosts file, nsswitch.conf,
  * resolvers). That takes reading what is in /etc and loading libraries, and nothing that writes.
  */
-#include "sandbox/egress/internal.h"
+#include "sandbox/egress/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -57,25 +57,25 @@ static int drop_rights(struct cg_err *err)
         }
         l = (struct rlimit){ 0, 0 };
         if (setrlimit(RLIMIT_CORE, &l) < 0)
-                return cg_fail_errno(err, "egress: RLIMIT_CORE");
+                return cg_fail_errno(err, "RLIMIT_CORE");
         /* Processes of the same user must not read this memory, which holds the traffic. */
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-                return cg_fail_errno(err, "egress: not dumpable");
+                return cg_fail_errno(err, "not dumpable");
         /*
          * An ordinary user has none; root in a container may lack the one that the full way takes.
          */
         if (syscall(SYS_capget, &header, caps) < 0)
-                return cg_fail_errno(err, "egress: reading capabilities");
+                return cg_fail_errno(err, "reading capabilities");
         if (caps[0].effective & (1u << CAP_SETPCAP)) {
                 if (cg_caps_drop(false, 0, err) < 0)
                         return -1;
         } else {
                 memset(caps, 0, sizeof(caps));
                 if (syscall(SYS_capset, &header, caps) < 0)
-                        return cg_fail_errno(err, "egress: capabilities");
+                        return cg_fail_errno(err, "capabilities");
         }
         if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-                return cg_fail_errno(err, "egress: no_new_privs");
+                return cg_fail_errno(err, "no_new_privs");
         return 0;
 }
 
@@ -112,7 +112,7 @@ static int restrict_self(const char *const *readable, uint64_t net, struct cg_er
         attr.scoped = abi >= 6 ? SCOPE_ALL : 0;
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
-                return cg_fail_errno(err, "egress: Landlock ruleset");
+                return cg_fail_errno(err, "Landlock ruleset");
         /* A missing path needs no rule; a path that cannot have one stays closed. */
         for (; *readable; readable++) {
                 cg_auto_fd int fd = open(*readable, O_PATH | O_CLOEXEC);
@@ -122,7 +122,7 @@ static int restrict_self(const char *const *readable, uint64_t net, struct cg_er
                         syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
         }
         if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
-                return cg_fail_errno(err, "egress: Landlock");
+                return cg_fail_errno(err, "Landlock");
         return 0;
 }
 
@@ -316,7 +316,7 @@ static int filter(const struct calls *calls, struct cg_err *err)
         struct rules r = { .ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM)) };
 
         if (!r.ctx)
-                return cg_fail(err, CG_E_UNSUPPORTED, "egress: libseccomp does not know this architecture");
+                return cg_fail(err, CG_E_UNSUPPORTED, "libseccomp does not know this architecture");
         r.error = seccomp_attr_set(r.ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
         if (!r.error)
                 r.error = seccomp_attr_set(r.ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
@@ -339,7 +339,7 @@ static int filter(const struct calls *calls, struct cg_err *err)
         seccomp_release(r.ctx);
         if (r.error) {
                 errno = -r.error;
-                return cg_fail_errno(err, "egress: system call filter");
+                return cg_fail_errno(err, "system call filter");
         }
         return 0;
 }
@@ -357,13 +357,13 @@ int cg_egress_lock_io_uring(struct cg_err *err)
         if (!FILTERED)
                 return 0;
         if (!ctx)
-                return cg_fail(err, CG_E_UNSUPPORTED, "egress: libseccomp does not know this architecture");
+                return cg_fail(err, CG_E_UNSUPPORTED, "libseccomp does not know this architecture");
         r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(io_uring_setup), 0);
         if (!r) /* no_new_privs comes with it */
                 r = seccomp_load(ctx);
         seccomp_release(ctx);
         errno = -r;
-        return r ? cg_fail_errno(err, "egress: system call filter") : 0;
+        return r ? cg_fail_errno(err, "system call filter") : 0;
 }
 
 /* ---- in order */

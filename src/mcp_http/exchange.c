@@ -1,0 +1,548 @@
+/*
+ * Connections and requests of HTTP: Streamable HTTP of MCP, revisions 2025-03-26 to 2025-11-25, at
+ * /mcp, and /health. Runs in the front of cellgate-mcp-http.
+ *
+ * libmicrohttpd calls cg_hf_access() for a request when its head has come, for each part of its
+ * body, when that is whole, and again each time the connection is resumed. A request that waits is
+ * suspended: then our own epoll reports that the client has gone.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include "base/ceilings.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "config.h"
+#include "mcp_http/front.h"
+
+#define SESSION_HEADER "Mcp-Session-Id"
+#define EVENT_BLOCK    ((size_t)32 << 10)
+#define SERVER_ERROR   (-32000)
+
+struct hf_exchange {
+        struct hf_front *f;
+        struct hf_conn *conn;
+        struct MHD_Connection *c;
+        const char *origin;       /* of a page that may read the response */
+        struct cg_buf body;       /* counted in f->body_bytes */
+        size_t received;          /* more than the body holds: it is too large */
+        struct hf_stream *stream; /* that it sends; NULL: none yet */
+        bool suspended;
+};
+
+struct hf_conn {
+        LIST_ENTRY(hf_conn) entry;
+        struct hf_watch watch;
+        struct hf_front *f;
+        int fd;
+        unsigned n_requests;
+        int64_t since_ms; /* the start, or the end of the last request */
+        bool gone;        /* the client has closed it */
+        bool busy;        /* the head of a request has come */
+        struct hf_exchange *x;
+};
+
+/* ---- responses */
+
+static void add_cors(const struct hf_exchange *x, struct MHD_Response *r)
+{
+        if (!x->origin)
+                return;
+        MHD_add_response_header(r, "Access-Control-Allow-Origin", x->origin);
+        MHD_add_response_header(r, "Access-Control-Expose-Headers", SESSION_HEADER ", WWW-Authenticate");
+        MHD_add_response_header(r, "Vary", "Origin");
+}
+
+/* Takes @r. */
+static enum MHD_Result queue(const struct hf_exchange *x, unsigned status, struct MHD_Response *r)
+{
+        enum MHD_Result result = MHD_NO;
+
+        if (!r)
+                return MHD_NO;
+        add_cors(x, r);
+        result = MHD_queue_response(x->c, status, r);
+        MHD_destroy_response(r);
+        return result;
+}
+
+static enum MHD_Result empty(const struct hf_exchange *x, unsigned status)
+{
+        return queue(x, status,
+                     MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT));
+}
+
+/* Text of JSON, malloc()ed, is taken. */
+static enum MHD_Result json(const struct hf_exchange *x, unsigned status, char *text, size_t len,
+                            const char *header, const char *value)
+{
+        struct MHD_Response *r = text ? MHD_create_response_from_buffer(len, text, MHD_RESPMEM_MUST_FREE)
+                                      : NULL;
+
+        if (!r) {
+                free(text);
+                return MHD_NO;
+        }
+        MHD_add_response_header(r, "Content-Type", "application/json");
+        if (header)
+                MHD_add_response_header(r, header, value);
+        return queue(x, status, r);
+}
+
+static enum MHD_Result refuse(const struct hf_exchange *x, unsigned status, int code, const char *why)
+{
+        static const struct {
+                unsigned status;
+                const char *header, *value;
+        } more[] = {
+                { MHD_HTTP_UNAUTHORIZED, "WWW-Authenticate", "Bearer realm=\"cellgate\"" },
+                { MHD_HTTP_SERVICE_UNAVAILABLE, "Retry-After", "5" },
+                { MHD_HTTP_TOO_MANY_REQUESTS, "Retry-After", "1" },
+                { MHD_HTTP_METHOD_NOT_ALLOWED, "Allow", "GET, POST, DELETE, OPTIONS" },
+        };
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };
+        size_t i = 0;
+        char *text;
+        size_t len;
+
+        if (cg_rpc_add_error(&b, CG_SLICE_NONE, code, why, NULL) < 0)
+                return MHD_NO;
+        while (i < CG_ARRAY_LEN(more) && more[i].status != status)
+                i++;
+        text = cg_buf_steal(&b, &len);
+        return i < CG_ARRAY_LEN(more) ? json(x, status, text, len, more[i].header, more[i].value)
+                                      : json(x, status, text, len, NULL, NULL);
+}
+
+/* ---- waiting */
+
+static void suspend(struct hf_exchange *x)
+{
+        x->suspended = true;
+        MHD_suspend_connection(x->c);
+}
+
+static void wake(void *data)
+{
+        struct hf_exchange *x = data;
+
+        if (x->suspended)
+                MHD_resume_connection(x->c);
+        x->suspended = false;
+}
+
+static void attach(struct hf_exchange *x, struct hf_stream *st)
+{
+        struct hf_exchange *before = st->reader;
+
+        if (before) { /* a client that has not noticed that its connection is broken opens another one */
+                before->stream = NULL;
+                before->conn->gone = true;
+                wake(before);
+        }
+        st->reader = x;
+        st->wake = wake;
+        st->since_ms = cg_now_ms();
+        x->stream = st;
+}
+
+static ssize_t read_events(void *data, uint64_t pos, char *buf, size_t max)
+{
+        struct hf_exchange *x = data;
+        ssize_t n;
+
+        (void)pos;
+        if (x->conn->gone || !x->stream)
+                return MHD_CONTENT_READER_END_WITH_ERROR;
+        n = cg_hf_stream_read(x->stream, buf, max);
+        if (n == 0)
+                suspend(x);
+        if (n < 0)
+                return n == -1 ? MHD_CONTENT_READER_END_OF_STREAM : MHD_CONTENT_READER_END_WITH_ERROR;
+        return n;
+}
+
+static enum MHD_Result send_events(struct hf_exchange *x)
+{
+        struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, EVENT_BLOCK, read_events,
+                                                                   x, NULL);
+
+        if (!r)
+                return MHD_NO;
+        MHD_add_response_header(r, "Content-Type", "text/event-stream");
+        MHD_add_response_header(r, "Cache-Control", "no-cache, no-transform");
+        MHD_add_response_header(r, "X-Accel-Buffering", "no");
+        return queue(x, MHD_HTTP_OK, r);
+}
+
+/* The stream has something for the client, or not yet. */
+static enum MHD_Result proceed(struct hf_exchange *x)
+{
+        struct hf_stream *st = x->stream;
+        char *text;
+
+        if (x->conn->gone || st->slow)
+                return MHD_NO;
+        if (st->begun)
+                return send_events(x);
+        if (!st->answer) {
+                suspend(x);
+                return MHD_YES;
+        }
+        text = CG_STEAL(st->answer);
+        if (st->kind == HF_INITIALIZE && st->session)
+                return json(x, MHD_HTTP_OK, text, st->answer_len, SESSION_HEADER, st->session->id);
+        return json(x, MHD_HTTP_OK, text, st->answer_len, NULL, NULL);
+}
+
+/* ---- requests */
+
+static const char *header(const struct hf_exchange *x, const char *name)
+{
+        return MHD_lookup_connection_value(x->c, MHD_HEADER_KIND, name);
+}
+
+/* One of the types of "Accept: a/b, c/d;q=0.1". */
+static bool accepts(const struct hf_exchange *x, const char *type)
+{
+        const char *all = header(x, "Accept");
+
+        return !all || strcasestr(all, type) || strstr(all, "*/*");
+}
+
+/* The session that the request names. NULL: *ret is the response. */
+static struct hf_session *find_session(const struct hf_exchange *x, enum MHD_Result *ret)
+{
+        static const char *const versions[] = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" };
+        const char *id = header(x, SESSION_HEADER), *version = header(x, "MCP-Protocol-Version");
+        struct hf_session *s = id ? cg_hf_session_find(x->f, id) : NULL;
+        size_t i = 0;
+
+        while (version && i < CG_ARRAY_LEN(versions) && strcmp(versions[i], version) != 0)
+                i++;
+        if (i == CG_ARRAY_LEN(versions))
+                *ret = refuse(
+                        x, MHD_HTTP_BAD_REQUEST, SERVER_ERROR,
+                        "MCP-Protocol-Version is none of 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25: "
+                        "send initialize, without a session");
+        else if (!id)
+                *ret = refuse(x, MHD_HTTP_BAD_REQUEST, SERVER_ERROR,
+                              "the header " SESSION_HEADER
+                              " is missing: send initialize first, whose response has it");
+        else if (!s)
+                *ret = refuse(x, MHD_HTTP_NOT_FOUND, SERVER_ERROR,
+                              "there is no such session, or it has ended: send initialize for a new one");
+        else
+                return s;
+        return NULL;
+}
+
+static enum MHD_Result get(struct hf_exchange *x)
+{
+        const char *last = header(x, "Last-Event-ID");
+        unsigned long long number = 0, event = 0;
+        enum MHD_Result result;
+        struct hf_session *s;
+        struct hf_stream *st;
+
+        if (!accepts(x, "text/event-stream"))
+                return refuse(x, MHD_HTTP_NOT_ACCEPTABLE, SERVER_ERROR, "Accept must have text/event-stream");
+        s = find_session(x, &result);
+        if (!s)
+                return result;
+        if (last && sscanf(last, "%20llu-%20llu", &number, &event) != 2)
+                return refuse(x, MHD_HTTP_BAD_REQUEST, SERVER_ERROR,
+                              "Last-Event-ID is none of this server's");
+        TAILQ_FOREACH(st, &s->streams, entry)
+        {
+                if (st->number == number && st->begun)
+                        break;
+        }
+        if (!st || (last && !cg_hf_stream_resume(st, event)))
+                return refuse(x, MHD_HTTP_BAD_REQUEST, SERVER_ERROR,
+                              "the stream of this Last-Event-ID is no longer kept: call the tool again");
+        attach(x, st);
+        return send_events(x);
+}
+
+static enum MHD_Result delete (struct hf_exchange *x) {
+        enum MHD_Result result; struct hf_session *s = find_session(x, &result);
+
+        if (!s) return result;
+        cg_hf_session_end(s, "the session was ended by its client");
+        return empty(x, MHD_HTTP_NO_CONTENT);
+}
+
+static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, const struct cg_rpc *m,
+                               struct cg_slice text)
+{
+        enum hf_stream_kind kind = strcmp(m->method, "tools/call") == 0 ? HF_CALL : HF_REQUEST;
+        const char *version = header(x, "MCP-Protocol-Version");
+        struct hf_stream *st;
+        struct cg_err err;
+
+        if (!s)
+                kind = HF_INITIALIZE;
+        if (s && s->n_open >= HF_MAX_REQUESTS)
+                return refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, SERVER_ERROR,
+                              "100 requests of this session are not answered yet: wait for one of them");
+        if (!s)
+                s = cg_hf_session_new(x->f, &err);
+        if (!s)
+                return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
+        st = cg_hf_stream_new(x->f, s, kind);
+        if (!st)
+                return MHD_NO;
+        st->can_stream = kind != HF_INITIALIZE && accepts(x, "text/event-stream");
+        st->primes = version && strcmp(version, "2025-11-25") == 0;
+        if (cg_hf_session_request(st, m, text, &err) < 0) {
+                cg_hf_stream_free(st);
+                return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
+        }
+        attach(x, st);
+        return proceed(x);
+}
+
+static enum MHD_Result post(struct hf_exchange *x)
+{
+        struct cg_slice text = { x->body.data, x->body.len };
+        enum MHD_Result result;
+        struct hf_session *s;
+        struct cg_err err;
+        struct cg_rpc m;
+
+        if (x->received > CG_MAX_MCP_MESSAGE)
+                return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, CG_RPC_INVALID_REQUEST,
+                              "the body has more than 64 MiB");
+        if (x->received > x->body.len)
+                return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR,
+                              "the server has no memory left for the body");
+        if (cg_json_trim(text).len && cg_json_trim(text).p[0] == '[')
+                return refuse(x, MHD_HTTP_BAD_REQUEST, CG_RPC_INVALID_REQUEST,
+                              "send each message in a request of its own");
+        if (cg_json_object_slice(text.p ?: "", text.len, &text, &err) < 0)
+                return refuse(x, MHD_HTTP_BAD_REQUEST, CG_RPC_PARSE_ERROR, err.msg);
+        if (cg_rpc_parse(text, &m, &err) < 0)
+                return refuse(x, MHD_HTTP_BAD_REQUEST, CG_RPC_INVALID_REQUEST, err.msg);
+        if (m.kind == CG_RPC_REQUEST && strcmp(m.method, "initialize") == 0)
+                return request(x, NULL, &m, text);
+        s = find_session(x, &result);
+        if (!s)
+                return result;
+        if (m.kind == CG_RPC_REQUEST)
+                return request(x, s, &m, text);
+        if (cg_hf_session_send(s, &m, text, &err) < 0)
+                return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
+        return empty(x, MHD_HTTP_ACCEPTED);
+}
+
+static enum MHD_Result health(struct hf_exchange *x)
+{
+        char *text = NULL;
+        int n = asprintf(&text, "{\"status\":\"ok\",\"version\":\"" CG_VERSION "\",\"sessions\":%u}\n",
+                         x->f->n_sessions);
+
+        return n < 0 ? MHD_NO : json(x, MHD_HTTP_OK, text, (size_t)n, NULL, NULL);
+}
+
+static enum MHD_Result options(struct hf_exchange *x)
+{
+        struct MHD_Response *r = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "",
+                                                                 MHD_RESPMEM_PERSISTENT);
+
+        if (!r)
+                return MHD_NO;
+        MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE");
+        MHD_add_response_header(
+                r, "Access-Control-Allow-Headers",
+                "Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, " SESSION_HEADER);
+        return queue(x, MHD_HTTP_NO_CONTENT, r);
+}
+
+/* In the order of the functions below. */
+enum hf_route { NO_PATH, NO_METHOD, HEALTH, OPTIONS, GET, DELETE, POST };
+
+static enum hf_route route_of(const char *url, const char *method)
+{
+        static const struct {
+                const char *url, *method;
+                enum hf_route route;
+        } routes[] = { { "/mcp", "POST", POST },     { "/mcp", "GET", GET },
+                       { "/mcp", "DELETE", DELETE }, { "/mcp", "OPTIONS", OPTIONS },
+                       { "/health", "GET", HEALTH }, { "/health", "HEAD", HEALTH } };
+        enum hf_route found = NO_PATH;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(routes); i++) {
+                if (strcmp(url, routes[i].url) != 0)
+                        continue;
+                if (strcmp(method, routes[i].method) == 0)
+                        return routes[i].route;
+                found = NO_METHOD;
+        }
+        return found;
+}
+
+/* The head has come. */
+static enum MHD_Result check_head(struct hf_exchange *x, const char *url, const char *method)
+{
+        const char *length = header(x, "Content-Length"), *type = header(x, "Content-Type"), *why = NULL;
+        enum hf_route route = route_of(url, method);
+        int status = cg_hf_guard(x->f, x->c, method, route == HEALTH, &x->origin, &why);
+
+        if (status)
+                return refuse(x, (unsigned)status, SERVER_ERROR, why);
+        if (route == NO_PATH)
+                return refuse(x, MHD_HTTP_NOT_FOUND, SERVER_ERROR, "there are only /mcp and /health");
+        if (route == NO_METHOD)
+                return refuse(x, MHD_HTTP_METHOD_NOT_ALLOWED, SERVER_ERROR, "there is no such method here");
+        if (route != POST)
+                return MHD_YES;
+        /* Pages can send other types to foreign servers without being asked. */
+        if (!type || strncasecmp(type, "application/json", 16) != 0 ||
+            (type[16] && !strchr("; \t", type[16])))
+                return refuse(x, MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, SERVER_ERROR,
+                              "Content-Type must be application/json");
+        if (!accepts(x, "application/json"))
+                return refuse(x, MHD_HTTP_NOT_ACCEPTABLE, SERVER_ERROR,
+                              "Accept must have application/json, and should have text/event-stream");
+        if (length && strtoull(length, NULL, 10) > CG_MAX_MCP_MESSAGE)
+                return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, CG_RPC_INVALID_REQUEST,
+                              "the body has more than 64 MiB");
+        return MHD_YES;
+}
+
+/* What is too much is read nevertheless, so that the client gets the response; but not for ever. */
+static enum MHD_Result add_body(struct hf_exchange *x, const char *data, size_t *size)
+{
+        size_t n = *size;
+
+        *size = 0;
+        x->received += n;
+        if (x->received > 2 * CG_MAX_MCP_MESSAGE)
+                return MHD_NO;
+        if (x->f->body_bytes + n <= HF_MAX_BODIES && cg_buf_add(&x->body, data, n, NULL) == 0)
+                x->f->body_bytes += n;
+        return MHD_YES;
+}
+
+static void release_body(struct hf_exchange *x)
+{
+        x->f->body_bytes -= x->body.len;
+        cg_buf_fini(&x->body);
+}
+
+enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *url, const char *method,
+                             const char *version, const char *upload, size_t *size, void **state)
+{
+        static enum MHD_Result (*const handlers[])(struct hf_exchange *) = {
+                [HEALTH] = health, [OPTIONS] = options, [GET] = get, [DELETE] = delete, [POST] = post,
+        };
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        struct hf_exchange *x = *state;
+        enum MHD_Result result;
+
+        (void)version;
+        if (!x) {
+                x = info && info->socket_context ? calloc(1, sizeof(*x)) : NULL;
+                if (!x)
+                        return MHD_NO;
+                x->f = data;
+                x->c = c;
+                x->conn = info->socket_context;
+                x->conn->x = x;
+                x->conn->busy = true;
+                x->conn->n_requests++;
+                cg_buf_init(&x->body, CG_MAX_MCP_MESSAGE + 1);
+                *state = x;
+                return check_head(x, url, method);
+        }
+        if (*size)
+                return add_body(x, upload, size);
+        if (x->conn->gone)
+                return MHD_NO;
+        if (x->stream)
+                return proceed(x);
+        result = handlers[route_of(url, method)](x);
+        release_body(x);
+        return result;
+}
+
+void cg_hf_completed(void *data, struct MHD_Connection *c, void **state, enum MHD_RequestTerminationCode how)
+{
+        struct hf_exchange *x = *state;
+
+        (void)data;
+        (void)c;
+        (void)how;
+        if (!x)
+                return;
+        *state = NULL;
+        x->conn->x = NULL;
+        x->conn->busy = false;
+        x->conn->since_ms = cg_now_ms();
+        release_body(x);
+        if (x->stream)
+                cg_hf_session_leave(x->stream);
+        free(x);
+}
+
+/* ---- connections */
+
+static void on_hang_up(void *data, uint32_t events)
+{
+        struct hf_conn *conn = data;
+
+        (void)events;
+        conn->gone = true;
+        if (conn->x)
+                wake(conn->x);
+}
+
+void cg_hf_connection(void *data, struct MHD_Connection *c, void **context,
+                      enum MHD_ConnectionNotificationCode what)
+{
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        struct epoll_event e = { .events = EPOLLRDHUP | EPOLLET };
+        struct hf_conn *conn = *context;
+        struct hf_front *f = data;
+
+        if (what == MHD_CONNECTION_NOTIFY_CLOSED && conn) {
+                epoll_ctl(f->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
+                LIST_REMOVE(conn, entry);
+                f->n_conns--;
+                free(conn);
+                *context = NULL;
+                return;
+        }
+        conn = what == MHD_CONNECTION_NOTIFY_STARTED && info ? calloc(1, sizeof(*conn)) : NULL;
+        if (!conn)
+                return;
+        conn->f = f;
+        conn->fd = info->connect_fd;
+        conn->since_ms = cg_now_ms();
+        conn->watch = (struct hf_watch){ on_hang_up, conn };
+        e.data.ptr = &conn->watch;
+        epoll_ctl(f->epoll, EPOLL_CTL_ADD, conn->fd, &e);
+        LIST_INSERT_HEAD(&f->conns, conn, entry);
+        f->n_conns++;
+        *context = conn;
+}
+
+void cg_hf_conns_tick(struct hf_front *f, int64_t now)
+{
+        static const char late[] =
+                "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        struct hf_conn *conn;
+
+        LIST_FOREACH(conn, &f->conns, entry) {
+                if (conn->busy || now - conn->since_ms < (conn->n_requests ? HF_IDLE_MS : HF_HEAD_MS))
+                        continue;
+                if (!conn->n_requests)
+                        send(conn->fd, late, sizeof(late) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+                shutdown(conn->fd, SHUT_RDWR); /* libmicrohttpd closes it then */
+        }
+}

@@ -1,0 +1,358 @@
+/*
+ * The monitor of cellgate-mcp-http: opens the address, starts the front and the processes of its
+ * sessions, and ends them. It reads nothing that comes from the network, but for the front's two
+ * messages.
+ */
+#include "mcp_http/monitor.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/installed.h"
+#include "base/proc.h"
+#include "base/util.h"
+#include "config.h"
+
+#define BACKLOG 128
+/* From SIGTERM to SIGKILL: a session ends its kernel, its MCP servers and its supervisor. */
+#define END_MS       10000
+#define FRONT_END_MS 2000
+
+struct hf_child {
+        struct cg_proc proc; /* pidfd -1: a free place */
+        uint64_t session;
+        int64_t kill_ms; /* 0: it has not been asked to end */
+};
+
+struct hf_monitor {
+        const struct hf_options *o;
+        const struct cg_log *log;
+        int sig, control;
+        struct cg_proc front;
+        struct hf_child *children;
+        size_t n; /* places: those that end count as well */
+        /* Sessions that wait for a place, oldest first; room for as many as the front may have. */
+        uint64_t *waiting;
+        size_t n_waiting;
+        int status;
+        bool ending, bound; /* bound: the socket's path is ours */
+};
+
+/* ---- session processes */
+
+static void tell(struct hf_monitor *m, enum hf_type type, uint64_t session, const char *why, int fd)
+{
+        struct hf_msg msg = { .type = type, .session = session };
+        struct cg_err err;
+
+        snprintf(msg.why, sizeof(msg.why), "%s", why);
+        if (m->control >= 0 && cg_send_fds(m->control, &msg, sizeof(msg), &fd, fd >= 0, &err) < 0)
+                cg_log(m->log, CG_LOG_ERROR, "front: %s", err.msg);
+}
+
+static int start_child(struct hf_monitor *m, struct hf_child *c, uint64_t session, struct cg_err *err)
+{
+        cg_auto_fd int ours = -1, theirs = -1;
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 } };
+        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_BINDIR "/cellgate"),
+                                     .argv = m->o->words,
+                                     .envp = environ,
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true };
+        int pair[2];
+
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+                return cg_fail_errno(err, "socket of a session");
+        ours = pair[0];
+        theirs = fds[0].fd = fds[1].fd = pair[1];
+        if (cg_proc_spawn(&spec, &c->proc, err) < 0)
+                return -1;
+        c->session = session;
+        c->kill_ms = 0;
+        tell(m, HF_OPENED, session, "", ours);
+        return 0;
+}
+
+static void open_session(struct hf_monitor *m, uint64_t session)
+{
+        struct cg_err err;
+        size_t i = 0;
+
+        while (i < m->n && m->children[i].proc.pidfd >= 0)
+                i++;
+        if (i == m->n && m->n_waiting < m->o->setup.max_sessions) {
+                m->waiting[m->n_waiting++] = session;
+                return;
+        }
+        if (m->ending || i == m->n)
+                cg_fail(&err, CG_E_LIMIT, "%s",
+                        m->ending ? "the server is being stopped" : "too many sessions are ending");
+        else if (start_child(m, &m->children[i], session, &err) == 0)
+                return;
+        tell(m, HF_ENDED, session, err.msg, -1);
+}
+
+/* Takes the waiting session @i. */
+static uint64_t take_waiting(struct hf_monitor *m, size_t i)
+{
+        uint64_t session = m->waiting[i];
+
+        m->n_waiting--;
+        memmove(m->waiting + i, m->waiting + i + 1, (m->n_waiting - i) * sizeof(*m->waiting));
+        return session;
+}
+
+static void end_child(struct hf_child *c)
+{
+        if (c->proc.pidfd < 0 || c->kill_ms)
+                return;
+        cg_pidfd_kill(c->proc.pidfd, SIGTERM);
+        c->kill_ms = cg_now_ms() + END_MS;
+}
+
+static void end_all(struct hf_monitor *m, int status)
+{
+        if (!m->ending)
+                m->status = status;
+        m->ending = true;
+        for (size_t i = 0; i < m->n; i++)
+                end_child(&m->children[i]);
+}
+
+static void reap(struct hf_monitor *m, struct hf_child *c)
+{
+        char how[64], why[CG_HF_MAX_WHY];
+        int status;
+
+        if (cg_proc_wait(&c->proc, 0, &status, NULL) != 0)
+                return;
+        cg_proc_describe(status, how, sizeof(how));
+        snprintf(
+                why, sizeof(why),
+                "the session has ended (%s)%s: variables and imports are lost; send initialize for a new one",
+                how, m->ending ? ", because the server is being stopped" : "");
+        if (!c->kill_ms)
+                cg_log(m->log, CG_LOG_WARN, "the process of a session has ended: %s", how);
+        tell(m, HF_ENDED, c->session, why, -1);
+        *c = (struct hf_child){ .proc = CG_PROC_NONE };
+        if (m->n_waiting)
+                open_session(m, take_waiting(m, 0));
+}
+
+/* ---- the front */
+
+/* Returns false when no message is left. */
+static bool on_front(struct hf_monitor *m)
+{
+        struct hf_msg msg;
+        size_t n_fds = 0;
+        struct cg_err err;
+        ssize_t n = cg_recv_fds(m->control, &msg, sizeof(msg), NULL, &n_fds, &err);
+
+        if (n < 0 && err.sys_errno == EAGAIN)
+                return false;
+        if (n != sizeof(msg)) {
+                if (!m->ending)
+                        cg_log(m->log, CG_LOG_ERROR, "the process that reads the network has ended");
+                close(m->control);
+                m->control = -1;
+                end_all(m, 1);
+                return false;
+        }
+        if (msg.type == HF_OPEN)
+                open_session(m, msg.session);
+        for (size_t i = 0; msg.type == HF_CLOSE && i < m->n; i++)
+                if (m->children[i].session == msg.session)
+                        end_child(&m->children[i]);
+        for (size_t i = 0; msg.type == HF_CLOSE && i < m->n_waiting; i++)
+                if (m->waiting[i] == msg.session)
+                        take_waiting(m, i);
+        return true;
+}
+
+static int start_front(struct hf_monitor *m, int listener, struct cg_err *err)
+{
+        char *argv[] = { (char *)(uintptr_t) "cellgate-mcp-http", (char *)(uintptr_t) "--front", NULL };
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 }, { -1, CG_HF_CONTROL } };
+        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-mcp-http"),
+                                     .argv = argv,
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true,
+                                     .die_with_parent = true };
+        cg_auto_fd int theirs = -1;
+        int pair[2];
+
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+                return cg_fail_errno(err, "socket of the front");
+        m->control = pair[0];
+        theirs = fds[3].fd = pair[1];
+        if (cg_proc_spawn(&spec, &m->front, err) < 0)
+                return -1;
+        return cg_send_fds(m->control, &m->o->setup, sizeof(m->o->setup), &listener, 1, err);
+}
+
+/* ---- the address */
+
+static int listen_port(const struct hf_options *o, uint16_t *port, int *ret, struct cg_err *err)
+{
+        struct sockaddr_storage a;
+        socklen_t len = cg_addr_to_sockaddr(&o->host.addr, o->port, &a);
+        cg_auto_fd int fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        char where[CG_AUTHORITY_MAX];
+        int one = 1;
+
+        cg_host_authority(&o->host, o->port, 0, where, sizeof(where));
+        /* Reuse: of connections of a former server that wait for their end, not of its port. */
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+            bind(fd, (struct sockaddr *)&a, len) < 0 || listen(fd, BACKLOG) < 0 ||
+            getsockname(fd, (struct sockaddr *)&a, &len) < 0)
+                return cg_fail_errno(err, "--http %s", where);
+        /* The port is at the same place for both families. */
+        *port = ntohs(((struct sockaddr_in *)(void *)&a)->sin_port);
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+/* A socket that a server left behind when it was killed is replaced. */
+static int listen_path(const char *path, int *ret, struct cg_err *err)
+{
+        cg_auto_fd int other = -1;
+
+        if (cg_connect_unix_now(path, &other, err) == 0)
+                return cg_fail(err, CG_E_EXISTS, "--http unix:%s: another server listens there", path);
+        if (err->sys_errno == ECONNREFUSED)
+                unlink(path);
+        return cg_listen_unix(path, BACKLOG, ret, err) < 0 ? cg_err_prefix(err, "--http") : 0;
+}
+
+static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
+{
+        char where[CG_AUTHORITY_MAX], token[PATH_MAX];
+        uint16_t port;
+
+        if (o->path) {
+                if (listen_path(o->path, listener, err) < 0)
+                        return -1;
+                printf("MCP server on unix:%s, at http://localhost/mcp\n", o->path);
+                return 0;
+        }
+        if (cg_hf_token(o->token_file, token, o->setup.token, err) < 0 ||
+            listen_port(o, &port, listener, err) < 0)
+                return -1;
+        cg_host_authority(&o->host, port, 0, where, sizeof(where));
+        printf("MCP server at http://%s/mcp, for requests with the token in %s\n", where, token);
+        return 0;
+}
+
+/* ---- the loop */
+
+static int64_t wait_ms(const struct hf_monitor *m)
+{
+        int64_t first = INT64_MAX, now = cg_now_ms();
+
+        for (size_t i = 0; i < m->n; i++)
+                if (m->children[i].kill_ms && m->children[i].kill_ms < first)
+                        first = m->children[i].kill_ms;
+        if (first == INT64_MAX)
+                return -1;
+        return first > now ? first - now : 0;
+}
+
+static bool has_children(const struct hf_monitor *m)
+{
+        for (size_t i = 0; i < m->n; i++)
+                if (m->children[i].proc.pidfd >= 0)
+                        return true;
+        return false;
+}
+
+static int loop(struct hf_monitor *m, struct cg_err *err)
+{
+        enum { SIG, CONTROL, FIRST };
+        cg_auto_free struct pollfd *p = calloc(m->n + FIRST, sizeof(*p));
+
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "monitor");
+        while (!m->ending || has_children(m)) {
+                struct signalfd_siginfo info;
+
+                p[SIG] = (struct pollfd){ .fd = m->sig, .events = POLLIN };
+                p[CONTROL] = (struct pollfd){ .fd = m->control, .events = POLLIN };
+                for (size_t i = 0; i < m->n; i++)
+                        p[FIRST + i] = (struct pollfd){ .fd = m->children[i].proc.pidfd, .events = POLLIN };
+                if (poll(p, m->n + FIRST, (int)wait_ms(m)) < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "poll");
+                /* First: it may say that a session was to end, which has ended meanwhile. */
+                while (p[CONTROL].revents && on_front(m))
+                        ;
+                for (size_t i = 0; i < m->n; i++) {
+                        struct hf_child *c = &m->children[i];
+
+                        if (p[FIRST + i].revents)
+                                reap(m, c);
+                        if (!c->kill_ms || cg_now_ms() < c->kill_ms)
+                                continue;
+                        cg_pidfd_kill(c->proc.pidfd, SIGKILL);
+                        c->kill_ms = INT64_MAX;
+                }
+                if (p[SIG].revents && read(m->sig, &info, sizeof(info)) == sizeof(info))
+                        end_all(m, 128 + (int)info.ssi_signo);
+        }
+        return 0;
+}
+
+static int run(struct hf_monitor *m, struct hf_options *o, int *listener, struct cg_err *err)
+{
+        sigset_t set;
+
+        sigemptyset(&set);
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGHUP);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        m->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        m->n = 2 * (size_t)o->setup.max_sessions;
+        m->children = calloc(m->n, sizeof(*m->children));
+        m->waiting = calloc(o->setup.max_sessions, sizeof(*m->waiting));
+        if (m->sig < 0 || !m->children || !m->waiting)
+                return cg_fail_errno(err, "monitor");
+        for (size_t i = 0; i < m->n; i++)
+                m->children[i].proc = CG_PROC_NONE;
+        if (open_address(o, listener, err) < 0 || start_front(m, *listener, err) < 0)
+                return -1;
+        /* Only the front accepts: without it a client is refused, and does not wait. */
+        m->bound = o->path != NULL;
+        close(cg_steal_fd(listener));
+        return fflush(stdout) ? cg_fail_errno(err, "standard output") : loop(m, err);
+}
+
+int cg_hf_monitor(struct hf_options *o, const struct cg_log *log)
+{
+        struct hf_monitor m = { .o = o, .log = log, .sig = -1, .control = -1, .front = CG_PROC_NONE };
+        cg_auto_fd int listener = -1;
+        struct cg_err err;
+
+        if (run(&m, o, &listener, &err) < 0) {
+                cg_log(log, CG_LOG_ERROR, "%s", err.msg);
+                m.status = 2;
+        }
+        cg_closep_(&m.control); /* the front sends what it has, and ends */
+        if (m.front.pidfd >= 0 && cg_proc_wait(&m.front, FRONT_END_MS, NULL, NULL) != 0)
+                cg_proc_end(&m.front, false, 0);
+        if (m.bound)
+                unlink(o->path);
+        cg_closep_(&m.sig);
+        free(m.children);
+        free(m.waiting);
+        return m.status;
+}

@@ -1,0 +1,16 @@
+/* The monitor of cellgate-mcp-http: what its files share. */
+#ifndef CG_MCP_HTTP_MONITOR_H
+#define CG_MCP_HTTP_MONITOR_H
+
+#include <limits.h>
+#include "base/log.h"
+#include "mcp_http/options.h"
+
+#define CG_HF_TOKEN_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/="
+
+/* Reads the token of @file, or of the state folder; makes it if it is absent. @path: where. */
+int cg_hf_token(const char *file, char path[PATH_MAX], char token[CG_HF_MAX_TOKEN + 1], struct cg_err *err);
+/* Serves until a signal ends it, or one of its processes. The exit status. */
+int cg_hf_monitor(struct hf_options *o, const struct cg_log *log);
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * The command line of cellgate-mcp-http, which `cellgate mcp serve` makes out of its own:
+ *
+ *      cellgate-mcp-http --http ADDRESS [OPTIONS] -- cellgate mcp serve ...
+ *
+ * What follows "--" is a session's command line, checked already and not read here.
+ */
+#include "mcp_http/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "cli/common/opts.h"
+
+#define MAX_SESSIONS 256
+#define IDLE_MS      ((int64_t)1800 * 1000)
+
+enum { HTTP = 2, TOKEN_FILE, ORIGIN, SESSIONS, IDLE };
+
+static const struct cg_opt table[] = {
+        { HTTP, 0, "http", "ADDRESS", 0, NULL },       { TOKEN_FILE, 0, "token-file", "FILE", 0, NULL },
+        { ORIGIN, 0, "allow-origin", "URL", 0, NULL }, { SESSIONS, 0, "max-sessions", "N", 0, NULL },
+        { IDLE, 0, "idle", "SECONDS", 0, NULL },
+};
+
+/* "unix:PATH", "HOST:PORT", or "PORT" of 127.0.0.1. */
+static int parse_address(const char *text, struct hf_options *o, struct cg_err *err)
+{
+        const char *colon = strrchr(text, ':'), *host = colon ? text : "127.0.0.1";
+        int port;
+
+        if (strncmp(text, "unix:", 5) == 0 && text[5]) {
+                o->path = text + 5;
+                o->setup.is_unix = true;
+                return 0;
+        }
+        if (cg_opt_int("the port of --http", colon ? colon + 1 : text, 0, 65535, &port, err) < 0 ||
+            cg_host_parse(host, colon ? (size_t)(colon - text) : strlen(host), &o->host, err) < 0)
+                return cg_err_prefix(err, "--http must be HOST:PORT or unix:PATH, not \"%s\"", text);
+        if (cg_host_is_loopback_name(&o->host) && cg_host_parse("127.0.0.1", 9, &o->host, err) < 0)
+                return -1;
+        if (!cg_host_is_this_machine(&o->host))
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "--http %s: only loopback addresses (127.0.0.1, ::1) and Unix sockets are served. "
+                        "Another address needs TLS and a check of who sends a request, which this server "
+                        "does not have: put a reverse proxy that has both in front of it, or use "
+                        "`ssh -L %d:127.0.0.1:%d`",
+                        text, port, port);
+        o->port = (uint16_t)port;
+        snprintf(o->setup.host, sizeof(o->setup.host), "%s", o->host.text);
+        return 0;
+}
+
+static int add_origin(const char *value, struct hf_setup *s, struct cg_err *err)
+{
+        const char *host = strstr(value, "://");
+        size_t len = strlen(value);
+
+        if (!host || strchr(host + 3, '/') || len > CG_HF_MAX_ORIGIN)
+                return cg_fail(err, CG_E_INVAL,
+                               "--allow-origin must be as https://example.org, without a path, not \"%s\"",
+                               value);
+        if (s->n_origins == CG_HF_MAX_ORIGINS)
+                return cg_fail(err, CG_E_LIMIT, "--allow-origin: at most %d", CG_HF_MAX_ORIGINS);
+        memcpy(s->origins[s->n_origins++], value, len + 1);
+        return 0;
+}
+
+static int apply(struct hf_options *o, int id, const char *value, struct cg_err *err)
+{
+        int n, r;
+
+        switch (id) {
+        case HTTP:
+                return parse_address(value, o, err);
+        case TOKEN_FILE:
+                o->token_file = value;
+                return 0;
+        case ORIGIN:
+                return add_origin(value, &o->setup, err);
+        case SESSIONS:
+                r = cg_opt_int("--max-sessions", value, 1, MAX_SESSIONS, &n, err);
+                if (r == 0)
+                        o->setup.max_sessions = (uint32_t)n;
+                return r;
+        case IDLE:
+                r = cg_opt_seconds("--idle", value, &o->setup.idle_ms, err);
+                return r < 0 || o->setup.idle_ms ? r : cg_fail(err, CG_E_INVAL, "--idle must be more than 0");
+        default:
+                return cg_fail(err, CG_E_INVAL, "this program is started by `cellgate mcp serve --http`");
+        }
+}
+
+int cg_hf_parse(int argc, char **argv, struct hf_options *o, struct cg_err *err)
+{
+        struct cg_optscan scan = { .table = table, .n = CG_ARRAY_LEN(table), .argv = argv, .i = 1 };
+        const char *value = NULL;
+        int id = CG_OPT_END;
+
+        *o = (struct hf_options){ .setup = { .max_sessions = 32, .idle_ms = IDLE_MS } };
+        while (scan.argc < argc && strcmp(argv[scan.argc], "--") != 0)
+                scan.argc++;
+        o->words = argv + scan.argc + (scan.argc < argc);
+        while ((id = cg_opt_next(&scan, &value, err)) > CG_OPT_END)
+                if (apply(o, id, value, err) < 0)
+                        return -1;
+        if (id == CG_OPT_END && (!o->words[0] || !(o->path || o->setup.host[0])))
+                return apply(o, CG_OPT_ARG, "", err);
+        return id;
+}

@@ -1,0 +1,19 @@
+/* What `cellgate mcp serve --http` was called with, as cellgate-mcp-http gets it. */
+#ifndef CG_MCP_HTTP_OPTIONS_H
+#define CG_MCP_HTTP_OPTIONS_H
+
+#include "mcp_http/wire.h"
+
+struct hf_options {
+        struct hf_setup setup;  /* all but the token */
+        struct cg_host host;    /* of a port */
+        uint16_t port;          /* 0: any */
+        const char *path;       /* of a socket; NULL: a port */
+        const char *token_file; /* NULL: in the state folder */
+        char **words;           /* of a session's command line, from "cellgate" on; NULL-terminated */
+};
+
+/* CG_E_INVAL, and CG_E_UNSUPPORTED for addresses that are not served. Borrows @argv. */
+int cg_hf_parse(int argc, char **argv, struct hf_options *o, struct cg_err *err);
+
+#endif

@@ -1,0 +1,459 @@
+/*
+ * Sessions: one process of `cellgate mcp serve` for each, and the way of its messages. Ids of
+ * requests are replaced by numbers of the front's, so that two clients of one session, or one that
+ * uses an id again, get their own answers. Runs in the front of cellgate-mcp-http.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include "base/ceilings.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "mcp_http/front.h"
+
+#define READ_SIZE ((size_t)64 << 10)
+
+/* ---- to the session process */
+
+static void on_event(void *data, uint32_t events);
+
+static void watch(struct hf_session *s, int op, bool writable)
+{
+        struct epoll_event e = { .events = EPOLLIN | (writable ? EPOLLOUT : 0), .data.ptr = &s->watch };
+
+        s->writable_wanted = writable;
+        if (epoll_ctl(s->f->epoll, op, s->fd, &e) < 0)
+                cg_log(&s->f->log, CG_LOG_ERROR, "epoll: %s", strerror(errno));
+}
+
+static void flush(struct hf_session *s)
+{
+        ssize_t n = 1;
+
+        while (s->fd >= 0 && s->written < s->out.len && n > 0) {
+                n = send(s->fd, s->out.data + s->written, s->out.len - s->written,
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
+                s->written += n > 0 ? (size_t)n : 0;
+        }
+        if (s->written == s->out.len) {
+                s->out.len = s->written = 0;
+                if (s->out.cap > ((size_t)1 << 20))
+                        cg_buf_fini(&s->out);
+        }
+        if (s->fd >= 0 && s->writable_wanted != (s->out.len > 0))
+                watch(s, EPOLL_CTL_MOD, s->out.len > 0);
+}
+
+/* Adds @text with @number in the place of @old, as one line; @old of CG_SLICE_NONE: unchanged. */
+static int send_line(struct hf_session *s, struct cg_slice text, struct cg_slice old, uint64_t number,
+                     struct cg_err *err)
+{
+        size_t before = s->out.len, head = old.p ? (size_t)(old.p - text.p) : text.len;
+
+        if (cg_buf_add(&s->out, text.p, head, err) < 0 ||
+            (old.p && (cg_buf_addf(&s->out, err, "%llu", (unsigned long long)number) < 0 ||
+                       cg_buf_add(&s->out, old.p + old.len, text.len - head - old.len, err) < 0)) ||
+            cg_buf_adds(&s->out, "\n", err) < 0) {
+                s->out.len = before;
+                return cg_err_prefix(err, "the session does not read");
+        }
+        /* White space between the values: a string has no line end. */
+        for (size_t i = before; i + 1 < s->out.len; i++)
+                if (s->out.data[i] == '\n' || s->out.data[i] == '\r')
+                        s->out.data[i] = ' ';
+        flush(s);
+        return 0;
+}
+
+static void send_own(struct hf_session *s, const char *text)
+{
+        struct cg_err err;
+
+        if (send_line(s, (struct cg_slice){ text, strlen(text) }, CG_SLICE_NONE, 0, &err) < 0)
+                cg_log(&s->f->log, CG_LOG_ERROR, "%s", err.msg);
+}
+
+static void send_cancel(struct hf_session *s, uint64_t number)
+{
+        char text[160];
+
+        snprintf(text, sizeof(text),
+                 "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%llu,"
+                 "\"reason\":\"the client has gone\"}}",
+                 (unsigned long long)number);
+        send_own(s, text);
+}
+
+/* ---- life */
+
+static int tell_monitor(const struct hf_front *f, enum hf_type type, uint64_t session, struct cg_err *err)
+{
+        struct hf_msg m = { .type = type, .session = session };
+
+        return cg_send_fds(f->control, &m, sizeof(m), NULL, 0, err);
+}
+
+static void refuse_session(const struct hf_front *f, struct cg_err *err)
+{
+        const struct hf_session *s, *idlest = NULL;
+        int64_t now = cg_now_ms();
+
+        TAILQ_FOREACH(s, &f->sessions, entry)
+        {
+                if (!s->n_open && (!idlest || s->used_ms < idlest->used_ms))
+                        idlest = s;
+        }
+        if (!idlest)
+                cg_fail(err, CG_E_LIMIT, "all %u sessions (--max-sessions) have a request that runs",
+                        f->n_sessions);
+        else
+                cg_fail(err, CG_E_LIMIT,
+                        "all %u sessions (--max-sessions) are in use. The one that was used last the longest time "
+                        "ago, %.8s..., was opened %lld s ago and used %lld s ago: end it by DELETE, or wait; "
+                        "sessions end after %lld s without a request (--idle)",
+                        f->n_sessions, idlest->id, (long long)(now - idlest->since_ms) / 1000,
+                        (long long)(now - idlest->used_ms) / 1000, (long long)f->setup.idle_ms / 1000);
+}
+
+struct hf_session *cg_hf_session_new(struct hf_front *f, struct cg_err *err)
+{
+        unsigned char random[CG_HF_SESSION / 2];
+        struct hf_session *s;
+        int r = cg_fail(err, CG_E_NOMEM, "session");
+
+        if (f->n_sessions >= f->setup.max_sessions) {
+                refuse_session(f, err);
+                return NULL;
+        }
+        s = calloc(1, sizeof(*s));
+        if (!s)
+                return NULL;
+        s->f = f;
+        s->fd = -1;
+        s->watch = (struct hf_watch){ on_event, s };
+        s->number = ++f->last_session;
+        s->since_ms = s->used_ms = cg_now_ms();
+        cg_buf_init(&s->out, HF_MAX_OUT);
+        cg_lines_init(&s->in, HF_MAX_LINE);
+        TAILQ_INIT(&s->streams);
+        TAILQ_INSERT_TAIL(&f->sessions, s, entry);
+        f->n_sessions++;
+        s->get = cg_hf_stream_new(f, s, HF_GET);
+        if (s->get && getrandom(random, sizeof(random), 0) == sizeof(random))
+                r = tell_monitor(f, HF_OPEN, s->number, err);
+        if (r < 0) {
+                cg_hf_session_end(s, "");
+                return NULL;
+        }
+        s->get->can_stream = s->get->begun = true;
+        for (size_t i = 0; i < sizeof(random); i++)
+                snprintf(s->id + 2 * i, 3, "%02x", random[i]);
+        return s;
+}
+
+struct hf_session *cg_hf_session_find(const struct hf_front *f, const char *id)
+{
+        struct hf_session *s;
+
+        TAILQ_FOREACH(s, &f->sessions, entry)
+        {
+                if (strcmp(s->id, id) == 0)
+                        return s;
+        }
+        return NULL;
+}
+
+static struct hf_session *find_number(const struct hf_front *f, uint64_t number)
+{
+        struct hf_session *s;
+
+        TAILQ_FOREACH(s, &f->sessions, entry)
+        {
+                if (s->number == number)
+                        return s;
+        }
+        return NULL;
+}
+
+void cg_hf_session_opened(struct hf_front *f, uint64_t number, int fd)
+{
+        struct hf_session *s = find_number(f, number);
+
+        if (!s || s->fd >= 0) { /* ended meanwhile */
+                close(fd);
+                return;
+        }
+        s->fd = fd;
+        watch(s, EPOLL_CTL_ADD, false);
+        flush(s);
+}
+
+static void fail_request(struct hf_stream *st, const char *why)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+        struct cg_slice id = { st->id, strlen(st->id) };
+
+        cg_rpc_add_error(&b, id, CG_RPC_INTERNAL_ERROR, why, NULL);
+        cg_hf_stream_push(st, (struct cg_slice){ b.data, b.len ? b.len - 1 : 0 }, true);
+}
+
+void cg_hf_session_end(struct hf_session *s, const char *why)
+{
+        struct hf_front *f = s->f;
+        struct hf_stream *st;
+
+        TAILQ_REMOVE(&f->sessions, s, entry);
+        f->n_sessions--;
+        tell_monitor(f, HF_CLOSE, s->number, NULL);
+        while ((st = TAILQ_FIRST(&s->streams))) {
+                TAILQ_REMOVE(&s->streams, st, entry);
+                st->session = NULL;
+                if (st->kind != HF_GET && !st->ended)
+                        fail_request(st, why);
+                st->ended = true;
+                if (st->reader)
+                        st->wake(st->reader);
+                else
+                        cg_hf_stream_free(st);
+        }
+        if (s->fd >= 0)
+                close(s->fd);
+        cg_buf_fini(&s->out);
+        cg_lines_fini(&s->in);
+        free(s);
+}
+
+void cg_hf_session_ended(struct hf_front *f, uint64_t number, const char *why)
+{
+        struct hf_session *s = find_number(f, number);
+
+        if (s)
+                cg_hf_session_end(s, why);
+}
+
+/* ---- from the client */
+
+int cg_hf_session_send(struct hf_session *s, const struct cg_rpc *m, struct cg_slice text, struct cg_err *err)
+{
+        static const char why[] = "the client has cancelled the request";
+        bool cancels = m->kind == CG_RPC_NOTIFICATION && strcmp(m->method, "notifications/cancelled") == 0;
+        struct cg_slice id = CG_SLICE_NONE;
+        struct hf_stream *st;
+        int r;
+
+        s->used_ms = cg_now_ms();
+        if (!cancels || cg_json_member(m->params, "requestId", &id, NULL) < 0 || !id.p)
+                return send_line(s, text, CG_SLICE_NONE, 0, err);
+        TAILQ_FOREACH(st, &s->streams, entry)
+        {
+                if (st->kind == HF_GET || st->kind == HF_INITIALIZE || st->ended || !cg_slice_is(id, st->id))
+                        continue;
+                r = send_line(s, text, id, st->number, err);
+                s->n_open--;
+                fail_request(st, why);
+                return r;
+        }
+        return 0;
+}
+
+int cg_hf_session_request(struct hf_stream *st, const struct cg_rpc *m, struct cg_slice text,
+                          struct cg_err *err)
+{
+        struct hf_session *s = st->session;
+        struct cg_slice meta = CG_SLICE_NONE, token = CG_SLICE_NONE;
+
+        if (m->params.p && cg_json_find(m->params, "_meta", &meta))
+                cg_json_find(meta, "progressToken", &token);
+        st->number = ++s->f->last_request;
+        st->id = strndup(m->id.p, m->id.len);
+        st->token = token.p ? strndup(token.p, token.len) : NULL;
+        if (!st->id || (token.p && !st->token))
+                return cg_fail(err, CG_E_NOMEM, "request");
+        if (send_line(s, text, m->id, st->number, err) < 0)
+                return -1;
+        s->n_open++;
+        s->used_ms = cg_now_ms();
+        return 0;
+}
+
+/* Nobody waits for the answer any more, nor can resume the stream. */
+static void drop(struct hf_stream *st)
+{
+        struct hf_session *s = st->session;
+
+        if (s && !st->ended) {
+                s->n_open--;
+                send_cancel(s, st->number);
+        }
+        cg_hf_stream_free(st);
+}
+
+void cg_hf_session_leave(struct hf_stream *st)
+{
+        st->reader = NULL;
+        st->since_ms = cg_now_ms();
+        if (st->session && st->kind == HF_INITIALIZE && !st->ended)
+                cg_hf_session_end(st->session, "the client has gone");
+        else if (!st->session || !st->begun || (st->ended && st->f->event_bytes > HF_MAX_ALL_KEPT))
+                drop(st);
+        else
+                cg_hf_stream_trim(st); /* it can be resumed: cg_hf_session_tick() ends it */
+}
+
+void cg_hf_session_tick(struct hf_session *s, int64_t now)
+{
+        struct hf_stream *st, *next;
+
+        for (st = TAILQ_FIRST(&s->streams); st; st = next) {
+                int64_t age = now - st->since_ms;
+
+                next = TAILQ_NEXT(st, entry);
+                if (st->reader && st->can_stream && !st->ended && age >= HF_KEEPALIVE_MS) {
+                        st->since_ms = now;
+                        cg_hf_stream_begin(st);
+                } else if (!st->reader && st->kind != HF_GET &&
+                           age >= (st->ended ? HF_KEPT_MS : HF_GONE_MS)) {
+                        drop(st);
+                }
+        }
+        if (s->n_open || s->get->reader)
+                s->used_ms = now;
+        else if (now - s->used_ms >= s->f->setup.idle_ms)
+                cg_hf_session_end(s, "the session was idle for too long");
+}
+
+/* ---- from the session process */
+
+static struct hf_stream *find_request(struct hf_session *s, uint64_t number)
+{
+        struct hf_stream *st;
+
+        TAILQ_FOREACH(st, &s->streams, entry)
+        {
+                if (st->kind != HF_GET && !st->ended && st->number == number)
+                        return st;
+        }
+        return NULL;
+}
+
+static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_rpc *m, struct cg_slice line)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+        size_t head = (size_t)(m->id.p - line.p);
+
+        s->n_open--;
+        s->used_ms = cg_now_ms();
+        if (cg_buf_add(&b, line.p, head, NULL) < 0 || cg_buf_adds(&b, st->id, NULL) < 0 ||
+            cg_buf_add(&b, m->id.p + m->id.len, line.len - head - m->id.len, NULL) < 0) {
+                fail_request(st, "no memory is left for the answer");
+                return;
+        }
+        cg_hf_stream_push(st, (struct cg_slice){ b.data, b.len }, true);
+        if (st->kind == HF_INITIALIZE && m->kind == CG_RPC_ERROR)
+                cg_hf_session_end(s, "the session was not initialized");
+}
+
+/*
+ * Progress belongs to the request with its token, all else to the call that runs, the oldest one,
+ * or to the stream of GET. NULL: the client does not read it.
+ */
+static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *m)
+{
+        bool progress = m->kind == CG_RPC_NOTIFICATION && strcmp(m->method, "notifications/progress") == 0;
+        struct cg_slice token = CG_SLICE_NONE;
+        struct hf_stream *st;
+        bool called = false;
+
+        if (progress)
+                cg_json_find(m->params, "progressToken", &token);
+        TAILQ_FOREACH(st, &s->streams, entry)
+        {
+                if (st->ended || st->kind == HF_GET)
+                        continue;
+                if (st->can_stream && (progress ? cg_slice_is(token, st->token ?: "") : st->kind == HF_CALL))
+                        return st;
+                called |= st->kind == HF_CALL;
+        }
+        return progress || (called && !s->get->reader) ? NULL : s->get;
+}
+
+static void on_line(struct hf_session *s, struct cg_slice line)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };
+        struct hf_stream *st;
+        struct cg_err err;
+        struct cg_rpc m;
+
+        if (cg_rpc_parse(line, &m, &err) < 0) {
+                cg_log(&s->f->log, CG_LOG_ERROR, "a session process sent no message: %s", err.msg);
+                return;
+        }
+        if (m.kind == CG_RPC_RESULT || m.kind == CG_RPC_ERROR) {
+                st = m.id_is_number ? find_request(s, m.id_number) : NULL;
+                if (st) /* or it was cancelled meanwhile */
+                        answer(s, st, &m, line);
+                return;
+        }
+        st = find_stream(s, &m);
+        if (st) {
+                cg_hf_stream_push(st, line, false);
+        } else if (m.kind == CG_RPC_REQUEST &&
+                   cg_rpc_add_error(&b, m.id, CG_RPC_INTERNAL_ERROR,
+                                    "the client reads no events: it accepts no "
+                                    "text/event-stream and has opened no stream by GET",
+                                    &err) == 0) {
+                b.data[b.len - 1] = '\0';
+                send_own(s, b.data);
+        }
+}
+
+/* The monitor says how it has ended, and then the session ends. */
+static void close_fd(struct hf_session *s)
+{
+        close(s->fd);
+        s->fd = -1;
+        tell_monitor(s->f, HF_CLOSE, s->number, NULL);
+}
+
+static void on_event(void *data, uint32_t events)
+{
+        struct hf_session *s = data;
+        struct hf_front *f = s->f;
+        uint64_t number = s->number;
+        struct cg_slice line;
+        struct cg_err err;
+        char *room;
+        ssize_t n;
+        int r;
+
+        if (events & EPOLLOUT)
+                flush(s);
+        if (!(events & ~(uint32_t)EPOLLOUT))
+                return;
+        if (cg_lines_room(&s->in, READ_SIZE, &room, &err) < 0) {
+                cg_hf_session_end(s, err.msg);
+                return;
+        }
+        n = recv(s->fd, room, READ_SIZE, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        if (n <= 0) {
+                close_fd(s);
+                return;
+        }
+        cg_lines_added(&s->in, (size_t)n);
+        while ((r = cg_lines_next(&s->in, &line, &err)) != CG_TIMEOUT) {
+                if (r == 0)
+                        on_line(s, line);
+                else
+                        cg_log(&f->log, CG_LOG_ERROR, "a session process: %s", err.msg);
+                if (!find_number(f, number)) /* this message has ended it */
+                        return;
+        }
+}

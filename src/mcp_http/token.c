@@ -1,0 +1,69 @@
+/*
+ * The token of a loopback port, which any user of the machine can connect to. It is in a file that
+ * only this user can read, in the state folder, which every sandbox hides.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/state_dir.h"
+#include "base/util.h"
+#include "mcp_http/monitor.h"
+
+#define MIN_TOKEN 32
+
+/* False: the file is there already, or errno says what failed. */
+static bool make(const char *path)
+{
+        unsigned char random[32];
+        char text[2 * sizeof(random) + 2];
+        cg_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+        if (fd < 0)
+                return false;
+        if (getrandom(random, sizeof(random), 0) != sizeof(random))
+                return false;
+        for (size_t i = 0; i < sizeof(random); i++)
+                snprintf(text + 2 * i, 3, "%02x", random[i]);
+        strcat(text, "\n");
+        return write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1;
+}
+
+int cg_hf_token(const char *file, char path[PATH_MAX], char token[CG_HF_MAX_TOKEN + 1], struct cg_err *err)
+{
+        char dir[PATH_MAX], text[CG_HF_MAX_TOKEN + 2];
+        cg_auto_fd int fd = -1;
+        struct stat st;
+        ssize_t n;
+
+        if (!file && cg_state_folder("mcp-http", dir, err) < 0)
+                return -1;
+        if (snprintf(path, PATH_MAX, "%s%s", file ? file : dir, file ? "" : "/token") >= PATH_MAX)
+                return cg_fail(err, CG_E_LIMIT, "--token-file: the path is too long");
+        if (!make(path) && errno != EEXIST)
+                return cg_fail_errno(err, "token file %s", path);
+        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "token file %s", path);
+        if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
+                return cg_fail(
+                        err, CG_E_STATE,
+                        "token file %s must be a file of this user's with mode 0600: others could read it. "
+                        "Remove it, and a new one is made",
+                        path);
+        n = read(fd, text, sizeof(text));
+        text[n > 0 ? n - (text[n - 1] == '\n') : 0] = '\0';
+        n = (ssize_t)strlen(text);
+        if (n < MIN_TOKEN || n > CG_HF_MAX_TOKEN || strspn(text, CG_HF_TOKEN_CHARS) != (size_t)n)
+                return cg_fail(
+                        err, CG_E_STATE,
+                        "token file %s must have one line of %d to %d letters, digits and -._~+/=: remove it, "
+                        "and a new one is made",
+                        path, MIN_TOKEN, CG_HF_MAX_TOKEN);
+        memcpy(token, text, (size_t)n + 1);
+        return 0;
+}
