@@ -130,9 +130,9 @@ def test_a_cancelled_call_of_an_own_tool_takes_its_question_back(serve: Serve, t
 
 
 def test_pip_ends_with_the_call_that_started_it(serve: Serve, tmp_path: Path) -> None:
-    # An index that takes the connection and says nothing.
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/simple"
+    # An index that takes the connection and says nothing. Not 127.0.0.1, which in a sandbox is its own.
+    with socket.create_server(("127.0.0.2", 0)) as listener:
+        url = f"http://127.0.0.2:{listener.getsockname()[1]}/simple"
         env = {"PIP_INDEX_URL": url, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": "", "NO_PROXY": "*", "no_proxy": "*"}
         server = serve("--approve", "all", env=env)
         server.initialize()

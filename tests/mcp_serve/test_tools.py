@@ -3,13 +3,17 @@
 import asyncio
 import base64
 import contextlib
+import http.server
 import json
 import os
 import signal
 import sys
 import tarfile
+import tempfile
+import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -639,30 +643,71 @@ def test_the_person_is_asked_about_registering(sdk: Sdk, run: Callable) -> None:
 # ---------------------------------------------------------------------- install_package
 
 
+BACKEND = """
+import os, socket, sys, zipfile
+
+def tried(what):
+    try:
+        what()
+    except Exception as e:
+        return type(e).__name__
+    return "did it"
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    found = {
+        "outside": tried(lambda: open(OUTSIDE, "w")),
+        "home": tried(lambda: open(HOME, "w")),
+        "network": tried(lambda: socket.create_connection(("192.0.2.1", 80), 5)),
+        "variables": sorted(n for n in os.environ if "TOKEN" in n),
+    }
+    name = "cgsource-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as z:
+        z.writestr("cgsource.py", f"found = {found!r}")
+        z.writestr("cgsource-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: cgsource\\nVersion: 1.0\\n")
+        z.writestr("cgsource-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        z.writestr("cgsource-1.0.dist-info/RECORD", "")
+    return name
+"""
+PROJECT = """[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "cgsource"
+version = "1.0"
+"""
+
+
 @pytest.fixture
-def index(tmp_path: Path, environment: dict[str, str]) -> Path:
-    """A folder that pip takes for the package index: a wheel, and a source package whose build would leave a mark."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    for version in ("1.0", "2.0"):
-        with zipfile.ZipFile(folder / f"cgwheel-{version}-py3-none-any.whl", "w") as z:
-            info = f"cgwheel-{version}.dist-info"
-            z.writestr("cgwheel.py", f"version = {version!r}\n")
-            z.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: cgwheel\nVersion: {version}\n")
-            z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            z.writestr(f"{info}/RECORD", "")
-    source = tmp_path / "cgsource-1.0"
-    source.mkdir()
-    (source / "setup.py").write_text(
-        f"open({str(tmp_path / 'built')!r}, 'w')\nimport setuptools\nsetuptools.setup(name='cgsource')"
-    )
-    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: cgsource\nVersion: 1.0\n")
-    with tarfile.open(folder / "cgsource-1.0.tar.gz", "w:gz") as t:
-        t.add(source, "cgsource-1.0")
-    environment.update(
-        PIP_NO_INDEX="1", PIP_FIND_LINKS=str(folder), PIP_USER="1", PIP_TARGET=str(tmp_path / "elsewhere")
-    )
-    return folder
+def index(repo: Path, tmp_path: Path, environment: dict[str, str]) -> Iterator[Path]:
+    """A folder that pip takes for the package index: a wheel, and a source package that tries things when it is built.
+
+    Not in /tmp, which is another one in the sandbox.
+    """
+    with tempfile.TemporaryDirectory(dir=repo / "build", prefix="index-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for version in ("1.0", "2.0"):
+            with zipfile.ZipFile(folder / f"cgwheel-{version}-py3-none-any.whl", "w") as z:
+                info = f"cgwheel-{version}.dist-info"
+                z.writestr("cgwheel.py", f"version = {version!r}\n")
+                z.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: cgwheel\nVersion: {version}\n")
+                z.writestr(
+                    f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+                )
+                z.writestr(f"{info}/RECORD", "")
+        source = tmp_path / "cgsource-1.0"
+        source.mkdir()
+        places = f"OUTSIDE = {str(folder / 'built')!r}\nHOME = {str(tmp_path / 'built')!r}\n"
+        (source / "backend.py").write_text(places + BACKEND)
+        (source / "pyproject.toml").write_text(PROJECT)
+        (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: cgsource\nVersion: 1.0\n")
+        with tarfile.open(folder / "cgsource-1.0.tar.gz", "w:gz") as t:
+            t.add(source, "cgsource-1.0")
+        environment.update(
+            PIP_NO_INDEX="1", PIP_FIND_LINKS=str(folder), PIP_USER="1", PIP_TARGET=str(tmp_path / "elsewhere")
+        )
+        yield folder
 
 
 async def install(session: ClientSession, name: str) -> Any:
@@ -699,27 +744,104 @@ def test_a_wheel_is_installed_without_restart_and_survives_reset(
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_source_packages_are_refused_and_never_built(sdk: Sdk, run: Callable, index: Path, tmp_path: Path) -> None:
+def test_source_packages_are_built_in_a_sandbox(
+    sdk: Sdk, run: Callable, index: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    environment["GITHUB_TOKEN"] = "secret"
+
     async def main() -> None:
         async with sdk("--approve", "all") as session:
-            for name in ("cgsource", "no-such-package"):
-                result = await install(session, name)
-                assert result.is_error and "compiled from source is refused" in text_of(result)
+            result = await install(session, "cgwheel cgsource")
+            assert not result.is_error, text_of(result)
+            assert await ok(session, "import cgwheel, cgsource; print(cgsource.found)") == (
+                "{'outside': 'OSError', 'home': 'FileNotFoundError', 'network': 'OSError', 'variables': []}"
+            )
+            result = await install(session, "no-such-package")
+            assert result.is_error and "No matching distribution" in text_of(result)
 
     run(main())
-    assert not (tmp_path / "built").exists()
+    assert not (tmp_path / "built").exists() and not (index / "built").exists()
+
+
+def test_nothing_is_built_where_pip_has_a_password(
+    sdk: Sdk, run: Callable, index: Path, environment: dict[str, str]
+) -> None:
+    environment["PIP_EXTRA_INDEX_URL"] = "https://user:secret@index.example.org/simple"
+
+    async def main() -> None:
+        with http.server.ThreadingHTTPServer(("127.0.0.2", 0), partial(Quiet, directory=str(index))) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            url = f"http://127.0.0.2:{server.server_port}/cgsource-1.0.tar.gz"
+            async with sdk("--approve", "all") as session:
+                for name in ("cgsource", url, f"cgsource@{url}"):
+                    result = await install(session, name)
+                    assert result.is_error and "since the settings of pip have a password" in text_of(result)
+                assert not (await install(session, "cgwheel")).is_error
+            server.shutdown()
+
+    run(main())
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def test_an_index_is_reached_and_no_other_host(
+    sdk: Sdk, run: Callable, index: Path, environment: dict[str, str]
+) -> None:
+    requests: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(index.parent))
+
+        def log_message(self, *args: Any) -> None:
+            requests.append(self.path)
+
+    simple = index / "cgwheel"
+    simple.mkdir()
+    (simple / "index.html").write_text('<a href="../cgwheel-1.0-py3-none-any.whl">cgwheel-1.0-py3-none-any.whl</a>')
+    del environment["PIP_NO_INDEX"], environment["PIP_FIND_LINKS"]
+
+    async def main() -> None:
+        with http.server.ThreadingHTTPServer(("127.0.0.2", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            address = f"127.0.0.2:{server.server_port}/{index.name}"
+            environment["PIP_INDEX_URL"] = f"http://{address}"
+            async with sdk("--approve", "all") as session:
+                result = await install(session, "cgwheel")
+                assert not result.is_error and requests, text_of(result)
+                result = await install(session, "cgwheel@https://other.example.org/cgwheel-1.0-py3-none-any.whl")
+                assert result.is_error  # its name was approved, but does not exist
+            environment["PIP_INDEX_URL"] = "http://index.example.org"
+            async with sdk("--approve", "all") as session:
+                url = f"http://{address}/cgwheel-1.0-py3-none-any.whl"
+                (simple / "index.html").write_text("")
+                assert (await install(session, "cgwheel")).is_error
+                assert not (await install(session, url)).is_error
+            server.shutdown()
+
+    run(main())
 
 
 NO_REQUIREMENTS = [
     *("", " ", "-r/etc/passwd", "--index-url=http://x", "-e .", ".", "..", "./cgwheel", "/tmp/x", "a/b", "a\\b"),
-    *("git+https://example.com/x.git", "https://example.com/x.whl", "x @ https://example.com/x.whl", "file:x"),
-    *("cgwheel cgsource", "cgwheel\ncgsource", "cgwheel; python_version > '3'", "cgwheel.whl", "cgwheel.tar.gz"),
-    *("cgwheel==", "cgwheel=1.0", "cgwheel[", "cgwheel[]", "cgwheel[x", "cgwheel>=1,", "cgwheel 1.0", "_x", "x-"),
-    *("cgwheel --pre", "cgwheel==1.0 --pre", "$(id)", "x" * 300, "caf\u00e9", "cgwheel #x"),
+    *(
+        "file:x",
+        "file:///x.whl",
+        "git+ssh://example.org/x.git",
+        "git+file:///x",
+        "x @ file:///x.whl",
+        "ftp://example.org/x",
+    ),
+    *("https://user:pw@example.org/x.whl", "https://example.org@evil.example/x.whl", "https:///x.whl"),
+    *("cgwheel; python_version > '3'", "cgwheel.whl", "cgwheel.tar.gz", "_x", "cgwheel cgsource.whl"),
+    *("cgwheel --pre", "cgwheel==1.0 --pre", "$(id)", "x" * 3000, "caf\u00e9", "cgwheel #x", "a " * 40),
 ]
 
 
-def test_only_names_with_versions_are_taken(sdk: Sdk, run: Callable, index: Path) -> None:
+def test_options_paths_and_passwords_are_refused(sdk: Sdk, run: Callable, index: Path) -> None:
     async def main() -> None:
         async with sdk("--approve", "all") as session:
             for name in NO_REQUIREMENTS:

@@ -392,11 +392,14 @@ int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secr
                      struct cg_buf *b, struct cg_err *err);
 
 /* ---- install.c */
-/* A name with extras and versions, nothing else. CG_E_INVAL says what is wrong. */
-int cg_serve_check_requirement(const char *text, struct cg_err *err);
-/* install_package, after it was allowed (worker). */
+/*
+ * The words that pip is called with, without needless blanks (returns): names with extras and
+ * versions, and URLs. CG_E_INVAL says what is wrong.
+ */
+int cg_serve_requirements(const char *text, char **ret, struct cg_err *err);
+/* install_package, after it was allowed, with a session open (worker). Changes @requirements. */
 void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                      const char *requirement, struct cg_answer *a);
+                      char *requirements, struct cg_answer *a);
 
 /* ---- fonts.c */
 /*

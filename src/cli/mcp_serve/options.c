@@ -25,7 +25,7 @@ int cg_serve_help(void)
                 "the client cannot ask, both are refused. Two of this server's own tools act outside the sandbox\n"
                 "and need a rule as well, which may be --approve all:\n"
                 "  cellgate.register_mcp_server  starts a program of the agent's choice, with your rights\n"
-                "  cellgate.install_package      downloads a package (wheels only) for the kernel\n"
+                "  cellgate.install_package      downloads packages for the kernel, and builds them in a sandbox\n"
                 "Refusals of the sandbox are reported to the agent, with their reason. Values of --env of 8 bytes\n"
                 "or more, of variables whose names say that they are secrets (API_TOKEN, DB_PASSWORD), are shown\n"
                 "as *** in what the tools return.\n"

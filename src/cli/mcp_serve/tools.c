@@ -76,12 +76,12 @@ static const char register_json[] =
 
 static const char install_json[] =
         "{\"name\":\"install_package\",\"title\":\"Install a Python package\","
-        "\"description\":\"Install a Python package from the package index for the kernel; it can be imported at once. Only"
-        " ready-made wheels: nothing is compiled, no URLs, no paths. Needs an approval of its own.\","
+        "\"description\":\"Install Python packages for the kernel; they can be imported at once. What must be built is built"
+        " in a sandbox. Needs an approval of its own.\","
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
-        "\"package_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256,"
-        "\"description\":\"One package, optionally with extras and versions: `humanize`, `humanize==4.9.0`,"
-        " `rich[jupyter]>=13,<15`\"}},"
+        "\"package_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":2048,"
+        "\"description\":\"One or more, with extras and versions, or URLs: `humanize==4.9.0 rich[jupyter]>=13,<15`,"
+        " `git+https://host/repository@tag`\"}},"
         "\"required\":[\"package_name\"]},"
         "\"annotations\":{\"title\":\"Install a Python package\",\"readOnlyHint\":false,\"destructiveHint\":false,"
         "\"idempotentHint\":true,\"openWorldHint\":true}}";
@@ -241,7 +241,7 @@ static const char instructions_begin[] =
         "- ";
 
 static const char instructions_rest[] =
-        " Use install_package for Python packages (wheels only), not pip in a cell.\n"
+        " Use install_package for Python packages, not pip in a cell.\n"
         "- Show figures with matplotlib's plt.show() or IPython's display(): images are returned and saved as files.\n"
         "- A cell that runs longer than `timeout` seconds is interrupted; the kernel keeps its state. reset gives a fresh"
         " kernel at once, also while a cell runs.\n";

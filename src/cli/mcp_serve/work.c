@@ -579,12 +579,13 @@ static int try_register(struct cg_serve *sv, struct cg_job *job, struct cg_answe
 
 static int try_install(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
-        cg_auto_free char *requirement = NULL;
+        cg_auto_free char *text = NULL, *requirements = NULL;
 
-        if (cg_serve_arg_string(job->args, "package_name", &requirement, err) < 0 ||
-            cg_serve_check_requirement(requirement, err) < 0 || !allowed(sv, job, err))
+        if (cg_serve_arg_string(job->args, "package_name", &text, err) < 0 ||
+            cg_serve_requirements(text, &requirements, err) < 0 || !allowed(sv, job, err) ||
+            ensure_session(sv, a, err) < 0)
                 return -1;
-        cg_serve_install(sv, job, wait_once, requirement, a);
+        cg_serve_install(sv, job, wait_once, requirements, a);
         return 0;
 }
 
