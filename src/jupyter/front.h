@@ -21,7 +21,7 @@ enum cg_front_answer {
 /* Decisions about tool calls by rules, and the text that shows a call to a person. */
 struct cg_front_judge {
         void *data;
-        /* @why: the reason of a refusal. */
+        /* About a call or a connection. @why: the reason of a refusal. */
         enum cg_front_answer (*decide)(void *data, const struct cg_event *e, struct cg_buf *why);
         /*
          * The question about a call as safe text. @digits: of the accepting words. @part: 0 for the
@@ -42,8 +42,9 @@ struct cg_front_judge {
         bool (*may_last)(void *data, const struct cg_event *e);
         /* The reason that the code gets when nobody can be asked about the call. */
         void (*nobody)(void *data, const struct cg_event *e, struct cg_buf *why);
-        /* The answer was "always". */
+        /* The answer was "always"; or a person has refused the call. */
         void (*always)(void *data, const struct cg_event *e);
+        void (*refused)(void *data, const struct cg_event *e);
 };
 
 struct cg_front_options {

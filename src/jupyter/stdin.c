@@ -268,12 +268,19 @@ static void decide_connection(struct front *f, const struct cg_event *e, enum cg
 /* The event names no cell: the client of the running one is asked. */
 void cg_stdin_judge_connection(struct front *f, struct cg_event *e)
 {
-        if (ask_call(f, f->main.running, e))
+        cg_auto_buf struct cg_buf why = { .max = 65536 };
+        enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
+
+        if (answer == CG_FRONT_ASK && ask_call(f, f->main.running, e))
                 return;
-        decide_connection(
-                f, e, CG_EGRESS_DENY_ONCE,
-                "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings can"
-                " allow it");
+        if (answer == CG_FRONT_ASK)
+                cg_buf_adds(
+                        &why,
+                        "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings"
+                        " can allow it",
+                        NULL);
+        decide_connection(f, e, answer == CG_FRONT_ACCEPT ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE,
+                          why.data);
         cg_event_free(e);
 }
 
@@ -362,6 +369,8 @@ static void answer_call(struct front *f, struct client_question *q, const char *
         else {
                 if (always)
                         f->o->judge.always(f->o->judge.data, e);
+                else if (!once)
+                        f->o->judge.refused(f->o->judge.data, e);
                 decide(f, e, once || always, once || always ? NULL : no ? REFUSED : typed);
         }
         cg_event_free(e);

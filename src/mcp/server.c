@@ -51,6 +51,18 @@ static void read_elicitation(struct cg_mcpd *s, struct cg_slice params)
         s->can_open = url.p && s->revision >= CG_MCPD_2025_11_25;
 }
 
+static void read_client(struct cg_mcpd *s, struct cg_slice params)
+{
+        cg_auto_free char *text = NULL;
+        struct cg_slice client, name;
+
+        s->client[0] = '\0';
+        if (cg_json_member(params, "clientInfo", &client, NULL) == 0 && client.p &&
+            cg_json_member(client, "name", &name, NULL) == 0 && name.p &&
+            cg_json_strdup(name, &text, NULL) == 0 && strlen(text) < sizeof(s->client))
+                snprintf(s->client, sizeof(s->client), "%s", text);
+}
+
 static int add_member(struct cg_buf *b, const char *before, const char *text, struct cg_err *err)
 {
         int r = cg_buf_adds(b, before, err);
@@ -94,6 +106,7 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
                 return -1;
         s->revision = revisions[i].revision;
         read_elicitation(s, m->params);
+        read_client(s, m->params);
         return cg_rpc_add_result(out, m->id, result.data, result.len, err);
 }
 

@@ -30,6 +30,7 @@ enum cg_mcpd_revision {
 struct cg_mcpd {
         const struct cg_mcpd_info *info;
         enum cg_mcpd_revision revision; /* CG_MCPD_NONE before initialize */
+        char client[100];               /* name that it gives itself; "": none, or a longer one */
         bool can_ask;                   /* the client can show a form (elicitation) */
         bool can_open;                  /* the client can have its user open a page (elicitation) */
 };

@@ -127,10 +127,13 @@ static void decide_file(struct judgement *d, struct cg_pol_file *f)
 
 /* ---- budgets */
 
-/* What the budget has counted up to now, of the session, this cell or this minute. */
+/*
+ * What the budget has counted up to now, of the session, this cell or this minute. Threads of
+ * earlier cells, and between cells, count for the last one: taking turns gives nothing anew.
+ */
 static void begin(struct cg_pol_rule *b, const struct cg_pol_call *call)
 {
-        bool over = (b->per == CG_PER_CELL && b->cell != call->cell) ||
+        bool over = (b->per == CG_PER_CELL && call->cell > b->cell) ||
                     (b->per == CG_PER_MINUTE && call->now_ms - b->since_ms >= MINUTE_MS);
 
         if (!over && b->n)
@@ -139,7 +142,7 @@ static void begin(struct cg_pol_rule *b, const struct cg_pol_call *call)
                 b->n = 0;
                 b->total = 0;
         }
-        b->cell = call->cell;
+        b->cell = call->cell > b->cell ? call->cell : b->cell;
         b->since_ms = call->now_ms;
 }
 
@@ -227,7 +230,7 @@ void cg_pol_decide(struct cg_pol *p, const struct cg_pol_call *call, bool firm, 
         struct cg_pol_verdict given = *v;
         struct judgement d = { .policy = p, .call = call, .verdict = v, .trace = trace };
 
-        if (strcmp(call->method, CG_METHOD_EXEC) != 0 && strcmp(call->method, CG_METHOD_CONNECT) != 0)
+        if (p->n && strcmp(call->method, CG_METHOD_EXEC) != 0 && strcmp(call->method, CG_METHOD_CONNECT) != 0)
                 d.unreadable = cg_check_call_args(call->args, call->args_len, NULL) < 0;
         *v = (struct cg_pol_verdict){ .decision = CG_POL_NONE };
         for (size_t i = 0; i < p->n; i++)
@@ -236,12 +239,14 @@ void cg_pol_decide(struct cg_pol *p, const struct cg_pol_call *call, bool firm, 
                 *v = given;
                 d.by = NULL;
         }
-        if (v->decision >= CG_POL_ASK && !call->again)
+        if (v->decision >= CG_POL_ASK && !call->again && p->n_refused)
                 v->repeated = was_refused(p, hash_of(call));
         if (v->decision == CG_POL_DENY)
                 cg_pol_refused(p, call);
-        else if (v->repeated) /* a person has refused it */
-                v->decision = CG_POL_DENY;
+        if (v->decision == CG_POL_ASK && v->repeated)
+                *v = (struct cg_pol_verdict){ .decision = CG_POL_DENY,
+                                              .rule = "an earlier answer of the user",
+                                              .repeated = true };
         if (call->again)
                 return;
         for (size_t i = 0; i < p->n && v->decision < CG_POL_DENY; i++)

@@ -366,8 +366,9 @@ enum cg_pol_match cg_pol_matches(const struct cg_pol_rule *rule, const struct cg
                 return result(CG_MATCH_NO, why, "it is for another client");
         if (rule->until_s && call->time_s >= rule->until_s)
                 return result(CG_MATCH_NO, why, "its time is over");
-        if (rule->granted && (rule->grant == CG_GRANT_ONCE ||
-                              (rule->grant == CG_GRANT_CELL && rule->granted_cell != call->cell)))
+        if (rule->granted &&
+            (rule->grant == CG_GRANT_ONCE ||
+             (rule->grant == CG_GRANT_CELL && (rule->granted_cell != call->cell || !call->cell))))
                 return result(CG_MATCH_NO, why, "it has been used");
         if (exec)
                 return match_program(rule, call, why);

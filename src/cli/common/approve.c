@@ -3,12 +3,15 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
 
 /* Far more than anybody writes; limits the memory of a script that generates rules by mistake. */
 #define MAX_RULES 10000
+
+#define REPEATED "; this same call was refused before in this session: repeating it does not help"
 
 struct rule {
         char *text;         /* as it was given, or SERVER of an always rule */
@@ -20,16 +23,22 @@ struct rule {
 struct cg_approve {
         struct rule *rules;
         size_t n;
-        bool base_given, lax;
+        bool base_given, lax, mute;
         enum cg_approve_answer base, def;
+        struct cg_pol *policy;
+        const char *front;
+        uint64_t sessions; /* that were opened */
 };
 
 int cg_approve_new(struct cg_approve **ret, struct cg_err *err)
 {
         struct cg_approve *a = calloc(1, sizeof(*a));
 
-        if (!a)
+        if (!a || cg_pol_new(&a->policy, err) < 0) {
+                free(a);
                 return cg_fail(err, CG_E_NOMEM, "approval rules");
+        }
+        a->front = "run";
         *ret = a;
         return 0;
 }
@@ -43,6 +52,7 @@ struct cg_approve *cg_approve_free(struct cg_approve *a)
                 free(a->rules[i].tool);
         }
         free(a->rules);
+        cg_pol_free(a->policy);
         free(a);
         return NULL;
 }
@@ -206,36 +216,6 @@ void cg_approve_forget(struct cg_approve *a, const char *server)
         a->n = n;
 }
 
-/* Linear: on a mismatch only the last '*' takes one more character. */
-bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, size_t len)
-{
-        size_t p = 0, t = 0, star = SIZE_MAX, star_t = 0;
-
-        while (t < len) {
-                if (p < pattern_len && pattern[p] == '*') {
-                        star = p++;
-                        star_t = t;
-                } else if (p < pattern_len && pattern[p] == '?') {
-                        uint32_t cp;
-                        size_t n = cg_utf8_next((const unsigned char *)text + t, len - t, &cp);
-
-                        p++;
-                        t += n ? n : 1; /* a character, not a byte */
-                } else if (p < pattern_len && pattern[p] == text[t]) {
-                        p++;
-                        t++;
-                } else if (star != SIZE_MAX) {
-                        p = star + 1;
-                        t = ++star_t;
-                } else {
-                        return false;
-                }
-        }
-        while (p < pattern_len && pattern[p] == '*')
-                p++;
-        return p == pattern_len;
-}
-
 static bool matches(const struct rule *r, const char *server, const char *method, const char *tool)
 {
         const char *pattern = r->text + r->deny, *end = pattern_end(r), *tools;
@@ -243,13 +223,13 @@ static bool matches(const struct rule *r, const char *server, const char *method
         if (r->tool)
                 return strcmp(r->text, server) == 0 && strcmp(r->method, method) == 0 &&
                        strcmp(r->tool, tool) == 0;
-        if (!end || !cg_approve_glob(pattern, (size_t)(end - pattern), server, strlen(server)))
+        if (!end || !cg_pol_glob(pattern, (size_t)(end - pattern), server, strlen(server)))
                 return false;
         tools = end + 1;
         if (r->method)
                 return strcmp(r->method, method) == 0;
         if (is_call(method))
-                return cg_approve_glob(tools, strlen(tools), tool, strlen(tool));
+                return cg_pol_glob(tools, strlen(tools), tool, strlen(tool));
         /* A rule about tools accepts nothing else; one that refuses all tools refuses all else. */
         return r->deny && strchr(tools, '*') && tools[strspn(tools, "*?")] == '\0';
 }
@@ -280,6 +260,90 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
         if (rule)
                 *rule = accepting->tool ? "always" : accepting->text;
         return CG_APPROVE_ACCEPT;
+}
+
+/* ---- policy files */
+
+struct cg_pol *cg_approve_policy(const struct cg_approve *a)
+{
+        return a->policy;
+}
+
+void cg_approve_set_front(struct cg_approve *a, const char *front)
+{
+        a->front = front;
+}
+
+void cg_approve_new_session(struct cg_approve *a)
+{
+        a->sessions++;
+}
+
+void cg_approve_set_mute(struct cg_approve *a, bool mute)
+{
+        a->mute = mute;
+}
+
+/* What the front knows only. Numbers of cells begin again in each session. */
+static struct cg_pol_call completed(const struct cg_approve *a, const struct cg_pol_call *call)
+{
+        struct cg_pol_call c = *call;
+
+        c.front = a->front;
+        c.cell |= c.cell ? a->sessions << 32 : 0;
+        c.time_s = time(NULL);
+        c.now_ms = cg_now_ms();
+        return c;
+}
+
+enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_pol_call *call,
+                                        struct cg_approve_verdict *v)
+{
+        static const enum cg_pol_decision given[] = { [CG_APPROVE_REFUSE] = CG_POL_DENY,
+                                                      [CG_APPROVE_ACCEPT] = CG_POL_ALLOW,
+                                                      [CG_APPROVE_ASK] = CG_POL_ASK };
+        static const enum cg_approve_answer answers[] = { [CG_POL_NONE] = CG_APPROVE_REFUSE,
+                                                          [CG_POL_ALLOW] = CG_APPROVE_ACCEPT,
+                                                          [CG_POL_ASK] = CG_APPROVE_ASK,
+                                                          [CG_POL_DENY] = CG_APPROVE_REFUSE };
+        struct cg_pol_call c = completed(a, call);
+        enum cg_approve_answer own = CG_APPROVE_ASK; /* connections: the front decides */
+
+        *v = (struct cg_approve_verdict){ .rule = NULL };
+        if (strcmp(c.method, CG_METHOD_CONNECT) != 0)
+                own = cg_approve_decide(a, c.server, c.method, c.tool, &v->rule);
+        v->policy.decision = given[own];
+        /* Only a pattern refuses what a file allows. */
+        cg_pol_decide(a->policy, &c, own == CG_APPROVE_REFUSE && v->rule, &v->policy, NULL);
+        if (v->policy.decision == CG_POL_ASK && a->mute && v->policy.rule[0]) {
+                v->mute = true;
+                v->policy.decision = CG_POL_DENY;
+        }
+        return answers[v->policy.decision];
+}
+
+void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call)
+{
+        struct cg_pol_call c = completed(a, call);
+
+        if (!cg_pol_is_empty(a->policy))
+                cg_pol_refused(a->policy, &c);
+}
+
+int cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
+                               const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule,
+                               struct cg_err *err)
+{
+        const char *text = v->policy.text;
+
+        if (!v->policy.rule[0] && by_rule(b, call->server, call->method, call->tool, v->rule, err) < 0)
+                return -1;
+        cg_buf_adds(b, v->policy.rule[0] && !v->mute ? "refused by " : "", err);
+        cg_text_render_as(b, v->policy.rule, strlen(v->policy.rule), 0, CG_TEXT_LINE, err);
+        cg_buf_adds(b, v->mute ? " asks the user, but nobody can be asked here" : "", err);
+        cg_buf_adds(b, text ? ": " : "", err);
+        cg_text_render(b, text ? text : "", text ? strlen(text) : 0, 0, err);
+        return cg_buf_adds(b, v->policy.repeated ? REPEATED : "", err);
 }
 
 bool cg_approve_is_plain(const char *s)

@@ -89,7 +89,38 @@ bool cg_approve_rule(const struct cg_approve *a, size_t i, struct cg_approve_par
 void cg_approve_set_lax(struct cg_approve *a);
 bool cg_approve_is_lax(const struct cg_approve *a);
 
-/* Exported for its test. True if @pattern matches exactly @len bytes of @text. */
-bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);
+/* ---- policy files, and rules where these do not decide */
+
+struct cg_approve_verdict {
+        struct cg_pol_verdict policy; /* its rule is "" where a rule of --approve has decided */
+        const char *rule;             /* as of cg_approve_decide() */
+        bool mute;                    /* a file asks, and nobody can be asked */
+};
+
+/* The files (borrows), to which the front adds those of --policy. */
+struct cg_pol *cg_approve_policy(const struct cg_approve *a);
+/* The front's name in rules of files: "run" at first. Borrows. */
+void cg_approve_set_front(struct cg_approve *a, const char *front);
+/* Whether the front has nobody to ask: then what a file wants to be asked is refused. */
+void cg_approve_set_mute(struct cg_approve *a, bool mute);
+/* A session was opened that counts its cells from 1 again. Budgets of the session go on. */
+void cg_approve_new_session(struct cg_approve *a);
+
+/*
+ * The answer for @call (front and times are filled in). A connection that no file decides about is
+ * CG_APPROVE_ASK. Call it once for each call: it counts in budgets.
+ */
+enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_pol_call *call,
+                                        struct cg_approve_verdict *v);
+/* A person has refused this call. With policy files, the same one is not asked about again. */
+void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call);
+
+/* cg_approve_explain(), or the front's own. */
+typedef int (*cg_approve_explain_fn)(struct cg_buf *b, const char *server, const char *method,
+                                     const char *tool, const char *rule, struct cg_err *err);
+/* Why the call was refused: by a file, else @by_rule says so. */
+int cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
+                               const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule,
+                               struct cg_err *err);
 
 #endif

@@ -105,6 +105,23 @@ const char *cg_call_subject(const struct cg_event *e)
                                                                : cg_event_tool(e);
 }
 
+struct cg_pol_call cg_call_of(const struct cg_event *e)
+{
+        struct cg_pol_call call = {
+                .server = "", .method = CG_METHOD_CONNECT, .tool = "", .cell = cg_event_cell(e)
+        };
+
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
+                call.args = cg_event_json(e, &call.args_len);
+                return call;
+        }
+        call.server = cg_event_server(e);
+        call.method = cg_event_method(e);
+        call.tool = cg_call_subject(e);
+        call.args = cg_event_arguments(e, &call.args_len);
+        return call;
+}
+
 static size_t next_utf8(const char *p, const char *end, uint32_t *c)
 {
         return p < end ? cg_utf8_next((const unsigned char *)p, (size_t)(end - p), c) : 0;

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "cellgate.h"
+#include "policy/policy.h"
 
 struct cg_call {
         const char *server, *tool; /* untrusted */
@@ -52,6 +53,9 @@ int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, 
 
 /* The tool of an APPROVAL_REQUEST, for cg_approve_decide(). Lives as long as the event. */
 const char *cg_call_subject(const struct cg_event *e);
+
+/* An APPROVAL_REQUEST or EGRESS_REQUEST for cg_approve_judge(). Lives as long as the event. */
+struct cg_pol_call cg_call_of(const struct cg_event *e);
 
 /* Describes the call for the line before cg_call_show(): "call a tool". Static. */
 const char *cg_call_title(const struct cg_call *call);

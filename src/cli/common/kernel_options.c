@@ -8,8 +8,11 @@
 #include "base/util.h"
 #include "cli/common/limit_option.h"
 #include "cli/common/mcp_file.h"
+#include "cli/common/policy_file.h"
 #include "cli/common/settings_file.h"
 #include "sandbox/sandbox.h"
+#include "sandbox/settings/exec_rules.h"
+#include "sandbox/settings/settings.h"
 
 #define SERVES  (CG_CMD_RUN | CG_CMD_SERVE)
 #define JUPYTER (CG_JUP_RUN | CG_JUP_INSTALL)
@@ -62,6 +65,10 @@ static const struct cg_opt table[] = {
         { CG_KOPT_LAX_RULES, 0, "lax-rules", NULL, STARTS,
           "start although a ! rule matches no MCP server or none of its tools. Without it the start fails, since"
           " such a rule most likely has a typing error" },
+        { CG_KOPT_POLICY, 0, "policy", "FILE", STARTS,
+          "rules in a file (docs/policy.md), which also look at arguments, hosts and programs, and budgets; may be"
+          " repeated: the strictest decision counts. What no file decides is left to --approve. Cells must not be"
+          " able to write the file" },
         { CG_KOPT_ASK_TIMEOUT, 0, "ask-timeout", "SECONDS", CG_CMD_SERVE,
           "longest wait for the user's answer, after which a call is refused (default: 300)" },
         { CG_KOPT_PLAIN_RESULTS, 0, "plain-results", NULL, CG_CMD_SERVE,
@@ -181,7 +188,12 @@ int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command c
         /* As many places as words on the command line. */
         o->env = calloc((size_t)argc + 1, sizeof(*o->env));
         o->hosts = calloc((size_t)argc + 1, sizeof(*o->hosts));
-        return o->env && o->hosts ? 0 : cg_fail(err, CG_E_NOMEM, "options");
+        o->policies = calloc((size_t)argc + 1, sizeof(*o->policies));
+        if (command == CG_CMD_SERVE)
+                cg_approve_set_front(o->approve, "mcp serve");
+        else if (command & JUPYTER)
+                cg_approve_set_front(o->approve, "jupyter");
+        return o->env && o->hosts && o->policies ? 0 : cg_fail(err, CG_E_NOMEM, "options");
 }
 
 void cg_kernel_options_fini(struct cg_kernel_options *o)
@@ -190,7 +202,8 @@ void cg_kernel_options_fini(struct cg_kernel_options *o)
         free(CG_STEAL(o->kernel_env));
         free(o->env);
         free(o->hosts);
-        o->env = o->hosts = NULL;
+        free(o->policies);
+        o->env = o->hosts = o->policies = NULL;
 }
 
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err)
@@ -206,6 +219,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 return cg_approve_add(o->approve, value, err);
         case CG_KOPT_LAX_RULES:
                 cg_approve_set_lax(o->approve);
+                return 0;
+        case CG_KOPT_POLICY:
+                o->policies[o->n_policies++] = value;
                 return 0;
         case CG_KOPT_ENV:
                 if (!*value || *value == '=' || (!o->env_by_name && !strchr(value, '=')))
@@ -273,7 +289,8 @@ int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *va
 
         if (o->id == CG_KOPT_KERNEL_ENV && cg_kernel_env_find(value, &path, err) < 0)
                 return -1;
-        if (o->id == CG_KOPT_WORKSPACE || o->id == CG_KOPT_MCP || o->id == CG_KOPT_SANDBOX) {
+        if (o->id == CG_KOPT_WORKSPACE || o->id == CG_KOPT_MCP || o->id == CG_KOPT_SANDBOX ||
+            o->id == CG_KOPT_POLICY) {
                 path = realpath(value, NULL);
                 if (!path)
                         return cg_fail_errno(err, "--%s %s", o->name, value);
@@ -294,6 +311,11 @@ int cg_kernel_options_help(enum cg_kernel_command command, const char *before, c
 
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err)
 {
+        if (o->n_policies && o->no_sandbox)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--policy and --no-sandbox contradict each other: without a sandbox cells can change"
+                        " the file, and this program");
         return cg_settings_check_together(o->sandbox, o->n_hosts, o->no_sandbox, err);
 }
 
@@ -310,10 +332,47 @@ void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_clien
                 co->share = 0;
 }
 
-int cg_kernel_options_settings(const struct cg_kernel_options *o, char **ret, struct cg_err *err)
+static int read_policies(struct cg_kernel_options *o, const struct cg_settings *s, struct cg_err *err)
 {
-        return o->sandbox ? cg_settings_file_read(o->sandbox, ret, err)
-                          : cg_settings_for_hosts(o->hosts, ret, err);
+        /* The folder in which Jupyter will start a kernel is not known yet. */
+        const char *workspace = o->command == CG_JUP_INSTALL ? NULL : o->workspace ?: ".";
+        struct cg_pol *p = cg_approve_policy(o->approve);
+        enum cg_exec exec = CG_EXEC_ALLOW;
+        const char *set = o->exec;
+
+        for (size_t i = 0; i < o->n_policies; i++) {
+                cg_auto_free char *text = NULL;
+                size_t len;
+
+                if (cg_policy_file_read(o->policies[i], workspace, s, &text, &len, err) < 0 ||
+                    cg_pol_add(p, o->policies[i], text, len, err) < 0)
+                        return -1;
+        }
+        if (!cg_pol_is_about(p, CG_METHOD_EXEC))
+                return 0;
+        if (!set && !(s && s->own.exec))
+                set = o->exec = "ask";
+        if (set ? strcmp(set, "allow") == 0
+                : cg_exec_rules_mode(s->own.exec, &exec, err) < 0 || exec == CG_EXEC_ALLOW)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--policy has rules about programs, but exec is \"allow\", so nothing would be asked"
+                        " about: leave it out, or make it \"ask\"");
+        return 0;
+}
+
+int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct cg_err *err)
+{
+        cg_auto_settings struct cg_settings *s = NULL;
+        cg_auto_free char *text = NULL;
+
+        if ((o->sandbox ? cg_settings_file_read(o->sandbox, &text, err)
+                        : cg_settings_for_hosts(o->hosts, &text, err)) < 0 ||
+            (text && cg_settings_parse(text, strlen(text), "settings", 0, &s, err) < 0) ||
+            read_policies(o, s, err) < 0)
+                return -1;
+        *ret = CG_STEAL(text);
+        return 0;
 }
 
 int cg_kernel_options_session(const struct cg_kernel_options *o, const char *workspace,

@@ -29,6 +29,7 @@ enum cg_kernel_opt {
         CG_KOPT_MCP,
         CG_KOPT_APPROVE,
         CG_KOPT_LAX_RULES,
+        CG_KOPT_POLICY,
         CG_KOPT_ENV,
         CG_KOPT_SANDBOX,
         CG_KOPT_ALLOW_HOST,
@@ -77,7 +78,8 @@ struct cg_kernel_options {
         struct cg_approve *approve;
         const char **env;   /* NULL-terminated; the strings are argv's */
         const char **hosts; /* of --allow-host; the same */
-        size_t n_env, n_hosts;
+        const char **policies;
+        size_t n_env, n_hosts, n_policies;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit;
         char *kernel_env; /* a folder, without symlinks; NULL: the built-in one */
@@ -114,8 +116,12 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
  */
 void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_client_options *co);
 
-/* The settings of --sandbox or --allow-host; *ret as of cg_settings_file_read(). */
-int cg_kernel_options_settings(const struct cg_kernel_options *o, char **ret, struct cg_err *err);
+/*
+ * The settings of --sandbox or --allow-host; *ret as of cg_settings_file_read(). Reads the files of
+ * --policy as well: which of them cells could write depends on the settings. Where these have rules
+ * about programs, --exec is "ask" from now on. Once, before a session is opened.
+ */
+int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct cg_err *err);
 
 /*
  * The files of --mcp and --sandbox, where cells could reach them. Files in the workspace could be

@@ -45,12 +45,12 @@ static bool is_any(const char *pattern, size_t len)
 
 static bool glob(const char *pattern, const char *name)
 {
-        return cg_approve_glob(pattern, strlen(pattern), name, strlen(name));
+        return cg_pol_glob(pattern, strlen(pattern), name, strlen(name));
 }
 
 static bool server_matches(const struct cg_approve_parts *r, const char *server)
 {
-        return cg_approve_glob(r->server, r->server_len, server, strlen(server));
+        return cg_pol_glob(r->server, r->server_len, server, strlen(server));
 }
 
 /* True if the pattern matches one of these tools, or is about all there are. */

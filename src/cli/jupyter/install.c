@@ -105,7 +105,7 @@ static bool names_provisioner(const struct cg_jup_options *o)
         return prefix && (matches(prefix, rest[0]) || matches(prefix, rest[1]));
 }
 
-int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
+int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         struct cg_kernelspec spec = { .name = o->name ? o->name : "cellgate",
                                       .display_name = o->display_name ? o->display_name : "Python (cellgate)",

@@ -19,18 +19,25 @@
 
 static enum cg_front_answer decide(void *data, const struct cg_event *e, struct cg_buf *why)
 {
-        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_call_subject(e),
-                   *rule;
+        struct cg_pol_call call = cg_call_of(e);
+        struct cg_approve_verdict v;
 
-        switch (cg_approve_decide(data, server, method, tool, &rule)) {
+        switch (cg_approve_judge(data, &call, &v)) {
         case CG_APPROVE_ACCEPT:
                 return CG_FRONT_ACCEPT;
         case CG_APPROVE_ASK:
                 return CG_FRONT_ASK;
         default:
-                cg_approve_explain(why, server, method, tool, rule, NULL);
+                cg_approve_explain_verdict(why, &call, &v, cg_approve_explain, NULL);
                 return CG_FRONT_REFUSE;
         }
+}
+
+static void refused(void *data, const struct cg_event *e)
+{
+        struct cg_pol_call call = cg_call_of(e);
+
+        cg_approve_refused(data, &call);
 }
 
 static int check(void *data, const char *report, const char *mcp, size_t mcp_len, struct cg_buf *notes,
@@ -104,5 +111,6 @@ struct cg_front_judge cg_jup_judge(struct cg_approve *rules)
                                         .show = show,
                                         .may_last = may_last,
                                         .nobody = nobody,
-                                        .always = always };
+                                        .always = always,
+                                        .refused = refused };
 }

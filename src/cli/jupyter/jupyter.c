@@ -8,7 +8,7 @@
 static const struct {
         const char *name;
         enum cg_kernel_command command;
-        int (*run)(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+        int (*run)(struct cg_jup_options *o, bool *hangs, struct cg_err *err);
 } commands[] = {
         { "run", CG_JUP_RUN, cg_jup_run },
         { "install", CG_JUP_INSTALL, cg_jup_install },

@@ -34,10 +34,10 @@ void cg_jup_options_fini(struct cg_jup_options *o);
 int cg_jup_help(enum cg_kernel_command command);
 
 /* *hangs as of cg_front_run(). */
-int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
-int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
-int cg_jup_attach(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
-int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+int cg_jup_attach(struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err);
 
 /* Rules first, then the person; see struct cg_front_judge. Borrows @rules. */
 struct cg_front_judge cg_jup_judge(struct cg_approve *rules);

@@ -62,7 +62,7 @@ static int read_json(const char *path, char **text, size_t *len, struct cg_err *
         return 0;
 }
 
-int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
+int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_free char *mcp = NULL, *settings = NULL;
         char **env = NULL;
@@ -174,7 +174,7 @@ static const char *text_of(const json_t *s, const char *key)
         return json_string_value(json_object_get(s, key)) ?: "";
 }
 
-int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
+int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
         struct session_list l = { NULL };
@@ -258,7 +258,7 @@ static int default_file(const char *id, char **ret, struct cg_err *err)
         return cg_make_dirs(dir, 0700, err);
 }
 
-int cg_jup_attach(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
+int cg_jup_attach(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_free char *file = NULL;
         struct cg_client_options co = { .size = sizeof(co) };

@@ -418,6 +418,7 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
                        in->error.p ? "the MCP client could not ask the user"
                        : declined  ? "the user rejected it"
                                    : "the user gave no answer");
+                a->by_user = declined;
         } else {
                 if (cg_json_member(in->result, "content", &content, NULL) < 0)
                         content = CG_SLICE_NONE;
@@ -425,6 +426,7 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
                 reason = span_text(content, "reason");
                 if (!read_choice(sv, a, decision ? decision : "", reason))
                         return;
+                a->by_user = !a->accept;
         }
         /* The user is there: what has not been shown yet waits for as long from now on. */
         TAILQ_FOREACH(other, &sv->asks, entry)
@@ -473,12 +475,17 @@ static void settle_connection(struct cg_serve *sv, const struct cg_serve_ask *a)
 
 static void settle_call(struct cg_serve *sv, const struct cg_serve_ask *a)
 {
+        struct cg_pol_call call = {
+                .server = a->server, .method = a->method, .tool = a->tool, .args = a->json, .args_len = a->len
+        };
         const char *refused = a->timed_out ? "expired" : "rejected";
 
         cg_structured_decided(cg_answer_structured(sv->answer), a->server, a->tool,
                               a->accept ? "accepted" : refused, NULL);
         if (a->always) /* failed: asked again */
                 cg_approve_always(sv->opts.kernel.approve, a->server, a->method, a->tool, NULL);
+        if (a->by_user && !a->accept)
+                cg_approve_refused(sv->opts.kernel.approve, &call);
         if (a->accept)
                 cg_approval_accept(sv->session, a->approval, NULL);
         else if (a->timed_out)
@@ -521,49 +528,89 @@ int64_t cg_serve_settle(struct cg_serve *sv)
         }
 }
 
+static enum cg_approve_answer judge(struct cg_serve *sv, struct cg_pol_call *call,
+                                    struct cg_approve_verdict *v)
+{
+        char client[sizeof(sv->proto.client)];
+
+        pthread_mutex_lock(&sv->lock);
+        memcpy(client, sv->proto.client, sizeof(client));
+        cg_approve_set_mute(sv->opts.kernel.approve, !sv->proto.can_ask);
+        pthread_mutex_unlock(&sv->lock);
+        call->client = client[0] ? client : NULL;
+        return cg_approve_judge(sv->opts.kernel.approve, call, v);
+}
+
+static const char *rule_of(const struct cg_approve_verdict *v, const char *none)
+{
+        return v->policy.rule[0] ? v->policy.rule : v->rule ?: none;
+}
+
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
 {
-        cg_auto_buf struct cg_buf why = { .max = 65536 };
-        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_call_subject(e),
-                   *rule, *args;
-        cg_auto_buf struct cg_buf name = { .max = 65536 };
+        cg_auto_buf struct cg_buf why = { .max = 65536 }, name = { .max = 65536 };
+        struct cg_pol_call call = cg_call_of(e);
         uint64_t approval = cg_event_approval(e);
-        size_t len;
+        struct cg_approve_verdict v;
 
-        cg_approve_name(&name, server, method, tool, NULL);
-        switch (cg_approve_decide(sv->opts.kernel.approve, server, method, tool, &rule)) {
+        cg_approve_name(&name, call.server, call.method, call.tool, NULL);
+        switch (judge(sv, &call, &v)) {
         case CG_APPROVE_ACCEPT:
-                cg_log(&sv->log, CG_LOG_INFO, "accepted %s by rule %s", name.data ?: server,
-                       rule ? rule : "all");
-                cg_structured_decided(cg_answer_structured(sv->answer), server, tool, "accepted",
-                                      rule ?: "all");
+                cg_log(&sv->log, CG_LOG_INFO, "accepted %s by rule %s", name.data ?: call.server,
+                       rule_of(&v, "all"));
+                cg_structured_decided(cg_answer_structured(sv->answer), call.server, call.tool, "accepted",
+                                      rule_of(&v, "all"));
                 cg_approval_accept(sv->session, approval, NULL);
                 return;
         case CG_APPROVE_ASK:
-                args = cg_event_arguments(e, &len);
-                if (ask(sv, approval, server, method, tool, args, len, &why))
+                if (ask(sv, approval, call.server, call.method, call.tool, call.args, call.args_len, &why))
                         return;
                 break;
         default:
-                explain_rule(&why, server, method, tool, rule, NULL);
+                cg_approve_explain_verdict(&why, &call, &v, explain_rule, NULL);
         }
-        cg_log(&sv->log, CG_LOG_INFO, "refused %s: %s", name.data ?: server, why.data);
-        cg_structured_decided(cg_answer_structured(sv->answer), server, tool, "rejected", rule ?: "none");
+        cg_log(&sv->log, CG_LOG_INFO, "refused %s: %s", name.data ?: call.server, why.data);
+        cg_structured_decided(cg_answer_structured(sv->answer), call.server, call.tool, "rejected",
+                              rule_of(&v, "none"));
         cg_approval_reject(sv->session, approval, why.data, NULL);
 }
 
-void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
+/* Asks the user about a connection. Returns why that is not possible; NULL: it is done. */
+static const char *ask_connection(struct cg_serve *sv, uint64_t request, const char *json)
 {
-        const char *json = cg_event_json(e, NULL), *why = NULL;
-        uint64_t request = cg_event_approval(e);
+        const char *why = NULL;
 
+        if (cg_approve_base(sv->opts.kernel.approve) != CG_APPROVE_ASK)
+                return "host is not on the allow list";
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask)
                 why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
         else if (start_ask(sv, ask_new(CG_SERVE_ASK_CONNECTION, request, "", "", "", json, strlen(json))) < 0)
                 why = "the question to the user could not be asked: no memory is left";
         pthread_mutex_unlock(&sv->lock);
-        if (why)
+        return why;
+}
+
+void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf reason = { .max = 65536 };
+        struct cg_pol_call call = cg_call_of(e);
+        uint64_t request = cg_event_approval(e);
+        struct cg_approve_verdict v;
+        enum cg_approve_answer answer;
+        const char *why = NULL;
+
+        call.cell = sv->cell; /* the event names none */
+        answer = judge(sv, &call, &v);
+        if (answer == CG_APPROVE_ACCEPT) {
+                cg_egress_decide(sv->session, request, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
+                return;
+        }
+        if (answer == CG_APPROVE_ASK)
+                why = ask_connection(sv, request, call.args);
+        else if (cg_approve_explain_verdict(&reason, &call, &v, explain_rule, NULL) == 0)
+                why = reason.data;
+        if (why || answer != CG_APPROVE_ASK)
                 cg_egress_decide(sv->session, request, CG_EGRESS_DENY_ONCE, why, NULL);
 }
 
@@ -664,16 +711,21 @@ void cg_serve_drop_asks(struct cg_serve *sv)
 bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       struct cg_buf *why)
 {
-        const char *tool = cg_serve_tool_defs[job->tool].name, *rule;
-        enum cg_approve_answer answer = cg_approve_decide(sv->opts.kernel.approve, OWN, CG_METHOD_CALL, tool,
-                                                          &rule);
+        const char *tool = cg_serve_tool_defs[job->tool].name;
+        struct cg_pol_call call = { .server = OWN,
+                                    .method = CG_METHOD_CALL,
+                                    .tool = tool,
+                                    .args = job->args,
+                                    .args_len = strlen(job->args) };
+        struct cg_approve_verdict v;
+        enum cg_approve_answer answer = judge(sv, &call, &v);
         struct cg_serve_ask *a;
         bool accept;
 
         if (answer == CG_APPROVE_ACCEPT)
                 return true;
         if (answer != CG_APPROVE_ASK) {
-                explain_rule(why, OWN, CG_METHOD_CALL, tool, rule, NULL);
+                cg_approve_explain_verdict(why, &call, &v, explain_rule, NULL);
                 return false;
         }
         a = ask(sv, 0, OWN, CG_METHOD_CALL, tool, job->args, strlen(job->args), why);

@@ -147,7 +147,8 @@ struct cg_serve_ask {
         bool all_shown; /* the open form can accept */
         int64_t deadline_ms;
         bool answered, accept, timed_out;
-        bool always; /* of a connection: for this session, a no as well */
+        bool by_user; /* it was not accepted by a clear answer */
+        bool always;  /* of a connection: for this session, a no as well */
         char *reason;
         char *result; /* CG_SERVE_ASK_SERVER: the client's answer; NULL: none */
 };
@@ -200,6 +201,8 @@ struct cg_serve {
         struct cg_answer *answer;         /* of the call that runs; NULL: none */
         struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
         struct cg_denial_reports denials; /* denials that were reported for this call */
+        int64_t minute_ms;                /* in which cells are counted, since its first */
+        unsigned cells_in_minute;
         bool cell_done, death_reported, rules_checked;
         enum cg_status status;
         char *status_text;

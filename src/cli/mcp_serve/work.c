@@ -27,6 +27,8 @@
 #define MAX_ASK_MS    86000000
 #define MAX_TIMEOUT_S (10 * 365 * 86400.0)
 #define LISTED_TOOLS  300u
+/* With policy files that have no other rate. */
+#define CELLS_PER_MINUTE 120u
 
 /* ------------------------------------------------------------------ events */
 
@@ -321,7 +323,8 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         so.server_requests = (sv->proto.can_ask ? CG_SERVER_REQUEST_ELICITATION : 0) |
                              (sv->proto.can_open ? CG_SERVER_REQUEST_URL : 0);
         pthread_mutex_unlock(&sv->lock);
-        so.ask_egress = cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
+        so.ask_egress = cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK ||
+                        cg_pol_is_about(cg_approve_policy(sv->opts.kernel.approve), CG_METHOD_CONNECT);
         if (so.ask_egress) /* ask.c has a shorter limit, and reports it */
                 so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000
                                                                               : MAX_ASK_MS;
@@ -343,6 +346,7 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
                 return -1;
         pthread_mutex_lock(&sv->lock);
         sv->session = s;
+        cg_approve_new_session(sv->opts.kernel.approve);
         pthread_mutex_unlock(&sv->lock);
         known = add_servers(sv, sv->configured);
         if (!sv->rules_checked && known && check_rules(sv, known, err) < 0) {
@@ -416,6 +420,30 @@ static bool has_ended(struct cg_serve *sv, const struct cg_job *job)
         return stopping(sv) || was_reset(sv, job);
 }
 
+/*
+ * The rate of cells, where there is a policy. CG_E_LIMIT: this one is too many. The minute begins
+ * with its first cell.
+ */
+static int count_cell(struct cg_serve *sv, struct cg_err *err)
+{
+        const struct cg_pol *p = cg_approve_policy(sv->opts.kernel.approve);
+        unsigned limit = cg_pol_cells_per_minute(p) ?: CELLS_PER_MINUTE;
+        int64_t now = cg_now_ms(), left = sv->minute_ms + 60000 - now;
+
+        if (cg_pol_is_empty(p))
+                return 0;
+        if (!sv->cells_in_minute || left <= 0) {
+                sv->minute_ms = now;
+                sv->cells_in_minute = 0;
+        } else if (sv->cells_in_minute >= limit) {
+                return cg_fail(err, CG_E_LIMIT,
+                               "the policy allows %u cells a minute (cells_per_minute); try again in %d s",
+                               limit, (int)(left / 1000) + 1);
+        }
+        sv->cells_in_minute++;
+        return 0;
+}
+
 /* Runs the cell to its end, and explains in @a how it ended. */
 static void run_cell(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a)
 {
@@ -432,7 +460,8 @@ static void run_cell(struct cg_serve *sv, struct cg_job *job, struct cg_answer *
         sv->answer = a;
         sv->cell_done = false;
         set_running(sv, job);
-        if (cg_session_execute(sv->session, job->code, strlen(job->code), &o, &cell, &err) < 0) {
+        if (count_cell(sv, &err) < 0 ||
+            cg_session_execute(sv->session, job->code, strlen(job->code), &o, &cell, &err) < 0) {
                 cg_answer_error(a);
                 cg_answer_note(a, "The cell was not run: %s", err.msg);
         } else {

@@ -160,7 +160,7 @@ static int take_event(struct cg_run *run, struct cg_err *err)
         if (r == CG_CLOSED)
                 return cg_fail(err, CG_E_CLOSED, "the session has ended");
         if (r == 0)
-                r = cg_run_event(run, e, err);
+                r = cg_run_event(run, e, false, err);
         return r < 0 ? r : 0;
 }
 
@@ -352,7 +352,7 @@ static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err
                         continue;
                 r = cg_session_next_event(run->session, 0, &e, err);
                 if (r == 0)
-                        r = cg_run_event(run, e, err);
+                        r = cg_run_event(run, e, false, err);
                 if (r == CG_CLOSED)
                         p[1].fd = -1; /* the thread's call reports why */
                 r = r < 0 ? r : 0;
@@ -462,7 +462,8 @@ static int set_up(struct cg_run *run, struct cg_err *err)
         if (r < 0)
                 return r;
         so.settings = run->settings;
-        so.ask_egress = run->can_ask;
+        so.ask_egress = run->can_ask ||
+                        cg_pol_is_about(cg_approve_policy(run->opts.kernel.approve), CG_METHOD_CONNECT);
         so.server_requests = run->opts.server_requests;
         r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
         if (run->opts.kernel.no_sandbox)

@@ -117,9 +117,9 @@ int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_de
 
 /*
  * Handles an event of the session: answers calls that a rule decides, passes everything else to the
- * output. Takes @e.
+ * output. Takes @e. @again: it was held back by the output's ask(), and counts in no budget.
  */
-int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err);
+int cg_run_event(struct cg_run *run, struct cg_event *e, bool again, struct cg_err *err);
 
 /* Called for each event that was shown: the RESULT of the running cell ends it. */
 void cg_run_result(struct cg_run *run, const struct cg_event *e);

@@ -21,25 +21,52 @@ int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_de
         return r == CG_E_NOTFOUND ? 0 : r;
 }
 
-int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+/* True if a policy has decided about the connection. */
+static bool decide_connection(struct cg_run *run, const struct cg_event *e, bool again, int *r,
+                              struct cg_err *err)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
-        const char *server = cg_event_server(e), *method = cg_event_method(e), *tool = cg_call_subject(e),
-                   *rule;
+        struct cg_pol_call call = cg_call_of(e);
+        struct cg_approve_verdict v;
         enum cg_approve_answer answer;
+
+        call.again = again;
+        answer = cg_approve_judge(run->opts.kernel.approve, &call, &v);
+        if (answer == CG_APPROVE_ASK && run->can_ask)
+                return false;
+        if (answer == CG_APPROVE_REFUSE)
+                cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain, NULL);
+        *r = cg_run_answer_egress(run, cg_event_approval(e),
+                                  answer == CG_APPROVE_ACCEPT ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE,
+                                  why.data ? why.data : "host is not on the allow list", err);
+        return true;
+}
+
+int cg_run_event(struct cg_run *run, struct cg_event *e, bool again, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf why = { .max = 65536 };
+        struct cg_approve_verdict v;
+        enum cg_approve_answer answer;
+        struct cg_pol_call call;
         int r = 0;
 
-        /* The settings have not decided; and no rule is about what servers ask for. */
-        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST || cg_event_type(e) == CG_EVENT_SERVER_REQUEST ||
-            cg_event_type(e) == CG_EVENT_FUNCTION_CALL)
+        /* No rule is about what servers ask for, and functions. */
+        if (cg_event_type(e) == CG_EVENT_SERVER_REQUEST || cg_event_type(e) == CG_EVENT_FUNCTION_CALL ||
+            (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST && !decide_connection(run, e, again, &r, err)))
                 return run->output->ask(run, e, err);
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
+                cg_event_free(e);
+                return r;
+        }
         if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
                 return run->output->event(run, e, err);
-        answer = cg_approve_decide(run->opts.kernel.approve, server, method, tool, &rule);
+        call = cg_call_of(e);
+        call.again = again;
+        answer = cg_approve_judge(run->opts.kernel.approve, &call, &v);
         if (answer == CG_APPROVE_ASK)
                 return run->output->ask(run, e, err);
         if (answer == CG_APPROVE_REFUSE)
-                r = cg_approve_explain(&why, server, method, tool, rule, err);
+                r = cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain, err);
         if (r == 0)
                 r = cg_run_answer(run, cg_event_approval(e), answer == CG_APPROVE_ACCEPT, why.data, err);
         if (r == 0)

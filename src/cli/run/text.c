@@ -245,7 +245,7 @@ static int release(struct cg_run *run, struct cg_err *err)
 
         t->asked = cg_event_free(t->asked);
         while (r == 0 && t->held && !asking(t))
-                r = cg_run_event(run, unhold(t, &t->held), err);
+                r = cg_run_event(run, unhold(t, &t->held), true, err);
         return r;
 }
 
@@ -387,6 +387,7 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
         static const char refused[] = "refused at the terminal";
         struct text *t = text_of(run);
         enum cg_prompt_answer answer;
+        struct cg_pol_call call;
         const char *typed;
         size_t len;
         int r;
@@ -416,6 +417,9 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
                 if (answer == CG_ANSWER_ALWAYS)
                         r = cg_approve_always(run->opts.kernel.approve, t->call.server, t->call.method,
                                               cg_call_subject(t->asked), err);
+                call = cg_call_of(t->asked);
+                if (answer == CG_ANSWER_NO)
+                        cg_approve_refused(run->opts.kernel.approve, &call);
                 if (r == 0)
                         r = cg_run_answer(run, cg_event_approval(t->asked), answer != CG_ANSWER_NO,
                                           answer == CG_ANSWER_NO && typed ? typed : refused, err);
@@ -555,6 +559,7 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err)
                         err, CG_E_UNSUPPORTED,
                         "--approve ask: there is no terminal for questions; give rules for the tools that "
                         "may run, or use --json");
+        cg_approve_set_mute(rules, !t->prompt);
         run->can_ask = run->allow_stdin || cg_approve_base(rules) == CG_APPROVE_ASK;
         return 0;
 }

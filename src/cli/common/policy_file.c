@@ -1,0 +1,88 @@
+/* --policy: see policy_file.h. */
+#include "cli/common/policy_file.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/ceilings.h"
+#include "base/fd.h"
+#include "base/path.h"
+#include "base/util.h"
+#include "cli/common/mcp_file.h"
+#include "sandbox/settings/paths.h"
+
+#define WHY "cells could write it, and the next run would obey that; move it to another folder"
+
+/* The folder that holds all that an entry of allowWrite matches, without links. */
+static int root_of(const struct cg_path_base *base, const struct cg_path_entry *entry, struct cg_place *ret,
+                   struct cg_err *err)
+{
+        char path[PATH_MAX];
+
+        if (cg_path_absolute(base, entry->path, path, err) < 0)
+                return -1;
+        if (!entry->literal && cg_path_is_pattern(path)) {
+                path[strcspn(path, "*?[")] = '\0';
+                *strrchr(path, '/') = '\0';
+        }
+        return cg_place_find(path[0] ? path : "/", ret, err);
+}
+
+/* CG_E_INVAL: a write root of the settings has the file, or a link of its path. */
+static int check_roots(const char *path, const char *real, const char *workspace, const struct cg_settings *s,
+                       struct cg_err *err)
+{
+        struct cg_path_base base = { .cwd = workspace, .home = getenv("HOME") };
+        char name[NAME_MAX + 1];
+
+        if (s->filesystem.disabled)
+                return cg_fail(err, CG_E_INVAL, "--policy %s: filesystem.disabled in the settings: " WHY,
+                               path);
+        for (size_t i = 0; i < s->filesystem.allow_write.n; i++) {
+                struct cg_place root = { .n_links = 0 };
+                cg_auto_fd int folder = -1;
+                int r = root_of(&base, &s->filesystem.allow_write.v[i], &root, err);
+
+                if (r == 0 && cg_path_within(real, root.path))
+                        r = cg_fail(err, CG_E_INVAL, "--policy %s is below filesystem.allowWrite: " WHY,
+                                    path);
+                if (r == 0)
+                        r = cg_mcp_file_folder(path, root.path, false, &folder, name, err);
+                cg_place_fini(&root);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int check_place(const char *path, const char *workspace, const struct cg_settings *s, char **real,
+                       struct cg_err *err)
+{
+        char top[PATH_MAX];
+        struct stat st;
+
+        if (stat(path, &st) < 0)
+                return cg_fail_errno(err, "--policy %s", path);
+        if (cg_mcp_file_find(path, workspace, real, err) < 0)
+                return -1;
+        if (!*real)
+                return cg_fail(err, CG_E_INVAL, "--policy %s is no regular file", path);
+        if (!realpath(workspace, top))
+                return cg_fail_errno(err, "workspace %s", workspace);
+        if (cg_path_within(*real, top))
+                return cg_fail(err, CG_E_INVAL, "--policy %s is in the workspace: " WHY, path);
+        if (st.st_nlink > 1)
+                return cg_fail(err, CG_E_INVAL, "--policy %s has other names (hard links): " WHY, path);
+        return s ? check_roots(path, *real, top, s, err) : 0;
+}
+
+int cg_policy_file_read(const char *path, const char *workspace, const struct cg_settings *s, char **text,
+                        size_t *len, struct cg_err *err)
+{
+        cg_auto_free char *real = NULL;
+
+        if (workspace && check_place(path, workspace, s, &real, err) < 0)
+                return -1;
+        return cg_read_regular(real ? real : path, CG_MAX_SETTINGS, text, len, err);
+}

@@ -1,0 +1,129 @@
+"""`cellgate mcp serve --policy`: calls, its own tools, connections, clients, and the rate of cells."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_serve.helpers import Raw, text_of
+from web import FETCH, settings
+
+Serve = Callable[..., Raw]
+CODE = "from mcptools.fake import leave_mark\ntry: print(leave_mark.run(text={!r}))\nexcept Exception as e: print(e)"
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Callable[..., Path]:
+    def make(**parts: Any) -> Path:
+        path = tmp_path / "policy.json"
+        path.write_text(json.dumps(parts))
+        return path
+
+    return make
+
+
+def run(server: Raw, text: str) -> str:
+    return text_of(server.result(server.call("execute_ipython_cell", code=CODE.format(text))))
+
+
+def test_arguments_decide(serve: Serve, mcp_file: Path, mark: Path, policy) -> None:
+    rules = [
+        {"decision": "allow", "server": "fake", "tool": "leave_mark", "arguments": {"/text": {"regex": "[a-z]+"}}},
+        {"decision": "deny", "server": "*", "text": "Letters only."},
+    ]
+    server = serve("--mcp", mcp_file, "--policy", policy(rules=rules), "--approve", "all")
+    server.initialize()
+    assert "leave_mark: abc" in run(server, "abc")
+    assert "refused by rule 2 of policy.json: Letters only." in run(server, "1")
+    assert "repeating it does not help" in run(server, "1")
+    assert mark.read_text() == "abc\n"
+
+
+def test_a_reset_gives_no_further_budget_and_no_further_grant(serve: Serve, mcp_file: Path, mark: Path, policy) -> None:
+    """The agent can reset its kernel itself. Cells count from 1 again then."""
+    rules = [
+        {"decision": "allow", "server": "cellgate"},
+        {"decision": "allow", "server": "fake", "tool": "echo", "for": "cell"},
+        {"decision": "allow", "server": "fake", "tool": "leave_mark"},
+    ]
+    budgets = [{"id": "one", "server": "fake", "tool": "leave_mark", "per": "session", "calls": 1}]
+    server = serve("--mcp", mcp_file, "--policy", policy(default="deny", rules=rules, budgets=budgets))
+    server.initialize()
+    echo = CODE.replace("leave_mark", "echo").format("e")
+    both = CODE.format("a") + "\n" + echo
+    text = text_of(server.result(server.call("execute_ipython_cell", code=both)))
+    assert "leave_mark: a" in text and "echo: e" in text
+    server.result(server.call("reset"))
+    text = text_of(server.result(server.call("execute_ipython_cell", code=both)))
+    assert "refused by budget one of policy.json: all of 1 calls for the session are used" in text
+    assert "refused by the default of policy.json" in text
+    assert mark.read_text() == "a\n"
+
+
+def test_own_tools(serve: Serve, policy) -> None:
+    rules = [{"decision": "deny", "server": "cellgate", "tool": "install_package", "text": "Ask the user."}]
+    server = serve("--policy", policy(rules=rules), "--approve", "all")
+    server.initialize()
+    result = server.result(server.call("install_package", package_name="cowsay"))
+    assert result["isError"] and "refused by rule 1 of policy.json: Ask the user." in text_of(result)
+
+
+def test_who_cannot_be_asked_is_refused(serve: Serve, mcp_file: Path, mark: Path, policy) -> None:
+    server = serve("--mcp", mcp_file, "--policy", policy(default="ask"), "--approve", "all")
+    server.initialize()
+    assert "the default of policy.json asks the user, but nobody can be asked here" in run(server, "x")
+    assert not mark.exists()
+
+
+def test_the_users_no_stands(serve: Serve, mcp_file: Path, mark: Path, policy) -> None:
+    server = serve("--mcp", mcp_file, "--policy", policy(default="ask"))
+    server.initialize(elicitation={})
+    for text, answer in (("x", "reject"), ("y", "approve")):
+        call = server.call("execute_ipython_cell", code=CODE.format(text))
+        question = server.receive()
+        result = {"action": "accept", "content": {"decision": answer}}
+        server.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
+        assert ("leave_mark: y" in text_of(server.result(call))) == (answer == "approve")
+    assert "refused by an earlier answer of the user" in run(server, "x")
+    assert mark.read_text() == "y\n"
+
+
+@pytest.mark.parametrize(("client", "allowed"), [("te?t", True), ("other", False)])
+def test_clients(serve: Serve, mcp_file: Path, policy, client: str, allowed: bool) -> None:
+    rules = [{"decision": "allow", "server": "fake", "client": client, "front": ["mcp serve"]}]
+    server = serve("--mcp", mcp_file, "--policy", policy(rules=rules))
+    server.initialize()  # as "test"
+    assert ("leave_mark: x" in run(server, "x")) == allowed
+
+
+def test_connections(serve: Serve, policy, tmp_path: Path, port: int) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps(settings()))
+    rules = [
+        {"decision": "deny", "host": "*.example", "text": "Not today."},
+        {"decision": "allow", "host": "127.0.0.1", "port": port},
+    ]
+    server = serve("--sandbox", tmp_path / "settings.json", "--policy", policy(rules=rules))
+    server.initialize()
+    urls = [f"http://127.0.0.1:{port}/", "http://a.example/", "http://b.test/"]
+    code = FETCH + f"for url in {urls!r}: print(fetch(url))"
+    text = text_of(server.result(server.call("execute_ipython_cell", code=code)))
+    assert text.startswith("hello from outside\n")
+    assert "refused by rule 1 of policy.json: Not today." in text
+    assert "b.test:80 (http): host is not on the allow list" in text
+
+
+def test_cells_in_a_minute(serve: Serve, policy) -> None:
+    server = serve("--policy", policy(cells_per_minute=2))
+    server.initialize()
+    results = [server.result(server.call("execute_ipython_cell", code="print('ran')")) for _ in range(3)]
+    assert [r["isError"] for r in results] == [False, False, True]
+    assert "the policy allows 2 cells a minute (cells_per_minute); try again in " in text_of(results[2])
+    assert "ran" not in text_of(results[2])
+
+
+def test_a_file_in_the_workspace_stops_the_start(serve: Serve, workspace: Path) -> None:
+    (workspace / "p.json").write_text("{}")
+    server = serve("--policy", "p.json")
+    server.process.wait(60)
+    assert server.process.returncode == 2
