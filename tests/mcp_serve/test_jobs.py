@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp_serve.helpers import Raw, text_of
 from processes import eventually, gate
 
@@ -237,4 +238,71 @@ def test_toolsets(serve: Serve) -> None:
     server = serve("--toolsets", "jobs")
     server.initialize()
     names = [tool["name"] for tool in server.result(server.request("tools/list"))["tools"]]
-    assert names == ["start_cell", "cell_status", "cell_result", "cancel_cell"]
+    assert names == ["start_cell", "cell_status", "cell_result", "cancel_cell", "send_input"]
+
+
+def test_the_agent_answers_input_where_the_client_shows_no_forms(serve: Serve) -> None:
+    """The call is answered at once; a cell that gets no text ends in time."""
+    server = started(serve)
+    text = server.ask("execute_ipython_cell", code="name = input('Name\\x1b[2J? ')\nname + input()")
+    id = id_of(text)
+    assert "waits for input, which send_input gives it; its prompt: Name\\x1b[2J?" in text
+    assert "waits for input" in server.ask("cell_status", execution_id=id)
+    other = ids(server, "1")[0]
+    assert "does not wait" in server.fails("send_input", execution_id=other, text="x")
+    assert '"text" is missing' in server.fails("send_input", execution_id=id)
+    server.ask("send_input", execution_id=id, text="Ada ")
+    assert "waits for input" in server.ask("cell_result", execution_id=id)
+    server.ask("send_input", execution_id=id, text="")
+    assert text_of(whole(server, id)) == "'Ada '"
+    assert "does not wait" in server.fails("send_input", execution_id=id, text="x")
+    server = started(serve, "--ask-timeout", "0.5")
+    id = id_of(server.ask("execute_ipython_cell", code="input()"))
+    eventually(lambda: "has ended" in server.ask("cell_status", execution_id=id))
+    text = server.fails("cell_result", execution_id=id)
+    assert "EOFError" in text and "input() got no text: nobody answered in time" in text
+
+
+def test_cancel_ends_input(serve: Serve) -> None:
+    server = started(serve)
+    id = id_of(server.ask("execute_ipython_cell", code="input()"))
+    server.ask("cancel_cell", execution_id=id)
+    assert "Cancelled" in text_of(whole(server, id))
+    assert "does not wait" in server.fails("send_input", execution_id=id, text="x")
+    assert server.ask("execute_ipython_cell", code="2") == "2"
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ({"action": "accept", "content": {"text": "Ada"}}, "'Ada'"),
+        ({"action": "accept", "content": {"text": 5}}, "EOFError"),
+        ({"action": "accept"}, "EOFError"),
+        ({"action": "decline"}, "EOFError"),
+        (None, "EOFError"),
+    ],
+)
+def test_the_user_answers_input_in_a_form(serve: Serve, answer: dict | None, shown: str) -> None:
+    server = started(serve, "--ask-timeout", "1000" if answer else "0.5", elicitation={})
+    call = server.call("execute_ipython_cell", code="input('approve \\u202e? ')")
+    form = server.receive()
+    message = form["params"]["message"]
+    assert form["method"] == "elicitation/create" and message.endswith("\napprove \\u202e? ")
+    assert message.startswith("Code of the agent waits for text") and "enter no passwords" in message
+    if answer:
+        server.send({"jsonrpc": "2.0", "id": form["id"], "result": answer})
+    else:
+        assert server.receive()["params"]["requestId"] == form["id"]  # the form is withdrawn
+    text = text_of(server.result(call))
+    assert shown in text and ("got no text" in text) == (shown == "EOFError")
+
+
+def test_passwords_are_not_asked_for(serve: Serve) -> None:
+    """Also input() where neither the user nor the agent can be asked."""
+    for options in ({"elicitation": {}}, {}):
+        server = started(serve, **options)
+        text = server.fails("execute_ipython_cell", code="import getpass\ngetpass.getpass()")
+        assert "EOFError" in text and "getpass() cannot be answered here" in text
+    server = serve("--toolsets", "core")
+    server.initialize()
+    assert "input" in server.fails("execute_ipython_cell", code="input('name? ')")

@@ -93,7 +93,7 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
                 "reset": {},
                 "read_output": {"start": ("integer", 0, False), "max_output_chars": ("integer", 5000, False)},
             }
-            assert list(every) == [*tools, "start_cell", "cell_status", "cell_result", "cancel_cell"]
+            assert list(every) == [*tools, "start_cell", "cell_status", "cell_result", "cancel_cell", "send_input"]
             for tool in every.values():
                 assert tool.title and tool.description
                 hints = tool.annotations
@@ -400,14 +400,6 @@ def test_a_lost_supervisor_is_replaced(sdk: Sdk, run: Callable, mcp_file: Path) 
                 text = await fails(session, "x")
             assert "NameError" in text
             assert "fake" in await ok(session, "from mcptools.fake import echo; print(echo.run(text='fake'))")
-
-    run(main())
-
-
-def test_input_is_refused(sdk: Sdk, run: Callable) -> None:
-    async def main() -> None:
-        async with sdk() as session:
-            assert "input" in await fails(session, "input('name? ')")
 
     run(main())
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "cli/common/args.h"
 
@@ -24,6 +25,10 @@
 #define SHOW_MAX   ((size_t)8 << 20)
 /* Other calls whose arguments a question shows. */
 #define SHOW_OTHERS 20u
+/* Of the prompt of input(). */
+#define PROMPT_BYTES 2000
+/* A kernel has one input() at a time, which has no number of the session's. */
+#define INPUT_NUMBER UINT64_MAX
 
 /* The choices of the form. */
 #define YES        "approve"
@@ -184,6 +189,11 @@ static int add_choices(const struct cg_serve_ask *a, size_t others, struct cg_bu
         return cg_buf_adds(b, "\"" NO "\"", NULL);
 }
 
+static const char *form_mode(const struct cg_serve *sv)
+{
+        return sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "";
+}
+
 /* Our own question, as params of elicitation/create. */
 static int own_form(struct cg_serve *sv, struct cg_serve_ask *a, struct cg_buf *params)
 {
@@ -192,8 +202,7 @@ static int own_form(struct cg_serve *sv, struct cg_serve_ask *a, struct cg_buf *
 
         if (describe(sv, a, &message, NULL) < 0 ||
             (a->all_shown && add_others(sv, a, &message, &others, NULL) < 0) ||
-            cg_buf_addf(params, NULL, "{%s\"message\":",
-                        sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "") < 0 ||
+            cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(sv)) < 0 ||
             cg_json_quote(params, message.data, message.len, NULL) < 0 ||
             cg_buf_adds(params,
                         ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
@@ -233,15 +242,43 @@ static int server_form(const struct cg_serve_ask *a, struct cg_buf *params)
         return cg_buf_adds(params, "}", NULL);
 }
 
+/*
+ * input() of the cell. The prompt is the agent's or worse, and forms show it to a person who trusts
+ * cellgate: the text says whose it is.
+ */
+static int input_form(const struct cg_serve *sv, const struct cg_serve_ask *a, struct cg_buf *params)
+{
+        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
+
+        if (cg_buf_adds(&message,
+                        "Code of the agent waits for text, which it and the agent can read: enter no"
+                        " passwords. Nothing is approved by it. Its prompt:\n",
+                        NULL) < 0 ||
+            cg_text_render(&message, a->tool, strlen(a->tool), PROMPT_BYTES, NULL) < 0 ||
+            cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(sv)) < 0 ||
+            cg_json_quote(params, message.data, message.len, NULL) < 0)
+                return -1;
+        return cg_buf_adds(params,
+                           ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
+                           "\"text\":{\"type\":\"string\",\"title\":\"Text\"}},\"required\":[\"text\"]}}",
+                           NULL);
+}
+
 /* Sends a question to the client (lock held). */
 static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a)
 {
         cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
+        int r;
 
         a->id = ++sv->last_ask;
         a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
-        if ((a->subject == CG_SERVE_ASK_SERVER ? server_form(a, &params) : own_form(sv, a, &params)) < 0 ||
-            cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0)
+        if (a->subject == CG_SERVE_ASK_SERVER)
+                r = server_form(a, &params);
+        else if (a->subject == CG_SERVE_ASK_INPUT)
+                r = input_form(sv, a, &params);
+        else
+                r = own_form(sv, a, &params);
+        if (r < 0 || cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0)
                 return CG_E_NOMEM;
         return 0;
 }
@@ -266,7 +303,7 @@ static void send_waiting(struct cg_serve *sv)
         {
                 if (open == CG_SERVE_MAX_OPEN)
                         return;
-                if (a->id || a->answered)
+                if (a->id || a->answered || a->by_agent)
                         continue;
                 open++;
                 if (send_ask(sv, a) < 0)
@@ -280,7 +317,7 @@ static int start_ask(struct cg_serve *sv, struct cg_serve_ask *a)
         if (!a)
                 return CG_E_NOMEM;
         a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
-        if (a->subject != CG_SERVE_ASK_CALL && send_ask(sv, a) < 0) {
+        if (a->subject != CG_SERVE_ASK_CALL && !a->by_agent && send_ask(sv, a) < 0) {
                 ask_free(a);
                 return CG_E_NOMEM;
         }
@@ -411,6 +448,13 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
                 a->result = action ? strndup(in->result.p, in->result.len) : NULL;
                 return;
         }
+        if (a->subject == CG_SERVE_ASK_INPUT) {
+                if (action && strcmp(action, "accept") == 0 &&
+                    cg_json_member(in->result, "content", &content, NULL) == 0)
+                        a->result = span_text(content, "text");
+                decide(a, a->result != NULL, "the user gave none");
+                return;
+        }
         if (!action || strcmp(action, "accept") != 0) {
                 bool declined = action && strcmp(action, "decline") == 0;
 
@@ -507,12 +551,24 @@ static void settle_server(struct cg_serve *sv, const struct cg_serve_ask *a)
         cg_server_request_decline(sv->session, a->approval, NULL);
 }
 
+/* Without a text input() raises EOFError. */
+static void settle_input(struct cg_serve *sv, const struct cg_serve_ask *a)
+{
+        const char *text = a->accept ? a->result : NULL;
+
+        if (!text && sv->answer)
+                cg_answer_note(sv->answer, "[cellgate: input() got no text: %s]",
+                               a->timed_out ? "nobody answered in time" : a->reason);
+        cg_session_input(sv->session, text, text ? strlen(text) : 0, NULL);
+}
+
 int64_t cg_serve_settle(struct cg_serve *sv)
 {
         static void (*const settle[])(struct cg_serve *, const struct cg_serve_ask *) = {
                 [CG_SERVE_ASK_CALL] = settle_call,
                 [CG_SERVE_ASK_CONNECTION] = settle_connection,
                 [CG_SERVE_ASK_SERVER] = settle_server,
+                [CG_SERVE_ASK_INPUT] = settle_input,
         };
         struct cg_serve_ask *a;
         int64_t next_ms;
@@ -632,6 +688,53 @@ void cg_serve_forward(struct cg_serve *sv, struct cg_event *e)
         pthread_mutex_unlock(&sv->lock);
         if (r < 0)
                 cg_server_request_decline(sv->session, cg_event_approval(e), NULL);
+}
+
+bool cg_serve_input(struct cg_serve *sv, const struct cg_event *e)
+{
+        cg_auto_free char *prompt = NULL;
+        struct cg_slice object, password = CG_SLICE_NONE;
+        struct cg_serve_ask *a;
+        const char *json;
+        size_t len;
+        int r;
+
+        json = cg_event_json(e, &len);
+        if (!sv->cell || cg_event_cell(e) != sv->cell || cg_json_object_slice(json, len, &object, NULL) < 0)
+                return false;
+        /* The protocol forbids forms for passwords, and an agent should have none. */
+        if (cg_json_find(object, "password", &password) && cg_slice_is(password, "true"))
+                return false;
+        prompt = span_text(object, "prompt");
+        a = ask_new(CG_SERVE_ASK_INPUT, INPUT_NUMBER, "", "", prompt ? prompt : "", "", 0);
+        pthread_mutex_lock(&sv->lock);
+        if (a)
+                a->by_agent = !sv->proto.can_ask;
+        r = start_ask(sv, a);
+        pthread_mutex_unlock(&sv->lock);
+        return r == 0;
+}
+
+void cg_serve_input_closed(struct cg_serve *sv)
+{
+        cg_serve_withdraw(sv, INPUT_NUMBER);
+}
+
+struct cg_serve_ask *cg_serve_agent_input(const struct cg_serve *sv)
+{
+        struct cg_serve_ask *a;
+
+        TAILQ_FOREACH(a, &sv->asks, entry)
+        if (a->by_agent && !a->answered)
+                break;
+        return a;
+}
+
+void cg_serve_send_input(struct cg_serve *sv, struct cg_serve_ask *a, char *text)
+{
+        a->result = text;
+        decide(a, true, "");
+        cg_serve_wake(sv->work_fd);
 }
 
 /*

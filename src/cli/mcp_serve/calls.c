@@ -179,6 +179,23 @@ static int begin_cancel(struct cg_serve *sv, struct cg_pending *p, const char *a
                           : "The cell is being interrupted; cell_result returns its result.");
 }
 
+static int begin_send_input(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        struct cg_serve_ask *a = cg_serve_agent_input(sv);
+        struct cg_job *job;
+        char *text;
+
+        if (cg_serve_find_cell(sv, args, &job, err) < 0)
+                return -1;
+        if (!a || job->state != CG_JOB_RUNNING)
+                return cg_fail(err, CG_E_STATE,
+                               "the cell does not wait for input from you; cell_status says what it does");
+        if (cg_serve_arg_string(args, "text", &text, err) < 0)
+                return -1;
+        cg_serve_send_input(sv, a, text);
+        return say(sv, p, "The cell has got the text; cell_result returns its result.");
+}
+
 static int begin_read_output(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
 {
         size_t start, max;
@@ -213,7 +230,7 @@ static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending
         [CG_SERVE_INSTALL] = begin_in_turn,         [CG_SERVE_RESET] = begin_in_turn,
         [CG_SERVE_READ_OUTPUT] = begin_read_output, [CG_SERVE_START_CELL] = begin_start,
         [CG_SERVE_CELL_STATUS] = begin_status,      [CG_SERVE_CELL_RESULT] = begin_result,
-        [CG_SERVE_CANCEL_CELL] = begin_cancel,
+        [CG_SERVE_CANCEL_CELL] = begin_cancel,      [CG_SERVE_SEND_INPUT] = begin_send_input,
 };
 
 /* ------------------------------------------------------------------ messages */

@@ -265,12 +265,14 @@ int64_t cg_serve_answer_due(struct cg_serve *sv, bool worker)
 {
         int64_t now = cg_now_ms(), next_ms = -1;
         struct cg_pending *p, *next;
+        /* Nothing changes before the agent gives it. */
+        bool waits_for_agent = worker && cg_serve_agent_input(sv);
 
         for (p = TAILQ_FIRST(&sv->pending); p; p = next) {
                 next = TAILQ_NEXT(p, entry);
                 if (p->deadline_ms == INT64_MAX || (p->job->state == CG_JOB_RUNNING) != worker)
                         continue;
-                if (p->deadline_ms <= now)
+                if (p->deadline_ms <= now || waits_for_agent)
                         cg_serve_answer_unfinished(sv, p);
                 else if (next_ms < 0 || p->deadline_ms - now < next_ms)
                         next_ms = p->deadline_ms - now;

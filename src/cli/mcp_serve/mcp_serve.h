@@ -75,6 +75,7 @@ enum cg_serve_tool {
         CG_SERVE_CELL_STATUS,
         CG_SERVE_CELL_RESULT,
         CG_SERVE_CANCEL_CELL,
+        CG_SERVE_SEND_INPUT,
         CG_SERVE_N_TOOLS
 };
 
@@ -130,6 +131,7 @@ enum cg_serve_subject {
         CG_SERVE_ASK_OWN,        /* a tool of our own, whose job waits for the answer */
         CG_SERVE_ASK_CONNECTION, /* that the session asks about */
         CG_SERVE_ASK_SERVER,     /* a form or a page of an MCP server */
+        CG_SERVE_ASK_INPUT,      /* input() of the cell that runs; `tool` is its prompt */
 };
 
 /* A question to the person at the client (elicitation). */
@@ -150,7 +152,8 @@ struct cg_serve_ask {
         bool by_user; /* it was not accepted by a clear answer */
         bool always;  /* of a connection: for this session, a no as well */
         char *reason;
-        char *result; /* CG_SERVE_ASK_SERVER: the client's answer; NULL: none */
+        bool by_agent; /* no form is sent: the tool send_input answers it */
+        char *result;  /* the client's answer to a server, the text of input(); NULL: none */
 };
 
 /* The folder for installed packages (packages.c). */
@@ -328,6 +331,14 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
 void cg_serve_connect(struct cg_serve *sv, struct cg_event *e);
 /* Passes a request of an MCP server on to the client, or declines it (worker). */
 void cg_serve_forward(struct cg_serve *sv, struct cg_event *e);
+/* Asks for the text of input(). False: nobody can be asked (worker). */
+bool cg_serve_input(struct cg_serve *sv, const struct cg_event *e);
+/* input() wants no answer any more (worker). */
+void cg_serve_input_closed(struct cg_serve *sv);
+/* The input() that send_input answers; NULL: there is none (lock held). */
+struct cg_serve_ask *cg_serve_agent_input(const struct cg_serve *sv);
+/* Answers it with @text (takes; lock held). */
+void cg_serve_send_input(struct cg_serve *sv, struct cg_serve_ask *a, char *text);
 /* Refuses the calls of @server that are asked about: another program gets its name (worker). */
 void cg_serve_refuse_calls(struct cg_serve *sv, const char *server);
 /* The call was cancelled: refuses the connections that are still asked about (worker). */

@@ -16,7 +16,7 @@ int cg_serve_help(void)
                 "keeps its state.\n"
                 "\n"
                 "Tools: execute_ipython_cell, register_mcp_server, install_package, reset, read_output (toolset\n"
-                "core); start_cell, cell_status, cell_result, cancel_cell (toolset jobs). Cells call\n"
+                "core); start_cell, cell_status, cell_result, cancel_cell, send_input (toolset jobs). Cells call\n"
                 "the tools of other MCP servers as Python functions; each such call must be allowed here.\n"
                 "\n",
                 "\n"

@@ -14,8 +14,13 @@
 /* Between two messages of a call: with something new, and without, since some clients give up. */
 #define NEWS_MS    250
 #define SILENCE_MS 3000
-/* Characters of a line that are shown. */
-#define SHOWN_CHARS 200u
+/* Of a line or a name that are shown. */
+#define SHOWN_BYTES 200
+
+static int add_name(struct cg_buf *b, const char *name)
+{
+        return cg_text_render_as(b, name, strlen(name), SHOWN_BYTES, CG_TEXT_LINE, NULL);
+}
 
 bool cg_serve_waits(const struct cg_serve *sv, struct cg_buf *b)
 {
@@ -31,16 +36,23 @@ bool cg_serve_waits(const struct cg_serve *sv, struct cg_buf *b)
         }
         if (!first)
                 return false;
+        if (first->subject == CG_SERVE_ASK_INPUT) {
+                cg_buf_adds(b,
+                            first->by_agent ? "waits for input, which send_input gives it; its prompt: "
+                                            : "waits for input, for which the user is asked: ",
+                            NULL);
+                return add_name(b, first->tool) == 0;
+        }
         if (first->subject == CG_SERVE_ASK_CONNECTION)
                 cg_buf_adds(b, "waits for approval of a connection", NULL);
         else if (first->subject == CG_SERVE_ASK_SERVER)
                 cg_buf_adds(b, "waits for the user's answer to the MCP server ", NULL);
         else
                 cg_buf_adds(b, "waits for approval of ", NULL);
-        cg_text_render(b, first->server, strlen(first->server), SHOWN_CHARS, NULL);
+        add_name(b, first->server);
         if (*first->tool) {
                 cg_buf_adds(b, ".", NULL);
-                cg_text_render(b, first->tool, strlen(first->tool), SHOWN_CHARS, NULL);
+                add_name(b, first->tool);
         }
         if (more)
                 cg_buf_addf(b, NULL, ", and %zu more", more);
@@ -57,7 +69,7 @@ static bool news(const struct cg_serve *sv, struct cg_buf *b)
         if (!*sv->line || cg_buf_adds(&line, sv->line, NULL) < 0)
                 return false;
         cg_secrets_redact_buf(&sv->secrets, &line);
-        return cg_text_render(b, line.data, line.len, SHOWN_CHARS, NULL) == 0;
+        return cg_text_render_as(b, line.data, line.len, SHOWN_BYTES, CG_TEXT_OUTPUT, NULL) == 0;
 }
 
 /* The value is the call's seconds; it always grows. What is lost is repaired by the next. */

@@ -147,6 +147,15 @@ static const char cancel_cell_json[] =
         "\"inputSchema\":" JUST_ID ",\"annotations\":{\"title\":\"Cancel a cell\",\"readOnlyHint\":false,"
         "\"destructiveHint\":true,\"idempotentHint\":true,\"openWorldHint\":false}}";
 
+static const char send_input_json[] =
+        "{\"name\":\"send_input\",\"title\":\"Answer input()\","
+        "\"description\":\"Give a line of text to a cell that waits for it in input().\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{" EXECUTION_ID ","
+        "\"text\":{\"type\":\"string\",\"description\":\"Without the newline\"}},"
+        "\"required\":[\"execution_id\",\"text\"]},"
+        "\"annotations\":{\"title\":\"Answer input()\",\"readOnlyHint\":false,"
+        "\"destructiveHint\":false,\"idempotentHint\":false,\"openWorldHint\":false}}";
+
 const struct cg_serve_tool_def cg_serve_tool_defs[] = {
         [CG_SERVE_EXECUTE] = { "execute_ipython_cell",
                                CG_SERVE_CORE,
@@ -168,6 +177,7 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
                                    CG_SERVE_JOBS,
                                    cell_result_json,
                                    { "execution_id", "wait", "from", "max_output_chars" } },
+        [CG_SERVE_SEND_INPUT] = { "send_input", CG_SERVE_JOBS, send_input_json, { "execution_id", "text" } },
         [CG_SERVE_CANCEL_CELL] = { "cancel_cell", CG_SERVE_JOBS, cancel_cell_json, { "execution_id" } },
 };
 

@@ -136,9 +136,20 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
         case CG_EVENT_APPROVAL_CLOSED:
                 cg_serve_withdraw(sv, cg_event_approval(e));
                 break;
+        case CG_EVENT_INPUT_REQUEST:
+                if (cg_serve_input(sv, e))
+                        break;
+                remark(sv,
+                       "input() and getpass() cannot be answered here: give the value in the code, or by --env");
+                cg_event_refuse(sv->session, e, "", NULL);
+                break;
+        case CG_EVENT_INPUT_CLOSED:
+                cg_serve_input_closed(sv);
+                break;
         case CG_EVENT_RESULT:
                 if (!sv->cell || cg_event_cell(e) != sv->cell)
                         break;
+                cg_serve_input_closed(sv);
                 sv->cell_done = true;
                 sv->status = cg_event_status(e);
                 free(sv->status_text);
@@ -444,6 +455,17 @@ static int count_cell(struct cg_serve *sv, struct cg_err *err)
         return 0;
 }
 
+/* True if the user or the agent can be asked for the text of input(). */
+static bool can_input(struct cg_serve *sv)
+{
+        bool can;
+
+        pthread_mutex_lock(&sv->lock);
+        can = sv->proto.can_ask || sv->opts.toolsets & CG_SERVE_JOBS;
+        pthread_mutex_unlock(&sv->lock);
+        return can;
+}
+
 /* Runs the cell to its end, and explains in @a how it ended. */
 static void run_cell(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a)
 {
@@ -451,6 +473,7 @@ static void run_cell(struct cg_serve *sv, struct cg_job *job, struct cg_answer *
         double seconds = job->timeout < MAX_TIMEOUT_S ? job->timeout : MAX_TIMEOUT_S;
         struct cg_execute_options o = { .size = sizeof(o),
                                         .timeout_ms = (int64_t)ceil(seconds * 1000),
+                                        .allow_stdin = can_input(sv),
                                         .extra = sv->opts.plain ? NULL : "{\"variables\":true}",
                                         .artifacts = sv->opts.kernel.artifacts };
         struct cg_err err = { 0 };
