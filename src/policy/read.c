@@ -196,6 +196,8 @@ static int read_pointer(struct policy_reader *r, struct cg_pol_condition *c, con
         size_t n = 0;
 
         c->pointer = pointer;
+        if (strlen(pointer) > CG_POL_GLOB_MAX)
+                return fail(r, "a JSON pointer has at most %u bytes", CG_POL_GLOB_MAX);
         if (pointer[0] != '/')
                 return fail(r, "a JSON pointer begins with \"/\": \"/%s\"?", pointer);
         for (const char *p = pointer; *p; p++)

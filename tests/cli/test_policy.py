@@ -129,6 +129,7 @@ ERRORS = [
     ({"rules": [{"decision": "deny", "program": "/x", "env": ["A"]}]}, 'no member "env"'),
     ({"rules": [{"decision": "deny", "program": "/x", "argv": [{"regex": "("}]}]}, "regular expression"),
     (arguments("path", {"glob": "x"}), '/rules/0/arguments/path: a JSON pointer begins with "/": "/path"?'),
+    (arguments("/a" * 129, {"glob": "x"}), "a JSON pointer has at most 256 bytes"),
     (arguments("/a~2", {"glob": "x"}), "~ is written ~0"),
     (arguments("/a", {}), "a condition has one of"),
     (arguments("/a", {"glob": "x", "regex": "y"}), "a condition has one of"),

@@ -113,6 +113,22 @@ def test_connections(serve: Serve, policy, tmp_path: Path, port: int) -> None:
     assert "b.test:80 (http): host is not on the allow list" in text
 
 
+def test_a_file_asks_about_a_connection(serve: Serve, policy, tmp_path: Path, port: int) -> None:
+    """Without --approve ask, and about no other host."""
+    (tmp_path / "settings.json").write_text(json.dumps(settings()))
+    file = policy(rules=[{"decision": "ask", "host": "127.0.0.1"}])
+    server = serve("--sandbox", tmp_path / "settings.json", "--policy", file)
+    server.initialize(elicitation={})
+    code = FETCH + f"for url in ('http://b.test/', 'http://127.0.0.1:{port}/'): print(fetch(url))"
+    call = server.call("execute_ipython_cell", code=code)
+    question = server.receive()
+    assert f"127.0.0.1:{port}" in question["params"]["message"]
+    result = {"action": "accept", "content": {"decision": "approve"}}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
+    text = text_of(server.result(call))
+    assert "hello from outside" in text and "b.test:80 (http): host is not on the allow list" in text
+
+
 def test_cells_in_a_minute(serve: Serve, policy) -> None:
     server = serve("--policy", policy(cells_per_minute=2))
     server.initialize()

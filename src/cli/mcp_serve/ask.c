@@ -636,8 +636,6 @@ static const char *ask_connection(struct cg_serve *sv, uint64_t request, const c
 {
         const char *why = NULL;
 
-        if (cg_approve_base(sv->opts.kernel.approve) != CG_APPROVE_ASK)
-                return "host is not on the allow list";
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask)
                 why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
@@ -662,7 +660,10 @@ void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
                 cg_egress_decide(sv->session, request, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
                 return;
         }
-        if (answer == CG_APPROVE_ASK)
+        if (answer == CG_APPROVE_ASK && !v.policy.rule[0] &&
+            cg_approve_base(sv->opts.kernel.approve) != CG_APPROVE_ASK)
+                why = "host is not on the allow list";
+        else if (answer == CG_APPROVE_ASK)
                 why = ask_connection(sv, request, call.args);
         else if (cg_approve_explain_verdict(&reason, &call, &v, explain_rule, NULL) == 0)
                 why = reason.data;

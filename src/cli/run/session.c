@@ -32,7 +32,7 @@ static bool decide_connection(struct cg_run *run, const struct cg_event *e, bool
 
         call.again = again;
         answer = cg_approve_judge(run->opts.kernel.approve, &call, &v);
-        if (answer == CG_APPROVE_ASK && run->can_ask)
+        if (answer == CG_APPROVE_ASK && (run->can_ask || v.policy.rule[0]))
                 return false;
         if (answer == CG_APPROVE_REFUSE)
                 cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain, NULL);
