@@ -179,6 +179,8 @@ static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *
                             err);
         if (list)
                 return do_list(s, m, out, err);
+        if (strcmp(m->method, CG_MCPD_BUSY_METHOD) == 0)
+                return fn(data, &(struct cg_mcpd_in){ .kind = CG_MCPD_BUSY, .id = m->id }, err);
         if (call)
                 return do_call(s, m, out, fn, data, err);
         /*

@@ -35,10 +35,14 @@ struct cg_mcpd {
         bool can_open;                  /* the client can have its user open a page (elicitation) */
 };
 
+/* Not of MCP: cellgate-mcp-http asks whether anything would be lost if the server ended. */
+#define CG_MCPD_BUSY_METHOD "cellgate/busy"
+
 enum cg_mcpd_kind {
         CG_MCPD_CALL,   /* tools/call of a tool that exists: id, name, arguments, progress_token */
         CG_MCPD_CANCEL, /* notifications/cancelled: id is the request's */
         CG_MCPD_ANSWER, /* to a request of ours: id, and result or error */
+        CG_MCPD_BUSY,   /* CG_MCPD_BUSY_METHOD, to be answered: id */
 };
 
 /* Spans point into the line. */

@@ -141,7 +141,6 @@ static void attach(struct hf_exchange *x, struct hf_stream *st)
 
         if (before) { /* a client that has not noticed that its connection is broken opens another one */
                 before->stream = NULL;
-                before->conn->gone = true;
                 wake(before);
         }
         st->reader = x;

@@ -46,6 +46,7 @@
 #define HF_STALL_S      60    /* without a byte in either direction, in mid-request */
 #define HF_KEEPALIVE_MS 15000
 #define HF_KEPT_MS      60000 /* events of a stream that has ended */
+#define HF_BUSY_MS      60000 /* for the answer whether a cell runs */
 #define HF_GONE_MS      10000 /* until a request whose stream broke off is cancelled */
 
 struct hf_front;
@@ -107,6 +108,8 @@ void cg_hf_stream_begin(struct hf_stream *st);
 ssize_t cg_hf_stream_read(struct hf_stream *st, char *buf, size_t max);
 /* Continues behind the event @after, or with the first that is kept; false: there is no @after. */
 bool cg_hf_stream_resume(struct hf_stream *st, uint64_t after);
+/* Moves what @from has not sent to @to. */
+void cg_hf_stream_move(struct hf_stream *from, struct hf_stream *to);
 /* Frees what is kept beyond the limits. */
 void cg_hf_stream_trim(struct hf_stream *st);
 
@@ -126,6 +129,7 @@ struct hf_session {
         TAILQ_HEAD(, hf_stream) streams;
         struct hf_stream *get;
         unsigned n_open; /* requests that are not answered */
+        uint64_t asked;  /* our request whether a cell runs; 0: none */
         int64_t since_ms, used_ms;
 };
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "mcp/server.h"
 #include "mcp_http/front.h"
 
 #define READ_SIZE ((size_t)64 << 10)
@@ -279,6 +280,9 @@ int cg_hf_session_request(struct hf_stream *st, const struct cg_rpc *m, struct c
                 return -1;
         s->n_open++;
         s->used_ms = cg_now_ms();
+        /* A question of a cell that outlived its call, for a client that does not listen by GET. */
+        if (st->kind == HF_CALL && st->can_stream && !s->get->reader)
+                cg_hf_stream_move(s->get, st);
         return 0;
 }
 
@@ -306,6 +310,28 @@ void cg_hf_session_leave(struct hf_stream *st)
                 cg_hf_stream_trim(st); /* it can be resumed: cg_hf_session_tick() ends it */
 }
 
+/* A cell may go on after its call was answered. */
+static void ask_busy(struct hf_session *s)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };
+
+        s->asked = ++s->f->last_request;
+        if (cg_rpc_add_request(&b, s->asked, CG_MCPD_BUSY_METHOD, NULL, NULL) == 0)
+                send_line(s, (struct cg_slice){ b.data, b.len - 1 }, CG_SLICE_NONE, 0, NULL);
+}
+
+static void on_busy(struct hf_session *s, struct cg_slice result)
+{
+        int64_t now = cg_now_ms();
+        struct cg_slice busy = CG_SLICE_NONE;
+
+        s->asked = 0;
+        if (cg_json_find(result, "busy", &busy) && cg_slice_is(busy, "true"))
+                s->used_ms = now;
+        else if (!s->n_open && now - s->used_ms >= s->f->setup.idle_ms)
+                cg_hf_session_end(s, "the session was idle for too long");
+}
+
 void cg_hf_session_tick(struct hf_session *s, int64_t now)
 {
         struct hf_stream *st, *next;
@@ -324,8 +350,10 @@ void cg_hf_session_tick(struct hf_session *s, int64_t now)
         }
         if (s->n_open || s->get->reader)
                 s->used_ms = now;
-        else if (now - s->used_ms >= s->f->setup.idle_ms)
+        else if (now - s->used_ms >= s->f->setup.idle_ms + HF_BUSY_MS)
                 cg_hf_session_end(s, "the session was idle for too long");
+        else if (now - s->used_ms >= s->f->setup.idle_ms && !s->asked)
+                ask_busy(s);
 }
 
 /* ---- from the session process */
@@ -396,7 +424,9 @@ static void on_line(struct hf_session *s, struct cg_slice line)
         }
         if (m.kind == CG_RPC_RESULT || m.kind == CG_RPC_ERROR) {
                 st = m.id_is_number ? find_request(s, m.id_number) : NULL;
-                if (st) /* or it was cancelled meanwhile */
+                if (s->asked && m.id_is_number && m.id_number == s->asked)
+                        on_busy(s, m.result);
+                else if (st) /* or it was cancelled meanwhile */
                         answer(s, st, &m, line);
                 return;
         }

@@ -77,21 +77,28 @@ static void add_event(struct hf_stream *st, struct cg_slice text)
         st->f->event_bytes += e->len;
 }
 
+/* Removes the first event, also if it was not sent. */
+static void drop_first(struct hf_stream *st)
+{
+        struct hf_event *e = TAILQ_FIRST(&st->events);
+
+        if (e == st->next) {
+                st->unread -= e->len - st->at;
+                st->next = TAILQ_NEXT(e, entry);
+                st->at = 0;
+        }
+        st->dropped = e->number;
+        drop_event(st, e);
+}
+
 void cg_hf_stream_trim(struct hf_stream *st)
 {
         struct hf_event *e, *last = TAILQ_LAST(&st->events, hf_events);
 
         /* An answer is kept whatever its length, since nothing else has it. */
         while ((e = TAILQ_FIRST(&st->events)) && e != last && (e != st->next || !st->reader) &&
-               st->bytes > HF_MAX_KEPT) {
-                if (e == st->next) {
-                        st->unread -= e->len - st->at;
-                        st->next = TAILQ_NEXT(e, entry);
-                        st->at = 0;
-                }
-                st->dropped = e->number;
-                drop_event(st, e);
-        }
+               st->bytes > HF_MAX_KEPT)
+                drop_first(st);
 }
 
 void cg_hf_stream_push(struct hf_stream *st, struct cg_slice text, bool last)
@@ -109,6 +116,19 @@ void cg_hf_stream_push(struct hf_stream *st, struct cg_slice text, bool last)
                 cg_hf_stream_trim(st);
         }
         wake(st);
+}
+
+void cg_hf_stream_move(struct hf_stream *from, struct hf_stream *to)
+{
+        while (from->next) {
+                const struct hf_event *e = TAILQ_FIRST(&from->events);
+                const char *data = strchr(e->text, ' ') + 1, *end = e->text + e->len - 2;
+
+                data = strchr(data, ' ') + 1; /* behind "id: 0-1\ndata: " */
+                if (e == from->next)
+                        cg_hf_stream_push(to, (struct cg_slice){ data, (size_t)(end - data) }, false);
+                drop_first(from);
+        }
 }
 
 void cg_hf_stream_begin(struct hf_stream *st)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -129,6 +130,9 @@ class Session:
     def execute(self, code: str, token: object = None, **headers: str) -> Reply:
         return self.post(self.call_message("execute_ipython_cell", token, code=code), **headers)
 
+    def call(self, tool: str, **arguments: object) -> Reply:
+        return self.post(self.call_message(tool, **arguments))
+
     def text(self, code: str) -> str:
         """What a cell printed."""
         result = self.execute(code).message["result"]
@@ -169,7 +173,8 @@ class Server:
         self, method: str, path: str = "/mcp", body: bytes | None = None, headers: dict[str, str | None] | None = None
     ) -> Reply:
         connection = self.connect()
-        connection.request(method, path, body, self.headers(headers or {}))
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a refusal may come before all was sent
+            connection.request(method, path, body, self.headers(headers or {}))
         return Reply(connection)
 
     def headers(self, headers: dict[str, Any]) -> dict[str, str]:

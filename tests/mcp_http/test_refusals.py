@@ -209,3 +209,14 @@ def test_an_idle_session_ends_and_one_with_a_cell_does_not(serve: Serve, workspa
     assert listening.text("1") == "1"
     stream.close()
     eventually(lambda: server.sessions() == 0)
+
+
+def test_a_session_whose_cell_outlives_its_call_does_not_end(serve: Serve, workspace: Path) -> None:
+    server = serve("--idle", "1", "--wait", "0.1")
+    idle, busy = Session(server), Session(server)
+    go = gate(workspace)
+    assert "cell-1" in busy.execute("open('go').read()").message["result"]["content"][0]["text"]
+    eventually(lambda: server.sessions() == 1)
+    assert idle.request("ping").status == 404 and busy.request("ping").status == 200
+    go()
+    eventually(lambda: server.sessions() == 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mcp_http.helpers import Server, Session
-from processes import gate
+from processes import eventually, gate
 
 Serve = Callable[..., Server]
 YES = {"action": "accept", "content": {"decision": "approve"}}
@@ -66,6 +66,20 @@ def test_what_comes_before_the_answer_makes_it_a_stream(serve: Serve, mcp_file: 
         assert list(events) == []
 
 
+def test_progress_comes_on_the_stream_of_its_call(serve: Serve, workspace: Path) -> None:
+    session = Session(serve())
+    go = gate(workspace)
+    plain = session.begin(session.call_message("execute_ipython_cell", code="open('go').read()"))
+    streams = [session.execute("1", token) for token in ("a", 2)]
+    seen = [next(s.events()) for s in streams]
+    assert [m["params"]["progressToken"] for m in seen] == ["a", 2]
+    go()
+    assert "result" in json.loads(plain.getresponse().read())
+    for stream in streams:
+        *progress, answer = stream.events()
+        assert {m["method"] for m in progress} <= {"notifications/progress"} and "result" in answer
+
+
 def test_a_client_without_streams_is_not_asked(serve: Serve, mcp_file: Path, mark: Path) -> None:
     session = Session(serve("--mcp", mcp_file, "--approve", "ask"), elicitation={})
     reply = session.execute(CALL, Accept="application/json")
@@ -99,6 +113,27 @@ def test_a_stream_is_resumed_where_it_broke_off(serve: Serve, mcp_file: Path, ma
     # Once more from the beginning: the question is repeated as well.
     stream = reply.last_id.split("-")[0]
     assert [m.get("method") for m in session.get(Last_Event_ID=f"{stream}-0").events()] == ["elicitation/create", None]
+
+
+def test_a_question_of_a_cell_that_outlives_its_call_comes_with_the_next(
+    serve: Serve, mcp_file: Path, mark: Path, workspace: Path
+) -> None:
+    session = Session(serve("--mcp", mcp_file, "--approve", "ask", "--wait", "0.1"), elicitation={})
+    go = gate(workspace)
+    assert "cell-1" in str(session.execute(f"open('go').read()\n{CALL}").message["result"])
+    go()
+    asked: list[dict] = []
+
+    def is_asked() -> bool:
+        reply = session.call("cell_status", execution_id="cell-1")
+        asked.extend(m for m in (reply.events() if reply.streams else []) if "method" in m)
+        return bool(asked)
+
+    eventually(is_asked)
+    assert [m["method"] for m in asked] == ["elicitation/create"]
+    assert session.answer(asked[0], YES).status == 202
+    assert "leave_mark: x" in str(session.call("cell_result", execution_id="cell-1", wait=30).message["result"])
+    assert mark.exists()
 
 
 @pytest.mark.parametrize("id", ["x", "1", "999-1", "0-5", "1-1-1"])

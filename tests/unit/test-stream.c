@@ -169,6 +169,24 @@ static void test_unread_events_have_a_limit(void **state)
         assert_memory_equal(text, ": 17 events", 11);
 }
 
+static void test_unread_events_move(void **state)
+{
+        struct scene *c = *state;
+        struct hf_stream *from = cg_hf_stream_new(&c->f, &c->s, HF_GET);
+        char text[256];
+
+        cg_hf_stream_push(from, cg_slice_of("{\"sent\": 1}"), false);
+        assert_true(cg_hf_stream_read(from, text, sizeof(text)) > 0);
+        cg_hf_stream_push(from, cg_slice_of("{\"a\": 1}"), false);
+        cg_hf_stream_push(from, cg_slice_of("{}"), false);
+        cg_hf_stream_move(from, c->st);
+        assert_int_equal(cg_hf_stream_read(from, text, sizeof(text)), 0);
+        assert_int_equal(from->bytes + from->unread, 0);
+        read_all(c, 100, text, sizeof(text));
+        assert_string_equal(text, "id: 7-1\ndata: {\"a\": 1}\n\nid: 7-2\ndata: {}\n\n");
+        cg_hf_stream_free(from);
+}
+
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
@@ -176,6 +194,7 @@ int main(void)
                 TEST(test_an_answer_alone_is_no_stream), TEST(test_events_in_pieces),
                 TEST(test_comments_come_between_events), TEST(test_resume),
                 TEST(test_kept_events_have_a_limit),     TEST(test_unread_events_have_a_limit),
+                TEST(test_unread_events_move),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,6 +59,7 @@ struct io {
 static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *err)
 {
         struct cg_serve *sv = data;
+        const char *busy = TAILQ_EMPTY(&sv->jobs) ? "{\"busy\":false}" : "{\"busy\":true}";
 
         switch (in->kind) {
         case CG_MCPD_CALL:
@@ -66,6 +67,8 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
         case CG_MCPD_CANCEL:
                 cg_serve_cancel(sv, in->id);
                 return 0;
+        case CG_MCPD_BUSY:
+                return cg_rpc_add_result(&sv->out, in->id, busy, strlen(busy), err);
         default:
                 cg_serve_answered(sv, in);
                 return 0;
