@@ -16,7 +16,7 @@
 #define CG_POL_REGEX_STEPS 5000u
 /* Longer texts of a call are unclear to globs and regular expressions. */
 #define CG_POL_TEXT_MAX 4096u
-/* Of a glob, and a JSON pointer: a comparison takes as many steps as the product of both lengths. */
+/* Of a glob (a comparison takes as many steps as the product of both lengths) and of a pointer. */
 #define CG_POL_GLOB_MAX 256u
 /* Refused calls that are remembered, the last ones. */
 #define CG_POL_REFUSED_MAX 1024u

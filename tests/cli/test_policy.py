@@ -62,6 +62,13 @@ def test_decisions(policy: Run, folders: Path, group: dict[str, Any]) -> None:
     assert done.returncode == 0
 
 
+def test_the_documented_example(policy: Run, repo: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```json\n(.*?)^```", (repo / "docs/policy.md").read_text(), re.M | re.S)
+    file, cases = (write(tmp_path / f"{i}.json", block) for i, block in enumerate(blocks))
+    assert policy("check", file).stdout == "no errors, no warnings\n"
+    assert policy("test", file, cases).stdout == "5 calls, 5 as expected\n"
+
+
 def test_a_decision_that_differs_is_named(policy: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "p.json", {"rules": [{"id": "x", "decision": "deny", "server": "s"}]})
     cases = [{"call": {"server": "s", "tool": "t"}, "expect": "allow"}, {"call": {"server": "s"}, "expect": "deny"}]
