@@ -15,7 +15,7 @@ from pathlib import Path
 
 SETTINGS = Path(__file__).resolve().parent.parent / "docs/settings.md"
 FRONT = ("doctor", "sandbox")  # commands that the front runs itself
-GROUPS = ("", "audit", "daemon", "env", "jupyter", "mcp", "policy")  # commands whose help lists commands
+GROUPS = ("", "approvals", "audit", "daemon", "env", "jupyter", "mcp", "policy")  # commands whose help lists commands
 
 
 class Program:
@@ -30,7 +30,7 @@ class Program:
             for name in self.commands(group):
                 words = f"{group} {name}".strip()
                 # `env create` and the like have no help of their own.
-                own = group not in ("audit", "daemon", "env", "policy") and name not in ("help", "version")
+                own = group not in ("approvals", "audit", "daemon", "env", "policy") and name not in ("help", "version")
                 if words not in self.help and own:
                     self.help[words] = self._ask(cli, words)
 

@@ -81,18 +81,6 @@ static json_t *status_of(const char *address, struct cg_client **client)
         return o ? o : json_pack("{s:s, s:i, s:s}", "address", address, "pid", (int)pid, "error", err.msg);
 }
 
-static void show_duration(struct cg_buf *b, int64_t ms)
-{
-        int64_t s = ms / 1000;
-
-        if (s < 120)
-                cg_buf_addf(b, NULL, "%lld s", (long long)s);
-        else if (s < 7200)
-                cg_buf_addf(b, NULL, "%lld min", (long long)(s / 60));
-        else
-                cg_buf_addf(b, NULL, "%lld h", (long long)(s / 3600));
-}
-
 /* The folders that spares keep in use. */
 static void show_spares(struct cg_buf *b, const json_t *o)
 {
@@ -177,12 +165,12 @@ static int show(const char *address, void *data)
         }
         cg_buf_addf(b, NULL, "process %lld: version %s, up ", integer(o, "pid"),
                     json_string_value(json_object_get(o, "version")));
-        show_duration(b, integer(o, "uptime_ms"));
+        cg_add_duration(b, integer(o, "uptime_ms"));
         cg_buf_addf(b, NULL, ", %lld session%s, %lld spare%s, %lld MB, ends ",
                     (long long)sessions_of_others(o), sessions_of_others(o) == 1 ? "" : "s",
                     integer(o, "spares"), integer(o, "spares") == 1 ? "" : "s",
                     integer(o, "memory_bytes") >> 20);
-        show_duration(b, integer(o, "linger_ms"));
+        cg_add_duration(b, integer(o, "linger_ms"));
         cg_buf_addf(b, NULL, " after its last client\n  at %s%s%s%s%s; log: %s.log\n", address,
                     preload ? ", preloaded: " : "", preload ? preload : "", env ? ", environment: " : "",
                     env ? env : "", address);

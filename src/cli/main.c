@@ -44,6 +44,8 @@ static int audit(int argc, char **argv)
 
 static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
+        { "approvals", cg_cli_approvals,
+          "questions that wait in other terminals: list, show, accept, reject, watch" },
         { "audit", audit, "the log of what audited sessions did: show, verify, export" },
         { "daemon", cg_cli_daemon, "the supervisors that commands share: status, stop" },
         { "env", cg_cli_env, "Python environments for kernels: create, add packages, list, remove" },

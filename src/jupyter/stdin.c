@@ -242,12 +242,21 @@ static bool ask_call(struct front *f, struct jreq *r, struct cg_event *e)
         return add_question(f, r, e, NULL);
 }
 
+/* True if other clients can decide: it stays open until they do. Takes @e when true. */
+static bool left_to_others(struct front *f, struct cg_event *e)
+{
+        if (!f->o->session || f->o->session->deciders != CG_DECIDERS_USER)
+                return false;
+        cg_event_free(e);
+        return true;
+}
+
 void cg_stdin_judge_call(struct front *f, struct jreq *r, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
         enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
 
-        if (answer == CG_FRONT_ASK && ask_call(f, r, e))
+        if (answer == CG_FRONT_ASK && (ask_call(f, r, e) || left_to_others(f, e)))
                 return;
         if (answer == CG_FRONT_ASK)
                 f->o->judge.nobody(f->o->judge.data, e, &why);
@@ -271,7 +280,7 @@ void cg_stdin_judge_connection(struct front *f, struct cg_event *e)
         cg_auto_buf struct cg_buf why = { .max = 65536 };
         enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
 
-        if (answer == CG_FRONT_ASK && ask_call(f, f->main.running, e))
+        if (answer == CG_FRONT_ASK && (ask_call(f, f->main.running, e) || left_to_others(f, e)))
                 return;
         if (answer == CG_FRONT_ASK)
                 cg_buf_adds(

@@ -142,9 +142,9 @@ def person(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Callable
     """person(ARGS...): `cellgate ARGS...` at a terminal."""
     people: list[Person] = []
 
-    def sit_down(*args: str | Path, deadline: float = 60, **redirect: Any) -> Person:
+    def sit_down(*args: str | Path, deadline: float = 60, cwd: Path = tmp_path, **redirect: Any) -> Person:
         argv = [str(cellgate), *map(str, args)]
-        people.append(Person(argv, tmp_path, deadline * slowness, **redirect))
+        people.append(Person(argv, cwd, deadline * slowness, **redirect))
         return people[-1]
 
     yield sit_down

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import eventually
 
 from .conftest import READ_S
 
@@ -548,3 +551,30 @@ def test_always_is_not_for_programs_that_cells_can_change(start: Any) -> None:
     assert "[cellgate] Cells can change this program: it is asked about each time.\n" in question["content"]["prompt"]
     answer(client, question, "y")
     assert client.finish(request).content["status"] == "ok"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_another_terminal_decides(
+    start: Callable[..., Any], server: Any, cellgate: Path, environment: dict[str, str], slowness: float, asks: bool
+) -> None:
+    """Also for a client that shows no questions; one that does shows the next question afterwards."""
+
+    def approvals(*words: str) -> Any:
+        argv = [str(cellgate), "approvals", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=60 * slowness, check=True)
+        return json.loads(done.stdout) if words[-1] == "--json" else done.stdout
+
+    client = start("--mcp", server.mcp, "--decide-elsewhere").client()
+    request = client.start(READ, allow_stdin=asks)
+    old = client.receive("stdin", 40) if asks else None
+    eventually(lambda: len(approvals("list", "--json")["approvals"]) == 1, 60)
+    (q,) = approvals("list", "--json")["approvals"]
+    digest = approvals("show", q["id"], "--json")["digest"]
+    assert approvals("accept", q["id"], "--digest", digest) == "accepted\n"
+    assert client.finish(request).text() == "read_file done\n"
+    if asks:
+        answer(client, old, "y")  # to a question that was withdrawn
+        request, question = ask(client)
+        answer(client, question, "n")
+        client.finish(request)
+    assert server.ran() == ["read_file"]

@@ -10,11 +10,11 @@ from layering.test_circles import object_files
 LIMITS = {
     "libexec/cellgate/cellgate-audit": 5_000,
     "bin/cellgate": 27_100,
-    "libexec/cellgate/cellgate-cli": 47_900,
+    "libexec/cellgate/cellgate-cli": 48_500,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-mcp-http": 9_000,
-    "libexec/cellgate/cellgate-run": 25_600,
+    "libexec/cellgate/cellgate-run": 25_800,
     "libexec/cellgate/cellgate-supervisor": 31_000,
     "libexec/cellgate/cellgate-toolserver": 22_800,
     "lib/libcellgate.so": 7_600,

@@ -3,11 +3,13 @@
 import json
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from mcp_serve.helpers import Raw, text_of
+from processes import eventually
+from shared_supervisor import Shared, runtime_folder
 
 Serve = Callable[..., Raw]
 YES = {"action": "accept", "content": {"decision": "approve"}}
@@ -107,6 +109,38 @@ def test_progress_tells_about_approvals_and_a_cancelled_call_takes_its_question_
     assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
     assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
     assert not mark.exists()
+
+
+@pytest.fixture
+def approvals(cellgate: Path, slowness: float) -> Iterator[Shared]:
+    """`cellgate approvals` in another process."""
+    with runtime_folder() as folder:
+        yield Shared(cellgate, folder, folder, slowness)
+
+
+@pytest.mark.parametrize("can_ask", [True, False])
+def test_another_terminal_decides(serve: Serve, mcp_file: Path, mark: Path, approvals: Shared, can_ask: bool) -> None:
+    """The form of a client that has one is withdrawn."""
+    server = serve("--mcp", mcp_file, "--decide-elsewhere", env=approvals.env | {"CELLGATE_PRIVATE": ""})
+    server.initialize(**({"elicitation": {}} if can_ask else {}))
+    call = server.call("execute_ipython_cell", code=CODE)
+    question = server.receive() if can_ask else {"id": None}
+
+    def waiting() -> list[dict]:
+        return json.loads(approvals("approvals", "list", "--json").stdout)["approvals"]
+
+    eventually(lambda: len(waiting()) == 1, 60)
+    (q,) = waiting()
+    assert 250_000 < q["left_ms"] <= 305_000 and q["front"] == "mcp"
+    digest = json.loads(approvals("approvals", "show", q["id"], "--json").stdout)["digest"]
+    assert approvals("approvals", "accept", q["id"], "--digest", digest).stdout == "accepted\n"
+    if can_ask:
+        withdrawn = server.receive()
+        assert withdrawn["method"] == "notifications/cancelled"
+        assert withdrawn["params"]["requestId"] == question["id"]
+        server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
+    assert not server.result(call)["isError"]
+    assert mark.read_text() == "x\n"
 
 
 @pytest.mark.parametrize("tool", ["register_mcp_server", "install_package"])

@@ -1,13 +1,14 @@
 /*
  * Many threads use libcellgate at once, as the header allows: sessions in parallel on one client,
- * events read by one thread while another decides approvals and a third cancels cells; at the end
- * the supervisor is killed while threads wait. Built with ThreadSanitizer by scripts/test (step
- * tsan).
+ * events read by one thread while another decides approvals and a third cancels cells; one more
+ * watches what waits; at the end the supervisor is killed while threads wait. Built with
+ * ThreadSanitizer by scripts/test (step tsan).
  *
  * usage: client-threads SUPERVISOR SERVERS-JSON SERVERS-JSON defines one server "echo" with a tool
  * "echo" (text).  Exit status 0: everything had the outcome it must have.
  */
 #include <cellgate.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -194,12 +195,32 @@ static void kill_supervisor(struct cg_client *c, const char *workspace)
         }
 }
 
+/* Lists what other clients may decide until the supervisor ends, which its descriptor shows. */
+static void *watch(void *arg)
+{
+        static const char id[] = "0123456789abcdef";
+        struct pollfd p = { .events = POLLIN };
+        struct cg_err err = { 0 };
+        char *list, *one;
+
+        p.fd = cg_client_approvals_fd(arg, &err);
+        check(p.fd >= 0, "descriptor", &err);
+        while (cg_client_approvals(arg, &list, &err) == 0) {
+                cg_free(list);
+                check(cg_client_approval(arg, id, &one, &err) < 0, "no such question", NULL);
+                check(cg_client_decide(arg, id, "", 1, NULL, &err) < 0, "no such question", NULL);
+                poll(&p, 1, 5);
+        }
+        check(err.code == CG_E_CLOSED && poll(&p, 1, TIMEOUT_MS) == 1, "end of the watch", &err);
+        return NULL;
+}
+
 int main(int argc, char **argv)
 {
         struct cg_client_options opts = { .size = sizeof(opts) };
         struct cg_err err = { 0 };
         struct job job = { 0 };
-        pthread_t threads[THREADS];
+        pthread_t threads[THREADS], watcher;
 
         if (argc != 4) {
                 fprintf(stderr, "usage: client-threads SUPERVISOR SERVERS-JSON WORKSPACE\n");
@@ -209,11 +230,13 @@ int main(int argc, char **argv)
         job.servers = argv[2];
         job.workspace = argv[3];
         check(cg_client_open(&opts, &job.client, &err) == 0, "client", &err);
+        check(pthread_create(&watcher, NULL, watch, job.client) == 0, "thread", NULL);
         for (int i = 0; i < THREADS; i++)
                 check(pthread_create(&threads[i], NULL, work, &job) == 0, "thread", NULL);
         for (int i = 0; i < THREADS; i++)
                 pthread_join(threads[i], NULL);
         kill_supervisor(job.client, job.workspace);
+        pthread_join(watcher, NULL);
         cg_client_close(job.client);
         puts("ok");
         return 0;

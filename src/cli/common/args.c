@@ -93,10 +93,19 @@ int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, 
 
 const char *cg_call_title(const struct cg_call *call)
 {
-        return strcmp(call->method, CG_METHOD_READ) == 0   ? "read a resource"
-               : strcmp(call->method, CG_METHOD_GET) == 0  ? "get a prompt"
-               : strcmp(call->method, CG_METHOD_EXEC) == 0 ? "start a program"
-                                                           : "call a tool";
+        static const struct {
+                const char *method, *title;
+        } titles[] = {
+                { CG_METHOD_READ, "read a resource" },
+                { CG_METHOD_GET, "get a prompt" },
+                { CG_METHOD_EXEC, "start a program" },
+                { CG_METHOD_CONNECT, "connect to a host" },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(titles); i++)
+                if (strcmp(call->method, titles[i].method) == 0)
+                        return titles[i].title;
+        return "call a tool";
 }
 
 const char *cg_call_subject(const struct cg_event *e)
@@ -234,10 +243,18 @@ static int add_program(struct cg_slice args, bool whole, const char *shown[N_LIN
 static int add_subject(const struct cg_call *call, struct cg_slice args, bool whole, struct cg_buf *b,
                        struct cg_err *err)
 {
+        bool connect = strcmp(call->method, CG_METHOD_CONNECT) == 0;
         bool read = strcmp(call->method, CG_METHOD_READ) == 0, get = strcmp(call->method, CG_METHOD_GET) == 0;
         cg_auto_free char *text = read || get ? member_text(args, read ? "uri" : "name") : NULL;
-        int r = cg_buf_adds(b, read ? "\nresource  " : get ? "\nprompt    " : "\ntool      ", err);
+        int r = connect ? 0
+                        : cg_buf_adds(b,
+                                      read  ? "\nresource  "
+                                      : get ? "\nprompt    "
+                                            : "\ntool      ",
+                                      err);
 
+        if (connect) /* its host is among the arguments */
+                return 0;
         if ((read || get) && !text)
                 return r < 0 ? r : cg_buf_adds(b, "(not named)", err);
         return r < 0 ? r : add_name(b, text ? text : call->tool, whole ? 0 : SHORT_NAME, err);

@@ -14,6 +14,7 @@ struct cg_call {
         const char *args;          /* untrusted: one JSON object, if all is well */
         size_t args_len;
         uint64_t cell;
+        bool elsewhere; /* of another client's session: decided once, without "always" */
 };
 
 /*

@@ -18,6 +18,9 @@
 #define JUPYTER (CG_JUP_RUN | CG_JUP_INSTALL)
 #define STARTS  (SERVES | JUPYTER)
 
+/* Nobody may be there: a question must end. */
+#define ELSEWHERE_MS 900000
+
 #define ENV_HELP "a variable for the kernel, which inherits none; may be repeated"
 
 /* In the order of the help. */
@@ -120,6 +123,10 @@ static const struct cg_opt table[] = {
         { CG_KOPT_AUDIT, 0, "audit", "MODE", STARTS,
           "record cells, calls, decisions and refusals in the audit log (`cellgate audit`): strict (what cannot be"
           " recorded does not happen) or best-effort (default: off; docs/audit.md)" },
+        { CG_KOPT_DECIDE_ELSEWHERE, 0, "decide-elsewhere", NULL, STARTS,
+          "let your other terminals decide as well, with `cellgate approvals` (default: only here). Calls that no rule"
+          " decides are asked about, and wait 15 minutes at most (mcp serve: --ask-timeout). Every program of yours"
+          " that is in no sandbox can decide: not for agents that have a shell without one (docs/approvals.md)" },
         { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL, STARTS,
           "run the kernel without a sandbox: its code can do everything that you can" },
         { CG_KOPT_IMAGES, 0, "images", "DIR", SERVES,
@@ -253,6 +260,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                                ? 0
                                : cg_fail(err, CG_E_INVAL, "--audit must be strict or best-effort, not \"%s\"",
                                          value);
+        case CG_KOPT_DECIDE_ELSEWHERE:
+                o->decide_elsewhere = true;
+                return 0;
         case CG_KOPT_NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;
@@ -316,6 +326,10 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                         err, CG_E_INVAL,
                         "--policy and --no-sandbox contradict each other: without a sandbox cells can change"
                         " the file, and this program");
+        if (o->decide_elsewhere && (o->no_sandbox || o->private))
+                return cg_fail(err, CG_E_INVAL,
+                               "--decide-elsewhere needs a sandbox and the shared supervisor: leave out --%s",
+                               o->no_sandbox ? "no-sandbox" : "private");
         return cg_settings_check_together(o->sandbox, o->n_hosts, o->no_sandbox, err);
 }
 
@@ -390,6 +404,9 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->tier = o->tier;
         so->exec = o->exec;
         so->audit = o->audit;
+        so->deciders = o->decide_elsewhere ? CG_DECIDERS_USER : CG_DECIDERS_HOST;
+        if (o->decide_elsewhere)
+                so->approval_timeout_ms = ELSEWHERE_MS;
         cg_limit_options(&o->limits, so);
         return 0;
 }

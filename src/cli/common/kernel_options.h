@@ -37,6 +37,7 @@ enum cg_kernel_opt {
         CG_KOPT_TIER,
         CG_KOPT_EXEC,
         CG_KOPT_AUDIT,
+        CG_KOPT_DECIDE_ELSEWHERE,
         CG_KOPT_NO_SANDBOX,
         CG_KOPT_IMAGES,
         CG_KOPT_ARTIFACTS,
@@ -86,8 +87,9 @@ struct cg_kernel_options {
         struct cg_sandbox_limits limits;
         int log_level;
         bool no_sandbox, help;
-        bool artifacts; /* results name files that cells made or changed */
-        bool private;   /* a supervisor of its own */
+        bool artifacts;        /* results name files that cells made or changed */
+        bool private;          /* a supervisor of its own */
+        bool decide_elsewhere; /* other terminals decide as well */
 };
 
 /*

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/proc.h"
+#include "base/util.h"
 
 int cg_supervisors(int (*each)(const char *address, void *data), void *data, struct cg_err *err)
 {
@@ -30,4 +32,54 @@ int cg_supervisors(int (*each)(const char *address, void *data), void *data, str
         if (d)
                 closedir(d);
         return r;
+}
+
+/* The command line is that of a private supervisor with a folder in @parent. */
+static bool is_private(const char *words, size_t len, const char *parent)
+{
+        static const char name[] = "cellgate-supervisor";
+        bool private = false, ours = false;
+
+        if (strcmp(words, name) != 0)
+                return false;
+        for (const char *w = words; w < words + len; w += strlen(w) + 1) {
+                private |= strcmp(w, "--private") == 0;
+                ours |= strncmp(w, parent, strlen(parent)) == 0;
+        }
+        return private && ours;
+}
+
+size_t cg_private_supervisors(void)
+{
+        char parent[128], path[300], words[512];
+        struct dirent *e;
+        size_t n = 0;
+        DIR *d;
+
+        if (cg_runtime_parent("cellgate", parent, sizeof(parent), NULL) < 0)
+                return 0;
+        d = opendir("/proc");
+        while (d && (e = readdir(d))) {
+                if (strspn(e->d_name, "0123456789") != strlen(e->d_name))
+                        continue;
+                snprintf(path, sizeof(path), "/proc/%s/cmdline", e->d_name);
+                memset(words, 0, sizeof(words));
+                n += cg_proc_read_text(path, words, sizeof(words) - 1) &&
+                     is_private(words, sizeof(words) - 1, parent);
+        }
+        if (d)
+                closedir(d);
+        return n;
+}
+
+void cg_add_duration(struct cg_buf *b, int64_t ms)
+{
+        int64_t s = ms / 1000;
+
+        if (s < 120)
+                cg_buf_addf(b, NULL, "%lld s", (long long)s);
+        else if (s < 7200)
+                cg_buf_addf(b, NULL, "%lld min", (long long)(s / 60));
+        else
+                cg_buf_addf(b, NULL, "%lld h", (long long)(s / 3600));
 }

@@ -2,6 +2,9 @@
 #ifndef CG_CLI_COMMON_SUPERVISORS_H
 #define CG_CLI_COMMON_SUPERVISORS_H
 
+#include <stddef.h>
+#include <stdint.h>
+#include "base/buf.h"
 #include "base/err.h"
 
 /*
@@ -9,5 +12,9 @@
  * than 0.
  */
 int cg_supervisors(int (*each)(const char *address, void *data), void *data, struct cg_err *err);
+/* How many of this user's supervisors have no address; as far as /proc shows them. */
+size_t cg_private_supervisors(void);
+/* Appends "12 s", "5 min" or "3 h". */
+void cg_add_duration(struct cg_buf *b, int64_t ms);
 
 #endif

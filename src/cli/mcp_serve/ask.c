@@ -591,7 +591,7 @@ static enum cg_approve_answer judge(struct cg_serve *sv, struct cg_pol_call *cal
 
         pthread_mutex_lock(&sv->lock);
         memcpy(client, sv->proto.client, sizeof(client));
-        cg_approve_set_mute(sv->opts.kernel.approve, !sv->proto.can_ask);
+        cg_approve_set_mute(sv->opts.kernel.approve, !sv->proto.can_ask && !sv->opts.kernel.decide_elsewhere);
         pthread_mutex_unlock(&sv->lock);
         call->client = client[0] ? client : NULL;
         return cg_approve_judge(sv->opts.kernel.approve, call, v);
@@ -600,6 +600,17 @@ static enum cg_approve_answer judge(struct cg_serve *sv, struct cg_pol_call *cal
 static const char *rule_of(const struct cg_approve_verdict *v, const char *none)
 {
         return v->policy.rule[0] ? v->policy.rule : v->rule ?: none;
+}
+
+/* True if only other terminals can be asked: the question stays open until they decide. */
+static bool only_elsewhere(struct cg_serve *sv)
+{
+        bool can_ask;
+
+        pthread_mutex_lock(&sv->lock);
+        can_ask = sv->proto.can_ask;
+        pthread_mutex_unlock(&sv->lock);
+        return !can_ask && sv->opts.kernel.decide_elsewhere;
 }
 
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
@@ -619,6 +630,8 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
                 cg_approval_accept(sv->session, approval, NULL);
                 return;
         case CG_APPROVE_ASK:
+                if (only_elsewhere(sv))
+                        return;
                 if (ask(sv, approval, call.server, call.method, call.tool, call.args, call.args_len, &why))
                         return;
                 break;
@@ -636,6 +649,8 @@ static const char *ask_connection(struct cg_serve *sv, uint64_t request, const c
 {
         const char *why = NULL;
 
+        if (only_elsewhere(sv))
+                return NULL;
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask)
                 why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";

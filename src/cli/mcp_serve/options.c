@@ -105,6 +105,8 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 r = id < 0 ? id : apply(o, id, value, err);
         if (r < 0 || o->kernel.help)
                 return r;
+        if (o->kernel.decide_elsewhere)
+                cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);
         if (o->of_http && !o->http)
                 return cg_fail(err, CG_E_INVAL,
                                "--token-file, --allow-origin, --max-sessions and --idle are for --http only");

@@ -15,7 +15,7 @@
 #include "cli/common/artifacts.h"
 #include "cli/common/denials.h"
 #include "cli/common/images.h"
-#include "cli/run/prompt.h"
+#include "cli/common/prompt.h"
 #include "cli/common/pretty.h"
 #include "cli/common/report.h"
 
@@ -267,21 +267,30 @@ static bool is_closed_by(const struct cg_event *e, const struct cg_event *closed
                cg_event_approval(e) == cg_event_approval(closed);
 }
 
+/* The open question was cancelled. */
+static int withdraw_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf why = { .max = 8192 };
+        bool connection = cg_event_type(text_of(run)->asked) == CG_EVENT_EGRESS_REQUEST;
+
+        if (cg_event_type(closed) == CG_EVENT_INPUT_CLOSED)
+                return withdraw(run,
+                                "this question has ended: an interrupt or an exception has ended the cell's"
+                                " input()",
+                                err);
+        if (cg_buf_addf(&why, err, "this %s waits no more: %s", connection ? "connection" : "call",
+                        cg_event_text(closed, NULL)) < 0)
+                return -1;
+        return withdraw(run, why.data, err);
+}
+
 /* A question was cancelled: the open one, or one that is held back. */
 static int question_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
 {
         struct text *t = text_of(run);
 
         if (is_closed_by(t->asked, closed))
-                return withdraw(
-                        run,
-                        cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST
-                                ? "this call waits no more: its cell or its kernel has ended"
-                        : cg_event_type(t->asked) == CG_EVENT_EGRESS_REQUEST
-                                ? "this connection waits no more: it was given up, or its time is over"
-                                : "this question has ended: an interrupt or an exception has ended the cell's"
-                                  " input()",
-                        err);
+                return withdraw_closed(run, closed, err);
         for (struct held **h = &t->held; *h; h = &(*h)->next) {
                 if (is_closed_by((*h)->event, closed)) {
                         cg_event_free(unhold(t, h));
@@ -303,6 +312,11 @@ static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 
                 cg_event_free(e);
                 return r;
+        }
+        if (!t->prompt) { /* --decide-elsewhere, or it would have been refused */
+                cg_screen_note(&run->screen, "a question waits for your decision: cellgate approvals list");
+                cg_event_free(e);
+                return 0;
         }
         t->asked = e;
         if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
@@ -538,6 +552,7 @@ static const struct cg_run_output text_output = {
 int cg_run_text_init(struct cg_run *run, struct cg_err *err)
 {
         struct cg_approve *rules = run->opts.kernel.approve;
+        bool elsewhere = run->opts.kernel.decide_elsewhere;
         struct text *t = calloc(1, sizeof(*t));
         int r;
 
@@ -553,13 +568,13 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err)
         if (r < 0 && r != CG_E_UNSUPPORTED)
                 return r;
         run->allow_stdin = t->prompt && cg_prompt_is_interactive(t->prompt);
-        cg_approve_set_default(rules, run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
-        if (cg_approve_base(rules) == CG_APPROVE_ASK && !t->prompt)
+        cg_approve_set_default(rules, run->allow_stdin || elsewhere ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
+        if (cg_approve_base(rules) == CG_APPROVE_ASK && !t->prompt && !elsewhere)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "--approve ask: there is no terminal for questions; give rules for the tools that "
                         "may run, or use --json");
-        cg_approve_set_mute(rules, !t->prompt);
+        cg_approve_set_mute(rules, !t->prompt && !elsewhere);
         run->can_ask = run->allow_stdin || cg_approve_base(rules) == CG_APPROVE_ASK;
         return 0;
 }

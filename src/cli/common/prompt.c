@@ -13,7 +13,7 @@
  * run, names no accepting key. Pasted text is no answer. A call that does not fit on the screen is
  * shown in parts, and there are no accepting keys before the last one was shown.
  */
-#include "cli/run/prompt.h"
+#include "cli/common/prompt.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -196,7 +196,7 @@ static int begin(struct cg_prompt *p, struct cg_err *err)
 
 static bool may_last(const struct cg_prompt *p)
 {
-        return cg_approve_may_last(p->call->method, p->call->args);
+        return !p->call->elsewhere && cg_approve_may_last(p->call->method, p->call->args);
 }
 
 static unsigned width(const struct cg_prompt *p)
@@ -485,7 +485,9 @@ static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err
 /* End of file, or the terminal was closed: the answer is no. */
 static int end_of_file(struct cg_prompt *p, enum cg_prompt_answer *ret)
 {
-        *ret = p->state == INPUT ? CG_ANSWER_EOF : CG_ANSWER_NO;
+        bool other = p->call && p->call->elsewhere;
+
+        *ret = p->state == INPUT || other ? CG_ANSWER_EOF : CG_ANSWER_NO;
         p->has_text = false;
         put(p, "\n", NULL);
         finish(p);

@@ -3,8 +3,8 @@
  * input() wants. A state machine fed with what was typed, so that the kernel's events can be
  * followed while the question is open.
  */
-#ifndef CG_CLI_RUN_PROMPT_H
-#define CG_CLI_RUN_PROMPT_H
+#ifndef CG_CLI_COMMON_PROMPT_H
+#define CG_CLI_COMMON_PROMPT_H
 
 #include <stdbool.h>
 #include "cli/common/args.h"
@@ -21,7 +21,7 @@ enum cg_prompt_answer {
         CG_ANSWER_SESSION, /* to one about a connection: yes, for this session */
         CG_ANSWER_NEVER,   /* no, for this session */
         CG_ANSWER_TEXT,    /* to an input question: cg_prompt_text() */
-        CG_ANSWER_EOF,     /* to an input question */
+        CG_ANSWER_EOF,     /* to an input question, or to one of another client, which stays open */
 };
 
 /*

@@ -1,0 +1,578 @@
+/*
+ * `cellgate approvals`: questions of this user's sessions that other terminals may decide. Runs in
+ * the command `cellgate`; what is shown comes from agents, and is rendered.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include "base/ceilings.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/common/approve.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "cli/common/prompt.h"
+#include "cli/common/supervisors.h"
+
+/* A supervisor answers at once; one that hangs must not hold up the others. */
+#define ANSWER_MS 3000
+/* Programs of a user that differ in their preloaded modules, environment, limits or version. */
+#define MAX_SOURCES 32
+/* Supervisors start at any time, and no event says so. */
+#define SCAN_MS 1000
+#define WIDTH   100
+
+enum { DIGEST = 2, REASON, JSON, HELP };
+enum approvals_command { LIST = 1, SHOW = 2, ACCEPT = 4, REJECT = 8, WATCH = 16 };
+
+static const struct cg_opt table[] = {
+        { DIGEST, 0, "digest", "DIGEST", ACCEPT,
+          "accept without asking: the digest that show has printed. If the question has another one, nothing is"
+          " decided" },
+        { REASON, 0, "reason", "TEXT", REJECT, "what the code receives" },
+        { JSON, 0, "json", NULL, LIST | SHOW | WATCH,
+          "for programs: a JSON object; watch: one in each line" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
+};
+
+static const char before[] =
+        "Usage: cellgate approvals list [--json]\n"
+        "       cellgate approvals show ID [--json]\n"
+        "       cellgate approvals accept ID [--digest DIGEST]\n"
+        "       cellgate approvals reject ID [--reason TEXT]\n"
+        "       cellgate approvals watch [--json]\n"
+        "\n"
+        "Questions about tool calls, programs and connections that wait in those of this user's sessions that were\n"
+        "started with --decide-elsewhere. The first decision counts, here or where the session was started. Programs in\n"
+        "a sandbox cannot decide; every other program of this user can (docs/approvals.md).\n"
+        "\n"
+        "  list      shows them, and when they end\n"
+        "  show      shows one whole, with the code of its cell\n"
+        "  accept    shows one and asks at the terminal whether it may happen, once\n"
+        "  reject    refuses one\n"
+        "  watch     shows them as they come, and at a terminal asks about each. ^C leaves them open\n"
+        "\n";
+static const char after[] =
+        "\nExit status: 0; 1 no such question waits (any more), or it was not decided here; 2 command line, or\n"
+        "output that cannot be written; 130 interrupted.\n";
+
+/* A shared supervisor. */
+struct source {
+        char *address;
+        struct cg_client *client; /* NULL: it does not answer */
+        json_t *list;             /* questions, as they were read last */
+};
+
+struct approvals {
+        enum approvals_command command;
+        const char *id, *digest, *reason;
+        bool json, help;
+        struct cg_screen screen;
+        struct source sources[MAX_SOURCES];
+        size_t n;
+        json_int_t more, others;  /* of the lists */
+        struct cg_prompt *prompt; /* NULL: questions are shown, not asked */
+        struct cg_client *client; /* of `asked` */
+        json_t *asked;            /* cg_client_approval() of the question that is shown; NULL: none */
+        struct cg_call call;      /* of it */
+        int status;               /* to exit with; -1: watching goes on */
+};
+
+static const char *text_of(const json_t *question, const char *key)
+{
+        return json_string_value(json_object_get(question, key)) ?: "";
+}
+
+static long long number_of(const json_t *question, const char *key)
+{
+        return json_integer_value(json_object_get(question, key));
+}
+
+/* ------------------------------------------------------------------ supervisors */
+
+static void source_free(struct source *s)
+{
+        cg_client_close(s->client);
+        json_decref(s->list);
+        free(s->address);
+}
+
+/* It was killed, and has left its folder. */
+static bool is_absent(const struct cg_err *err)
+{
+        return err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED;
+}
+
+static int add_source(const char *address, void *data)
+{
+        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
+        struct approvals *a = data;
+        struct source *s = &a->sources[a->n];
+        struct cg_err err = { 0 };
+
+        for (size_t i = 0; i < a->n; i++)
+                if (strcmp(a->sources[i].address, address) == 0)
+                        return 0;
+        if (a->n == MAX_SOURCES)
+                return 0;
+        *s = (struct source){ .address = strdup(address), .list = json_array() };
+        if (!s->address || (cg_client_open(&co, &s->client, &err) < 0 && is_absent(&err))) {
+                source_free(s);
+                return 0;
+        }
+        if (!s->client)
+                cg_screen_note(&a->screen, "questions of one supervisor are not known: %s", err.msg);
+        a->n++;
+        return 0;
+}
+
+/* Reads the list of a supervisor. Negative: it has ended, or does not answer any more. */
+static int read_list(struct approvals *a, struct source *s, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        char *text = NULL;
+        int r = s->client ? cg_client_approvals(s->client, &text, err) : 0;
+
+        if (r < 0 || !text)
+                return r;
+        o = json_loads(text, JSON_ALLOW_NUL, NULL);
+        cg_free(text);
+        json_decref(s->list);
+        s->list = json_deep_copy(json_object_get(o, "approvals")) ?: json_array();
+        a->more += number_of(o, "more");
+        a->others += number_of(o, "others");
+        return 0;
+}
+
+/* The question @id becomes a->asked. */
+static int get(struct approvals *a, struct cg_client *client, const char *id, struct cg_err *err)
+{
+        char *text = NULL;
+        json_t *o, *args;
+        int r = cg_client_approval(client, id, &text, err);
+
+        if (r < 0)
+                return r;
+        json_decref(a->asked);
+        a->asked = o = json_loads(text, JSON_ALLOW_NUL, NULL);
+        cg_free(text);
+        args = json_object_get(o, "arguments");
+        if (!args)
+                return cg_fail(err, CG_E_PROTO, "the supervisor's answer about %.40s cannot be read", id);
+        a->client = client;
+        a->call = (struct cg_call){ .server = text_of(o, "server"),
+                                    .tool = text_of(o, "tool"),
+                                    .method = text_of(o, "method"),
+                                    .args = json_string_value(args),
+                                    .args_len = json_string_length(args),
+                                    .cell = (uint64_t)number_of(o, "cell"),
+                                    .elsewhere = true };
+        return 0;
+}
+
+static int find(struct approvals *a, struct cg_err *err)
+{
+        cg_fail(err, CG_E_NOTFOUND, "no question %.40s waits: no supervisor is running", a->id);
+        for (size_t i = 0; i < a->n; i++)
+                if (a->sources[i].client && get(a, a->sources[i].client, a->id, err) == 0)
+                        return 0;
+        return -1;
+}
+
+/* ------------------------------------------------------------------ list, show, decide */
+
+static int add_rendered(struct cg_buf *b, const char *text, struct cg_err *err)
+{
+        return cg_text_render_as(b, text, strlen(text), 0, CG_TEXT_LINE, err);
+}
+
+/* What it is about, in a few words. */
+static int add_what(const json_t *q, struct cg_buf *b, struct cg_err *err)
+{
+        const char *method = text_of(q, "method");
+
+        if (strcmp(method, CG_METHOD_EXEC) == 0)
+                return cg_buf_adds(b, "a program", err);
+        if (strcmp(method, CG_METHOD_CONNECT) != 0)
+                return cg_approve_name(b, text_of(q, "server"), method, text_of(q, "tool"), err);
+        if (cg_buf_adds(b, "connection to ", err) < 0 || add_rendered(b, text_of(q, "host"), err) < 0)
+                return -1;
+        return cg_buf_addf(b, err, ":%lld", number_of(q, "port"));
+}
+
+static int add_lines(const json_t *q, struct cg_buf *b, struct cg_err *err)
+{
+        bool ends = json_object_get(q, "left_ms");
+
+        if (cg_buf_addf(b, err, "%.16s  ", text_of(q, "id")) < 0 || add_what(q, b, err) < 0 ||
+            cg_buf_adds(b, "\n  waits for ", err) < 0)
+                return -1;
+        cg_add_duration(b, number_of(q, "waiting_ms"));
+        if (cg_buf_adds(b, ends ? ", ends in " : ", no time limit", err) < 0)
+                return -1;
+        if (ends)
+                cg_add_duration(b, number_of(q, "left_ms"));
+        if (cg_buf_addf(b, err, "; cell %lld of session %.8s of process %lld, in ", number_of(q, "cell"),
+                        text_of(q, "session"), number_of(q, "pid")) < 0 ||
+            add_rendered(b, text_of(q, "workspace"), err) < 0)
+                return -1;
+        return cg_buf_adds(b, "\n", err);
+}
+
+/* Takes @o. Returns the exit status, or negative. */
+static int print_json(json_t *o, size_t flags, struct cg_err *err)
+{
+        cg_auto_free char *text = o ? json_dumps(o, flags) : NULL;
+        int r;
+
+        json_decref(o);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "output");
+        r = cg_cli_print(text);
+        return r == CG_EXIT_OK ? cg_cli_print("\n") : r;
+}
+
+static int list(struct approvals *a, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
+        json_int_t private = (json_int_t)cg_private_supervisors();
+        cg_auto_json json_t *all = json_array();
+        const json_t *q;
+        size_t i;
+
+        for (i = 0; i < a->n; i++) {
+                if (read_list(a, &a->sources[i], err) < 0)
+                        cg_screen_note(&a->screen, "questions of one supervisor are not known: %s", err->msg);
+                json_array_extend(all, a->sources[i].list);
+        }
+        if (a->json)
+                return print_json(json_pack("{s:O, s:I, s:I, s:I}", "approvals", all, "more", a->more,
+                                            "others", a->others, "private", private),
+                                  JSON_INDENT(2), err);
+        json_array_foreach(all, i, q)
+        {
+                if (add_lines(q, &b, err) < 0)
+                        return -1;
+        }
+        if (!json_array_size(all))
+                cg_buf_adds(&b, "no question waits that can be decided here\n", NULL);
+        if (a->more)
+                cg_buf_addf(&b, NULL, "%lld more are not listed\n", a->more);
+        if (a->others)
+                cg_buf_addf(&b, NULL,
+                            "%lld more can be decided only where their session was started, which was without"
+                            " --decide-elsewhere\n",
+                            a->others);
+        if (private)
+                cg_buf_addf(&b, NULL, "not reachable from here: the questions of %lld private supervisor%s\n",
+                            private, private == 1 ? "" : "s");
+        return cg_cli_print(b.data);
+}
+
+static int add_code(const char *code, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
+
+        if (!*code)
+                return 0;
+        if (cg_text_render(&text, code, strlen(code), 0, err) < 0 ||
+            cg_buf_adds(b, "code of the cell:\n  ", err) < 0 ||
+            cg_text_wrap(text.data, text.len, 2, WIDTH, b, err) < 0)
+                return -1;
+        return cg_buf_adds(b, "\n", err);
+}
+
+static int show(const struct approvals *a, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+        struct cg_call_view view = { .width = WIDTH };
+
+        if (a->json)
+                return print_json(json_incref(a->asked), JSON_INDENT(2), err);
+        if (add_lines(a->asked, &b, err) < 0 ||
+            cg_buf_addf(&b, err, "wants to %s:\n", cg_call_title(&a->call)) < 0 ||
+            cg_call_show(&a->call, &view, &b, err) < 0 || add_code(text_of(a->asked, "code"), &b, err) < 0 ||
+            cg_buf_addf(&b, err, "digest %s\n", text_of(a->asked, "digest")) < 0)
+                return -1;
+        return cg_cli_print(b.data);
+}
+
+static int decide(const struct approvals *a, bool accept, const char *reason, struct cg_err *err)
+{
+        return cg_client_decide(a->client, text_of(a->asked, "id"), a->digest ?: text_of(a->asked, "digest"),
+                                accept, reason, err);
+}
+
+/* ------------------------------------------------------------------ watch */
+
+static const json_t *listed(const json_t *list, const char *id)
+{
+        json_t *q;
+        size_t i;
+
+        json_array_foreach((json_t *)(uintptr_t)list, i, q)
+        {
+                if (strcmp(text_of(q, "id"), id) == 0)
+                        return q;
+        }
+        return NULL;
+}
+
+/* Shows what is in @list and not in @old, if it is not asked about. */
+static int show_new(struct approvals *a, const json_t *list, const json_t *old, const char *type,
+                    struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
+        const json_t *q;
+        size_t i;
+
+        json_array_foreach(list, i, q)
+        {
+                json_t *line = NULL;
+
+                if (listed(old, text_of(q, "id")))
+                        continue;
+                if (!a->json && add_lines(q, &b, err) < 0)
+                        return -1;
+                line = a->json ? json_pack("{s:s}", "type", type) : NULL;
+                json_object_update(line, (json_t *)(uintptr_t)q);
+                if (line && print_json(line, JSON_COMPACT, err) != 0)
+                        a->status = CG_EXIT_USAGE;
+        }
+        if (b.len && cg_cli_print(b.data) != CG_EXIT_OK)
+                a->status = CG_EXIT_USAGE;
+        return 0;
+}
+
+/* Reads the list of @s again. The open question is withdrawn if it does not wait any more. */
+static int update(struct approvals *a, struct source *s, struct cg_err *err)
+{
+        cg_auto_json json_t *old = json_incref(s->list);
+        bool ended = read_list(a, s, err) < 0;
+        char *text = NULL;
+        int r;
+
+        if (ended) {
+                json_decref(s->list);
+                s->list = json_array();
+        }
+        r = a->prompt ? 0 : show_new(a, s->list, old, "question", err);
+        if (r == 0 && a->json)
+                r = show_new(a, old, s->list, "closed", err);
+        if (a->prompt && a->asked && a->client == s->client &&
+            (ended || cg_client_approval(s->client, text_of(a->asked, "id"), &text, NULL) < 0))
+                cg_prompt_withdraw(a->prompt,
+                                   "this question has ended: it was decided elsewhere, or waits no more");
+        cg_free(text);
+        if (!ended)
+                return r;
+        source_free(s); /* a successor is another source */
+        *s = a->sources[--a->n];
+        return r;
+}
+
+/* Asks about the next question. ACCEPT asks about one only. */
+static int ask_next(struct approvals *a, struct cg_err *err)
+{
+        json_t *q;
+        size_t n;
+
+        if (!a->prompt || cg_prompt_is_open(a->prompt))
+                return 0;
+        if (a->command == ACCEPT) {
+                a->status = CG_EXIT_RAISED; /* it has ended */
+                return 0;
+        }
+        for (size_t i = 0; i < a->n; i++) {
+                json_array_foreach(a->sources[i].list, n, q)
+                {
+                        if (json_object_get(q, "asked"))
+                                continue;
+                        json_object_set_new(q, "asked", json_true());
+                        if (get(a, a->sources[i].client, text_of(q, "id"), err) == 0)
+                                return cg_prompt_ask(a->prompt, &a->call, err);
+                }
+        }
+        return 0;
+}
+
+static int on_key(struct approvals *a, struct cg_err *err)
+{
+        enum cg_prompt_answer answer;
+        const char *typed;
+        struct cg_err why;
+
+        if (cg_prompt_read(a->prompt, &answer, err) < 0)
+                return -1;
+        if (answer == CG_ANSWER_NONE)
+                return 0;
+        if (answer == CG_ANSWER_EOF) { /* the question stays open for others */
+                a->status = CG_EXIT_CANCELLED;
+                return 0;
+        }
+        typed = cg_prompt_text(a->prompt, NULL) ?: "refused in another terminal";
+        if (decide(a, answer == CG_ANSWER_YES, answer == CG_ANSWER_YES ? NULL : typed, &why) < 0)
+                cg_screen_note(&a->screen, "%s", why.msg);
+        else if (a->command == ACCEPT)
+                a->status = CG_EXIT_OK;
+        return 0;
+}
+
+static int wait_once(struct approvals *a, int sig, struct cg_err *err)
+{
+        bool asking = a->prompt && cg_prompt_is_open(a->prompt);
+        struct pollfd p[3 + MAX_SOURCES] = { { .fd = sig, .events = POLLIN },
+                                             { .fd = asking ? cg_prompt_fd(a->prompt) : -1,
+                                               .events = POLLIN },
+                                             { .fd = 1 } }; /* the end of its reader */
+        int timeout_ms = asking ? cg_prompt_timeout(a->prompt) : -1;
+
+        for (size_t i = 0; i < a->n; i++) {
+                struct cg_client *client = a->sources[i].client;
+
+                p[3 + i] = (struct pollfd){ .fd = client ? cg_client_approvals_fd(client, err) : -1,
+                                            .events = POLLIN };
+        }
+        if (timeout_ms < 0 || timeout_ms > SCAN_MS)
+                timeout_ms = SCAN_MS;
+        if (poll(p, 3 + a->n, timeout_ms) < 0)
+                return cg_fail_errno(err, "poll");
+        if (p[0].revents)
+                a->status = CG_EXIT_CANCELLED;
+        if (p[2].revents)
+                a->status = CG_EXIT_PIPE;
+        if (a->status >= 0)
+                return 0;
+        if (p[1].revents && on_key(a, err) < 0)
+                return -1;
+        if (asking && cg_prompt_due(a->prompt, err) < 0)
+                return -1;
+        for (size_t i = a->n; i-- > 0;) /* the last takes the place of one that has ended */
+                if (p[3 + i].revents && update(a, &a->sources[i], err) < 0)
+                        return -1;
+        return 0;
+}
+
+/* Follows the questions until a signal, or asks about a->asked. */
+static int watch(struct approvals *a, struct cg_err *err)
+{
+        cg_auto_fd int sig = -1;
+        sigset_t set;
+
+        sigemptyset(&set);
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGHUP);
+        pthread_sigmask(SIG_BLOCK, &set, NULL);
+        sig = signalfd(-1, &set, SFD_CLOEXEC);
+        if (sig < 0)
+                return cg_fail_errno(err, "signals");
+        if (!a->json && cg_prompt_open(&a->screen, &a->prompt, err) < 0 && a->command == ACCEPT)
+                return cg_err_prefix(err, "give the --digest that show prints");
+        if (a->asked && cg_prompt_ask(a->prompt, &a->call, err) < 0)
+                return -1;
+        while (a->status < 0) {
+                if (cg_supervisors(add_source, a, err) < 0 || wait_once(a, sig, err) < 0 ||
+                    (a->status < 0 && ask_next(a, err) < 0))
+                        return -1;
+        }
+        if (a->prompt)
+                cg_prompt_withdraw(a->prompt, "this question stays open");
+        return a->status;
+}
+
+/* ------------------------------------------------------------------ the command */
+
+/* Returns the exit status; negative: *err is an error of usage. */
+static int run(struct approvals *a, struct cg_err *err)
+{
+        if (cg_supervisors(add_source, a, err) < 0)
+                return -1;
+        if (a->command == LIST)
+                return list(a, err);
+        if (a->command == WATCH)
+                return watch(a, err);
+        if (find(a, err) == 0) {
+                if (a->command == SHOW)
+                        return show(a, err);
+                if (a->command == ACCEPT && !a->digest)
+                        return watch(a, err);
+                if (decide(a, a->command == ACCEPT, a->reason, err) == 0)
+                        return cg_cli_print(a->command == ACCEPT ? "accepted\n" : "rejected\n");
+        }
+        cg_cli_fail("approvals", err);
+        return CG_EXIT_RAISED;
+}
+
+static enum approvals_command command_of(const char *word)
+{
+        static const struct {
+                const char *name;
+                enum approvals_command command;
+        } names[] = {
+                { "list", LIST },     { "show", SHOW },   { "accept", ACCEPT },
+                { "reject", REJECT }, { "watch", WATCH },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
+                if (strcmp(word, names[i].name) == 0)
+                        return names[i].command;
+        return 0;
+}
+
+static int parse(struct approvals *a, int argc, char **argv, struct cg_err *err)
+{
+        struct cg_optscan scan = {
+                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 2
+        };
+        const char *value = NULL, *word = argc > 1 ? argv[1] : "";
+        bool one;
+        int id;
+
+        a->help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+        a->command = command_of(word);
+        if (!a->command && !a->help)
+                return cg_fail(err, CG_E_INVAL, "list, show, accept, reject or watch? --help says more");
+        scan.command = a->command;
+        one = a->command & (SHOW | ACCEPT | REJECT);
+        while (!a->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+                if (id < 0)
+                        return id;
+                if (id == CG_OPT_ARG && (!one || a->id))
+                        return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
+                if (id == CG_OPT_ARG)
+                        a->id = value;
+                else if (id == DIGEST)
+                        a->digest = value;
+                else if (id == REASON)
+                        a->reason = value;
+                a->json |= id == JSON;
+                a->help |= id == HELP;
+        }
+        if (one && !a->id && !a->help)
+                return cg_fail(err, CG_E_INVAL,
+                               "the ID of a question is missing: see cellgate approvals list");
+        return 0;
+}
+
+int cg_cli_approvals(int argc, char **argv)
+{
+        struct approvals a = { .status = -1 };
+        struct cg_err err;
+        int r = parse(&a, argc, argv, &err);
+
+        cg_screen_init(&a.screen);
+        if (r == 0)
+                r = a.help ? cg_opt_help(table, CG_ARRAY_LEN(table), ~0u, before, after) : run(&a, &err);
+        while (a.n)
+                source_free(&a.sources[--a.n]);
+        json_decref(a.asked);
+        cg_prompt_free(a.prompt);
+        return r < 0 ? cg_cli_fail("approvals", &err) : r;
+}

@@ -1,0 +1,265 @@
+"""`--decide-elsewhere` and `cellgate approvals`: two commands of a user, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Person, Server
+from processes import eventually
+from shared_supervisor import Shared, runtime_folder
+
+CODE = "from mcptools.fs import write_file\nwrite_file.run(path='a')"
+ELSEWHERE = "--decide-elsewhere"
+
+
+@pytest.fixture
+def shared(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Shared]:
+    with runtime_folder() as folder:
+        (tmp_path / "work").mkdir()
+        yield Shared(cellgate, folder, tmp_path / "work", slowness)
+
+
+@pytest.fixture
+def sit(shared: Shared, person: Callable[..., Person]) -> Callable[..., Person]:
+    """A person at a terminal, with the user's shared supervisors."""
+    return lambda *args: person(
+        *args, env={"XDG_RUNTIME_DIR": str(shared.folder), "CELLGATE_PRIVATE": ""}, cwd=shared.cwd
+    )
+
+
+def start(shared: Shared, server: Server, *args: str | Path, code: str = CODE) -> subprocess.Popen[str]:
+    """A run without a terminal."""
+    argv = [shared.cellgate, "run", "--mcp", server.mcp, *args, "-c", code]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(argv, text=True, cwd=shared.cwd, env=shared.env, start_new_session=True, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+def listed(shared: Shared) -> dict[str, Any]:
+    done = shared("approvals", "list", "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def waiting(shared: Shared) -> dict[str, Any]:
+    """The only question, once it waits."""
+    eventually(lambda: len(listed(shared)["approvals"]) == 1, 60)
+    (one,) = listed(shared)["approvals"]
+    done = shared("approvals", "show", one["id"], "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def accept(shared: Shared, q: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    return shared("approvals", "accept", q["id"], "--digest", q["digest"])
+
+
+def test_accepted_in_another_process_it_runs_once(shared: Shared, server: Server) -> None:
+    with start(shared, server, ELSEWHERE) as run:
+        q = waiting(shared)
+        assert (q["server"], q["tool"], q["pid"], q["code"]) == ("fs", "write_file", run.pid, CODE)
+        text = shared("approvals", "list").stdout
+        assert text.startswith(f"{q['id']}  fs.write_file\n  waits for ") and ", ends in 14 min; cell 1 of " in text
+        text = shared("approvals", "show", q["id"]).stdout
+        assert "wants to call a tool:\n  server    fs\n  tool      write_file\n" in text
+        assert (
+            '"path": "a"' in text and "code of the cell:\n  from mcptools" in text and f"digest {q['digest']}" in text
+        )
+        assert not server.ran()
+        wrong = shared("approvals", "accept", q["id"], "--digest", "0" * 64)
+        assert (wrong.returncode, wrong.stdout) == (1, "") and "nothing was decided" in wrong.stderr
+        assert accept(shared, q).stdout == "accepted\n"
+        out, err = run.communicate(timeout=60)
+        assert run.returncode == 0, err
+        assert "a question waits for your decision: cellgate approvals list" in err
+    assert server.ran() == ["write_file"]
+    late = accept(shared, q)
+    assert (late.returncode, late.stdout) == (1, "") and "has ended" in late.stderr
+    assert shared("approvals", "list").stdout == "no question waits that can be decided here\n"
+
+
+def test_rejected_in_another_process_with_a_reason(shared: Shared, server: Server) -> None:
+    with start(shared, server, ELSEWHERE) as run:
+        q = waiting(shared)
+        assert shared("approvals", "reject", q["id"], "--reason", "not today").stdout == "rejected\n"
+        _, err = run.communicate(timeout=60)
+    assert run.returncode == 4 and "not today" in err
+    assert not server.ran()
+
+
+def test_what_a_policy_file_asks_waits_for_other_terminals(shared: Shared, server: Server, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"rules": [{"decision": "ask", "server": "fs"}]}))
+    with start(shared, server, ELSEWHERE, "--policy", policy, "--approve", "all") as run:
+        assert accept(shared, waiting(shared)).returncode == 0
+        assert run.wait(60) == 0
+    with start(shared, server, "--policy", policy, "--approve", "all") as run:
+        assert run.wait(60) == 4
+    assert server.ran() == ["write_file"]
+
+
+def test_without_the_option_nothing_waits_here(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    with start(shared, server) as run:
+        assert run.wait(60) == 4
+    p = sit("run", "--mcp", server.mcp, "-c", CODE)
+    p.wait_for("always for this tool")
+    assert listed(shared) == {"approvals": [], "more": 0, "others": 1, "private": 0}
+    assert "1 more can be decided only where their session was started" in shared("approvals", "list").stdout
+    p.type("n\n")
+    assert p.end() == 4 and not server.ran()
+
+
+def test_private_supervisors_are_counted(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    p = sit("run", "--private", "--mcp", server.mcp, "-c", CODE)
+    p.wait_for("always for this tool")
+    assert listed(shared)["private"] == 1
+    assert "the questions of 1 private supervisor\n" in shared("approvals", "list").stdout
+    p.type("n\n")
+    p.end()
+    refused = shared("run", ELSEWHERE, "-c", "1", env={"CELLGATE_PRIVATE": "1"})
+    assert refused.returncode == 2 and "only in the supervisor that this user's programs share" in refused.stderr
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_the_prompt_of_run_goes_when_another_terminal_has_decided(
+    shared: Shared, server: Server, sit: Callable[..., Person], yes: bool
+) -> None:
+    p = sit("run", ELSEWHERE, "--mcp", server.mcp, "-c", CODE)
+    p.wait_for("always for this tool in this session: ")
+    q = waiting(shared)
+    assert (accept(shared, q) if yes else shared("approvals", "reject", q["id"])).returncode == 0
+    p.wait_for(f"this call waits no more: {'accepted' if yes else 'refused'} in another terminal")
+    assert p.end() == (0 if yes else 4)
+    assert server.ran() == (["write_file"] if yes else [])
+
+
+def test_the_first_decision_counts(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    p = sit("run", ELSEWHERE, "--mcp", server.mcp, "-c", CODE)
+    q = waiting(shared)
+    p.answer("y")
+    assert p.end() == 0
+    assert accept(shared, q).returncode == 1
+    assert server.ran() == ["write_file"]
+
+
+def question(p: Person) -> str:
+    """Waits for a question of another session, which has no "always"."""
+    return p.wait_for(r"Allow\? y\d{3} yes, n no, r no with a reason,\s+v view everything: ")
+
+
+def test_accept_asks_at_the_terminal(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    """End of file and ^C decide nothing."""
+    with start(shared, server, ELSEWHERE) as run:
+        q = waiting(shared)
+        for leave in ("\x04", "\x03"):
+            p = sit("approvals", "accept", q["id"])
+            assert '"path": "a"' in question(p)
+            p.type(leave)
+            p.wait_for("this question stays open" if leave == "\x03" else "\n")
+            assert p.end() == 130
+            assert waiting(shared)["id"] == q["id"] and not server.ran()
+        p = sit("approvals", "accept", q["id"])
+        p.type("y" + p.digits(question(p)) + "\n")
+        assert p.end() == 0
+        assert run.wait(60) == 0
+    assert server.ran() == ["write_file"]
+    done = subprocess.run(
+        [shared.cellgate, "approvals", "accept", q["id"]],
+        env=shared.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and "has ended" in done.stderr
+
+
+def test_watch_asks_about_one_after_the_other(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    """Also about those of supervisors that start later."""
+    p = sit("approvals", "watch")
+    with start(shared, server, ELSEWHERE) as run:
+        shown = question(p)
+        assert '"path": "a"' in shown
+        p.type("y" + p.digits(shown) + "\n")
+        assert run.wait(60) == 0
+    with start(shared, server, ELSEWHERE) as run:
+        question(p)
+        p.type("r\n")
+        p.wait_for("Reason, which the code receives: ")
+        p.type("not today\n")
+        _, err = run.communicate(timeout=60)
+        assert run.returncode == 4 and "not today" in err
+    with start(shared, server, ELSEWHERE) as run:
+        question(p)
+        accept(shared, waiting(shared))
+        p.wait_for("this question has ended: it was decided elsewhere")
+        assert run.wait(60) == 0
+    with start(shared, server, ELSEWHERE) as run:
+        question(p)
+        run.send_signal(signal.SIGINT)
+        p.wait_for("this question has ended")
+        run.wait(60)
+    assert server.ran() == ["write_file"] * 2
+    p.type("\x03")
+    assert p.end() == 130
+
+
+def test_watch_as_lines(shared: Shared, server: Server) -> None:
+    watch = subprocess.Popen(
+        [shared.cellgate, "approvals", "watch", "--json"], env=shared.env, stdout=subprocess.PIPE, text=True
+    )
+    with watch:
+        assert watch.stdout
+        with start(shared, server, ELSEWHERE) as run:
+            line = json.loads(watch.stdout.readline())
+            assert (line["type"], line["tool"], line["pid"]) == ("question", "write_file", run.pid)
+            assert shared("approvals", "reject", line["id"]).returncode == 0
+            closed = json.loads(watch.stdout.readline())
+            assert (closed["type"], closed["id"]) == ("closed", line["id"])
+            run.wait(60)
+        with start(shared, server, ELSEWHERE) as run:
+            line = json.loads(watch.stdout.readline())
+            (pid,) = shared.supervisors()
+            os.kill(pid, signal.SIGKILL)
+            closed = json.loads(watch.stdout.readline())
+            assert (closed["type"], closed["id"]) == ("closed", line["id"])
+            run.wait(60)
+        with start(shared, server, ELSEWHERE) as run:  # a new one at the same address
+            line = json.loads(watch.stdout.readline())
+            assert (line["type"], line["pid"]) == ("question", run.pid)
+            shared("approvals", "reject", line["id"])
+            run.wait(60)
+        watch.stdout.close()
+        assert watch.wait(60) == 141  # its reader has gone
+
+
+def test_a_command_in_a_sandbox_decides_nothing(shared: Shared, server: Server, tmp_path: Path) -> None:
+    """Even where its settings allow every unix socket and hide nothing."""
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps({"network": {"allowAllUnixSockets": True}, "filesystem": {"disabled": True}}))
+    with start(shared, server, ELSEWHERE) as run:
+        q = waiting(shared)
+        words = ("approvals", "accept", q["id"], "--digest", q["digest"])
+        for options in (["-s", settings], []):
+            done = shared("sandbox", *options, shared.cellgate, *words)
+            assert done.returncode != 0 and "accepted" not in done.stdout, done
+        assert waiting(shared)["id"] == q["id"] and not server.ran()
+        assert accept(shared, q).returncode == 0
+        assert run.wait(60) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+def test_another_user_decides_nothing(shared: Shared, server: Server) -> None:
+    shared.folder.chmod(0o755)
+    with start(shared, server, ELSEWHERE) as run:
+        q = waiting(shared)
+        other = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+        done = shared("approvals", "accept", q["id"], "--digest", q["digest"], by=other)
+        assert done.returncode != 0 and "accepted" not in done.stdout, done
+        assert waiting(shared)["id"] == q["id"] and not server.ran()
+        shared("approvals", "reject", q["id"])
+        run.wait(60)
