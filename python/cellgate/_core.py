@@ -201,6 +201,33 @@ class Client:
         found: list[dict[str, Any]] = json.loads(take_text(ret[0]))
         return found
 
+    def approvals(self) -> dict[str, Any]:
+        """What waits in sessions with `deciders="user"`, also of other programs: see cg_client_approvals()."""
+        ret, err = ffi.new("char **"), ffi.new("struct cg_err *")
+        check(lib.cg_client_approvals(self.ptr, ret, err), err)
+        found: dict[str, Any] = json.loads(take_text(ret[0]))
+        return found
+
+    def approvals_fd(self) -> int:
+        """A descriptor that is readable once approvals() may return something else than before."""
+        err = ffi.new("struct cg_err *")
+        fd: int = lib.cg_client_approvals_fd(self.ptr, err)
+        check(min(fd, 0), err)
+        return fd
+
+    def approval(self, id: str) -> dict[str, Any]:
+        """One of them, whole, with its digest: see cg_client_approval()."""
+        ret, err = ffi.new("char **"), ffi.new("struct cg_err *")
+        check(lib.cg_client_approval(self.ptr, Arguments().text(id), ret, err), err)
+        found: dict[str, Any] = json.loads(take_text(ret[0]))
+        return found
+
+    def decide(self, id: str, digest: str, accept: bool, reason: str | None = None) -> None:
+        """Decides about what approval() has shown, once. NotFoundError: it has been decided or has ended."""
+        args, err = Arguments(), ffi.new("struct cg_err *")
+        words = args.text(id), args.text(digest), int(accept), args.text(reason)
+        check(lib.cg_client_decide(self.ptr, *words, err), err)
+
 
 def take_text(ptr: Any) -> bytes:
     """The text that libcellgate has returned, and frees it."""
@@ -312,6 +339,8 @@ class Core:
         """Numbers of questions that a consumer was given; of a cell's input() the cell's, negative."""
         self.closed: str | None = None
         """Why the session has ended; None while it is open."""
+        self.others_decide = False
+        """A question that this program does not decide stays open for other clients."""
         self._pid = os.getpid()
         self._ptr = ptr
         self._batch = ffi.gc(ffi.new("struct cg_batch *"), lib.cg_batch_clear)
@@ -527,6 +556,7 @@ def session_options(
     ask_egress: bool = False,
     exec: Mapping[str, Any] | str | None = None,
     audit: str | None = None,
+    deciders: str = "host",
     answer: Sequence[str] = (),
     approval_timeout: float | None = None,
     start_timeout: float | None = None,
@@ -545,6 +575,8 @@ def session_options(
         "sampling": lib.CG_SERVER_REQUEST_SAMPLING,
         "url": lib.CG_SERVER_REQUEST_URL,
     }
+    if deciders not in ("host", "user"):
+        raise InvalidArgumentError(f'deciders is "host" or "user", not {deciders!r}', lib.CG_E_INVAL)
     return args.options(
         "cg_session_options",
         workspace=args.text(workspace),
@@ -559,6 +591,7 @@ def session_options(
         ask_egress=int(ask_egress),
         exec=args.json(exec),
         audit=args.text(audit),
+        deciders=lib.CG_DECIDERS_USER if deciders == "user" else lib.CG_DECIDERS_HOST,
         server_requests=sum({kinds[a] for a in answer}),
         approval_timeout_ms=milliseconds(approval_timeout),
         timeout_ms=milliseconds(start_timeout),
@@ -592,4 +625,6 @@ def open_core(
         check(lib.cg_session_attach(client.ptr, args.text(attach), ret, err), err)
     else:
         check(lib.cg_session_new(client.ptr, session_options(args, **members), ret, err), err)
-    return Core(client, ret[0], on_event)
+    core = Core(client, ret[0], on_event)
+    core.others_decide = members.get("deciders") == "user"
+    return core

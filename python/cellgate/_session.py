@@ -224,7 +224,8 @@ class Session:
         output_limit: int = OUTPUT_MAX,
         **more: Any,
     ) -> Execution:
-        """Runs a cell to its end. Without `approve` all that it asks for is refused.
+        """Runs a cell to its end. Without `approve` all that it asks for is refused, or with `deciders="user"` left
+        to other programs.
 
         `approve` is called with each question, and the cell waits meanwhile; an exception in it
         refuses the call, cancels the cell and is raised here. `input` answers input(). Neither can run
@@ -773,6 +774,8 @@ def add_functions(core: Any, functions: Mapping[str, Callable[..., Any]], name: 
 
 
 def _decide(event: ApprovalRequest | EgressRequest, approve: Approve | None) -> None:
+    if approve is None and event._core.others_decide:
+        return
     if approve is None:
         refuse(event, "this program accepts no calls (run() was given no `approve`)")
         return

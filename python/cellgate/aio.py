@@ -247,6 +247,8 @@ class Session:
                             ask(carry_out(event))
                     elif isinstance(event, Result) and event.cell == cell.number:
                         result = event
+                    elif isinstance(event, (ApprovalRequest, EgressRequest)) and event._core.others_decide:
+                        pass
                     else:
                         refuse(event, "this program accepts no calls (run() was given no `approve`)")
                         shown.add(event)
