@@ -172,28 +172,25 @@ static int add_file(struct cg_pol *p, const char *file, struct cg_err *err)
         cg_auto_free char *text = NULL;
         size_t len;
 
-        return cg_read_file(file, CG_MAX_SETTINGS, &text, &len, err) < 0
-                       ? -1
-                       : cg_pol_add(p, file, text, len, err);
+        if (cg_read_file(file, CG_MAX_SETTINGS, &text, &len, err) < 0)
+                return -1;
+        return cg_pol_add(p, file, text, len, err);
 }
 
 /* @words: files, of `test` the cases last. */
 static int run(unsigned what, const char **words, size_t n, const char *call, struct cg_buf *b,
                struct cg_err *err)
 {
-        struct cg_pol *p = NULL;
-        int r = cg_pol_new(&p, err);
+        cg_auto_pol struct cg_pol *p = NULL;
 
-        for (size_t i = 0; r == 0 && i < n - (what == TEST); i++)
-                r = add_file(p, words[i], err);
-        if (r == 0 && what == CHECK)
-                r = check(p, b, err);
-        else if (r == 0 && what == TEST)
-                r = run_cases(p, words[n - 1], b, err);
-        else if (r == 0)
-                r = explain(p, call, b, err);
-        cg_pol_free(p);
-        return r;
+        if (cg_pol_new(&p, err) < 0)
+                return -1;
+        for (size_t i = 0; i < n - (what == TEST); i++)
+                if (add_file(p, words[i], err) < 0)
+                        return -1;
+        if (what == CHECK)
+                return check(p, b, err);
+        return what == TEST ? run_cases(p, words[n - 1], b, err) : explain(p, call, b, err);
 }
 
 static int parse(int argc, char **argv, unsigned what, const char **words, size_t *n, const char **call,

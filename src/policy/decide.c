@@ -95,8 +95,7 @@ static void trace_rule(const struct judgement *d, const struct cg_pol_file *f, c
         if (!d->trace)
                 return;
         name_rule(f, kind, number, id, name);
-        cg_buf_addf(d->trace, NULL, "%s %s%s%s\n", name, words[m], m == CG_MATCH_YES ? "" : ": ",
-                    m == CG_MATCH_YES ? "" : why);
+        cg_buf_addf(d->trace, NULL, "%s %s%s%s\n", name, words[m], *why ? ": " : "", why);
 }
 
 /* The first rule that matches decides. An unclear one that asks leaves it to later ones to deny. */

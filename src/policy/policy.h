@@ -61,6 +61,12 @@ struct cg_pol;
 int cg_pol_new(struct cg_pol **ret, struct cg_err *err);
 struct cg_pol *cg_pol_free(struct cg_pol *p);
 
+static inline void cg_pol_freep_(struct cg_pol **p)
+{
+        cg_pol_free(*p);
+}
+#define cg_auto_pol CG_CLEANUP(cg_pol_freep_)
+
 /*
  * Adds the file with this text (copies). @name: what messages call it. CG_E_PARSE: "NAME: POINTER:
  * reason", for text that is no JSON with line and column.

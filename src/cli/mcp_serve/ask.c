@@ -623,8 +623,8 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
         cg_approve_name(&name, call.server, call.method, call.tool, NULL);
         switch (judge(sv, &call, &v)) {
         case CG_APPROVE_ACCEPT:
-                cg_log(&sv->log, CG_LOG_INFO, "accepted %s by rule %s", name.data ?: call.server,
-                       rule_of(&v, "all"));
+                cg_log(&sv->log, CG_LOG_INFO, "accepted %s by %s%s", name.data ?: call.server,
+                       v.policy.rule[0] ? "" : "rule ", rule_of(&v, "all"));
                 cg_structured_decided(cg_answer_structured(sv->answer), call.server, call.tool, "accepted",
                                       rule_of(&v, "all"));
                 cg_approval_accept(sv->session, approval, NULL);
