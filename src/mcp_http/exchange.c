@@ -538,10 +538,21 @@ void cg_hf_conns_tick(struct hf_front *f, int64_t now)
         struct hf_conn *conn;
 
         LIST_FOREACH(conn, &f->conns, entry) {
+                /* libmicrohttpd may have read what came before the end, and wait for more. */
+                if (conn->gone)
+                        shutdown(conn->fd, SHUT_RDWR);
                 if (conn->busy || now - conn->since_ms < (conn->n_requests ? HF_IDLE_MS : HF_HEAD_MS))
                         continue;
                 if (!conn->n_requests)
                         send(conn->fd, late, sizeof(late) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
                 shutdown(conn->fd, SHUT_RDWR); /* libmicrohttpd closes it then */
         }
+}
+
+void cg_hf_conns_end(struct hf_front *f)
+{
+        struct hf_conn *conn;
+
+        LIST_FOREACH(conn, &f->conns, entry)
+                on_hang_up(conn, 0);
 }

@@ -147,5 +147,8 @@ int cg_hf_front(void)
                 return 1;
         }
         loop(&f);
+        cg_hf_conns_end(&f);
+        MHD_run(f.mhd);
+        MHD_stop_daemon(f.mhd);
         return 0;
 }

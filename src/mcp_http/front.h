@@ -170,6 +170,8 @@ void cg_hf_completed(void *data, struct MHD_Connection *c, void **state, enum MH
 void cg_hf_connection(void *data, struct MHD_Connection *c, void **context,
                       enum MHD_ConnectionNotificationCode what);
 void cg_hf_conns_tick(struct hf_front *f, int64_t now);
+/* Breaks off all connections: none is suspended afterwards. */
+void cg_hf_conns_end(struct hf_front *f);
 
 /* ---- the front */
 

@@ -169,6 +169,9 @@ class Server:
             return Unix(self.path[0], self.timeout)
         return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=self.timeout)
 
+    def connect_raw(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.connect().port), self.timeout)
+
     def request(
         self, method: str, path: str = "/mcp", body: bytes | None = None, headers: dict[str, str | None] | None = None
     ) -> Reply:

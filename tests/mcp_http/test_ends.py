@@ -95,6 +95,21 @@ def test_requests_that_are_not_answered_have_a_limit(serve: Serve) -> None:
     assert session.request("ping").status == 200
 
 
+def test_connections_of_clients_that_vanish_in_a_request_are_closed(serve: Serve) -> None:
+    server = serve()
+    session = Session(server)
+    folder = Path(f"/proc/{front(server)}/fd")
+    before = len(list(folder.iterdir()))
+    headers = server.headers({**session.headers(), "Content-Type": "application/json", "Content-Length": "50"})
+    head = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
+    for request in ("POST", "POST /mcp HTTP/1.1\r\n", f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{head}\r\n{{"):
+        for _ in range(20):
+            with server.connect_raw() as s:
+                s.sendall(request.encode())
+    eventually(lambda: len(list(folder.iterdir())) <= before)
+    assert session.text("1") == "1"
+
+
 @pytest.mark.no_sanitizer  # its runtime needs what the filter forbids
 def test_the_front_has_no_rights(serve: Serve) -> None:
     server = serve()

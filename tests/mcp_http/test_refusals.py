@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,7 +132,7 @@ def test_a_page_that_may_use_the_server_may_read_its_responses(module_session: S
 
 def send(server: Server, data: bytes) -> bytes:
     """All that comes back for these bytes, until the server closes the connection."""
-    with socket.create_connection(("127.0.0.1", server.connect().port), server.timeout) as s:
+    with server.connect_raw() as s:
         s.sendall(data)
         return b"".join(iter(lambda: s.recv(65536), b""))
 
@@ -165,7 +164,7 @@ def test_a_slow_head_is_refused(module_session: Session) -> None:
 def test_connections_have_a_limit(serve: Serve) -> None:
     session = Session(serve())
     server = session.server
-    kept = [socket.create_connection(("127.0.0.1", server.connect().port)) for _ in range(1024)]
+    kept = [server.connect_raw() for _ in range(1024)]
     eventually(lambda: server.request("GET", "/health").status == 503)
     reply = server.request("GET", "/health")
     assert reply.headers["Retry-After"] == "5" and "too many connections" in reply.error
