@@ -37,7 +37,6 @@ struct hf_exchange {
 struct hf_conn {
         LIST_ENTRY(hf_conn) entry;
         struct hf_watch watch;
-        struct hf_front *f;
         int fd;
         unsigned n_requests;
         int64_t since_ms; /* the start, or the end of the last request */
@@ -520,7 +519,6 @@ void cg_hf_connection(void *data, struct MHD_Connection *c, void **context,
         conn = what == MHD_CONNECTION_NOTIFY_STARTED && info ? calloc(1, sizeof(*conn)) : NULL;
         if (!conn)
                 return;
-        conn->f = f;
         conn->fd = info->connect_fd;
         conn->since_ms = cg_now_ms();
         conn->watch = (struct hf_watch){ on_hang_up, conn };

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
@@ -227,10 +228,11 @@ static int listen_port(const struct hf_options *o, uint16_t *port, int *ret, str
 static int listen_path(const char *path, int *ret, struct cg_err *err)
 {
         cg_auto_fd int other = -1;
+        struct stat st;
 
         if (cg_connect_unix_now(path, &other, err) == 0)
                 return cg_fail(err, CG_E_EXISTS, "--http unix:%s: another server listens there", path);
-        if (err->sys_errno == ECONNREFUSED)
+        if (err->sys_errno == ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
                 unlink(path);
         return cg_listen_unix(path, BACKLOG, ret, err) < 0 ? cg_err_prefix(err, "--http") : 0;
 }

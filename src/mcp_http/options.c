@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/slice.h"
 #include "base/util.h"
 #include "cli/common/opts.h"
 
@@ -27,7 +28,8 @@ static const struct cg_opt table[] = {
 /* "unix:PATH", "HOST:PORT", or "PORT" of 127.0.0.1. */
 static int parse_address(const char *text, struct hf_options *o, struct cg_err *err)
 {
-        const char *colon = strrchr(text, ':'), *host = colon ? text : "127.0.0.1";
+        const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
+        struct cg_slice host = CG_SLICE("127.0.0.1");
         int port;
 
         if (strncmp(text, "unix:", 5) == 0 && text[5]) {
@@ -35,8 +37,10 @@ static int parse_address(const char *text, struct hf_options *o, struct cg_err *
                 o->setup.is_unix = true;
                 return 0;
         }
-        if (cg_opt_int("the port of --http", colon ? colon + 1 : text, 0, 65535, &port, err) < 0 ||
-            cg_host_parse(host, colon ? (size_t)(colon - text) : strlen(host), &o->host, err) < 0)
+        if (colon)
+                host = (struct cg_slice){ text, (size_t)(colon - text) };
+        if (cg_opt_int("the port of --http", digits, 0, 65535, &port, err) < 0 ||
+            cg_host_parse(host.p, host.len, &o->host, err) < 0)
                 return cg_err_prefix(err, "--http must be HOST:PORT or unix:PATH, not \"%s\"", text);
         if (cg_host_is_loopback_name(&o->host) && cg_host_parse("127.0.0.1", 9, &o->host, err) < 0)
                 return -1;

@@ -387,6 +387,13 @@ static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_r
                 cg_hf_session_end(s, "the session was not initialized");
 }
 
+static bool wants(const struct hf_stream *st, bool progress, struct cg_slice token)
+{
+        if (progress)
+                return st->token && cg_slice_is(token, st->token);
+        return st->kind == HF_CALL;
+}
+
 /*
  * Progress belongs to the request with its token, all else to the call that runs, the oldest one,
  * or to the stream of GET. NULL: the client does not read it.
@@ -404,7 +411,7 @@ static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *
         {
                 if (st->ended || st->kind == HF_GET)
                         continue;
-                if (st->can_stream && (progress ? cg_slice_is(token, st->token ?: "") : st->kind == HF_CALL))
+                if (st->can_stream && wants(st, progress, token))
                         return st;
                 called |= st->kind == HF_CALL;
         }

@@ -129,13 +129,13 @@ def test_the_front_has_no_rights(serve: Serve) -> None:
     assert not {x for x in links if x.startswith("socket")} & mine
 
 
-def test_a_cell_cannot_be_a_client(serve: Serve, tmp_path: Path, workspace: Path) -> None:
+def test_a_cell_cannot_be_a_client(serve: Serve, tmp_path: Path) -> None:
     server = serve()
     session = Session(server)
     assert server.token_file and "No such file" in session.text(f"open({str(server.token_file)!r})")
     port = server.connect().port
     assert "Error" in session.text(f"import socket; socket.create_connection(('127.0.0.1', {port}))")
-    path = workspace / "mcp.sock"
+    path = tmp_path / "mcp.sock"
     other = Session(serve(address=f"unix:{path}"))
     assert "Error" in other.text(f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})")
 

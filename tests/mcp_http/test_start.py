@@ -30,6 +30,7 @@ WRONG = [
     (["--http", "127.0.0.1:0", "--allow-origin", "example.org"], "https://example.org"),
     (["--http", "127.0.0.1:0", "--allow-origin", "https://example.org/"], "without a path"),
     (["--http", "127.0.0.1:0", "--token-file", "token"], "in the workspace"),
+    (["--http", "unix:mcp.sock"], "in the workspace"),
     (["--http", "127.0.0.1:0", "--token-file", "/none/token"], "/none/token"),
     (["--http", "127.0.0.1:0", "--mcp", "none.json"], "none.json"),
     (["--http", "127.0.0.1:0", "--workspace", "none"], "workspace none"),
@@ -59,9 +60,15 @@ def test_an_address_that_is_taken(serve: Serve, run_cellgate: Run, tmp_path: Pat
     assert taken.returncode == 2 and "in use" in taken.stderr
     path = tmp_path / "mcp.sock"
     serve(address=f"unix:{path}")
-    taken = run_cellgate("mcp", "serve", "--http", f"unix:{path}")
+    (tmp_path / "work").mkdir()
+    taken = run_cellgate("mcp", "serve", "--http", f"unix:{path}", "--workspace", tmp_path / "work")
     assert taken.returncode == 2 and "another server listens" in taken.stderr
     assert path.exists()
+    # What is no socket is not replaced.
+    file = tmp_path / "file"
+    file.write_text("mine")
+    taken = run_cellgate("mcp", "serve", "--http", f"unix:{file}", "--workspace", tmp_path / "work")
+    assert taken.returncode == 2 and str(file) in taken.stderr and file.read_text() == "mine"
 
 
 def test_the_token_is_made_once(serve: Serve) -> None:

@@ -61,7 +61,8 @@ struct cg_serve_options {
         unsigned toolsets;        /* bits */
         const char *print_config; /* a client; NULL: serve */
         bool plain;               /* results have no structuredContent */
-        bool http, of_http;       /* by cellgate-mcp-http; options that mean something with it only */
+        const char *http;         /* the address, by cellgate-mcp-http; NULL: standard input and output */
+        bool of_http;             /* an option that means something with http only */
         const char *token_file;
 };
 

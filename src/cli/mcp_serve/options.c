@@ -74,7 +74,7 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
         case CG_KOPT_WAIT:
                 return positive("--wait", "a call", value, &o->wait_ms, err);
         case CG_KOPT_HTTP:
-                o->http = true;
+                o->http = value;
                 return 0;
         case CG_KOPT_TOKEN_FILE:
                 o->token_file = value;
