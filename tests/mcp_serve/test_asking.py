@@ -445,7 +445,7 @@ def test_output_of_a_cancelled_call_comes_with_the_next(serve: Serve, workspace:
     code = "import os, time\nprint('before')\nopen('begun', 'w').close()\ntime.sleep(1000)"
     server = serve()
     server.initialize()
-    call = server.call("execute_ipython_cell", token="t", code=code)
+    call = server.call("execute_ipython_cell", code=code)
     while not (workspace / "begun").exists():
         assert server.result(server.request("ping")) == {}
     server.notify("notifications/cancelled", {"requestId": call})

@@ -113,6 +113,17 @@ def test_cells_are_started_and_watched(serve: Serve, workspace: Path) -> None:
     assert server.ask("execute_ipython_cell", code="3") == "3"
 
 
+def test_too_many_cells_are_refused_and_reset_still_works(serve: Serve, workspace: Path) -> None:
+    server = started(serve)
+    cells = ids(server, "while True: pass", *["1"] * 62)
+    last = server.call("start_cell", code="1")
+    refused = server.call("start_cell", code="1")
+    assert not server.result(last)["isError"] and "too many cells wait" in text_of(server.result(refused))
+    server.ask("cancel_cell", execution_id=cells[-1])
+    server.ask("reset")
+    assert "reset was called" in server.fails("cell_result", execution_id=cells[0])
+
+
 def test_unknown_and_wrong_arguments_say_what_is_known(serve: Serve, workspace: Path) -> None:
     server = started(serve)
     release = gate(workspace)
