@@ -38,6 +38,8 @@
 /* Events that a client has not read, above which its stream is closed; and that are kept for it. */
 #define HF_MAX_UNREAD ((size_t)16 << 20)
 #define HF_MAX_KEPT   ((size_t)64 << 10)
+/* Streams of one session that have ended. */
+#define HF_MAX_KEPT_STREAMS 32u
 /* Events of all streams, above which none are kept. */
 #define HF_MAX_ALL_KEPT ((size_t)256 << 20)
 

@@ -298,16 +298,37 @@ static void drop(struct hf_stream *st)
         cg_hf_stream_free(st);
 }
 
+/* Drops the oldest stream that has ended, where there are more than can be resumed. */
+static void trim_kept(struct hf_session *s)
+{
+        struct hf_stream *st, *first = NULL;
+        unsigned n = 0;
+
+        TAILQ_FOREACH(st, &s->streams, entry)
+        {
+                if (st->kind == HF_GET || st->reader || !st->ended)
+                        continue;
+                first = first ?: st;
+                n++;
+        }
+        if (n > HF_MAX_KEPT_STREAMS)
+                drop(first);
+}
+
 void cg_hf_session_leave(struct hf_stream *st)
 {
+        struct hf_session *s = st->session;
+
         st->reader = NULL;
         st->since_ms = cg_now_ms();
-        if (st->session && st->kind == HF_INITIALIZE && !st->ended)
-                cg_hf_session_end(st->session, "the client has gone");
-        else if (!st->session || !st->begun || (st->ended && st->f->event_bytes > HF_MAX_ALL_KEPT))
+        if (s && st->kind == HF_INITIALIZE && !st->ended) {
+                cg_hf_session_end(s, "the client has gone");
+        } else if (!s || !st->begun || (st->ended && st->f->event_bytes > HF_MAX_ALL_KEPT)) {
                 drop(st);
-        else
+        } else {
                 cg_hf_stream_trim(st); /* it can be resumed: cg_hf_session_tick() ends it */
+                trim_kept(s);
+        }
 }
 
 /* A cell may go on after its call was answered. */

@@ -136,6 +136,20 @@ def test_a_question_of_a_cell_that_outlives_its_call_comes_with_the_next(
     assert mark.exists()
 
 
+def test_the_last_streams_are_kept(serve: Serve, mcp_file: Path) -> None:
+    session = Session(serve("--mcp", mcp_file, "--approve", "ask"), elicitation={})
+    ids = []
+    for _ in range(33):
+        reply = session.execute(CALL)
+        events = reply.events()
+        session.answer(next(events), NO)
+        assert "result" in next(events) and list(events) == [] and reply.last_id
+        ids.append(reply.last_id.replace("-2", "-1"))
+    assert session.get(Last_Event_ID=ids[0]).status == 400
+    for id in (ids[1], ids[-1]):
+        assert "result" in next(session.get(Last_Event_ID=id).events())
+
+
 @pytest.mark.parametrize("id", ["x", "1", "999-1", "0-5", "1-1-1"])
 def test_an_unknown_event_is_refused(serve: Serve, id: str) -> None:
     session = Session(serve())
@@ -143,6 +157,7 @@ def test_an_unknown_event_is_refused(serve: Serve, id: str) -> None:
     assert reply.status == 400 and "Last-Event-ID" in reply.error
 
 
+@pytest.mark.slow
 def test_an_answer_after_a_vanished_client_is_not_kept_for_ever(serve: Serve, mcp_file: Path) -> None:
     session = Session(serve("--mcp", mcp_file, "--approve", "ask"), elicitation={})
     reply = session.execute(CALL)
