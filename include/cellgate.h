@@ -264,9 +264,10 @@ enum cg_front {
 enum cg_deciders {
         CG_DECIDERS_HOST = 0, /* only the client that opened the session */
         /*
-         * also this user's other clients of the supervisor: cg_client_decide(), `cellgate
-         * approvals`. The first decision counts. Only with a sandbox and with `share`, since that
-         * supervisor refuses clients in any sandbox; every other program of this user can decide
+         * also this user's other clients of the supervisor, about what the host shares with them
+         * (cg_approval_share()): cg_client_decide(), `cellgate approvals`. The first decision
+         * counts. Only with a sandbox and with `share`, since that supervisor refuses clients in
+         * any sandbox; every other program of this user can decide
          */
         CG_DECIDERS_USER = 1,
 };
@@ -1180,6 +1181,16 @@ CG_API const char *cg_event_method(const struct cg_event *e);
  *         event.
  */
 CG_API const char *cg_event_arguments(const struct cg_event *e, size_t *len);
+
+/**
+ * cg_approval_share() - let this user's other clients decide about it, too (CG_DECIDERS_USER)
+ * @approval: from cg_event_approval(), of an APPROVAL_REQUEST or EGRESS_REQUEST
+ * Return: 0, also where the session's options allow it not; negative: CG_E_NOTFOUND when nothing of
+ *         this number waits (any more).
+ *
+ * For what the host's own rules leave open: before it, no other client sees the question.
+ */
+CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_err *err);
 
 /**
  * cg_approval_accept() - let exactly this call or program run, once

@@ -185,6 +185,7 @@ def load() -> C.CDLL:
         ("cg_session_files_unpack", C.c_int, [p, C.c_char_p, C.c_int, C.c_int64, p]),
         ("cg_session_input", C.c_int, [p, C.c_char_p, C.c_size_t, p]),
         ("cg_approval_accept", C.c_int, [p, C.c_uint64, p]),
+        ("cg_approval_share", C.c_int, [p, C.c_uint64, p]),
         ("cg_approval_reject", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
         ("cg_approval_expire", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
         ("cg_server_request_answer", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
@@ -469,6 +470,9 @@ class Session:
 
     def cancel(self, cell: int = 0) -> None:
         self._call("cg_session_cancel", cell)
+
+    def share(self, approval: int) -> None:
+        self._call("cg_approval_share", approval)
 
     def accept(self, approval: int) -> None:
         self._call("cg_approval_accept", approval)

@@ -150,6 +150,10 @@ class ApprovalRequest(Question):
         value: dict[str, Any] = json.loads(self.arguments_json)
         return value
 
+    def share(self) -> None:
+        """Lets other programs of the user decide, too, in a session with `deciders="user"`; before it none sees it."""
+        self._core.call("cg_approval_share", self.number)
+
     def accept(self) -> None:
         """Lets exactly this call run, once. NotFoundError: it has been decided or has ended."""
         self._core.decide("cg_approval_accept", self.number)
@@ -232,6 +236,10 @@ class EgressRequest(Question):
     host: str
     port: int
     protocol: str
+
+    def share(self) -> None:
+        """Lets other programs of the user decide, too, in a session with `deciders="user"`; before it none sees it."""
+        self._core.call("cg_approval_share", self.number)
 
     def accept(self, *, session: bool = False) -> None:
         """Allows the connections to this host and port that wait; with @session all, until the kernel ends."""
@@ -748,6 +756,12 @@ def from_c(e: Any, core: Core) -> Event:
     if make:
         return make(e, core, cell, foreign)
     return UnknownEvent(cell, foreign, _name(lib.cg_event_type_name(kind)), _str(e.text, e.text_len), _json(e))
+
+
+def share(event: ApprovalRequest | EgressRequest) -> None:
+    """Leaves a question that has not ended to this program and others."""
+    with contextlib.suppress(NotFoundError, ClosedError):
+        event.share()
 
 
 def refuse(event: Event, why: str) -> bool:

@@ -27,6 +27,7 @@ from cellgate._events import (
     Result,
     Status,
     refuse,
+    share,
 )
 from cellgate._functions import definitions, is_coroutine_function
 
@@ -775,6 +776,7 @@ def add_functions(core: Any, functions: Mapping[str, Callable[..., Any]], name: 
 
 def _decide(event: ApprovalRequest | EgressRequest, approve: Approve | None) -> None:
     if approve is None and event._core.others_decide:
+        share(event)
         return
     if approve is None:
         refuse(event, "this program accepts no calls (run() was given no `approve`)")

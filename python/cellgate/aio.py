@@ -31,6 +31,7 @@ from cellgate._events import (
     Reply,
     Result,
     refuse,
+    share,
 )
 from cellgate._functions import is_coroutine_function
 from cellgate._session import Completed, apply_decision
@@ -248,7 +249,7 @@ class Session:
                     elif isinstance(event, Result) and event.cell == cell.number:
                         result = event
                     elif isinstance(event, (ApprovalRequest, EgressRequest)) and event._core.others_decide:
-                        pass
+                        share(event)
                     else:
                         refuse(event, "this program accepts no calls (run() was given no `approve`)")
                         shown.add(event)

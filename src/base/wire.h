@@ -101,6 +101,7 @@ struct cg_wire {
         X(APPROVAL_SHOW, 66, H, 4096, 0, 0) \
         X(APPROVAL_IS, 67, S, 65536, CG_MAX_APPROVAL_TEXT, 2) \
         X(APPROVAL_DECIDE, 68, H, 65536, 0, 0) \
+        X(APPROVAL_SHARE, 69, H, 0, 0, 0) \
         X(COMMAND_OUTPUT, 70, S, 0, CG_MAX_STREAM, 1) \
         X(COMMAND_TAKEN, 71, S, 4096, 0, 0) \
         X(COMMAND_RESULT, 72, S, 65536, 0, 0)

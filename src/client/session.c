@@ -742,6 +742,22 @@ static int send_decision(struct cg_session *s, uint16_t type, enum cg_event_type
         return r;
 }
 
+CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_APPROVAL_SHARE, .id = approval };
+        int r = cg_session_enter(s, err);
+
+        if (r < 0)
+                return r;
+        out.session = s->number;
+        r = cg_session_find_approval(s, CG_EVENT_APPROVAL_REQUEST, approval, err) ||
+                            cg_session_find_approval(s, CG_EVENT_EGRESS_REQUEST, approval, err)
+                    ? cg_client_send(s->client, &out, NULL, err)
+                    : CG_E_NOTFOUND;
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
 CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
 {
         return send_decision(s, CG_HOST_DECISION, CG_EVENT_APPROVAL_REQUEST, approval,

@@ -256,6 +256,8 @@ void cg_stdin_judge_call(struct front *f, struct jreq *r, struct cg_event *e)
         cg_auto_buf struct cg_buf why = { .max = 65536 };
         enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
 
+        if (answer == CG_FRONT_ASK)
+                cg_approval_share(f->session, cg_event_approval(e), NULL);
         if (answer == CG_FRONT_ASK && (ask_call(f, r, e) || left_to_others(f, e)))
                 return;
         if (answer == CG_FRONT_ASK)
@@ -280,6 +282,8 @@ void cg_stdin_judge_connection(struct front *f, struct cg_event *e)
         cg_auto_buf struct cg_buf why = { .max = 65536 };
         enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
 
+        if (answer == CG_FRONT_ASK)
+                cg_approval_share(f->session, cg_event_approval(e), NULL);
         if (answer == CG_FRONT_ASK && (ask_call(f, f->main.running, e) || left_to_others(f, e)))
                 return;
         if (answer == CG_FRONT_ASK)

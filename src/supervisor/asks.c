@@ -146,12 +146,8 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
                 return NULL;
         }
         *a = draft;
-        /* Without random bytes only the session's host decides. */
-        if ((a->type->kind & ASK_DECIDABLE) && cg_sup_others_decide(ss) &&
-            getrandom(&a->key, sizeof(a->key), GRND_NONBLOCK) != sizeof(a->key))
-                a->key = 0;
         a->asked_ms = cg_now_ms();
-        a->raw = ss->audit || a->key ? cg_frame_ref(raw) : NULL;
+        a->raw = ss->audit || cg_sup_others_decide(ss) ? cg_frame_ref(raw) : NULL;
         if (!a->id)
                 a->id = ++ss->sup->next_approval;
         if (is_counted(a)) {
@@ -162,7 +158,6 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
         LIST_INSERT_HEAD(&ss->asks.list, a, entry);
         start_timer(a);
         send_question(a, raw);
-        changed(a);
         return a;
 }
 
@@ -240,6 +235,21 @@ void cg_sup_ask_answered(struct session *ss, const struct host *h, uint64_t id, 
                 return;
         audit(a, &(struct cg_audit_decision){ "answered", "", "host", h }, NULL);
         a->type->answered(a, m);
+}
+
+void cg_sup_ask_share(struct session *ss, uint64_t id)
+{
+        struct ask *a;
+
+        LIST_FOREACH(a, &ss->asks.list, entry)
+                if (a->id == id && (a->type->kind & ASK_DECIDABLE))
+                        break;
+        if (!a || a->key || !cg_sup_others_decide(ss))
+                return;
+        /* Without random bytes only the session's host decides. */
+        if (getrandom(&a->key, sizeof(a->key), GRND_NONBLOCK) != sizeof(a->key))
+                a->key = 0;
+        changed(a);
 }
 
 struct ask *cg_sup_ask_find(struct session *ss, uint64_t number, unsigned kinds)

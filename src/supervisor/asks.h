@@ -66,7 +66,7 @@ struct ask {
         const struct ask_type *type;
         uint64_t id;     /* that the host knows: an approval number, or of ASK_INPUT the cell */
         uint64_t number; /* the number that the process knows which asks */
-        /* random, the name for other clients of this user; 0: only the session's host decides */
+        /* random, the name for other clients of this user; 0: not shared with them */
         uint64_t key;
         int64_t asked_ms;
         uint64_t running; /* the cell that ran in the main shell; 0: none */
@@ -96,6 +96,8 @@ bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind);
  * the slot of the host, so that each host answers only its own.
  */
 void cg_sup_ask_answered(struct session *ss, const struct host *h, uint64_t id, struct cg_msg *m);
+/* The host's rules leave it open: other clients may decide, if the session's option allows it. */
+void cg_sup_ask_share(struct session *ss, uint64_t id);
 /*
  * Another client of this user, @by, decides about an ask with a key; the session's host gets
  * APPROVAL_CLOSED. Negative: it was refused instead, since the decision cannot be recorded.

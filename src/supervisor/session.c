@@ -515,6 +515,9 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
         case CG_HOST_INPUT_REPLY:
                 cg_sup_ask_answered(ss, h, id, m);
                 return;
+        case CG_HOST_APPROVAL_SHARE:
+                cg_sup_ask_share(ss, id);
+                return;
         case CG_HOST_CREDIT:
                 cg_sup_credit(ss, mb, m->id);
                 return;

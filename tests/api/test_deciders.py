@@ -66,9 +66,17 @@ def waiting(client: Client) -> dict:
     return client.approval(one["id"])
 
 
+def share(session: Session, kind: str = "approval_request") -> int:
+    """The session's next question, which other clients see when this returns."""
+    number = session.until(kind)[-1].approval
+    session.share(number)
+    session.client.status()
+    return number
+
+
 def ask(session: Session, text: str = "x") -> int:
     session.execute(CALL.format(text))
-    return session.until("approval_request")[-1].approval
+    return share(session)
 
 
 def test_what_is_shown_is_what_runs_once(shared: Session, other: Client, workspace: Path, mark: Path) -> None:
@@ -120,6 +128,22 @@ def test_the_default_is_the_host_alone(host: Client, other: Client, workspace: P
         s.reject(number)
         assert s.until("result")[-1].refused
     assert not mark.exists()
+
+
+def test_nobody_sees_a_question_before_the_host_shares_it(shared: Session, other: Client, mark: Path) -> None:
+    """Its rules come first: a program that accepts all cannot be faster than a rule that refuses."""
+    shared.execute(CALL.format("x"))
+    number = shared.until("approval_request")[-1].approval
+    assert other.approvals() == {"approvals": [], "more": 0, "others": 1}
+    shared.share(number)
+    shared.share(number)
+    shared.client.status()
+    assert waiting(other)["tool"] == "danger"
+    shared.reject(number)
+    assert shared.until("result")[-1].refused and not mark.exists()
+    with pytest.raises(CellgateError) as e:
+        shared.share(number)
+    assert e.value.code == E_NOTFOUND
 
 
 def test_a_spare_takes_the_choice_of_its_host(host: Client, workspace: Path, mark: Path) -> None:
@@ -199,7 +223,7 @@ def test_another_digest_decides_nothing(shared: Session, other: Client, mark: Pa
 def test_functions_of_the_host_run_in_the_host(shared: Session, other: Client) -> None:
     shared.add_functions("host", [{"name": "any", "inputSchema": {"type": "object"}}], ask=1)
     shared.execute("from mcptools.host import any\nany.run()")
-    asked = shared.until("approval_request")[-1].approval
+    asked = share(shared)
     q = waiting(other)
     other.decide(q["id"], q["digest"], True)
     closed, call = shared.each("approval_closed", "function_call")
@@ -213,7 +237,7 @@ def test_functions_of_the_host_run_in_the_host(shared: Session, other: Client) -
 def test_programs(host: Client, other: Client, workspace: Path, accept: bool) -> None:
     with host.session(workspace=workspace, deciders=1, exec="ask") as s:
         s.execute("import subprocess\nprint(subprocess.run(['/bin/echo', 'ran']).returncode)")
-        s.until("approval_request")
+        share(s)
         q = waiting(other)
         assert q["method"] == "exec" and json.loads(q["arguments"])["argv"] == ["/bin/echo", "ran"]
         other.decide(q["id"], q["digest"], accept)
@@ -227,7 +251,7 @@ def test_connections(host: Client, other: Client, workspace: Path, accept: bool)
     fetch = FETCH + f"fetch('http://127.0.0.1:{port}/')"
     with host.session(workspace=workspace, deciders=1, ask_egress=1, settings=settings()) as s:
         s.execute(fetch)
-        number = s.until("egress_request")[-1].approval
+        number = share(s, "egress_request")
         q = waiting(other)
         assert (q["method"], q["host"], q["port"]) == ("connect", "127.0.0.1", port)
         assert json.loads(q["arguments"])["port"] == port
@@ -280,8 +304,11 @@ def test_a_list_has_a_limit(host: Client, other: Client, tmp_path: Path, mark: P
     with contextlib.ExitStack() as stack:
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
-            stack.enter_context(open_session(host, tmp_path / name, mark)).execute(code)
-        eventually(lambda: other.approvals()["more"] == 300 - 256, 60)
+            s = stack.enter_context(open_session(host, tmp_path / name, mark))
+            s.execute(code)
+            for _ in range(150):
+                share(s)
+        assert other.approvals()["more"] == 300 - 256
         found = other.approvals()["approvals"]
         assert len({q["id"] for q in found}) == 256
     assert other.approvals() == {"approvals": [], "more": 0, "others": 0}

@@ -93,6 +93,8 @@ def test_a_late_answer_of_the_program_is_no_error(
     import cellgate
 
     def approve(event: cellgate.ApprovalRequest | cellgate.EgressRequest) -> bool:
+        assert shared.approvals()["approvals"] == []
+        event.share()
         (q,) = shared.approvals()["approvals"]
         shared.decide(q["id"], shared.approval(q["id"])["digest"], False)
         return True

@@ -630,6 +630,7 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
                 cg_approval_accept(sv->session, approval, NULL);
                 return;
         case CG_APPROVE_ASK:
+                cg_approval_share(sv->session, approval, NULL);
                 if (only_elsewhere(sv))
                         return;
                 if (ask(sv, approval, call.server, call.method, call.tool, call.args, call.args_len, &why))
@@ -649,6 +650,7 @@ static const char *ask_connection(struct cg_serve *sv, uint64_t request, const c
 {
         const char *why = NULL;
 
+        cg_approval_share(sv->session, request, NULL);
         if (only_elsewhere(sv))
                 return NULL;
         pthread_mutex_lock(&sv->lock);

@@ -32,8 +32,10 @@ static bool decide_connection(struct cg_run *run, const struct cg_event *e, bool
 
         call.again = again;
         answer = cg_approve_judge(run->opts.kernel.approve, &call, &v);
-        if (answer == CG_APPROVE_ASK && (run->can_ask || v.policy.rule[0]))
+        if (answer == CG_APPROVE_ASK && (run->can_ask || v.policy.rule[0])) {
+                cg_approval_share(run->session, cg_event_approval(e), NULL);
                 return false;
+        }
         if (answer == CG_APPROVE_REFUSE)
                 cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain, NULL);
         *r = cg_run_answer_egress(run, cg_event_approval(e),
@@ -63,8 +65,10 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, bool again, struct cg_e
         call = cg_call_of(e);
         call.again = again;
         answer = cg_approve_judge(run->opts.kernel.approve, &call, &v);
-        if (answer == CG_APPROVE_ASK)
+        if (answer == CG_APPROVE_ASK) {
+                cg_approval_share(run->session, cg_event_approval(e), NULL);
                 return run->output->ask(run, e, err);
+        }
         if (answer == CG_APPROVE_REFUSE)
                 r = cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain, err);
         if (r == 0)
