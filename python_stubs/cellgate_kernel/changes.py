@@ -41,12 +41,11 @@ class Look:
     def compare(self, namespace: Mapping[str, Any]) -> dict[str, Any]:
         """Names with types and sizes. Changed: bound to another object, or of another size."""
         before, now, none = self._before, dict(namespace), object()
-        other = self._shown([n for n, v in now.items() if before.get(n, none) is not v])
-        made = [n for n in other if n not in before]
-        changed = [n for n in other if n in before]
-        changed += self._shown(
-            [n for n, size in self._sizes.items() if now.get(n) is before[n] and _size(now[n]) != size]
-        )
+        other = {n: None for n, v in now.items() if before.get(n, none) is not v}
+        grown = {n for n, size in self._sizes.items() if now.get(n) is before[n] and _size(now[n]) != size}
+        names = self._shown([n for n in now if n in other or n in grown] if grown else other)
+        made = [n for n in names if n not in before]
+        changed = [n for n in names if n in before]
         gone = len(before) + len(now.keys() - before.keys()) - len(now)
         deleted = self._shown([n for n in before if n not in now]) if gone else []
         found: dict[str, Any] = {

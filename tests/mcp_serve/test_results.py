@@ -138,7 +138,7 @@ def test_secrets_are_in_no_form_of_the_result(cell: Callable) -> None:
 def test_output_between_calls_is_apart(serve: Serve, workspace: Path) -> None:
     server = serve()
     server.initialize()
-    code = "import threading, time\ndef late():\n    print('late'); open('printed', 'w').close()\n"
+    code = "import threading, time\ndef late():\n    print('late', flush=True); open('printed', 'w').close()\n"
     server.result(server.call("execute_ipython_cell", code=code))
     content: dict[str, Any] = {}
     # No event shows that the text has arrived between the calls, so it may come with the second.
