@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cli.conftest import Person, Server
+from cli.test_daemon import EVERYTHING
 from processes import eventually
 from shared_supervisor import Shared, runtime_folder
 
@@ -240,13 +241,14 @@ def test_watch_as_lines(shared: Shared, server: Server) -> None:
 def test_a_command_in_a_sandbox_decides_nothing(shared: Shared, server: Server, tmp_path: Path) -> None:
     """Even where its settings allow every unix socket and hide nothing."""
     settings = tmp_path / "settings.json"
-    settings.write_text(json.dumps({"network": {"allowAllUnixSockets": True}, "filesystem": {"disabled": True}}))
+    settings.write_text(json.dumps(EVERYTHING))
     with start(shared, server, ELSEWHERE) as run:
         q = waiting(shared)
         words = ("approvals", "accept", q["id"], "--digest", q["digest"])
-        for options in (["-s", settings], []):
-            done = shared("sandbox", *options, shared.cellgate, *words)
-            assert done.returncode != 0 and "accepted" not in done.stdout, done
+        done = shared("sandbox", "-s", settings, shared.cellgate, *words)
+        assert (done.returncode, done.stdout) == (1, "") and "refused this process" in done.stderr
+        done = shared("sandbox", shared.cellgate, *words)
+        assert done.returncode != 0 and "accepted" not in done.stdout, done
         assert waiting(shared)["id"] == q["id"] and not server.ran()
         assert accept(shared, q).returncode == 0
         assert run.wait(60) == 0
