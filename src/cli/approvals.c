@@ -21,6 +21,8 @@
 #include "cli/common/supervisors.h"
 
 /* A supervisor answers at once; one that hangs must not hold up the others. */
+/* Between attempts to connect to a supervisor that refuses, or does not answer. */
+#define AGAIN_MS  3000
 #define ANSWER_MS 3000
 /* Programs of a user that differ in their preloaded modules, environment, limits or version. */
 #define MAX_SOURCES 32
@@ -67,6 +69,7 @@ struct source {
         char *address;
         struct cg_client *client; /* NULL: it does not answer */
         json_t *list;             /* questions, as they were read last */
+        int64_t again_ms;         /* without a client: when to try again */
 };
 
 struct approvals {
@@ -109,6 +112,17 @@ static bool is_absent(const struct cg_err *err)
         return err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED;
 }
 
+/* It may have been starting, or another one takes its place at the address. */
+static void try_again(struct source *s)
+{
+        struct cg_client_options co = { .size = sizeof(co), .address = s->address, .timeout_ms = ANSWER_MS };
+
+        if (s->client || cg_now_ms() < s->again_ms)
+                return;
+        cg_client_open(&co, &s->client, NULL);
+        s->again_ms = cg_now_ms() + AGAIN_MS;
+}
+
 static int add_source(const char *address, void *data)
 {
         struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
@@ -116,12 +130,17 @@ static int add_source(const char *address, void *data)
         struct source *s = &a->sources[a->n];
         struct cg_err err = { 0 };
 
-        for (size_t i = 0; i < a->n; i++)
-                if (strcmp(a->sources[i].address, address) == 0)
-                        return 0;
+        for (size_t i = 0; i < a->n; i++) {
+                if (strcmp(a->sources[i].address, address) != 0)
+                        continue;
+                try_again(&a->sources[i]);
+                return 0;
+        }
         if (a->n == MAX_SOURCES)
                 return 0;
-        *s = (struct source){ .address = strdup(address), .list = json_array() };
+        *s = (struct source){ .address = strdup(address),
+                              .list = json_array(),
+                              .again_ms = cg_now_ms() + AGAIN_MS };
         if (!s->address || (cg_client_open(&co, &s->client, &err) < 0 && is_absent(&err))) {
                 source_free(s);
                 return 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -35,11 +36,23 @@ def sit(shared: Shared, person: Callable[..., Person]) -> Callable[..., Person]:
     )
 
 
-def start(shared: Shared, server: Server, *args: str | Path, code: str = CODE) -> subprocess.Popen[str]:
-    """A run without a terminal."""
+@contextlib.contextmanager
+def start(shared: Shared, server: Server, *args: str | Path, code: str = CODE) -> Iterator[subprocess.Popen[str]]:
+    """A run without a terminal. What fails before its end does not wait for it."""
     argv = [shared.cellgate, "run", "--mcp", server.mcp, *args, "-c", code]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(argv, text=True, cwd=shared.cwd, env=shared.env, start_new_session=True, **pipes)  # type: ignore[call-overload, no-any-return]
+    with subprocess.Popen(
+        argv,
+        text=True,
+        cwd=shared.cwd,
+        env=shared.env,
+        start_new_session=True,
+        **pipes,  # type: ignore[call-overload]
+    ) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
 
 
 def listed(shared: Shared) -> dict[str, Any]:
