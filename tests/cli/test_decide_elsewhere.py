@@ -120,6 +120,21 @@ def test_what_a_policy_file_asks_waits_for_other_terminals(shared: Shared, serve
     assert server.ran() == ["write_file"]
 
 
+def test_what_rules_decide_is_not_shared(shared: Shared, server: Server) -> None:
+    """Another program that accepts whatever it sees does not see what a rule refuses."""
+    watch = subprocess.Popen(
+        [shared.cellgate, "approvals", "watch", "--json"], env=shared.env, stdout=subprocess.PIPE, text=True
+    )
+    code = "from mcptools.fs import list_dir, write_file\nfor i in range(50):\n    try: write_file.run(path=str(i))\n    except Exception: pass\nlist_dir.run(path='last')"
+    with watch, start(shared, server, ELSEWHERE, "--approve", "!fs.write_file", code=code) as run:
+        assert watch.stdout
+        assert json.loads(watch.stdout.readline())["tool"] == "list_dir"
+        assert accept(shared, waiting(shared)).returncode == 0
+        assert run.wait(60) == 0
+        watch.kill()
+    assert server.ran() == ["list_dir"]
+
+
 def test_without_the_option_nothing_waits_here(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
     with start(shared, server) as run:
         assert run.wait(60) == 4
