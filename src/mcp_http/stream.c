@@ -122,9 +122,10 @@ void cg_hf_stream_move(struct hf_stream *from, struct hf_stream *to)
 {
         while (from->next) {
                 const struct hf_event *e = TAILQ_FIRST(&from->events);
-                const char *data = strchr(e->text, ' ') + 1, *end = e->text + e->len - 2;
+                const char *data = memchr(e->text, ' ', e->len), *end = e->text + e->len - 2;
 
-                data = strchr(data, ' ') + 1; /* behind "id: 0-1\ndata: " */
+                data = (const char *)memchr(data + 1, ' ', (size_t)(end - data)) +
+                       1; /* behind "id: 0-1\ndata: " */
                 if (e == from->next)
                         cg_hf_stream_push(to, (struct cg_slice){ data, (size_t)(end - data) }, false);
                 drop_first(from);

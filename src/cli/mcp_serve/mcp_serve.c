@@ -498,6 +498,9 @@ int cg_cli_mcp_serve(int argc, char **argv)
         } else if (sv.opts.http) {
                 start_http(&sv, argc, argv, &err);
                 r = cg_cli_fail("mcp serve", &err);
+                json_decref(sv.configured);
+                free(sv.workspace);
+                free(sv.settings);
         } else {
                 r = run(&sv);
                 tear_down(&sv);
