@@ -36,9 +36,13 @@ static bool thread_has_anything(pid_t main_pid, pid_t tid)
         char path[96], text[64];
         struct stat st;
 
-        /* Since Linux 6.2 the size is the number of descriptors. Standard streams may stay. */
+        /*
+         * Since Linux 6.2 the size is the number of descriptors. Standard streams may stay. A thread
+         * that has given up all may have been the last one to use them, and be releasing their
+         * locks.
+         */
         snprintf(path, sizeof(path), "/proc/%d/task/%d/fd", (int)main_pid, (int)tid);
-        if (stat(path, &st) == 0 && st.st_size > 3)
+        if (stat(path, &st) == 0 && (st.st_size == 0 || st.st_size > 3))
                 return true;
         snprintf(path, sizeof(path), "/proc/%d/task/%d/statm", (int)main_pid, (int)tid);
         if (cg_proc_read_text(path, text, sizeof(text)))
