@@ -1185,8 +1185,8 @@ CG_API const char *cg_event_arguments(const struct cg_event *e, size_t *len);
 /**
  * cg_approval_share() - let this user's other clients decide about it, too (CG_DECIDERS_USER)
  * @approval: from cg_event_approval(), of an APPROVAL_REQUEST or EGRESS_REQUEST
- * Return: 0, also where the session's option does not allow it; negative: CG_E_NOTFOUND when nothing of
- *         this number waits (any more).
+ * Return: 0, also where the session's option does not allow it; negative: CG_E_NOTFOUND when
+ *         nothing of this number waits (any more).
  *
  * For what the host's own rules leave open: before it, no other client sees the question.
  */

@@ -37,9 +37,8 @@ static bool thread_has_anything(pid_t main_pid, pid_t tid)
         struct stat st;
 
         /*
-         * Since Linux 6.2 the size is the number of descriptors. Standard streams may stay. A thread
-         * that has given up all may have been the last one to use them, and be releasing their
-         * locks.
+         * Since Linux 6.2 the size is the number of descriptors. Standard streams may stay. A
+         * thread that has given up all may have been their last user, and be releasing their locks.
          */
         snprintf(path, sizeof(path), "/proc/%d/task/%d/fd", (int)main_pid, (int)tid);
         if (stat(path, &st) == 0 && (st.st_size == 0 || st.st_size > 3))
