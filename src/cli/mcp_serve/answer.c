@@ -187,6 +187,7 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
                 cg_answer_note(a, "An image was not saved: %s", err.msg);
                 return;
         }
+        cg_structured_image(a->cell, path);
         if (a->n_files++ >= MAX_FILES)
                 return;
         /* The form of ipybox, which agents and their prompts know. */

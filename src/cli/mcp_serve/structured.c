@@ -133,15 +133,41 @@ static json_t *costs_of(const struct cg_event *e)
         return o;
 }
 
+/* A file of the cell. Its size and digest are known once the cell has ended. */
+static void add_artifact(struct cg_structured *s, json_t *file)
+{
+        const char *path = json_string_value(json_object_get(file, "path"));
+        json_t *known;
+        size_t i;
+
+        json_array_foreach(json_object_get(s->o, "artifacts"), i, known)
+        {
+                const char *other = json_string_value(json_object_get(known, "path"));
+
+                if (path && other && strcmp(other, path) == 0) {
+                        json_object_update(known, file);
+                        return;
+                }
+        }
+        append(s, "artifacts", json_incref(file));
+}
+
+void cg_structured_image(struct cg_structured *s, const char *path)
+{
+        if (s)
+                append(s, "artifacts", json_pack("{s:s}", "path", path));
+}
+
 static void add_result(struct cg_structured *s, const struct cg_event *e, const json_t *content)
 {
         const char *files = cg_event_artifacts(e, NULL);
         cg_auto_json json_t *found = files ? json_loads(files, JSON_ALLOW_NUL, NULL) : NULL;
+        json_t *file;
+        size_t i;
 
         cg_structured_set(s, "status", cg_status_name(cg_event_status(e)));
         add_variables(s, json_object_get(content, "variables"));
-        if (json_array_size(json_object_get(found, "files")))
-                json_object_set(s->o, "artifacts", json_object_get(found, "files"));
+        json_array_foreach(json_object_get(found, "files"), i, file) add_artifact(s, file);
         if (json_object_get(found, "truncated"))
                 json_object_set_new(s->o, "truncated", json_true());
         json_object_set_new(s->o, "costs", costs_of(e));

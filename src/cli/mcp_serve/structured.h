@@ -17,6 +17,8 @@ struct cg_structured;
 struct cg_structured *cg_structured_new(size_t max_chars);
 struct cg_structured *cg_structured_free(struct cg_structured *s);
 void cg_structured_event(struct cg_structured *s, struct cg_event *e);
+/* An image of the cell that was saved as @path: the search for its files may have been earlier. */
+void cg_structured_image(struct cg_structured *s, const char *path);
 /* A decision about a call of the cell. @rule: that decided; NULL: the user, or the base rule. */
 void cg_structured_decided(struct cg_structured *s, const char *server, const char *tool,
                            const char *decision, const char *rule);
