@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import signal
+import socket
 import sys
 import tarfile
 import tempfile
@@ -649,7 +650,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     found = {
         "outside": tried(lambda: open(OUTSIDE, "w")),
         "home": tried(lambda: open(HOME, "w")),
-        "network": tried(lambda: socket.create_connection(("192.0.2.1", 80), 5)),
+        "network": tried(lambda: socket.create_connection(("127.0.0.2", PORT), 5)),
         "variables": sorted(n for n in os.environ if "TOKEN" in n),
     }
     name = "cgsource-1.0-py3-none-any.whl"
@@ -676,7 +677,10 @@ def index(repo: Path, tmp_path: Path, environment: dict[str, str]) -> Iterator[P
 
     Not in /tmp, which is another one in the sandbox.
     """
-    with tempfile.TemporaryDirectory(dir=repo / "build", prefix="index-") as name:
+    with (
+        tempfile.TemporaryDirectory(dir=repo / "build", prefix="index-") as name,
+        socket.create_server(("127.0.0.2", 0)) as listener,  # which a build outside of a sandbox would reach
+    ):
         folder = Path(name)
         folder.chmod(0o755)
         for version in ("1.0", "2.0"):
@@ -691,6 +695,7 @@ def index(repo: Path, tmp_path: Path, environment: dict[str, str]) -> Iterator[P
         source = tmp_path / "cgsource-1.0"
         source.mkdir()
         places = f"OUTSIDE = {str(folder / 'built')!r}\nHOME = {str(tmp_path / 'built')!r}\n"
+        places += f"PORT = {listener.getsockname()[1]}\n"
         (source / "backend.py").write_text(places + BACKEND)
         (source / "pyproject.toml").write_text(PROJECT)
         (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: cgsource\nVersion: 1.0\n")
@@ -746,7 +751,7 @@ def test_source_packages_are_built_in_a_sandbox(
             result = await install(session, "cgwheel cgsource")
             assert not result.is_error, text_of(result)
             assert await ok(session, "import cgwheel, cgsource; print(cgsource.found)") == (
-                "{'outside': 'OSError', 'home': 'FileNotFoundError', 'network': 'OSError', 'variables': []}"
+                "{'outside': 'OSError', 'home': 'FileNotFoundError', 'network': 'ConnectionRefusedError', 'variables': []}"
             )
             result = await install(session, "no-such-package")
             assert result.is_error and "No matching distribution" in text_of(result)

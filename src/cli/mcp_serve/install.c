@@ -152,8 +152,8 @@ static int find_python(const struct cg_serve *sv, char ret[PATH_MAX], struct cg_
  * Runs Python on this side of the sandbox, isolated, in a folder where no file is taken for a
  * package.
  */
-static int run_python(const struct cg_serve *sv, const char *const *words, struct cg_buf *out,
-                      struct cg_err *err)
+static int run_python(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                      const char *const *words, struct cg_buf *out, struct cg_err *err)
 {
         char python[PATH_MAX], isolated[] = "-I";
         char *argv[MAX_WHEELS + 16] = { python, isolated };
@@ -188,10 +188,11 @@ static int run_python(const struct cg_serve *sv, const char *const *words, struc
         close(p[1]);
         if (r < 0)
                 return cg_err_prefix(err, "%s", python);
-        while (n > 0 && (left = end - cg_now_ms()) > 0) {
+        while (n > 0 && (left = end - cg_now_ms()) > 0 && !cg_serve_given_up(sv, job)) {
                 struct pollfd f = { .fd = in, .events = POLLIN };
 
-                if (poll(&f, 1, (int)left) <= 0)
+                wait_fn(sv, in, left);
+                if (poll(&f, 1, 0) <= 0)
                         continue;
                 n = read(in, part, sizeof(part));
                 if (n > 0)
@@ -200,7 +201,9 @@ static int run_python(const struct cg_serve *sv, const char *const *words, struc
         /* Its output has ended, so it is about to exit; the rest of its group is killed anyway. */
         if (n > 0 || cg_proc_wait(&pip, 5000, &status, NULL) != 0)
                 cg_proc_end(&pip, true, 1000);
-        return status == 0 ? 0 : cg_fail(err, CG_E_STATE, "%.2000s", out->data ?: "it took too long");
+        return status == 0 ? 0
+                           : cg_fail(err, CG_E_STATE, "%.2000s",
+                                     out->data ?: "it was cancelled, or took too long");
 }
 
 /*
@@ -227,12 +230,13 @@ static const char read_settings[] =
         "                  'hosts': sorted({u.hostname for u in urls if u.hostname} | set(default)),\n"
         "                  'password': any(u.username for u in urls)}))\n";
 
-static int get_settings(const struct cg_serve *sv, const char *requirements, json_t **ret, struct cg_err *err)
+static int get_settings(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                        const char *requirements, json_t **ret, struct cg_err *err)
 {
         const char *words[] = { "-c", read_settings, requirements, NULL };
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
 
-        if (run_python(sv, words, &out, err) < 0)
+        if (run_python(sv, job, wait_fn, words, &out, err) < 0)
                 return cg_err_prefix(err, "pip's settings");
         return cg_json_object(out.data ?: "", out.len, "pip's settings", ret, err);
 }
@@ -359,7 +363,8 @@ static const char *make_wheels(struct cg_serve *sv, const struct cg_job *job, cg
         bool password;
         size_t n, i;
 
-        if (find_python(sv, python, &err) < 0 || get_settings(sv, requirements, &settings, &err) < 0 ||
+        if (find_python(sv, python, &err) < 0 ||
+            get_settings(sv, job, wait_fn, requirements, &settings, &err) < 0 ||
             open_sandbox(sv, folder, json_object_get(settings, "hosts"), &s, &err) < 0) {
                 cg_answer_note(a, "%s", err.msg);
                 return "pip was not started";
@@ -386,7 +391,8 @@ static const char *make_wheels(struct cg_serve *sv, const struct cg_job *job, cg
 }
 
 /* Nobody writes to @folder any more. */
-static int unpack(const struct cg_serve *sv, const char *folder, struct cg_buf *out, struct cg_err *err)
+static int unpack(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn, const char *folder,
+                  struct cg_buf *out, struct cg_err *err)
 {
         const char *words[MAX_WHEELS + 16] = {
                 "-m",         "pip",           "install",         "--no-index",
@@ -412,7 +418,7 @@ static int unpack(const struct cg_serve *sv, const char *folder, struct cg_buf *
                 if (lstat(found.gl_pathv[i], &st) == 0 && S_ISREG(st.st_mode))
                         words[n++] = found.gl_pathv[i];
         if (r == 0)
-                r = run_python(sv, words, out, err);
+                r = run_python(sv, job, wait_fn, words, out, err);
         globfree(&found);
         return r;
 }
@@ -430,7 +436,7 @@ void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
                 why = "/var/tmp cannot be written";
         else
                 why = make_wheels(sv, job, wait_fn, folder, requirements, a);
-        if (!why && unpack(sv, folder, &out, &err) < 0)
+        if (!why && unpack(sv, job, wait_fn, folder, &out, &err) < 0)
                 why = err.msg;
         if (why) {
                 cg_answer_error(a);
