@@ -14,7 +14,7 @@ _MAX_NAMES = 200
 _MAX_TEXT = 200
 # Only these exact types: a subclass could run code of the cell's, or claim any length.
 _WITH_LENGTH = frozenset((str, bytes, bytearray, list, tuple, dict, set, frozenset))
-# Those of them that can get another size.
+# The types among them whose size can change.
 _GROWING = frozenset((bytearray, list, dict, set))
 
 

@@ -211,7 +211,7 @@ static int add_rendered(struct cg_buf *b, const char *text, struct cg_err *err)
         return cg_text_render_as(b, text, strlen(text), 0, CG_TEXT_LINE, err);
 }
 
-/* What it is about, in a few words. */
+/* Names the subject of a question in a few words. */
 static int add_what(const json_t *q, struct cg_buf *b, struct cg_err *err)
 {
         const char *method = text_of(q, "method");

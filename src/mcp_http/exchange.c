@@ -267,10 +267,13 @@ static enum MHD_Result get(struct hf_exchange *x)
         return send_events(x);
 }
 
-static enum MHD_Result delete (struct hf_exchange *x) {
-        enum MHD_Result result; struct hf_session *s = find_session(x, &result);
+static enum MHD_Result end_session(struct hf_exchange *x)
+{
+        enum MHD_Result result;
+        struct hf_session *s = find_session(x, &result);
 
-        if (!s) return result;
+        if (!s)
+                return result;
         cg_hf_session_end(s, "the session was ended by its client");
         return empty(x, MHD_HTTP_NO_CONTENT);
 }
@@ -437,7 +440,7 @@ enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *u
                              const char *version, const char *upload, size_t *size, void **state)
 {
         static enum MHD_Result (*const handlers[])(struct hf_exchange *) = {
-                [HEALTH] = health, [OPTIONS] = options, [GET] = get, [DELETE] = delete, [POST] = post,
+                [HEALTH] = health, [OPTIONS] = options, [GET] = get, [DELETE] = end_session, [POST] = post,
         };
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         struct hf_exchange *x = *state;

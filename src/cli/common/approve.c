@@ -284,7 +284,7 @@ void cg_approve_set_mute(struct cg_approve *a, bool mute)
         a->mute = mute;
 }
 
-/* What the front knows only. Numbers of cells begin again in each session. */
+/* Fills in the front and the times. Numbers of cells begin again in each session. */
 static struct cg_pol_call completed(const struct cg_approve *a, const struct cg_pol_call *call)
 {
         struct cg_pol_call c = *call;

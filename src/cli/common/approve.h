@@ -101,7 +101,7 @@ struct cg_approve_verdict {
 struct cg_pol *cg_approve_policy(const struct cg_approve *a);
 /* The front's name in rules of files: "run" at first. Borrows. */
 void cg_approve_set_front(struct cg_approve *a, const char *front);
-/* Whether the front has nobody to ask: then what a file wants to be asked is refused. */
+/* Says that the front can ask nobody: what a file wants to be asked about is refused then. */
 void cg_approve_set_mute(struct cg_approve *a, bool mute);
 /* A session was opened that counts its cells from 1 again. Budgets of the session go on. */
 void cg_approve_new_session(struct cg_approve *a);

@@ -243,21 +243,17 @@ static int add_program(struct cg_slice args, bool whole, const char *shown[N_LIN
 static int add_subject(const struct cg_call *call, struct cg_slice args, bool whole, struct cg_buf *b,
                        struct cg_err *err)
 {
-        bool connect = strcmp(call->method, CG_METHOD_CONNECT) == 0;
         bool read = strcmp(call->method, CG_METHOD_READ) == 0, get = strcmp(call->method, CG_METHOD_GET) == 0;
         cg_auto_free char *text = read || get ? member_text(args, read ? "uri" : "name") : NULL;
-        int r = connect ? 0
-                        : cg_buf_adds(b,
-                                      read  ? "\nresource  "
-                                      : get ? "\nprompt    "
-                                            : "\ntool      ",
-                                      err);
+        const char *kind = get ? "\nprompt    " : "\ntool      ";
 
-        if (connect) /* its host is among the arguments */
+        if (strcmp(call->method, CG_METHOD_CONNECT) == 0) /* its host is among the arguments */
                 return 0;
+        if (cg_buf_adds(b, read ? "\nresource  " : kind, err) < 0)
+                return CG_E_NOMEM;
         if ((read || get) && !text)
-                return r < 0 ? r : cg_buf_adds(b, "(not named)", err);
-        return r < 0 ? r : add_name(b, text ? text : call->tool, whole ? 0 : SHORT_NAME, err);
+                return cg_buf_adds(b, "(not named)", err);
+        return add_name(b, text ? text : call->tool, whole ? 0 : SHORT_NAME, err);
 }
 
 /* The line about the size; with a digest, so that a person can compare what is shown in parts. */

@@ -1,4 +1,4 @@
-/* What a cell cost: see costs.h. */
+/* The costs of a cell: see costs.h. */
 #include "cli/common/costs.h"
 
 #include "base/util.h"

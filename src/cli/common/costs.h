@@ -1,4 +1,4 @@
-/* What a cell cost, for programs. */
+/* The costs of a cell as JSON. */
 #ifndef CG_CLI_COMMON_COSTS_H
 #define CG_CLI_COMMON_COSTS_H
 

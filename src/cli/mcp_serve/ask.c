@@ -25,7 +25,7 @@
 #define SHOW_MAX   ((size_t)8 << 20)
 /* Other calls whose arguments a question shows. */
 #define SHOW_OTHERS 20u
-/* Of the prompt of input(). */
+/* The most bytes that a form shows of the prompt of input(). */
 #define PROMPT_BYTES 2000
 /* A kernel has one input() at a time, which has no number of the session's. */
 #define INPUT_NUMBER UINT64_MAX

@@ -14,7 +14,7 @@
 #define OUTPUT_CHARS 5000u
 #define OWN_CHARS    20000u
 #define TIMEOUT_S    120
-/* Of start_cell. */
+/* The same for start_cell, which nobody waits for. */
 #define LONG_TIMEOUT_S 3600
 
 /* ------------------------------------------------------------------ jobs */
