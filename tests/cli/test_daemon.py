@@ -279,15 +279,14 @@ def _family(pid: int) -> list[int]:
     return [pid, *(p for child in children(pid) for p in _family(child))]
 
 
-def _has_mount(pid: int, folder: Path) -> bool:
-    try:
-        return f"{folder} " in Path(f"/proc/{pid}/mountinfo").read_text()
-    except OSError:  # it has ended
-        return False
-
-
-def _users_of_mount(shared: Shared, folder: Path) -> list[int]:
-    return [p for s in shared.status() for p in _family(s["pid"])[1:] if _has_mount(p, folder)]
+def _views_with_mount(shared: Shared, folder: Path) -> set[str]:
+    """The mount namespaces of the supervisor and of its sessions and spares that have a mount at the folder."""
+    views = set()
+    for pid in [p for s in shared.status() for p in _family(s["pid"])]:
+        with contextlib.suppress(OSError):  # it has ended
+            if f" {folder} " in Path(f"/proc/{pid}/mountinfo").read_text():
+                views.add(os.readlink(f"/proc/{pid}/ns/mnt"))
+    return views
 
 
 @pytest.mark.usefixtures("own_mounts")
@@ -300,18 +299,16 @@ def test_spares_of_no_client_end_when_mounts_change(shared: Shared, tmp_path: Pa
     try:
         os.mkfifo(shared.cwd / "go")
         with shared.start(GO) as run:
-            eventually(lambda: [s["spares"] for s in shared.status()] == [1])
-            assert len(_users_of_mount(shared, folder)) > 1
+            eventually(lambda: len(_views_with_mount(shared, folder)) == 3)  # supervisor, session, spare
             if client == "there":
                 subprocess.run(["umount", folder], check=True)
-                # A spare that was just being started may fail for this reason, and is replaced.
-                eventually(lambda: [s["spares"] for s in shared.status()] == [1])
+                assert len(_views_with_mount(shared, folder)) == 2
             (shared.cwd / "go").write_bytes(b"")
             run.communicate(timeout=60)
         if client == "gone":
             assert [s["spares"] for s in shared.status()] == [1]
             subprocess.run(["umount", folder], check=True)
-        eventually(lambda: not _users_of_mount(shared, folder))
+        eventually(lambda: not _views_with_mount(shared, folder))
     finally:
         if folder.is_mount():
             subprocess.run(["umount", "-l", folder], check=False)
