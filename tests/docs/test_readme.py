@@ -4,6 +4,7 @@ settings of MCP clients and the picture are true; options, paths and headings th
 import json
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,13 +56,30 @@ def shell(tree: Path, tmp_path: Path) -> Iterator[Shell]:
         s.close()
 
 
-def test_commands_do_what_the_page_shows(blocks: list[Block], shell: Shell, slowness: float) -> None:
+@pytest.fixture
+def own_names(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """In place of the port and the folder of a reader's server, which another test may have at the same time."""
+    with socket.socket() as reserved:
+        # Bound but not listening: a server that has this option as well gets the port, and nobody else.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        yield {"127.0.0.1:8931": f"127.0.0.1:{reserved.getsockname()[1]}", "/tmp/agent": str(tmp_path / "agent")}
+
+
+def test_commands_do_what_the_page_shows(
+    blocks: list[Block], shell: Shell, own_names: dict[str, str], slowness: float
+) -> None:
     run = [b for b in blocks if not b.where]
     assert sum(len(b.commands) for b in run) >= 10
+    text = "\n".join(c.text for b in run for c in b.commands)
+    assert all(name in text for name in own_names)
     wrong = []
     for block in run:
         for c in block.commands:
-            status, shown = shell.run(c.text, c.answers, 60 * slowness)
+            command = c.text
+            for name, own in own_names.items():
+                command = command.replace(name, own)
+            status, shown = shell.run(command, c.answers, 60 * slowness)
             if c.output is None and status != 0:
                 wrong.append(f"line {block.line}: {c.text}: exit status {status}: {shown}")
             elif c.output is not None and (why := differs(c.output, shown)):
