@@ -544,7 +544,7 @@ void cg_hf_conns_tick(struct hf_front *f, int64_t now)
                         shutdown(conn->fd, SHUT_RDWR);
                 if (conn->busy || now - conn->since_ms < (conn->n_requests ? HF_IDLE_MS : HF_HEAD_MS))
                         continue;
-                if (!conn->n_requests)
+                if (!conn->n_requests && !f->tls)
                         send(conn->fd, late, sizeof(late) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
                 shutdown(conn->fd, SHUT_RDWR); /* libmicrohttpd closes it then */
         }

@@ -17,6 +17,9 @@
 #include "sandbox/egress/lock.h"
 
 #define TICK_MS 1000
+/* 1.2 only with forward secrecy and authenticated ciphers, which each client of today has. */
+#define TLS_PRIORITIES \
+        "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-RSA:-CIPHER-ALL:+AES-256-GCM:+AES-128-GCM:+CHACHA20-POLY1305"
 /* For the responses that the end of the sessions has caused. */
 #define FLUSH_MS 500
 
@@ -101,6 +104,12 @@ static void loop(struct hf_front *f)
 
 static int start(struct hf_front *f, struct cg_err *err)
 {
+        struct MHD_OptionItem tls[] = {
+                { MHD_OPTION_HTTPS_MEM_CERT, 0, f->setup.tls_cert },
+                { MHD_OPTION_HTTPS_MEM_KEY, 0, f->setup.tls_key },
+                { MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES },
+                { MHD_OPTION_END, 0, NULL },
+        };
         const union MHD_DaemonInfo *info;
         int listener = -1;
         size_t n_fds = 1;
@@ -114,13 +123,17 @@ static int start(struct hf_front *f, struct cg_err *err)
         f->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (f->epoll < 0)
                 return cg_fail_errno(err, "epoll");
-        f->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, cg_hf_access, f,
-                                  MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT,
-                                  HF_MAX_CONNECTIONS + HF_MAX_REFUSED, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                                  HF_MAX_HEAD, MHD_OPTION_CONNECTION_TIMEOUT, HF_STALL_S,
-                                  MHD_OPTION_NOTIFY_COMPLETED, cg_hf_completed, NULL,
-                                  MHD_OPTION_NOTIFY_CONNECTION, cg_hf_connection, f,
-                                  MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        f->tls = f->setup.tls_key[0] != '\0';
+        if (!f->tls)
+                tls[0].option = MHD_OPTION_END;
+        f->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (f->tls ? MHD_USE_TLS : 0), 0,
+                                  NULL, NULL, cg_hf_access, f, MHD_OPTION_LISTEN_SOCKET, listener,
+                                  MHD_OPTION_CONNECTION_LIMIT, HF_MAX_CONNECTIONS + HF_MAX_REFUSED,
+                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, HF_MAX_HEAD,
+                                  MHD_OPTION_CONNECTION_TIMEOUT, HF_STALL_S, MHD_OPTION_NOTIFY_COMPLETED,
+                                  cg_hf_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, cg_hf_connection, f,
+                                  MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        explicit_bzero(f->setup.tls_key, sizeof(f->setup.tls_key)); /* GnuTLS has its own */
         info = f->mhd ? MHD_get_daemon_info(f->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
         if (!info || add_watch(f, &f->mhd_watch, info->epoll_fd) < 0 ||
             add_watch(f, &f->control_watch, f->control) < 0)

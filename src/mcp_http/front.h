@@ -181,7 +181,7 @@ struct hf_front {
         struct hf_watch control_watch, mhd_watch;
         int epoll, control;
         uid_t uid;
-        bool ending;
+        bool ending, tls;
         struct MHD_Daemon *mhd;
         struct hf_setup setup;
         struct cg_log log;

@@ -248,11 +248,13 @@ static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
                 printf("MCP server on unix:%s, at http://localhost/mcp\n", o->path);
                 return 0;
         }
-        if (cg_hf_token(o->token_file, token, o->setup.token, err) < 0 ||
+        if ((o->tls_cert && cg_hf_tls(o->tls_cert, o->tls_key, &o->setup, err) < 0) ||
+            cg_hf_token(o->token_file, token, o->setup.token, err) < 0 ||
             listen_port(o, &port, listener, err) < 0)
                 return -1;
         cg_host_authority(&o->host, port, 0, where, sizeof(where));
-        printf("MCP server at http://%s/mcp, for requests with the token in %s\n", where, token);
+        printf("MCP server at %s://%s/mcp, for requests with the token in %s\n",
+               o->tls_cert ? "https" : "http", where, token);
         return 0;
 }
 
@@ -334,6 +336,7 @@ static int run(struct hf_monitor *m, struct hf_options *o, int *listener, struct
                 return -1;
         /* Only the front accepts: without it a client is refused, and does not wait. */
         m->bound = o->path != NULL;
+        explicit_bzero(o->setup.tls_key, sizeof(o->setup.tls_key));
         close(cg_steal_fd(listener));
         return fflush(stdout) ? cg_fail_errno(err, "standard output") : loop(m, err);
 }

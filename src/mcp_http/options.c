@@ -17,12 +17,13 @@
 #define MAX_SESSIONS 256
 #define IDLE_MS      ((int64_t)1800 * 1000)
 
-enum { HTTP = 2, TOKEN_FILE, ORIGIN, SESSIONS, IDLE };
+enum { HTTP = 2, TOKEN_FILE, ORIGIN, SESSIONS, IDLE, TLS_CERT, TLS_KEY };
 
 static const struct cg_opt table[] = {
         { HTTP, 0, "http", "ADDRESS", 0, NULL },       { TOKEN_FILE, 0, "token-file", "FILE", 0, NULL },
         { ORIGIN, 0, "allow-origin", "URL", 0, NULL }, { SESSIONS, 0, "max-sessions", "N", 0, NULL },
-        { IDLE, 0, "idle", "SECONDS", 0, NULL },
+        { IDLE, 0, "idle", "SECONDS", 0, NULL },       { TLS_CERT, 0, "tls-cert", "FILE", 0, NULL },
+        { TLS_KEY, 0, "tls-key", "FILE", 0, NULL },
 };
 
 /* "unix:PATH", "HOST:PORT", or "PORT" of 127.0.0.1. */
@@ -82,6 +83,12 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
         case TOKEN_FILE:
                 o->token_file = value;
                 return 0;
+        case TLS_CERT:
+                o->tls_cert = value;
+                return 0;
+        case TLS_KEY:
+                o->tls_key = value;
+                return 0;
         case ORIGIN:
                 return add_origin(value, &o->setup, err);
         case SESSIONS:
@@ -95,6 +102,15 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
         default:
                 return cg_fail(err, CG_E_INVAL, "this program is started by `cellgate mcp serve --http`");
         }
+}
+
+static int check(const struct hf_options *o, struct cg_err *err)
+{
+        if (!o->tls_cert != !o->tls_key)
+                return cg_fail(err, CG_E_INVAL, "--tls-cert and --tls-key belong together");
+        if (o->tls_cert && o->path)
+                return cg_fail(err, CG_E_INVAL, "--tls-cert is for ports: a Unix socket needs no TLS");
+        return 0;
 }
 
 int cg_hf_parse(int argc, char **argv, struct hf_options *o, struct cg_err *err)
@@ -112,5 +128,5 @@ int cg_hf_parse(int argc, char **argv, struct hf_options *o, struct cg_err *err)
                         return -1;
         if (id == CG_OPT_END && (!o->words[0] || !(o->path || o->setup.host[0])))
                 return apply(o, CG_OPT_ARG, "", err);
-        return id;
+        return id == CG_OPT_END ? check(o, err) : id;
 }

@@ -10,7 +10,8 @@ struct hf_options {
         uint16_t port;          /* 0: any */
         const char *path;       /* of a socket; NULL: a port */
         const char *token_file; /* NULL: in the state folder */
-        char **words;           /* of a session's command line, from "cellgate" on; NULL-terminated */
+        const char *tls_cert, *tls_key;
+        char **words; /* of a session's command line, from "cellgate" on; NULL-terminated */
 };
 
 /* CG_E_INVAL, and CG_E_UNSUPPORTED for addresses that are not served. Borrows @argv. */

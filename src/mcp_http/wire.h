@@ -18,6 +18,9 @@
 #define CG_HF_MAX_ORIGINS 16
 #define CG_HF_MAX_ORIGIN  (CG_AUTHORITY_MAX + 8)
 #define CG_HF_MAX_WHY     512
+/* PEM: a chain of certificates, and a key. */
+#define CG_HF_MAX_CERT (64 << 10)
+#define CG_HF_MAX_KEY  (16 << 10)
 
 /* To the front, once, first, with the listening socket. */
 struct hf_setup {
@@ -27,6 +30,7 @@ struct hf_setup {
         char origins[CG_HF_MAX_ORIGINS][CG_HF_MAX_ORIGIN + 1]; /* allowed beside loopback names */
         uint32_t n_origins, max_sessions;
         int64_t idle_ms;
+        char tls_cert[CG_HF_MAX_CERT], tls_key[CG_HF_MAX_KEY]; /* "": no TLS */
 };
 
 enum hf_type {

@@ -48,6 +48,7 @@ RESERVED = {
     "sqlite3.h": {"audit"},
     "zmq.h": {"jupyter"},
     "microhttpd.h": {"mcp_http"},
+    "gnutls/gnutls.h": {"mcp_http"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 

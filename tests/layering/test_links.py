@@ -12,6 +12,7 @@ RESERVED = {
     "libcurl": set(),
     "libsqlite3": {"cellgate-audit"},
     "libmicrohttpd": {"cellgate-mcp-http"},
+    "libgnutls": {"cellgate-mcp-http"},
     "libzmq": {"cellgate-cli"},
     # Linked statically: packages in a kernel's environment bring their own, which must not be replaced.
     "libpcre2": set(),

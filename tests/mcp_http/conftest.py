@@ -4,11 +4,18 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import certificates
 import pytest
 from mcp_http.helpers import Server
 from mcp_serve.conftest import environment, mark, mcp_file, workspace
 
 __all__ = ["environment", "mark", "mcp_file", "workspace"]
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> certificates.Files:
+    """Of 127.0.0.1 and localhost."""
+    return certificates.make(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,7 +159,8 @@ class Server:
         self.log = cwd / "log"
         self.line = self.process.stdout.readline()
         assert self.line, self.log.read_text()
-        self.url = re.findall(r"http://[^\s,]+", self.line)[0]
+        self.url = re.findall(r"https?://[^\s,]+", self.line)[0]
+        self.tls: ssl.SSLContext | None = None  # with https
         self.path = re.findall(r"unix:(\S+),", self.line)
         files = re.findall(r"token in (.+)$", self.line)
         self.token_file = Path(files[0].strip()) if files else None
@@ -167,7 +169,10 @@ class Server:
     def connect(self) -> http.client.HTTPConnection:
         if self.path:
             return Unix(self.path[0], self.timeout)
-        return http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=self.timeout)
+        address = urlsplit(self.url).netloc
+        if self.tls:
+            return http.client.HTTPSConnection(address, timeout=self.timeout, context=self.tls)
+        return http.client.HTTPConnection(address, timeout=self.timeout)
 
     def connect_raw(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.connect().port), self.timeout)

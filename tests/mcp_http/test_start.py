@@ -37,6 +37,7 @@ WRONG = [
     (["--http", "127.0.0.1:0", "--print-config", "claude"], "--print-config"),
     (["--token-file", "/token"], "for --http only"),
     (["--idle", "5"], "for --http only"),
+    (["--tls-key", "/key"], "for --http only"),
 ]
 
 

@@ -91,6 +91,10 @@ static const struct cg_opt table[] = {
         { CG_KOPT_TOKEN_FILE, 0, "token-file", "FILE", CG_CMD_SERVE,
           "with --http: the file with the token that requests need, which is made if it is absent (default: in"
           " the state folder; a Unix socket needs none)" },
+        { CG_KOPT_OF_HTTP, 0, "tls-cert", "FILE", CG_CMD_SERVE,
+          "with --http: serve https with this certificate, PEM" },
+        { CG_KOPT_TLS_KEY, 0, "tls-key", "FILE", CG_CMD_SERVE,
+          "with --tls-cert: its key, PEM, a file that only you or root can read" },
         { CG_KOPT_OF_HTTP, 0, "allow-origin", "URL", CG_CMD_SERVE,
           "with --http: web pages of https://HOST may use the server, beside those of this machine; may be"
           " repeated" },

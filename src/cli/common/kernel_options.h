@@ -63,6 +63,7 @@ enum cg_kernel_opt {
         CG_KOPT_PRINT_CONFIG,
         CG_KOPT_HTTP,
         CG_KOPT_TOKEN_FILE,
+        CG_KOPT_TLS_KEY,
         CG_KOPT_OF_HTTP, /* the other options of --http */
         CG_KOPT_USER,
         CG_KOPT_PREFIX,

@@ -29,7 +29,8 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
         else
                 words[0] = "cellgate-mcp-http";
         for (first = scan.i; r == 0 && (id = cg_opt_next(&scan, &value, err)) > CG_OPT_END; first = scan.i) {
-                bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_TOKEN_FILE || id == CG_KOPT_OF_HTTP;
+                bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_TOKEN_FILE || id == CG_KOPT_TLS_KEY ||
+                            id == CG_KOPT_OF_HTTP;
 
                 for (; first < scan.i; first++)
                         *(ours ? &words[n++] : &rest[n_rest++]) = argv[first];

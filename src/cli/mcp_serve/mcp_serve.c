@@ -415,6 +415,8 @@ static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err 
                 return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
         if (sv->opts.token_file && check_outside("--token-file", sv->opts.token_file, sv->workspace, err) < 0)
                 return -1;
+        if (sv->opts.tls_key && check_outside("--tls-key", sv->opts.tls_key, sv->workspace, err) < 0)
+                return -1;
         if (strncmp(sv->opts.http, "unix:", 5) == 0 && sv->opts.http[5] &&
             check_outside("--http", sv->opts.http + 5, sv->workspace, err) < 0)
                 return -1;

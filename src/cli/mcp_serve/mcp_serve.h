@@ -63,7 +63,7 @@ struct cg_serve_options {
         bool plain;               /* results have no structuredContent */
         const char *http;         /* the address, by cellgate-mcp-http; NULL: standard input and output */
         bool of_http;             /* an option that means something with http only */
-        const char *token_file;
+        const char *token_file, *tls_key;
 };
 
 enum cg_serve_tool {

@@ -80,6 +80,10 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 o->token_file = value;
                 o->of_http = true;
                 return 0;
+        case CG_KOPT_TLS_KEY:
+                o->tls_key = value;
+                o->of_http = true;
+                return 0;
         case CG_KOPT_OF_HTTP:
                 o->of_http = true;
                 return 0;
@@ -109,7 +113,8 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);
         if (o->of_http && !o->http)
                 return cg_fail(err, CG_E_INVAL,
-                               "--token-file, --allow-origin, --max-sessions and --idle are for --http only");
+                               "an option that is for --http only is given without it: --help says \"with "
+                               "--http\" of these");
         if (o->http && o->print_config)
                 return cg_fail(err, CG_E_INVAL,
                                "--print-config is for standard input and output: not with --http");
