@@ -168,7 +168,8 @@ struct cg_wire {
         X(KEPT, 19, T, 4096, CG_MAX_TOOL_RESULT, 1) \
         X(DENIED, 20, T, 65536, 0, 0) \
         X(EGRESS_ASK, 21, T, 65536, 0, 0) \
-        X(EGRESS_DECISION, 22, S, 65536, 0, 0)
+        X(EGRESS_DECISION, 22, S, 65536, 0, 0) \
+        X(CALL_ENDED, 23, T, 16384, 0, 0)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };

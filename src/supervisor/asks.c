@@ -70,9 +70,10 @@ static const char *refused(struct session *ss, enum ask_kind kind, size_t len)
         return NULL;
 }
 
-static int audit(const struct ask *a, const struct cg_audit_decision *d, struct cg_err *err)
+static int audit(const struct ask *a, struct cg_audit_decision d, struct cg_err *err)
 {
-        return cg_sup_audit_question(a->session, a->body, a->raw, d, err);
+        d.approval = a->id;
+        return cg_sup_audit_question(a->session, a->body, a->raw, &d, err);
 }
 
 /* Other clients that list what waits get another list. */
@@ -180,9 +181,11 @@ static bool accepts(const struct decision *d)
 static int record(const struct ask *a, struct decision *d, const char *who, const struct host *by,
                   struct cg_err *err)
 {
-        struct cg_audit_decision made = { accepts(d) ? "accept" : "reject", d->reason, who, by };
+        struct cg_audit_decision made = {
+                .decision = accepts(d) ? "accept" : "reject", .reason = d->reason, .who = who, .by = by
+        };
 
-        if (audit(a, &made, err) == 0)
+        if (audit(a, made, err) == 0)
                 return 0;
         *d = (struct decision){ .answer = "no", .reason = err->msg };
         return -1;
@@ -221,6 +224,7 @@ int cg_sup_ask_decide(struct ask *a, const struct host *by, struct decision d, s
 
 void cg_sup_ask_answered(struct session *ss, const struct host *h, uint64_t id, struct cg_msg *m)
 {
+        struct cg_audit_decision made = { .decision = "answered", .reason = "", .who = "host", .by = h };
         struct ask *a;
 
         /* The number of a cell that asks for input may be that of an approval as well. */
@@ -233,7 +237,9 @@ void cg_sup_ask_answered(struct session *ss, const struct host *h, uint64_t id, 
         }
         if (!a)
                 return;
-        audit(a, &(struct cg_audit_decision){ "answered", "", "host", h }, NULL);
+        if (m->type == CG_HOST_FUNCTION_RETURN)
+                made.result = m->frames[1];
+        audit(a, made, NULL);
         a->type->answered(a, m);
 }
 
@@ -311,7 +317,7 @@ void cg_sup_ask_close(struct ask *a, const char *why)
         bool input = a->type->kind == ASK_INPUT;
         struct cg_out out = { .type = input ? CG_HOST_INPUT_CLOSED : CG_HOST_APPROVAL_CLOSED, .id = a->id };
 
-        audit(a, &(struct cg_audit_decision){ .decision = "closed", .reason = why ?: "" }, NULL);
+        audit(a, (struct cg_audit_decision){ .decision = "closed", .reason = why ?: "" }, NULL);
         cg_sup_event_to_host(a->session, &out,
                              input ? json_incref(a->body) : json_pack("{s:o}", "why", cg_sup_text_json(why)),
                              NULL);

@@ -21,6 +21,7 @@
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/secrets.h"
+#include "base/sha256_hex.h"
 #include "base/state_dir.h"
 #include "base/util.h"
 #include "config.h"
@@ -32,6 +33,11 @@
 #define WAIT_S    5
 #define FINISH_MS 3000
 #define FD_WRITER 3
+
+/* A record has no longer arguments, but for their beginning: an agent that writes files with a tool
+ * must not fill the log with them. */
+#define MAX_ARGUMENTS ((size_t)64 << 10)
+#define BEGINNING     ((size_t)16 << 10)
 
 struct session_audit {
         bool strict;
@@ -374,12 +380,40 @@ int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m
         }
 }
 
+static bool add_digest(struct cg_buf *b, struct cg_bytes bytes)
+{
+        char sha256[CG_SHA256_HEX];
+
+        cg_sha256_hex(bytes.data, bytes.len, sha256);
+        return cg_buf_addf(b, NULL, "\"bytes\":%zu,\"sha256\":\"%s\"", bytes.len, sha256) == 0;
+}
+
+/*
+ * Large arguments are recorded by their digest and beginning. Secrets are removed before the cut,
+ * which could leave the beginning of one.
+ */
+static bool add_arguments(struct cg_buf *b, const struct cg_secrets *secrets, struct cg_bytes arguments)
+{
+        cg_auto_buf struct cg_buf start = { .max = MAX_ARGUMENTS + 1 };
+        size_t n = BEGINNING;
+
+        if (arguments.len <= MAX_ARGUMENTS)
+                return add_quoted(b, arguments.data, arguments.len);
+        if (cg_buf_add(&start, arguments.data, MAX_ARGUMENTS, NULL) < 0)
+                return false;
+        cg_secrets_redact_buf(secrets, &start);
+        n = n < start.len ? n : start.len;
+        while (n < start.len && ((unsigned char)start.data[n] & 0xc0) == 0x80)
+                n--; /* not within a character */
+        return add(b, "{") && add_digest(b, arguments) && add(b, ",\"beginning\":") &&
+               add_quoted(b, start.data, n) && add(b, "}");
+}
+
 int cg_sup_audit_question(struct session *ss, const json_t *question, const struct cg_frame *raw,
                           const struct cg_audit_decision *d, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
         cg_auto_json json_t *who = NULL;
-        struct cg_bytes arguments = cg_frame_bytes(raw);
         bool made;
 
         if (!ss->audit || !ss->host)
@@ -387,11 +421,23 @@ int cg_sup_audit_question(struct session *ss, const json_t *question, const stru
         if (d->by) /* hosts of other users are refused */
                 who = json_pack("{s:s, s:I, s:I}", "by", d->who, "pid", (json_int_t)d->by->pid, "uid",
                                 (json_int_t)geteuid());
-        made = cg_buf_addf(&b, NULL, "{\"decision\":\"%s\",\"reason\":", d->decision) == 0 &&
+        made = cg_buf_addf(&b, NULL, "{\"decision\":\"%s\",\"approval\":%llu,\"reason\":", d->decision,
+                           (unsigned long long)d->approval) == 0 &&
                add_quoted(&b, d->reason, strlen(d->reason)) && add(&b, ",\"who\":") && add_json(&b, who) &&
                add(&b, ",\"question\":") && add_json(&b, question) && add(&b, ",\"arguments\":") &&
-               add_quoted(&b, arguments.data, arguments.len) && add(&b, "}");
+               add_arguments(&b, &ss->audit->secrets, cg_frame_bytes(raw)) &&
+               (!d->result ||
+                (add(&b, ",\"result\":{") && add_digest(&b, cg_frame_bytes(d->result)) && add(&b, "}"))) &&
+               add(&b, "}");
         return record(ss, "question", &b, made, strcmp(d->decision, "accept") == 0, err);
+}
+
+void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (ss->audit && ss->host)
+                record(ss, "call.ended", &b, cg_buf_add(&b, body, len, NULL) == 0, false, NULL);
 }
 
 void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len)

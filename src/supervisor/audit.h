@@ -21,6 +21,9 @@ struct cg_audit_decision {
         const char *reason;
         const char *who;       /* "host" or "terminal"; NULL: nobody */
         const struct host *by; /* NULL: nobody */
+        uint64_t approval;     /* its number; 0: it has none */
+        /* of a function of the host, NULL: none; only its digest is recorded */
+        const struct cg_frame *result;
 };
 
 /* Reads the option "audit" of a session: "strict", "best-effort", or none. CG_E_INVAL. */
@@ -40,6 +43,8 @@ int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m
  */
 int cg_sup_audit_question(struct session *ss, const json_t *question, const struct cg_frame *raw,
                           const struct cg_audit_decision *d, struct cg_err *err);
+/* A tool has returned: the body of CALL_ENDED. */
+void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len);
 /* An event for hosts. */
 void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len);
 void cg_sup_audit_stop(struct sup *s);

@@ -15,6 +15,7 @@
 #include "base/zlink.h"
 #include "config.h"
 #include "supervisor/asks.h"
+#include "supervisor/audit.h"
 #include "supervisor/clock.h"
 #include "supervisor/denials.h"
 #include "supervisor/host_link.h"
@@ -89,8 +90,9 @@ static void refuse_call(struct ask *a, bool timed_out, const char *why)
 static void call_decided(struct ask *a, const struct decision *d)
 {
         answer(a, CG_BROKER_ASK_DECISION,
-               json_pack("{s:b, s:b, s:s, s:I, s:I}", "accept", d->accept, "timed_out", d->timed_out,
-                         "reason", d->reason, "approval", (json_int_t)a->id, "cell", (json_int_t)a->cell));
+               json_pack("{s:b, s:b, s:s, s:I, s:I, s:b}", "accept", d->accept, "timed_out", d->timed_out,
+                         "reason", d->reason, "approval", (json_int_t)a->id, "cell", (json_int_t)a->cell,
+                         "audited", a->session->audit != NULL));
         cg_sup_ask_end(a);
 }
 
@@ -357,6 +359,7 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
         struct sup *s = z->data;
         cg_auto_json json_t *body = NULL;
         const char *text;
+        size_t len;
         struct session *ss;
         struct ask *a = NULL;
 
@@ -392,6 +395,10 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                 break;
         case CG_BROKER_CALL_PROGRESS:
                 handle_call_progress(ss, m);
+                break;
+        case CG_BROKER_CALL_ENDED:
+                text = cg_msg_body(m, &len);
+                cg_sup_audit_call_ended(ss, text, len);
                 break;
         case CG_BROKER_NOTICE:
                 if (cg_msg_json(m, &body, NULL) == 0 && cg_json_str(body, "text", NULL, &text, NULL) == 0 &&

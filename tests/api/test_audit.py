@@ -96,10 +96,64 @@ def test_cells_calls_and_refusals_are_in_the_log(
     assert [c["code"] for c in cells][1:] == ["echo.run(text='no')", "open('/etc/shadow')"]
     ends = [r["body"]["event"]["status"] for r in found if r["kind"] == "cell.ended"]
     assert ends == ["ok", "error", "error"]
+    (call,) = [r["body"] for r in found if r["kind"] == "call.ended"]
+    assert (call["approval"], call["status"], call["tool"]) == (questions[0]["approval"], "ok", "danger")
+    assert len(call["sha256"]) == 64 and call["bytes"] > 0
     # A decision is recorded before the call runs, and so before its cell's end.
     assert kinds(found).index("question") < kinds(found).index("cell.ended")
     assert found[-1]["kind"] == "session.ended"
     assert "tok-1234567" not in audit("--json").stdout
+
+
+def test_results_are_recorded_by_their_digests(
+    audited: Session, mark: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Of the bytes that the server sent, also of a large result, which the cell does not get in one piece."""
+    add_echo(audited, mark)
+    texts = ["a", "b" * 1_200_000]
+    audited.run("from mcptools.echo import die, echo\nfor t in ['a', 'b' * 1_200_000]: echo.run(text=t)", lambda e: True)
+    audited.run("die.run()", lambda e: True)
+    audited.run("echo.run(text='a')", lambda e: False)
+    audited.close()
+    ends = [r["body"] for r in records(audit) if r["kind"] == "call.ended"]
+    sent = [json.dumps({"content": [{"type": "text", "text": t}], "isError": False}).encode() for t in texts]
+    assert [(e["status"], e.get("bytes"), e.get("sha256")) for e in ends] == [
+        *(("ok", len(r), hashlib.sha256(r).hexdigest()) for r in sent),
+        ("failed", None, None),
+    ]
+
+
+def test_a_function_s_result_is_recorded_by_its_digest(
+    audited: Session, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    audited.add_functions("host", [{"name": "f", "inputSchema": {"type": "object"}}])
+    audited.execute("from mcptools.host import f\nf.run()")
+    audited.give(audited.until("function_call")[-1].approval, "the value")
+    audited.until("result")
+    audited.close()
+    (returned,) = [r["body"] for r in records(audit) if r["kind"] == "question"]
+    assert returned["decision"] == "answered" and returned["result"]["bytes"] > len("the value")
+    assert len(returned["result"]["sha256"]) == 64 and "the value" not in json.dumps(returned)
+
+
+def test_large_arguments_are_recorded_by_digest_and_beginning(
+    state: Path, workspace: Path, mark: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """What is cut is redacted before, so that no half of a secret is left; what fits is recorded whole."""
+    env = ["API_TOKEN=open-sesame-42"]
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict", env=env) as s:
+        add_echo(s, mark)
+        s.run("from mcptools.echo import echo", lambda e: True)
+        s.run("echo.run(text='x' * 60000)", lambda e: True)
+        # The secret is across the 16384th byte of {"text":"aaa...
+        s.run("echo.run(text='a' * (16384 - 16) + 'open-' + 'sesame-42' + 'ä' * 40000)", lambda e: True)
+    whole, cut = [r["body"]["arguments"] for r in records(audit) if r["kind"] == "question"]
+    assert json.loads(whole) == {"text": "x" * 60000}
+    sent = json.dumps({"text": "a" * (16384 - 16) + "open-sesame-42" + "ä" * 40000}, separators=(",", ":"))
+    texts = [sent.encode(), json.dumps(json.loads(sent), separators=(",", ":"), ensure_ascii=False).encode()]
+    assert (cut["bytes"], cut["sha256"]) in [(len(t), hashlib.sha256(t).hexdigest()) for t in texts]
+    assert cut["beginning"].startswith('{"text":"aaaa') and len(cut["beginning"].encode()) <= 16384
+    assert "open" not in cut["beginning"] and "***" in cut["beginning"]
 
 
 def test_commands_functions_and_resets_are_in_the_log(

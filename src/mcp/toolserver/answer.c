@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/sha256_hex.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/client/failure.h"
@@ -52,11 +53,42 @@ void cg_ts_call_free(struct ts_call *call)
         free(call);
 }
 
+void cg_ts_call_report(struct ts_call *call, const char *status, const char *result, size_t len)
+{
+        const struct ts_session *s = call->kernel->session;
+        struct cg_out out = { .type = CG_BROKER_CALL_ENDED, .session = s->number };
+        cg_auto_buf struct cg_buf b = { .max = 16384 };
+        char sha256[CG_SHA256_HEX];
+        struct cg_err err;
+
+        if (!call->audited)
+                return;
+        call->audited = false;
+        if (cg_buf_addf(&b, &err, "{\"approval\":%llu,\"cell\":%llu,\"status\":\"%s\",",
+                        (unsigned long long)call->approval, (unsigned long long)call->cell, status) < 0)
+                goto lost;
+        if (result) {
+                cg_sha256_hex(result, len, sha256);
+                if (cg_buf_addf(&b, &err, "\"bytes\":%zu,\"sha256\":\"%s\",", len, sha256) < 0)
+                        goto lost;
+        }
+        if (cg_ts_add_names(call, &b, &err) < 0 || cg_buf_adds(&b, "}", &err) < 0)
+                goto lost;
+        out.body = b.data;
+        out.body_len = b.len;
+        if (cg_ts_broker_send(s->ts, &out, NULL, &err) == 0)
+                return;
+lost:
+        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: the end of call %llu is not in the audit log: %s",
+               (unsigned long long)s->number, (unsigned long long)call->approval, err.msg);
+}
+
 void cg_ts_call_withdraw(struct ts_call *call, const char *why)
 {
         struct ts_session *s = call->kernel->session;
         struct cg_out out = { .type = CG_BROKER_ASK_CLOSED, .session = s->number, .id = call->ask };
 
+        cg_ts_call_report(call, "cancelled", NULL, 0);
         if (call->place == KEEPING)
                 cg_ts_send_kept(s, call->kernel->number, call->id, "whole", "", "", 0);
         else if (call->place == ASKING)
@@ -175,6 +207,7 @@ void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, s
         const char *kind = call->kind;
         bool keeping = call->place == KEEPING;
 
+        cg_ts_call_report(call, status, strcmp(status, "failed") == 0 ? NULL : raw, len);
         if (!keeping && strcmp(status, "failed") == 0) {
                 snprintf(text, sizeof(text), "%.*s", (int)len, raw);
                 separate_failure(call, text, sizeof(text));

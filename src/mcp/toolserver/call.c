@@ -182,6 +182,7 @@ static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const
                 return;
         }
         if (outcome == CG_MCP_OK && len > CG_KEPT_RESULT) {
+                cg_ts_call_report(call, "ok", bytes, len);
                 cg_ts_keep_result(call, bytes, len);
                 return;
         }
@@ -257,7 +258,7 @@ static void ask(struct ts_call *call)
 }
 
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval, uint64_t cell, bool accept,
-                       bool timed_out, const char *reason)
+                       bool timed_out, bool audited, const char *reason)
 {
         struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
 
@@ -270,6 +271,7 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval,
         }
         call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
         call->accepted = accept;
+        call->audited = accept && audited;
         call->lists = 0;
         call->approval = approval;
         call->cell = cell;

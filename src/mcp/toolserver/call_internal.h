@@ -31,6 +31,7 @@ struct ts_call {
         int64_t timeout_ms;
         int64_t run_ms;              /* when it was first given to its server's client */
         bool accepted;               /* by the host */
+        bool audited;                /* its end is to be reported */
         bool not_run;                /* once already: its server had lost the session */
         unsigned lists;              /* before ASK, or since it was accepted: out of date when they came */
         struct cg_mcp_req *req;      /* LISTING and RUNNING */
@@ -82,6 +83,11 @@ int cg_ts_kept_read(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *
 void cg_ts_kernel_answer(struct ts_kernel *k, uint64_t id, const char *status, const char *kind,
                          const char *raw, size_t len);
 
+/*
+ * Reports the end of an accepted call for the audit log, once. @result: what the server answered,
+ * of which the size and the SHA-256 are reported; NULL: it gave no result.
+ */
+void cg_ts_call_report(struct ts_call *call, const char *status, const char *result, size_t len);
 /* Ends the call with an answer. The kernel may be detached afterwards. */
 void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, size_t len);
 /* The same with status "failed"; kind "unavailable" where none is set. */

@@ -96,7 +96,7 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
         cg_auto_json json_t *body = NULL;
         const char *reason, *answer;
         int64_t approval, cell, kernel;
-        bool keep, accept, timed_out;
+        bool keep, accept, timed_out, audited;
         int r;
 
         if (m->type == CG_BROKER_SERVERS) {
@@ -127,19 +127,17 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                 cg_ts_broker_send(ts, &detached, NULL, NULL);
                 return 0;
         case CG_BROKER_ASK_DECISION:
-                r = cg_json_bool(body, "accept", false, &accept, err);
-                if (r == 0)
-                        r = cg_json_str(body, "reason", "", &reason, err);
-                if (r == 0)
-                        r = cg_json_bool(body, "timed_out", false, &timed_out, err);
-                if (r == 0)
-                        r = cg_json_int(body, "approval", 0, &approval, err);
-                if (r == 0)
-                        r = cg_json_int(body, "cell", 0, &cell, err);
-                if (r == 0 && s)
+                if (cg_json_bool(body, "accept", false, &accept, err) < 0 ||
+                    cg_json_str(body, "reason", "", &reason, err) < 0 ||
+                    cg_json_bool(body, "timed_out", false, &timed_out, err) < 0 ||
+                    cg_json_bool(body, "audited", false, &audited, err) < 0 ||
+                    cg_json_int(body, "approval", 0, &approval, err) < 0 ||
+                    cg_json_int(body, "cell", 0, &cell, err) < 0)
+                        return err->code;
+                if (s)
                         cg_ts_call_decide(s, m->id, (uint64_t)approval, (uint64_t)cell, accept, timed_out,
-                                          reason);
-                return r;
+                                          audited, reason);
+                return 0;
         case CG_BROKER_EGRESS_DECISION:
                 r = cg_json_str(body, "answer", "", &answer, err);
                 if (r == 0)

@@ -112,9 +112,10 @@ void cg_ts_kernel_detach(struct ts_session *s, const char *why);
 void cg_ts_calls_replaced(struct ts_session *s, const char *server);
 /*
  * Handles ASK_DECISION. @approval, @cell: the host's numbers, which reports about the call repeat.
+ * @audited: CALL_ENDED is to follow.
  */
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask, uint64_t approval, uint64_t cell, bool accept,
-                       bool timed_out, const char *reason);
+                       bool timed_out, bool audited, const char *reason);
 /* Handles KEEP: a large result of a function, of a call of the kernel with that number. */
 void cg_ts_keep(struct ts_session *s, uint64_t kernel, const struct cg_msg *m);
 /* Of the call @data: numbers of its kernel, and of the host (0: it has not decided). */

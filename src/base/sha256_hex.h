@@ -1,0 +1,21 @@
+/* SHA-256 as text, for programs that link nettle. */
+#ifndef CG_BASE_SHA256_HEX_H
+#define CG_BASE_SHA256_HEX_H
+
+#include <nettle/sha2.h>
+#include "base/text.h"
+
+#define CG_SHA256_HEX (2 * SHA256_DIGEST_SIZE + 1)
+
+static inline void cg_sha256_hex(const void *data, size_t len, char ret[CG_SHA256_HEX])
+{
+        unsigned char sum[SHA256_DIGEST_SIZE];
+        struct sha256_ctx sha;
+
+        sha256_init(&sha);
+        sha256_update(&sha, len, data);
+        sha256_digest(&sha, sizeof(sum), sum);
+        cg_hex(ret, sum, sizeof(sum));
+}
+
+#endif
