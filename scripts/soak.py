@@ -417,6 +417,15 @@ def calls(number: int) -> list[str]:
     return ["the tool server has grown"] if fds_after > fds or memory_after - memory > 2 << 20 else []
 
 
+def audit_kills(number: int) -> list[str]:
+    """The writer of the audit log, killed so often; the log is checked each time."""
+    limit = 2 * number  # seconds
+    args = ["api/test_audit.py", "-k", "after_each_kill", f"--timeout={limit}"]
+    args.append(f"--override-ini=faulthandler_timeout={limit}")
+    tally = run_tests.pytest(build_main(), "soak-audit", args, limit, {"CG_KILLS": str(number)}, workers=1)
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def fuzz(minutes: float) -> list[str]:
     """Each target for so long. New inputs and crashes stay in build/fuzz/found/NAME."""
     wrong = []
@@ -505,6 +514,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "python": ("the same by the Python package", lambda o: sessions_python(o.sessions, "blocking")),
     "asyncio": ("the same by its asyncio front", lambda o: sessions_python(o.sessions, "aio")),
     "kills": ("programs with the Python package, killed at random points", lambda o: kills(o.kills)),
+    "audit-kills": ("the audit log's writer, killed at random points", lambda o: audit_kills(o.kills)),
     "python-asan": ("tests/python with AddressSanitizer", lambda _: python_asan()),
     "asan": ("sessions with AddressSanitizer", lambda o: sessions_asan(o.asan_sessions)),
     "valgrind": ("sessions under valgrind", lambda o: sessions_valgrind(o.valgrind_sessions, True)),
@@ -538,7 +548,9 @@ Logs: .deps/log/soak-*.log; crashes: build/fuzz/found/.""",
     )
     ap.add_argument("--only", default=",".join(STEPS), metavar="STEP,...", help="only these steps")
     ap.add_argument("--sessions", type=int, default=1000, metavar="N", help="of each front (default 1000)")
-    ap.add_argument("--kills", type=int, default=200, metavar="N", help="programs that are killed (default 200)")
+    ap.add_argument(
+        "--kills", type=int, default=200, metavar="N", help="programs and writers that are killed (default 200)"
+    )
     ap.add_argument("--asan-sessions", type=int, default=300, metavar="N", help="with AddressSanitizer (default 300)")
     ap.add_argument("--valgrind-sessions", type=int, default=50, metavar="N", help="under valgrind (default 50)")
     ap.add_argument(

@@ -6,6 +6,7 @@
 #include <time.h>
 #include "audit/audit.h"
 #include "audit/log.h"
+#include "audit/ocsf.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/state_dir.h"
@@ -19,13 +20,15 @@
 #define MAX_EXPORT ((size_t)1 << 30)
 
 enum { SHOW = 1, VERIFY = 2, HEAD = 4, EXPORT = 8 };
-enum option { HELP = 2, SESSION, SINCE, JSON, KEPT, EXPORTED, PARTIAL, FROM, TO };
+enum option { HELP = 2, SESSION, SINCE, JSON, OCSF, KEPT, EXPORTED, PARTIAL, FROM, TO };
 
 static const struct cg_opt table[] = {
         { SESSION, 0, "session", "ID", SHOW | EXPORT,
           "only this session; the beginning of its id is enough" },
         { SINCE, 0, "since", "TIME", SHOW, "2026-11-24, 2026-11-24T09:30, or 90s, 30m, 12h, 7d ago" },
         { JSON, 0, "json", NULL, SHOW, "each record as a JSON object on a line" },
+        { OCSF, 0, "ocsf", NULL, SHOW,
+          "each record as an event of the Open Cybersecurity Schema Framework on a line" },
         { KEPT, 0, "head", "FILE", VERIFY,
           "a head that was kept elsewhere (the output of `cellgate audit head`): the log must contain it" },
         { EXPORTED, 0, "export", "FILE", VERIFY, "checks an exported file instead of the log" },
@@ -36,7 +39,7 @@ static const struct cg_opt table[] = {
 };
 
 static const char help[] =
-        "Usage: cellgate audit [--session ID] [--since TIME] [--json]\n"
+        "Usage: cellgate audit [--session ID] [--since TIME] [--json | --ocsf]\n"
         "       cellgate audit verify [--head FILE] [--partial] [--export FILE]\n"
         "       cellgate audit head\n"
         "       cellgate audit export [--session ID] [--from N] [--to N]\n"
@@ -53,7 +56,7 @@ struct audit_options {
         unsigned what;
         const char *session, *kept, *exported;
         int64_t since_us, from, to;
-        bool json, partial;
+        bool json, ocsf, partial;
 };
 
 /* ------------------------------------------------------------------ options */
@@ -117,6 +120,9 @@ static int parse(struct audit_options *c, int argc, char **argv, struct cg_err *
                 case JSON:
                         c->json = true;
                         break;
+                case OCSF:
+                        c->ocsf = true;
+                        break;
                 case KEPT:
                         c->kept = value;
                         break;
@@ -137,6 +143,8 @@ static int parse(struct audit_options *c, int argc, char **argv, struct cg_err *
                                        value);
                 }
         }
+        if (c->json && c->ocsf)
+                return cg_fail(err, CG_E_INVAL, "--json and --ocsf exclude each other");
         return id;
 }
 
@@ -161,14 +169,14 @@ static int show_record(void *data, const struct cg_audit_record *r, struct cg_er
 {
         const struct audit_options *c = data;
         cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
-        cg_auto_json json_t *body = NULL;
+        cg_auto_json json_t *body = NULL, *shown = NULL;
         cg_auto_free char *line = NULL;
         char when[32];
 
         if (!is_wanted(c, r))
                 return 0;
         time_text(r->time_us, when);
-        if (!c->json) {
+        if (!c->json && !c->ocsf) {
                 if (cg_text_render_as(&b, r->body, r->body_len, SHOWN_BODY, CG_TEXT_LINE, err) < 0)
                         return -1;
                 printf("%" PRId64 "  %s  %.8s  %-18s %s\n", r->seq, when, r->session, r->kind, b.data);
@@ -176,9 +184,11 @@ static int show_record(void *data, const struct cg_audit_record *r, struct cg_er
         }
         if (cg_json_object(r->body, r->body_len, "body", &body, NULL) < 0)
                 body = json_stringn_nocheck(r->body, r->body_len);
-        body = json_pack("{s:I, s:s, s:I, s:s, s:s, s:o}", "seq", (json_int_t)r->seq, "time", when, "time_us",
-                         (json_int_t)r->time_us, "session", r->session, "kind", r->kind, "body", body);
-        line = cg_json_text(body, NULL);
+        shown = c->ocsf ? cg_audit_ocsf(r, body)
+                        : json_pack("{s:I, s:s, s:I, s:s, s:s, s:O}", "seq", (json_int_t)r->seq, "time", when,
+                                    "time_us", (json_int_t)r->time_us, "session", r->session, "kind", r->kind,
+                                    "body", body);
+        line = shown ? cg_json_text(shown, NULL) : NULL;
         if (!line)
                 return cg_fail(err, CG_E_PARSE, "record %" PRId64 " is no text: cellgate audit verify",
                                r->seq);

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from cellgate_api import CellgateError, Client, Event, Session
@@ -302,6 +306,74 @@ def test_a_killed_writer_loses_at_most_what_it_was_writing(
     assert gaps
 
 
+class Writer:
+    """The writer of a supervisor, whose part the test plays: records as src/audit/audit.h has them."""
+
+    def __init__(self, prefix: Path, folder: Path):
+        self.socket, theirs = socket.socketpair()
+        argv = [prefix / "libexec/cellgate/cellgate-audit", "--writer", str(theirs.fileno()), folder]
+        self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    @staticmethod
+    def record(number: int) -> bytes:
+        """A record with this number, which wants a reply."""
+        body = json.dumps({"number": number, "filler": "x" * (number % 400)}).encode()
+        words = [b"s" * 32, b"session.ended" if number % 50 == 49 else b"cell.started", body]
+        head = struct.pack("=QIIII", 1_700_000_000_000_000 + number, *map(len, words), 1)
+        return head + b"".join(w + b"\0" for w in words)
+
+    def replies(self, count: int) -> None:
+        """Wait for so many; each says that nothing has failed."""
+        for _ in range(count):
+            assert self.socket.recv(1000, socket.MSG_WAITALL) == bytes(1000)
+
+    def end(self, how: int) -> int:
+        """Kill the writer, or (0) let it end as with its supervisor; return how many replies it has sent since."""
+        if how:
+            self.process.send_signal(how)
+        else:
+            self.socket.shutdown(socket.SHUT_WR)
+        got = b""
+        with contextlib.suppress(ConnectionResetError):  # killed before it had read all
+            while part := self.socket.recv(65536):
+                got += part
+        self.process.wait(30)
+        self.socket.close()
+        return len(got) // 1000
+
+
+KILLS = int(os.environ.get("CG_KILLS", "40"))
+
+
+def test_a_log_is_whole_after_each_kill(
+    prefix: Path, state: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Killed at random counts of records, in bursts and in the middle of one: what was replied to is in the log."""
+    random = Random(KILLS)
+    state.mkdir(0o700, parents=True)
+    sent = 0
+    for n in range(KILLS):
+        writer, how = Writer(prefix, state), random.choice([signal.SIGKILL] * 9 + [0])
+        alone, burst = random.randrange(8), random.randrange(1, 12)
+        for _ in range(alone):
+            writer.socket.sendall(Writer.record(sent))
+            writer.replies(1)
+            sent += 1
+        data = b"".join(Writer.record(sent + i) for i in range(burst))
+        cut = random.choice([len(data), random.randrange(len(data))])
+        writer.socket.sendall(data[:cut])
+        before = random.randrange(burst) if cut == len(data) else 0
+        writer.replies(before)
+        replied = sent + before + writer.end(how)
+        assert audit("verify").returncode == 0, f"kill {n}"
+        numbers = [r["body"]["number"] for r in records(audit, "--since", "2000-01-01") if r["session"]]
+        # Whole records only, in order, each once; those without a reply may be in the log or not.
+        assert numbers == list(range(len(numbers))) and replied <= len(numbers) <= sent + burst
+        sent = len(numbers)
+    assert sent > KILLS
+
+
 # ---------------------------------------------------------------- which changes are found
 
 WRONG: dict[str, list[str]] = {
@@ -453,6 +525,44 @@ def test_since_takes_times_and_names_wrong_ones(
     assert len(records(audit, "--since", "1h")) == len(records(audit))
     assert records(audit, "--since", time.strftime("%Y-%m-%d", time.localtime(time.time() + 172800))) == []
     assert "12h" in audit("--since", "yesterday").stderr
+
+
+# What the schema requires of each class, beside what it requires of all.
+OCSF = {
+    0: set(),
+    1007: {"actor", "device", "process"},
+    1008: {"actor", "device"},
+    1009: {"actor", "device", "script"},
+    2004: {"finding_info"},
+    6002: {"app"},
+    6003: {"actor", "api", "src_endpoint"},
+}
+ALL = {"activity_id", "category_uid", "class_uid", "metadata", "severity_id", "time", "type_uid"}
+
+
+def test_records_are_events_of_ocsf(
+    audited: Session, mark: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    add_echo(audited, mark)
+    audited.run("from mcptools.echo import echo\necho.run(text='a')", lambda e: True)
+    audited.run("echo.run(text='b')", lambda e: False)
+    audited.run("open('/etc/shadow')")
+    audited.command("echo", "hello")
+    audited.close()
+    events = [json.loads(line) for line in audit("--ocsf").stdout.splitlines()]
+    found = records(audit)
+    assert [e["metadata"]["event_code"] for e in events] == kinds(found)
+    assert [e["unmapped"]["body"] for e in events] == [r["body"] for r in found]
+    for e in events:
+        assert ALL | OCSF[e["class_uid"]] <= set(e), e
+        assert e["category_uid"] == e["class_uid"] // 1000 and e["type_uid"] == e["class_uid"] * 100 + e["activity_id"]
+        assert {"version", "product"} <= set(e["metadata"]) and e["time"] > 1_600_000_000_000
+    assert {e["class_uid"] for e in events} == set(OCSF) - {0}
+    assert len({e["metadata"]["uid"] for e in events}) == len(events)
+    cells = [e["script"]["script_content"]["value"] for e in events if e["class_uid"] == 1009]
+    assert cells[2] == "open('/etc/shadow')"
+    assert [e["action_id"] for e in events if e["metadata"]["event_code"] == "question"] == [1, 2]
+    assert "exclude" in audit("--ocsf", "--json").stderr
 
 
 @pytest.mark.parametrize("mode", ["strict", "best-effort"])
