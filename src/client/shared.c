@@ -34,7 +34,9 @@ static const char *const passed[] = { "HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME",
                                       /* names of hosts */
                                       "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES",
                                       /* the dynamic linker, the memory allocator, sanitizers */
-                                      "LD_*", "GLIBC_TUNABLES", "MALLOC_*", "*SAN_OPTIONS" };
+                                      "LD_*", "GLIBC_TUNABLES", "MALLOC_*", "*SAN_OPTIONS",
+                                      /* the job of a batch system, with which all in it ends */
+                                      "SLURM_JOB_ID", "SLURM_MEM_PER_NODE", "PBS_JOBID", "LSB_JOBID" };
 
 extern char **environ;
 

@@ -76,6 +76,14 @@ def memory_of_the_machine() -> int:
 
 
 @pytest.mark.no_sanitizer  # its shadow memory is over any limit
+def test_memory_is_that_of_the_batch_job(prefix: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm may say how much a job may have and limit nothing itself."""
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "1000")
+    with Client(log_level=0) as c, c.session(workspace=workspace) as s:
+        assert s.info["limits"]["memory"]["value"] == 500
+
+
+@pytest.mark.no_sanitizer  # its shadow memory is over any limit
 def test_memory_has_a_limit_by_default(client: Client, workspace: Path) -> None:
     """At most half of the memory: for each process, for all together if there is a group, and for files in /tmp."""
     with client.session(workspace=workspace) as s:

@@ -135,6 +135,9 @@ def test_a_spare_is_for_equal_options(shared: Shared, tmp_path: Path) -> None:
         ("NO_PROXY", "localhost", False),
         ("SSL_CERT_FILE", "/etc/hosts", False),
         ("LD_LIBRARY_PATH", "/usr/lib", False),
+        ("SLURM_JOB_ID", "7", False),
+        ("PBS_JOBID", "7.server", False),
+        ("LSB_JOBID", "7", False),
     ],
 )
 def test_variables(shared: Shared, name: str, value: str, same: bool) -> None:

@@ -1,8 +1,12 @@
 """`cellgate doctor`: what it says where sandboxes work, and inside one, where nothing that makes another is left."""
 
 import json
+import os
 import subprocess
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from .conftest import Box
 
@@ -34,6 +38,23 @@ def test_inside_a_sandbox(box: Box) -> None:
     assert checks["user namespaces"]["advice"]
     assert checks["mounts"]["advice"] == "see user namespaces"
     assert checks["Landlock"]["ok"] is True
+
+
+def test_a_chroot_is_named_as_the_reason(box: Box, tmp_path: Path) -> None:
+    """Linux forbids user namespaces in one, which some clusters make their nodes of."""
+    if os.geteuid() != 0 or box.as_user:
+        pytest.skip("chroot needs root")
+    prefix = box.program.parents[1]
+    script = (
+        f"cd {tmp_path} && mkdir -p usr proc dev .{prefix} && mount --rbind /usr usr && mount --rbind /proc proc"
+        f" && mount --rbind /dev dev && mount --bind {prefix} .{prefix} && ln -s usr/bin usr/lib usr/lib64 ."
+        f" && exec chroot . {box.program} doctor --json"
+    )
+    argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    env = {**box.env, "ASAN_OPTIONS": "detect_leaks=0"}
+    p = subprocess.run(argv, capture_output=True, text=True, timeout=box.timeout, env=env)
+    checks = {c["name"]: c for c in json.loads(p.stdout)["checks"]}
+    assert not checks["user namespaces"]["ok"] and "chroot" in checks["user namespaces"]["advice"]
 
 
 def test_text_and_usage(box: Box) -> None:

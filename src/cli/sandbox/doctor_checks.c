@@ -63,16 +63,32 @@ static int check_users(char *note, size_t size)
         return enter(0);
 }
 
+/* In a chroot to a folder that is no mount point no mount is at /. */
+static bool in_chroot(void)
+{
+        FILE *f = fopen("/proc/self/mountinfo", "re");
+        char line[8192], at[4096];
+        bool found = !f;
+
+        while (!found && fgets(line, sizeof(line), f))
+                found = sscanf(line, "%*s %*s %*s %*s %4095s", at) == 1 && strcmp(at, "/") == 0;
+        if (f)
+                fclose(f);
+        return !found;
+}
+
 static const char *advise_users(int error)
 {
+        if (in_chroot())
+                return "this is a chroot, in which Linux allows no user namespaces: enter the folder by pivot_root, as containers do";
         if (cg_apparmor_restricts())
                 return "AppArmor forbids them to programs without a profile: run once " CG_APPARMOR_FIX;
         if (reads_as("/proc/sys/kernel/unprivileged_userns_clone", "0"))
                 return "as root: sysctl kernel.unprivileged_userns_clone=1";
         if (reads_as("/proc/sys/user/max_user_namespaces", "0"))
                 return "as root: sysctl user.max_user_namespaces=15000 (inside another sandbox it cannot be changed)";
-        return "in a container: allow user namespaces (its seccomp profile denies unshare or clone); is CONFIG_USER_NS in the "
-               "kernel?";
+        return "in a container: allow user namespaces (its seccomp profile denies unshare or clone); in a chroot: enter it by "
+               "pivot_root instead; is CONFIG_USER_NS in the kernel?";
 }
 
 static int check_namespaces(char *note, size_t size)
