@@ -262,6 +262,7 @@ static const char *find_home(void)
 
 int main(int argc, char **argv)
 {
+        const char *job = getenv("SLURM_MEM_PER_NODE"); /* MiB */
         struct sup *s = calloc(1, sizeof(*s));
         struct cg_err err = { 0 };
         bool detach_process = false, alike = false;
@@ -286,6 +287,7 @@ int main(int argc, char **argv)
         s->started_ms = cg_now_ms();
         parse_args(s, argc, argv, &detach_process, &alike);
         s->home = find_home();
+        s->job_memory = (job ? strtoull(job, NULL, 10) : 0) << 20;
         s->env = cg_user_env(environ, NULL);
         /*
          * A wheel's own environment is an application's, which may import from a workspace: it is

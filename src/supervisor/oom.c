@@ -182,12 +182,9 @@ uint64_t cg_oom_room(void)
 {
         struct cg_oom own;
         uint64_t room = meminfo("MemTotal:"), limit;
-        const char *name, *job = getenv("SLURM_MEM_PER_NODE"); /* MiB */
+        const char *name;
         char *slash;
 
-        limit = job ? strtoull(job, NULL, 10) << 20 : 0;
-        if (limit && limit < room)
-                room = limit;
         cg_oom_mark(getpid(), &own);
         slash = strrchr(own.limit, '/');
         if (!slash)

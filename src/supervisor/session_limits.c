@@ -22,6 +22,13 @@
 
 #define MIB ((uint64_t)1 << 20)
 
+static uint64_t room(const struct sup *s)
+{
+        uint64_t all = cg_oom_room();
+
+        return s->job_memory && s->job_memory < all ? s->job_memory : all;
+}
+
 int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
@@ -32,7 +39,7 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
          */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         if (!ss->sup->memory_default)
-                ss->sup->memory_default = cg_oom_room() / 2 / MIB * MIB;
+                ss->sup->memory_default = room(ss->sup) / 2 / MIB * MIB;
 #endif
 
         ss->limits = (struct cg_sandbox_limits){ 0 };

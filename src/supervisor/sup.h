@@ -127,6 +127,7 @@ struct sup {
         size_t n_retiring;    /* kernels that are still ending in order */
         size_t want_spares;
 
+        uint64_t job_memory;     /* of its Slurm job, bytes; 0: it is in none, or all is its own */
         uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not determined yet */
         uv_timer_t memory_timer; /* see machine_memory.c */
         /* pidfd of the last kernel that was ended for memory; -1: none, or it has returned all */
