@@ -36,7 +36,7 @@ WRONG = [
     (["--http", "127.0.0.1:0", "--workspace", "none"], "workspace none"),
     (["--http", "127.0.0.1:0", "--print-config", "claude"], "--print-config"),
     (["--token-file", "/token"], "for --http only"),
-    (["--idle", "5"], "for --http only"),
+    (["--idle", "5"], "for --http or the toolset sessions only"),
     (["--tls-key", "/key"], "for --http only"),
 ]
 

@@ -348,7 +348,7 @@ def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Ser
         (["--env", "X"], "NAME=VALUE"),
         (["--ask-timeout", "0"], "more than 0"),
         (["--wait", "0"], "--wait must be more than 0"),
-        (["--toolsets", "core,all"], 'no toolset "all"; give core, jobs'),
+        (["--toolsets", "core,all"], 'no toolset "all"; give some of core, jobs, sessions'),
         (["--toolsets", "core,"], 'no toolset ""'),
         (["--log-level", "9"], "0 to 3"),
         (["--print-config", "emacs"], "claude, cursor, vscode, codex or generic"),

@@ -27,7 +27,9 @@ struct cg_approve {
         enum cg_approve_answer base, def;
         struct cg_pol *policy;
         const char *front;
-        uint64_t sessions; /* that were opened */
+        uint64_t session;          /* number of the one that is open */
+        uint64_t last_session;     /* of all copies */
+        struct cg_approve *origin; /* of a copy; else NULL */
 };
 
 int cg_approve_new(struct cg_approve **ret, struct cg_err *err)
@@ -52,7 +54,8 @@ struct cg_approve *cg_approve_free(struct cg_approve *a)
                 free(a->rules[i].tool);
         }
         free(a->rules);
-        cg_pol_free(a->policy);
+        if (!a->origin)
+                cg_pol_free(a->policy);
         free(a);
         return NULL;
 }
@@ -102,6 +105,28 @@ static int push(struct cg_approve *a, const char *text, const char *method, cons
                 return cg_fail(err, CG_E_NOMEM, "approval rules");
         }
         a->rules[a->n++] = r;
+        return 0;
+}
+
+int cg_approve_copy(struct cg_approve *a, struct cg_approve **ret, struct cg_err *err)
+{
+        struct cg_approve *copy = malloc(sizeof(*copy));
+
+        if (!copy)
+                return cg_fail(err, CG_E_NOMEM, "approval rules");
+        *copy = *a;
+        copy->origin = a;
+        copy->rules = NULL;
+        copy->n = 0;
+        for (size_t i = 0; i < a->n; i++) {
+                const struct rule *r = &a->rules[i];
+
+                if (push(copy, r->text, r->method, r->tool, r->deny, err) < 0) {
+                        cg_approve_free(copy);
+                        return -1;
+                }
+        }
+        *ret = copy;
         return 0;
 }
 
@@ -276,7 +301,7 @@ void cg_approve_set_front(struct cg_approve *a, const char *front)
 
 void cg_approve_new_session(struct cg_approve *a)
 {
-        a->sessions++;
+        a->session = ++(a->origin ?: a)->last_session;
 }
 
 void cg_approve_set_mute(struct cg_approve *a, bool mute)
@@ -290,7 +315,7 @@ static struct cg_pol_call completed(const struct cg_approve *a, const struct cg_
         struct cg_pol_call c = *call;
 
         c.front = a->front;
-        c.cell |= c.cell ? a->sessions << 32 : 0;
+        c.cell |= c.cell ? a->session << 32 : 0;
         c.time_s = time(NULL);
         c.now_ms = cg_now_ms();
         return c;

@@ -27,6 +27,11 @@ enum cg_approve_answer {
 };
 
 int cg_approve_new(struct cg_approve **ret, struct cg_err *err);
+/*
+ * One more of the same rules, with a list of its own of what cg_approve_always() accepts: for a
+ * session. The policy files and their budgets are shared: @a must live longer.
+ */
+int cg_approve_copy(struct cg_approve *a, struct cg_approve **ret, struct cg_err *err);
 struct cg_approve *cg_approve_free(struct cg_approve *a);
 
 /* Adds one rule (copies). CG_E_INVAL with the reason when it is none. */

@@ -80,8 +80,8 @@ static const struct cg_opt table[] = {
           "longest wait of a call for its cell, after which it is answered with the output so far and the cell goes"
           " on; less than what the MCP client waits (default: 45)" },
         { CG_KOPT_TOOLSETS, 0, "toolsets", "LIST", CG_CMD_SERVE,
-          "tools that the agent gets: core, jobs, or both with a comma between (default: core,jobs). Without jobs a"
-          " call waits for the end of its cell" },
+          "tools that the agent gets: some of core, jobs, sessions with commas between (default: core,jobs)."
+          " Without jobs a call waits for the end of its cell; with sessions the agent can have several kernels" },
         { CG_KOPT_PRINT_CONFIG, 0, "print-config", "CLIENT", CG_CMD_SERVE,
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
           " (generic), with the other options of this command line and absolute paths" },
@@ -98,10 +98,12 @@ static const struct cg_opt table[] = {
         { CG_KOPT_OF_HTTP, 0, "allow-origin", "URL", CG_CMD_SERVE,
           "with --http: web pages of https://HOST may use the server, beside those of this machine; may be"
           " repeated" },
-        { CG_KOPT_OF_HTTP, 0, "max-sessions", "N", CG_CMD_SERVE,
-          "with --http: the most sessions at once, up to 256 (default: 32)" },
-        { CG_KOPT_OF_HTTP, 0, "idle", "SECONDS", CG_CMD_SERVE,
-          "with --http: a session ends after this time without a request (default: 1800)" },
+        { CG_KOPT_MAX_SESSIONS, 0, "max-sessions", "N", CG_CMD_SERVE,
+          "with --http: the most sessions at once; with the toolset sessions: those of an agent; up to 256"
+          " (default: 32)" },
+        { CG_KOPT_IDLE, 0, "idle", "SECONDS", CG_CMD_SERVE,
+          "with --http or the toolset sessions: a session ends after this time without a request, a cell or a"
+          " question (default: 1800)" },
         { CG_KOPT_ENV, 0, "env", "NAME=VALUE", SERVES, ENV_HELP },
         { CG_KOPT_ENV, 0, "env", "NAME[=VALUE]", JUPYTER,
           ENV_HELP ". Without VALUE it is taken from the environment that Jupyter starts the kernel in" },

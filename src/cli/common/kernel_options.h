@@ -65,6 +65,8 @@ enum cg_kernel_opt {
         CG_KOPT_TOKEN_FILE,
         CG_KOPT_TLS_KEY,
         CG_KOPT_OF_HTTP, /* the other options of --http */
+        CG_KOPT_MAX_SESSIONS,
+        CG_KOPT_IDLE,
         CG_KOPT_USER,
         CG_KOPT_PREFIX,
         CG_KOPT_SYS_PREFIX,

@@ -97,9 +97,9 @@ static struct cg_serve_ask *ask_new(enum cg_serve_subject subject, uint64_t appr
         return a->server && a->tool && a->json ? a : ask_free(a);
 }
 
-static void end_ask(struct cg_serve *sv, struct cg_serve_ask *a)
+static void end_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
 {
-        TAILQ_REMOVE(&sv->asks, a, entry);
+        TAILQ_REMOVE(&s->asks, a, entry);
         ask_free(a);
 }
 
@@ -112,14 +112,14 @@ static bool same_tool(const struct cg_serve_ask *a, const struct cg_serve_ask *b
 }
 
 /* The arguments of the other calls that wait, a line each. Returns their number. */
-static int add_others(struct cg_serve *sv, struct cg_serve_ask *ask, struct cg_buf *b, size_t *n,
+static int add_others(struct cg_serve_session *s, struct cg_serve_ask *ask, struct cg_buf *b, size_t *n,
                       struct cg_err *err)
 {
         const struct cg_serve_ask *a;
 
         *n = 0;
         ask->all_until = 0;
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (a == ask || a->answered || !same_tool(a, ask))
                         continue;
@@ -134,7 +134,8 @@ static int add_others(struct cg_serve *sv, struct cg_serve_ask *ask, struct cg_b
 }
 
 /* The text of a question, or of its part. Sets a->all_shown. */
-static int describe(const struct cg_serve *sv, struct cg_serve_ask *a, struct cg_buf *b, struct cg_err *err)
+static int describe(const struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *b,
+                    struct cg_err *err)
 {
         struct cg_call_view view = { .width = 100,
                                      .lines = a->part ? PART_LINES : SHOW_LINES,
@@ -144,7 +145,7 @@ static int describe(const struct cg_serve *sv, struct cg_serve_ask *a, struct cg
                                 .method = a->method,
                                 .args = a->json,
                                 .args_len = a->len,
-                                .cell = sv->cell };
+                                .cell = s->cell };
 
         if (a->subject == CG_SERVE_ASK_CONNECTION) {
                 a->all_shown = true;
@@ -189,20 +190,20 @@ static int add_choices(const struct cg_serve_ask *a, size_t others, struct cg_bu
         return cg_buf_adds(b, "\"" NO "\"", NULL);
 }
 
-static const char *form_mode(const struct cg_serve *sv)
+static const char *form_mode(const struct cg_serve_session *s)
 {
-        return sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "";
+        return s->sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "";
 }
 
 /* Our own question, as params of elicitation/create. */
-static int own_form(struct cg_serve *sv, struct cg_serve_ask *a, struct cg_buf *params)
+static int own_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params)
 {
         cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
         size_t others = 0;
 
-        if (describe(sv, a, &message, NULL) < 0 ||
-            (a->all_shown && add_others(sv, a, &message, &others, NULL) < 0) ||
-            cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(sv)) < 0 ||
+        if (describe(s, a, &message, NULL) < 0 ||
+            (a->all_shown && add_others(s, a, &message, &others, NULL) < 0) ||
+            cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
             cg_json_quote(params, message.data, message.len, NULL) < 0 ||
             cg_buf_adds(params,
                         ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
@@ -246,7 +247,7 @@ static int server_form(const struct cg_serve_ask *a, struct cg_buf *params)
  * input() of the cell. The prompt is the agent's or worse, and forms show it to a person who trusts
  * cellgate: the text says whose it is.
  */
-static int input_form(const struct cg_serve *sv, const struct cg_serve_ask *a, struct cg_buf *params)
+static int input_form(const struct cg_serve_session *s, const struct cg_serve_ask *a, struct cg_buf *params)
 {
         cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
 
@@ -255,7 +256,7 @@ static int input_form(const struct cg_serve *sv, const struct cg_serve_ask *a, s
                         " passwords. Nothing is approved by it. Its prompt:\n",
                         NULL) < 0 ||
             cg_text_render(&message, a->tool, strlen(a->tool), PROMPT_BYTES, NULL) < 0 ||
-            cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(sv)) < 0 ||
+            cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
             cg_json_quote(params, message.data, message.len, NULL) < 0)
                 return -1;
         return cg_buf_adds(params,
@@ -265,20 +266,20 @@ static int input_form(const struct cg_serve *sv, const struct cg_serve_ask *a, s
 }
 
 /* Sends a question to the client (lock held). */
-static int send_ask(struct cg_serve *sv, struct cg_serve_ask *a)
+static int send_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
 {
         cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
         int r;
 
-        a->id = ++sv->last_ask;
-        a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
+        a->id = ++s->sv->last_ask;
+        a->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
         if (a->subject == CG_SERVE_ASK_SERVER)
                 r = server_form(a, &params);
         else if (a->subject == CG_SERVE_ASK_INPUT)
-                r = input_form(sv, a, &params);
+                r = input_form(s, a, &params);
         else
-                r = own_form(sv, a, &params);
-        if (r < 0 || cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0)
+                r = own_form(s, a, &params);
+        if (r < 0 || cg_serve_request(s->sv, a->id, "elicitation/create", params.data) < 0)
                 return CG_E_NOMEM;
         return 0;
 }
@@ -292,49 +293,49 @@ static void decide(struct cg_serve_ask *a, bool accept, const char *reason)
 }
 
 /* Sends the questions about calls whose turn it is (lock held). */
-static void send_waiting(struct cg_serve *sv)
+static void send_waiting(struct cg_serve_session *s)
 {
         struct cg_serve_ask *a;
         size_t open = 0;
 
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        TAILQ_FOREACH(a, &s->asks, entry)
         open += a->subject == CG_SERVE_ASK_CALL && a->id && !a->answered;
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (open == CG_SERVE_MAX_OPEN)
                         return;
                 if (a->id || a->answered || a->by_agent)
                         continue;
                 open++;
-                if (send_ask(sv, a) < 0)
+                if (send_ask(s, a) < 0)
                         decide(a, false, "the question to the user could not be asked: no memory is left");
         }
 }
 
-/* Takes @a, which is among sv->asks when this succeeds (lock held). */
-static int start_ask(struct cg_serve *sv, struct cg_serve_ask *a)
+/* Takes @a, which is among s->asks when this succeeds (lock held). */
+static int start_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
 {
         if (!a)
                 return CG_E_NOMEM;
-        a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
-        if (a->subject != CG_SERVE_ASK_CALL && !a->by_agent && send_ask(sv, a) < 0) {
+        a->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
+        if (a->subject != CG_SERVE_ASK_CALL && !a->by_agent && send_ask(s, a) < 0) {
                 ask_free(a);
                 return CG_E_NOMEM;
         }
-        TAILQ_INSERT_TAIL(&sv->asks, a, entry);
-        send_waiting(sv);
+        TAILQ_INSERT_TAIL(&s->asks, a, entry);
+        send_waiting(s);
         return 0;
 }
 
 /* Returns the question (stays ours); NULL: it could not be asked, for the reason in @why. */
-static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server,
+static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, const char *server,
                                 const char *method, const char *tool, const char *args, size_t len,
                                 struct cg_buf *why)
 {
         struct cg_serve_ask *a = NULL;
 
-        pthread_mutex_lock(&sv->lock);
-        if (!sv->proto.can_ask) {
+        pthread_mutex_lock(&s->sv->lock);
+        if (!s->sv->proto.can_ask) {
                 cg_buf_adds(
                         why,
                         "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
@@ -343,13 +344,13 @@ static struct cg_serve_ask *ask(struct cg_serve *sv, uint64_t approval, const ch
         } else {
                 a = ask_new(approval ? CG_SERVE_ASK_CALL : CG_SERVE_ASK_OWN, approval, server, method, tool,
                             args, len);
-                if (start_ask(sv, a) < 0) {
+                if (start_ask(s, a) < 0) {
                         a = NULL;
                         cg_buf_adds(why, "the question to the user could not be asked: no memory is left",
                                     NULL);
                 }
         }
-        pthread_mutex_unlock(&sv->lock);
+        pthread_mutex_unlock(&s->sv->lock);
         return a;
 }
 
@@ -367,26 +368,26 @@ static char *span_text(struct cg_slice object, const char *key)
 }
 
 /* Cancels the request to the client, unless it has been answered (lock held). */
-static void take_back(struct cg_serve *sv, const struct cg_serve_ask *a, const char *why)
+static void take_back(struct cg_serve_session *s, const struct cg_serve_ask *a, const char *why)
 {
         char params[160];
 
         if (a->answered || !a->id)
                 return;
         snprintf(params, sizeof(params), "{\"requestId\":%" PRIu64 ",\"reason\":\"%s\"}", a->id, why);
-        cg_serve_notify(sv, "notifications/cancelled", params);
+        cg_serve_notify(s->sv, "notifications/cancelled", params);
 }
 
 /* Accepts the calls of the same tool that the form of @ask has counted. */
-static void accept_all(struct cg_serve *sv, const struct cg_serve_ask *ask)
+static void accept_all(struct cg_serve_session *s, const struct cg_serve_ask *ask)
 {
         struct cg_serve_ask *a;
 
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (a->answered || a->approval > ask->all_until || !same_tool(a, ask))
                         continue;
-                take_back(sv, a, "accepted with another call");
+                take_back(s, a, "accepted with another call");
                 decide(a, true, "");
         }
 }
@@ -395,14 +396,15 @@ static void accept_all(struct cg_serve *sv, const struct cg_serve_ask *ask)
  * The choice of a form of ours. What is none of the form's choices accepts nothing. False: it is
  * answered by the next part.
  */
-static bool read_choice(struct cg_serve *sv, struct cg_serve_ask *a, const char *decision, const char *reason)
+static bool read_choice(struct cg_serve_session *s, struct cg_serve_ask *a, const char *decision,
+                        const char *reason)
 {
         cg_auto_free char *why = NULL;
         char always[120];
 
         if (!a->all_shown && strcmp(decision, VIEW) == 0) {
                 a->part++;
-                if (send_ask(sv, a) == 0)
+                if (send_ask(s, a) == 0)
                         return false;
         }
         if (asprintf(&why, "the user rejected it%s%s", reason && *reason ? ": " : "", reason ? reason : "") <
@@ -420,40 +422,41 @@ static bool read_choice(struct cg_serve *sv, struct cg_serve_ask *a, const char 
                 a->accept = a->accept || a->always;
                 if (a->all_until && strncmp(decision, ALL_BEGINS, strlen(ALL_BEGINS)) == 0) {
                         a->accept = true;
-                        accept_all(sv, a);
+                        accept_all(s, a);
                 }
         }
         return true;
 }
 
-void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
+bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in)
 {
         cg_auto_free char *action = NULL, *decision = NULL, *reason = NULL;
         struct cg_slice content = CG_SLICE_NONE;
         struct cg_serve_ask *a, *other;
         char id[24];
 
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 snprintf(id, sizeof(id), "%" PRIu64, a->id);
                 if (a->id && !a->answered && cg_slice_is(in->id, id))
                         break;
         }
-        if (!a) /* to a cancelled question, or to none of ours */
-                return;
-        cg_serve_wake(sv->work_fd);
+        if (!a)
+                return false;
+        s->used_ms = cg_now_ms();
+        cg_serve_wake(s->work_fd);
         action = span_text(in->result, "action");
         if (a->subject == CG_SERVE_ASK_SERVER) {
                 decide(a, false, "");
                 a->result = action ? strndup(in->result.p, in->result.len) : NULL;
-                return;
+                return true;
         }
         if (a->subject == CG_SERVE_ASK_INPUT) {
                 if (action && strcmp(action, "accept") == 0 &&
                     cg_json_member(in->result, "content", &content, NULL) == 0)
                         a->result = span_text(content, "text");
                 decide(a, a->result != NULL, "the user gave none");
-                return;
+                return true;
         }
         if (!action || strcmp(action, "accept") != 0) {
                 bool declined = action && strcmp(action, "decline") == 0;
@@ -468,103 +471,107 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
                         content = CG_SLICE_NONE;
                 decision = span_text(content, "decision");
                 reason = span_text(content, "reason");
-                if (!read_choice(sv, a, decision ? decision : "", reason))
-                        return;
+                if (!read_choice(s, a, decision ? decision : "", reason))
+                        return true;
                 a->by_user = !a->accept;
         }
         /* The user is there: what has not been shown yet waits for as long from now on. */
-        TAILQ_FOREACH(other, &sv->asks, entry)
+        TAILQ_FOREACH(other, &s->asks, entry)
         if (!other->id)
-                other->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
-        send_waiting(sv);
+                other->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
+        send_waiting(s);
+        return true;
 }
 
 /*
  * Removes a decided question from the list and returns it; NULL: none. *next_ms: time until the
  * next deadline, or -1.
  */
-static struct cg_serve_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
+static struct cg_serve_ask *take_decided(struct cg_serve_session *s, int64_t *next_ms)
 {
         int64_t now = cg_now_ms();
         struct cg_serve_ask *a;
 
         *next_ms = -1;
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (!a->answered && a->deadline_ms <= now) {
-                        take_back(sv, a, "no answer in time");
+                        take_back(s, a, "no answer in time");
                         decide(a, false,
                                "the user did not answer in time; call it again once they can answer");
                         a->timed_out = true;
                 }
                 if (a->answered && a->approval) {
-                        TAILQ_REMOVE(&sv->asks, a, entry);
+                        TAILQ_REMOVE(&s->asks, a, entry);
                         return a;
                 }
                 if (!a->answered && (*next_ms < 0 || a->deadline_ms - now < *next_ms))
                         *next_ms = a->deadline_ms - now;
         }
-        send_waiting(sv);
+        send_waiting(s);
         return NULL;
 }
 
-static void settle_connection(struct cg_serve *sv, const struct cg_serve_ask *a)
+static void settle_connection(struct cg_serve_session *s, const struct cg_serve_ask *a)
 {
         enum cg_egress_decision d = a->accept ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE;
 
         if (a->always)
                 d = a->accept ? CG_EGRESS_ALLOW_SESSION : CG_EGRESS_DENY_SESSION;
-        cg_egress_decide(sv->session, a->approval, d, a->reason, NULL);
+        cg_egress_decide(s->session, a->approval, d, a->reason, NULL);
 }
 
-static void settle_call(struct cg_serve *sv, const struct cg_serve_ask *a)
+static void settle_call(struct cg_serve_session *s, const struct cg_serve_ask *a)
 {
         struct cg_pol_call call = {
                 .server = a->server, .method = a->method, .tool = a->tool, .args = a->json, .args_len = a->len
         };
         const char *refused = a->timed_out ? "expired" : "rejected";
 
-        cg_structured_decided(cg_answer_structured(sv->answer), a->server, a->tool,
+        cg_structured_decided(cg_answer_structured(s->answer), a->server, a->tool,
                               a->accept ? "accepted" : refused, NULL);
         if (a->always) /* failed: asked again */
-                cg_approve_always(sv->opts.kernel.approve, a->server, a->method, a->tool, NULL);
-        if (a->by_user && !a->accept)
-                cg_approve_refused(sv->opts.kernel.approve, &call);
+                cg_approve_always(s->approve, a->server, a->method, a->tool, NULL);
+        if (a->by_user && !a->accept) {
+                pthread_mutex_lock(&s->sv->policy);
+                cg_approve_refused(s->approve, &call);
+                pthread_mutex_unlock(&s->sv->policy);
+        }
         if (a->accept)
-                cg_approval_accept(sv->session, a->approval, NULL);
+                cg_approval_accept(s->session, a->approval, NULL);
         else if (a->timed_out)
-                cg_approval_expire(sv->session, a->approval, a->reason, NULL);
+                cg_approval_expire(s->session, a->approval, a->reason, NULL);
         else
-                cg_approval_reject(sv->session, a->approval, a->reason, NULL);
+                cg_approval_reject(s->session, a->approval, a->reason, NULL);
 }
 
 /* An answer that does not fit the server's form is none. */
-static void settle_server(struct cg_serve *sv, const struct cg_serve_ask *a)
+static void settle_server(struct cg_serve_session *s, const struct cg_serve_ask *a)
 {
         struct cg_err err;
 
-        if (a->result && cg_server_request_answer(sv->session, a->approval, a->result, &err) == 0)
+        if (a->result && cg_server_request_answer(s->session, a->approval, a->result, &err) == 0)
                 return;
         if (a->result)
-                cg_log(&sv->log, CG_LOG_WARN, "the answer to the MCP server %s was not passed on: %s",
+                cg_log(&s->sv->log, CG_LOG_WARN, "the answer to the MCP server %s was not passed on: %s",
                        a->server, err.msg);
-        cg_server_request_decline(sv->session, a->approval, NULL);
+        cg_server_request_decline(s->session, a->approval, NULL);
 }
 
 /* Without a text input() raises EOFError. */
-static void settle_input(struct cg_serve *sv, const struct cg_serve_ask *a)
+static void settle_input(struct cg_serve_session *s, const struct cg_serve_ask *a)
 {
         const char *text = a->accept ? a->result : NULL;
 
-        if (!text && sv->answer)
-                cg_answer_note(sv->answer, "[cellgate: input() got no text: %s]",
+        if (!text && s->answer)
+                cg_answer_note(s->answer, "[cellgate: input() got no text: %s]",
                                a->timed_out ? "nobody answered in time" : a->reason);
-        cg_session_input(sv->session, text, text ? strlen(text) : 0, NULL);
+        cg_session_input(s->session, text, text ? strlen(text) : 0, NULL);
 }
 
-int64_t cg_serve_settle(struct cg_serve *sv)
+int64_t cg_serve_settle(struct cg_serve_session *s)
 {
-        static void (*const settle[])(struct cg_serve *, const struct cg_serve_ask *) = {
+        static void (*const settle[])(struct cg_serve_session *, const struct cg_serve_ask *) = {
                 [CG_SERVE_ASK_CALL] = settle_call,
                 [CG_SERVE_ASK_CONNECTION] = settle_connection,
                 [CG_SERVE_ASK_SERVER] = settle_server,
@@ -574,27 +581,31 @@ int64_t cg_serve_settle(struct cg_serve *sv)
         int64_t next_ms;
 
         for (;; ask_free(a)) {
-                pthread_mutex_lock(&sv->lock);
-                a = take_decided(sv, &next_ms);
-                pthread_mutex_unlock(&sv->lock);
+                pthread_mutex_lock(&s->sv->lock);
+                a = take_decided(s, &next_ms);
+                pthread_mutex_unlock(&s->sv->lock);
                 if (!a)
                         return next_ms;
                 /* The session may have closed the request meanwhile: errors are ignored. */
-                settle[a->subject](sv, a);
+                settle[a->subject](s, a);
         }
 }
 
-static enum cg_approve_answer judge(struct cg_serve *sv, struct cg_pol_call *call,
+static enum cg_approve_answer judge(struct cg_serve_session *s, struct cg_pol_call *call,
                                     struct cg_approve_verdict *v)
 {
-        char client[sizeof(sv->proto.client)];
+        char client[sizeof(s->sv->proto.client)];
+        enum cg_approve_answer answer;
 
-        pthread_mutex_lock(&sv->lock);
-        memcpy(client, sv->proto.client, sizeof(client));
-        cg_approve_set_mute(sv->opts.kernel.approve, !sv->proto.can_ask && !sv->opts.kernel.decide_elsewhere);
-        pthread_mutex_unlock(&sv->lock);
+        pthread_mutex_lock(&s->sv->lock);
+        memcpy(client, s->sv->proto.client, sizeof(client));
+        cg_approve_set_mute(s->approve, !s->sv->proto.can_ask && !s->sv->opts.kernel.decide_elsewhere);
+        pthread_mutex_unlock(&s->sv->lock);
         call->client = client[0] ? client : NULL;
-        return cg_approve_judge(sv->opts.kernel.approve, call, v);
+        pthread_mutex_lock(&s->sv->policy);
+        answer = cg_approve_judge(s->approve, call, v);
+        pthread_mutex_unlock(&s->sv->policy);
+        return answer;
 }
 
 static const char *rule_of(const struct cg_approve_verdict *v, const char *none)
@@ -603,17 +614,17 @@ static const char *rule_of(const struct cg_approve_verdict *v, const char *none)
 }
 
 /* True if only other terminals can be asked: the question stays open until they decide. */
-static bool only_elsewhere(struct cg_serve *sv)
+static bool only_elsewhere(struct cg_serve_session *s)
 {
         bool can_ask;
 
-        pthread_mutex_lock(&sv->lock);
-        can_ask = sv->proto.can_ask;
-        pthread_mutex_unlock(&sv->lock);
-        return !can_ask && sv->opts.kernel.decide_elsewhere;
+        pthread_mutex_lock(&s->sv->lock);
+        can_ask = s->sv->proto.can_ask;
+        pthread_mutex_unlock(&s->sv->lock);
+        return !can_ask && s->sv->opts.kernel.decide_elsewhere;
 }
 
-void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
+void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 }, name = { .max = 65536 };
         struct cg_pol_call call = cg_call_of(e);
@@ -621,48 +632,48 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
         struct cg_approve_verdict v;
 
         cg_approve_name(&name, call.server, call.method, call.tool, NULL);
-        switch (judge(sv, &call, &v)) {
+        switch (judge(s, &call, &v)) {
         case CG_APPROVE_ACCEPT:
-                cg_log(&sv->log, CG_LOG_INFO, "accepted %s by %s%s", name.data ?: call.server,
+                cg_log(&s->sv->log, CG_LOG_INFO, "accepted %s by %s%s", name.data ?: call.server,
                        v.policy.rule[0] ? "" : "rule ", rule_of(&v, "all"));
-                cg_structured_decided(cg_answer_structured(sv->answer), call.server, call.tool, "accepted",
+                cg_structured_decided(cg_answer_structured(s->answer), call.server, call.tool, "accepted",
                                       rule_of(&v, "all"));
-                cg_approval_accept(sv->session, approval, NULL);
+                cg_approval_accept(s->session, approval, NULL);
                 return;
         case CG_APPROVE_ASK:
-                cg_approval_share(sv->session, approval, NULL);
-                if (only_elsewhere(sv))
+                cg_approval_share(s->session, approval, NULL);
+                if (only_elsewhere(s))
                         return;
-                if (ask(sv, approval, call.server, call.method, call.tool, call.args, call.args_len, &why))
+                if (ask(s, approval, call.server, call.method, call.tool, call.args, call.args_len, &why))
                         return;
                 break;
         default:
                 cg_approve_explain_verdict(&why, &call, &v, explain_rule, NULL);
         }
-        cg_log(&sv->log, CG_LOG_INFO, "refused %s: %s", name.data ?: call.server, why.data);
-        cg_structured_decided(cg_answer_structured(sv->answer), call.server, call.tool, "rejected",
+        cg_log(&s->sv->log, CG_LOG_INFO, "refused %s: %s", name.data ?: call.server, why.data);
+        cg_structured_decided(cg_answer_structured(s->answer), call.server, call.tool, "rejected",
                               rule_of(&v, "none"));
-        cg_approval_reject(sv->session, approval, why.data, NULL);
+        cg_approval_reject(s->session, approval, why.data, NULL);
 }
 
 /* Asks the user about a connection. Returns why that is not possible; NULL: it is done. */
-static const char *ask_connection(struct cg_serve *sv, uint64_t request, const char *json)
+static const char *ask_connection(struct cg_serve_session *s, uint64_t request, const char *json)
 {
         const char *why = NULL;
 
-        cg_approval_share(sv->session, request, NULL);
-        if (only_elsewhere(sv))
+        cg_approval_share(s->session, request, NULL);
+        if (only_elsewhere(s))
                 return NULL;
-        pthread_mutex_lock(&sv->lock);
-        if (!sv->proto.can_ask)
+        pthread_mutex_lock(&s->sv->lock);
+        if (!s->sv->proto.can_ask)
                 why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
-        else if (start_ask(sv, ask_new(CG_SERVE_ASK_CONNECTION, request, "", "", "", json, strlen(json))) < 0)
+        else if (start_ask(s, ask_new(CG_SERVE_ASK_CONNECTION, request, "", "", "", json, strlen(json))) < 0)
                 why = "the question to the user could not be asked: no memory is left";
-        pthread_mutex_unlock(&sv->lock);
+        pthread_mutex_unlock(&s->sv->lock);
         return why;
 }
 
-void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
+void cg_serve_connect(struct cg_serve_session *s, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf reason = { .max = 65536 };
         struct cg_pol_call call = cg_call_of(e);
@@ -671,24 +682,23 @@ void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
         enum cg_approve_answer answer;
         const char *why = NULL;
 
-        call.cell = sv->cell; /* the event names none */
-        answer = judge(sv, &call, &v);
+        call.cell = s->cell; /* the event names none */
+        answer = judge(s, &call, &v);
         if (answer == CG_APPROVE_ACCEPT) {
-                cg_egress_decide(sv->session, request, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
+                cg_egress_decide(s->session, request, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
                 return;
         }
-        if (answer == CG_APPROVE_ASK && !v.policy.rule[0] &&
-            cg_approve_base(sv->opts.kernel.approve) != CG_APPROVE_ASK)
+        if (answer == CG_APPROVE_ASK && !v.policy.rule[0] && cg_approve_base(s->approve) != CG_APPROVE_ASK)
                 why = "host is not on the allow list";
         else if (answer == CG_APPROVE_ASK)
-                why = ask_connection(sv, request, call.args);
+                why = ask_connection(s, request, call.args);
         else if (cg_approve_explain_verdict(&reason, &call, &v, explain_rule, NULL) == 0)
                 why = reason.data;
         if (why || answer != CG_APPROVE_ASK)
-                cg_egress_decide(sv->session, request, CG_EGRESS_DENY_ONCE, why, NULL);
+                cg_egress_decide(s->session, request, CG_EGRESS_DENY_ONCE, why, NULL);
 }
 
-void cg_serve_forward(struct cg_serve *sv, struct cg_event *e)
+void cg_serve_forward(struct cg_serve_session *s, struct cg_event *e)
 {
         struct cg_slice object, params;
         const char *json;
@@ -699,16 +709,16 @@ void cg_serve_forward(struct cg_serve *sv, struct cg_event *e)
         r = cg_json_object_slice(json, len, &object, NULL);
         if (r == 0 && !cg_json_find(object, "params", &params))
                 r = CG_E_PROTO;
-        pthread_mutex_lock(&sv->lock);
+        pthread_mutex_lock(&s->sv->lock);
         if (r == 0)
-                r = start_ask(sv, ask_new(CG_SERVE_ASK_SERVER, cg_event_approval(e), cg_event_server(e), "",
-                                          "", params.p, params.len));
-        pthread_mutex_unlock(&sv->lock);
+                r = start_ask(s, ask_new(CG_SERVE_ASK_SERVER, cg_event_approval(e), cg_event_server(e), "",
+                                         "", params.p, params.len));
+        pthread_mutex_unlock(&s->sv->lock);
         if (r < 0)
-                cg_server_request_decline(sv->session, cg_event_approval(e), NULL);
+                cg_server_request_decline(s->session, cg_event_approval(e), NULL);
 }
 
-bool cg_serve_input(struct cg_serve *sv, const struct cg_event *e)
+bool cg_serve_input(struct cg_serve_session *s, const struct cg_event *e)
 {
         cg_auto_free char *prompt = NULL;
         struct cg_slice object, password = CG_SLICE_NONE;
@@ -718,118 +728,118 @@ bool cg_serve_input(struct cg_serve *sv, const struct cg_event *e)
         int r;
 
         json = cg_event_json(e, &len);
-        if (!sv->cell || cg_event_cell(e) != sv->cell || cg_json_object_slice(json, len, &object, NULL) < 0)
+        if (!s->cell || cg_event_cell(e) != s->cell || cg_json_object_slice(json, len, &object, NULL) < 0)
                 return false;
         /* The protocol forbids forms for passwords, and an agent should have none. */
         if (cg_json_find(object, "password", &password) && cg_slice_is(password, "true"))
                 return false;
         prompt = span_text(object, "prompt");
         a = ask_new(CG_SERVE_ASK_INPUT, INPUT_NUMBER, "", "", prompt ? prompt : "", "", 0);
-        pthread_mutex_lock(&sv->lock);
+        pthread_mutex_lock(&s->sv->lock);
         if (a)
-                a->by_agent = !sv->proto.can_ask;
-        r = start_ask(sv, a);
-        pthread_mutex_unlock(&sv->lock);
+                a->by_agent = !s->sv->proto.can_ask;
+        r = start_ask(s, a);
+        pthread_mutex_unlock(&s->sv->lock);
         return r == 0;
 }
 
-void cg_serve_input_closed(struct cg_serve *sv)
+void cg_serve_input_closed(struct cg_serve_session *s)
 {
-        cg_serve_withdraw(sv, INPUT_NUMBER);
+        cg_serve_withdraw(s, INPUT_NUMBER);
 }
 
-struct cg_serve_ask *cg_serve_agent_input(const struct cg_serve *sv)
+struct cg_serve_ask *cg_serve_agent_input(const struct cg_serve_session *s)
 {
         struct cg_serve_ask *a;
 
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        TAILQ_FOREACH(a, &s->asks, entry)
         if (a->by_agent && !a->answered)
                 break;
         return a;
 }
 
-void cg_serve_send_input(struct cg_serve *sv, struct cg_serve_ask *a, char *text)
+void cg_serve_send_input(struct cg_serve_session *s, struct cg_serve_ask *a, char *text)
 {
         a->result = text;
         decide(a, true, "");
-        cg_serve_wake(sv->work_fd);
+        cg_serve_wake(s->work_fd);
 }
 
 /*
  * A traceback of the interrupted code often keeps its connection open: without this the question
  * would stay open.
  */
-void cg_serve_refuse_connections(struct cg_serve *sv)
+void cg_serve_refuse_connections(struct cg_serve_session *s)
 {
         struct cg_serve_ask *a;
 
-        pthread_mutex_lock(&sv->lock);
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        pthread_mutex_lock(&s->sv->lock);
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (a->subject != CG_SERVE_ASK_CONNECTION || a->answered)
                         continue;
-                take_back(sv, a, "the call was cancelled");
+                take_back(s, a, "the call was cancelled");
                 decide(a, false, "the call was cancelled");
         }
-        pthread_mutex_unlock(&sv->lock);
-        cg_serve_settle(sv);
+        pthread_mutex_unlock(&s->sv->lock);
+        cg_serve_settle(s);
 }
 
-void cg_serve_refuse_calls(struct cg_serve *sv, const char *server)
+void cg_serve_refuse_calls(struct cg_serve_session *s, const char *server)
 {
         static const char why[] = "another program was registered as this MCP server";
         struct cg_serve_ask *a;
 
-        pthread_mutex_lock(&sv->lock);
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        pthread_mutex_lock(&s->sv->lock);
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (a->subject != CG_SERVE_ASK_CALL || strcmp(a->server, server) != 0)
                         continue;
-                take_back(sv, a, why);
+                take_back(s, a, why);
                 /* an answer that has arrived is about the former program as well */
                 decide(a, false, why);
                 a->always = false;
         }
-        pthread_mutex_unlock(&sv->lock);
-        cg_serve_settle(sv);
+        pthread_mutex_unlock(&s->sv->lock);
+        cg_serve_settle(s);
 }
 
-void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval)
+void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval)
 {
         struct cg_serve_ask *a;
 
-        pthread_mutex_lock(&sv->lock);
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        pthread_mutex_lock(&s->sv->lock);
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (a->approval == approval) {
-                        take_back(sv, a, "the call was cancelled");
-                        end_ask(sv, a);
+                        take_back(s, a, "the call was cancelled");
+                        end_ask(s, a);
                         break;
                 }
         }
-        send_waiting(sv);
-        pthread_mutex_unlock(&sv->lock);
+        send_waiting(s);
+        pthread_mutex_unlock(&s->sv->lock);
 }
 
 /* Questions about our own tools are kept: the worker waits for each of them. */
-void cg_serve_drop_asks(struct cg_serve *sv)
+void cg_serve_drop_asks(struct cg_serve_session *s)
 {
         struct cg_serve_ask *a, *next;
 
-        pthread_mutex_lock(&sv->lock);
-        for (a = TAILQ_FIRST(&sv->asks); a; a = next) {
+        pthread_mutex_lock(&s->sv->lock);
+        for (a = TAILQ_FIRST(&s->asks); a; a = next) {
                 next = TAILQ_NEXT(a, entry);
                 if (!a->approval)
                         continue;
-                take_back(sv, a, "the session has ended");
-                end_ask(sv, a);
+                take_back(s, a, "the session has ended");
+                end_ask(s, a);
         }
-        pthread_mutex_unlock(&sv->lock);
+        pthread_mutex_unlock(&s->sv->lock);
 }
 
 /* ------------------------------------------------------------------ our own tools */
 
-bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       struct cg_buf *why)
 {
         const char *tool = cg_serve_tool_defs[job->tool].name;
@@ -839,7 +849,7 @@ bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
                                     .args = job->args,
                                     .args_len = strlen(job->args) };
         struct cg_approve_verdict v;
-        enum cg_approve_answer answer = judge(sv, &call, &v);
+        enum cg_approve_answer answer = judge(s, &call, &v);
         struct cg_serve_ask *a;
         bool accept;
 
@@ -849,19 +859,19 @@ bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
                 cg_approve_explain_verdict(why, &call, &v, explain_rule, NULL);
                 return false;
         }
-        a = ask(sv, 0, OWN, CG_METHOD_CALL, tool, job->args, strlen(job->args), why);
+        a = ask(s, 0, OWN, CG_METHOD_CALL, tool, job->args, strlen(job->args), why);
         if (!a)
                 return false;
-        pthread_mutex_lock(&sv->lock);
-        while (!a->answered && !sv->stop && !job->cancelled && !job->reset) {
-                pthread_mutex_unlock(&sv->lock);
-                wait_fn(sv, -1, -1); /* also ends the question at its deadline */
-                pthread_mutex_lock(&sv->lock);
+        pthread_mutex_lock(&s->sv->lock);
+        while (!a->answered && !s->sv->stop && !job->cancelled && !job->ended_by) {
+                pthread_mutex_unlock(&s->sv->lock);
+                wait_fn(s, -1, -1); /* also ends the question at its deadline */
+                pthread_mutex_lock(&s->sv->lock);
         }
         accept = a->answered && a->accept;
-        take_back(sv, a, "the call was cancelled");
-        TAILQ_REMOVE(&sv->asks, a, entry);
-        pthread_mutex_unlock(&sv->lock);
+        take_back(s, a, "the call was cancelled");
+        TAILQ_REMOVE(&s->asks, a, entry);
+        pthread_mutex_unlock(&s->sv->lock);
         if (!accept)
                 cg_buf_adds(why, a->reason ? a->reason : "it was cancelled", NULL);
         ask_free(a);

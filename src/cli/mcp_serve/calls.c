@@ -1,6 +1,6 @@
 /*
- * `cellgate mcp serve`: what the I/O thread does with a call: it queues a job for the worker, or
- * answers at once, as about a cell.
+ * `cellgate mcp serve`: what the I/O thread does with a call: it queues a job for the worker of a
+ * session, or answers at once, as about a cell.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -20,23 +20,27 @@
 /* ------------------------------------------------------------------ jobs */
 
 /* Queues a job, for whose end @p waits. Takes @j. */
-static int add_job(struct cg_serve *sv, struct cg_pending *p, struct cg_job *j, size_t max_chars,
-                   struct cg_err *err)
+static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, struct cg_err *err)
 {
-        j->start_ms = cg_now_ms();
-        j->answer = j->number ? cg_serve_cell_answer(sv, j->number, max_chars) : cg_answer_new(max_chars);
-        if (!j->answer || (!j->args && !j->code) || sv->n_jobs >= CG_SERVE_MAX_JOBS) {
-                bool full = sv->n_jobs >= CG_SERVE_MAX_JOBS;
+        struct cg_serve_session *s = p->session;
+        bool full = s->n_jobs >= CG_SERVE_MAX_JOBS && p->tool != CG_SERVE_TERMINATE;
 
+        j->session = s;
+        j->start_ms = cg_now_ms();
+        if (j->number || j->tool == CG_SERVE_CREATE_SESSION)
+                j->answer = cg_serve_cell_answer(s, j->number, max_chars);
+        else
+                j->answer = cg_answer_new(max_chars);
+        if (!j->answer || (!j->args && !j->code) || full) {
                 cg_job_free(j);
                 return full ? cg_fail(err, CG_E_LIMIT, "too many cells wait already: wait for some of them")
                             : cg_fail(err, CG_E_NOMEM, "no memory is left");
         }
-        TAILQ_INSERT_TAIL(&sv->jobs, j, entry);
-        sv->n_jobs++;
+        TAILQ_INSERT_TAIL(&s->jobs, j, entry);
+        s->n_jobs++;
         p->job = j;
         p->own = true;
-        cg_serve_wake(sv->work_fd);
+        cg_serve_wake(s->work_fd);
         return 0;
 }
 
@@ -48,11 +52,11 @@ static int begin_in_turn(struct cg_serve *sv, struct cg_pending *p, const char *
                 return cg_fail(err, CG_E_NOMEM, "no memory is left");
         j->tool = p->tool;
         j->args = strdup(args);
-        if (add_job(sv, p, j, OWN_CHARS, err) < 0)
+        if (add_job(p, j, OWN_CHARS, err) < 0)
                 return -1;
-        if (j->tool == CG_SERVE_RESET)
-                for (before = TAILQ_FIRST(&sv->jobs); before != j; before = TAILQ_NEXT(before, entry))
-                        before->reset = true;
+        if (j->tool == CG_SERVE_RESET || j->tool == CG_SERVE_TERMINATE)
+                for (before = TAILQ_FIRST(&p->session->jobs); before != j; before = TAILQ_NEXT(before, entry))
+                        before->ended_by = cg_serve_tool_defs[j->tool].name;
         return 0;
 }
 
@@ -79,7 +83,7 @@ static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args,
         j->timeout = timeout;
         j->code = CG_STEAL(code);
         j->number = sv->last_cell + 1;
-        if (add_job(sv, p, j, p->max_chars, err) < 0)
+        if (add_job(p, j, p->max_chars, err) < 0)
                 return -1;
         sv->last_cell++;
         return 0;
@@ -131,10 +135,10 @@ static int begin_status(struct cg_serve *sv, struct cg_pending *p, const char *a
                             job->number, (double)(job->end_ms - job->start_ms) / 1000,
                             cg_answer_chars(job->answer));
         else
-                cg_serve_add_state(sv, job, &b);
+                cg_serve_add_state(job, &b);
         if (job->state == CG_JOB_RUNNING)
-                cg_buf_addf(&b, NULL, "; %zu characters of output so far%s%s", sv->chars,
-                            *sv->line ? ", the last line: " : "", sv->line);
+                cg_buf_addf(&b, NULL, "; %zu characters of output so far%s%s", job->session->chars,
+                            *job->session->line ? ", the last line: " : "", job->session->line);
         return say(sv, p, b.data);
 }
 
@@ -152,13 +156,14 @@ static int begin_result(struct cg_serve *sv, struct cg_pending *p, const char *a
         if (wanted_s < 0)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"wait\" must be 0 or more seconds");
         p->job = job;
+        p->session = job->session;
         p->max_chars = max ? max : OUTPUT_CHARS;
         p->part = max || p->from;
         p->deadline_ms = p->since_ms + (int64_t)((wanted_s < wait_s ? wanted_s : wait_s) * 1000);
         if (job->state == CG_JOB_DONE)
                 cg_serve_answer_done(sv, p);
         else
-                cg_serve_wake(sv->work_fd);
+                cg_serve_wake(job->session->work_fd);
         return 0;
 }
 
@@ -173,7 +178,7 @@ static int begin_cancel(struct cg_serve *sv, struct cg_pending *p, const char *a
                 return say(sv, p, "The cell has ended already; cell_result returns its result.");
         job->known = true;
         queued = job->state == CG_JOB_QUEUED;
-        cg_serve_cancel_job(sv, job);
+        cg_serve_cancel_job(job);
         return say(sv, p,
                    queued ? "The cell was removed from the queue."
                           : "The cell is being interrupted; cell_result returns its result.");
@@ -181,18 +186,19 @@ static int begin_cancel(struct cg_serve *sv, struct cg_pending *p, const char *a
 
 static int begin_send_input(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
 {
-        struct cg_serve_ask *a = cg_serve_agent_input(sv);
+        struct cg_serve_ask *a;
         struct cg_job *job;
         char *text;
 
         if (cg_serve_find_cell(sv, args, &job, err) < 0)
                 return -1;
+        a = cg_serve_agent_input(job->session);
         if (!a || job->state != CG_JOB_RUNNING)
                 return cg_fail(err, CG_E_STATE,
                                "the cell does not wait for input from you; cell_status says what it does");
         if (cg_serve_arg_string(args, "text", &text, err) < 0)
                 return -1;
-        cg_serve_send_input(sv, a, text);
+        cg_serve_send_input(job->session, a, text);
         return say(sv, p, "The cell has got the text; cell_result returns its result.");
 }
 
@@ -205,7 +211,7 @@ static int begin_read_output(struct cg_serve *sv, struct cg_pending *p, const ch
         if (cg_serve_arg_size(args, "start", 0, 0, &start, err) < 0 ||
             cg_serve_arg_size(args, "max_output_chars", OUTPUT_CHARS, 1, &max, err) < 0)
                 return -1;
-        job = TAILQ_LAST(&sv->kept, cg_jobs);
+        job = TAILQ_LAST(&p->session->kept, cg_jobs);
         while (job && !cg_answer_is_cut(job->answer))
                 job = TAILQ_PREV(job, cg_jobs, entry);
         if (!job)
@@ -220,6 +226,37 @@ static int begin_read_output(struct cg_serve *sv, struct cg_pending *p, const ch
         return 0;
 }
 
+static int begin_create(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        struct cg_serve_session *s;
+
+        if (cg_serve_session_new(sv, &s, err) < 0 || cg_serve_session_start(s, err) < 0)
+                return -1;
+        p->session = s;
+        if (begin_in_turn(sv, p, args, err) == 0)
+                return 0;
+        cg_serve_session_end(s, "it was not opened");
+        return -1;
+}
+
+static int begin_list(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+
+        cg_serve_list_sessions(sv, &b);
+        return say(sv, p, b.data);
+}
+
+static int begin_terminate(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        cg_auto_free char *id = NULL;
+
+        if (cg_serve_arg_string(args, "session_id", &id, err) < 0 || begin_in_turn(sv, p, args, err) < 0)
+                return -1;
+        cg_serve_session_end(p->session, "terminate_session was called");
+        return 0;
+}
+
 /*
  * Carry out a call, or set what it waits for. CG_E_INVAL or CG_E_NOTFOUND says what is wrong, for
  * the agent.
@@ -231,6 +268,8 @@ static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending
         [CG_SERVE_READ_OUTPUT] = begin_read_output, [CG_SERVE_START_CELL] = begin_start,
         [CG_SERVE_CELL_STATUS] = begin_status,      [CG_SERVE_CELL_RESULT] = begin_result,
         [CG_SERVE_CANCEL_CELL] = begin_cancel,      [CG_SERVE_SEND_INPUT] = begin_send_input,
+        [CG_SERVE_CREATE_SESSION] = begin_create,   [CG_SERVE_LIST_SESSIONS] = begin_list,
+        [CG_SERVE_TERMINATE] = begin_terminate,
 };
 
 /* ------------------------------------------------------------------ messages */
@@ -265,9 +304,10 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         p = args ? cg_serve_add_pending(sv, in) : NULL;
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "call");
-        if (cg_serve_unknown_args(p->tool, args, &ignored, NULL) == 0 && ignored.len)
+        if (cg_serve_unknown_args(&sv->opts, p->tool, args, &ignored, NULL) == 0 && ignored.len)
                 p->ignored = cg_buf_steal(&ignored, NULL);
-        if (begin[p->tool](sv, p, args, &why) < 0)
+        if ((cg_serve_has_session(p->tool) && cg_serve_find_session(sv, args, &p->session, &why) < 0) ||
+            begin[p->tool](sv, p, args, &why) < 0)
                 reply_error(sv, p, why.msg);
         return 0;
 }
@@ -281,7 +321,10 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id)
                 return; /* answered already: the two messages crossed */
         /* The protocol forbids an answer to a cancelled request. */
         own = p->own ? p->job : NULL;
+        /* Nobody learns its id. */
+        if (own && p->tool == CG_SERVE_CREATE_SESSION)
+                cg_serve_session_end(own->session, "its creation was cancelled");
         cg_serve_remove_pending(sv, p);
         if (own)
-                cg_serve_cancel_job(sv, own);
+                cg_serve_cancel_job(own);
 }

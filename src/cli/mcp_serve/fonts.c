@@ -31,14 +31,14 @@ static const char code[] =
         "    print(open(path).read())\n";
 
 /* The session's standard output until its cell ends. Another outcome than ok: nothing. */
-static int collect(struct cg_session *s, uint64_t cell, struct cg_buf *out, struct cg_err *err)
+static int collect(struct cg_session *kernel, uint64_t cell, struct cg_buf *out, struct cg_err *err)
 {
         int64_t end = cg_now_ms() + FONTS_MS;
 
         for (;;) {
                 struct cg_event *e;
                 int64_t left = end - cg_now_ms();
-                int r = left > 0 ? cg_session_next_event(s, left, &e, err) : CG_TIMEOUT;
+                int r = left > 0 ? cg_session_next_event(kernel, left, &e, err) : CG_TIMEOUT;
                 bool ended = false;
                 const char *text;
                 size_t len;
@@ -87,29 +87,29 @@ static int write_list(const char *folder, struct cg_buf *out, struct cg_err *err
         return cg_write_all(fd, line_end + 1, out->len - n - 1, err);
 }
 
-static int run(struct cg_serve *sv, const char *workspace, struct cg_buf *out, struct cg_err *err)
+static int run(struct cg_serve_session *s, const char *workspace, struct cg_buf *out, struct cg_err *err)
 {
-        const char *paths[] = { sv->packages.path, NULL };
+        const char *paths[] = { s->packages.path, NULL };
         struct cg_session_options so = { .size = sizeof(so), .workspace = workspace, .python_path = paths };
         struct cg_execute_options eo = { .size = sizeof(eo), .timeout_ms = FONTS_MS };
-        struct cg_kernel_options plain = sv->opts.kernel;
+        struct cg_kernel_options plain = s->sv->opts.kernel;
         struct cg_kernel_hides hides;
-        struct cg_session *s = NULL;
+        struct cg_session *kernel = NULL;
         uint64_t cell;
         int r = cg_kernel_options_session(&plain, workspace, &hides, &so, err);
 
         if (r == 0)
-                r = cg_session_new(sv->client, &so, &s, err);
+                r = cg_session_new(s->client, &so, &kernel, err);
         cg_kernel_hides_fini(&hides);
         if (r == 0)
-                r = cg_session_execute(s, code, sizeof(code) - 1, &eo, &cell, err);
+                r = cg_session_execute(kernel, code, sizeof(code) - 1, &eo, &cell, err);
         if (r == 0)
-                r = collect(s, cell, out, err);
-        cg_session_free(s);
+                r = collect(kernel, cell, out, err);
+        cg_session_free(kernel);
         return r;
 }
 
-void cg_serve_list_fonts(struct cg_serve *sv)
+void cg_serve_list_fonts(struct cg_serve_session *s)
 {
         cg_auto_buf struct cg_buf out = { .max = MAX_LIST };
         cg_auto_free char *module = NULL, *folder = NULL;
@@ -117,17 +117,17 @@ void cg_serve_list_fonts(struct cg_serve *sv)
         struct cg_err err;
         int r;
 
-        if (asprintf(&module, "%s/matplotlib/font_manager.py", sv->packages.path) < 0 ||
-            asprintf(&folder, "%s/share/cellgate/matplotlib", sv->packages.path) < 0)
+        if (asprintf(&module, "%s/matplotlib/font_manager.py", s->packages.path) < 0 ||
+            asprintf(&folder, "%s/share/cellgate/matplotlib", s->packages.path) < 0)
                 return;
         /* Without a sandbox matplotlib keeps its list in the user's own home. */
-        if (sv->opts.kernel.no_sandbox || !sv->client || access(module, F_OK) < 0 ||
+        if (s->sv->opts.kernel.no_sandbox || !s->client || access(module, F_OK) < 0 ||
             access(folder, F_OK) == 0 || !mkdtemp(workspace))
                 return;
-        r = run(sv, workspace, &out, &err);
+        r = run(s, workspace, &out, &err);
         if (r == 0)
                 r = write_list(folder, &out, &err);
         if (r < 0)
-                cg_log(&sv->log, CG_LOG_INFO, "matplotlib's list of fonts: %s", err.msg);
+                cg_log(&s->sv->log, CG_LOG_INFO, "matplotlib's list of fonts: %s", err.msg);
         cg_remove_tree(workspace, NULL);
 }

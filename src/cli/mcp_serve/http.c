@@ -1,6 +1,7 @@
 /*
  * `cellgate mcp serve --http`: hands the command line over to cellgate-mcp-http, its options before
- * "--" and those of each session, unchanged, behind it.
+ * "--" and those of each session, unchanged, behind it. Limits of sessions are for both where an
+ * agent can make more in its own process.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,11 +15,11 @@
 /* Room for the words of both programs, and NULL. */
 #define MORE_WORDS 6
 
-int cg_serve_http(int argc, char **argv, struct cg_err *err)
+int cg_serve_http(const struct cg_serve_options *o, int argc, char **argv, struct cg_err *err)
 {
         const char *program = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-mcp-http"), *value;
         static const char *const middle[] = { "--", "cellgate", "mcp", "serve" };
-        size_t max = (size_t)argc + MORE_WORDS, n = 1, n_rest = 0;
+        size_t max = (size_t)argc * 2 + MORE_WORDS, n = 1, n_rest = 0;
         cg_auto_free const char **words = calloc(max, sizeof(*words)), **rest = calloc(max, sizeof(*rest));
         struct cg_kernel_options scratch;
         struct cg_optscan scan;
@@ -29,11 +30,16 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
         else
                 words[0] = "cellgate-mcp-http";
         for (first = scan.i; r == 0 && (id = cg_opt_next(&scan, &value, err)) > CG_OPT_END; first = scan.i) {
+                bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_IDLE;
                 bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_TOKEN_FILE || id == CG_KOPT_TLS_KEY ||
                             id == CG_KOPT_OF_HTTP;
 
-                for (; first < scan.i; first++)
-                        *(ours ? &words[n++] : &rest[n_rest++]) = argv[first];
+                for (; first < scan.i; first++) {
+                        if (ours || both)
+                                words[n++] = argv[first];
+                        if (!ours && (!both || o->toolsets & CG_SERVE_SESSIONS))
+                                rest[n_rest++] = argv[first];
+                }
         }
         cg_kernel_options_fini(&scratch);
         if (r < 0)

@@ -129,10 +129,10 @@ int cg_serve_requirements(const char *text, char **ret, struct cg_err *err)
  * The interpreter whose pip is used: that of the kernels' environment, because pip chooses wheels
  * for the Python that runs it. The installed environment has the same Python, except in a wheel.
  */
-static int find_python(const struct cg_serve *sv, char ret[PATH_MAX], struct cg_err *err)
+static int find_python(const struct cg_serve_session *s, char ret[PATH_MAX], struct cg_err *err)
 {
         char own[PATH_MAX], packages[PATH_MAX], pip[PATH_MAX + 8];
-        const char *env = sv->opts.kernel.kernel_env ?: cg_kernel_env_default(own);
+        const char *env = s->sv->opts.kernel.kernel_env ?: cg_kernel_env_default(own);
 
         if (cg_kernel_env_packages(env, packages)) {
                 snprintf(pip, sizeof(pip), "%s/pip", packages);
@@ -152,7 +152,7 @@ static int find_python(const struct cg_serve *sv, char ret[PATH_MAX], struct cg_
  * Runs Python on this side of the sandbox, isolated, in a folder where no file is taken for a
  * package.
  */
-static int run_python(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+static int run_python(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       const char *const *words, struct cg_buf *out, struct cg_err *err)
 {
         char python[PATH_MAX], isolated[] = "-I";
@@ -178,7 +178,7 @@ static int run_python(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
                 argv[2 + i] = (char *)(uintptr_t)words[i];
         if (!env)
                 return cg_fail(err, CG_E_NOMEM, "pip");
-        if (find_python(sv, python, err) < 0)
+        if (find_python(s, python, err) < 0)
                 return -1;
         if (pipe2(p, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");
@@ -188,10 +188,10 @@ static int run_python(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
         close(p[1]);
         if (r < 0)
                 return cg_err_prefix(err, "%s", python);
-        while (n > 0 && (left = end - cg_now_ms()) > 0 && !cg_serve_given_up(sv, job)) {
+        while (n > 0 && (left = end - cg_now_ms()) > 0 && !cg_serve_given_up(job)) {
                 struct pollfd f = { .fd = in, .events = POLLIN };
 
-                wait_fn(sv, in, left);
+                wait_fn(s, in, left);
                 if (poll(&f, 1, 0) <= 0)
                         continue;
                 n = read(in, part, sizeof(part));
@@ -230,13 +230,13 @@ static const char read_settings[] =
         "                  'hosts': sorted({u.hostname for u in urls if u.hostname} | set(default)),\n"
         "                  'password': any(u.username for u in urls)}))\n";
 
-static int get_settings(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+static int get_settings(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                         const char *requirements, json_t **ret, struct cg_err *err)
 {
         const char *words[] = { "-c", read_settings, requirements, NULL };
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
 
-        if (run_python(sv, job, wait_fn, words, &out, err) < 0)
+        if (run_python(s, job, wait_fn, words, &out, err) < 0)
                 return cg_err_prefix(err, "pip's settings");
         return cg_json_object(out.data ?: "", out.len, "pip's settings", ret, err);
 }
@@ -244,12 +244,12 @@ static int get_settings(struct cg_serve *sv, const struct cg_job *job, cg_serve_
 /* ------------------------------------------------------------------ the sandbox */
 
 /* The settings of the cells, with one write root, and with these hosts. */
-static char *sandbox_settings(const struct cg_serve *sv, json_t *hosts)
+static char *sandbox_settings(const struct cg_serve_session *s, json_t *hosts)
 {
-        cg_auto_json json_t *o = sv->settings ? json_loads(sv->settings, 0, NULL)
-                                              : json_pack("{s:{s:[], s:[]}, s:{s:[s]}}", "network",
-                                                          "allowedDomains", "deniedDomains", "filesystem",
-                                                          "denyRead", ".env");
+        cg_auto_json json_t *o = s->sv->settings ? json_loads(s->sv->settings, 0, NULL)
+                                                 : json_pack("{s:{s:[], s:[]}, s:{s:[s]}}", "network",
+                                                             "allowedDomains", "deniedDomains", "filesystem",
+                                                             "denyRead", ".env");
         json_t *network = json_object_get(o, "network"), *files = json_object_get(o, "filesystem");
 
         if (json_array_extend(json_object_get(network, "allowedDomains"), hosts) < 0 ||
@@ -259,23 +259,23 @@ static char *sandbox_settings(const struct cg_serve *sv, json_t *hosts)
         return json_dumps(o, JSON_COMPACT);
 }
 
-static int open_sandbox(struct cg_serve *sv, const char *folder, json_t *hosts, struct cg_session **ret,
-                        struct cg_err *err)
+static int open_sandbox(struct cg_serve_session *s, const char *folder, json_t *hosts,
+                        struct cg_session **ret, struct cg_err *err)
 {
-        cg_auto_free char *settings = sandbox_settings(sv, hosts);
+        cg_auto_free char *settings = sandbox_settings(s, hosts);
         struct cg_session_options so = { .size = sizeof(so),
                                          .front = CG_FRONT_MCP,
                                          .workspace = folder,
-                                         .settings = sv->opts.kernel.no_sandbox ? NULL : settings };
+                                         .settings = s->sv->opts.kernel.no_sandbox ? NULL : settings };
         struct cg_kernel_hides hides;
         int r;
 
         if (!settings)
                 return cg_fail(err, CG_E_INVAL, "the sandbox's settings have no network or filesystem");
-        r = cg_kernel_options_session(&sv->opts.kernel, folder, &hides, &so, err);
+        r = cg_kernel_options_session(&s->sv->opts.kernel, folder, &hides, &so, err);
         so.exec = NULL; /* of programs that cells start */
         if (r == 0)
-                r = cg_session_new(sv->client, &so, ret, err);
+                r = cg_session_new(s->client, &so, ret, err);
         cg_kernel_hides_fini(&hides);
         return r;
 }
@@ -300,8 +300,8 @@ static bool on_event(const struct cg_event *e, uint64_t command, bool *ok, struc
 }
 
 /* Runs a program in the sandbox. Returns NULL, or why it did not succeed. */
-static const char *run(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                       struct cg_session *s, const char *const *argv, const char *const *env,
+static const char *run(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                       struct cg_session *kernel, const char *const *argv, const char *const *env,
                        struct cg_answer *a)
 {
         struct cg_exec_options o = { .size = sizeof(o), .argv = argv, .env = env, .timeout_ms = INSTALL_MS };
@@ -309,7 +309,7 @@ static const char *run(struct cg_serve *sv, const struct cg_job *job, cg_serve_w
         struct cg_err err;
         uint64_t command;
 
-        if (cg_session_exec(s, &o, &command, &err) < 0) {
+        if (cg_session_exec(kernel, &o, &command, &err) < 0) {
                 cg_answer_note(a, "%s", err.msg);
                 return "pip was not started";
         }
@@ -317,11 +317,11 @@ static const char *run(struct cg_serve *sv, const struct cg_job *job, cg_serve_w
                 struct cg_event *e;
                 int r;
 
-                if (cg_serve_given_up(sv, job))
+                if (cg_serve_given_up(job))
                         return "it was cancelled";
-                r = cg_session_next_event(s, 0, &e, &err);
+                r = cg_session_next_event(kernel, 0, &e, &err);
                 if (r == CG_TIMEOUT) {
-                        wait_fn(sv, cg_session_fd(s), INSTALL_MS);
+                        wait_fn(s, cg_session_fd(kernel), INSTALL_MS);
                         continue;
                 }
                 if (r != 0)
@@ -345,7 +345,7 @@ static const char no_builds[] =
         "runpy.run_module('pip', run_name='__main__', alter_sys=True)\n";
 
 /* Fills @folder with wheels. Returns NULL, or why it did not succeed. */
-static const char *make_wheels(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                                const char *folder, char *requirements, struct cg_answer *a)
 {
         char python[PATH_MAX], *save = NULL;
@@ -357,15 +357,15 @@ static const char *make_wheels(struct cg_serve *sv, const struct cg_job *job, cg
                                              "-q",         "--progress-bar=off" };
         const char *env[MAX_SETTINGS + 1] = { NULL }, *why;
         cg_auto_json json_t *settings = NULL;
-        struct cg_session *s = NULL;
+        struct cg_session *kernel = NULL;
         struct cg_err err;
         const json_t *one;
         bool password;
         size_t n, i;
 
-        if (find_python(sv, python, &err) < 0 ||
-            get_settings(sv, job, wait_fn, requirements, &settings, &err) < 0 ||
-            open_sandbox(sv, folder, json_object_get(settings, "hosts"), &s, &err) < 0) {
+        if (find_python(s, python, &err) < 0 ||
+            get_settings(s, job, wait_fn, requirements, &settings, &err) < 0 ||
+            open_sandbox(s, folder, json_object_get(settings, "hosts"), &kernel, &err) < 0) {
                 cg_answer_note(a, "%s", err.msg);
                 return "pip was not started";
         }
@@ -381,23 +381,23 @@ static const char *make_wheels(struct cg_serve *sv, const struct cg_job *job, cg
                 argv[n++] = w;
         json_array_foreach(json_object_get(settings, "env"), i, one) if (i < MAX_SETTINGS)
                 env[i] = json_string_value(one);
-        why = run(sv, job, wait_fn, s, argv, env, a);
+        why = run(s, job, wait_fn, kernel, argv, env, a);
         if (why && password)
                 cg_answer_note(
                         a,
                         "What has no ready-made wheel is not built, since pip's settings have a password.");
-        cg_session_free(s);
+        cg_session_free(kernel);
         return why;
 }
 
 /* Nobody writes to @folder any more. */
-static int unpack(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn, const char *folder,
-                  struct cg_buf *out, struct cg_err *err)
+static int unpack(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                  const char *folder, struct cg_buf *out, struct cg_err *err)
 {
         const char *words[MAX_WHEELS + 16] = {
-                "-m",         "pip",           "install",         "--no-index",
-                "--no-deps",  "--target",      sv->packages.path, "--upgrade",
-                "--no-input", "--only-binary", ":all:",           "--disable-pip-version-check",
+                "-m",         "pip",           "install",        "--no-index",
+                "--no-deps",  "--target",      s->packages.path, "--upgrade",
+                "--no-input", "--only-binary", ":all:",          "--disable-pip-version-check",
                 "--"
         };
         cg_auto_free char *pattern = NULL;
@@ -418,12 +418,12 @@ static int unpack(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_f
                 if (lstat(found.gl_pathv[i], &st) == 0 && S_ISREG(st.st_mode))
                         words[n++] = found.gl_pathv[i];
         if (r == 0)
-                r = run_python(sv, job, wait_fn, words, out, err);
+                r = run_python(s, job, wait_fn, words, out, err);
         globfree(&found);
         return r;
 }
 
-void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       char *requirements, struct cg_answer *a)
 {
         char folder[] = "/var/tmp/cellgate-wheels-XXXXXX";
@@ -431,19 +431,19 @@ void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
         const char *why = NULL;
         struct cg_err err;
 
-        cg_log(&sv->log, CG_LOG_INFO, "install_package %s", requirements);
+        cg_log(&s->sv->log, CG_LOG_INFO, "install_package %s", requirements);
         if (!mkdtemp(folder))
                 why = "/var/tmp cannot be written";
         else
-                why = make_wheels(sv, job, wait_fn, folder, requirements, a);
-        if (!why && unpack(sv, job, wait_fn, folder, &out, &err) < 0)
+                why = make_wheels(s, job, wait_fn, folder, requirements, a);
+        if (!why && unpack(s, job, wait_fn, folder, &out, &err) < 0)
                 why = err.msg;
         if (why) {
                 cg_answer_error(a);
                 cg_answer_note(a, "Not installed: %s.", why);
         } else {
                 cg_answer_lines(a, out.data ?: "", out.len);
-                cg_serve_list_fonts(sv);
+                cg_serve_list_fonts(s);
                 cg_answer_note(
                         a, "Installed for the kernel: import it in the next cell. What was imported before"
                            " stays as it was until reset.");

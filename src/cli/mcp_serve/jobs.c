@@ -16,11 +16,11 @@
 
 /* ------------------------------------------------------------------ answers */
 
-void cg_serve_add_state(const struct cg_serve *sv, const struct cg_job *job, struct cg_buf *b)
+void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf waits = { .max = 65536 };
         double seconds = (double)(cg_now_ms() - job->start_ms) / 1000;
-        size_t before = cg_serve_count_before(sv, job);
+        size_t before = cg_serve_count_before(job);
 
         cg_buf_addf(b, NULL, "cell-%" PRIu64 " ", job->number);
         if (before) {
@@ -30,28 +30,30 @@ void cg_serve_add_state(const struct cg_serve *sv, const struct cg_job *job, str
         } else {
                 cg_buf_addf(b, NULL, "runs for %.0f s%s", seconds,
                             job->cancelled ? " and has been interrupted" : "");
-                if (cg_serve_waits(sv, &waits))
+                if (cg_serve_waits(job->session, &waits))
                         cg_buf_addf(b, NULL, ", %s", waits.data);
         }
 }
 
-struct cg_answer *cg_serve_cell_answer(const struct cg_serve *sv, uint64_t number, size_t max_chars)
+struct cg_answer *cg_serve_cell_answer(const struct cg_serve_session *s, uint64_t number, size_t max_chars)
 {
         struct cg_answer *a = cg_answer_new(max_chars);
         char id[32];
 
-        if (a && !sv->opts.plain) {
-                snprintf(id, sizeof(id), "cell-%" PRIu64, number);
-                cg_answer_set_structured(a, cg_structured_new(max_chars));
+        if (!a || s->sv->opts.plain)
+                return a;
+        cg_answer_set_structured(a, cg_structured_new(max_chars));
+        cg_structured_set(cg_answer_structured(a), "session_id", s->id);
+        snprintf(id, sizeof(id), "cell-%" PRIu64, number);
+        if (number)
                 cg_structured_set(cg_answer_structured(a), "execution_id", id);
-        }
         return a;
 }
 
 void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p)
 {
         cg_auto_buf struct cg_buf state = { .max = 65536 };
-        struct cg_answer *a = cg_serve_cell_answer(sv, p->job->number, p->max_chars);
+        struct cg_answer *a = cg_serve_cell_answer(p->job->session, p->job->number, p->max_chars);
         struct cg_job *job = p->job;
         size_t next = p->from;
         uint64_t n = job->number;
@@ -64,7 +66,7 @@ void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p)
                 next = cg_answer_part(a, job->answer, p->from, p->max_chars);
         cg_structured_set(cg_answer_structured(a), "status",
                           job->state == CG_JOB_RUNNING ? "running" : "queued");
-        cg_serve_add_state(sv, job, &state);
+        cg_serve_add_state(job, &state);
         cg_answer_note(a,
                        "[cellgate: %s. execution_id: cell-%" PRIu64
                        ". The cell goes on; cell_result(execution_id="
@@ -101,7 +103,7 @@ void cg_serve_answer_done(struct cg_serve *sv, struct cg_pending *p)
         if (p->part) {
                 snprintf(more, sizeof(more), "cell_result(execution_id=\"cell-%" PRIu64 "\", from",
                          job->number);
-                a = cg_serve_cell_answer(sv, job->number, p->max_chars);
+                a = cg_serve_cell_answer(job->session, job->number, p->max_chars);
                 cg_structured_copy(cg_answer_structured(a), cg_answer_structured(job->answer), "status");
                 if (a && cg_serve_add_part(a, job, p->from, p->max_chars, more)) {
                         cg_answer_rest(a, job->answer);
@@ -117,68 +119,68 @@ void cg_serve_answer_done(struct cg_serve *sv, struct cg_pending *p)
 
 /* ------------------------------------------------------------------ kept results */
 
-static void forget(struct cg_serve *sv, struct cg_job *j)
+static void forget(struct cg_serve_session *s, struct cg_job *j)
 {
-        TAILQ_REMOVE(&sv->kept, j, entry);
-        sv->n_kept--;
+        TAILQ_REMOVE(&s->kept, j, entry);
+        s->n_kept--;
         cg_job_free(j);
 }
 
 /* The one to forget first: one that was read, else the oldest. */
-static struct cg_job *least_wanted(struct cg_serve *sv)
+static struct cg_job *least_wanted(struct cg_serve_session *s)
 {
-        struct cg_job *j, *newest = TAILQ_LAST(&sv->kept, cg_jobs);
+        struct cg_job *j, *newest = TAILQ_LAST(&s->kept, cg_jobs);
 
-        TAILQ_FOREACH(j, &sv->kept, entry)
+        TAILQ_FOREACH(j, &s->kept, entry)
         if (j->read_ms && j != newest)
                 return j;
-        return TAILQ_FIRST(&sv->kept);
+        return TAILQ_FIRST(&s->kept);
 }
 
-static void forget_old(struct cg_serve *sv)
+static void forget_old(struct cg_serve_session *s)
 {
-        struct cg_job *j, *next, *newest = TAILQ_LAST(&sv->kept, cg_jobs);
+        struct cg_job *j, *next, *newest = TAILQ_LAST(&s->kept, cg_jobs);
         int64_t now = cg_now_ms();
         size_t bytes = 0;
 
-        for (j = TAILQ_FIRST(&sv->kept); j && j != newest; j = next) {
+        for (j = TAILQ_FIRST(&s->kept); j && j != newest; j = next) {
                 next = TAILQ_NEXT(j, entry);
                 if (j->read_ms && now - j->read_ms >= CG_SERVE_KEPT_MS)
-                        forget(sv, j);
+                        forget(s, j);
                 else
                         bytes += cg_answer_memory(j->answer);
         }
-        while (sv->n_kept > 1 && (bytes > CG_SERVE_KEPT_BYTES || sv->n_kept > CG_SERVE_MAX_KEPT)) {
-                j = least_wanted(sv);
+        while (s->n_kept > 1 && (bytes > CG_SERVE_KEPT_BYTES || s->n_kept > CG_SERVE_MAX_KEPT)) {
+                j = least_wanted(s);
                 bytes -= cg_answer_memory(j->answer);
-                forget(sv, j);
+                forget(s, j);
         }
 }
 
-static void keep(struct cg_serve *sv, struct cg_job *job)
+static void keep(struct cg_serve_session *s, struct cg_job *job)
 {
         free(job->code);
         job->code = NULL;
         job->end_ms = cg_now_ms();
-        TAILQ_INSERT_TAIL(&sv->kept, job, entry);
-        sv->n_kept++;
-        forget_old(sv);
+        TAILQ_INSERT_TAIL(&s->kept, job, entry);
+        s->n_kept++;
+        forget_old(s);
 }
 
-/* The cells that there are. */
-static void list_cells(struct cg_serve *sv, struct cg_buf *b)
+/* The last cells of a session, and those that have not ended. */
+static void list_cells(const struct cg_serve_session *s, struct cg_buf *b)
 {
         const struct cg_job *j;
-        size_t skip = sv->n_kept > LISTED_CELLS ? sv->n_kept - LISTED_CELLS : 0;
+        size_t skip = s->n_kept > LISTED_CELLS ? s->n_kept - LISTED_CELLS : 0;
 
-        TAILQ_FOREACH(j, &sv->kept, entry)
+        TAILQ_FOREACH(j, &s->kept, entry)
         {
                 if (skip)
                         skip--;
                 else
                         cg_buf_addf(b, NULL, "%scell-%" PRIu64, b->len ? ", " : "", j->number);
         }
-        TAILQ_FOREACH(j, &sv->jobs, entry)
+        TAILQ_FOREACH(j, &s->jobs, entry)
         if (j->number)
                 cg_buf_addf(b, NULL, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
                             j->state == CG_JOB_RUNNING ? "runs" : "queued");
@@ -194,33 +196,45 @@ static uint64_t cell_number(const char *id)
         return strcmp(name, id) == 0 ? n : 0;
 }
 
+static struct cg_job *find_cell(struct cg_serve_session *s, uint64_t number)
+{
+        const struct cg_jobs *const lists[] = { &s->jobs, &s->kept };
+        struct cg_job *j;
+
+        forget_old(s);
+        for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++)
+                TAILQ_FOREACH(j, lists[i], entry)
+        if (j->number == number)
+                return j;
+        return NULL;
+}
+
 int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **ret, struct cg_err *err)
 {
-        const struct cg_jobs *const lists[] = { &sv->jobs, &sv->kept };
         cg_auto_buf struct cg_buf known = { .max = 65536 };
         cg_auto_free char *id = NULL;
-        struct cg_job *j;
+        struct cg_serve_session *s;
+        struct cg_job *j = NULL;
         uint64_t n;
 
         if (cg_serve_arg_string(args, "execution_id", &id, err) < 0)
                 return -1;
-        forget_old(sv);
         n = cell_number(id);
-        for (size_t i = 0; n && i < CG_ARRAY_LEN(lists); i++) {
-                TAILQ_FOREACH(j, lists[i], entry)
-                {
-                        if (j->number == n) {
-                                *ret = j;
-                                return 0;
-                        }
+        TAILQ_FOREACH(s, &sv->sessions, entry)
+        {
+                j = n ? find_cell(s, n) : NULL;
+                if (j) {
+                        s->used_ms = cg_now_ms();
+                        *ret = j;
+                        return 0;
                 }
+                list_cells(s, &known);
         }
-        list_cells(sv, &known);
         if (n && n <= sv->last_cell)
                 return cg_fail(
                         err, CG_E_NOTFOUND,
                         "the result of %s was dropped: results are kept until they were read and %d minutes"
-                        " more, but %zu MiB and %u cells at most. Known: %s",
+                        " more, but %zu MiB and %u cells of a session at most, and end with it. Known: %s",
                         id, CG_SERVE_KEPT_MS / 60000, CG_SERVE_KEPT_BYTES >> 20, CG_SERVE_MAX_KEPT,
                         known.data ? known.data : "none");
         return cg_fail(err, CG_E_NOTFOUND, "there is no execution_id \"%.100s\". Known: %s", id,
@@ -229,12 +243,15 @@ int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **re
 
 /* ------------------------------------------------------------------ the end of jobs */
 
-static void end_job(struct cg_serve *sv, struct cg_job *job)
+static void end_job(struct cg_job *job)
 {
+        struct cg_serve_session *s = job->session;
+        struct cg_serve *sv = s->sv;
         struct cg_pending *p, *next;
 
-        TAILQ_REMOVE(&sv->jobs, job, entry);
-        sv->n_jobs--;
+        TAILQ_REMOVE(&s->jobs, job, entry);
+        s->n_jobs--;
+        s->used_ms = cg_now_ms();
         job->state = CG_JOB_DONE;
         for (p = TAILQ_FIRST(&sv->pending); p; p = next) {
                 next = TAILQ_NEXT(p, entry);
@@ -242,35 +259,38 @@ static void end_job(struct cg_serve *sv, struct cg_job *job)
                         cg_serve_answer_done(sv, p);
         }
         if (job->number && job->known)
-                keep(sv, job);
+                keep(s, job);
         else
                 cg_job_free(job);
 }
 
-void cg_serve_cancel_job(struct cg_serve *sv, struct cg_job *job)
+void cg_serve_cancel_job(struct cg_job *job)
 {
+        struct cg_serve_session *s = job->session;
+
         if (job->state == CG_JOB_QUEUED) {
                 cg_answer_error(job->answer);
                 cg_answer_note(job->answer, "Cancelled before it started.");
-                end_job(sv, job);
+                end_job(job);
                 return;
         }
         job->cancelled = true;
-        if (sv->session && sv->cell)
-                cg_session_cancel(sv->session, sv->cell, NULL);
-        cg_serve_wake(sv->work_fd);
+        if (s->session && s->cell)
+                cg_session_cancel(s->session, s->cell, NULL);
+        cg_serve_wake(s->work_fd);
 }
 
-int64_t cg_serve_answer_due(struct cg_serve *sv, bool worker)
+int64_t cg_serve_answer_due(struct cg_serve *sv, const struct cg_serve_session *worker)
 {
         int64_t now = cg_now_ms(), next_ms = -1;
         struct cg_pending *p, *next;
         /* Nothing changes before the agent gives it. */
-        bool waits_for_agent = worker && cg_serve_agent_input(sv);
+        bool waits_for_agent = worker && cg_serve_agent_input(worker);
 
         for (p = TAILQ_FIRST(&sv->pending); p; p = next) {
                 next = TAILQ_NEXT(p, entry);
-                if (p->deadline_ms == INT64_MAX || (p->job->state == CG_JOB_RUNNING) != worker)
+                if (p->deadline_ms == INT64_MAX ||
+                    (p->job->state == CG_JOB_RUNNING ? p->session : NULL) != worker)
                         continue;
                 if (p->deadline_ms <= now || waits_for_agent)
                         cg_serve_answer_unfinished(sv, p);
@@ -280,8 +300,9 @@ int64_t cg_serve_answer_due(struct cg_serve *sv, bool worker)
         return next_ms;
 }
 
-void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job)
+void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job)
 {
+        struct cg_serve *sv = s->sv;
         const struct cg_pending *p;
 
         pthread_mutex_lock(&sv->lock);
@@ -292,8 +313,8 @@ void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job)
                 break;
         /* Its call was cancelled, and nobody can ask for it: the next call shows the output. */
         if (job->number && !job->known && !p)
-                cg_answer_move(sv->between, job->answer, NULL, NULL);
-        end_job(sv, job);
+                cg_answer_move(s->between, job->answer, NULL, NULL);
+        end_job(job);
         pthread_mutex_unlock(&sv->lock);
         cg_serve_wake(sv->io_fd);
 }

@@ -26,6 +26,7 @@
 #include "base/path.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
+#include "sandbox/settings/settings.h"
 
 #define READ_SIZE ((size_t)64 << 10)
 /*
@@ -56,10 +57,29 @@ struct io {
 
 /* ------------------------------------------------------------------ reading */
 
+static bool has_jobs(const struct cg_serve *sv)
+{
+        const struct cg_serve_session *s;
+
+        TAILQ_FOREACH(s, &sv->sessions, entry)
+        if (!TAILQ_EMPTY(&s->jobs))
+                return true;
+        return false;
+}
+
+static void wake_workers(struct cg_serve *sv)
+{
+        struct cg_serve_session *s;
+
+        TAILQ_FOREACH(s, &sv->sessions, entry)
+        cg_serve_wake(s->work_fd);
+}
+
 static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *err)
 {
         struct cg_serve *sv = data;
-        const char *busy = TAILQ_EMPTY(&sv->jobs) ? "{\"busy\":false}" : "{\"busy\":true}";
+        const char *busy = has_jobs(sv) ? "{\"busy\":true}" : "{\"busy\":false}";
+        struct cg_serve_session *s;
 
         switch (in->kind) {
         case CG_MCPD_CALL:
@@ -69,8 +89,10 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
                 return 0;
         case CG_MCPD_BUSY:
                 return cg_rpc_add_result(&sv->out, in->id, busy, strlen(busy), err);
-        default:
-                cg_serve_answered(sv, in);
+        default: /* to a cancelled question, or to one of some session */
+                TAILQ_FOREACH(s, &sv->sessions, entry)
+                if (cg_serve_answered(s, in))
+                        break;
                 return 0;
         }
 }
@@ -107,7 +129,7 @@ static void read_input(struct io *io)
                 else
                         r = cg_mcpd_line(&sv->proto, line, &sv->out, on_message, sv, &err);
                 if (sv->proto.revision != before)
-                        cg_serve_wake(sv->work_fd);
+                        wake_workers(sv);
                 pthread_mutex_unlock(&sv->lock);
         }
         if (r < 0) {
@@ -133,7 +155,7 @@ static bool take_output(struct io *io)
 
                 io->writing = sv->out;
                 sv->out = empty;
-                pthread_cond_signal(&sv->room);
+                pthread_cond_broadcast(&sv->room);
         }
         pthread_mutex_unlock(&sv->lock);
         return io->writing.len > 0;
@@ -193,10 +215,11 @@ static void loop(struct io *io)
                 bool idle, refused, output, unread;
 
                 pthread_mutex_lock(&io->sv->lock);
-                next_ms = sooner(cg_serve_answer_due(io->sv, false), cg_serve_progress(io->sv));
+                next_ms = sooner(cg_serve_answer_due(io->sv, NULL), cg_serve_progress(io->sv));
+                next_ms = sooner(next_ms, cg_serve_sessions_tick(io->sv));
                 if (io->eof)
                         next_ms = sooner(next_ms, FINISH_MS / 10);
-                idle = TAILQ_EMPTY(&io->sv->jobs) && !io->sv->out.len && io->written == io->writing.len;
+                idle = !has_jobs(io->sv) && !io->sv->out.len && io->written == io->writing.len;
                 refused = io->sv->refused;
                 pthread_mutex_unlock(&io->sv->lock);
                 if ((io->eof && (idle || cg_now_ms() >= io->end_ms)) || (refused && idle))
@@ -261,18 +284,30 @@ static void cond_init(pthread_cond_t *cond)
         pthread_condattr_destroy(&attr);
 }
 
+static bool all_gone(const struct cg_serve *sv)
+{
+        const struct cg_serve_session *s;
+
+        TAILQ_FOREACH(s, &sv->sessions, entry)
+        if (s->life != CG_SERVE_GONE)
+                return false;
+        return true;
+}
+
 static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
 {
+        struct cg_serve_session *s;
         struct timespec end;
-        pthread_t worker;
         int64_t end_ms;
-        bool gone;
+        int r;
 
         cg_lines_init(&io->lines, CG_SERVE_MAX_LINE);
         cg_buf_init(&io->writing, CG_SERVE_MAX_OUT);
-        errno = pthread_create(&worker, NULL, cg_serve_worker, sv);
-        if (errno)
-                return cg_fail_errno(err, "thread");
+        pthread_mutex_lock(&sv->lock);
+        r = cg_serve_session_start(sv->own, err);
+        pthread_mutex_unlock(&sv->lock);
+        if (r < 0)
+                return -1;
         loop(io);
         if (!io->signal)
                 flush_output(io);
@@ -280,21 +315,21 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
         end = (struct timespec){ .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
         pthread_mutex_lock(&sv->lock);
         sv->stop = true;
-        pthread_cond_signal(&sv->room);
-        cg_serve_wake(sv->work_fd);
-        while (!sv->worker_gone && pthread_cond_timedwait(&sv->gone, &sv->lock, &end) == 0)
+        pthread_cond_broadcast(&sv->room);
+        wake_workers(sv);
+        while (!all_gone(sv) && pthread_cond_timedwait(&sv->gone, &sv->lock, &end) == 0)
                 ;
-        gone = sv->worker_gone;
-        pthread_mutex_unlock(&sv->lock);
-        if (!gone) {
+        if (!all_gone(sv)) {
                 /*
                  * Blocked in the library, by a slow MCP server for example. Without us the
                  * supervisor ends it all.
                  */
-                cg_packages_fini(&sv->packages);
+                TAILQ_FOREACH(s, &sv->sessions, entry)
+                cg_packages_fini(&s->packages);
                 _exit(io->signal ? 128 + io->signal : CG_EXIT_OK);
         }
-        pthread_join(worker, NULL);
+        cg_serve_sessions_fini(sv);
+        pthread_mutex_unlock(&sv->lock);
         flush_output(io); /* the last answers: of calls that were ended */
         cg_lines_fini(&io->lines);
         cg_buf_fini(&io->writing);
@@ -334,7 +369,8 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
 static int set_up(struct cg_serve *sv, struct cg_err *err)
 {
         const char *images = sv->opts.kernel.images ? sv->opts.kernel.images : "images";
-        cg_auto_free char *dir = NULL, *cwd = NULL;
+        cg_auto_settings struct cg_settings *settings = NULL;
+        cg_auto_free char *cwd = NULL;
         int r = 0;
 
         sv->log = (struct cg_log){ .fd = 2, .level = sv->opts.kernel.log_level, .who = "mcp serve" };
@@ -342,11 +378,8 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
         if (!sv->workspace)
                 return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
         sv->configured = json_object();
-        sv->registered = json_object();
-        sv->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
         sv->io_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        sv->work_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (!sv->configured || !sv->registered || !sv->between || sv->io_fd < 0 || sv->work_fd < 0)
+        if (!sv->configured || sv->io_fd < 0)
                 r = cg_fail(err, CG_E_NOMEM, "server");
         if (r == 0)
                 r = cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err);
@@ -360,30 +393,33 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
         cwd = sv->opts.kernel.images ? realpath(".", NULL) : strdup(sv->workspace);
         if (!cwd && images[0] != '/')
                 return cg_fail_errno(err, "folder for images");
-        if (images[0] != '/' && asprintf(&dir, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, images) < 0) {
-                dir = NULL;
+        if (images[0] == '/')
+                sv->images = strdup(images);
+        else if (asprintf(&sv->images, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, images) < 0)
+                sv->images = NULL;
+        if (!sv->images)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
-        }
-        if (cg_images_new(dir ? dir : images, &sv->images, err) < 0)
+        sv->caps = sv->opts.kernel.limits;
+        if (sv->settings &&
+            cg_settings_parse(sv->settings, strlen(sv->settings), "settings", 0, &settings, err) < 0)
                 return -1;
-        return cg_packages_init(&sv->packages, err);
+        if (settings)
+                cg_limits_fill(&sv->caps, &settings->own.limits);
+        return cg_serve_session_new(sv, &sv->own, err) < 0 ? -1 : cg_serve_session_prepare(sv->own, err);
 }
 
 static void tear_down(struct cg_serve *sv)
 {
-        cg_packages_fini(&sv->packages);
-        sv->images = cg_images_free(sv->images);
-        sv->between = cg_answer_free(sv->between);
+        cg_serve_sessions_fini(sv);
+        while (!TAILQ_EMPTY(&sv->pending))
+                cg_serve_remove_pending(sv, TAILQ_FIRST(&sv->pending));
         cg_secrets_fini(&sv->secrets);
         json_decref(sv->configured);
-        json_decref(sv->registered);
-        cg_serve_drop_jobs(sv);
         cg_buf_fini(&sv->out);
         if (sv->io_fd >= 0)
                 close(sv->io_fd);
-        if (sv->work_fd >= 0)
-                close(sv->work_fd);
         free(sv->workspace);
+        free(sv->images);
         free(sv->settings);
 }
 
@@ -422,7 +458,7 @@ static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err 
                 return -1;
         if (cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err) < 0 || read_servers(sv, err) < 0)
                 return -1;
-        return cg_serve_http(argc, argv, err);
+        return cg_serve_http(&sv->opts, argc, argv, err);
 }
 
 static int run(struct cg_serve *sv)
@@ -477,16 +513,14 @@ static int run(struct cg_serve *sv)
 
 int cg_cli_mcp_serve(int argc, char **argv)
 {
-        struct cg_serve sv = {
-                .io_fd = -1, .work_fd = -1, .packages = { .fd = -1 }, .lock = PTHREAD_MUTEX_INITIALIZER
-        };
+        struct cg_serve sv = { .io_fd = -1,
+                               .lock = PTHREAD_MUTEX_INITIALIZER,
+                               .policy = PTHREAD_MUTEX_INITIALIZER };
         struct cg_err err;
         int r = cg_serve_parse(argc, argv, &sv.opts, &err);
 
         TAILQ_INIT(&sv.pending);
-        TAILQ_INIT(&sv.jobs);
-        TAILQ_INIT(&sv.kept);
-        TAILQ_INIT(&sv.asks);
+        TAILQ_INIT(&sv.sessions);
         cg_buf_init(&sv.out, CG_SERVE_MAX_OUT);
         cond_init(&sv.room);
         cond_init(&sv.gone);

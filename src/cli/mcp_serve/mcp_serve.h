@@ -1,10 +1,10 @@
 /*
  * `cellgate mcp serve`: what its files share.
  *
- * Two threads. The I/O thread (mcp_serve.c) reads messages, writes messages and answers at once
- * what needs no kernel. The worker (work.c) owns the session and carries out tool calls, one after
- * the other, so that it may block in libcellgate while pings and cancellations are still answered.
- * They share the queues of queue.c, under one lock.
+ * The I/O thread (mcp_serve.c) reads messages, writes messages and answers at once what needs no
+ * kernel. Each session has a worker (work.c), which owns its kernel and carries out its tool calls,
+ * one after the other, so that it may block in libcellgate while pings, cancellations and other
+ * sessions go on. They share the queues of queue.c, under one lock.
  */
 #ifndef CG_CLI_MCP_SERVE_MCP_SERVE_H
 #define CG_CLI_MCP_SERVE_MCP_SERVE_H
@@ -24,14 +24,15 @@
 #include "cli/mcp_serve/cut.h"
 #include "cli/mcp_serve/structured.h"
 #include "mcp/server.h"
+#include "sandbox/limit.h"
 
 /* One message of the client, with the id that cellgate-mcp-http gives it. */
 #define CG_SERVE_MAX_LINE (CG_MAX_MCP_MESSAGE + 64)
-/* Limit of queued jobs, and of calls that wait: far more than an agent sends at once. */
+/* Limit of a session's jobs, and of calls that wait: far more than an agent sends at once. */
 #define CG_SERVE_MAX_JOBS 64
 /*
- * Results of cells that are kept: their number and memory, and how long after they were read. The
- * newest is always kept.
+ * Results of a session's cells that are kept: their number and memory, and how long after they were
+ * read. The newest is always kept.
  */
 #define CG_SERVE_MAX_KEPT   256u
 #define CG_SERVE_KEPT_BYTES ((size_t)16 << 20)
@@ -51,18 +52,25 @@
 #define CG_SERVE_MAX_OUTPUT ((size_t)16 << 20)
 /* The last line of a cell's output, for progress. */
 #define CG_SERVE_LINE ((size_t)1024)
+/* Hexadecimal digits of a session's id, which nobody guesses; sessions that ended and are known. */
+#define CG_SERVE_ID           32u
+#define CG_SERVE_MAX_ENDED    64u
+#define CG_SERVE_MAX_SESSIONS 256
 
-enum cg_serve_toolset { CG_SERVE_CORE = 1, CG_SERVE_JOBS = 2 };
+enum cg_serve_toolset { CG_SERVE_CORE = 1, CG_SERVE_JOBS = 2, CG_SERVE_SESSIONS = 4 };
 
 struct cg_serve_options {
         struct cg_kernel_options kernel;
         int64_t ask_timeout_ms;
-        int64_t wait_ms;          /* of a call for its cell */
+        int64_t wait_ms; /* of a call for its cell */
+        int64_t idle_ms; /* after which a session ends; 0: never */
+        int max_sessions;
         unsigned toolsets;        /* bits */
         const char *print_config; /* a client; NULL: serve */
         bool plain;               /* results have no structuredContent */
         const char *http;         /* the address, by cellgate-mcp-http; NULL: standard input and output */
-        bool of_http;             /* an option that means something with http only */
+        bool of_http;             /* an option that means something with http only, */
+        bool of_sessions;         /* or with the toolset sessions as well */
         const char *token_file, *tls_key;
 };
 
@@ -77,6 +85,9 @@ enum cg_serve_tool {
         CG_SERVE_CELL_RESULT,
         CG_SERVE_CANCEL_CELL,
         CG_SERVE_SEND_INPUT,
+        CG_SERVE_CREATE_SESSION,
+        CG_SERVE_LIST_SESSIONS,
+        CG_SERVE_TERMINATE,
         CG_SERVE_N_TOOLS
 };
 
@@ -97,6 +108,7 @@ enum cg_job_state {
 /* A cell, or a call of a tool that takes its turn after the cells. */
 struct cg_job {
         TAILQ_ENTRY(cg_job) entry;
+        struct cg_serve_session *session;
         enum cg_serve_tool tool; /* CG_SERVE_EXECUTE: a cell, also one of start_cell */
         enum cg_job_state state;
         uint64_t number; /* of a cell, in its execution_id */
@@ -107,17 +119,18 @@ struct cg_job {
         int64_t start_ms, end_ms; /* since_ms of its state */
         int64_t read_ms;          /* its result was read; 0: not yet */
         bool cancelled;
-        bool reset; /* a call of reset came after it: it ends, and is answered */
-        bool known; /* the client has its execution_id or its result */
+        const char *ended_by; /* a call of this tool came after it: it ends, and is answered */
+        bool known;           /* the client has its execution_id or its result */
 };
 
 /* A tools/call that has not been answered. */
 struct cg_pending {
         TAILQ_ENTRY(cg_pending) entry;
         enum cg_serve_tool tool;
-        struct cg_job *job;  /* that it waits for; it lives at least as long */
-        bool own;            /* the job is of this call: both are cancelled together */
-        char *id, *token;    /* JSON text; token: NULL when no progress is wanted */
+        struct cg_serve_session *session; /* NULL: the tool needs none */
+        struct cg_job *job;               /* that it waits for; it lives at least as long */
+        bool own;                         /* the job is of this call: both are cancelled together */
+        char *id, *token;                 /* JSON text; token: NULL when no progress is wanted */
         char *ignored;       /* a sentence about arguments that the tool does not have; NULL: none */
         int64_t deadline_ms; /* INT64_MAX: at the job's end */
         bool part;           /* it wants output from one character on, as does the next: */
@@ -163,54 +176,90 @@ struct cg_packages {
         int fd;     /* holds the lock that marks it as in use */
 };
 
+enum cg_serve_life {
+        CG_SERVE_MADE, /* has no worker yet */
+        CG_SERVE_LIVES,
+        CG_SERVE_ENDS, /* takes no calls any more; its worker ends it */
+        CG_SERVE_GONE, /* the worker is about to exit */
+};
+
+/* A session of the agent: one kernel, its queue, its questions and its worker. */
+struct cg_serve_session {
+        TAILQ_ENTRY(cg_serve_session) entry;
+        struct cg_serve *sv;
+        char id[CG_SERVE_ID + 1];
+        pthread_t worker;
+        int work_fd; /* eventfd that wakes the worker */
+
+        /* guarded by sv->lock */
+        enum cg_serve_life life;
+        char why[80]; /* it ends or has ended */
+        char *name;   /* of the agent's choice; NULL: none */
+        char *folder; /* in which its cells start; NULL: the workspace */
+        int64_t since_ms, used_ms;
+        TAILQ_HEAD(cg_jobs, cg_job) jobs; /* oldest first, as the other lists; that of the worker */
+        struct cg_jobs kept;              /* cells that have ended */
+        size_t n_jobs, n_kept;
+        /* of the cell that runs: characters, and its last line or the progress of a tool */
+        size_t chars;
+        char line[CG_SERVE_LINE];
+        TAILQ_HEAD(, cg_serve_ask) asks;
+        /* written by the worker only, so that it may read it without the lock */
+        struct cg_session *session;
+        uint64_t cell; /* that runs; 0: none */
+
+        /* the worker's */
+        struct cg_sandbox_limits limits;
+        struct cg_approve *approve; /* with what was approved for this session */
+        struct cg_packages packages;
+        struct cg_client *client;
+        struct cg_images *images;
+        json_t *registered;               /* servers that the agent has added; added to new kernels, too */
+        struct cg_answer *answer;         /* of the call that runs; NULL: none */
+        struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
+        struct cg_denial_reports denials; /* denials that were reported for this call */
+        bool cell_done, death_reported;
+        enum cg_status status;
+        char *status_text;
+        char *lost; /* why the kernel's session has ended; NULL: it has not */
+};
+
 struct cg_serve {
         /* constant while the threads run */
         struct cg_serve_options opts;
         struct cg_log log;
-        char *workspace;
-        char *settings; /* of the sandbox; NULL: the default policy */
-        struct cg_packages packages;
-        struct cg_secrets secrets; /* values of --env, which no answer shows */
-        int io_fd, work_fd;        /* eventfds that wake the I/O thread and the worker */
+        char *workspace, *images;
+        char *settings;                /* of the sandbox; NULL: the default policy */
+        struct cg_sandbox_limits caps; /* of --limit and the settings */
+        json_t *configured;            /* mcpServers of --mcp */
+        struct cg_secrets secrets;     /* values of --env, which no answer shows */
+        int io_fd;                     /* eventfd that wakes the I/O thread */
+
+        pthread_mutex_t policy; /* of all use of policy files, whose budgets all sessions share */
+        bool rules_checked;     /* guarded by it */
 
         /* guarded by lock */
         pthread_mutex_t lock;
-        pthread_cond_t room;              /* the client has read something, or stop */
-        pthread_cond_t gone;              /* worker_gone */
-        TAILQ_HEAD(, cg_pending) pending; /* oldest first, as the other lists */
-        TAILQ_HEAD(cg_jobs, cg_job) jobs; /* the first is that of the worker */
-        struct cg_jobs kept;              /* cells that have ended */
-        size_t n_pending, n_jobs, n_kept;
-        uint64_t last_cell;
-        /* of the cell that runs: characters, and its last line or the progress of a tool */
-        size_t chars;
-        char line[CG_SERVE_LINE];
+        pthread_cond_t room;                                      /* the client has read something, or stop */
+        pthread_cond_t gone;                                      /* a session is */
+        TAILQ_HEAD(cg_serve_sessions, cg_serve_session) sessions; /* oldest first, as the other lists */
+        struct cg_serve_session *own; /* of calls that name none; NULL: it has ended, */
+        char own_lost[80];            /* for this reason; "": it has never been */
+        struct {
+                char id[CG_SERVE_ID + 1], why[80];
+        } ended[CG_SERVE_MAX_ENDED]; /* the last sessions that have */
+        size_t n_ended;              /* since the start */
+        TAILQ_HEAD(, cg_pending) pending;
+        size_t n_pending;
+        uint64_t last_cell, last_ask;
         bool has_tokens; /* a call wants progress; set by the I/O thread */
         struct cg_buf out;
         struct cg_mcpd proto;
-        TAILQ_HEAD(, cg_serve_ask) asks; /* oldest first */
-        uint64_t last_ask;
-        /* written by the worker only, so that it may read it without the lock */
-        struct cg_session *session;
-        uint64_t cell; /* that runs; 0: none */
-        bool stop, worker_gone;
+        int64_t minute_ms; /* in which cells are counted, since its first */
+        unsigned cells_in_minute;
+        bool stop;
         bool refused; /* it does not start, for the reason start_err */
         struct cg_err start_err;
-
-        /* the worker's */
-        struct cg_client *client;
-        struct cg_images *images;
-        json_t *configured;               /* mcpServers of --mcp */
-        json_t *registered;               /* servers that the agent has added; added to new sessions, too */
-        struct cg_answer *answer;         /* of the call that runs; NULL: none */
-        struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
-        struct cg_denial_reports denials; /* denials that were reported for this call */
-        int64_t minute_ms;                /* in which cells are counted, since its first */
-        unsigned cells_in_minute;
-        bool cell_done, death_reported, rules_checked;
-        enum cg_status status;
-        char *status_text;
-        char *lost; /* why the session has ended; NULL: it has not */
 };
 
 /* ---- options.c */
@@ -226,7 +275,7 @@ int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_e
 
 /* ---- http.c */
 /* Becomes cellgate-mcp-http; returns only when that fails. */
-int cg_serve_http(int argc, char **argv, struct cg_err *err);
+int cg_serve_http(const struct cg_serve_options *o, int argc, char **argv, struct cg_err *err);
 
 /* ---- tools.c */
 extern const struct cg_serve_tool_def cg_serve_tool_defs[];
@@ -244,12 +293,17 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
  * Appends a sentence about the arguments that the tool does not have; nothing where there are none.
  * Models and other servers' clients add some, and a call that fails for them helps nobody.
  */
-int cg_serve_unknown_args(enum cg_serve_tool tool, const char *args, struct cg_buf *b, struct cg_err *err);
+int cg_serve_unknown_args(const struct cg_serve_options *o, enum cg_serve_tool tool, const char *args,
+                          struct cg_buf *b, struct cg_err *err);
+/* The tool has the argument session_id. */
+bool cg_serve_has_session(enum cg_serve_tool tool);
 /*
  * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent. A string is the
  * caller's to free.
  */
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err);
+/* *ret is NULL where it is absent or null. */
+int cg_serve_arg_optional(const char *args, const char *name, char **ret, struct cg_err *err);
 int cg_serve_arg_number(const char *args, const char *name, double def, double *ret, struct cg_err *err);
 /* A whole number of @min or more. */
 int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t *ret,
@@ -269,14 +323,45 @@ void cg_serve_remove_pending(struct cg_serve *sv, struct cg_pending *p);
 /* Answers a call and frees it (lock held). @a: NULL when out of memory. */
 void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer *a);
 /* The jobs before @job (lock held). */
-size_t cg_serve_count_before(const struct cg_serve *sv, const struct cg_job *job);
+size_t cg_serve_count_before(const struct cg_job *job);
 /* The worker: the next job (borrows), NULL when there is none now. */
-struct cg_job *cg_serve_next_job(struct cg_serve *sv);
-/* Frees all jobs and calls. */
-void cg_serve_drop_jobs(struct cg_serve *sv);
+struct cg_job *cg_serve_next_job(struct cg_serve_session *s);
+/* Frees its jobs. */
+void cg_serve_drop_jobs(struct cg_serve_session *s);
 struct cg_job *cg_job_free(struct cg_job *j);
-/* True if the job was cancelled, reset was called after it, or the server is being stopped. */
-bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
+/* True if the job was cancelled, a later call ends it, or the server is being stopped. */
+bool cg_serve_given_up(const struct cg_job *job);
+
+/* ---- session.c */
+/* One more session (returns a borrowed one; lock held). CG_E_LIMIT: there are as many as may be. */
+int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, struct cg_err *err);
+/* Frees it, which has no worker (lock held). */
+void cg_serve_session_remove(struct cg_serve_session *s);
+/* Lets its worker end it (lock held). */
+void cg_serve_session_end(struct cg_serve_session *s, const char *why);
+/* Its images and packages, before its first kernel (worker). */
+int cg_serve_session_prepare(struct cg_serve_session *s, struct cg_err *err);
+/* Takes the arguments of create_session (worker). CG_E_INVAL or CG_E_LIMIT says what is refused. */
+int cg_serve_session_configure(struct cg_serve_session *s, const char *args, struct cg_err *err);
+
+/* ---- sessions.c */
+/* Starts its worker, which opens a kernel when it is needed (lock held). Frees it on failure. */
+int cg_serve_session_start(struct cg_serve_session *s, struct cg_err *err);
+/*
+ * Of the argument session_id; without it the own one, which is made anew if it has ended (lock
+ * held).
+ */
+int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_serve_session **ret,
+                          struct cg_err *err);
+/*
+ * Ends idle sessions and frees those that are gone (I/O thread; lock held). Returns milliseconds to
+ * the next, or -1.
+ */
+int64_t cg_serve_sessions_tick(struct cg_serve *sv);
+/* Frees all, whose workers are gone. */
+void cg_serve_sessions_fini(struct cg_serve *sv);
+/* Appends what the agent may know of all sessions, a line each (lock held). */
+void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b);
 
 /* ---- calls.c */
 /* Answers a call, or queues what it asks for (I/O thread; lock held). */
@@ -286,10 +371,10 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id);
 
 /* ---- jobs.c */
 /*
- * Answers the calls that have waited long enough (lock held): @worker: for the cell that runs, else
- * for others. Returns milliseconds to the next, or -1.
+ * Answers the calls that have waited long enough (lock held): @worker: for the cell that runs in
+ * this session; NULL: for other cells. Returns milliseconds to the next, or -1.
  */
-int64_t cg_serve_answer_due(struct cg_serve *sv, bool worker);
+int64_t cg_serve_answer_due(struct cg_serve *sv, const struct cg_serve_session *worker);
 /* Answers a call whose cell has ended, or one whose cell has not (lock held). */
 void cg_serve_answer_done(struct cg_serve *sv, struct cg_pending *p);
 void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p);
@@ -299,16 +384,16 @@ void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p);
  */
 bool cg_serve_add_part(struct cg_answer *a, const struct cg_job *job, size_t from, size_t max,
                        const char *more);
-/* An answer about the cell @number; NULL: out of memory. */
-struct cg_answer *cg_serve_cell_answer(const struct cg_serve *sv, uint64_t number, size_t max_chars);
+/* An answer about the cell @number, 0: of the session only; NULL: out of memory. */
+struct cg_answer *cg_serve_cell_answer(const struct cg_serve_session *s, uint64_t number, size_t max_chars);
 /* What a cell that has not ended does, for the agent (lock held). */
-void cg_serve_add_state(const struct cg_serve *sv, const struct cg_job *job, struct cg_buf *b);
-/* The cell of the argument execution_id (lock held). The error names the cells that there are. */
+void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b);
+/* The cell of the argument execution_id, of any session (lock held). The error names some. */
 int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **ret, struct cg_err *err);
 /* Interrupts the job that the worker has, or ends another (lock held). */
-void cg_serve_cancel_job(struct cg_serve *sv, struct cg_job *job);
+void cg_serve_cancel_job(struct cg_job *job);
 /* The worker: answers the calls of its job, keeps a cell. Waits while the client does not read. */
-void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job);
+void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job);
 
 /* ---- progress.c */
 /*
@@ -317,52 +402,53 @@ void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job);
  */
 int64_t cg_serve_progress(struct cg_serve *sv);
 /* What the cell that runs waits for, as a text; false: nothing (lock held). */
-bool cg_serve_waits(const struct cg_serve *sv, struct cg_buf *b);
+bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b);
 /* A line of progress, of a tool that the cell calls (worker). */
-void cg_serve_tool_progress(struct cg_serve *sv, const char *text);
+void cg_serve_tool_progress(struct cg_serve_session *s, const char *text);
 /* The cell has new output (worker). */
-void cg_serve_output(struct cg_serve *sv, const struct cg_answer *a);
+void cg_serve_output(struct cg_serve_session *s, const struct cg_answer *a);
 
 /* ---- ask.c */
 /* Waits on behalf of the worker, which handles its events meanwhile; @fd: -1 for none. */
-typedef void (*cg_serve_wait_fn)(struct cg_serve *sv, int fd, int64_t timeout_ms);
+typedef void (*cg_serve_wait_fn)(struct cg_serve_session *s, int fd, int64_t timeout_ms);
 /* Decides a call of the running cell, or asks (worker). */
-void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
+void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e);
 /* Asks about a connection, or refuses it (worker). */
-void cg_serve_connect(struct cg_serve *sv, struct cg_event *e);
+void cg_serve_connect(struct cg_serve_session *s, struct cg_event *e);
 /* Passes a request of an MCP server on to the client, or declines it (worker). */
-void cg_serve_forward(struct cg_serve *sv, struct cg_event *e);
+void cg_serve_forward(struct cg_serve_session *s, struct cg_event *e);
 /* Asks for the text of input(). False: nobody can be asked (worker). */
-bool cg_serve_input(struct cg_serve *sv, const struct cg_event *e);
+bool cg_serve_input(struct cg_serve_session *s, const struct cg_event *e);
 /* input() wants no answer any more (worker). */
-void cg_serve_input_closed(struct cg_serve *sv);
+void cg_serve_input_closed(struct cg_serve_session *s);
 /* The input() that send_input answers; NULL: there is none (lock held). */
-struct cg_serve_ask *cg_serve_agent_input(const struct cg_serve *sv);
+struct cg_serve_ask *cg_serve_agent_input(const struct cg_serve_session *s);
 /* Answers it with @text (takes; lock held). */
-void cg_serve_send_input(struct cg_serve *sv, struct cg_serve_ask *a, char *text);
+void cg_serve_send_input(struct cg_serve_session *s, struct cg_serve_ask *a, char *text);
 /* Refuses the calls of @server that are asked about: another program gets its name (worker). */
-void cg_serve_refuse_calls(struct cg_serve *sv, const char *server);
+void cg_serve_refuse_calls(struct cg_serve_session *s, const char *server);
 /* The call was cancelled: refuses the connections that are still asked about (worker). */
-void cg_serve_refuse_connections(struct cg_serve *sv);
+void cg_serve_refuse_connections(struct cg_serve_session *s);
 /* APPROVAL_CLOSED: cancels the question (worker). */
-void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval);
+void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval);
 /*
  * Carries out answers, and refuses what was not answered in time. Returns milliseconds to the next
  * deadline or -1.
  */
-int64_t cg_serve_settle(struct cg_serve *sv);
-/* An answer came (I/O thread; lock held). */
-void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in);
+int64_t cg_serve_settle(struct cg_serve_session *s);
+/* An answer came (I/O thread; lock held). False: to no question of this session. */
+bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in);
 /*
  * Decides whether this tool of our own may run; false: *why says how to allow it. Where rules say
  * ask, calls @wait_fn until the user has answered.
  */
-bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       struct cg_buf *why);
 /* The session has ended: drops the questions about calls of its cells. */
-void cg_serve_drop_asks(struct cg_serve *sv);
+void cg_serve_drop_asks(struct cg_serve_session *s);
 
 /* ---- work.c */
+/* @data: the session. */
 void *cg_serve_worker(void *data);
 
 /* ---- answer.c */
@@ -413,7 +499,7 @@ int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secr
  */
 int cg_serve_requirements(const char *text, char **ret, struct cg_err *err);
 /* install_package, after it was allowed, with a session open (worker). Changes @requirements. */
-void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       char *requirements, struct cg_answer *a);
 
 /* ---- fonts.c */
@@ -421,7 +507,7 @@ void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, cg_serve_wa
  * After an installation: makes matplotlib's list of fonts where that is new. A failure is logged
  * (worker).
  */
-void cg_serve_list_fonts(struct cg_serve *sv);
+void cg_serve_list_fonts(struct cg_serve_session *s);
 
 /* ---- packages.c */
 /* Makes the folder for installed packages; removes those of servers that ended without doing so. */

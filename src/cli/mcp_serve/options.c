@@ -5,6 +5,9 @@
 #define ASK_TIMEOUT_MS 300000
 /* Clients give up a call after 60 s or 120 s, whatever progress they get. */
 #define WAIT_MS 45000
+/* Of the toolset sessions. */
+#define IDLE_MS      ((int64_t)1800 * 1000)
+#define MAX_SESSIONS 32
 
 int cg_serve_help(void)
 {
@@ -16,7 +19,8 @@ int cg_serve_help(void)
                 "keeps its state.\n"
                 "\n"
                 "Tools: execute_ipython_cell, register_mcp_server, install_package, reset, read_output (toolset\n"
-                "core); start_cell, cell_status, cell_result, cancel_cell, send_input (toolset jobs). Cells call\n"
+                "core); start_cell, cell_status, cell_result, cancel_cell, send_input (toolset jobs);\n"
+                "create_session, list_sessions, terminate_session (toolset sessions, off by default). Cells call\n"
                 "the tools of other MCP servers as Python functions; each such call must be allowed here.\n"
                 "\n",
                 "\n"
@@ -87,6 +91,12 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
         case CG_KOPT_OF_HTTP:
                 o->of_http = true;
                 return 0;
+        case CG_KOPT_MAX_SESSIONS:
+                o->of_sessions = true;
+                return cg_opt_int("--max-sessions", value, 1, CG_SERVE_MAX_SESSIONS, &o->max_sessions, err);
+        case CG_KOPT_IDLE:
+                o->of_sessions = true;
+                return positive("--idle", "a session", value, &o->idle_ms, err);
         default:
                 return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
         }
@@ -100,6 +110,8 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
 
         *o = (struct cg_serve_options){ .ask_timeout_ms = ASK_TIMEOUT_MS,
                                         .wait_ms = WAIT_MS,
+                                        .idle_ms = IDLE_MS,
+                                        .max_sessions = MAX_SESSIONS,
                                         .toolsets = CG_SERVE_CORE | CG_SERVE_JOBS };
         if (cg_kernel_options_init(&o->kernel, CG_CMD_SERVE, argc, argv, &scan, err) < 0)
                 return -1;
@@ -115,6 +127,11 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 return cg_fail(err, CG_E_INVAL,
                                "an option that is for --http only is given without it: --help says \"with "
                                "--http\" of these");
+        if (o->of_sessions && !o->http && !(o->toolsets & CG_SERVE_SESSIONS))
+                return cg_fail(err, CG_E_INVAL,
+                               "--max-sessions and --idle are for --http or the toolset sessions only");
+        if (!(o->toolsets & CG_SERVE_SESSIONS))
+                o->idle_ms = 0;
         if (o->http && o->print_config)
                 return cg_fail(err, CG_E_INVAL,
                                "--print-config is for standard input and output: not with --http");

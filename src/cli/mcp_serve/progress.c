@@ -22,12 +22,12 @@ static int add_name(struct cg_buf *b, const char *name)
         return cg_text_render_as(b, name, strlen(name), SHOWN_BYTES, CG_TEXT_LINE, NULL);
 }
 
-bool cg_serve_waits(const struct cg_serve *sv, struct cg_buf *b)
+bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b)
 {
         const struct cg_serve_ask *a, *first = NULL;
         size_t more = 0;
 
-        TAILQ_FOREACH(a, &sv->asks, entry)
+        TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (a->answered)
                         continue;
@@ -59,16 +59,16 @@ bool cg_serve_waits(const struct cg_serve *sv, struct cg_buf *b)
         return true;
 }
 
-/* What the first job does, if there is anything to say. */
-static bool news(const struct cg_serve *sv, struct cg_buf *b)
+/* What the first job of a session does, if there is anything to say. */
+static bool news(const struct cg_serve_session *s, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf line = { .max = CG_SERVE_LINE };
 
-        if (cg_serve_waits(sv, b))
+        if (cg_serve_waits(s, b))
                 return true;
-        if (!*sv->line || cg_buf_adds(&line, sv->line, NULL) < 0)
+        if (!*s->line || cg_buf_adds(&line, s->line, NULL) < 0)
                 return false;
-        cg_secrets_redact_buf(&sv->secrets, &line);
+        cg_secrets_redact_buf(&s->sv->secrets, &line);
         return cg_text_render_as(b, line.data, line.len, SHOWN_BYTES, CG_TEXT_OUTPUT, NULL) == 0;
 }
 
@@ -89,10 +89,10 @@ static void send_progress(struct cg_serve *sv, struct cg_pending *p, const char 
 }
 
 /* Without news: how long, and how many jobs are before it. */
-static void describe(const struct cg_serve *sv, const struct cg_pending *p, int64_t now, char ret[80])
+static void describe(const struct cg_pending *p, int64_t now, char ret[80])
 {
         double seconds = (double)(now - p->since_ms) / 1000;
-        size_t before = cg_serve_count_before(sv, p->job);
+        size_t before = cg_serve_count_before(p->job);
 
         if (before)
                 snprintf(ret, 80, "waiting, %zu before it, %.0f s", before, seconds);
@@ -102,14 +102,13 @@ static void describe(const struct cg_serve *sv, const struct cg_pending *p, int6
 
 int64_t cg_serve_progress(struct cg_serve *sv)
 {
-        cg_auto_buf struct cg_buf running = { .max = 65536 };
         int64_t now = cg_now_ms(), next_ms = -1;
-        bool has_news = sv->has_tokens && news(sv, &running);
         struct cg_pending *p;
 
         sv->has_tokens = false;
         TAILQ_FOREACH(p, &sv->pending, entry)
         {
+                cg_auto_buf struct cg_buf running = { .max = 65536 };
                 int64_t wait_ms = SILENCE_MS - (now - p->progress_ms);
                 char plain[80];
                 const char *text = plain;
@@ -117,8 +116,8 @@ int64_t cg_serve_progress(struct cg_serve *sv)
                 if (!p->token)
                         continue;
                 sv->has_tokens = true;
-                describe(sv, p, now, plain);
-                if (has_news && p->job == TAILQ_FIRST(&sv->jobs)) {
+                describe(p, now, plain);
+                if (p->job == TAILQ_FIRST(&p->session->jobs) && news(p->session, &running)) {
                         text = running.data;
                         if (!p->said || strcmp(p->said, text) != 0)
                                 wait_ms -= SILENCE_MS - NEWS_MS;
@@ -139,23 +138,23 @@ static void wake_for_news(struct cg_serve *sv)
                 cg_serve_wake(sv->io_fd);
 }
 
-void cg_serve_tool_progress(struct cg_serve *sv, const char *text)
+void cg_serve_tool_progress(struct cg_serve_session *s, const char *text)
 {
-        pthread_mutex_lock(&sv->lock);
-        snprintf(sv->line, sizeof(sv->line), "%s", text);
-        wake_for_news(sv);
-        pthread_mutex_unlock(&sv->lock);
+        pthread_mutex_lock(&s->sv->lock);
+        snprintf(s->line, sizeof(s->line), "%s", text);
+        wake_for_news(s->sv);
+        pthread_mutex_unlock(&s->sv->lock);
 }
 
-void cg_serve_output(struct cg_serve *sv, const struct cg_answer *a)
+void cg_serve_output(struct cg_serve_session *s, const struct cg_answer *a)
 {
         size_t chars = cg_answer_chars(a);
 
-        pthread_mutex_lock(&sv->lock);
-        if (chars != sv->chars) {
-                sv->chars = chars;
-                cg_answer_last_line(a, sv->line, sizeof(sv->line));
-                wake_for_news(sv);
+        pthread_mutex_lock(&s->sv->lock);
+        if (chars != s->chars) {
+                s->chars = chars;
+                cg_answer_last_line(a, s->line, sizeof(s->line));
+                wake_for_news(s->sv);
         }
-        pthread_mutex_unlock(&sv->lock);
+        pthread_mutex_unlock(&s->sv->lock);
 }

@@ -1,5 +1,5 @@
 /*
- * `cellgate mcp serve`: the queue of jobs, the calls that wait for their answers, and outgoing
+ * `cellgate mcp serve`: the queues of jobs, the calls that wait for their answers, and outgoing
  * messages. Used by both threads. Who takes a call from the list, under the lock, answers it.
  */
 #include "cli/mcp_serve/mcp_serve.h"
@@ -142,34 +142,32 @@ struct cg_job *cg_job_free(struct cg_job *j)
         return NULL;
 }
 
-size_t cg_serve_count_before(const struct cg_serve *sv, const struct cg_job *job)
+size_t cg_serve_count_before(const struct cg_job *job)
 {
         const struct cg_job *j;
         size_t n = 0;
 
-        for (j = TAILQ_FIRST(&sv->jobs); j && j != job; j = TAILQ_NEXT(j, entry))
+        for (j = TAILQ_FIRST(&job->session->jobs); j && j != job; j = TAILQ_NEXT(j, entry))
                 n++;
         return n;
 }
 
-struct cg_job *cg_serve_next_job(struct cg_serve *sv)
+struct cg_job *cg_serve_next_job(struct cg_serve_session *s)
 {
         struct cg_job *j;
 
-        pthread_mutex_lock(&sv->lock);
-        j = sv->stop ? NULL : TAILQ_FIRST(&sv->jobs);
+        pthread_mutex_lock(&s->sv->lock);
+        j = s->sv->stop ? NULL : TAILQ_FIRST(&s->jobs);
         if (j)
                 j->state = CG_JOB_TAKEN;
-        pthread_mutex_unlock(&sv->lock);
+        pthread_mutex_unlock(&s->sv->lock);
         return j;
 }
 
-void cg_serve_drop_jobs(struct cg_serve *sv)
+void cg_serve_drop_jobs(struct cg_serve_session *s)
 {
-        struct cg_jobs *const lists[] = { &sv->jobs, &sv->kept };
+        struct cg_jobs *const lists[] = { &s->jobs, &s->kept };
 
-        while (!TAILQ_EMPTY(&sv->pending))
-                cg_serve_remove_pending(sv, TAILQ_FIRST(&sv->pending));
         for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
                 while (!TAILQ_EMPTY(lists[i])) {
                         struct cg_job *j = TAILQ_FIRST(lists[i]);
@@ -180,12 +178,13 @@ void cg_serve_drop_jobs(struct cg_serve *sv)
         }
 }
 
-bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job)
+bool cg_serve_given_up(const struct cg_job *job)
 {
+        struct cg_serve *sv = job->session->sv;
         bool up;
 
         pthread_mutex_lock(&sv->lock);
-        up = sv->stop || job->cancelled || job->reset;
+        up = sv->stop || job->cancelled || job->ended_by;
         pthread_mutex_unlock(&sv->lock);
         return up;
 }

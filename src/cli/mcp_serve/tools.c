@@ -41,7 +41,7 @@ static const char output_schema[] =
         ",\"outputSchema\":{\"type\":\"object\",\"properties\":{"
         "\"status\":{\"type\":\"string\",\"enum\":[\"ok\",\"error\",\"timeout\",\"cancelled\",\"kernel_died\","
         "\"running\",\"queued\"]},"
-        "\"execution_id\":{\"type\":\"string\"},\"output_so_far\":{\"type\":\"string\"},"
+        "\"session_id\":{\"type\":\"string\"},\"execution_id\":{\"type\":\"string\"},\"output_so_far\":{\"type\":\"string\"},"
         "\"stdout\":{\"type\":\"string\"},\"stderr\":{\"type\":\"string\"},"
         "\"result\":{\"type\":\"string\",\"description\":\"Value of the last expression\"},"
         "\"error\":{\"type\":\"object\",\"properties\":{\"ename\":{\"type\":\"string\"},\"evalue\":{\"type\":\"string\"},"
@@ -156,22 +156,54 @@ static const char send_input_json[] =
         "\"annotations\":{\"title\":\"Answer input()\",\"readOnlyHint\":false,"
         "\"destructiveHint\":false,\"idempotentHint\":false,\"openWorldHint\":false}}";
 
+static const char create_session_json[] =
+        "{\"name\":\"create_session\",\"title\":\"New Python session\","
+        "\"description\":\"Start another kernel with variables, packages and MCP servers of its own, which runs at the same"
+        " time as the others. Returns the session_id that the other tools take.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"name\":{\"type\":\"string\",\"maxLength\":100,\"description\":\"For list_sessions\"},"
+        "\"workspace\":{\"type\":\"string\",\"description\":\"Folder below the workspace in which its cells start\"},"
+        "\"limits\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"},"
+        "\"description\":\"At most the server's own: memoryMb, cores, processes, openFiles, fileMb, outputMb, cpuSeconds,"
+        " wallSeconds\"}}},"
+        "\"annotations\":{\"title\":\"New Python session\",\"readOnlyHint\":false,\"destructiveHint\":false,"
+        "\"idempotentHint\":false,\"openWorldHint\":false}}";
+
+static const char list_sessions_json[] =
+        "{\"name\":\"list_sessions\",\"title\":\"Python sessions\","
+        "\"description\":\"List the sessions: id, name, folder, and whether cells run.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{}},\"annotations\":{\"title\":\"Python sessions\"" READS;
+
+static const char terminate_session_json[] =
+        "{\"name\":\"terminate_session\",\"title\":\"End a Python session\","
+        "\"description\":\"End a session at once, also while a cell runs. Variables, results and installed packages are lost;"
+        " files stay.\",\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"session_id\":{\"type\":\"string\"}},\"required\":[\"session_id\"]},"
+        "\"annotations\":{\"title\":\"End a Python session\",\"readOnlyHint\":false,\"destructiveHint\":true,"
+        "\"idempotentHint\":true,\"openWorldHint\":false}}";
+
 const struct cg_serve_tool_def cg_serve_tool_defs[] = {
         [CG_SERVE_EXECUTE] = { "execute_ipython_cell",
                                CG_SERVE_CORE,
                                NULL,
-                               { "code", "timeout", "max_output_chars" } },
+                               { "code", "timeout", "max_output_chars", "session_id" } },
         [CG_SERVE_REGISTER] = { "register_mcp_server",
                                 CG_SERVE_CORE,
                                 register_json,
-                                { "server_name", "server_params" } },
-        [CG_SERVE_INSTALL] = { "install_package", CG_SERVE_CORE, install_json, { "package_name" } },
-        [CG_SERVE_RESET] = { "reset", CG_SERVE_CORE, reset_json, { NULL } },
+                                { "server_name", "server_params", "session_id" } },
+        [CG_SERVE_INSTALL] = { "install_package",
+                               CG_SERVE_CORE,
+                               install_json,
+                               { "package_name", "session_id" } },
+        [CG_SERVE_RESET] = { "reset", CG_SERVE_CORE, reset_json, { "session_id" } },
         [CG_SERVE_READ_OUTPUT] = { "read_output",
                                    CG_SERVE_CORE,
                                    read_output_json,
-                                   { "start", "max_output_chars" } },
-        [CG_SERVE_START_CELL] = { "start_cell", CG_SERVE_JOBS, start_cell_json, { "code", "timeout" } },
+                                   { "start", "max_output_chars", "session_id" } },
+        [CG_SERVE_START_CELL] = { "start_cell",
+                                  CG_SERVE_JOBS,
+                                  start_cell_json,
+                                  { "code", "timeout", "session_id" } },
         [CG_SERVE_CELL_STATUS] = { "cell_status", CG_SERVE_JOBS, cell_status_json, { "execution_id" } },
         [CG_SERVE_CELL_RESULT] = { "cell_result",
                                    CG_SERVE_JOBS,
@@ -179,12 +211,36 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
                                    { "execution_id", "wait", "from", "max_output_chars" } },
         [CG_SERVE_SEND_INPUT] = { "send_input", CG_SERVE_JOBS, send_input_json, { "execution_id", "text" } },
         [CG_SERVE_CANCEL_CELL] = { "cancel_cell", CG_SERVE_JOBS, cancel_cell_json, { "execution_id" } },
+        [CG_SERVE_CREATE_SESSION] = { "create_session",
+                                      CG_SERVE_SESSIONS,
+                                      create_session_json,
+                                      { "name", "workspace", "limits" } },
+        [CG_SERVE_LIST_SESSIONS] = { "list_sessions", CG_SERVE_SESSIONS, list_sessions_json, { NULL } },
+        [CG_SERVE_TERMINATE] = { "terminate_session",
+                                 CG_SERVE_SESSIONS,
+                                 terminate_session_json,
+                                 { "session_id" } },
 };
+
+/* Adds the parameter to the definition of a tool that begins at @begin. */
+static void add_session_id(struct cg_buf *b, size_t begin)
+{
+        static const char properties[] = "\"inputSchema\":{\"type\":\"object\",\"properties\":{";
+        static const char parameter[] =
+                "\"session_id\":{\"type\":\"string\",\"description\":\"Of create_session; default: the own session\"}";
+        const char *found = b->data ? strstr(b->data + begin, properties) : NULL;
+        cg_auto_free char *rest = found ? strdup(found + sizeof(properties) - 1) : NULL;
+
+        if (!rest)
+                return;
+        b->len = (size_t)(found - b->data) + sizeof(properties) - 1;
+        cg_buf_addf(b, NULL, "%s%s%s", parameter, rest[0] == '}' ? "" : ",", rest);
+}
 
 char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char *names[CG_SERVE_N_TOOLS + 1])
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
-        size_t n = 0;
+        size_t n = 0, begin;
 
         for (size_t i = 0; i < CG_SERVE_N_TOOLS; i++) {
                 const struct cg_serve_tool_def *def = &cg_serve_tool_defs[i];
@@ -194,12 +250,15 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
                 if (cg_buf_adds(&b, n ? "," : "[", NULL) < 0)
                         return NULL;
                 names[n++] = def->name;
+                begin = b.len;
                 if (!def->json) /* execute_ipython_cell */
                         cg_buf_addf(&b, NULL, "%s%s%s%s%s", execute_begin,
                                     settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, execute_rest,
                                     o->plain ? "" : output_schema, execute_end);
                 else
                         cg_buf_adds(&b, def->json, NULL);
+                if (i != CG_SERVE_TERMINATE && cg_serve_has_session(i) && o->toolsets & CG_SERVE_SESSIONS)
+                        add_session_id(&b, begin);
         }
         names[n] = NULL;
         return cg_buf_adds(&b, "]", NULL) < 0 ? NULL : cg_buf_steal(&b, NULL);
@@ -208,7 +267,7 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
 static const struct {
         const char *name;
         enum cg_serve_toolset bit;
-} toolsets[] = { { "core", CG_SERVE_CORE }, { "jobs", CG_SERVE_JOBS } };
+} toolsets[] = { { "core", CG_SERVE_CORE }, { "jobs", CG_SERVE_JOBS }, { "sessions", CG_SERVE_SESSIONS } };
 
 int cg_serve_read_toolsets(const char *list, unsigned *ret, struct cg_err *err)
 {
@@ -221,11 +280,10 @@ int cg_serve_read_toolsets(const char *list, unsigned *ret, struct cg_err *err)
                 while (i < CG_ARRAY_LEN(toolsets) && !cg_slice_is(name, toolsets[i].name))
                         i++;
                 if (i == CG_ARRAY_LEN(toolsets))
-                        return cg_fail(
-                                err, CG_E_INVAL,
-                                "--toolsets: there is no toolset \"%.*s\"; give core, jobs, or both with a"
-                                " comma between",
-                                (int)(name.len < 100 ? name.len : 100), p);
+                        return cg_fail(err, CG_E_INVAL,
+                                       "--toolsets: there is no toolset \"%.*s\"; give some of core, jobs,"
+                                       " sessions with commas between",
+                                       (int)(name.len < 100 ? name.len : 100), p);
                 bits |= toolsets[i].bit;
                 end = p + name.len;
                 if (!*end)
@@ -256,6 +314,10 @@ static const char instructions_rest[] =
         "- A cell that runs longer than `timeout` seconds is interrupted; the kernel keeps its state. reset gives a fresh"
         " kernel at once, also while a cell runs.\n";
 
+static const char instructions_sessions[] =
+        "- create_session starts another kernel, for work that needs its own state or runs at the same time; its session_id is"
+        " an argument of the other tools. Sessions share the files of the workspace.\n";
+
 static const char instructions_jobs[] =
         "- A call is answered after %g s at the latest. If the cell still runs then, the answer has an execution_id, and the"
         " cell goes on: cell_result returns the rest, cancel_cell ends it. start_cell returns the execution_id at once; give"
@@ -274,6 +336,8 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
                 return NULL;
         if (o->toolsets & CG_SERVE_JOBS)
                 cg_buf_addf(&b, NULL, instructions_jobs, (double)o->wait_ms / 1000);
+        if (o->toolsets & CG_SERVE_SESSIONS)
+                cg_buf_adds(&b, instructions_sessions, NULL);
         /* jansson iterates only over non-const */
         json_object_foreach((json_t *)(uintptr_t)configured, name, value)
         {
@@ -289,7 +353,14 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
 
 /* ------------------------------------------------------------------ arguments */
 
-int cg_serve_unknown_args(enum cg_serve_tool tool, const char *args, struct cg_buf *b, struct cg_err *err)
+/* session_id is the last one of a tool. */
+static bool is_offered(const struct cg_serve_options *o, const char *parameter)
+{
+        return o->toolsets & CG_SERVE_SESSIONS || strcmp(parameter, "session_id") != 0;
+}
+
+int cg_serve_unknown_args(const struct cg_serve_options *o, enum cg_serve_tool tool, const char *args,
+                          struct cg_buf *b, struct cg_err *err)
 {
         const char *const *name, *const *names = cg_serve_tool_defs[tool].parameters;
         struct cg_slice key, value, text = { args, strlen(args) };
@@ -307,10 +378,28 @@ int cg_serve_unknown_args(enum cg_serve_tool tool, const char *args, struct cg_b
         if (cg_buf_addf(b, err, "Ignored: %s has no parameter \"%.*s\"; it has ",
                         cg_serve_tool_defs[tool].name, (int)(key.len < 100 ? key.len : 100), key.p) < 0)
                 return -1;
-        for (name = names; *name; name++)
+        for (name = names; *name && is_offered(o, *name); name++)
                 if (cg_buf_addf(b, err, "%s%s", name > names ? ", " : "", *name) < 0)
                         return -1;
-        return cg_buf_adds(b, *names ? "." : "none.", err);
+        return cg_buf_adds(b, name > names ? "." : "none.", err);
+}
+
+bool cg_serve_has_session(enum cg_serve_tool tool)
+{
+        const char *const *name = cg_serve_tool_defs[tool].parameters;
+
+        while (*name && strcmp(*name, "session_id") != 0)
+                name++;
+        return *name != NULL;
+}
+
+int cg_serve_arg_optional(const char *args, const char *name, char **ret, struct cg_err *err)
+{
+        struct cg_slice text = { args, strlen(args) }, v;
+        int r = cg_json_member(text, name, &v, err);
+
+        *ret = NULL;
+        return r < 0 || !v.p || cg_slice_is(v, "null") ? r : cg_serve_arg_string(args, name, ret, err);
 }
 
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err)

@@ -1,0 +1,223 @@
+/*
+ * `cellgate mcp serve`: one session: its beginning, what it was asked to be by create_session, and
+ * its end.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/path.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "sandbox/plan.h"
+
+#define MAX_NAME 100u
+
+/* ------------------------------------------------------------------ beginning and end */
+
+static struct cg_serve_session *session_free(struct cg_serve_session *s)
+{
+        if (!s)
+                return NULL;
+        cg_serve_drop_jobs(s);
+        cg_packages_fini(&s->packages);
+        cg_images_free(s->images);
+        cg_answer_free(s->between);
+        cg_approve_free(s->approve);
+        json_decref(s->registered);
+        if (s->work_fd >= 0)
+                close(s->work_fd);
+        free(s->name);
+        free(s->folder);
+        free(s->lost);
+        free(s);
+        return NULL;
+}
+
+/* CG_E_LIMIT names the oldest, which an agent can end. */
+static int check_number(const struct cg_serve *sv, struct cg_err *err)
+{
+        const struct cg_serve_session *s = TAILQ_FIRST(&sv->sessions), *one;
+        int64_t now = cg_now_ms();
+        int n = 0;
+
+        TAILQ_FOREACH(one, &sv->sessions, entry)
+        n++;
+        if (n < sv->opts.max_sessions)
+                return 0;
+        return cg_fail(
+                err, CG_E_LIMIT,
+                "there are %d sessions, as many as --max-sessions allows; the oldest, \"%s\", was opened "
+                "%lld s ago and used %lld s ago: terminate_session ends one",
+                n, s->id, (long long)(now - s->since_ms) / 1000, (long long)(now - s->used_ms) / 1000);
+}
+
+int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, struct cg_err *err)
+{
+        struct cg_serve_session *s;
+
+        if (check_number(sv, err) < 0)
+                return -1;
+        s = calloc(1, sizeof(*s));
+        if (!s)
+                return cg_fail(err, CG_E_NOMEM, "session");
+        s->sv = sv;
+        s->packages.fd = -1;
+        s->since_ms = s->used_ms = cg_now_ms();
+        s->limits = sv->opts.kernel.limits;
+        TAILQ_INIT(&s->jobs);
+        TAILQ_INIT(&s->kept);
+        TAILQ_INIT(&s->asks);
+        s->work_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        s->registered = json_object();
+        s->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
+        if (s->work_fd < 0 || !s->registered || !s->between ||
+            cg_random_hex(s->id, CG_SERVE_ID / 2, err) < 0 ||
+            cg_approve_copy(sv->opts.kernel.approve, &s->approve, err) < 0) {
+                session_free(s);
+                return cg_fail(err, CG_E_NOMEM, "session");
+        }
+        TAILQ_INSERT_TAIL(&sv->sessions, s, entry);
+        *ret = s;
+        return 0;
+}
+
+void cg_serve_session_end(struct cg_serve_session *s, const char *why)
+{
+        if (s->life != CG_SERVE_LIVES)
+                return;
+        s->life = CG_SERVE_ENDS;
+        snprintf(s->why, sizeof(s->why), "%s", why);
+        if (s->sv->own == s) {
+                s->sv->own = NULL;
+                memcpy(s->sv->own_lost, s->why, sizeof(s->why));
+        }
+        cg_serve_wake(s->work_fd);
+}
+
+void cg_serve_session_remove(struct cg_serve_session *s)
+{
+        if (s->sv->own == s)
+                s->sv->own = NULL;
+        TAILQ_REMOVE(&s->sv->sessions, s, entry);
+        session_free(s);
+}
+
+/* ------------------------------------------------------------------ options */
+
+int cg_serve_session_prepare(struct cg_serve_session *s, struct cg_err *err)
+{
+        if (!s->images && cg_images_new(s->sv->images, &s->images, err) < 0)
+                return -1;
+        return s->packages.path ? 0 : cg_packages_init(&s->packages, err);
+}
+
+/*
+ * A folder below the workspace, by its name without links. Cells can move it at any time, so it
+ * decides nothing: all sessions have the rights of the whole workspace.
+ */
+static int find_folder(const struct cg_serve *sv, const char *given, char **ret, struct cg_err *err)
+{
+        struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                                .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
+        cg_auto_fd int top = open(sv->workspace, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = -1;
+        const char *below = given;
+        char link[40], real[PATH_MAX];
+        ssize_t n;
+
+        if (top < 0)
+                return cg_fail_errno(err, "workspace %s", sv->workspace);
+        if (given[0] == '/' && cg_path_within(given, sv->workspace))
+                below += strlen(sv->workspace);
+        while (below != given && *below == '/')
+                below++;
+        fd = (int)syscall(SYS_openat2, top, *below ? below : ".", &how, sizeof(how));
+        if (fd < 0 && errno == EXDEV)
+                return cg_fail(err, CG_E_INVAL,
+                               "workspace: \"%.500s\" is not below the server's workspace, %s", given,
+                               sv->workspace);
+        if (fd < 0)
+                return cg_fail_errno(err, "workspace: \"%.500s\" below %s, where the folder must exist",
+                                     given, sv->workspace);
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        n = readlink(link, real, sizeof(real) - 1);
+        *ret = n > 0 ? strndup(real, (size_t)n) : NULL;
+        return *ret ? 0 : cg_fail_errno(err, "workspace: %.500s", given);
+}
+
+/* The most that a session may have: the sandbox's default where the server has no limit. */
+static double cap_of(const struct cg_serve *sv, enum cg_limit limit)
+{
+        struct cg_sandbox_limits l = sv->caps, defaults = { .processes = CG_PLAN_PROCESSES,
+                                                            .open_files = CG_PLAN_OPEN_FILES };
+        long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+
+        if (pages > 0 && size > 0)
+                defaults.memory_bytes = (uint64_t)pages * (uint64_t)size / 2;
+        cg_limits_fill(&l, &defaults);
+        return cg_limit_figure(&l, limit);
+}
+
+static int set_limits(struct cg_serve_session *s, const char *args, struct cg_err *err)
+{
+        struct cg_slice text = { args, strlen(args) }, v;
+        cg_auto_json json_t *given = NULL;
+        const char *name, *wrong;
+        json_t *figure;
+        enum cg_limit i;
+        double cap;
+
+        if (cg_json_member(text, "limits", &v, err) < 0)
+                return -1;
+        if (!v.p || cg_slice_is(v, "null"))
+                return 0;
+        if (cg_json_object(v.p, v.len, "limits", &given, err) < 0)
+                return -1;
+        json_object_foreach(given, name, figure)
+        {
+                for (i = 0; i < CG_LIMITS && strcmp(cg_limit_setting(i), name) != 0; i++)
+                        ;
+                if (i == CG_LIMITS)
+                        return cg_fail(err, CG_E_INVAL,
+                                       "limits: there is no limit \"%.100s\"; there are memoryMb, cores, "
+                                       "processes, openFiles, fileMb, outputMb, cpuSeconds, wallSeconds",
+                                       name);
+                wrong = json_is_number(figure) ? cg_limit_set(&s->limits, i, json_number_value(figure))
+                                               : "Expected number";
+                if (wrong)
+                        return cg_fail(err, CG_E_INVAL, "limits.%s: %s", name, wrong);
+                cap = cap_of(s->sv, i);
+                if (cap > 0 && json_number_value(figure) > cap)
+                        return cg_fail(err, CG_E_LIMIT,
+                                       "limits.%s: %g is more than this server allows: at most %g %s", name,
+                                       json_number_value(figure), cap, cg_limit_unit(i));
+        }
+        return 0;
+}
+
+int cg_serve_session_configure(struct cg_serve_session *s, const char *args, struct cg_err *err)
+{
+        cg_auto_free char *given = NULL, *name = NULL, *folder = NULL;
+        int r = cg_serve_arg_optional(args, "name", &name, err);
+
+        if (r < 0 || cg_serve_arg_optional(args, "workspace", &given, err) < 0 ||
+            (given && find_folder(s->sv, given, &folder, err) < 0) || set_limits(s, args, err) < 0)
+                return -1;
+        if (name && strlen(name) > MAX_NAME)
+                return cg_fail(err, CG_E_INVAL, "the parameter \"name\" is longer than %u bytes", MAX_NAME);
+        pthread_mutex_lock(&s->sv->lock);
+        s->name = CG_STEAL(name);
+        s->folder = CG_STEAL(folder);
+        pthread_mutex_unlock(&s->sv->lock);
+        return 0;
+}
