@@ -140,6 +140,13 @@ struct cg_client_options {
          * private one: see cg_client_why_private()
          */
         int share;
+        /*
+         * for `start`, private and shared supervisors, for sessions with `audit` (docs/audit.md):
+         * absolute path of the key that signs the log (mode 0600) instead of the log's own; and the
+         * absolute path of a file, or an http or https URL, that gets each signed head. Cells see
+         * neither file. NULL: none
+         */
+        const char *audit_key, *audit_head;
 };
 
 /**

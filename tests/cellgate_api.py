@@ -31,6 +31,8 @@ class ClientOptions(C.Structure):
         ("spares", C.c_int),
         ("kernel_env", C.c_char_p),
         ("share", C.c_int),
+        ("audit_key", C.c_char_p),
+        ("audit_head", C.c_char_p),
     ]
 
 

@@ -117,6 +117,8 @@ class Client:
         kernel_env: PathLike | None = None,
         spares: int | None = None,
         supervisor: PathLike | None = None,
+        audit_key: PathLike | None = None,
+        audit_head: PathLike | None = None,
         log_level: int = 0,
         log_fd: int | None = None,
         timeout: float | None = None,
@@ -142,6 +144,8 @@ class Client:
             spares=spares or 0,
             kernel_env=args.text(kernel_env or os.environ.get("CELLGATE_KERNEL_ENV")),
             share=int(address is None and not private),
+            audit_key=args.text(audit_key),
+            audit_head=args.text(audit_head),
         )
         ret, err = ffi.new("struct cg_client **"), ffi.new("struct cg_err *")
         check(lib.cg_client_open(o, ret, err), err)

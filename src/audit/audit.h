@@ -19,11 +19,15 @@ struct cg_audit_request {
 };
 
 struct cg_audit_reply {
-        char error[1000]; /* as in struct cg_err; "": all is written */
+        char error[1000];  /* as in struct cg_err; "": all is written */
+        uint32_t recorded; /* 1: all is written; the error is that heads cannot be sent elsewhere */
 };
 
-/* Both return the exit status. */
-int cg_audit_writer(int fd, const char *dir);
+/*
+ * Both return the exit status. @key: file of the key, NULL: the log's own; @head: file or URL that
+ * gets the heads, "": none.
+ */
+int cg_audit_writer(int fd, const char *dir, const char *key, const char *head);
 int cg_audit_command(int argc, char **argv);
 
 #endif

@@ -20,7 +20,7 @@
 #define MAX_EXPORT ((size_t)1 << 30)
 
 enum { SHOW = 1, VERIFY = 2, HEAD = 4, EXPORT = 8 };
-enum option { HELP = 2, SESSION, SINCE, JSON, OCSF, KEPT, EXPORTED, PARTIAL, FROM, TO };
+enum option { HELP = 2, SESSION, SINCE, JSON, OCSF, KEY, KEPT, EXPORTED, PARTIAL, FROM, TO };
 
 static const struct cg_opt table[] = {
         { SESSION, 0, "session", "ID", SHOW | EXPORT,
@@ -29,8 +29,11 @@ static const struct cg_opt table[] = {
         { JSON, 0, "json", NULL, SHOW, "each record as a JSON object on a line" },
         { OCSF, 0, "ocsf", NULL, SHOW,
           "each record as an event of the Open Cybersecurity Schema Framework on a line" },
+        { KEY, 0, "audit-key", "FILE", VERIFY | HEAD | EXPORT,
+          "the key that the log was signed with, if it is not the log's own" },
         { KEPT, 0, "head", "FILE", VERIFY,
-          "a head that was kept elsewhere (the output of `cellgate audit head`): the log must contain it" },
+          "a head that was kept elsewhere (the output of `cellgate audit head`, or the file of --audit-head, of which"
+          " the last line counts): the log must contain it" },
         { EXPORTED, 0, "export", "FILE", VERIFY, "checks an exported file instead of the log" },
         { PARTIAL, 0, "partial", NULL, VERIFY, "accepts that older files of the log were moved away" },
         { FROM, 0, "from", "N", EXPORT, "the first record" },
@@ -40,7 +43,7 @@ static const struct cg_opt table[] = {
 
 static const char help[] =
         "Usage: cellgate audit [--session ID] [--since TIME] [--json | --ocsf]\n"
-        "       cellgate audit verify [--head FILE] [--partial] [--export FILE]\n"
+        "       cellgate audit verify [--head FILE] [--audit-key FILE] [--partial] [--export FILE]\n"
         "       cellgate audit head\n"
         "       cellgate audit export [--session ID] [--from N] [--to N]\n"
         "\n"
@@ -54,7 +57,7 @@ static const char help[] =
 
 struct audit_options {
         unsigned what;
-        const char *session, *kept, *exported;
+        const char *session, *key, *kept, *exported;
         int64_t since_us, from, to;
         bool json, ocsf, partial;
 };
@@ -122,6 +125,9 @@ static int parse(struct audit_options *c, int argc, char **argv, struct cg_err *
                         break;
                 case OCSF:
                         c->ocsf = true;
+                        break;
+                case KEY:
+                        c->key = value;
                         break;
                 case KEPT:
                         c->kept = value;
@@ -270,11 +276,18 @@ static int read_kept(struct chain_check *c, struct cg_err *err)
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
         uint8_t key[CG_AUDIT_KEY];
+        const char *line;
         size_t len;
 
         if (!path)
                 return 0;
-        if (cg_read_file(path, 4096, &text, &len, err) < 0 || cg_json_object(text, len, path, &o, err) < 0 ||
+        if (cg_read_file(path, MAX_EXPORT, &text, &len, err) < 0)
+                return -1;
+        while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
+                text[--len] = '\0';
+        line = memrchr(text, '\n', len);
+        line = line ? line + 1 : text;
+        if (cg_json_object(line, strlen(line), path, &o, err) < 0 ||
             cg_json_int(o, "seq", 0, &c->kept.seq, err) < 0)
                 return -1;
         c->kept.is_head = true;
@@ -349,17 +362,16 @@ static struct hex hex(const uint8_t *bytes, size_t n)
 static int head(struct cg_audit_log *log, struct cg_err *err)
 {
         struct last_head h = { .r = { .seq = 0 } };
+        char text[CG_AUDIT_HEAD_TEXT];
         int64_t seq;
 
         if (cg_audit_last_head(log, &seq, err) < 0 || cg_audit_read(log, seq, keep_head, &h, err) < 0)
                 return -1;
         if (!h.r.seq)
                 return cg_fail(err, CG_E_NOTFOUND, "nothing is signed yet");
-        return print_line(json_pack("{s:I, s:s, s:s, s:s}", "seq", (json_int_t)h.r.seq, "hash",
-                                    hex(h.r.hash, CG_AUDIT_HASH).text, "signature",
-                                    hex(h.r.signature, CG_AUDIT_SIGNATURE).text, "key",
-                                    hex(cg_audit_public_key(log), CG_AUDIT_KEY).text),
-                          err);
+        cg_audit_head_text(&h.r, cg_audit_public_key(log), text);
+        puts(text);
+        return 0;
 }
 
 struct export
@@ -495,7 +507,7 @@ static int run(const struct audit_options *c, struct cg_err *err)
 
         if (c->exported)
                 return verify_export(c, err);
-        if (cg_state_folder("audit", dir, err) < 0 || cg_audit_open(dir, false, &log, err) < 0)
+        if (cg_state_folder("audit", dir, err) < 0 || cg_audit_open(dir, c->key, false, &log, err) < 0)
                 return -1;
         switch (c->what) {
         case VERIFY:

@@ -23,6 +23,8 @@
 #define MAX_BYTES ((int64_t)256 << 20)
 /* Pages of the write-ahead log after which they are moved into the file. */
 #define TIDY_PAGES 1000
+/* The beginning of the body of log.started. */
+#define KEY_MEMBER "{\"key\":\""
 
 static const char schema[] =
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0;"
@@ -30,7 +32,7 @@ static const char schema[] =
         " session TEXT NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, hash BLOB NOT NULL);"
         "CREATE TABLE IF NOT EXISTS head(seq INTEGER PRIMARY KEY, signature BLOB NOT NULL);";
 
-enum statement { BEGIN, COMMIT, ROLLBACK, LAST, INSERT, SIGN, SIGNED, STATEMENTS };
+enum statement { BEGIN, COMMIT, ROLLBACK, LAST, INSERT, SIGN, FIRST, SIGNED, STATEMENTS };
 static const char *const statements[STATEMENTS] = {
         [BEGIN] = "BEGIN IMMEDIATE",
         [COMMIT] = "COMMIT",
@@ -38,6 +40,7 @@ static const char *const statements[STATEMENTS] = {
         [LAST] = "SELECT seq, hash, kind FROM record ORDER BY seq DESC LIMIT 1",
         [INSERT] = "INSERT INTO record VALUES(?, ?, ?, ?, ?, ?)",
         [SIGN] = "INSERT INTO head VALUES(?, ?)",
+        [FIRST] = "SELECT body FROM record ORDER BY seq LIMIT 1",
         [SIGNED] = "SELECT coalesce((SELECT max(seq) FROM head), (SELECT min(seq) - 1 FROM record), 0)",
 };
 
@@ -47,7 +50,9 @@ struct cg_audit_log {
         unsigned file;        /* the number of the open one; 0: none */
         unsigned first, last; /* of the files that were there; 0: none */
         int64_t max_bytes;
-        int pages; /* of the write-ahead log */
+        int pages;                   /* of the write-ahead log */
+        bool key_checked;            /* the open file was begun with this key */
+        struct cg_audit_record head; /* that was signed last, to be sent elsewhere; seq 0: none */
         uint8_t private_key[CG_AUDIT_KEY], public_key[CG_AUDIT_KEY];
         sqlite3 *db;
         sqlite3_stmt *st[STATEMENTS];
@@ -117,76 +122,6 @@ bool cg_audit_signed(const struct cg_audit_record *r, const uint8_t key[CG_AUDIT
         return r->is_head && ed25519_sha512_verify(key, sizeof(t.bytes), t.bytes, r->signature);
 }
 
-/* ------------------------------------------------------------------ the key */
-
-static int make_key(const char *path, struct cg_err *err)
-{
-        uint8_t key[CG_AUDIT_KEY];
-        char text[2 * CG_AUDIT_KEY + 2];
-        char made[PATH_MAX + 32];
-        int fd, r = 0;
-
-        if (getrandom(key, sizeof(key), 0) != sizeof(key))
-                return cg_fail_errno(err, "key of the audit log");
-        cg_hex(text, key, sizeof(key));
-        text[2 * CG_AUDIT_KEY] = '\n';
-        snprintf(made, sizeof(made), "%s.%ld", path, (long)getpid());
-        fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", made);
-        if (cg_write_all(fd, text, 2 * CG_AUDIT_KEY + 1, err) < 0 || fsync(fd) < 0)
-                r = cg_fail_errno(err, "%s", made);
-        /* Another writer may have made one meanwhile: the first counts. */
-        else if (link(made, path) < 0 && errno != EEXIST)
-                r = cg_fail_errno(err, "%s", path);
-        close(fd);
-        unlink(made);
-        explicit_bzero(key, sizeof(key));
-        explicit_bzero(text, sizeof(text));
-        return r;
-}
-
-static int read_key(struct cg_audit_log *log, struct cg_err *err)
-{
-        char path[PATH_MAX];
-        cg_auto_free char *text = NULL;
-        struct stat st;
-        size_t len;
-
-        if (snprintf(path, sizeof(path), "%s/key", log->dir) >= (int)sizeof(path))
-                return cg_fail(err, CG_E_LIMIT, "path of the audit log's key is too long");
-        if (lstat(path, &st) < 0 && errno == ENOENT) {
-                if (!log->write)
-                        return cg_fail(err, CG_E_NOTFOUND, "there is no audit log in %s", log->dir);
-                if (make_key(path, err) < 0)
-                        return -1;
-                if (lstat(path, &st) < 0)
-                        return cg_fail_errno(err, "%s", path);
-        }
-        if (!S_ISREG(st.st_mode) || (st.st_mode & 077) || st.st_uid != geteuid())
-                return cg_fail(err, CG_E_STATE,
-                               "%s must be a file of this user with mode 0600: others could sign with it",
-                               path);
-        if (cg_read_regular(path, 256, &text, &len, err) < 0)
-                return -1;
-        for (size_t i = 0; i < CG_AUDIT_KEY; i++) {
-                int high = len >= 2 * CG_AUDIT_KEY ? cg_hex_digit(text[2 * i]) : -1;
-                int low = high >= 0 ? cg_hex_digit(text[2 * i + 1]) : -1;
-
-                if (low < 0)
-                        return cg_fail(err, CG_E_PARSE, "%s is not a key: 64 hexadecimal digits", path);
-                log->private_key[i] = (uint8_t)(high << 4 | low);
-        }
-        ed25519_sha512_public_key(log->public_key, log->private_key);
-        explicit_bzero(text, len);
-        return 0;
-}
-
-const uint8_t *cg_audit_public_key(const struct cg_audit_log *log)
-{
-        return log->public_key;
-}
-
 /* ------------------------------------------------------------------ files */
 
 static int db_fail(struct cg_audit_log *log, struct cg_err *err)
@@ -227,6 +162,7 @@ static int open_file(struct cg_audit_log *log, unsigned number, struct cg_err *e
 
         close_file(log);
         log->file = number;
+        log->key_checked = false;
         if (!file_path(log, number, path))
                 return cg_fail(err, CG_E_LIMIT, "path of the audit log is too long");
         if (sqlite3_open_v2(path, &log->db, flags | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK)
@@ -265,6 +201,109 @@ static void find_files(struct cg_audit_log *log)
                 closedir(d);
 }
 
+/* ------------------------------------------------------------------ the key */
+
+static int make_key(const char *path, struct cg_err *err)
+{
+        uint8_t key[CG_AUDIT_KEY];
+        char text[2 * CG_AUDIT_KEY + 2];
+        char made[PATH_MAX + 32];
+        int fd, r = 0;
+
+        if (getrandom(key, sizeof(key), 0) != sizeof(key))
+                return cg_fail_errno(err, "key of the audit log");
+        cg_hex(text, key, sizeof(key));
+        text[2 * CG_AUDIT_KEY] = '\n';
+        snprintf(made, sizeof(made), "%s.%ld", path, (long)getpid());
+        fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return cg_fail_errno(err, "%s", made);
+        if (cg_write_all(fd, text, 2 * CG_AUDIT_KEY + 1, err) < 0 || fsync(fd) < 0)
+                r = cg_fail_errno(err, "%s", made);
+        /* Another writer may have made one meanwhile: the first counts. */
+        else if (link(made, path) < 0 && errno != EEXIST)
+                r = cg_fail_errno(err, "%s", path);
+        close(fd);
+        unlink(made);
+        explicit_bzero(key, sizeof(key));
+        explicit_bzero(text, sizeof(text));
+        return r;
+}
+
+static bool unhex(const char *text, size_t len, uint8_t key[CG_AUDIT_KEY])
+{
+        for (size_t i = 0; i < CG_AUDIT_KEY; i++) {
+                int high = len >= 2 * CG_AUDIT_KEY ? cg_hex_digit(text[2 * i]) : -1;
+                int low = high >= 0 ? cg_hex_digit(text[2 * i + 1]) : -1;
+
+                if (low < 0)
+                        return false;
+                key[i] = (uint8_t)(high << 4 | low);
+        }
+        return true;
+}
+
+/* The key that the log's first file names: of a log that is signed with a key from elsewhere. */
+static int read_named_key(struct cg_audit_log *log, struct cg_err *err)
+{
+        sqlite3_stmt *st = NULL;
+        const char *text = NULL;
+        bool found;
+
+        if (!log->first)
+                return cg_fail(err, CG_E_NOTFOUND, "there is no audit log in %s", log->dir);
+        if (open_file(log, log->first, err) < 0)
+                return -1;
+        if (sqlite3_prepare_v2(log->db, statements[FIRST], -1, &st, NULL) == SQLITE_OK &&
+            sqlite3_step(st) == SQLITE_ROW)
+                text = (const char *)sqlite3_column_text(st, 0);
+        found = text && strncmp(text, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
+                unhex(text + strlen(KEY_MEMBER), strlen(text) - strlen(KEY_MEMBER), log->public_key);
+        sqlite3_finalize(st);
+        return found ? 0
+                     : cg_fail(err, CG_E_STATE, "record 1 does not name the key of the log in %s", log->dir);
+}
+
+/* @file: NULL: the log's own key. */
+static int read_key(struct cg_audit_log *log, const char *file, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        cg_auto_free char *text = NULL;
+        struct stat st;
+        size_t len;
+        int n = file ? snprintf(path, sizeof(path), "%s", file)
+                     : snprintf(path, sizeof(path), "%s/key", log->dir);
+
+        if (n >= (int)sizeof(path))
+                return cg_fail(err, CG_E_LIMIT, "path of the audit log's key is too long");
+        if (lstat(path, &st) < 0) {
+                if (errno == ENOENT && !file && !log->write)
+                        return read_named_key(log, err);
+                if (errno != ENOENT || file)
+                        return cg_fail_errno(err, "key of the audit log: %s", path);
+                if (make_key(path, err) < 0)
+                        return -1;
+                if (lstat(path, &st) < 0)
+                        return cg_fail_errno(err, "%s", path);
+        }
+        if (!S_ISREG(st.st_mode) || (st.st_mode & 077) || st.st_uid != geteuid())
+                return cg_fail(err, CG_E_STATE,
+                               "%s must be a file of this user with mode 0600: others could sign with it",
+                               path);
+        if (cg_read_regular(path, 256, &text, &len, err) < 0)
+                return -1;
+        if (!unhex(text, len, log->private_key))
+                return cg_fail(err, CG_E_PARSE, "%s is not a key: 64 hexadecimal digits", path);
+        ed25519_sha512_public_key(log->public_key, log->private_key);
+        explicit_bzero(text, len);
+        return 0;
+}
+
+const uint8_t *cg_audit_public_key(const struct cg_audit_log *log)
+{
+        return log->public_key;
+}
+
 /*
  * The file before the last one, whose end says where the last one begins: a writer that made the
  * last one may have ended before it wrote to it.
@@ -277,7 +316,7 @@ static int open_last(struct cg_audit_log *log, struct cg_err *err)
         return open_file(log, !log->last ? 1 : log->last - before, err);
 }
 
-int cg_audit_open(const char *dir, bool write, struct cg_audit_log **ret, struct cg_err *err)
+int cg_audit_open(const char *dir, const char *key, bool write, struct cg_audit_log **ret, struct cg_err *err)
 {
         struct cg_audit_log *log = calloc(1, sizeof(*log));
 
@@ -288,7 +327,7 @@ int cg_audit_open(const char *dir, bool write, struct cg_audit_log **ret, struct
         log->write = write;
         log->max_bytes = MAX_BYTES;
         find_files(log);
-        if (read_key(log, err) < 0 || (write && open_last(log, err) < 0)) {
+        if (read_key(log, key, err) < 0 || (write && open_last(log, err) < 0)) {
                 cg_audit_close(log);
                 return -1;
         }
@@ -380,6 +419,9 @@ static int sign(struct cg_audit_log *log, const struct cg_audit_record *r, struc
         struct head_text t = head_text(r);
 
         ed25519_sha512_sign(log->public_key, log->private_key, sizeof(t.bytes), t.bytes, signature);
+        log->head = *r;
+        log->head.is_head = true;
+        memcpy(log->head.signature, signature, sizeof(signature));
         sqlite3_bind_int64(log->st[SIGN], 1, r->seq);
         sqlite3_bind_blob(log->st[SIGN], 2, signature, CG_AUDIT_SIGNATURE, SQLITE_STATIC);
         return step(log, SIGN, err);
@@ -402,7 +444,7 @@ static int insert_start(struct cg_audit_log *log, struct cg_audit_record *last, 
         struct cg_audit_record r = { .time_us = time_us, .session = "", .kind = "log.started", .body = body };
 
         cg_hex(hex, log->public_key, CG_AUDIT_KEY);
-        r.body_len = (size_t)snprintf(body, sizeof(body), "{\"key\":\"%s\",\"file\":%u}", hex, log->file);
+        r.body_len = (size_t)snprintf(body, sizeof(body), KEY_MEMBER "%s\",\"file\":%u}", hex, log->file);
         return insert(log, last, &r, err);
 }
 
@@ -446,6 +488,29 @@ static int insert_all(struct cg_audit_log *log, struct cg_audit_record *last, st
         return sign_due(log, last, &from, true, err);
 }
 
+/* The chain of one key cannot be continued with another, whichever was replaced. */
+static int check_key(struct cg_audit_log *log, struct cg_err *err)
+{
+        sqlite3_stmt *st = log->st[FIRST];
+        char hex[2 * CG_AUDIT_KEY + 1];
+        const char *body;
+        int r;
+
+        if (log->key_checked)
+                return 0;
+        cg_hex(hex, log->public_key, CG_AUDIT_KEY);
+        r = sqlite3_step(st);
+        body = r == SQLITE_ROW ? (const char *)sqlite3_column_text(st, 0) : NULL;
+        log->key_checked = body && strncmp(body, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
+                           strncmp(body + strlen(KEY_MEMBER), hex, strlen(hex)) == 0;
+        sqlite3_reset(st);
+        return log->key_checked ? 0
+                                : cg_fail(err, CG_E_STATE,
+                                          "the audit log in %s was begun with another key: give that one with"
+                                          " --audit-key, or move the log away to begin a new one",
+                                          log->dir);
+}
+
 /* Begins a transaction in the file that is the current one. */
 static int begin(struct cg_audit_log *log, struct cg_audit_record *last, int64_t time_us, struct cg_err *err)
 {
@@ -454,8 +519,12 @@ static int begin(struct cg_audit_log *log, struct cg_audit_record *last, int64_t
         for (;;) {
                 if (step(log, BEGIN, err) < 0 || last_record(log, last, &what, err) < 0)
                         return -1;
+                if (what == NO_RECORD)
+                        return insert_start(log, last, time_us, err);
+                if (check_key(log, err) < 0)
+                        return -1;
                 if (what != ROTATED)
-                        return what == NO_RECORD ? insert_start(log, last, time_us, err) : 0;
+                        return 0;
                 step(log, ROLLBACK, NULL);
                 if (open_file(log, log->file + 1, err) < 0)
                         return -1;
@@ -468,12 +537,34 @@ int cg_audit_append(struct cg_audit_log *log, struct cg_audit_record *records, s
 
         if (!n)
                 return 0;
+        log->head.seq = 0;
         if (begin(log, &last, records[0].time_us, err) == 0 && insert_all(log, &last, records, n, err) == 0 &&
             step(log, COMMIT, err) == 0)
                 return 0;
+        log->head.seq = 0;
         if (log->db && !sqlite3_get_autocommit(log->db))
                 step(log, ROLLBACK, NULL);
         return -1;
+}
+
+bool cg_audit_take_head(struct cg_audit_log *log, struct cg_audit_record *ret)
+{
+        *ret = log->head;
+        log->head.seq = 0;
+        return ret->seq != 0;
+}
+
+void cg_audit_head_text(const struct cg_audit_record *r, const uint8_t key[CG_AUDIT_KEY],
+                        char ret[CG_AUDIT_HEAD_TEXT])
+{
+        char hash[2 * CG_AUDIT_HASH + 1], signature[2 * CG_AUDIT_SIGNATURE + 1], hex[2 * CG_AUDIT_KEY + 1];
+
+        cg_hex(hash, r->hash, CG_AUDIT_HASH);
+        cg_hex(signature, r->signature, CG_AUDIT_SIGNATURE);
+        cg_hex(hex, key, CG_AUDIT_KEY);
+        snprintf(ret, CG_AUDIT_HEAD_TEXT,
+                 "{\"seq\":%lld,\"hash\":\"%s\",\"signature\":\"%s\",\"key\":\"%s\"}", (long long)r->seq,
+                 hash, signature, hex);
 }
 
 /* ------------------------------------------------------------------ reading */

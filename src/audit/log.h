@@ -43,9 +43,11 @@ struct cg_audit_record {
 
 /*
  * Opens the log in the folder @dir; @write: to append, and makes it, with its key, where it is
- * absent. CG_E_NOTFOUND: there is none.
+ * absent. @key: file of the key; NULL: the log's own, or to read the one that the log names. A log
+ * has one key: with another, appending fails. CG_E_NOTFOUND: there is no log, or no such key.
  */
-int cg_audit_open(const char *dir, bool write, struct cg_audit_log **ret, struct cg_err *err);
+int cg_audit_open(const char *dir, const char *key, bool write, struct cg_audit_log **ret,
+                  struct cg_err *err);
 struct cg_audit_log *cg_audit_close(struct cg_audit_log *log);
 const uint8_t *cg_audit_public_key(const struct cg_audit_log *log);
 
@@ -55,6 +57,12 @@ const uint8_t *cg_audit_public_key(const struct cg_audit_log *log);
 int cg_audit_append(struct cg_audit_log *log, struct cg_audit_record *records, size_t n, struct cg_err *err);
 /* The next file is begun when one has this size. */
 void cg_audit_set_max_bytes(struct cg_audit_log *log, int64_t bytes);
+/* The last head that was signed since this was called last. False: none. */
+bool cg_audit_take_head(struct cg_audit_log *log, struct cg_audit_record *ret);
+/* A head as a line of JSON, without its end. */
+#define CG_AUDIT_HEAD_TEXT 400
+void cg_audit_head_text(const struct cg_audit_record *r, const uint8_t key[CG_AUDIT_KEY],
+                        char ret[CG_AUDIT_HEAD_TEXT]);
 /* Moves what was appended into the file itself, where that is due: not before a reply. */
 void cg_audit_tidy(struct cg_audit_log *log);
 

@@ -1,7 +1,8 @@
 /*
  * cellgate-audit: the audit log of this user's sessions.
  *
- *      cellgate-audit --writer FD DIR       the writer of a supervisor, which starts it by exec
+ *      cellgate-audit --writer FD DIR KEY HEAD
+ *                                           the writer of a supervisor, which starts it by exec
  *      cellgate-audit [COMMAND] ...         `cellgate audit`
  *
  * The supervisor itself links no database, and a full or slow disk is this process's problem.
@@ -13,7 +14,7 @@
 
 int main(int argc, char **argv)
 {
-        if (argc == 4 && strcmp(argv[1], "--writer") == 0)
-                return cg_audit_writer(atoi(argv[2]), argv[3]);
+        if (argc == 6 && strcmp(argv[1], "--writer") == 0)
+                return cg_audit_writer(atoi(argv[2]), argv[3], argv[4][0] ? argv[4] : NULL, argv[5]);
         return cg_audit_command(argc, argv);
 }

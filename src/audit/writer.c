@@ -11,19 +11,26 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "audit/audit.h"
+#include "audit/heads.h"
 #include "audit/log.h"
+#include "base/json.h"
 #include "base/util.h"
 
 /* Records of one transaction. */
 #define BATCH 256
+/* Of them the writer's own. */
+#define OWN 2
 
 struct writer {
         int fd;
-        const char *dir;
+        const char *dir, *key;
         struct cg_audit_log *log;
-        struct cg_audit_record records[BATCH + 1];
+        struct cg_audit_heads heads;
+        bool unsent; /* recorded: heads cannot be sent */
+        struct cg_audit_record records[BATCH + OWN];
         char *texts[BATCH]; /* of the records */
         size_t n;
         /* records that could not be written, since the last that was */
@@ -73,26 +80,46 @@ static bool receive_record(struct writer *w, bool *reply)
         return true;
 }
 
-/* A gap is recorded before the first record after it. */
+/* What is missing is recorded before the first record after it. */
 static int append(struct writer *w)
 {
-        char body[64];
-        struct cg_audit_record gap = { .session = "", .kind = "log.gap", .body = body };
+        char gap[64];
+        cg_auto_buf struct cg_buf unsent = { .max = 8192 };
+        struct cg_audit_record own[OWN];
+        size_t n = 0;
 
-        if (!w->log && cg_audit_open(w->dir, true, &w->log, &w->err) < 0)
+        if (!w->log && cg_audit_open(w->dir, w->key, true, &w->log, &w->err) < 0)
                 return -1;
-        if (!w->lost)
-                return cg_audit_append(w->log, w->records, w->n, &w->err);
-        gap.time_us = w->records[0].time_us;
-        gap.body_len = (size_t)snprintf(body, sizeof(body), "{\"records\":%llu}",
-                                        (unsigned long long)w->lost);
-        memmove(w->records + 1, w->records, w->n * sizeof(w->records[0]));
-        w->records[0] = gap;
-        return cg_audit_append(w->log, w->records, w->n + 1, &w->err);
+        if (w->lost) {
+                own[n++] = (struct cg_audit_record){ .kind = "log.gap",
+                                                     .body = gap,
+                                                     .body_len = (size_t)snprintf(
+                                                             gap, sizeof(gap), "{\"records\":%llu}",
+                                                             (unsigned long long)w->lost) };
+        }
+        if (w->heads.failure[0] && !w->unsent) {
+                cg_buf_adds(&unsent, "{\"why\":", NULL);
+                cg_json_quote(&unsent, w->heads.failure, strlen(w->heads.failure), NULL);
+                if (cg_buf_adds(&unsent, "}", &w->err) < 0)
+                        return -1;
+                own[n++] = (struct cg_audit_record){ .kind = "head.unsent",
+                                                     .body = unsent.data,
+                                                     .body_len = unsent.len };
+        }
+        for (size_t i = 0; i < n; i++) {
+                own[i].session = "";
+                own[i].time_us = w->n ? w->records[0].time_us : (int64_t)time(NULL) * 1000000;
+        }
+        memmove(w->records + n, w->records, w->n * sizeof(w->records[0]));
+        memcpy(w->records, own, n * sizeof(own[0]));
+        return cg_audit_append(w->log, w->records, w->n + n, &w->err);
 }
 
 static void write_records(struct writer *w)
 {
+        struct cg_audit_record head;
+
+        cg_audit_heads_send(&w->heads);
         if (append(w) < 0) {
                 w->lost += w->n;
                 w->failed = true;
@@ -101,6 +128,10 @@ static void write_records(struct writer *w)
         } else { /* what was lost is in the log as a gap */
                 w->lost = 0;
                 w->failed = false;
+                w->unsent = w->heads.failure[0] != '\0';
+                if (cg_audit_take_head(w->log, &head))
+                        cg_audit_heads_add(&w->heads, &head, cg_audit_public_key(w->log));
+                cg_audit_heads_send(&w->heads);
         }
         for (size_t i = 0; i < w->n; i++)
                 free(w->texts[i]);
@@ -113,13 +144,16 @@ static bool send_reply(struct writer *w)
 
         if (w->failed)
                 snprintf(reply.error, sizeof(reply.error), "%s", w->err.msg);
+        else if (w->heads.failure[0])
+                snprintf(reply.error, sizeof(reply.error), "%s", w->heads.failure);
+        reply.recorded = !w->failed;
         w->failed = false;
         return send(w->fd, &reply, sizeof(reply), MSG_NOSIGNAL) == sizeof(reply);
 }
 
-int cg_audit_writer(int fd, const char *dir)
+int cg_audit_writer(int fd, const char *dir, const char *key, const char *head)
 {
-        struct writer w = { .fd = fd, .dir = dir };
+        struct writer w = { .fd = fd, .dir = dir, .key = key, .heads = CG_AUDIT_NO_HEADS(head) };
         bool open = true, reply = false;
         int waiting;
 
@@ -128,6 +162,7 @@ int cg_audit_writer(int fd, const char *dir)
         signal(SIGINT, SIG_IGN);
         signal(SIGTERM, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
+        signal(SIGPIPE, SIG_IGN);
         signal(SIGXFSZ, SIG_IGN); /* reported as an error of the write */
         while (open) {
                 open = receive_record(&w, &reply);
@@ -140,6 +175,9 @@ int cg_audit_writer(int fd, const char *dir)
                 if (w.log)
                         cg_audit_tidy(w.log);
         }
+        cg_audit_heads_end(&w.heads);
+        if (w.log && w.heads.failure[0] && !w.unsent)
+                append(&w);
         cg_audit_close(w.log);
         return 0;
 }

@@ -74,7 +74,7 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         cg_auto_free char **few = o->share ? cg_shared_environ() : NULL;
         const char *path = o->supervisor ? o->supervisor : CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor");
         char level[16], spares[16];
-        const char *argv[20] = {
+        const char *argv[24] = {
                 "cellgate-supervisor", "--dir", c->dir, "--log-level", level, "--spares", spares
         };
         cg_auto_free char *env = NULL;
@@ -100,6 +100,14 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         if (env) {
                 argv[n++] = "--kernel-env";
                 argv[n++] = env;
+        }
+        if (o->audit_key) {
+                argv[n++] = "--audit-key";
+                argv[n++] = o->audit_key;
+        }
+        if (o->audit_head) {
+                argv[n++] = "--audit-head";
+                argv[n++] = o->audit_head;
         }
         if (o->preload) {
                 argv[n++] = "--preload";

@@ -162,6 +162,10 @@ int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size,
         if (r == 0)
                 r = add(&key, o->preload ? o->preload : "", err);
         if (r == 0)
+                r = add(&key, o->audit_key ? o->audit_key : "", err);
+        if (r == 0)
+                r = add(&key, o->audit_head ? o->audit_head : "", err);
+        if (r == 0)
                 r = add_programs(&key, o, err);
         for (size_t i = 0; r == 0 && env[i]; i++)
                 r = add(&key, env[i], err);

@@ -39,6 +39,11 @@
 #define MAX_ARGUMENTS ((size_t)64 << 10)
 #define BEGINNING     ((size_t)16 << 10)
 
+/* Of read_replies(): the record is written, but heads of the log cannot be sent elsewhere. */
+#define CG_E_UNSENT CG_E_CLOSED
+
+extern char **environ;
+
 struct session_audit {
         bool strict;
         bool opened;
@@ -76,10 +81,12 @@ void cg_sup_audit_stop(struct sup *s)
 static int start_writer(struct sup *s, struct cg_err *err)
 {
         char dir[PATH_MAX], number[16];
-        const char *argv[] = { "cellgate-audit", "--writer", number, dir, NULL };
+        const char *argv[] = { "cellgate-audit",   "--writer",          number, dir,
+                               s->audit_key ?: "", s->audit_head ?: "", NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, FD_WRITER } };
         struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"),
                                      .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ, /* with proxies, for what sends heads */
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true };
@@ -140,7 +147,10 @@ static int read_replies(struct audit *a, bool wait, struct cg_err *err)
                 if (recv(a->fd, &reply, sizeof(reply), MSG_WAITALL) != sizeof(reply))
                         return cg_fail(err, CG_E_SYS, "its writer does not answer");
                 reply.error[sizeof(reply.error) - 1] = 0;
-                r = reply.error[0] ? cg_fail(err, CG_E_STATE, "%s", reply.error) : 0;
+                if (!reply.error[0])
+                        r = 0;
+                else
+                        r = cg_fail(err, reply.recorded ? CG_E_UNSENT : CG_E_STATE, "%s", reply.error);
         }
         if (!a->replies)
                 a->unanswered = 0;
@@ -196,7 +206,7 @@ static int write_record(struct sup *s, const char *session, const char *kind, co
 /* ------------------------------------------------------------------ records */
 
 /* The host is told once; the text does not count against its window of events. */
-static void report_gap(struct session *ss, const char *why)
+static void report_gap(struct session *ss, const struct cg_err *why)
 {
         struct cg_out out = { .type = CG_HOST_NOTICE, .session = ss->number };
         char text[1200];
@@ -204,8 +214,11 @@ static void report_gap(struct session *ss, const char *why)
         if (ss->audit->reported || !ss->opened || ss->opening) /* before the host knows the session */
                 return;
         ss->audit->reported = true;
-        snprintf(text, sizeof(text), "the audit log cannot be written, so what happens is not recorded: %s",
-                 why);
+        snprintf(text, sizeof(text), "%s: %s",
+                 why->code == CG_E_UNSENT
+                         ? "heads of the audit log cannot be sent; what happens is recorded here only"
+                         : "the audit log cannot be written, so what happens is not recorded",
+                 why->msg);
         cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "text", cg_sup_text_json(text)));
 }
 
@@ -228,9 +241,11 @@ static int record(struct session *ss, const char *kind, struct cg_buf *body, boo
         }
         cg_log(&ss->sup->log, CG_LOG_WARN, "audit log: %s", why.msg);
         if (a->strict)
-                return cg_fail(err, CG_E_STATE, "the audit log cannot be written, so nothing may happen: %s",
+                return cg_fail(err, CG_E_STATE, "%s, so nothing may happen: %s",
+                               why.code == CG_E_UNSENT ? "heads of the audit log cannot be sent"
+                                                       : "the audit log cannot be written",
                                why.msg);
-        report_gap(ss, why.msg);
+        report_gap(ss, &why);
         return 0;
 }
 

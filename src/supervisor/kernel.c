@@ -466,6 +466,10 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         if (len < (size_t)n || memcmp(s->dir + len - n, user, (size_t)n) != 0)
                 len = strlen(s->dir);
         json_array_append_new(hides, json_stringn(s->dir, len));
+        if (s->audit_key)
+                json_array_append_new(hides, json_string(s->audit_key));
+        if (s->audit_head && s->audit_head[0] == '/')
+                json_array_append_new(hides, json_string(s->audit_head));
         if (cg_make_state_dir(state) && json_array_append_new(hides, json_string(state)) < 0) {
                 json_decref(hides);
                 hides = NULL; /* a name that is not UTF-8: json_pack() fails, and the kernel does not start */

@@ -54,6 +54,8 @@ static const char usage[] =
         "  --alike             serve only processes with the same limits, namespaces and rights as its own\n"
         "  --preload MODULES   comma-separated modules that every kernel has imported already\n"
         "  --kernel-env DIR    environment that kernels run in (default: the built-in one)\n"
+        "  --audit-key FILE    signs the audit log with this key instead of the log's own\n"
+        "  --audit-head TO     file or URL that gets each signed head of the audit log\n"
         "  --spares N          sessions kept ready ahead (0 to 16, default 1): those that ask for the same options open at once\n"
         "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
         "  --help, --version\n";
@@ -209,12 +211,20 @@ static int64_t number(const char *option, const char *text, int64_t max)
 static void parse_args(struct sup *s, int argc, char **argv, bool *detach_process, bool *alike)
 {
         static const struct option options[] = {
-                { "dir", required_argument, NULL, 'd' },        { "private", no_argument, NULL, 'p' },
-                { "preload", required_argument, NULL, 'i' },    { "log-level", required_argument, NULL, 'l' },
-                { "spares", required_argument, NULL, 's' },     { "linger-ms", required_argument, NULL, 'g' },
-                { "detach", no_argument, NULL, 'D' },           { "alike", no_argument, NULL, 'a' },
-                { "kernel-env", required_argument, NULL, 'k' }, { "help", no_argument, NULL, 'h' },
-                { "version", no_argument, NULL, 'v' },          { NULL, 0, NULL, 0 },
+                { "dir", required_argument, NULL, 'd' },
+                { "private", no_argument, NULL, 'p' },
+                { "preload", required_argument, NULL, 'i' },
+                { "log-level", required_argument, NULL, 'l' },
+                { "spares", required_argument, NULL, 's' },
+                { "linger-ms", required_argument, NULL, 'g' },
+                { "detach", no_argument, NULL, 'D' },
+                { "alike", no_argument, NULL, 'a' },
+                { "kernel-env", required_argument, NULL, 'k' },
+                { "help", no_argument, NULL, 'h' },
+                { "audit-key", required_argument, NULL, 'K' },
+                { "audit-head", required_argument, NULL, 'H' },
+                { "version", no_argument, NULL, 'v' },
+                { NULL, 0, NULL, 0 },
         };
         int c;
 
@@ -227,6 +237,10 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                         s->preload = optarg;
                 else if (c == 'k')
                         s->kernel_env = optarg;
+                else if (c == 'K')
+                        s->audit_key = optarg;
+                else if (c == 'H')
+                        s->audit_head = optarg;
                 else if (c == 'l')
                         s->log.level = atoi(optarg);
                 else if (c == 's')

@@ -104,8 +104,9 @@ struct sup {
         /* Each is defined in its module. */
         struct zygote *zygote;
         struct broker *broker;
-        struct audit *audit; /* NULL: no writer runs */
-        unsigned audit_gap;  /* records that a writer may not have written before it broke off */
+        struct audit *audit;                /* NULL: no writer runs */
+        const char *audit_key, *audit_head; /* files, or a URL, for its writer; NULL: none */
+        unsigned audit_gap; /* records that a writer may not have written before it broke off */
         struct egress *egress;
         struct spares *spares;
 

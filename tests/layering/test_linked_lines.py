@@ -14,6 +14,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-mcp-http": 9_000,
+    "libexec/cellgate/cellgate-post": 3_500,
     "libexec/cellgate/cellgate-run": 25_800,
     "libexec/cellgate/cellgate-supervisor": 31_400,
     "libexec/cellgate/cellgate-toolserver": 22_800,

@@ -24,6 +24,7 @@ PROGRAMS = {
     "cellgate-egress",
     "cellgate-kernel",
     "cellgate-mcp-http",
+    "cellgate-post",
     "cellgate-selftest",
     "cellgate-supervisor",
     "cellgate-toolserver",

@@ -31,7 +31,7 @@ static struct cg_audit_log *open_log(bool write)
         struct cg_audit_log *log = NULL;
         struct cg_err err;
 
-        assert_int_equal(cg_audit_open(dir, write, &log, &err), 0);
+        assert_int_equal(cg_audit_open(dir, NULL, write, &log, &err), 0);
         return log;
 }
 

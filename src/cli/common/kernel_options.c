@@ -1,8 +1,10 @@
 /* Options of the commands that start kernels. See kernel_options.h. */
 #include "cli/common/kernel_options.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/kernel_env.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -129,6 +131,12 @@ static const struct cg_opt table[] = {
         { CG_KOPT_AUDIT, 0, "audit", "MODE", STARTS,
           "record cells, calls, decisions and refusals in the audit log (`cellgate audit`): strict (what cannot be"
           " recorded does not happen) or best-effort (default: off; docs/audit.md)" },
+        { CG_KOPT_AUDIT_KEY, 0, "audit-key", "FILE", STARTS,
+          "with --audit: the key that signs the log, 64 hexadecimal digits in a file of mode 0600 (default: one that"
+          " the log has made). A log has one key" },
+        { CG_KOPT_AUDIT_HEAD, 0, "audit-head", "URL|FILE", STARTS,
+          "with --audit: where each signed head of the log goes as well: an http or https URL that gets it by POST,"
+          " or a file to append it to (docs/audit.md)" },
         { CG_KOPT_DECIDE_ELSEWHERE, 0, "decide-elsewhere", NULL, STARTS,
           "let your other terminals decide as well, with `cellgate approvals` (default: only here). Calls that no rule"
           " decides are asked about, and wait 15 minutes at most (mcp serve: --ask-timeout). Every program of yours"
@@ -213,6 +221,8 @@ void cg_kernel_options_fini(struct cg_kernel_options *o)
 {
         o->approve = cg_approve_free(o->approve);
         free(CG_STEAL(o->kernel_env));
+        free(CG_STEAL(o->audit_key_file));
+        free(CG_STEAL(o->audit_head_to));
         free(o->env);
         free(o->hosts);
         free(o->policies);
@@ -266,6 +276,12 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                                ? 0
                                : cg_fail(err, CG_E_INVAL, "--audit must be strict or best-effort, not \"%s\"",
                                          value);
+        case CG_KOPT_AUDIT_KEY:
+                o->audit_key = value;
+                return 0;
+        case CG_KOPT_AUDIT_HEAD:
+                o->audit_head = value;
+                return 0;
         case CG_KOPT_DECIDE_ELSEWHERE:
                 o->decide_elsewhere = true;
                 return 0;
@@ -299,6 +315,11 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         }
 }
 
+static bool is_url(const char *text)
+{
+        return strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
+}
+
 int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, struct cg_err *err)
 {
         cg_auto_free char *path = NULL;
@@ -306,7 +327,8 @@ int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *va
         if (o->id == CG_KOPT_KERNEL_ENV && cg_kernel_env_find(value, &path, err) < 0)
                 return -1;
         if (o->id == CG_KOPT_WORKSPACE || o->id == CG_KOPT_MCP || o->id == CG_KOPT_SANDBOX ||
-            o->id == CG_KOPT_POLICY) {
+            o->id == CG_KOPT_POLICY || o->id == CG_KOPT_AUDIT_KEY ||
+            (o->id == CG_KOPT_AUDIT_HEAD && !is_url(value))) {
                 path = realpath(value, NULL);
                 if (!path)
                         return cg_fail_errno(err, "--%s %s", o->name, value);
@@ -332,6 +354,9 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                         err, CG_E_INVAL,
                         "--policy and --no-sandbox contradict each other: without a sandbox cells can change"
                         " the file, and this program");
+        if ((o->audit_key || o->audit_head) && !o->audit)
+                return cg_fail(err, CG_E_INVAL, "--%s needs --audit",
+                               o->audit_key ? "audit-key" : "audit-head");
         if (o->decide_elsewhere && (o->no_sandbox || o->private))
                 return cg_fail(err, CG_E_INVAL,
                                "--decide-elsewhere needs a sandbox and the shared supervisor: leave out --%s",
@@ -345,11 +370,35 @@ void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_clien
 
         co->preload = o->preload;
         co->kernel_env = o->kernel_env;
+        co->audit_key = o->audit_key_file;
+        co->audit_head = o->audit_head_to;
         co->log_level = o->log_level;
         co->share = !o->private && !(private && *private);
         /* Cells without a sandbox could end a supervisor, and with it the sessions of others. */
         if (!(o->command & JUPYTER) && (o->no_sandbox || o->log_level > default_log_level(o->command)))
                 co->share = 0;
+}
+
+/* Files of the audit log, which cells must not reach: what they wrote would be evidence. */
+static int check_audit(struct cg_kernel_options *o, const char *workspace, const struct cg_settings *s,
+                       struct cg_err *err)
+{
+        int fd;
+
+        if (o->audit_key && !o->audit_key_file &&
+            cg_own_file_check("audit-key", o->audit_key, workspace, s, &o->audit_key_file, err) < 0)
+                return -1;
+        if (!o->audit_head || o->audit_head_to)
+                return 0;
+        if (is_url(o->audit_head)) {
+                o->audit_head_to = strdup(o->audit_head);
+                return o->audit_head_to ? 0 : cg_fail(err, CG_E_NOMEM, "--audit-head");
+        }
+        fd = open(o->audit_head, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return cg_fail_errno(err, "--audit-head %s", o->audit_head);
+        close(fd);
+        return cg_own_file_check("audit-head", o->audit_head, workspace, s, &o->audit_head_to, err);
 }
 
 static int read_policies(struct cg_kernel_options *o, const struct cg_settings *s, struct cg_err *err)
@@ -360,6 +409,8 @@ static int read_policies(struct cg_kernel_options *o, const struct cg_settings *
         enum cg_exec exec = CG_EXEC_ALLOW;
         const char *set = o->exec;
 
+        if (workspace && check_audit(o, workspace, s, err) < 0)
+                return -1;
         for (size_t i = 0; i < o->n_policies; i++) {
                 cg_auto_free char *text = NULL;
                 size_t len;

@@ -37,6 +37,8 @@ enum cg_kernel_opt {
         CG_KOPT_TIER,
         CG_KOPT_EXEC,
         CG_KOPT_AUDIT,
+        CG_KOPT_AUDIT_KEY,
+        CG_KOPT_AUDIT_HEAD,
         CG_KOPT_DECIDE_ELSEWHERE,
         CG_KOPT_NO_SANDBOX,
         CG_KOPT_IMAGES,
@@ -86,7 +88,9 @@ struct cg_kernel_options {
         size_t n_env, n_hosts, n_policies;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit;
-        char *kernel_env; /* a folder, without symlinks; NULL: the built-in one */
+        const char *audit_key, *audit_head;   /* as given */
+        char *audit_key_file, *audit_head_to; /* without links; once the session's options are read */
+        char *kernel_env;                     /* a folder, without symlinks; NULL: the built-in one */
         struct cg_sandbox_limits limits;
         int log_level;
         bool no_sandbox, help;

@@ -30,14 +30,14 @@ static int root_of(const struct cg_path_base *base, const struct cg_path_entry *
 }
 
 /* CG_E_INVAL: a write root of the settings has the file, or a link of its path. */
-static int check_roots(const char *path, const char *real, const char *workspace, const struct cg_settings *s,
-                       struct cg_err *err)
+static int check_roots(const char *option, const char *path, const char *real, const char *workspace,
+                       const struct cg_settings *s, struct cg_err *err)
 {
         struct cg_path_base base = { .cwd = workspace, .home = getenv("HOME") };
         char name[NAME_MAX + 1];
 
         if (s->filesystem.disabled)
-                return cg_fail(err, CG_E_INVAL, "--policy %s: filesystem.disabled in the settings: " WHY,
+                return cg_fail(err, CG_E_INVAL, "--%s %s: filesystem.disabled in the settings: " WHY, option,
                                path);
         for (size_t i = 0; i < s->filesystem.allow_write.n; i++) {
                 struct cg_place root = { .n_links = 0 };
@@ -45,7 +45,7 @@ static int check_roots(const char *path, const char *real, const char *workspace
                 int r = root_of(&base, &s->filesystem.allow_write.v[i], &root, err);
 
                 if (r == 0 && cg_path_within(real, root.path))
-                        r = cg_fail(err, CG_E_INVAL, "--policy %s is below filesystem.allowWrite: " WHY,
+                        r = cg_fail(err, CG_E_INVAL, "--%s %s is below filesystem.allowWrite: " WHY, option,
                                     path);
                 if (r == 0)
                         r = cg_mcp_file_folder(path, root.path, false, &folder, name, err);
@@ -56,25 +56,25 @@ static int check_roots(const char *path, const char *real, const char *workspace
         return 0;
 }
 
-static int check_place(const char *path, const char *workspace, const struct cg_settings *s, char **real,
-                       struct cg_err *err)
+int cg_own_file_check(const char *option, const char *path, const char *workspace,
+                      const struct cg_settings *s, char **real, struct cg_err *err)
 {
         char top[PATH_MAX];
         struct stat st;
 
         if (stat(path, &st) < 0)
-                return cg_fail_errno(err, "--policy %s", path);
+                return cg_fail_errno(err, "--%s %s", option, path);
         if (cg_mcp_file_find(path, workspace, real, err) < 0)
                 return -1;
         if (!*real)
-                return cg_fail(err, CG_E_INVAL, "--policy %s is no regular file", path);
+                return cg_fail(err, CG_E_INVAL, "--%s %s is no regular file", option, path);
         if (!realpath(workspace, top))
                 return cg_fail_errno(err, "workspace %s", workspace);
         if (cg_path_within(*real, top))
-                return cg_fail(err, CG_E_INVAL, "--policy %s is in the workspace: " WHY, path);
+                return cg_fail(err, CG_E_INVAL, "--%s %s is in the workspace: " WHY, option, path);
         if (st.st_nlink > 1)
-                return cg_fail(err, CG_E_INVAL, "--policy %s has other names (hard links): " WHY, path);
-        return s ? check_roots(path, *real, top, s, err) : 0;
+                return cg_fail(err, CG_E_INVAL, "--%s %s has other names (hard links): " WHY, option, path);
+        return s ? check_roots(option, path, *real, top, s, err) : 0;
 }
 
 int cg_policy_file_read(const char *path, const char *workspace, const struct cg_settings *s, char **text,
@@ -82,7 +82,7 @@ int cg_policy_file_read(const char *path, const char *workspace, const struct cg
 {
         cg_auto_free char *real = NULL;
 
-        if (workspace && check_place(path, workspace, s, &real, err) < 0)
+        if (workspace && cg_own_file_check("policy", path, workspace, s, &real, err) < 0)
                 return -1;
         return cg_read_regular(real ? real : path, CG_MAX_SETTINGS, text, len, err);
 }

@@ -1,0 +1,152 @@
+/* Heads of the log, sent elsewhere. See heads.h. */
+#include "audit/heads.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/installed.h"
+#include "base/util.h"
+#include "config.h"
+
+/* The supervisor waits for its writer's end a little longer than this. */
+#define END_MS 2000
+
+extern char **environ;
+
+static bool is_url(const char *target)
+{
+        return strncmp(target, "http://", 7) == 0 || strncmp(target, "https://", 8) == 0;
+}
+
+static void append_to_file(struct cg_audit_heads *h)
+{
+        char line[CG_AUDIT_HEAD_TEXT + 1];
+        cg_auto_fd int fd = open(h->target, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        int n = snprintf(line, sizeof(line), "%s\n", h->newest);
+        struct cg_err err;
+
+        if (fd < 0)
+                cg_fail_errno(&err, "%s", h->target);
+        if (fd < 0 || cg_write_all(fd, line, (size_t)n, &err) < 0) {
+                snprintf(h->failure, sizeof(h->failure), "%s", err.msg);
+                return;
+        }
+        h->newest[0] = h->failure[0] = '\0';
+}
+
+/* ---- a URL */
+
+static void lost_sender(struct cg_audit_heads *h, const char *why)
+{
+        snprintf(h->failure, sizeof(h->failure), "%s", why);
+        h->in_flight = 0;
+        if (h->fd >= 0)
+                close(cg_steal_fd(&h->fd));
+        if (h->sender.pid)
+                cg_proc_end(&h->sender, false, 0);
+        h->sender = CG_PROC_NONE;
+}
+
+static int start_sender(struct cg_audit_heads *h, struct cg_err *err)
+{
+        const char *argv[] = { "cellgate-post", NULL };
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 } };
+        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-post"),
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ, /* with the user's proxies */
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds) };
+        cg_auto_fd int ours = -1, theirs = -1;
+        int pair[2];
+
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+                return cg_fail_errno(err, "socketpair");
+        ours = pair[0];
+        fds[0].fd = fds[1].fd = theirs = pair[1];
+        if (cg_proc_spawn(&spec, &h->sender, err) < 0)
+                return -1;
+        h->fd = cg_steal_fd(&ours);
+        return dprintf(h->fd, "%s\n", h->target) < 0 ? cg_fail_errno(err, "cellgate-post") : 0;
+}
+
+/* Its answer is a line: why the head was not sent, or nothing. */
+static void read_answer(struct cg_audit_heads *h, int wait_ms)
+{
+        struct pollfd p = { .fd = h->fd, .events = POLLIN };
+        char text[sizeof(h->failure)];
+        ssize_t n;
+
+        if (!h->in_flight || poll(&p, 1, wait_ms) != 1)
+                return;
+        n = recv(h->fd, text, sizeof(text) - 1, 0);
+        if (n <= 0) {
+                lost_sender(h, "cellgate-post has ended");
+                return;
+        }
+        text[n] = '\0';
+        text[strcspn(text, "\n")] = '\0';
+        snprintf(h->failure, sizeof(h->failure), "%s", text);
+        if (!text[0] && h->in_flight == h->seq)
+                h->newest[0] = '\0';
+        h->in_flight = 0;
+}
+
+static void send_to_url(struct cg_audit_heads *h)
+{
+        struct cg_err err;
+
+        if (h->fd < 0 && start_sender(h, &err) < 0) {
+                lost_sender(h, err.msg);
+                return;
+        }
+        if (dprintf(h->fd, "%s\n", h->newest) < 0) {
+                lost_sender(h, "cellgate-post has ended");
+                return;
+        }
+        h->in_flight = h->seq;
+}
+
+/* ------------------------------------------------------------------ both */
+
+void cg_audit_heads_add(struct cg_audit_heads *h, const struct cg_audit_record *head,
+                        const uint8_t key[CG_AUDIT_KEY])
+{
+        if (!h->target[0])
+                return;
+        h->seq = head->seq;
+        cg_audit_head_text(head, key, h->newest);
+}
+
+void cg_audit_heads_send(struct cg_audit_heads *h)
+{
+        read_answer(h, 0);
+        if (!h->newest[0] || h->in_flight)
+                return;
+        if (is_url(h->target))
+                send_to_url(h);
+        else
+                append_to_file(h);
+}
+
+void cg_audit_heads_end(struct cg_audit_heads *h)
+{
+        int64_t end = cg_now_ms() + END_MS, left;
+
+        cg_audit_heads_send(h);
+        while (h->in_flight && (left = end - cg_now_ms()) > 0) {
+                read_answer(h, (int)left);
+                if (!h->failure[0])
+                        cg_audit_heads_send(h);
+        }
+        if (h->in_flight)
+                snprintf(h->failure, sizeof(h->failure),
+                         "the server had not answered when the log was closed");
+        if (h->fd >= 0)
+                close(cg_steal_fd(&h->fd));
+        if (h->sender.pid)
+                cg_proc_end(&h->sender, false, 0);
+}
