@@ -26,6 +26,8 @@
 #define ANSWER_MS 3000
 /* Programs of a user that differ in their preloaded modules, environment, limits or version. */
 #define MAX_SOURCES 32
+/* Questions that one command decides. */
+#define MAX_IDS 32
 /* Supervisors start at any time, and no event says so. */
 #define SCAN_MS 1000
 #define WIDTH   100
@@ -35,8 +37,8 @@ enum approvals_command { LIST = 1, SHOW = 2, ACCEPT = 4, REJECT = 8, WATCH = 16 
 
 static const struct cg_opt table[] = {
         { DIGEST, 0, "digest", "DIGEST", ACCEPT,
-          "accept without asking: the digest that show has printed. If the question has another one, nothing is"
-          " decided" },
+          "accept without asking: the digest that show has printed, one for each ID in their order. If a question has"
+          " another one, nothing is decided" },
         { REASON, 0, "reason", "TEXT", REJECT, "what the code receives" },
         { JSON, 0, "json", NULL, LIST | SHOW | WATCH,
           "for programs: a JSON object; watch: one in each line" },
@@ -46,8 +48,8 @@ static const struct cg_opt table[] = {
 static const char before[] =
         "Usage: cellgate approvals list [--json]\n"
         "       cellgate approvals show ID [--json]\n"
-        "       cellgate approvals accept ID [--digest DIGEST]\n"
-        "       cellgate approvals reject ID [--reason TEXT]\n"
+        "       cellgate approvals accept ID... [--digest DIGEST]...\n"
+        "       cellgate approvals reject ID... [--reason TEXT]\n"
         "       cellgate approvals watch [--json]\n"
         "\n"
         "Questions about tool calls, programs and connections that wait in those of this user's sessions that were\n"
@@ -56,8 +58,9 @@ static const char before[] =
         "\n"
         "  list      shows them, and when they end\n"
         "  show      shows one whole, with the code of its cell\n"
-        "  accept    shows one and asks at the terminal whether it may happen, once\n"
-        "  reject    refuses one\n"
+        "  accept    shows one and asks at the terminal whether it may happen, once; of several (32 at most) one after\n"
+        "            the other, each of which must wait at the start\n"
+        "  reject    refuses them\n"
         "  watch     shows them as they come, and at a terminal asks about each. ^C leaves them open\n"
         "\n";
 static const char after[] =
@@ -74,7 +77,9 @@ struct source {
 
 struct approvals {
         enum approvals_command command;
-        const char *id, *digest, *reason;
+        const char *ids[MAX_IDS], *digests[MAX_IDS];
+        size_t n_ids, n_digests;
+        const char *id, *digest, *reason; /* id, digest: of the one that is decided now */
         bool json, help;
         struct cg_screen screen;
         struct source sources[MAX_SOURCES];
@@ -508,15 +513,27 @@ static int watch(struct approvals *a, struct cg_err *err)
 
 /* ------------------------------------------------------------------ the command */
 
-/* Returns the exit status; negative: *err is an error of usage. */
-static int run(struct approvals *a, struct cg_err *err)
+/* All of several questions must wait before one of them is decided. Returns the exit status. */
+static int check_one(struct approvals *a, size_t i, struct cg_err *err)
 {
-        if (cg_supervisors(add_source, a, err) < 0)
-                return -1;
-        if (a->command == LIST)
-                return list(a, err);
-        if (a->command == WATCH)
-                return watch(a, err);
+        int r;
+
+        a->id = a->ids[i];
+        r = find(a, err);
+        if (r == 0 && a->n_digests && strcmp(a->digests[i], text_of(a->asked, "digest")) != 0)
+                r = cg_fail(err, CG_E_INVAL, "question %.40s has another digest: nothing was decided", a->id);
+        if (r == 0)
+                return CG_EXIT_OK;
+        cg_cli_fail("approvals", err);
+        return CG_EXIT_RAISED;
+}
+
+/* Returns the exit status; negative as for run(). */
+static int decide_one(struct approvals *a, size_t i, struct cg_err *err)
+{
+        a->id = a->ids[i];
+        a->digest = a->n_digests ? a->digests[i] : NULL;
+        a->status = -1;
         if (find(a, err) == 0) {
                 if (a->command == SHOW)
                         return show(a, err);
@@ -527,6 +544,24 @@ static int run(struct approvals *a, struct cg_err *err)
         }
         cg_cli_fail("approvals", err);
         return CG_EXIT_RAISED;
+}
+
+/* Returns the exit status; negative: *err is an error of usage. */
+static int run(struct approvals *a, struct cg_err *err)
+{
+        int r = CG_EXIT_OK;
+
+        if (cg_supervisors(add_source, a, err) < 0)
+                return -1;
+        if (a->command == LIST)
+                return list(a, err);
+        if (a->command == WATCH)
+                return watch(a, err);
+        for (size_t i = 0; r == CG_EXIT_OK && i < a->n_ids && a->n_ids > 1; i++)
+                r = check_one(a, i, err);
+        for (size_t i = 0; r == CG_EXIT_OK && i < a->n_ids; i++)
+                r = decide_one(a, i, err);
+        return r;
 }
 
 static enum approvals_command command_of(const char *word)
@@ -563,20 +598,24 @@ static int parse(struct approvals *a, int argc, char **argv, struct cg_err *err)
         while (!a->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 if (id < 0)
                         return id;
-                if (id == CG_OPT_ARG && (!one || a->id))
+                if (id == CG_OPT_ARG && (!one || (a->command == SHOW && a->n_ids)))
                         return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
+                if ((id == CG_OPT_ARG ? a->n_ids : a->n_digests) == MAX_IDS)
+                        return cg_fail(err, CG_E_INVAL, "more than %d questions", MAX_IDS);
                 if (id == CG_OPT_ARG)
-                        a->id = value;
+                        a->ids[a->n_ids++] = value;
                 else if (id == DIGEST)
-                        a->digest = value;
+                        a->digests[a->n_digests++] = value;
                 else if (id == REASON)
                         a->reason = value;
                 a->json |= id == JSON;
                 a->help |= id == HELP;
         }
-        if (one && !a->id && !a->help)
+        if (one && !a->n_ids && !a->help)
                 return cg_fail(err, CG_E_INVAL,
                                "the ID of a question is missing: see cellgate approvals list");
+        if (a->n_digests && a->n_digests != a->n_ids)
+                return cg_fail(err, CG_E_INVAL, "give one --digest for each ID, in their order");
         return 0;
 }
 

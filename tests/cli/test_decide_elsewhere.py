@@ -207,6 +207,50 @@ def test_accept_asks_at_the_terminal(shared: Shared, server: Server, sit: Callab
     assert done.returncode == 1 and "has ended" in done.stderr
 
 
+GATHER = """
+import asyncio
+from mcptools.fs import write_file
+for e in await asyncio.gather(*(asyncio.to_thread(write_file.run, path=p) for p in 'abc'), return_exceptions=True):
+    print(type(e).__name__)
+"""
+
+
+def several(shared: Shared) -> list[dict[str, Any]]:
+    """The three questions of GATHER."""
+    eventually(lambda: len(listed(shared)["approvals"]) == 3, 60)
+    return [json.loads(shared("approvals", "show", q["id"], "--json").stdout) for q in listed(shared)["approvals"]]
+
+
+def test_questions_of_a_cell_are_decided_together(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    """By their digests all or none of them, at a terminal one after the other; each decision counts for one call."""
+    with start(shared, server, ELSEWHERE, code=GATHER) as run:
+        questions = several(shared)
+        ids, digests = [q["id"] for q in questions], [f"--digest={q['digest']}" for q in questions]
+        for wrong, why in (
+            ([*ids, *digests[:2]], "one --digest for each"),
+            ([*ids, *digests[:2], "--digest=" + "0" * 64], "nothing was decided"),
+            ([*ids[:2], "0" * 16, *digests], "waits"),
+            (["0" * 16] * 33, "more than 32"),
+        ):
+            done = shared("approvals", "accept", *wrong)
+            assert done.returncode != 0 and why in done.stderr, wrong
+        assert len(listed(shared)["approvals"]) == 3
+        done = shared("approvals", "accept", *ids[:2], *digests[:2])
+        assert (done.returncode, done.stdout) == (0, "accepted\naccepted\n")
+        assert shared("approvals", "reject", *ids[2:]).stdout == "rejected\n"
+        out, err = run.communicate(timeout=60)
+        assert run.returncode == 0, err
+    assert server.ran() == ["write_file"] * 2
+    with start(shared, server, ELSEWHERE, code=GATHER) as run:
+        ids = [q["id"] for q in several(shared)]
+        p = sit("approvals", "accept", *ids)
+        for _ in ids:
+            p.type("y" + p.digits(question(p)) + "\n")
+        assert p.end() == 0
+        assert run.wait(60) == 0
+    assert server.ran() == ["write_file"] * 5
+
+
 def test_watch_asks_about_one_after_the_other(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
     """Also about those of supervisors that start later."""
     p = sit("approvals", "watch")
