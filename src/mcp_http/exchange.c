@@ -32,6 +32,12 @@ struct hf_exchange {
         size_t received;          /* more than the body holds: it is too large */
         struct hf_stream *stream; /* that it sends; NULL: none yet */
         bool suspended;
+        /* Of OAuth: the number of the question to the verifier, and its answer (type 0: none). */
+        uint64_t check;
+        int64_t check_ms;
+        struct hf_msg checked;
+        unsigned char owner[CG_HF_OWNER];
+        const char *token_error; /* the end of WWW-Authenticate; NULL: none */
 };
 
 struct hf_conn {
@@ -98,12 +104,12 @@ static enum MHD_Result refuse(const struct hf_exchange *x, unsigned status, int 
                 unsigned status;
                 const char *header, *value;
         } more[] = {
-                { MHD_HTTP_UNAUTHORIZED, "WWW-Authenticate", "Bearer realm=\"cellgate\"" },
                 { MHD_HTTP_SERVICE_UNAVAILABLE, "Retry-After", "5" },
                 { MHD_HTTP_TOO_MANY_REQUESTS, "Retry-After", "1" },
                 { MHD_HTTP_METHOD_NOT_ALLOWED, "Allow", "GET, POST, DELETE, OPTIONS" },
         };
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };
+        char challenge[sizeof(x->f->setup.challenge) + 64];
         size_t i = 0;
         char *text;
         size_t len;
@@ -113,6 +119,10 @@ static enum MHD_Result refuse(const struct hf_exchange *x, unsigned status, int 
         while (i < CG_ARRAY_LEN(more) && more[i].status != status)
                 i++;
         text = cg_buf_steal(&b, &len);
+        if (status == MHD_HTTP_UNAUTHORIZED || x->token_error) {
+                snprintf(challenge, sizeof(challenge), "%s%s", x->f->setup.challenge, x->token_error ?: "");
+                return json(x, status, text, len, "WWW-Authenticate", challenge);
+        }
         return i < CG_ARRAY_LEN(more) ? json(x, status, text, len, more[i].header, more[i].value)
                                       : json(x, status, text, len, NULL, NULL);
 }
@@ -220,6 +230,8 @@ static struct hf_session *find_session(const struct hf_exchange *x, enum MHD_Res
         struct hf_session *s = id ? cg_hf_session_find(x->f, id) : NULL;
         size_t i = 0;
 
+        if (s && memcmp(s->owner, x->owner, sizeof(x->owner)) != 0)
+                s = NULL;
         while (version && i < CG_ARRAY_LEN(versions) && strcmp(versions[i], version) != 0)
                 i++;
         if (i == CG_ARRAY_LEN(versions))
@@ -292,7 +304,8 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
                 return refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, SERVER_ERROR,
                               "100 requests of this session are not answered yet: wait for one of them");
         if (!s)
-                s = cg_hf_session_new(x->f, &err);
+                s = cg_hf_session_new(x->f, x->owner, x->f->setup.metadata[0] ? cg_hf_bearer(x->c) : "",
+                                      &err);
         if (!s)
                 return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
         st = cg_hf_stream_new(x->f, s, kind);
@@ -350,6 +363,13 @@ static enum MHD_Result health(struct hf_exchange *x)
         return n < 0 ? MHD_NO : json(x, MHD_HTTP_OK, text, (size_t)n, NULL, NULL);
 }
 
+static enum MHD_Result metadata(struct hf_exchange *x)
+{
+        char *text = strdup(x->f->setup.metadata);
+
+        return json(x, MHD_HTTP_OK, text, text ? strlen(text) : 0, NULL, NULL);
+}
+
 static enum MHD_Result options(struct hf_exchange *x)
 {
         struct MHD_Response *r = MHD_create_response_from_buffer(0, (void *)(uintptr_t) "",
@@ -365,18 +385,26 @@ static enum MHD_Result options(struct hf_exchange *x)
 }
 
 /* In the order of the functions below. */
-enum hf_route { NO_PATH, NO_METHOD, HEALTH, OPTIONS, GET, DELETE, POST };
+enum hf_route { NO_PATH, NO_METHOD, HEALTH, METADATA, OPTIONS, GET, DELETE, POST };
 
-static enum hf_route route_of(const char *url, const char *method)
+static enum hf_route route_of(const struct hf_front *f, const char *url, const char *method)
 {
         static const struct {
                 const char *url, *method;
                 enum hf_route route;
-        } routes[] = { { "/mcp", "POST", POST },     { "/mcp", "GET", GET },
-                       { "/mcp", "DELETE", DELETE }, { "/mcp", "OPTIONS", OPTIONS },
-                       { "/health", "GET", HEALTH }, { "/health", "HEAD", HEALTH } };
+        } routes[] = { { "/mcp", "POST", POST },
+                       { "/mcp", "GET", GET },
+                       { "/mcp", "DELETE", DELETE },
+                       { "/mcp", "OPTIONS", OPTIONS },
+                       { "/health", "GET", HEALTH },
+                       { "/health", "HEAD", HEALTH },
+                       { CG_HF_METADATA_PLACE, "GET", METADATA },
+                       { CG_HF_METADATA_PLACE, "OPTIONS", OPTIONS } };
         enum hf_route found = NO_PATH;
 
+        /* The path of the server's own URL follows, which a proxy may have chosen. */
+        if (strncmp(url, CG_HF_METADATA_PLACE, strlen(CG_HF_METADATA_PLACE)) == 0)
+                url = f->setup.metadata[0] ? CG_HF_METADATA_PLACE : "";
         for (size_t i = 0; i < CG_ARRAY_LEN(routes); i++) {
                 if (strcmp(url, routes[i].url) != 0)
                         continue;
@@ -387,15 +415,11 @@ static enum hf_route route_of(const char *url, const char *method)
         return found;
 }
 
-/* The head has come. */
-static enum MHD_Result check_head(struct hf_exchange *x, const char *url, const char *method)
+/* The request is allowed. */
+static enum MHD_Result check_route(struct hf_exchange *x, enum hf_route route)
 {
-        const char *length = header(x, "Content-Length"), *type = header(x, "Content-Type"), *why = NULL;
-        enum hf_route route = route_of(url, method);
-        int status = cg_hf_guard(x->f, x->c, method, route == HEALTH, &x->origin, &why);
+        const char *length = header(x, "Content-Length"), *type = header(x, "Content-Type");
 
-        if (status)
-                return refuse(x, (unsigned)status, SERVER_ERROR, why);
         if (route == NO_PATH)
                 return refuse(x, MHD_HTTP_NOT_FOUND, SERVER_ERROR, "there are only /mcp and /health");
         if (route == NO_METHOD)
@@ -414,6 +438,80 @@ static enum MHD_Result check_head(struct hf_exchange *x, const char *url, const 
                 return refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, CG_RPC_INVALID_REQUEST,
                               "the body has more than 64 MiB");
         return MHD_YES;
+}
+
+static enum MHD_Result refuse_token(struct hf_exchange *x, int status, const char *why)
+{
+        if (status == MHD_HTTP_UNAUTHORIZED && *cg_hf_bearer(x->c))
+                x->token_error = ", error=\"invalid_token\"";
+        else if (status == MHD_HTTP_FORBIDDEN)
+                x->token_error = ", error=\"insufficient_scope\"";
+        return refuse(x, (unsigned)status, SERVER_ERROR, why);
+}
+
+/* The request waits for the verifier before its body is read. */
+static enum MHD_Result ask_about_token(struct hf_exchange *x)
+{
+        struct cg_err err;
+
+        x->check = ++x->f->last_request;
+        if (x->f->n_checks >= HF_MAX_CHECKS ||
+            cg_hf_tell_monitor(x->f, HF_CHECK, x->check, cg_hf_bearer(x->c), &err) < 0) {
+                x->check = 0;
+                return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR,
+                              "too many tokens are being checked: send the request again");
+        }
+        x->f->n_checks++;
+        x->check_ms = cg_now_ms();
+        suspend(x);
+        return MHD_YES;
+}
+
+static void end_check(struct hf_exchange *x)
+{
+        x->f->n_checks -= x->check != 0;
+        x->check = 0;
+}
+
+void cg_hf_checked(struct hf_front *f, const struct hf_msg *m)
+{
+        struct hf_conn *conn;
+
+        LIST_FOREACH(conn, &f->conns, entry) {
+                if (!conn->x || conn->x->check != m->session)
+                        continue;
+                conn->x->checked = *m;
+                end_check(conn->x);
+                wake(conn->x);
+                return;
+        }
+}
+
+static enum MHD_Result after_check(struct hf_exchange *x, enum hf_route route)
+{
+        struct hf_msg *m = &x->checked;
+
+        m->type = 0;
+        if (m->status)
+                return refuse_token(x, m->status, m->why);
+        cg_hf_grant_keep(x->f, cg_hf_bearer(x->c), m);
+        memcpy(x->owner, m->owner, sizeof(x->owner));
+        return check_route(x, route);
+}
+
+/* The head has come. */
+static enum MHD_Result check_head(struct hf_exchange *x, const char *url, const char *method)
+{
+        enum hf_route route = route_of(x->f, url, method);
+        const char *why = NULL;
+        int status = cg_hf_guard(x->f, x->c, method, route == HEALTH || route == METADATA, x->owner,
+                                 &x->origin, &why);
+
+        if (status == HF_ASK)
+                return ask_about_token(x);
+        if (status == MHD_HTTP_UNAUTHORIZED && x->f->setup.metadata[0])
+                return refuse_token(x, status, why);
+        return status ? refuse(x, (unsigned)status, SERVER_ERROR, why) : check_route(x, route);
 }
 
 /* What is too much is read nevertheless, so that the client gets the response; but not for ever. */
@@ -440,7 +538,8 @@ enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *u
                              const char *version, const char *upload, size_t *size, void **state)
 {
         static enum MHD_Result (*const handlers[])(struct hf_exchange *) = {
-                [HEALTH] = health, [OPTIONS] = options, [GET] = get, [DELETE] = end_session, [POST] = post,
+                [HEALTH] = health, [METADATA] = metadata,  [OPTIONS] = options,
+                [GET] = get,       [DELETE] = end_session, [POST] = post,
         };
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         struct hf_exchange *x = *state;
@@ -465,9 +564,11 @@ enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *u
                 return add_body(x, upload, size);
         if (x->conn->gone)
                 return MHD_NO;
+        if (x->checked.type)
+                return after_check(x, route_of(x->f, url, method));
         if (x->stream)
                 return proceed(x);
-        result = handlers[route_of(url, method)](x);
+        result = handlers[route_of(x->f, url, method)](x);
         release_body(x);
         return result;
 }
@@ -486,6 +587,7 @@ void cg_hf_completed(void *data, struct MHD_Connection *c, void **state, enum MH
         x->conn->busy = false;
         x->conn->since_ms = cg_now_ms();
         release_body(x);
+        end_check(x);
         if (x->stream)
                 cg_hf_session_leave(x->stream);
         free(x);
@@ -536,9 +638,16 @@ void cg_hf_conns_tick(struct hf_front *f, int64_t now)
 {
         static const char late[] =
                 "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+        struct hf_msg m = { .type = HF_CHECK,
+                            .status = MHD_HTTP_SERVICE_UNAVAILABLE,
+                            .why = "the token was not checked in time" };
         struct hf_conn *conn;
 
         LIST_FOREACH(conn, &f->conns, entry) {
+                if (conn->x && conn->x->check && now - conn->x->check_ms >= HF_CHECK_MS) {
+                        m.session = conn->x->check;
+                        cg_hf_checked(f, &m);
+                }
                 /* libmicrohttpd may have read what came before the end, and wait for more. */
                 if (conn->gone)
                         shutdown(conn->fd, SHUT_RDWR);

@@ -44,6 +44,8 @@ static void on_control(void *data, uint32_t events)
                 cg_hf_session_opened(f, m.session, fd);
         else if (n_fds)
                 close(fd);
+        if (m.type == HF_CHECK)
+                cg_hf_checked(f, &m);
         if (m.type == HF_ENDED)
                 cg_hf_session_ended(f, m.session, m.why);
 }

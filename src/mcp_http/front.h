@@ -43,6 +43,10 @@
 /* Events of all streams, above which none are kept. */
 #define HF_MAX_ALL_KEPT ((size_t)256 << 20)
 
+/* Tokens that are with the verifier: more would only wait longer. */
+#define HF_MAX_CHECKS 64u
+
+#define HF_CHECK_MS     30000 /* for the answer about a token */
 #define HF_HEAD_MS      10000 /* for the head of a connection's first request */
 #define HF_IDLE_MS      75000 /* between two requests of a connection */
 #define HF_STALL_S      60    /* without a byte in either direction, in mid-request */
@@ -123,10 +127,11 @@ struct hf_session {
         struct hf_front *f;
         uint64_t number;            /* the monitor's */
         char id[CG_HF_SESSION + 1]; /* the client's */
-        int fd;                     /* -1: not there yet, or at its end */
-        bool writable_wanted;       /* epoll reports room in the socket */
-        struct cg_buf out;          /* for the session process, */
-        size_t written;             /* and how much of it is written */
+        unsigned char owner[CG_HF_OWNER];
+        int fd;               /* -1: not there yet, or at its end */
+        bool writable_wanted; /* epoll reports room in the socket */
+        struct cg_buf out;    /* for the session process, */
+        size_t written;       /* and how much of it is written */
         struct cg_lines in;
         TAILQ_HEAD(, hf_stream) streams;
         struct hf_stream *get;
@@ -135,8 +140,14 @@ struct hf_session {
         int64_t since_ms, used_ms;
 };
 
-/* A new one, whose process is being started. NULL: *err is for the client. */
-struct hf_session *cg_hf_session_new(struct hf_front *f, struct cg_err *err);
+/*
+ * A new one of @owner, who has sent @token ("" without OAuth), whose process is being started.
+ * NULL: *err is for the client.
+ */
+struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],
+                                     const char *token, struct cg_err *err);
+int cg_hf_tell_monitor(const struct hf_front *f, enum hf_type type, uint64_t number, const char *token,
+                       struct cg_err *err);
 struct hf_session *cg_hf_session_find(const struct hf_front *f, const char *id);
 /* Messages of the monitor. */
 void cg_hf_session_opened(struct hf_front *f, uint64_t number, int fd); /* takes @fd */
@@ -156,11 +167,23 @@ void cg_hf_session_tick(struct hf_session *s, int64_t now);
 /* ---- guard.c */
 
 /*
- * Whether the request may be handled: 0, or the status of its refusal with *why. *origin
- * (borrowed): of a page that may read the response; NULL: none.
+ * Whether the request may be handled: 0, HF_ASK (below), or the status of its refusal with *why.
+ * *origin (borrowed): of a page that may read the response; NULL: none.
  */
 int cg_hf_guard(const struct hf_front *f, struct MHD_Connection *c, const char *method, bool open,
-                const char **origin, const char **why);
+                unsigned char owner[CG_HF_OWNER], const char **origin, const char **why);
+
+/* The token of "Bearer TOKEN"; "": there is none. */
+const char *cg_hf_bearer(struct MHD_Connection *c);
+/*
+ * With OAuth: 0 when the token is known to be valid, and then @owner is whose it is; HF_ASK when
+ * the verifier has to decide; or the status of the refusal.
+ */
+#define HF_ASK 1
+int cg_hf_grant_find(const struct hf_front *f, const char *token, unsigned char owner[CG_HF_OWNER],
+                     const char **why);
+/* Keeps the verifier's answer @m about @token. */
+void cg_hf_grant_keep(struct hf_front *f, const char *token, const struct hf_msg *m);
 
 /* ---- exchange.c */
 
@@ -171,6 +194,8 @@ enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *u
 void cg_hf_completed(void *data, struct MHD_Connection *c, void **state, enum MHD_RequestTerminationCode how);
 void cg_hf_connection(void *data, struct MHD_Connection *c, void **context,
                       enum MHD_ConnectionNotificationCode what);
+/* The verifier's answer. */
+void cg_hf_checked(struct hf_front *f, const struct hf_msg *m);
 void cg_hf_conns_tick(struct hf_front *f, int64_t now);
 /* Breaks off all connections: none is suspended afterwards. */
 void cg_hf_conns_end(struct hf_front *f);
@@ -191,9 +216,17 @@ struct hf_front {
         unsigned n_sessions;
         uint64_t last_session, last_request;
         size_t body_bytes, event_bytes; /* of all requests and streams */
+        unsigned n_checks;              /* tokens that the verifier has not answered */
+        /* Tokens that were found valid, by a byte of their digest. */
+        struct hf_grant {
+                unsigned char token[CG_HF_OWNER], owner[CG_HF_OWNER];
+                int64_t until_ms;
+        } grants[256];
 };
 
 /* front.c, started by exec with the control socket at descriptor 3. The exit status. */
 int cg_hf_front(void);
+/* verifier.c, likewise. */
+int cg_hf_verifier(void);
 
 #endif

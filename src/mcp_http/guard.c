@@ -4,6 +4,7 @@
  * the socket's peer keeps other users out. Runs in the front of cellgate-mcp-http.
  */
 #include <nettle/memops.h>
+#include <nettle/sha2.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -23,7 +24,8 @@ static bool is_ours(const struct hf_front *f, const char *authority)
         struct cg_host h;
 
         return cg_host_parse(authority, host_len(authority), &h, NULL) == 0 &&
-               (cg_host_is_this_machine(&h) || strcmp(h.text, f->setup.host) == 0);
+               (cg_host_is_this_machine(&h) || strcmp(h.text, f->setup.host) == 0 ||
+                strcmp(h.text, f->setup.public_host) == 0);
 }
 
 static bool origin_allowed(const struct hf_front *f, const char *origin)
@@ -37,14 +39,59 @@ static bool origin_allowed(const struct hf_front *f, const char *origin)
                is_ours(f, host + 3);
 }
 
+const char *cg_hf_bearer(struct MHD_Connection *c)
+{
+        const char *value = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Authorization");
+
+        if (!value || strncasecmp(value, "Bearer ", 7) != 0)
+                return "";
+        return value + 7 + strspn(value + 7, " ");
+}
+
 static bool has_token(const struct hf_front *f, const char *value)
 {
         size_t len = strlen(f->setup.token);
 
-        if (!value || strncasecmp(value, "Bearer ", 7) != 0)
-                return false;
-        value += 7 + strspn(value + 7, " ");
-        return strlen(value) == len && memeql_sec(value, f->setup.token, len);
+        return len && strlen(value) == len && memeql_sec(value, f->setup.token, len);
+}
+
+/* Their place is by the digest, which nobody can choose to meet another one's. */
+static unsigned char digest(const char *token, unsigned char ret[CG_HF_OWNER])
+{
+        struct sha256_ctx sha;
+
+        sha256_init(&sha);
+        sha256_update(&sha, strlen(token), (const uint8_t *)token);
+        sha256_digest(&sha, CG_HF_OWNER, ret);
+        return ret[0];
+}
+
+int cg_hf_grant_find(const struct hf_front *f, const char *token, unsigned char owner[CG_HF_OWNER],
+                     const char **why)
+{
+        unsigned char key[CG_HF_OWNER];
+        const struct hf_grant *g = &f->grants[digest(token, key)];
+
+        if (!*token || strlen(token) > CG_HF_MAX_JWT) {
+                *why = *token ? "the token has more than 8,192 bytes"
+                              : "the header \"Authorization: Bearer TOKEN\" is missing, with a token of the "
+                                "authorization server that the header WWW-Authenticate of this response leads to";
+                return MHD_HTTP_UNAUTHORIZED;
+        }
+        if (g->until_ms <= cg_now_ms() || memcmp(g->token, key, sizeof(key)) != 0)
+                return HF_ASK;
+        memcpy(owner, g->owner, CG_HF_OWNER);
+        return 0;
+}
+
+void cg_hf_grant_keep(struct hf_front *f, const char *token, const struct hf_msg *m)
+{
+        unsigned char key[CG_HF_OWNER];
+        struct hf_grant *g = &f->grants[digest(token, key)];
+
+        memcpy(g->token, key, sizeof(key));
+        memcpy(g->owner, m->owner, CG_HF_OWNER);
+        g->until_ms = cg_now_ms() + m->valid_ms;
 }
 
 static bool is_own_user(const struct hf_front *f, struct MHD_Connection *c)
@@ -58,7 +105,7 @@ static bool is_own_user(const struct hf_front *f, struct MHD_Connection *c)
 }
 
 int cg_hf_guard(const struct hf_front *f, struct MHD_Connection *c, const char *method, bool open,
-                const char **origin, const char **why)
+                unsigned char owner[CG_HF_OWNER], const char **origin, const char **why)
 {
         const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host"),
                    *page = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
@@ -81,8 +128,11 @@ int cg_hf_guard(const struct hf_front *f, struct MHD_Connection *c, const char *
                 return MHD_HTTP_FORBIDDEN;
         }
         /* A browser asks without credentials whether it may send them. */
-        if (f->setup.is_unix || open || strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0 ||
-            has_token(f, MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Authorization")))
+        if (open || strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0)
+                return 0;
+        if (f->setup.metadata[0])
+                return cg_hf_grant_find(f, cg_hf_bearer(c), owner, why);
+        if (f->setup.is_unix || has_token(f, cg_hf_bearer(c)))
                 return 0;
         *why = "the header \"Authorization: Bearer TOKEN\" is missing or wrong; the token is in the file that "
                "the server named when it started (--token-file)";

@@ -16,6 +16,8 @@ int main(int argc, char **argv)
 
         if (argc == 2 && strcmp(argv[1], "--front") == 0)
                 return cg_hf_front();
+        if (argc == 2 && strcmp(argv[1], "--verifier") == 0)
+                return cg_hf_verifier();
         if (cg_hf_parse(argc, argv, &o, &err) < 0)
                 return cg_cli_fail("mcp serve", &err);
         return cg_hf_monitor(&o, &log);

@@ -36,8 +36,8 @@ struct hf_child {
 struct hf_monitor {
         const struct hf_options *o;
         const struct cg_log *log;
-        int sig, control;
-        struct cg_proc front;
+        int sig, control, verifier_fd; /* verifier_fd -1: no OAuth */
+        struct cg_proc front, verifier;
         struct hf_child *children;
         size_t n; /* places: those that end count as well */
         /* Sessions that wait for a place, oldest first; room for as many as the front may have. */
@@ -149,27 +149,71 @@ static void reap(struct hf_monitor *m, struct hf_child *c)
                 open_session(m, take_waiting(m, 0));
 }
 
-/* ---- the front */
+/* ---- the front and the verifier */
+
+static void lose(struct hf_monitor *m, int *fd, const char *what)
+{
+        if (!m->ending)
+                cg_log(m->log, CG_LOG_ERROR, "the process that %s has ended", what);
+        cg_closep_(fd);
+        end_all(m, 1);
+}
+
+/* The verifier answers; when it has not read what others asked, nobody waits for it. */
+static void ask_verifier(struct hf_monitor *m, const struct hf_ask *ask)
+{
+        static const char busy[] = "too many tokens are being checked: send the request again";
+        struct hf_msg no = { .type = HF_CHECK, .session = ask->session, .status = 503 };
+
+        if (cg_send_fds(m->verifier_fd, ask, cg_hf_ask_size(ask), NULL, 0, NULL) == 0)
+                return;
+        strcpy(no.why, busy);
+        if (ask->type == HF_OPEN)
+                tell(m, HF_ENDED, ask->session, busy, -1);
+        else
+                cg_send_fds(m->control, &no, sizeof(no), NULL, 0, NULL);
+}
+
+/* Returns false when no message is left. */
+static bool on_verifier(struct hf_monitor *m)
+{
+        struct hf_msg msg;
+        size_t n_fds = 0;
+        struct cg_err err;
+        ssize_t n = cg_recv_fds(m->verifier_fd, &msg, sizeof(msg), NULL, &n_fds, &err);
+
+        if (n < 0 && err.sys_errno == EAGAIN)
+                return false;
+        if (n != sizeof(msg)) {
+                lose(m, &m->verifier_fd, "checks tokens");
+                return false;
+        }
+        if (msg.type == HF_CHECK && m->control >= 0)
+                cg_send_fds(m->control, &msg, sizeof(msg), NULL, 0, NULL);
+        else if (msg.type == HF_OPEN && msg.status)
+                tell(m, HF_ENDED, msg.session, msg.why, -1);
+        else if (msg.type == HF_OPEN)
+                open_session(m, msg.session);
+        return true;
+}
 
 /* Returns false when no message is left. */
 static bool on_front(struct hf_monitor *m)
 {
-        struct hf_msg msg;
+        struct hf_ask msg;
         size_t n_fds = 0;
         struct cg_err err;
         ssize_t n = cg_recv_fds(m->control, &msg, sizeof(msg), NULL, &n_fds, &err);
 
         if (n < 0 && err.sys_errno == EAGAIN)
                 return false;
-        if (n != sizeof(msg)) {
-                if (!m->ending)
-                        cg_log(m->log, CG_LOG_ERROR, "the process that reads the network has ended");
-                close(m->control);
-                m->control = -1;
-                end_all(m, 1);
+        if (!cg_hf_ask_is_whole(&msg, n)) {
+                lose(m, &m->control, "reads the network");
                 return false;
         }
-        if (msg.type == HF_OPEN)
+        if (m->verifier_fd >= 0 && (msg.type == HF_OPEN || msg.type == HF_CHECK))
+                ask_verifier(m, &msg);
+        else if (msg.type == HF_OPEN)
                 open_session(m, msg.session);
         for (size_t i = 0; msg.type == HF_CLOSE && i < m->n; i++)
                 if (m->children[i].session == msg.session)
@@ -180,12 +224,29 @@ static bool on_front(struct hf_monitor *m)
         return true;
 }
 
-static int start_front(struct hf_monitor *m, int listener, struct cg_err *err)
+/* The proxies of HTTP, by which the verifier reaches the issuer. */
+static void proxies(char *ret[9])
 {
-        char *argv[] = { (char *)(uintptr_t) "cellgate-mcp-http", (char *)(uintptr_t) "--front", NULL };
+        size_t n = 0;
+
+        for (char **e = environ; *e && n < 8; e++) {
+                const char *end = strchr(*e, '=');
+
+                if (end && end - *e >= 6 && strncasecmp(end - 6, "_proxy", 6) == 0)
+                        ret[n++] = *e;
+        }
+}
+
+/* Starts this program with @option, and sends it @setup. *sock (returns): its control socket. */
+static int start_part(const char *option, struct cg_proc *proc, const void *setup, size_t size,
+                      const int *listener, int *sock, struct cg_err *err)
+{
+        char *argv[] = { (char *)(uintptr_t) "cellgate-mcp-http", (char *)(uintptr_t)option, NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 }, { -1, CG_HF_CONTROL } };
+        char *env[9] = { NULL };
         struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-mcp-http"),
                                      .argv = argv,
+                                     .envp = env,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true,
@@ -194,12 +255,26 @@ static int start_front(struct hf_monitor *m, int listener, struct cg_err *err)
         int pair[2];
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-                return cg_fail_errno(err, "socket of the front");
-        m->control = pair[0];
+                return cg_fail_errno(err, "socket of %s", option);
+        *sock = pair[0];
+        if (!listener)
+                proxies(env);
         theirs = fds[3].fd = pair[1];
-        if (cg_proc_spawn(&spec, &m->front, err) < 0)
+        if (cg_proc_spawn(&spec, proc, err) < 0)
                 return -1;
-        return cg_send_fds(m->control, &m->o->setup, sizeof(m->o->setup), &listener, 1, err);
+        return cg_send_fds(*sock, setup, size, listener, listener != NULL, err);
+}
+
+static int start_parts(struct hf_monitor *m, int listener, struct cg_err *err)
+{
+        const struct hf_options *o = m->o;
+
+        if (start_part("--front", &m->front, &o->setup, sizeof(o->setup), &listener, &m->control, err) < 0)
+                return -1;
+        if (!o->verifier.issuer[0])
+                return 0;
+        return start_part("--verifier", &m->verifier, &o->verifier, sizeof(o->verifier), NULL,
+                          &m->verifier_fd, err);
 }
 
 /* ---- the address */
@@ -239,22 +314,32 @@ static int listen_path(const char *path, int *ret, struct cg_err *err)
 
 static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
 {
-        char where[CG_AUTHORITY_MAX], token[PATH_MAX];
+        char where[CG_AUTHORITY_MAX], uri[CG_AUTHORITY_MAX + 16], token[PATH_MAX];
+        bool oauth = o->verifier.issuer[0] != '\0';
         uint16_t port;
 
+        strcpy(o->setup.challenge, "Bearer realm=\"cellgate\"");
         if (o->path) {
-                if (listen_path(o->path, listener, err) < 0)
+                if ((oauth && cg_hf_oauth(o, o->public_url, err) < 0) ||
+                    listen_path(o->path, listener, err) < 0)
                         return -1;
-                printf("MCP server on unix:%s, at http://localhost/mcp\n", o->path);
+                printf("MCP server on unix:%s, at http://localhost/mcp%s%s\n", o->path,
+                       oauth ? ", for requests with tokens of " : "", o->verifier.issuer);
                 return 0;
         }
         if ((o->tls_cert && cg_hf_tls(o->tls_cert, o->tls_key, &o->setup, err) < 0) ||
-            cg_hf_token(o->token_file, token, o->setup.token, err) < 0 ||
+            (!oauth && cg_hf_token(o->token_file, token, o->setup.token, err) < 0) ||
             listen_port(o, &port, listener, err) < 0)
                 return -1;
         cg_host_authority(&o->host, port, 0, where, sizeof(where));
-        printf("MCP server at %s://%s/mcp, for requests with the token in %s\n",
-               o->tls_cert ? "https" : "http", where, token);
+        snprintf(uri, sizeof(uri), "%s://%s/mcp", o->tls_cert ? "https" : "http", where);
+        if (!oauth) {
+                printf("MCP server at %s, for requests with the token in %s\n", uri, token);
+                return 0;
+        }
+        if (cg_hf_oauth(o, uri, err) < 0)
+                return -1;
+        printf("MCP server at %s, for requests with tokens of %s\n", uri, o->verifier.issuer);
         return 0;
 }
 
@@ -282,7 +367,7 @@ static bool has_children(const struct hf_monitor *m)
 
 static int loop(struct hf_monitor *m, struct cg_err *err)
 {
-        enum { SIG, CONTROL, FIRST };
+        enum { SIG, CONTROL, VERIFIER, FIRST };
         cg_auto_free struct pollfd *p = calloc(m->n + FIRST, sizeof(*p));
 
         if (!p)
@@ -292,12 +377,15 @@ static int loop(struct hf_monitor *m, struct cg_err *err)
 
                 p[SIG] = (struct pollfd){ .fd = m->sig, .events = POLLIN };
                 p[CONTROL] = (struct pollfd){ .fd = m->control, .events = POLLIN };
+                p[VERIFIER] = (struct pollfd){ .fd = m->verifier_fd, .events = POLLIN };
                 for (size_t i = 0; i < m->n; i++)
                         p[FIRST + i] = (struct pollfd){ .fd = m->children[i].proc.pidfd, .events = POLLIN };
                 if (poll(p, m->n + FIRST, (int)wait_ms(m)) < 0 && errno != EINTR)
                         return cg_fail_errno(err, "poll");
                 /* First: it may say that a session was to end, which has ended meanwhile. */
                 while (p[CONTROL].revents && on_front(m))
+                        ;
+                while (p[VERIFIER].revents && on_verifier(m))
                         ;
                 for (size_t i = 0; i < m->n; i++) {
                         struct hf_child *c = &m->children[i];
@@ -332,7 +420,7 @@ static int run(struct hf_monitor *m, struct hf_options *o, int *listener, struct
                 return cg_fail_errno(err, "monitor");
         for (size_t i = 0; i < m->n; i++)
                 m->children[i].proc = CG_PROC_NONE;
-        if (open_address(o, listener, err) < 0 || start_front(m, *listener, err) < 0)
+        if (open_address(o, listener, err) < 0 || start_parts(m, *listener, err) < 0)
                 return -1;
         /* Only the front accepts: without it a client is refused, and does not wait. */
         m->bound = o->path != NULL;
@@ -343,7 +431,13 @@ static int run(struct hf_monitor *m, struct hf_options *o, int *listener, struct
 
 int cg_hf_monitor(struct hf_options *o, const struct cg_log *log)
 {
-        struct hf_monitor m = { .o = o, .log = log, .sig = -1, .control = -1, .front = CG_PROC_NONE };
+        struct hf_monitor m = { .o = o,
+                                .log = log,
+                                .sig = -1,
+                                .control = -1,
+                                .verifier_fd = -1,
+                                .front = CG_PROC_NONE,
+                                .verifier = CG_PROC_NONE };
         cg_auto_fd int listener = -1;
         struct cg_err err;
 
@@ -354,6 +448,9 @@ int cg_hf_monitor(struct hf_options *o, const struct cg_log *log)
         cg_closep_(&m.control); /* the front sends what it has, and ends */
         if (m.front.pidfd >= 0 && cg_proc_wait(&m.front, FRONT_END_MS, NULL, NULL) != 0)
                 cg_proc_end(&m.front, false, 0);
+        cg_closep_(&m.verifier_fd);
+        if (m.verifier.pidfd >= 0)
+                cg_proc_end(&m.verifier, false, 0);
         if (m.bound)
                 unlink(o->path);
         cg_closep_(&m.sig);

@@ -10,6 +10,8 @@
 
 /* Reads the token of @file, or of the state folder; makes it if it is absent. @path: where. */
 int cg_hf_token(const char *file, char path[PATH_MAX], char token[CG_HF_MAX_TOKEN + 1], struct cg_err *err);
+/* Fills what the front and the verifier get about OAuth. @own_uri: without --public-url. */
+int cg_hf_oauth(struct hf_options *o, const char *own_uri, struct cg_err *err);
 /* Reads the certificate and the key, and checks that they fit. */
 int cg_hf_tls(const char *cert, const char *key, struct hf_setup *s, struct cg_err *err);
 /* Serves until a signal ends it, or one of its processes. The exit status. */

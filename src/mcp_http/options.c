@@ -13,17 +13,33 @@
 #include "base/slice.h"
 #include "base/util.h"
 #include "cli/common/opts.h"
+#include "mcp/oauth/parse.h"
 
 #define MAX_SESSIONS 256
 #define IDLE_MS      ((int64_t)1800 * 1000)
 
-enum { HTTP = 2, TOKEN_FILE, ORIGIN, SESSIONS, IDLE, TLS_CERT, TLS_KEY };
+enum {
+        HTTP = 2,
+        TOKEN_FILE,
+        ORIGIN,
+        SESSIONS,
+        IDLE,
+        TLS_CERT,
+        TLS_KEY,
+        PROXY,
+        PUBLIC,
+        ISSUER,
+        AUDIENCE,
+        SCOPE
+};
 
 static const struct cg_opt table[] = {
-        { HTTP, 0, "http", "ADDRESS", 0, NULL },       { TOKEN_FILE, 0, "token-file", "FILE", 0, NULL },
-        { ORIGIN, 0, "allow-origin", "URL", 0, NULL }, { SESSIONS, 0, "max-sessions", "N", 0, NULL },
-        { IDLE, 0, "idle", "SECONDS", 0, NULL },       { TLS_CERT, 0, "tls-cert", "FILE", 0, NULL },
-        { TLS_KEY, 0, "tls-key", "FILE", 0, NULL },
+        { HTTP, 0, "http", "ADDRESS", 0, NULL },           { TOKEN_FILE, 0, "token-file", "FILE", 0, NULL },
+        { ORIGIN, 0, "allow-origin", "URL", 0, NULL },     { SESSIONS, 0, "max-sessions", "N", 0, NULL },
+        { IDLE, 0, "idle", "SECONDS", 0, NULL },           { TLS_CERT, 0, "tls-cert", "FILE", 0, NULL },
+        { TLS_KEY, 0, "tls-key", "FILE", 0, NULL },        { PROXY, 0, "behind-proxy", NULL, 0, NULL },
+        { PUBLIC, 0, "public-url", "URL", 0, NULL },       { ISSUER, 0, "oauth-issuer", "URL", 0, NULL },
+        { AUDIENCE, 0, "oauth-audience", "URI", 0, NULL }, { SCOPE, 0, "oauth-scope", "SCOPES", 0, NULL },
 };
 
 /* "unix:PATH", "HOST:PORT", or "PORT" of 127.0.0.1. */
@@ -45,14 +61,11 @@ static int parse_address(const char *text, struct hf_options *o, struct cg_err *
                 return cg_err_prefix(err, "--http must be HOST:PORT or unix:PATH, not \"%s\"", text);
         if (cg_host_is_loopback_name(&o->host) && cg_host_parse("127.0.0.1", 9, &o->host, err) < 0)
                 return -1;
-        if (!cg_host_is_this_machine(&o->host))
+        if (!o->host.is_addr)
                 return cg_fail(
-                        err, CG_E_UNSUPPORTED,
-                        "--http %s: only loopback addresses (127.0.0.1, ::1) and Unix sockets are served. "
-                        "Another address needs TLS and a check of who sends a request, which this server "
-                        "does not have: put a reverse proxy that has both in front of it, or use "
-                        "`ssh -L %d:127.0.0.1:%d`",
-                        text, port, port);
+                        err, CG_E_INVAL,
+                        "--http %s: give an address of this machine, as 192.0.2.1:%d, or 0.0.0.0 for all",
+                        text, port);
         o->port = (uint16_t)port;
         snprintf(o->setup.host, sizeof(o->setup.host), "%s", o->host.text);
         return 0;
@@ -73,6 +86,40 @@ static int add_origin(const char *value, struct hf_setup *s, struct cg_err *err)
         return 0;
 }
 
+static int check_url(const char *option, const char *value, struct cg_oauth_url *ret, struct cg_err *err)
+{
+        if (cg_oauth_url_parse(value, option, ret, err) < 0)
+                return -1;
+        if (!ret->query && strlen(value) <= CG_HF_MAX_URL)
+                return 0;
+        return cg_fail(err, CG_E_INVAL, "%s: at most %d bytes, and no query", option, CG_HF_MAX_URL);
+}
+
+/* The URL under which clients reach the server. */
+static int set_public(const char *value, struct hf_options *o, struct cg_err *err)
+{
+        struct cg_oauth_url u;
+        struct cg_host host;
+
+        if (check_url("--public-url", value, &u, err) < 0 ||
+            cg_host_parse(u.host, u.host_len, &host, err) < 0)
+                return -1;
+        o->public_url = value;
+        snprintf(o->setup.public_host, sizeof(o->setup.public_host), "%s", host.text);
+        return 0;
+}
+
+static int set_text(const char *option, const char *value, char *ret, size_t size, struct cg_err *err)
+{
+        cg_auto_free char *scopes = NULL;
+
+        if (!*value || strlen(value) >= size || cg_oauth_scopes_add(&scopes, value, NULL) < 0)
+                return cg_fail(err, CG_E_INVAL, "%s must have 1 to %zu characters of ASCII, without quotes",
+                               option, size - 1);
+        strcpy(ret, value);
+        return 0;
+}
+
 static int apply(struct hf_options *o, int id, const char *value, struct cg_err *err)
 {
         int n, r;
@@ -89,6 +136,21 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
         case TLS_KEY:
                 o->tls_key = value;
                 return 0;
+        case PROXY:
+                o->behind_proxy = true;
+                return 0;
+        case PUBLIC:
+                return set_public(value, o, err);
+        case ISSUER:
+                if (check_url("--oauth-issuer", value, &(struct cg_oauth_url){ 0 }, err) < 0)
+                        return -1;
+                strcpy(o->verifier.issuer, value);
+                return 0;
+        case AUDIENCE:
+                return set_text("--oauth-audience", value, o->verifier.audience, sizeof(o->verifier.audience),
+                                err);
+        case SCOPE:
+                return set_text("--oauth-scope", value, o->verifier.scope, sizeof(o->verifier.scope), err);
         case ORIGIN:
                 return add_origin(value, &o->setup, err);
         case SESSIONS:
@@ -106,10 +168,36 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
 
 static int check(const struct hf_options *o, struct cg_err *err)
 {
+        const struct hf_verifier_setup *v = &o->verifier;
+        bool remote = !o->path && !cg_host_is_this_machine(&o->host),
+             any = remote && cg_addr_class(&o->host.addr) == CG_ADDR_UNSPECIFIED;
+
         if (!o->tls_cert != !o->tls_key)
                 return cg_fail(err, CG_E_INVAL, "--tls-cert and --tls-key belong together");
         if (o->tls_cert && o->path)
                 return cg_fail(err, CG_E_INVAL, "--tls-cert is for ports: a Unix socket needs no TLS");
+        if ((v->audience[0] || v->scope[0]) && !v->issuer[0])
+                return cg_fail(err, CG_E_INVAL, "--oauth-audience and --oauth-scope need --oauth-issuer");
+        if (o->token_file && v->issuer[0])
+                return cg_fail(err, CG_E_INVAL, "--token-file and --oauth-issuer contradict each other");
+        if (remote && !o->tls_cert && !o->behind_proxy)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "--http %s: an address that is not loopback needs TLS: give --tls-cert and "
+                               "--tls-key, or --behind-proxy where a proxy has TLS; or use "
+                               "`ssh -L %d:127.0.0.1:%d`",
+                               o->host.text, o->port, o->port);
+        if (remote && !v->issuer[0])
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "--http %s: an address that is not loopback needs --oauth-issuer, the "
+                        "authorization server whose tokens say who sends a request; a token file is for "
+                        "this machine's users",
+                        o->host.text);
+        if (v->issuer[0] && !o->public_url && (any || o->behind_proxy || o->path))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--oauth-issuer needs --public-url https://HOST/mcp here: clients get tokens for "
+                        "the URL under which they reach the server");
         return 0;
 }
 

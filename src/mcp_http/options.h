@@ -11,6 +11,9 @@ struct hf_options {
         const char *path;       /* of a socket; NULL: a port */
         const char *token_file; /* NULL: in the state folder */
         const char *tls_cert, *tls_key;
+        bool behind_proxy;
+        const char *public_url;            /* NULL: not given */
+        struct hf_verifier_setup verifier; /* issuer "": no OAuth; audience "": the server's URL */
         char **words; /* of a session's command line, from "cellgate" on; NULL-terminated */
 };
 

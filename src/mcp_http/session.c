@@ -93,11 +93,13 @@ static void send_cancel(struct hf_session *s, uint64_t number)
 
 /* ---- life */
 
-static int tell_monitor(const struct hf_front *f, enum hf_type type, uint64_t session, struct cg_err *err)
+int cg_hf_tell_monitor(const struct hf_front *f, enum hf_type type, uint64_t number, const char *token,
+                       struct cg_err *err)
 {
-        struct hf_msg m = { .type = type, .session = session };
+        struct hf_ask a = { .type = type, .session = number };
 
-        return cg_send_fds(f->control, &m, sizeof(m), NULL, 0, err);
+        snprintf(a.token, sizeof(a.token), "%s", token);
+        return cg_send_fds(f->control, &a, cg_hf_ask_size(&a), NULL, 0, err);
 }
 
 static void refuse_session(const struct hf_front *f, struct cg_err *err)
@@ -122,7 +124,8 @@ static void refuse_session(const struct hf_front *f, struct cg_err *err)
                         (long long)(now - idlest->used_ms) / 1000, (long long)f->setup.idle_ms / 1000);
 }
 
-struct hf_session *cg_hf_session_new(struct hf_front *f, struct cg_err *err)
+struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],
+                                     const char *token, struct cg_err *err)
 {
         unsigned char random[CG_HF_SESSION / 2];
         struct hf_session *s;
@@ -139,6 +142,7 @@ struct hf_session *cg_hf_session_new(struct hf_front *f, struct cg_err *err)
         s->fd = -1;
         s->watch = (struct hf_watch){ on_event, s };
         s->number = ++f->last_session;
+        memcpy(s->owner, owner, CG_HF_OWNER);
         s->since_ms = s->used_ms = cg_now_ms();
         cg_buf_init(&s->out, HF_MAX_OUT);
         cg_lines_init(&s->in, HF_MAX_LINE);
@@ -147,7 +151,7 @@ struct hf_session *cg_hf_session_new(struct hf_front *f, struct cg_err *err)
         f->n_sessions++;
         s->get = cg_hf_stream_new(f, s, HF_GET);
         if (s->get && getrandom(random, sizeof(random), 0) == sizeof(random))
-                r = tell_monitor(f, HF_OPEN, s->number, err);
+                r = cg_hf_tell_monitor(f, HF_OPEN, s->number, token, err);
         if (r < 0) {
                 cg_hf_session_end(s, "");
                 return NULL;
@@ -211,7 +215,7 @@ void cg_hf_session_end(struct hf_session *s, const char *why)
 
         TAILQ_REMOVE(&f->sessions, s, entry);
         f->n_sessions--;
-        tell_monitor(f, HF_CLOSE, s->number, NULL);
+        cg_hf_tell_monitor(f, HF_CLOSE, s->number, "", NULL);
         while ((st = TAILQ_FIRST(&s->streams))) {
                 TAILQ_REMOVE(&s->streams, st, entry);
                 st->session = NULL;
@@ -476,7 +480,7 @@ static void close_fd(struct hf_session *s)
 {
         close(s->fd);
         s->fd = -1;
-        tell_monitor(s->f, HF_CLOSE, s->number, NULL);
+        cg_hf_tell_monitor(s->f, HF_CLOSE, s->number, "", NULL);
 }
 
 static void on_event(void *data, uint32_t events)

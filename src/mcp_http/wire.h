@@ -7,7 +7,10 @@
 #define CG_MCP_HTTP_WIRE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+#include <sys/types.h>
 #include "base/host.h"
 
 /* The control socket in the front. */
@@ -18,6 +21,13 @@
 #define CG_HF_MAX_ORIGINS 16
 #define CG_HF_MAX_ORIGIN  (CG_AUTHORITY_MAX + 8)
 #define CG_HF_MAX_WHY     512
+/* An access token of OAuth: the head of a request has 32 KiB. */
+#define CG_HF_MAX_JWT   8192
+#define CG_HF_MAX_URL   1024
+#define CG_HF_MAX_SCOPE 1024
+/* A digest of the issuer and the subject of a token; zeros without OAuth. */
+#define CG_HF_OWNER          32
+#define CG_HF_METADATA_PLACE "/.well-known/oauth-protected-resource"
 /* PEM: a chain of certificates, and a key. */
 #define CG_HF_MAX_CERT (64 << 10)
 #define CG_HF_MAX_KEY  (16 << 10)
@@ -25,12 +35,20 @@
 /* To the front, once, first, with the listening socket. */
 struct hf_setup {
         bool is_unix;
-        char host[CG_HOST_MAX + 1]; /* bound to; "" with is_unix */
-        char token[CG_HF_MAX_TOKEN + 1];
-        char origins[CG_HF_MAX_ORIGINS][CG_HF_MAX_ORIGIN + 1]; /* allowed beside loopback names */
+        char host[CG_HOST_MAX + 1];                             /* bound to; "" with is_unix */
+        char public_host[CG_HOST_MAX + 1];                      /* of --public-url */
+        char token[CG_HF_MAX_TOKEN + 1];                        /* "": OAuth, or a Unix socket */
+        char challenge[2 * CG_HF_MAX_URL + CG_HF_MAX_SCOPE];    /* of responses with status 401 */
+        char metadata[4 * CG_HF_MAX_URL + 2 * CG_HF_MAX_SCOPE]; /* "": no OAuth */
+        char origins[CG_HF_MAX_ORIGINS][CG_HF_MAX_ORIGIN + 1];  /* allowed beside loopback names */
         uint32_t n_origins, max_sessions;
         int64_t idle_ms;
         char tls_cert[CG_HF_MAX_CERT], tls_key[CG_HF_MAX_KEY]; /* "": no TLS */
+};
+
+/* To the verifier, once, first. */
+struct hf_verifier_setup {
+        char issuer[CG_HF_MAX_URL + 1], audience[CG_HF_MAX_URL + 1], scope[CG_HF_MAX_SCOPE + 1];
 };
 
 enum hf_type {
@@ -38,11 +56,33 @@ enum hf_type {
         HF_CLOSE,    /* to the monitor: end it */
         HF_OPENED,   /* to the front, with its socket */
         HF_ENDED,    /* to the front: it has ended, or was not started */
+        HF_CHECK,    /* to the monitor: is this token valid? And the answer */
 };
 
+/* To the monitor, which passes HF_CHECK and HF_OPEN on to the verifier with OAuth. */
+struct hf_ask {
+        uint32_t type;
+        uint64_t session;              /* the front's number; of HF_CHECK: of the request */
+        char token[CG_HF_MAX_JWT + 1]; /* sent up to its NUL */
+};
+static inline size_t cg_hf_ask_size(const struct hf_ask *a)
+{
+        return offsetof(struct hf_ask, token) + strlen(a->token) + 1;
+}
+static inline bool cg_hf_ask_is_whole(const struct hf_ask *a, ssize_t n)
+{
+        size_t head = offsetof(struct hf_ask, token);
+
+        return n > (ssize_t)head && memchr(a->token, 0, (size_t)n - head) == (const char *)a + n - 1;
+}
+
+/* To the front, and from the verifier to the monitor: of the type that was asked. */
 struct hf_msg {
         uint32_t type;
-        uint64_t session; /* the front's number */
+        uint64_t session;
+        int32_t status; /* of HTTP, where a token is refused; else 0, and owner is whose it is */
+        unsigned char owner[CG_HF_OWNER];
+        int64_t valid_ms; /* from now on */
         char why[CG_HF_MAX_WHY];
 };
 

@@ -27,7 +27,7 @@ MAY_INCLUDE = {
     "kernel": SANDBOX - {"sandbox/command"},
     "jupyter": {"base"},
     "audit": {"base", "cli/common"},
-    "mcp_http": {"base", "mcp", "cli/common", "sandbox/egress"},
+    "mcp_http": {"base", "mcp", "mcp/oauth", "cli/common", "sandbox/egress"},
     "supervisor": SANDBOX | {"audit"},
     "client": {"base"},
     "post": {"base", "mcp", "mcp/http"},
@@ -50,6 +50,8 @@ RESERVED = {
     "zmq.h": {"jupyter"},
     "microhttpd.h": {"mcp_http"},
     "gnutls/gnutls.h": {"mcp_http"},
+    "gnutls/abstract.h": {"mcp_http"},
+    "gnutls/crypto.h": {"mcp_http"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 

@@ -16,7 +16,7 @@ WRONG = [
     (["--http", "0.0.0.0:0"], "needs TLS"),
     (["--http", "192.0.2.1:80"], "needs TLS"),
     (["--http", "[::]:80"], "needs TLS"),
-    (["--http", "example.org:80"], "needs TLS"),
+    (["--http", "example.org:80"], "give an address of this machine"),
     (["--http", "127.0.0.1"], "HOST:PORT"),
     (["--http", "127.0.0.1:65536"], "65535"),
     (["--http", "127.0.0.1:x"], "HOST:PORT"),

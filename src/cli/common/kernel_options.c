@@ -88,8 +88,8 @@ static const struct cg_opt table[] = {
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
           " (generic), with the other options of this command line and absolute paths" },
         { CG_KOPT_HTTP, 0, "http", "ADDRESS", CG_CMD_SERVE,
-          "serve MCP's Streamable HTTP in place of standard input and output: 127.0.0.1:PORT, or unix:PATH; each"
-          " session has a process and a kernel of its own (docs/mcp-http.md)" },
+          "serve MCP's Streamable HTTP in place of standard input and output: 127.0.0.1:PORT, ADDRESS:PORT, or unix:PATH;"
+          " each session has a process and a kernel of its own (docs/mcp-http.md)" },
         { CG_KOPT_TOKEN_FILE, 0, "token-file", "FILE", CG_CMD_SERVE,
           "with --http: the file with the token that requests need, which is made if it is absent (default: in"
           " the state folder; a Unix socket needs none)" },
@@ -97,6 +97,17 @@ static const struct cg_opt table[] = {
           "with --http: serve https with this certificate, PEM" },
         { CG_KOPT_TLS_KEY, 0, "tls-key", "FILE", CG_CMD_SERVE,
           "with --tls-cert: its key, PEM, a file that only you or root can read" },
+        { CG_KOPT_OF_HTTP, 0, "behind-proxy", NULL, CG_CMD_SERVE,
+          "with --http: a proxy in front of this server has TLS; the way from the proxy to here is safe" },
+        { CG_KOPT_OF_HTTP, 0, "public-url", "URL", CG_CMD_SERVE,
+          "with --http: the URL under which clients reach the server, where that is not its address" },
+        { CG_KOPT_OF_HTTP, 0, "oauth-issuer", "URL", CG_CMD_SERVE,
+          "with --http: requests need a token of this authorization server of OAuth, in place of the token file;"
+          " addresses other than loopback need this and TLS" },
+        { CG_KOPT_OF_HTTP, 0, "oauth-audience", "URI", CG_CMD_SERVE,
+          "with --oauth-issuer: whom tokens must be for (default: the server's URL)" },
+        { CG_KOPT_OF_HTTP, 0, "oauth-scope", "SCOPES", CG_CMD_SERVE,
+          "with --oauth-issuer: what tokens must allow, names with spaces between" },
         { CG_KOPT_OF_HTTP, 0, "allow-origin", "URL", CG_CMD_SERVE,
           "with --http: web pages of https://HOST may use the server, beside those of this machine; may be"
           " repeated" },

@@ -258,3 +258,19 @@ int cg_oauth_discover(const struct cg_oauth_server *s, const char *metadata_url,
                 *ret = p;
         return r;
 }
+
+int cg_oauth_issuer_keys(const struct cg_oauth_server *s, struct cg_oauth_response *ret, struct cg_err *err)
+{
+        struct cg_oauth_as as = { 0 };
+        int r = find_as(s, s->url, s->url, &as, err);
+
+        if (r < 0)
+                return r;
+        r = as.jwks_uri ? get_document(s, as.jwks_uri, ret, err) : ABSENT;
+        if (r == ABSENT)
+                r = cg_fail(err, CG_E_NOTFOUND, "it publishes no %s",
+                            as.jwks_uri ? "keys at the \"jwks_uri\" of its metadata"
+                                        : "metadata with a \"jwks_uri\"");
+        cg_oauth_as_fini(&as);
+        return r;
+}

@@ -72,6 +72,12 @@ struct cg_oauth_server {
         struct cg_err *cause;
 };
 
+/*
+ * The key set of the authorization server whose issuer is @s->url; @ret as for fetch().
+ * CG_E_NOTFOUND: it publishes none.
+ */
+int cg_oauth_issuer_keys(const struct cg_oauth_server *s, struct cg_oauth_response *ret, struct cg_err *err);
+
 /* ---- without a person */
 
 /*

@@ -390,6 +390,7 @@ void cg_oauth_as_fini(struct cg_oauth_as *as)
         free(as->token_endpoint);
         free(as->registration_endpoint);
         free(as->revocation_endpoint);
+        free(as->jwks_uri);
         *as = (struct cg_oauth_as){ 0 };
 }
 
@@ -420,6 +421,10 @@ int cg_oauth_as_parse(const char *text, size_t len, const char *issuer, struct c
         if (take_url(j, what, "revocation_endpoint", false, &m.revocation_endpoint, NULL) < 0) {
                 free(m.revocation_endpoint); /* only a logout would use it */
                 m.revocation_endpoint = NULL;
+        }
+        if (take_url(j, what, "jwks_uri", false, &m.jwks_uri, NULL) < 0) {
+                free(m.jwks_uri); /* clients do not need it */
+                m.jwks_uri = NULL;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(methods); i++)
                 if (lists(j, methods_key, methods[i].name))

@@ -87,6 +87,7 @@ struct cg_oauth_as {
         char *issuer, *authorization_endpoint, *token_endpoint;
         char *registration_endpoint; /* NULL: none */
         char *revocation_endpoint;   /* RFC 7009; NULL: none */
+        char *jwks_uri;              /* the keys of its tokens; NULL: none */
         unsigned methods;            /* CG_OAUTH_* */
         bool s256;                   /* PKCE with SHA-256 */
         bool client_id_documents;    /* a client id may be the URL of a metadata document */
