@@ -22,6 +22,13 @@
 
 #define MIB ((uint64_t)1 << 20)
 
+/* A sanitizer's shadow memory is over any limit of memory. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
 static uint64_t room(const struct sup *s)
 {
         uint64_t all = cg_oom_room();
@@ -33,15 +40,9 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
 
-        /*
-         * The default limit of a kernel's memory: half of what there is. A sanitizer's shadow
-         * memory is over any such limit.
-         */
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        if (!ss->sup->memory_default)
+        /* The default limit of a kernel's memory: half of what there is. */
+        if (!SANITIZED && !ss->sup->memory_default)
                 ss->sup->memory_default = room(ss->sup) / 2 / MIB * MIB;
-#endif
-
         ss->limits = (struct cg_sandbox_limits){ 0 };
 #define X(id, field, scale, name, setting, unit, words) \
         if (cg_json_int(ss->options, #field, 0, &n, err) < 0) \
