@@ -27,6 +27,18 @@ def test_a_session_keeps_its_state_and_the_others_do_not_see_it(serve: Serve, ve
     assert "NameError" in two.text("x")
 
 
+def test_a_client_makes_sessions_in_its_own_process(serve: Serve) -> None:
+    server = serve("--toolsets", "core,sessions", "--max-sessions", "2", "--idle", "1000")
+    one, two = Session(server), Session(server)
+    made = one.call("create_session").message["result"]["structuredContent"]["session_id"]
+    assert one.call("execute_ipython_cell", code="x = 1", session_id=made).message["result"]["isError"] is False
+    assert "NameError" in one.text("x")
+    refused = one.call("create_session").message["result"]
+    assert refused["isError"] and "there are 2 sessions" in refused["content"][0]["text"]
+    other = two.call("execute_ipython_cell", code="x", session_id=made).message["result"]
+    assert other["isError"] and "no such session" in other["content"][0]["text"]
+
+
 def test_ids_come_back_as_they_were_and_may_be_used_again(serve: Serve) -> None:
     session = Session(serve())
     for id in (0, -7, 9007199254740993, "a\n\u00fc", "1", 1, 1):

@@ -35,7 +35,7 @@ struct cg_answer {
         char last; /* last byte of the output; 0: none yet */
         /* what comes next must begin a line: the newline before it is not there yet */
         bool own_line;
-        bool error;
+        bool error, exact;
 };
 
 struct cg_answer *cg_answer_new(size_t max_chars)
@@ -115,6 +115,11 @@ void cg_answer_note(struct cg_answer *a, const char *fmt, ...)
 void cg_answer_error(struct cg_answer *a)
 {
         a->error = true;
+}
+
+void cg_answer_exact(struct cg_answer *a)
+{
+        a->exact = true;
 }
 
 /* ------------------------------------------------------------------ images */
@@ -304,19 +309,26 @@ int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secr
                      struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 }, notes = { .max = SIZE_MAX - 1 };
+        const struct cg_buf none = { .max = 0 };
 
         if (cg_buf_add(&notes, a->notes.data, a->notes.len, err) < 0 ||
             (note && cg_buf_addf(&notes, err, "%s%s", notes.len ? "\n\n" : "", note) < 0) ||
-            add_all(a, &notes, &text, err) < 0)
+            add_all(a, a->exact ? &none : &notes, &text, err) < 0)
                 return -1;
         cg_secrets_redact_buf(secrets, &text);
-        while (text.len && text.data[text.len - 1] == '\n')
+        while (!a->exact && text.len && text.data[text.len - 1] == '\n')
                 text.len--;
         /* Some hosts and models refuse empty text. */
         if ((!text.len && cg_buf_adds(&text, "(no output)", err) < 0) ||
             cg_buf_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err) < 0 ||
             cg_json_quote(b, text.data, text.len, err) < 0 || cg_buf_adds(b, "}", err) < 0 ||
-            cg_buf_add(b, a->blocks.data, a->blocks.len, err) < 0 || cg_buf_adds(b, "]", err) < 0)
+            cg_buf_add(b, a->blocks.data, a->blocks.len, err) < 0)
+                return -1;
+        if (a->exact && notes.len &&
+            (cg_buf_adds(b, ",{\"type\":\"text\",\"text\":", err) < 0 ||
+             cg_json_quote(b, notes.data, notes.len, err) < 0 || cg_buf_adds(b, "}", err) < 0))
+                return -1;
+        if (cg_buf_adds(b, "]", err) < 0)
                 return -1;
         if (a->cell &&
             cg_structured_add(a->cell, a->error, notes.len ? notes.data : NULL, secrets, b, err) < 0)

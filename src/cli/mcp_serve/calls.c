@@ -13,9 +13,12 @@
 /* The limits of a cell's text that has no limit of its own, and of an answer about cells. */
 #define OUTPUT_CHARS 5000u
 #define OWN_CHARS    20000u
-#define TIMEOUT_S    120
-/* The same for start_cell, which nobody waits for. */
+/* Those of a file's part and of a folder's list, which have limits of their own. */
+#define FILE_CHARS 4000000u
+#define TIMEOUT_S  120
+/* The same for start_cell, which nobody waits for, and for the cell of list_variables. */
 #define LONG_TIMEOUT_S 3600
+#define LIST_TIMEOUT_S 10
 
 /* ------------------------------------------------------------------ jobs */
 
@@ -44,6 +47,11 @@ static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, str
         return 0;
 }
 
+static bool is_file_tool(enum cg_serve_tool tool)
+{
+        return cg_serve_tool_defs[tool].toolset == CG_SERVE_FILES;
+}
+
 static int begin_in_turn(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
 {
         struct cg_job *j = calloc(1, sizeof(*j)), *before;
@@ -52,7 +60,7 @@ static int begin_in_turn(struct cg_serve *sv, struct cg_pending *p, const char *
                 return cg_fail(err, CG_E_NOMEM, "no memory is left");
         j->tool = p->tool;
         j->args = strdup(args);
-        if (add_job(p, j, OWN_CHARS, err) < 0)
+        if (add_job(p, j, is_file_tool(p->tool) ? FILE_CHARS : OWN_CHARS, err) < 0)
                 return -1;
         if (j->tool == CG_SERVE_RESET || j->tool == CG_SERVE_TERMINATE)
                 for (before = TAILQ_FIRST(&p->session->jobs); before != j; before = TAILQ_NEXT(before, entry))
@@ -104,6 +112,18 @@ static int begin_start(struct cg_serve *sv, struct cg_pending *p, const char *ar
                 return -1;
         cg_serve_answer_unfinished(sv, p);
         return 0;
+}
+
+static int begin_variables(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        struct cg_job *j = calloc(1, sizeof(*j));
+
+        if (!j)
+                return cg_fail(err, CG_E_NOMEM, "no memory is left");
+        j->tool = CG_SERVE_LIST_VARIABLES;
+        j->timeout = LIST_TIMEOUT_S;
+        j->code = strdup(cg_serve_list_variables);
+        return add_job(p, j, OWN_CHARS, err);
 }
 
 /* ------------------------------------------------------------------ answered at once */
@@ -269,7 +289,10 @@ static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending
         [CG_SERVE_CELL_STATUS] = begin_status,      [CG_SERVE_CELL_RESULT] = begin_result,
         [CG_SERVE_CANCEL_CELL] = begin_cancel,      [CG_SERVE_SEND_INPUT] = begin_send_input,
         [CG_SERVE_CREATE_SESSION] = begin_create,   [CG_SERVE_LIST_SESSIONS] = begin_list,
-        [CG_SERVE_TERMINATE] = begin_terminate,
+        [CG_SERVE_TERMINATE] = begin_terminate,     [CG_SERVE_LIST_FILES] = begin_in_turn,
+        [CG_SERVE_READ_FILE] = begin_in_turn,       [CG_SERVE_WRITE_FILE] = begin_in_turn,
+        [CG_SERVE_MOVE_FILE] = begin_in_turn,       [CG_SERVE_REMOVE_FILE] = begin_in_turn,
+        [CG_SERVE_SANDBOX_INFO] = begin_in_turn,    [CG_SERVE_LIST_VARIABLES] = begin_variables,
 };
 
 /* ------------------------------------------------------------------ messages */

@@ -57,7 +57,13 @@
 #define CG_SERVE_MAX_ENDED    64u
 #define CG_SERVE_MAX_SESSIONS 256
 
-enum cg_serve_toolset { CG_SERVE_CORE = 1, CG_SERVE_JOBS = 2, CG_SERVE_SESSIONS = 4 };
+enum cg_serve_toolset {
+        CG_SERVE_CORE = 1,
+        CG_SERVE_JOBS = 2,
+        CG_SERVE_SESSIONS = 4,
+        CG_SERVE_FILES = 8,
+        CG_SERVE_INSPECT = 16
+};
 
 struct cg_serve_options {
         struct cg_kernel_options kernel;
@@ -88,6 +94,13 @@ enum cg_serve_tool {
         CG_SERVE_CREATE_SESSION,
         CG_SERVE_LIST_SESSIONS,
         CG_SERVE_TERMINATE,
+        CG_SERVE_LIST_FILES,
+        CG_SERVE_READ_FILE,
+        CG_SERVE_WRITE_FILE,
+        CG_SERVE_MOVE_FILE,
+        CG_SERVE_REMOVE_FILE,
+        CG_SERVE_LIST_VARIABLES,
+        CG_SERVE_SANDBOX_INFO,
         CG_SERVE_N_TOOLS
 };
 
@@ -470,6 +483,8 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
 /* The list of saved images, each as "(PATH)"; NULL: none. */
 const char *cg_answer_files(const struct cg_answer *a);
 void cg_answer_error(struct cg_answer *a);
+/* The text is shown byte for byte, as a block of its own before the remarks. */
+void cg_answer_exact(struct cg_answer *a);
 /* Moves the text of @from to @to, between the lines @before and @after, if not NULL. */
 void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *after);
 /* Characters of output, also those that are not kept; and whether the result has some left out. */
@@ -501,6 +516,17 @@ int cg_serve_requirements(const char *text, char **ret, struct cg_err *err);
 /* install_package, after it was allowed, with a session open (worker). Changes @requirements. */
 void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       char *requirements, struct cg_answer *a);
+
+/* ---- files.c */
+/* A tool of the toolset files, with a session open (worker). */
+int cg_serve_file(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
+                  struct cg_err *err);
+
+/* ---- inspect.c */
+/* The code of list_variables. */
+extern const char cg_serve_list_variables[];
+/* sandbox_info, with a session open (worker). */
+int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err);
 
 /* ---- fonts.c */
 /*

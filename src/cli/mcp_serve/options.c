@@ -20,8 +20,10 @@ int cg_serve_help(void)
                 "\n"
                 "Tools: execute_ipython_cell, register_mcp_server, install_package, reset, read_output (toolset\n"
                 "core); start_cell, cell_status, cell_result, cancel_cell, send_input (toolset jobs);\n"
-                "create_session, list_sessions, terminate_session (toolset sessions, off by default). Cells call\n"
-                "the tools of other MCP servers as Python functions; each such call must be allowed here.\n"
+                "off by default: create_session, list_sessions, terminate_session (toolset sessions);\n"
+                "list_files, read_file, write_file, move_file, remove_file (toolset files); list_variables,\n"
+                "sandbox_info (toolset inspect). Cells call the tools of other MCP servers as Python functions;\n"
+                "each such call must be allowed here.\n"
                 "\n",
                 "\n"
                 "Tool calls that no --approve rule decides are refused. With --approve ask the user of the MCP\n"

@@ -107,6 +107,8 @@ static const char read_output_json[] =
 #define EXECUTION_ID \
         "\"execution_id\":{\"type\":\"string\",\"description\":\"As it was returned, such as cell-7\"}"
 #define JUST_ID "{\"type\":\"object\",\"properties\":{" EXECUTION_ID "},\"required\":[\"execution_id\"]}"
+#define CHANGES \
+        ",\"readOnlyHint\":false,\"destructiveHint\":true,\"idempotentHint\":true,\"openWorldHint\":false}}"
 #define READS \
         ",\"readOnlyHint\":true,\"destructiveHint\":false,\"idempotentHint\":true,\"openWorldHint\":false}}"
 
@@ -182,6 +184,53 @@ static const char terminate_session_json[] =
         "\"annotations\":{\"title\":\"End a Python session\",\"readOnlyHint\":false,\"destructiveHint\":true,"
         "\"idempotentHint\":true,\"openWorldHint\":false}}";
 
+static const char list_files_json[] =
+        "{\"name\":\"list_files\",\"title\":\"List files\","
+        "\"description\":\"List a folder of the workspace, one JSON object a line.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\",\"default\":\".\"}}},"
+        "\"annotations\":{\"title\":\"List files\"" READS;
+
+static const char read_file_json[] =
+        "{\"name\":\"read_file\",\"title\":\"Read a file\","
+        "\"description\":\"Return a part of a file of the workspace: text, or base64 where it is no UTF-8.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\"},"
+        "\"offset\":{\"type\":\"integer\",\"default\":0,\"minimum\":0,\"description\":\"First byte\"},"
+        "\"max_bytes\":{\"type\":\"integer\",\"default\":20000,\"minimum\":1}},\"required\":[\"path\"]},"
+        "\"annotations\":{\"title\":\"Read a file\"" READS;
+
+static const char write_file_json[] =
+        "{\"name\":\"write_file\",\"title\":\"Write a file\","
+        "\"description\":\"Make or replace a file of the workspace, in a folder that exists.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\"},"
+        "\"content\":{\"type\":\"string\"},\"encoding\":{\"type\":\"string\",\"enum\":[\"utf-8\",\"base64\"],"
+        "\"default\":\"utf-8\"}},\"required\":[\"path\",\"content\"]},"
+        "\"annotations\":{\"title\":\"Write a file\"" CHANGES;
+
+static const char move_file_json[] =
+        "{\"name\":\"move_file\",\"title\":\"Move a file\","
+        "\"description\":\"Rename a file or folder of the workspace. Replaces nothing.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"from\":{\"type\":\"string\"},"
+        "\"to\":{\"type\":\"string\"}},\"required\":[\"from\",\"to\"]},"
+        "\"annotations\":{\"title\":\"Move a file\"" CHANGES;
+
+static const char remove_file_json[] =
+        "{\"name\":\"remove_file\",\"title\":\"Remove a file\","
+        "\"description\":\"Remove a file of the workspace, or a folder with all that it contains.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"path\":{\"type\":\"string\"}},"
+        "\"required\":[\"path\"]},\"annotations\":{\"title\":\"Remove a file\"" CHANGES;
+
+static const char list_variables_json[] =
+        "{\"name\":\"list_variables\",\"title\":\"List variables\","
+        "\"description\":\"List the kernel's variables with their types and sizes, without their values.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{}},"
+        "\"annotations\":{\"title\":\"List variables\"" READS;
+
+static const char sandbox_info_json[] =
+        "{\"name\":\"sandbox_info\",\"title\":\"Rights of cells\","
+        "\"description\":\"Return what is enforced for this session: tier, limits, network, folders that may be written.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{}},"
+        "\"annotations\":{\"title\":\"Rights of cells\"" READS;
+
 const struct cg_serve_tool_def cg_serve_tool_defs[] = {
         [CG_SERVE_EXECUTE] = { "execute_ipython_cell",
                                CG_SERVE_CORE,
@@ -220,6 +269,28 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
                                  CG_SERVE_SESSIONS,
                                  terminate_session_json,
                                  { "session_id" } },
+        [CG_SERVE_LIST_FILES] = { "list_files", CG_SERVE_FILES, list_files_json, { "path", "session_id" } },
+        [CG_SERVE_READ_FILE] = { "read_file",
+                                 CG_SERVE_FILES,
+                                 read_file_json,
+                                 { "path", "offset", "max_bytes", "session_id" } },
+        [CG_SERVE_WRITE_FILE] = { "write_file",
+                                  CG_SERVE_FILES,
+                                  write_file_json,
+                                  { "path", "content", "encoding", "session_id" } },
+        [CG_SERVE_MOVE_FILE] = { "move_file",
+                                 CG_SERVE_FILES,
+                                 move_file_json,
+                                 { "from", "to", "session_id" } },
+        [CG_SERVE_REMOVE_FILE] = { "remove_file",
+                                   CG_SERVE_FILES,
+                                   remove_file_json,
+                                   { "path", "session_id" } },
+        [CG_SERVE_LIST_VARIABLES] = { "list_variables",
+                                      CG_SERVE_INSPECT,
+                                      list_variables_json,
+                                      { "session_id" } },
+        [CG_SERVE_SANDBOX_INFO] = { "sandbox_info", CG_SERVE_INSPECT, sandbox_info_json, { "session_id" } },
 };
 
 /* Adds the parameter to the definition of a tool that begins at @begin. */
@@ -267,7 +338,11 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
 static const struct {
         const char *name;
         enum cg_serve_toolset bit;
-} toolsets[] = { { "core", CG_SERVE_CORE }, { "jobs", CG_SERVE_JOBS }, { "sessions", CG_SERVE_SESSIONS } };
+} toolsets[] = { { "core", CG_SERVE_CORE },
+                 { "jobs", CG_SERVE_JOBS },
+                 { "sessions", CG_SERVE_SESSIONS },
+                 { "files", CG_SERVE_FILES },
+                 { "inspect", CG_SERVE_INSPECT } };
 
 int cg_serve_read_toolsets(const char *list, unsigned *ret, struct cg_err *err)
 {
@@ -282,7 +357,7 @@ int cg_serve_read_toolsets(const char *list, unsigned *ret, struct cg_err *err)
                 if (i == CG_ARRAY_LEN(toolsets))
                         return cg_fail(err, CG_E_INVAL,
                                        "--toolsets: there is no toolset \"%.*s\"; give some of core, jobs,"
-                                       " sessions with commas between",
+                                       " sessions, files, inspect with commas between",
                                        (int)(name.len < 100 ? name.len : 100), p);
                 bits |= toolsets[i].bit;
                 end = p + name.len;
