@@ -385,6 +385,14 @@ struct cg_session_options {
          */
         const char *audit;
         enum cg_deciders deciders;
+        /*
+         * policy files (docs/policy.md), NULL-terminated; NULL none. They decide about calls,
+         * programs and connections in cg_session_next_event(): the host gets only the questions
+         * that they ask or leave open. CG_E_INVAL for files that cells could write. Rules about
+         * programs set `exec` to "ask"; those about connections need `ask_egress`. A call that
+         * cg_approval_reject() has refused is refused again without a question
+         */
+        const char *const *policies;
 };
 
 enum cg_server_requests {

@@ -65,6 +65,7 @@ class SessionOptions(C.Structure):
         ("exec", C.c_char_p),
         ("audit", C.c_char_p),
         ("deciders", C.c_int),
+        ("policies", C.POINTER(C.c_char_p)),
     ]
 
 
@@ -272,7 +273,7 @@ class Session:
         o = SessionOptions(size=C.sizeof(SessionOptions))
         keep = []
         for name, value in opts.items():
-            if name in ("env", "python_path", "hide"):
+            if name in ("env", "python_path", "hide", "policies"):
                 arr = (C.c_char_p * (len(value) + 1))(*[v.encode() for v in value], None)
                 keep.append(arr)
                 value = C.cast(arr, C.POINTER(C.c_char_p))

@@ -63,6 +63,7 @@ struct approval {
         struct approval *next;
         uint64_t id;
         enum cg_event_type type; /* of the event that announced it */
+        uint64_t policy_key;     /* of the call, where a policy has left the question to the host */
         char *request;           /* SERVER_REQUEST: its content; as a tree it is 80 times as large */
 };
 
@@ -99,6 +100,7 @@ struct cg_session {
         struct operation *operations;
         struct command_input *inputs; /* of commands that have not ended */
         size_t uncredited;
+        struct session_policy *policy; /* NULL: no files. Constant */
 };
 
 struct cg_client {
@@ -182,6 +184,26 @@ struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text);
  * takes a while with large forms: the lock must not be held.
  */
 int cg_server_answer_check(const char *request, json_t *answer, struct cg_err *err);
+
+/* policy.c */
+struct session_policy;
+/* @files: gets their absolute paths. */
+int cg_session_policy_new(const char *const *paths, json_t *files, struct session_policy **ret,
+                          struct cg_err *err);
+struct session_policy *cg_session_policy_free(struct session_policy *p);
+/*
+ * Sets what the rules about programs need in @o. CG_E_INVAL: other options of the session keep
+ * rules from being asked.
+ */
+int cg_session_policy_apply(const struct session_policy *p, struct cg_session_options *o, struct cg_err *err);
+/*
+ * Decides about a question (enum cg_pol_decision) and counts it. @why: gets the reason of a
+ * refusal. No lock held: links of paths are followed.
+ */
+int cg_session_policy_judge(struct session_policy *p, const struct cg_event *e, uint64_t *key,
+                            struct cg_buf *why);
+/* The host has refused the question with this key. */
+void cg_session_policy_refused(struct session_policy *p, uint64_t key);
 
 /* session.c */
 /* Takes the lock, unless the session has ended. */

@@ -9,6 +9,7 @@
 #include "base/proc.h"
 #include "base/text.h"
 #include "base/user_env.h"
+#include "policy/policy.h"
 
 extern char **environ;
 
@@ -51,14 +52,49 @@ static struct cg_event *pop_event(struct cg_session *s)
         return e;
 }
 
-CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
-                                 struct cg_err *err)
+/* Remembers what a policy file leaves to the host, which may refuse it. */
+static void leave_to_host(struct cg_session *s, uint64_t id, uint64_t key)
+{
+        pthread_mutex_lock(&s->client->lock);
+        for (struct approval *a = s->approvals; a; a = a->next)
+                if (a->id == id)
+                        a->policy_key = key;
+        pthread_mutex_unlock(&s->client->lock);
+}
+
+/* True: the session's policy has decided; the host does not get the event. */
+static bool decided_by_policy(struct cg_session *s, const struct cg_event *e)
+{
+        bool connection = e->type == CG_EVENT_EGRESS_REQUEST;
+        cg_auto_buf struct cg_buf why = { .max = 30000 };
+        uint64_t key;
+
+        if (!s->policy || e->foreign || (!connection && e->type != CG_EVENT_APPROVAL_REQUEST))
+                return false;
+        switch (cg_session_policy_judge(s->policy, e, &key, &why)) {
+        case CG_POL_ALLOW:
+                if (connection)
+                        cg_egress_decide(s, e->approval, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
+                else
+                        cg_approval_accept(s, e->approval, NULL);
+                return true;
+        case CG_POL_DENY:
+                if (connection)
+                        cg_egress_decide(s, e->approval, CG_EGRESS_DENY_ONCE, why.data, NULL);
+                else
+                        cg_session_reject(s, e->type, e->approval, why.data ?: "", why.len, NULL);
+                return true;
+        default:
+                leave_to_host(s, e->approval, key);
+                return false;
+        }
+}
+
+static int next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret)
 {
         int64_t start = cg_now_ms(), left_ms = timeout_ms;
         int r;
 
-        if (!s->client)
-                return cg_fail(err, CG_E_CLOSED, "the client was closed");
         pthread_mutex_lock(&s->client->lock);
         while (left_ms != 0 && !s->events && !s->closed) {
                 cg_client_wait_event(s, left_ms);
@@ -71,6 +107,25 @@ CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struc
         if (r == 0)
                 *ret = pop_event(s);
         pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
+                                 struct cg_err *err)
+{
+        int64_t end = cg_now_ms() + timeout_ms;
+        struct cg_event *e;
+        int r;
+
+        if (!s->client)
+                return cg_fail(err, CG_E_CLOSED, "the client was closed");
+        while ((r = next_event(s, timeout_ms, &e)) == 0 && decided_by_policy(s, e)) {
+                cg_event_free(e);
+                if (timeout_ms > 0)
+                        timeout_ms = end > cg_now_ms() ? end - cg_now_ms() : 0;
+        }
+        if (r == 0)
+                *ret = e;
         return r;
 }
 
@@ -197,6 +252,7 @@ static void session_release(struct cg_session *s)
         }
         if (s->event_fd >= 0)
                 close(s->event_fd);
+        cg_session_policy_free(s->policy);
         pthread_cond_destroy(&s->cond);
         free(s->id);
         free(s->info);
@@ -251,18 +307,34 @@ CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *
                           struct cg_err *err)
 {
         struct cg_session_options o = { 0 };
+        cg_auto_json json_t *files = json_array();
+        struct session_policy *policy = NULL;
+        struct cg_err unread = { 0 };
         int64_t timeout_ms;
-        json_t *req;
+        json_t *req = NULL;
+        int r;
 
         if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
                 return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_session_options)");
         if (opts)
                 memcpy(&o, opts, opts->size);
-        req = session_request(c, &o, err);
-        if (!req)
-                return err ? err->code : CG_E_INVAL;
+        err = err ?: &unread;
+        if ((o.policies && o.policies[0] &&
+             (cg_session_policy_new(o.policies, files, &policy, err) < 0 ||
+              cg_session_policy_apply(policy, &o, err) < 0)) ||
+            !(req = session_request(c, &o, err))) {
+                cg_session_policy_free(policy);
+                return err->code;
+        }
+        if (policy)
+                json_object_set(req, "policy_files", files);
         timeout_ms = (o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_START_MS) + SLACK_MS;
-        return open_session(c, CG_HOST_SESSION_NEW, req, timeout_ms, ret, err);
+        r = open_session(c, CG_HOST_SESSION_NEW, req, timeout_ms, ret, err);
+        if (r == 0)
+                (*ret)->policy = policy;
+        else
+                cg_session_policy_free(policy);
+        return r;
 }
 
 CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_session **ret, struct cg_err *err)
@@ -781,8 +853,25 @@ int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, 
         return reject(s, of, id, reason, len, false, err);
 }
 
+/* The same call is not asked about again in a session with policy files. */
+static void remember_refusal(struct cg_session *s, uint64_t id)
+{
+        const struct approval *a;
+        uint64_t key = 0;
+
+        if (!s->policy || cg_session_enter(s, NULL) < 0)
+                return;
+        a = cg_session_find_approval(s, CG_EVENT_APPROVAL_REQUEST, id, NULL);
+        if (a)
+                key = a->policy_key;
+        pthread_mutex_unlock(&s->client->lock);
+        if (key)
+                cg_session_policy_refused(s->policy, key);
+}
+
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
 {
+        remember_refusal(s, approval);
         return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason ? reason : "",
                       reason ? strlen(reason) : 0, false, err);
 }

@@ -2,10 +2,12 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/call_args.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "policy/internal.h"
 
 #define MINUTE_MS 60000
+#define REPEATED  "; this same call was refused before in this session: repeating it does not help"
 
 struct judgement {
         struct cg_pol *policy;
@@ -194,7 +196,7 @@ static void spend(struct judgement *d, struct cg_pol_file *f, bool count)
 /* ---- calls that were refused before */
 
 /* Two calls with one hash: one of them is refused, which their author could have had without. */
-static uint64_t hash_of(const struct cg_pol_call *call)
+uint64_t cg_pol_key(const struct cg_pol_call *call)
 {
         uint64_t h = cg_fnv1a(CG_FNV1A, call->server, strlen(call->server) + 1);
 
@@ -213,12 +215,22 @@ static bool was_refused(const struct cg_pol *p, uint64_t hash)
         return false;
 }
 
-void cg_pol_refused(struct cg_pol *p, const struct cg_pol_call *call)
+void cg_pol_refuse(struct cg_pol *p, uint64_t key)
 {
-        uint64_t hash = hash_of(call);
+        if (!was_refused(p, key))
+                p->refused[p->n_refused++ % CG_POL_REFUSED_MAX] = key;
+}
 
-        if (!was_refused(p, hash))
-                p->refused[p->n_refused++ % CG_POL_REFUSED_MAX] = hash;
+int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, struct cg_err *err)
+{
+        const char *text = v->text;
+
+        cg_buf_adds(b, v->rule[0] && !mute ? "refused by " : "", err);
+        cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, err);
+        cg_buf_adds(b, mute ? " asks the user, but nobody can be asked here" : "", err);
+        cg_buf_adds(b, text ? ": " : "", err);
+        cg_text_render(b, text ? text : "", text ? strlen(text) : 0, 0, err);
+        return cg_buf_adds(b, v->repeated ? REPEATED : "", err);
 }
 
 /* ---- all */
@@ -239,9 +251,9 @@ void cg_pol_decide(struct cg_pol *p, const struct cg_pol_call *call, bool firm, 
                 d.by = NULL;
         }
         if (v->decision >= CG_POL_ASK && !call->again && p->n_refused)
-                v->repeated = was_refused(p, hash_of(call));
+                v->repeated = was_refused(p, cg_pol_key(call));
         if (v->decision == CG_POL_DENY)
-                cg_pol_refused(p, call);
+                cg_pol_refuse(p, cg_pol_key(call));
         if (v->decision == CG_POL_ASK && v->repeated)
                 *v = (struct cg_pol_verdict){ .decision = CG_POL_DENY,
                                               .rule = "an earlier answer of the user",

@@ -3,7 +3,8 @@
  * (docs/policy.md). A policy is read once; deciding about a call opens no file and only looks at
  * its arguments where a rule names one. Whoever makes the calls is hostile: a condition that cannot
  * be decided (wrong type, too long, limit of steps reached) never lets a rule allow, and always
- * lets it deny. Used by the commands that start kernels. One thread at a time.
+ * lets it deny. Used by the commands that start kernels, and by libcellgate. One thread at
+ * a time.
  */
 #ifndef CG_POLICY_POLICY_H
 #define CG_POLICY_POLICY_H
@@ -38,7 +39,7 @@ struct cg_pol_call {
         const char *server, *method, *tool;
         const char *args; /* JSON text, not terminated */
         size_t args_len;
-        const char *front;  /* "run", "mcp serve", "jupyter" */
+        const char *front;  /* "run", "mcp serve", "jupyter", "api" */
         const char *client; /* name that the client gives itself; NULL: unknown */
         uint64_t cell;      /* increasing; 0: none runs */
         int64_t time_s;     /* since 1970 */
@@ -88,8 +89,15 @@ int cg_pol_warnings(const struct cg_pol *p, int64_t time_s, struct cg_buf *b, st
  */
 void cg_pol_decide(struct cg_pol *p, const struct cg_pol_call *call, bool firm, struct cg_pol_verdict *v,
                    struct cg_buf *trace);
+/* Names the call by its server, method, tool and arguments. */
+uint64_t cg_pol_key(const struct cg_pol_call *call);
 /* A person has refused this call: the same one is denied from now on, without a question. */
-void cg_pol_refused(struct cg_pol *p, const struct cg_pol_call *call);
+void cg_pol_refuse(struct cg_pol *p, uint64_t key);
+/*
+ * Appends the reason of a refusal, for the agent: the rule, its text, and that repeating does not
+ * help. @mute: a rule asks, but nobody can be asked.
+ */
+int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, struct cg_err *err);
 
 /* True if @pattern matches exactly @len bytes of @text: `*` any characters, `?` one. */
 bool cg_pol_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);

@@ -392,7 +392,7 @@ static int read_subject(struct policy_reader *r, struct cg_pol_rule *rule, const
         json_array_foreach(rule->fronts, i, v)
         {
                 if (!json_is_string(v))
-                        return fail(r, "front is a list of run, mcp serve, jupyter");
+                        return fail(r, "front is a list of run, mcp serve, jupyter, api");
         }
         if (!!rule->server + !!rule->host + !!rule->exec != 1)
                 return fail(r, "a %s is about one of server, host, and program or line",

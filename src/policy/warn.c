@@ -33,7 +33,8 @@ static bool has_a_front(const json_t *fronts)
         {
                 const char *s = json_string_value(v);
 
-                if (strcmp(s, "run") == 0 || strcmp(s, "mcp serve") == 0 || strcmp(s, "jupyter") == 0)
+                if (strcmp(s, "run") == 0 || strcmp(s, "mcp serve") == 0 || strcmp(s, "jupyter") == 0 ||
+                    strcmp(s, "api") == 0)
                         return true;
         }
         return !fronts;
@@ -45,7 +46,8 @@ static int warn(const struct cg_pol_file *f, size_t i, int64_t time_s, struct cg
 
         if (!has_a_front(rule->fronts))
                 return cg_buf_addf(
-                        b, err, "%s: /rules/%zu can never match: front is none of run, mcp serve, jupyter\n",
+                        b, err,
+                        "%s: /rules/%zu can never match: front is none of run, mcp serve, jupyter, api\n",
                         f->name, i);
         if (rule->until_s && time_s >= rule->until_s)
                 return cg_buf_addf(b, err, "%s: /rules/%zu can never match: its time is over\n", f->name, i);

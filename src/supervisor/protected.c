@@ -47,7 +47,7 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
                 err, CG_E_INVAL,
                 "environment %s: cells could write %s, and code in it runs outside of the sandbox as well. Use one "
                 "elsewhere: `cellgate env create NAME` makes it; or name it in filesystem.denyWrite of the settings of all sessions here",
-                ss->sup->kernel_env, path);
+                ss->sup->kernel_env ?: "", path);
 }
 
 /*
@@ -170,7 +170,7 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
         cg_auto_json json_t *places = NULL;
         struct cg_sandbox *plan = NULL;
         char real[PATH_MAX], own[PATH_MAX];
-        const json_t *place;
+        const json_t *place, *files = json_object_get(ss->options, "policy_files");
         size_t i;
         int r = env ? cg_kernel_env_check(env, err) : 0;
 
@@ -192,15 +192,26 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
                                 "choose another folder",
                                 ss->workspace, own);
         }
-        if (!env)
+        if (!env && !files)
                 return 0;
         /* Without guards: they protect paths from this session only, not from others. */
         r = cg_sandbox_new(&plan, err);
         if (r == 0)
                 r = s ? cg_session_view(plan, s, NULL, &base, NULL, err)
                       : cg_session_view_default(plan, &base, NULL, err);
-        if (r == 0)
+        if (r == 0 && env)
                 r = check_environment(ss, plan, env, err);
+        json_array_foreach((json_t *)(uintptr_t)files, i, place)
+        {
+                const char *path = json_string_value(place);
+
+                if (r == 0 && check_spelled(ss, plan, path, err) < 0)
+                        r = cg_fail(
+                                err, CG_E_INVAL,
+                                "policy file %s: cells could write it, or a link of its path, and the next session"
+                                " would obey that; move it to another folder",
+                                path);
+        }
         cg_sandbox_free(plan);
         return r;
 }

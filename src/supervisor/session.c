@@ -673,6 +673,7 @@ static int check_options(struct session *ss, struct cg_err *err)
             check_strings(ss->options, "env", err) < 0 ||
             check_strings(ss->options, "python_path", err) < 0 ||
             check_strings(ss->options, "hide", err) < 0 ||
+            check_strings(ss->options, "policy_files", err) < 0 ||
             cg_json_str(ss->options, "working_dir", NULL, &dir, err) < 0 ||
             cg_json_str(ss->options, "front", "", &front, err) < 0 ||
             cg_json_str(ss->options, "deciders", "host", &deciders, err) < 0 ||

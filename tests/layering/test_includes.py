@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "audit": {"base", "cli/common"},
     "mcp_http": {"base", "mcp", "mcp/oauth", "cli/common", "sandbox/egress"},
     "supervisor": SANDBOX | {"audit"},
-    "client": {"base"},
+    "client": {"base", "policy"},
     "post": {"base", "mcp", "mcp/http"},
     "selftest/inside": {"sandbox"},  # the table of protected names: each of them is tried
     "selftest/host": {"base", "cli/common"},

@@ -38,6 +38,42 @@ def test_a_question_of_any_kind_is_refused() -> None:
     assert events.refuse(Later(1, False, 2, None), "nobody answers") and reasons == ["nobody answers"]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("front", ["blocking", "asyncio"])
+def test_a_policy_file_decides_before_approve(
+    client: Any, workspace: Path, servers: dict[str, Any], tmp_path: Path, front: str
+) -> None:
+    """What it allows or denies is not asked; what it leaves open is."""
+    import cellgate
+    from cellgate import aio
+
+    policy = tmp_path / "policy.json"
+    rules = [
+        {"decision": "deny", "server": "echo", "tool": "danger", "text": "Never that."},
+        {"decision": "allow", "server": "echo", "tool": "echo", "arguments": {"/text": {"glob": "a*"}}},
+    ]
+    policy.write_text(json.dumps({"rules": rules}))
+    asked: list[str] = []
+
+    def approve(request: Any) -> bool:
+        asked.append(request.arguments["text"])
+        return True
+
+    code = "from mcptools.echo import danger, echo\nprint(echo.run(text='abc'), echo.run(text='b'))\ndanger.run()"
+    options = {"client": client, "policy": policy, "mcp_servers": servers}
+    if front == "blocking":
+        with cellgate.Session(workspace, **options) as s:
+            out = s.run(code, approve=approve)
+    else:
+
+        async def run() -> Any:
+            async with aio.Session(workspace, **options) as s:
+                return await s.run(code, approve=approve)
+
+        out = asyncio.run(run())
+    assert asked == ["b"] and out.stdout == "abc b\n"
+    assert out.status == "error" and "refused by rule 1 of policy.json: Never that." in str(out.error)
+
+
 def test_cell_state_and_output(session: Any) -> None:
     first = session.run("import sys\nx = 20\nprint('out')\nprint('err', file=sys.stderr)\nx + 1")
     assert (first.status, first.stdout, first.stderr, first.value) == ("ok", "out\n", "err\n", "21")

@@ -113,7 +113,7 @@ static void test_repeated(void **state)
         assert_false(decide(p, &other).repeated);
         assert_int_equal(decide(p, &b).decision, CG_POL_ASK);
         assert_int_equal(decide(p, &b).decision, CG_POL_ASK); /* nobody has refused it */
-        cg_pol_refused(p, &b);
+        cg_pol_refuse(p, cg_pol_key(&b));
         assert_int_equal(decide(p, &b).decision, CG_POL_DENY);
         assert_true(decide(p, &b).repeated);
         assert_int_equal(decide(p, &near).decision, CG_POL_ASK);

@@ -11,8 +11,6 @@
 /* Far more than anybody writes; limits the memory of a script that generates rules by mistake. */
 #define MAX_RULES 10000
 
-#define REPEATED "; this same call was refused before in this session: repeating it does not help"
-
 struct rule {
         char *text;         /* as it was given, or SERVER of an always rule */
         char *tool;         /* always rule: the tool; else NULL */
@@ -352,23 +350,16 @@ void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call)
         struct cg_pol_call c = completed(a, call);
 
         if (!cg_pol_is_empty(a->policy))
-                cg_pol_refused(a->policy, &c);
+                cg_pol_refuse(a->policy, cg_pol_key(&c));
 }
 
 int cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
                                const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule,
                                struct cg_err *err)
 {
-        const char *text = v->policy.text;
-
         if (!v->policy.rule[0] && by_rule(b, call->server, call->method, call->tool, v->rule, err) < 0)
                 return -1;
-        cg_buf_adds(b, v->policy.rule[0] && !v->mute ? "refused by " : "", err);
-        cg_text_render_as(b, v->policy.rule, strlen(v->policy.rule), 0, CG_TEXT_LINE, err);
-        cg_buf_adds(b, v->mute ? " asks the user, but nobody can be asked here" : "", err);
-        cg_buf_adds(b, text ? ": " : "", err);
-        cg_text_render(b, text ? text : "", text ? strlen(text) : 0, 0, err);
-        return cg_buf_adds(b, v->policy.repeated ? REPEATED : "", err);
+        return cg_pol_explain(b, &v->policy, v->mute, err);
 }
 
 bool cg_approve_is_plain(const char *s)
