@@ -8,14 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "base/installed.h"
+#include "base/post.h"
 #include "base/util.h"
-#include "config.h"
 
 /* The supervisor waits for its writer's end a little longer than this. */
 #define END_MS 2000
-
-extern char **environ;
 
 static bool is_url(const char *target)
 {
@@ -51,28 +48,6 @@ static void lost_sender(struct cg_audit_heads *h, const char *why)
         h->sender = CG_PROC_NONE;
 }
 
-static int start_sender(struct cg_audit_heads *h, struct cg_err *err)
-{
-        const char *argv[] = { "cellgate-post", NULL };
-        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 } };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-post"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ, /* with the user's proxies */
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds) };
-        cg_auto_fd int ours = -1, theirs = -1;
-        int pair[2];
-
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-                return cg_fail_errno(err, "socketpair");
-        ours = pair[0];
-        fds[0].fd = fds[1].fd = theirs = pair[1];
-        if (cg_proc_spawn(&spec, &h->sender, err) < 0)
-                return -1;
-        h->fd = cg_steal_fd(&ours);
-        return dprintf(h->fd, "%s\n", h->target) < 0 ? cg_fail_errno(err, "cellgate-post") : 0;
-}
-
 /* Its answer is a line: why the head was not sent, or nothing. */
 static void read_answer(struct cg_audit_heads *h, int wait_ms)
 {
@@ -99,7 +74,7 @@ static void send_to_url(struct cg_audit_heads *h)
 {
         struct cg_err err;
 
-        if (h->fd < 0 && start_sender(h, &err) < 0) {
+        if (h->fd < 0 && cg_post_start(h->target, &h->sender, &h->fd, &err) < 0) {
                 lost_sender(h, err.msg);
                 return;
         }

@@ -153,6 +153,9 @@ static const struct cg_opt table[] = {
           "let your other terminals decide as well, with `cellgate approvals` (default: only here). Calls that no rule"
           " decides are asked about, and wait 15 minutes at most (mcp serve: --ask-timeout). Every program of yours"
           " that is in no sandbox can decide: not for agents that have a shell without one (docs/approvals.md)" },
+        { CG_KOPT_WEBHOOK, 0, "webhook", "URL", STARTS,
+          "with --decide-elsewhere: when a question has waited for 10 s, its id, kind and session go to this http or"
+          " https URL by POST, as JSON (docs/approvals.md)" },
         { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL, STARTS,
           "run the kernel without a sandbox: its code can do everything that you can" },
         { CG_KOPT_IMAGES, 0, "images", "DIR", SERVES,
@@ -241,6 +244,11 @@ void cg_kernel_options_fini(struct cg_kernel_options *o)
         o->env = o->hosts = o->policies = NULL;
 }
 
+static bool is_url(const char *text)
+{
+        return strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
+}
+
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err)
 {
         switch (id) {
@@ -297,6 +305,11 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         case CG_KOPT_DECIDE_ELSEWHERE:
                 o->decide_elsewhere = true;
                 return 0;
+        case CG_KOPT_WEBHOOK:
+                o->webhook = value;
+                return is_url(value) ? 0
+                                     : cg_fail(err, CG_E_INVAL,
+                                               "--webhook must be an http or https URL, not \"%s\"", value);
         case CG_KOPT_NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;
@@ -325,11 +338,6 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         default:
                 return 1;
         }
-}
-
-static bool is_url(const char *text)
-{
-        return strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
 }
 
 int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, struct cg_err *err)
@@ -369,6 +377,9 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
         if ((o->audit_key || o->audit_head) && !o->audit)
                 return cg_fail(err, CG_E_INVAL, "--%s needs --audit",
                                o->audit_key ? "audit-key" : "audit-head");
+        if (o->webhook && !o->decide_elsewhere)
+                return cg_fail(err, CG_E_INVAL,
+                               "--webhook needs --decide-elsewhere: else nothing waits for others");
         if (o->decide_elsewhere && (o->no_sandbox || o->private))
                 return cg_fail(err, CG_E_INVAL,
                                "--decide-elsewhere needs a sandbox and the shared supervisor: leave out --%s",

@@ -40,6 +40,7 @@ enum cg_kernel_opt {
         CG_KOPT_AUDIT_KEY,
         CG_KOPT_AUDIT_HEAD,
         CG_KOPT_DECIDE_ELSEWHERE,
+        CG_KOPT_WEBHOOK,
         CG_KOPT_NO_SANDBOX,
         CG_KOPT_IMAGES,
         CG_KOPT_ARTIFACTS,
@@ -88,6 +89,7 @@ struct cg_kernel_options {
         size_t n_env, n_hosts, n_policies;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit;
+        const char *webhook;
         const char *audit_key, *audit_head;   /* as given */
         char *audit_key_file, *audit_head_to; /* without links; once the session's options are read */
         char *kernel_env;                     /* a folder, without symlinks; NULL: the built-in one */

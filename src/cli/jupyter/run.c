@@ -11,6 +11,7 @@
 #include "base/ceilings.h"
 #include "base/util.h"
 #include "cli/common/supervisors.h"
+#include "cli/common/webhook.h"
 #include "jupyter/kernelspec.h"
 
 /* A supervisor that is there answers at once; one that hangs must not hold up a listing. */
@@ -103,6 +104,8 @@ int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                         break;
         if (ignored.len)
                 cg_log(&fo.log, CG_LOG_WARN, "ignored, since they mean nothing here: %s", ignored.data);
+        if (r == 0)
+                r = cg_webhook_start(o->kernel.webhook, &co, err);
         if (r == 0)
                 r = cg_front_run(&fo, hangs, err);
         for (size_t i = 0; env && env[i]; i++)

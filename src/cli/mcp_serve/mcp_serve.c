@@ -26,6 +26,7 @@
 #include "base/path.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
+#include "cli/common/webhook.h"
 #include "sandbox/settings/settings.h"
 
 #define READ_SIZE ((size_t)64 << 10)
@@ -466,6 +467,7 @@ static int run(struct cg_serve *sv)
         struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
         sigset_t set;
         cg_auto_free char *instructions = NULL, *tools = NULL;
+        struct cg_client_options co = { .size = sizeof(co) };
         const char *names[CG_SERVE_N_TOOLS + 1];
         struct cg_mcpd_info info = {
                 .name = "cellgate", .title = "cellgate", .version = cg_version(), .tool_names = names
@@ -498,6 +500,10 @@ static int run(struct cg_serve *sv)
                 info.tools = tools = cg_serve_tools(&sv->opts, sv->settings != NULL, names);
                 if (!instructions || !tools)
                         r = cg_fail(&err, CG_E_NOMEM, "server");
+        }
+        if (r == 0) {
+                cg_kernel_options_client(&sv->opts.kernel, &co);
+                r = cg_webhook_start(sv->opts.kernel.webhook, &co, &err);
         }
         if (r == 0) {
                 cg_mcpd_init(&sv->proto, &info);

@@ -22,6 +22,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "cli/common/rule_check.h"
+#include "cli/common/webhook.h"
 #include "mcp/pins/accept.h"
 
 /*
@@ -472,6 +473,8 @@ static int set_up(struct cg_run *run, struct cg_err *err)
                                "approval");
         cg_kernel_options_client(&run->opts.kernel, &co);
         co.no_spare = !co.share;
+        if (r == 0)
+                r = cg_webhook_start(run->opts.kernel.webhook, &co, err);
         if (r == 0)
                 r = cg_client_open(&co, &run->client, err);
         if (r == 0 && cg_client_why_private(run->client))
