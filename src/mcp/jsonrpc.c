@@ -287,15 +287,19 @@ int cg_rpc_add_result(struct cg_buf *b, struct cg_slice id, const char *result, 
         return r < 0 ? r : cg_buf_adds(b, "}\n", err);
 }
 
+int cg_rpc_add_error_data(struct cg_buf *b, struct cg_slice id, int code, const char *message,
+                          const char *data, struct cg_err *err)
+{
+        if (add_answer_head(b, id, err) < 0 ||
+            cg_buf_addf(b, err, ",\"error\":{\"code\":%d,\"message\":", code) < 0 ||
+            cg_json_quote(b, message, strlen(message), err) < 0)
+                return -1;
+        return data ? cg_buf_addf(b, err, ",\"data\":%s}}\n", data) : cg_buf_adds(b, "}}\n", err);
+}
+
 int cg_rpc_add_error(struct cg_buf *b, struct cg_slice id, int code, const char *message, struct cg_err *err)
 {
-        int r = add_answer_head(b, id, err);
-
-        if (r == 0)
-                r = cg_buf_addf(b, err, ",\"error\":{\"code\":%d,\"message\":", code);
-        if (r == 0)
-                r = cg_json_quote(b, message, strlen(message), err);
-        return r < 0 ? r : cg_buf_adds(b, "}}\n", err);
+        return cg_rpc_add_error_data(b, id, code, message, NULL, err);
 }
 
 /* ---- lines */

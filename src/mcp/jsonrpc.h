@@ -64,6 +64,9 @@ int cg_rpc_add_result(struct cg_buf *b, struct cg_slice id, const char *result, 
                       struct cg_err *err);
 /* An id of CG_SLICE_NONE becomes null. */
 int cg_rpc_add_error(struct cg_buf *b, struct cg_slice id, int code, const char *message, struct cg_err *err);
+/* With @data, JSON text. */
+int cg_rpc_add_error_data(struct cg_buf *b, struct cg_slice id, int code, const char *message,
+                          const char *data, struct cg_err *err);
 
 #define CG_RPC_PARSE_ERROR      (-32700)
 #define CG_RPC_INVALID_REQUEST  (-32600)

@@ -9,6 +9,9 @@
 #include "base/util.h"
 #include "mcp/ceilings.h"
 
+/* Before the names of members that each request and result of the stateless era has. */
+#define META "io.modelcontextprotocol/"
+
 static const struct {
         const char *name;
         enum cg_mcpd_revision revision;
@@ -37,47 +40,57 @@ static int fail(struct cg_buf *out, struct cg_slice id, int code, const char *me
  * no forms. Before 2025-06-18 there was no such thing, and before 2025-11-25 no pages, whatever the
  * client says.
  */
-static void read_elicitation(struct cg_mcpd *s, struct cg_slice params)
+static void read_elicitation(struct cg_mcpd_peer *p, struct cg_slice caps, bool forms, bool pages)
 {
-        struct cg_slice caps, elicit, form = CG_SLICE_NONE, url = CG_SLICE_NONE;
+        struct cg_slice elicit, form = CG_SLICE_NONE, url = CG_SLICE_NONE;
 
-        s->can_ask = s->can_open = false;
-        if (s->revision < CG_MCPD_2025_06_18 || cg_json_member(params, "capabilities", &caps, NULL) < 0 ||
-            !caps.p || cg_json_member(caps, "elicitation", &elicit, NULL) < 0 || !elicit.p)
+        p->modes = pages;
+        if (!forms || cg_json_member(caps, "elicitation", &elicit, NULL) < 0 || !elicit.p)
                 return;
         if (cg_json_member(elicit, "form", &form, NULL) < 0 || cg_json_member(elicit, "url", &url, NULL) < 0)
                 return;
-        s->can_ask = form.p || !url.p;
-        s->can_open = url.p && s->revision >= CG_MCPD_2025_11_25;
+        p->can_ask = form.p || !url.p;
+        p->can_open = url.p && pages;
 }
 
-static void read_client(struct cg_mcpd *s, struct cg_slice params)
+static void read_client(struct cg_mcpd_peer *p, struct cg_slice client)
 {
         cg_auto_free char *text = NULL;
-        struct cg_slice client, name;
+        struct cg_slice name;
 
-        s->client[0] = '\0';
-        if (cg_json_member(params, "clientInfo", &client, NULL) == 0 && client.p &&
-            cg_json_member(client, "name", &name, NULL) == 0 && name.p &&
-            cg_json_strdup(name, &text, NULL) == 0 && strlen(text) < sizeof(s->client))
-                snprintf(s->client, sizeof(s->client), "%s", text);
+        if (client.p && cg_json_member(client, "name", &name, NULL) == 0 && name.p &&
+            cg_json_strdup(name, &text, NULL) == 0 && strlen(text) < sizeof(p->client))
+                snprintf(p->client, sizeof(p->client), "%s", text);
 }
 
 static int add_member(struct cg_buf *b, const char *before, const char *text, struct cg_err *err)
 {
-        int r = cg_buf_adds(b, before, err);
+        if (cg_buf_adds(b, before, err) < 0)
+                return -1;
+        return cg_json_quote(b, text, strlen(text), err);
+}
 
-        return r < 0 ? r : cg_json_quote(b, text, strlen(text), err);
+/* {"name": ..., "title": ..., "version": ...} */
+static int add_server(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
+{
+        if (add_member(b, "{\"name\":", info->name, err) < 0 ||
+            add_member(b, ",\"title\":", info->title, err) < 0 ||
+            add_member(b, ",\"version\":", info->version, err) < 0)
+                return -1;
+        return cg_buf_adds(b, "}", err);
+}
+
+static int add_instructions(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
+{
+        return info->instructions ? add_member(b, ",\"instructions\":", info->instructions, err) : 0;
 }
 
 static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
 {
-        const struct cg_mcpd_info *info = s->info;
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
         cg_auto_free char *wanted = NULL;
-        struct cg_slice version;
+        struct cg_slice version, caps, client;
         size_t i = 0;
-        int r;
 
         if (cg_json_member(m->params, "protocolVersion", &version, NULL) < 0 ||
             cg_json_strdup(version, &wanted, NULL) < 0)
@@ -87,30 +100,37 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
                 i++;
         if (i == CG_ARRAY_LEN(revisions))
                 i = 0;
-        r = cg_buf_addf(&result, err,
-                        "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}",
-                        revisions[i].name);
-        if (r == 0)
-                r = add_member(&result, ",\"serverInfo\":{\"name\":", info->name, err);
-        if (r == 0)
-                r = add_member(&result, ",\"title\":", info->title, err);
-        if (r == 0)
-                r = add_member(&result, ",\"version\":", info->version, err);
-        if (r == 0)
-                r = cg_buf_adds(&result, "}", err);
-        if (r == 0 && info->instructions)
-                r = add_member(&result, ",\"instructions\":", info->instructions, err);
-        if (r == 0)
-                r = cg_buf_adds(&result, "}", err);
-        if (r < 0)
+        if (cg_buf_addf(&result, err,
+                        "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}"
+                        ",\"serverInfo\":",
+                        revisions[i].name) < 0 ||
+            add_server(&result, s->info, err) < 0 || add_instructions(&result, s->info, err) < 0 ||
+            cg_buf_adds(&result, "}", err) < 0)
                 return -1;
         s->revision = revisions[i].revision;
-        read_elicitation(s, m->params);
-        read_client(s, m->params);
+        s->handshake = (struct cg_mcpd_peer){ 0 };
+        if (cg_json_member(m->params, "capabilities", &caps, NULL) == 0 && caps.p)
+                read_elicitation(&s->handshake, caps, s->revision >= CG_MCPD_2025_06_18,
+                                 s->revision >= CG_MCPD_2025_11_25);
+        if (cg_json_member(m->params, "clientInfo", &client, NULL) == 0)
+                read_client(&s->handshake, client);
+        s->peer = s->handshake;
         return cg_rpc_add_result(out, m->id, result.data, result.len, err);
 }
 
 /* ---- the other requests */
+
+/* What a result of the stateless era has that a client may keep. The tools stay the same. */
+static int add_stateless(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
+{
+        if (cg_buf_adds(b,
+                        ",\"resultType\":\"complete\",\"ttlMs\":60000,\"cacheScope\":\"private\","
+                        "\"_meta\":{\"" META "serverInfo\":",
+                        err) < 0 ||
+            add_server(b, info, err) < 0)
+                return -1;
+        return cg_buf_adds(b, "}", err);
+}
 
 static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
 {
@@ -122,7 +142,9 @@ static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (cursor.p && !cg_slice_is(cursor, "null"))
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS,
                             "there is no such cursor: the list has one page", err);
-        if (cg_buf_addf(&result, err, "{\"tools\":%s}", s->info->tools) < 0)
+        if (cg_buf_addf(&result, err, "{\"tools\":%s", s->info->tools) < 0 ||
+            (s->peer.stateless && add_stateless(&result, s->info, err) < 0) ||
+            cg_buf_adds(&result, "}", err) < 0)
                 return -1;
         return cg_rpc_add_result(out, m->id, result.data, result.len, err);
 }
@@ -162,14 +184,101 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         }
         if (meta.p && cg_json_member(meta, "progressToken", &token, NULL) == 0 && is_token(token))
                 in.progress_token = token;
+        if (s->peer.stateless && (cg_json_member(m->params, "requestState", &in.request_state, NULL) < 0 ||
+                                  cg_json_member(m->params, "inputResponses", &in.input_responses, NULL) < 0))
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params is no object", err);
         return fn(data, &in, err);
 }
+
+/* ---- the stateless era */
+
+static int do_discover(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
+
+        if (cg_buf_adds(&result,
+                        "{\"supportedVersions\":[\"" CG_MCPD_STATELESS
+                        "\"],\"capabilities\":{\"tools\":{\"listChanged\":false}}",
+                        err) < 0 ||
+            add_instructions(&result, s->info, err) < 0 || add_stateless(&result, s->info, err) < 0 ||
+            cg_buf_adds(&result, "}", err) < 0)
+                return -1;
+        return cg_rpc_add_result(out, m->id, result.data, result.len, err);
+}
+
+/* Nothing changes that could be notified: the empty set is acknowledged, and stays open. */
+static int do_listen(const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf params = { .max = CG_MAX_BODY };
+
+        if (cg_buf_addf(&params, err, "{\"_meta\":{\"" META "subscriptionId\":%.*s},\"notifications\":{}}",
+                        (int)m->id.len, m->id.p) < 0)
+                return -1;
+        return cg_rpc_add_notification(out, "notifications/subscriptions/acknowledged", params.data, err);
+}
+
+static int bad_version(const struct cg_rpc *m, struct cg_slice version, struct cg_buf *out,
+                       struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf data = { .max = CG_MAX_BODY };
+
+        if (version.len > CG_MCP_MAX_ID)
+                version = (struct cg_slice){ "null", 4 };
+        if (cg_buf_addf(&data, err, "{\"supported\":[\"" CG_MCPD_STATELESS "\"],\"requested\":%.*s}",
+                        (int)version.len, version.p) < 0)
+                return -1;
+        return cg_rpc_add_error_data(out, m->id, CG_MCPD_BAD_VERSION,
+                                     "this version of the protocol is not supported without a handshake",
+                                     data.data, err);
+}
+
+/* What the client says of itself in each request. Negative: it is refused, and answered. */
+static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_slice meta, struct cg_buf *out,
+                        cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        cg_auto_free char *version = NULL;
+        struct cg_slice text = CG_SLICE_NONE, caps = CG_SLICE_NONE, client = CG_SLICE_NONE;
+
+        if (!cg_json_find(meta, META "protocolVersion", &text) || cg_json_strdup(text, &version, NULL) < 0 ||
+            !cg_json_find(meta, META "clientCapabilities", &caps) || caps.p[0] != '{')
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS,
+                            "params._meta needs " META "protocolVersion, a string, and " META
+                            "clientCapabilities, an object",
+                            err);
+        if (strcmp(version, CG_MCPD_STATELESS) != 0)
+                return bad_version(m, text, out, err);
+        s->peer = (struct cg_mcpd_peer){ .stateless = true };
+        read_elicitation(&s->peer, caps, true, true);
+        if (cg_json_find(meta, META "clientInfo", &client))
+                read_client(&s->peer, client);
+        if (strcmp(m->method, "server/discover") == 0)
+                return do_discover(s, m, out, err);
+        if (strcmp(m->method, "tools/list") == 0)
+                return do_list(s, m, out, err);
+        if (strcmp(m->method, "tools/call") == 0)
+                return do_call(s, m, out, fn, data, err);
+        if (strcmp(m->method, "subscriptions/listen") == 0)
+                return do_listen(m, out, err);
+        return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method in " CG_MCPD_STATELESS,
+                    err);
+}
+
+/* ---- messages */
 
 static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn,
                       void *data, struct cg_err *err)
 {
         bool list = strcmp(m->method, "tools/list") == 0, call = strcmp(m->method, "tools/call") == 0;
+        struct cg_slice meta = CG_SLICE_NONE, version;
 
+        if (strcmp(m->method, CG_MCPD_BUSY_METHOD) == 0)
+                return fn(data, &(struct cg_mcpd_in){ .kind = CG_MCPD_BUSY, .id = m->id }, err);
+        if (m->params.p && !cg_json_find(m->params, "_meta", &meta))
+                meta = CG_SLICE_NONE;
+        if (strcmp(m->method, "server/discover") == 0 ||
+            (meta.p && cg_json_find(meta, META "protocolVersion", &version)))
+                return do_stateless(s, m, meta, out, fn, data, err);
+        s->peer = s->handshake;
         if (strcmp(m->method, "initialize") == 0)
                 return do_initialize(s, m, out, err);
         if (strcmp(m->method, "ping") == 0)
@@ -179,14 +288,8 @@ static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *
                             err);
         if (list)
                 return do_list(s, m, out, err);
-        if (strcmp(m->method, CG_MCPD_BUSY_METHOD) == 0)
-                return fn(data, &(struct cg_mcpd_in){ .kind = CG_MCPD_BUSY, .id = m->id }, err);
         if (call)
                 return do_call(s, m, out, fn, data, err);
-        /*
-         * Also server/discover: by this answer a client of the stateless era learns that it must
-         * shake hands.
-         */
         return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method here", err);
 }
 
@@ -194,6 +297,7 @@ static int do_message(struct cg_mcpd *s, struct cg_slice text, struct cg_buf *ou
                       struct cg_err *err)
 {
         struct cg_mcpd_in in = { .kind = CG_MCPD_ANSWER };
+        struct cg_slice gone;
         struct cg_err why;
         struct cg_rpc m;
         int r = cg_rpc_parse(text, &m, &why);
@@ -209,6 +313,8 @@ static int do_message(struct cg_mcpd *s, struct cg_slice text, struct cg_buf *ou
                 if (strcmp(m.method, "notifications/cancelled") != 0 ||
                     cg_json_member(m.params, "requestId", &in.id, NULL) < 0 || !in.id.p)
                         return 0;
+                if (cg_json_find(m.params, CG_MCPD_GONE, &gone))
+                        in.kind = CG_MCPD_GONE_CLIENT;
                 return fn(data, &in, err);
         }
         in.id = m.id;

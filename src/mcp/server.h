@@ -1,9 +1,11 @@
 /*
- * The protocol core of an MCP server of the handshake era (2024-11-05 to 2025-11-25).
+ * The protocol core of an MCP server: of the handshake era (2024-11-05 to 2025-11-25), and of the
+ * stateless era (2026-07-28), whose requests say in their _meta what the handshake said before. A
+ * client may use both at any time: some shake hands after a successful server/discover.
  *
- * It takes messages apart, answers what needs no tool (initialize, ping, tools/list, methods that
- * do not exist) and hands the rest to its owner. No input or output, no threads, and no state but
- * what the handshake settled: whoever carries the bytes (standard input and output today) owns it.
+ * It takes messages apart, answers what needs no tool (initialize, ping, server/discover,
+ * tools/list, methods that do not exist) and hands the rest to its owner. No input or output, no
+ * threads, and no state but what the handshake settled: whoever carries the bytes owns it.
  */
 #ifndef CG_MCP_SERVER_H
 #define CG_MCP_SERVER_H
@@ -27,22 +29,42 @@ enum cg_mcpd_revision {
         CG_MCPD_2025_11_25
 };
 
-struct cg_mcpd {
-        const struct cg_mcpd_info *info;
-        enum cg_mcpd_revision revision; /* CG_MCPD_NONE before initialize */
-        char client[100];               /* name that it gives itself; "": none, or a longer one */
-        bool can_ask;                   /* the client can show a form (elicitation) */
-        bool can_open;                  /* the client can have its user open a page (elicitation) */
+struct cg_mcpd_peer {
+        bool stateless;   /* it is of the stateless era: nothing can be requested of it */
+        bool modes;       /* its forms have a mode */
+        bool can_ask;     /* it can show a form (elicitation) */
+        bool can_open;    /* it can have its user open a page (elicitation) */
+        char client[100]; /* name that it gives itself; "": none, or a longer one */
 };
 
-/* Not of MCP: cellgate-mcp-http asks whether anything would be lost if the server ended. */
-#define CG_MCPD_BUSY_METHOD "cellgate/busy"
+struct cg_mcpd {
+        const struct cg_mcpd_info *info;
+        enum cg_mcpd_revision revision; /* of the handshake; CG_MCPD_NONE before initialize */
+        struct cg_mcpd_peer handshake;
+        struct cg_mcpd_peer peer; /* of the last request */
+};
+
+/* The revision of the stateless era. */
+#define CG_MCPD_STATELESS "2026-07-28"
+/* Of an error's code: the version is not supported. */
+#define CG_MCPD_BAD_VERSION (-32022)
+
+/*
+ * Not of MCP. By this variable cellgate-mcp-http says how the ids of all sessions of the process
+ * begin, and with "s" behind it that each call without session_id gets a session of its own; by
+ * this member of notifications/cancelled that the client has gone and not cancelled anything; and
+ * by this method it asks whether anything would be lost if the server ended.
+ */
+#define CG_MCPD_HTTP_SESSION "CELLGATE_HTTP_SESSION"
+#define CG_MCPD_GONE         "cellgate/gone"
+#define CG_MCPD_BUSY_METHOD  "cellgate/busy"
 
 enum cg_mcpd_kind {
-        CG_MCPD_CALL,   /* tools/call of a tool that exists: id, name, arguments, progress_token */
-        CG_MCPD_CANCEL, /* notifications/cancelled: id is the request's */
-        CG_MCPD_ANSWER, /* to a request of ours: id, and result or error */
-        CG_MCPD_BUSY,   /* CG_MCPD_BUSY_METHOD, to be answered: id */
+        CG_MCPD_CALL,        /* tools/call of a tool that exists: id, name, arguments, progress_token */
+        CG_MCPD_CANCEL,      /* notifications/cancelled: id is the request's */
+        CG_MCPD_GONE_CLIENT, /* the same, with CG_MCPD_GONE */
+        CG_MCPD_ANSWER,      /* to a request of ours: id, and result or error */
+        CG_MCPD_BUSY,        /* CG_MCPD_BUSY_METHOD, to be answered: id */
 };
 
 /* Spans point into the line. */
@@ -53,6 +75,8 @@ struct cg_mcpd_in {
         struct cg_slice arguments;      /* one JSON object */
         struct cg_slice progress_token; /* as it stands; CG_SLICE_NONE: no progress is wanted */
         struct cg_slice result, error;
+        /* of CG_MCPD_CALL in the stateless era; else CG_SLICE_NONE */
+        struct cg_slice request_state, input_responses;
 };
 
 /* Returns 0, or negative to end cg_mcpd_line() with that. */

@@ -51,6 +51,10 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
                         check_part(*line, in->arguments);
                 if (in->progress_token.p)
                         check_part(*line, in->progress_token);
+                if (in->request_state.p)
+                        check_part(*line, in->request_state);
+                if (in->input_responses.p)
+                        check_part(*line, in->input_responses);
         } else if (in->kind == CG_MCPD_ANSWER) {
                 must(!in->result.p != !in->error.p);
                 check_part(*line, in->result.p ? in->result : in->error);

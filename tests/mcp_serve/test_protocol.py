@@ -37,11 +37,9 @@ def test_an_unknown_version_gets_the_newest(serve: Serve) -> None:
 
 def test_unknown_methods_do_not_end_it(serve: Serve) -> None:
     server = serve()
-    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
-    for method, params in [("server/discover", {"_meta": meta}), ("no/such", None), ("resources/list", {})]:
+    for method, params in [("no/such", None), ("resources/list", {})]:
         assert server.answer(server.request(method, params))["error"]["code"] == -32601
     server.initialize()
-    assert server.answer(server.request("server/discover", {"_meta": meta}))["error"]["code"] == -32601
     assert server.result(server.request("ping")) == {}
 
 

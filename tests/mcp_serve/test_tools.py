@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, ClientSession, StdioServerParameters
+from mcp import ClientSession
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 from mcp_serve.helpers import text_of
 
@@ -100,19 +100,6 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
                 hints = tool.annotations
                 assert hints and None not in (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint)
                 assert all(s.get("description") for s in tool.input_schema["properties"].values())
-
-    run(main())
-
-
-def test_a_client_that_probes_for_the_newer_era_falls_back(
-    cellgate: Path, workspace: Path, environment: dict[str, str], run: Callable
-) -> None:
-    async def main() -> None:
-        argv = ["mcp", "serve", "--workspace", str(workspace)]
-        parameters = StdioServerParameters(command=str(cellgate), args=argv, env=environment)
-        async with Client(parameters, mode="auto") as client:
-            assert client.protocol_version == "2025-11-25"
-            assert text_of(await client.call_tool("execute_ipython_cell", {"code": "6 * 7"})) == "42"
 
     run(main())
 

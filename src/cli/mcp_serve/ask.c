@@ -192,7 +192,7 @@ static int add_choices(const struct cg_serve_ask *a, size_t others, struct cg_bu
 
 static const char *form_mode(const struct cg_serve_session *s)
 {
-        return s->sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "";
+        return s->sv->proto.peer.modes ? "\"mode\":\"form\"," : "";
 }
 
 /* Our own question, as params of elicitation/create. */
@@ -265,21 +265,29 @@ static int input_form(const struct cg_serve_session *s, const struct cg_serve_as
                            NULL);
 }
 
-/* Sends a question to the client (lock held). */
+int cg_serve_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params)
+{
+        if (a->subject == CG_SERVE_ASK_SERVER)
+                return server_form(a, params);
+        if (a->subject == CG_SERVE_ASK_INPUT)
+                return input_form(s, a, params);
+        return own_form(s, a, params);
+}
+
+/* Sends a question to the client, or leaves it to the result of a call (lock held). */
 static int send_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
 {
         cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
-        int r;
 
-        a->id = ++s->sv->last_ask;
         a->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
-        if (a->subject == CG_SERVE_ASK_SERVER)
-                r = server_form(a, &params);
-        else if (a->subject == CG_SERVE_ASK_INPUT)
-                r = input_form(s, a, &params);
-        else
-                r = own_form(s, a, &params);
-        if (r < 0 || cg_serve_request(s->sv, a->id, "elicitation/create", params.data) < 0)
+        a->id = 0;
+        if (a->by_result) {
+                cg_serve_wake(s->sv->io_fd);
+                return 0;
+        }
+        a->id = ++s->sv->last_ask;
+        if (cg_serve_form(s, a, &params) < 0 ||
+            cg_serve_request(s->sv, a->id, "elicitation/create", params.data) < 0)
                 return CG_E_NOMEM;
         return 0;
 }
@@ -299,15 +307,26 @@ static void send_waiting(struct cg_serve_session *s)
         size_t open = 0;
 
         TAILQ_FOREACH(a, &s->asks, entry)
-        open += a->subject == CG_SERVE_ASK_CALL && a->id && !a->answered;
+        open += a->subject == CG_SERVE_ASK_CALL && a->id && !a->answered && !a->by_result;
         TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (open == CG_SERVE_MAX_OPEN)
                         return;
-                if (a->id || a->answered || a->by_agent)
+                if (a->id || a->answered || a->by_agent || a->by_result)
                         continue;
                 open++;
                 if (send_ask(s, a) < 0)
+                        decide(a, false, "the question to the user could not be asked: no memory is left");
+        }
+}
+
+void cg_serve_ask_again(struct cg_serve_session *s)
+{
+        struct cg_serve_ask *a;
+
+        TAILQ_FOREACH(a, &s->asks, entry)
+        {
+                if (a->id && !a->answered && !a->by_result && send_ask(s, a) < 0)
                         decide(a, false, "the question to the user could not be asked: no memory is left");
         }
 }
@@ -317,8 +336,10 @@ static int start_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
 {
         if (!a)
                 return CG_E_NOMEM;
-        a->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
-        if (a->subject != CG_SERVE_ASK_CALL && !a->by_agent && send_ask(s, a) < 0) {
+        a->by_result = s->sv->proto.peer.stateless && !a->by_agent;
+        a->since_ms = cg_now_ms();
+        a->deadline_ms = a->since_ms + s->sv->opts.ask_timeout_ms;
+        if ((a->subject != CG_SERVE_ASK_CALL || a->by_result) && !a->by_agent && send_ask(s, a) < 0) {
                 ask_free(a);
                 return CG_E_NOMEM;
         }
@@ -335,7 +356,7 @@ static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, c
         struct cg_serve_ask *a = NULL;
 
         pthread_mutex_lock(&s->sv->lock);
-        if (!s->sv->proto.can_ask) {
+        if (!s->sv->proto.peer.can_ask) {
                 cg_buf_adds(
                         why,
                         "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
@@ -372,7 +393,7 @@ static void take_back(struct cg_serve_session *s, const struct cg_serve_ask *a, 
 {
         char params[160];
 
-        if (a->answered || !a->id)
+        if (a->answered || !a->id || a->by_result)
                 return;
         snprintf(params, sizeof(params), "{\"requestId\":%" PRIu64 ",\"reason\":\"%s\"}", a->id, why);
         cg_serve_notify(s->sv, "notifications/cancelled", params);
@@ -428,51 +449,43 @@ static bool read_choice(struct cg_serve_session *s, struct cg_serve_ask *a, cons
         return true;
 }
 
-bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in)
+/* @failed: the client could not ask. */
+static void answer_ask(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_slice result,
+                       bool failed)
 {
-        cg_auto_free char *action = NULL, *decision = NULL, *reason = NULL;
+        cg_auto_free char *action = span_text(result, "action"), *decision = NULL, *reason = NULL;
         struct cg_slice content = CG_SLICE_NONE;
-        struct cg_serve_ask *a, *other;
-        char id[24];
+        struct cg_serve_ask *other;
 
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
-                snprintf(id, sizeof(id), "%" PRIu64, a->id);
-                if (a->id && !a->answered && cg_slice_is(in->id, id))
-                        break;
-        }
-        if (!a)
-                return false;
         s->used_ms = cg_now_ms();
         cg_serve_wake(s->work_fd);
-        action = span_text(in->result, "action");
         if (a->subject == CG_SERVE_ASK_SERVER) {
                 decide(a, false, "");
-                a->result = action ? strndup(in->result.p, in->result.len) : NULL;
-                return true;
+                a->result = action ? strndup(result.p, result.len) : NULL;
+                return;
         }
         if (a->subject == CG_SERVE_ASK_INPUT) {
                 if (action && strcmp(action, "accept") == 0 &&
-                    cg_json_member(in->result, "content", &content, NULL) == 0)
+                    cg_json_member(result, "content", &content, NULL) == 0)
                         a->result = span_text(content, "text");
                 decide(a, a->result != NULL, "the user gave none");
-                return true;
+                return;
         }
         if (!action || strcmp(action, "accept") != 0) {
                 bool declined = action && strcmp(action, "decline") == 0;
 
                 decide(a, false,
-                       in->error.p ? "the MCP client could not ask the user"
-                       : declined  ? "the user rejected it"
-                                   : "the user gave no answer");
+                       failed     ? "the MCP client could not ask the user"
+                       : declined ? "the user rejected it"
+                                  : "the user gave no answer");
                 a->by_user = declined;
         } else {
-                if (cg_json_member(in->result, "content", &content, NULL) < 0)
+                if (cg_json_member(result, "content", &content, NULL) < 0)
                         content = CG_SLICE_NONE;
                 decision = span_text(content, "decision");
                 reason = span_text(content, "reason");
                 if (!read_choice(s, a, decision ? decision : "", reason))
-                        return true;
+                        return;
                 a->by_user = !a->accept;
         }
         /* The user is there: what has not been shown yet waits for as long from now on. */
@@ -480,7 +493,35 @@ bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in)
         if (!other->id)
                 other->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
         send_waiting(s);
-        return true;
+}
+
+bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in)
+{
+        struct cg_serve_ask *a;
+        char id[24];
+
+        TAILQ_FOREACH(a, &s->asks, entry)
+        {
+                snprintf(id, sizeof(id), "%" PRIu64, a->id);
+                if (a->id && !a->answered && !a->by_result && cg_slice_is(in->id, id)) {
+                        answer_ask(s, a, in->result, in->error.p != NULL);
+                        return true;
+                }
+        }
+        return false;
+}
+
+void cg_serve_answered_by(struct cg_serve_session *s, uint64_t id, struct cg_slice result)
+{
+        struct cg_serve_ask *a;
+
+        TAILQ_FOREACH(a, &s->asks, entry)
+        {
+                if (a->id == id && !a->answered && a->by_result) {
+                        answer_ask(s, a, result, false);
+                        return;
+                }
+        }
 }
 
 /*
@@ -594,12 +635,12 @@ int64_t cg_serve_settle(struct cg_serve_session *s)
 static enum cg_approve_answer judge(struct cg_serve_session *s, struct cg_pol_call *call,
                                     struct cg_approve_verdict *v)
 {
-        char client[sizeof(s->sv->proto.client)];
+        char client[sizeof(s->sv->proto.peer.client)];
         enum cg_approve_answer answer;
 
         pthread_mutex_lock(&s->sv->lock);
-        memcpy(client, s->sv->proto.client, sizeof(client));
-        cg_approve_set_mute(s->approve, !s->sv->proto.can_ask && !s->sv->opts.kernel.decide_elsewhere);
+        memcpy(client, s->sv->proto.peer.client, sizeof(client));
+        cg_approve_set_mute(s->approve, !s->sv->proto.peer.can_ask && !s->sv->opts.kernel.decide_elsewhere);
         pthread_mutex_unlock(&s->sv->lock);
         call->client = client[0] ? client : NULL;
         pthread_mutex_lock(&s->sv->policy);
@@ -619,7 +660,7 @@ static bool only_elsewhere(struct cg_serve_session *s)
         bool can_ask;
 
         pthread_mutex_lock(&s->sv->lock);
-        can_ask = s->sv->proto.can_ask;
+        can_ask = s->sv->proto.peer.can_ask;
         pthread_mutex_unlock(&s->sv->lock);
         return !can_ask && s->sv->opts.kernel.decide_elsewhere;
 }
@@ -665,7 +706,7 @@ static const char *ask_connection(struct cg_serve_session *s, uint64_t request, 
         if (only_elsewhere(s))
                 return NULL;
         pthread_mutex_lock(&s->sv->lock);
-        if (!s->sv->proto.can_ask)
+        if (!s->sv->proto.peer.can_ask)
                 why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
         else if (start_ask(s, ask_new(CG_SERVE_ASK_CONNECTION, request, "", "", "", json, strlen(json))) < 0)
                 why = "the question to the user could not be asked: no memory is left";
@@ -737,7 +778,7 @@ bool cg_serve_input(struct cg_serve_session *s, const struct cg_event *e)
         a = ask_new(CG_SERVE_ASK_INPUT, INPUT_NUMBER, "", "", prompt ? prompt : "", "", 0);
         pthread_mutex_lock(&s->sv->lock);
         if (a)
-                a->by_agent = !s->sv->proto.can_ask;
+                a->by_agent = !s->sv->proto.peer.can_ask;
         r = start_ask(s, a);
         pthread_mutex_unlock(&s->sv->lock);
         return r == 0;

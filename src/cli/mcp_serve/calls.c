@@ -27,6 +27,7 @@ static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, str
 {
         struct cg_serve_session *s = p->session;
         bool full = s->n_jobs >= CG_SERVE_MAX_JOBS && p->tool != CG_SERVE_TERMINATE;
+        char line[200];
 
         j->session = s;
         j->start_ms = cg_now_ms();
@@ -38,6 +39,13 @@ static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, str
                 cg_job_free(j);
                 return full ? cg_fail(err, CG_E_LIMIT, "too many cells wait already: wait for some of them")
                             : cg_fail(err, CG_E_NOMEM, "no memory is left");
+        }
+        if (p->fresh) {
+                snprintf(
+                        line, sizeof(line),
+                        "[cellgate: a new session, without earlier variables. To go on in it, give session_id=\"%s\"]",
+                        s->id);
+                cg_answer_lines(j->answer, line, strlen(line));
         }
         TAILQ_INSERT_TAIL(&s->jobs, j, entry);
         s->n_jobs++;
@@ -324,18 +332,23 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         if (sv->n_pending >= CG_SERVE_MAX_JOBS)
                 return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INTERNAL_ERROR,
                                         "too many calls wait already: await some of them", err);
+        if (in->request_state.p)
+                return cg_serve_resume(sv, in, err);
         p = args ? cg_serve_add_pending(sv, in) : NULL;
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "call");
         if (cg_serve_unknown_args(&sv->opts, p->tool, args, &ignored, NULL) == 0 && ignored.len)
                 p->ignored = cg_buf_steal(&ignored, NULL);
-        if ((cg_serve_has_session(p->tool) && cg_serve_find_session(sv, args, &p->session, &why) < 0) ||
-            begin[p->tool](sv, p, args, &why) < 0)
+        if ((cg_serve_has_session(p->tool) && cg_serve_find_session(sv, args, p, &why) < 0) ||
+            begin[p->tool](sv, p, args, &why) < 0) {
+                if (p->fresh)
+                        cg_serve_session_end(p->session, "its call was wrong");
                 reply_error(sv, p, why.msg);
+        }
         return 0;
 }
 
-void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id)
+void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone)
 {
         struct cg_pending *p = cg_serve_find_pending(sv, id);
         struct cg_job *own;
@@ -348,6 +361,11 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id)
         if (own && p->tool == CG_SERVE_CREATE_SESSION)
                 cg_serve_session_end(own->session, "its creation was cancelled");
         cg_serve_remove_pending(sv, p);
-        if (own)
+        if (own && own->number && gone && (sv->opts.toolsets & CG_SERVE_JOBS)) {
+                own->known = true;
+                if (own == TAILQ_FIRST(&own->session->jobs))
+                        cg_serve_ask_again(own->session);
+        } else if (own) {
                 cg_serve_cancel_job(own);
+        }
 }

@@ -123,6 +123,7 @@ static void forget(struct cg_serve_session *s, struct cg_job *j)
 {
         TAILQ_REMOVE(&s->kept, j, entry);
         s->n_kept--;
+        cg_serve_drop_held(s->sv, j);
         cg_job_free(j);
 }
 
@@ -258,6 +259,7 @@ static void end_job(struct cg_job *job)
                 if (p->job == job)
                         cg_serve_answer_done(sv, p);
         }
+        cg_serve_held_ends(sv, job);
         if (job->number && job->known)
                 keep(s, job);
         else

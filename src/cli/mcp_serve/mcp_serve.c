@@ -86,7 +86,10 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
         case CG_MCPD_CALL:
                 return cg_serve_call(sv, in, err);
         case CG_MCPD_CANCEL:
-                cg_serve_cancel(sv, in->id);
+                cg_serve_cancel(sv, in->id, false);
+                return 0;
+        case CG_MCPD_GONE_CLIENT:
+                cg_serve_cancel(sv, in->id, true);
                 return 0;
         case CG_MCPD_BUSY:
                 return cg_rpc_add_result(&sv->out, in->id, busy, strlen(busy), err);
@@ -101,7 +104,7 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
 static void read_input(struct io *io)
 {
         struct cg_serve *sv = io->sv;
-        enum cg_mcpd_revision before;
+        bool before;
         struct cg_slice line;
         struct cg_err err;
         ssize_t n;
@@ -124,12 +127,12 @@ static void read_input(struct io *io)
                 if (r == CG_TIMEOUT)
                         return;
                 pthread_mutex_lock(&sv->lock);
-                before = sv->proto.revision;
+                before = cg_serve_knows_client(sv);
                 if (r == CG_E_LIMIT)
                         r = cg_mcpd_line_too_long(&sv->out, err.msg, &err);
                 else
                         r = cg_mcpd_line(&sv->proto, line, &sv->out, on_message, sv, &err);
-                if (sv->proto.revision != before)
+                if (cg_serve_knows_client(sv) != before)
                         wake_workers(sv);
                 pthread_mutex_unlock(&sv->lock);
         }
@@ -218,6 +221,7 @@ static void loop(struct io *io)
                 pthread_mutex_lock(&io->sv->lock);
                 next_ms = sooner(cg_serve_answer_due(io->sv, NULL), cg_serve_progress(io->sv));
                 next_ms = sooner(next_ms, cg_serve_sessions_tick(io->sv));
+                next_ms = sooner(next_ms, cg_serve_ask_by_result(io->sv));
                 if (io->eof)
                         next_ms = sooner(next_ms, FINISH_MS / 10);
                 idle = !has_jobs(io->sv) && !io->sv->out.len && io->written == io->writing.len;
@@ -305,7 +309,7 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
         cg_lines_init(&io->lines, CG_SERVE_MAX_LINE);
         cg_buf_init(&io->writing, CG_SERVE_MAX_OUT);
         pthread_mutex_lock(&sv->lock);
-        r = cg_serve_session_start(sv->own, err);
+        r = sv->own ? cg_serve_session_start(sv->own, err) : 0;
         pthread_mutex_unlock(&sv->lock);
         if (r < 0)
                 return -1;
@@ -406,6 +410,8 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
                 return -1;
         if (settings)
                 cg_limits_fill(&sv->caps, &settings->own.limits);
+        if (sv->opts.new_sessions)
+                return 0;
         return cg_serve_session_new(sv, &sv->own, err) < 0 ? -1 : cg_serve_session_prepare(sv->own, err);
 }
 
@@ -527,6 +533,7 @@ int cg_cli_mcp_serve(int argc, char **argv)
 
         TAILQ_INIT(&sv.pending);
         TAILQ_INIT(&sv.sessions);
+        TAILQ_INIT(&sv.held);
         cg_buf_init(&sv.out, CG_SERVE_MAX_OUT);
         cond_init(&sv.room);
         cond_init(&sv.gone);

@@ -39,6 +39,10 @@
 #define CG_SERVE_KEPT_MS    600000
 /* Questions about calls that the client shows at once; the others wait for their turn. */
 #define CG_SERVE_MAX_OPEN 8u
+/* Questions in one result, for clients of the stateless era. */
+#define CG_SERVE_MAX_INPUTS 32u
+/* The length of a requestState: 128 random bits in hexadecimal. */
+#define CG_SERVE_STATE 32u
 /* Limit of the output that comes between two calls. */
 #define CG_SERVE_BETWEEN_CHARS 5000u
 /*
@@ -71,7 +75,13 @@ struct cg_serve_options {
         int64_t wait_ms; /* of a call for its cell */
         int64_t idle_ms; /* after which a session ends; 0: never */
         int max_sessions;
-        unsigned toolsets;        /* bits */
+        unsigned toolsets; /* bits */
+        /*
+         * Of cellgate-mcp-http: the beginning of all ids of sessions, by which it finds this
+         * process ("": none); and that a call without session_id gets a session of its own.
+         */
+        char id_begin[9];
+        bool new_sessions;
         const char *print_config; /* a client; NULL: serve */
         bool plain;               /* results have no structuredContent */
         const char *http;         /* the address, by cellgate-mcp-http; NULL: standard input and output */
@@ -136,12 +146,13 @@ struct cg_job {
         bool known;           /* the client has its execution_id or its result */
 };
 
-/* A tools/call that has not been answered. */
+/* A tools/call that has not been answered, or was answered by questions and is held. */
 struct cg_pending {
         TAILQ_ENTRY(cg_pending) entry;
         enum cg_serve_tool tool;
         struct cg_serve_session *session; /* NULL: the tool needs none */
         struct cg_job *job;               /* that it waits for; it lives at least as long */
+        bool fresh;                       /* the session was made for it */
         bool own;                         /* the job is of this call: both are cancelled together */
         char *id, *token;                 /* JSON text; token: NULL when no progress is wanted */
         char *ignored;       /* a sentence about arguments that the tool does not have; NULL: none */
@@ -151,6 +162,12 @@ struct cg_pending {
         int64_t since_ms, progress_ms;
         double progress; /* the last value that was sent */
         char *said;      /* the last text; NULL: none */
+        bool stateless;  /* of the stateless era */
+        /* such a call whose client can be asked: its arguments; while it is held: */
+        char *args; /* NULL: nothing can be asked by its result */
+        char state[CG_SERVE_STATE + 1];
+        uint64_t first_ask, last_ask;
+        struct cg_answer *done; /* of a job that ended meanwhile and is not kept; NULL: none */
 };
 
 enum cg_serve_subject {
@@ -166,6 +183,7 @@ struct cg_serve_ask {
         TAILQ_ENTRY(cg_serve_ask) entry;
         enum cg_serve_subject subject;
         uint64_t id;         /* of our request; 0: not sent yet */
+        bool by_result;      /* it is no request, but a part of a call's result (mrtr.c) */
         uint64_t approval;   /* of the session; 0: CG_SERVE_ASK_OWN */
         uint64_t all_until;  /* the form offers all waiting calls of this tool, up to this approval */
         char *server, *tool; /* of a connection "" */
@@ -174,7 +192,7 @@ struct cg_serve_ask {
         size_t len;
         size_t part;    /* that the open form shows; 0: the first view */
         bool all_shown; /* the open form can accept */
-        int64_t deadline_ms;
+        int64_t since_ms, deadline_ms;
         bool answered, accept, timed_out;
         bool by_user; /* it was not accepted by a clear answer */
         bool always;  /* of a connection: for this session, a no as well */
@@ -263,7 +281,8 @@ struct cg_serve {
         } ended[CG_SERVE_MAX_ENDED]; /* the last sessions that have */
         size_t n_ended;              /* since the start */
         TAILQ_HEAD(, cg_pending) pending;
-        size_t n_pending;
+        TAILQ_HEAD(, cg_pending) held; /* calls that were answered by questions */
+        size_t n_pending, n_held;
         uint64_t last_cell, last_ask;
         bool has_tokens; /* a call wants progress; set by the I/O thread */
         struct cg_buf out;
@@ -335,6 +354,13 @@ struct cg_pending *cg_serve_find_pending(struct cg_serve *sv, struct cg_slice id
 void cg_serve_remove_pending(struct cg_serve *sv, struct cg_pending *p);
 /* Answers a call and frees it (lock held). @a: NULL when out of memory. */
 void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer *a);
+void cg_serve_send_result(struct cg_serve *sv, struct cg_slice id, const char *result, size_t len);
+struct cg_pending *cg_pending_free(struct cg_pending *p);
+/* Frees a call that is held (lock held). */
+void cg_serve_free_held(struct cg_serve *sv, struct cg_pending *p);
+/* The job ends, or is forgotten (NULL: all are): sees to the calls held for it (lock held). */
+void cg_serve_held_ends(struct cg_serve *sv, struct cg_job *job);
+void cg_serve_drop_held(struct cg_serve *sv, const struct cg_job *job);
 /* The jobs before @job (lock held). */
 size_t cg_serve_count_before(const struct cg_job *job);
 /* The worker: the next job (borrows), NULL when there is none now. */
@@ -361,11 +387,10 @@ int cg_serve_session_configure(struct cg_serve_session *s, const char *args, str
 /* Starts its worker, which opens a kernel when it is needed (lock held). Frees it on failure. */
 int cg_serve_session_start(struct cg_serve_session *s, struct cg_err *err);
 /*
- * Of the argument session_id; without it the own one, which is made anew if it has ended (lock
- * held).
+ * Sets @p's session: that of the argument session_id; without it the own one, which is made anew if
+ * it has ended, or a new one (lock held).
  */
-int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_serve_session **ret,
-                          struct cg_err *err);
+int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_pending *p, struct cg_err *err);
 /*
  * Ends idle sessions and frees those that are gone (I/O thread; lock held). Returns milliseconds to
  * the next, or -1.
@@ -379,8 +404,11 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b);
 /* ---- calls.c */
 /* Answers a call, or queues what it asks for (I/O thread; lock held). */
 int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
-/* The client has cancelled the request @id (lock held). */
-void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id);
+/*
+ * The client has cancelled the request @id, or only @gone: then a cell goes on, and its result is
+ * kept for cell_result (lock held).
+ */
+void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone);
 
 /* ---- jobs.c */
 /*
@@ -449,8 +477,16 @@ void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval);
  * deadline or -1.
  */
 int64_t cg_serve_settle(struct cg_serve_session *s);
-/* An answer came (I/O thread; lock held). False: to no question of this session. */
+/*
+ * An answer came: by its request, or to the question @id by a result (I/O thread; lock held).
+ * False: to no question of this session.
+ */
 bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in);
+void cg_serve_answered_by(struct cg_serve_session *s, uint64_t id, struct cg_slice result);
+/* Sends the open questions again: answers to what the client was asked before decide nothing. */
+void cg_serve_ask_again(struct cg_serve_session *s);
+/* Appends a question as params of elicitation/create (lock held). */
+int cg_serve_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params);
 /*
  * Decides whether this tool of our own may run; false: *why says how to allow it. Where rules say
  * ask, calls @wait_fn until the user has answered.
@@ -460,7 +496,18 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
 /* The session has ended: drops the questions about calls of its cells. */
 void cg_serve_drop_asks(struct cg_serve_session *s);
 
+/* ---- mrtr.c */
+/*
+ * Answers a call by the questions of its job, where such wait (I/O thread; lock held). Returns
+ * milliseconds until it is to be called again, or -1.
+ */
+int64_t cg_serve_ask_by_result(struct cg_serve *sv);
+/* A call that has a requestState: a held one comes again with answers (I/O thread; lock held). */
+int cg_serve_resume(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
+
 /* ---- work.c */
+/* It is known what the client can ask its user (lock held). */
+bool cg_serve_knows_client(const struct cg_serve *sv);
 /* @data: the session. */
 void *cg_serve_worker(void *data);
 

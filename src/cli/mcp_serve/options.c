@@ -106,8 +106,8 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
 
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err)
 {
+        const char *value = getenv(CG_MCPD_HTTP_SESSION);
         struct cg_optscan scan;
-        const char *value = NULL;
         int id, r = 0;
 
         *o = (struct cg_serve_options){ .ask_timeout_ms = ASK_TIMEOUT_MS,
@@ -118,6 +118,10 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
         if (cg_kernel_options_init(&o->kernel, CG_CMD_SERVE, argc, argv, &scan, err) < 0)
                 return -1;
         o->kernel.workspace = ".";
+        if (value) {
+                snprintf(o->id_begin, sizeof(o->id_begin), "%s", value);
+                o->new_sessions = strcmp(value + strlen(o->id_begin), "s") == 0;
+        }
         cg_approve_set_default(o->kernel.approve, CG_APPROVE_REFUSE);
         while (r == 0 && !o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
                 r = id < 0 ? id : apply(o, id, value, err);

@@ -60,7 +60,7 @@ int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const
 
 /* ------------------------------------------------------------------ calls */
 
-static struct cg_pending *pending_free(struct cg_pending *p)
+struct cg_pending *cg_pending_free(struct cg_pending *p)
 {
         if (!p)
                 return NULL;
@@ -68,6 +68,8 @@ static struct cg_pending *pending_free(struct cg_pending *p)
         free(p->token);
         free(p->said);
         free(p->ignored);
+        free(p->args);
+        cg_answer_free(p->done);
         free(p);
         return NULL;
 }
@@ -86,7 +88,7 @@ void cg_serve_remove_pending(struct cg_serve *sv, struct cg_pending *p)
 {
         TAILQ_REMOVE(&sv->pending, p, entry);
         sv->n_pending--;
-        pending_free(p);
+        cg_pending_free(p);
 }
 
 struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcpd_in *in)
@@ -98,15 +100,31 @@ struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcp
         p->id = in->id.p ? strndup(in->id.p, in->id.len) : NULL;
         p->token = in->progress_token.p ? strndup(in->progress_token.p, in->progress_token.len) : NULL;
         p->since_ms = p->progress_ms = cg_now_ms();
+        p->stateless = sv->proto.peer.stateless;
         p->deadline_ms = INT64_MAX;
         while (strcmp(cg_serve_tool_defs[p->tool].name, in->name) != 0)
                 p->tool++; /* in->name is one of them */
+        if (p->stateless && sv->proto.peer.can_ask)
+                p->args = strndup(in->arguments.p, in->arguments.len);
         if (!p->id || (in->progress_token.p && !p->token))
-                return pending_free(p);
+                return cg_pending_free(p);
         TAILQ_INSERT_TAIL(&sv->pending, p, entry);
         sv->n_pending++;
         sv->has_tokens |= p->token != NULL;
         return p;
+}
+
+void cg_serve_send_result(struct cg_serve *sv, struct cg_slice id, const char *result, size_t len)
+{
+        size_t before = sv->out.len;
+        struct cg_err err;
+
+        if (cg_rpc_add_result(&sv->out, id, result, len, &err) < 0) {
+                roll_back(sv, before);
+                if (cg_rpc_add_error(&sv->out, id, CG_RPC_INTERNAL_ERROR, err.msg, NULL) < 0)
+                        roll_back(sv, before);
+        }
+        cg_serve_wake(sv->io_fd);
 }
 
 void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer *a)
@@ -115,18 +133,48 @@ void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer 
                                      " left\"}],\"isError\":true}";
         cg_auto_buf struct cg_buf b = { .max = RESULT_MAX };
         struct cg_slice id = { p->id, strlen(p->id) };
-        size_t before = sv->out.len;
-        struct cg_err err;
         bool made = a && cg_answer_result(a, p->ignored, &sv->secrets, &b, NULL) == 0;
 
-        if (cg_rpc_add_result(&sv->out, id, made ? b.data : failed, made ? b.len : strlen(failed), &err) <
-            0) {
-                roll_back(sv, before);
-                if (cg_rpc_add_error(&sv->out, id, CG_RPC_INTERNAL_ERROR, err.msg, NULL) < 0)
-                        roll_back(sv, before);
+        if (made && p->stateless) {
+                b.len--; /* the closing brace */
+                made = cg_buf_adds(&b, ",\"resultType\":\"complete\"}", NULL) == 0;
         }
+        cg_serve_send_result(sv, id, made ? b.data : failed, made ? b.len : strlen(failed));
         cg_serve_remove_pending(sv, p);
-        cg_serve_wake(sv->io_fd);
+}
+
+/* ------------------------------------------------------------------ calls that are held */
+
+void cg_serve_free_held(struct cg_serve *sv, struct cg_pending *p)
+{
+        TAILQ_REMOVE(&sv->held, p, entry);
+        sv->n_held--;
+        cg_pending_free(p);
+}
+
+void cg_serve_held_ends(struct cg_serve *sv, struct cg_job *job)
+{
+        struct cg_pending *p;
+
+        TAILQ_FOREACH(p, &sv->held, entry)
+        {
+                if (p->job != job || job->number)
+                        continue;
+                p->job = NULL;
+                p->session = NULL;
+                p->done = CG_STEAL(job->answer);
+        }
+}
+
+void cg_serve_drop_held(struct cg_serve *sv, const struct cg_job *job)
+{
+        struct cg_pending *p, *next;
+
+        for (p = TAILQ_FIRST(&sv->held); p; p = next) {
+                next = TAILQ_NEXT(p, entry);
+                if (!job || p->job == job)
+                        cg_serve_free_held(sv, p);
+        }
 }
 
 /* ------------------------------------------------------------------ jobs */
@@ -173,6 +221,7 @@ void cg_serve_drop_jobs(struct cg_serve_session *s)
                         struct cg_job *j = TAILQ_FIRST(lists[i]);
 
                         TAILQ_REMOVE(lists[i], j, entry);
+                        cg_serve_drop_held(s->sv, j);
                         cg_job_free(j);
                 }
         }

@@ -87,6 +87,7 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
                 session_free(s);
                 return cg_fail(err, CG_E_NOMEM, "session");
         }
+        memcpy(s->id, sv->opts.id_begin, strlen(sv->opts.id_begin));
         TAILQ_INSERT_TAIL(&sv->sessions, s, entry);
         *ret = s;
         return 0;

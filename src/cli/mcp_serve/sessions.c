@@ -101,6 +101,16 @@ static const char *why_ended(const struct cg_serve *sv, const char *id)
         return NULL;
 }
 
+static int make_fresh(struct cg_serve *sv, struct cg_pending *p, struct cg_err *err)
+{
+        if (p->tool == CG_SERVE_RESET || p->tool == CG_SERVE_READ_OUTPUT)
+                return cg_fail(err, CG_E_INVAL, "the parameter \"session_id\" is missing");
+        if (cg_serve_session_new(sv, &p->session, err) < 0 || cg_serve_session_start(p->session, err) < 0)
+                return -1;
+        p->fresh = true;
+        return 0;
+}
+
 static int find_own(struct cg_serve *sv, struct cg_serve_session **ret, struct cg_err *err)
 {
         if (!sv->own && cg_serve_session_new(sv, &sv->own, err) < 0)
@@ -112,8 +122,7 @@ static int find_own(struct cg_serve *sv, struct cg_serve_session **ret, struct c
         return cg_serve_session_start(sv->own, err);
 }
 
-int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_serve_session **ret,
-                          struct cg_err *err)
+int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_pending *p, struct cg_err *err)
 {
         struct cg_slice text = { args, strlen(args) }, v;
         cg_auto_free char *id = NULL;
@@ -123,9 +132,11 @@ int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_serve
         if (cg_json_member(text, "session_id", &v, err) < 0)
                 return -1;
         if (!v.p || cg_slice_is(v, "null")) {
-                if (find_own(sv, ret, err) < 0)
+                if (sv->opts.new_sessions)
+                        return make_fresh(sv, p, err);
+                if (find_own(sv, &p->session, err) < 0)
                         return -1;
-                (*ret)->used_ms = cg_now_ms();
+                p->session->used_ms = cg_now_ms();
                 return 0;
         }
         if (cg_serve_arg_string(args, "session_id", &id, err) < 0)
@@ -134,10 +145,12 @@ int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_serve
         {
                 if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0) {
                         s->used_ms = cg_now_ms();
-                        *ret = s;
+                        p->session = s;
                         return 0;
                 }
         }
+        if (sv->opts.new_sessions)
+                how = "leave session_id out for a new one";
         if (sv->opts.toolsets & CG_SERVE_SESSIONS)
                 how = "list_sessions names the sessions that there are, create_session makes one";
         why = why_ended(sv, id);

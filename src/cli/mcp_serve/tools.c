@@ -294,18 +294,19 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
 };
 
 /* Adds the parameter to the definition of a tool that begins at @begin. */
-static void add_session_id(struct cg_buf *b, size_t begin)
+static void add_session_id(const struct cg_serve_options *o, struct cg_buf *b, size_t begin)
 {
         static const char properties[] = "\"inputSchema\":{\"type\":\"object\",\"properties\":{";
         static const char parameter[] =
-                "\"session_id\":{\"type\":\"string\",\"description\":\"Of create_session; default: the own session\"}";
+                "\"session_id\":{\"type\":\"string\",\"description\":\"Of an earlier result; default: %s session\"}";
         const char *found = b->data ? strstr(b->data + begin, properties) : NULL;
         cg_auto_free char *rest = found ? strdup(found + sizeof(properties) - 1) : NULL;
 
         if (!rest)
                 return;
         b->len = (size_t)(found - b->data) + sizeof(properties) - 1;
-        cg_buf_addf(b, NULL, "%s%s%s", parameter, rest[0] == '}' ? "" : ",", rest);
+        cg_buf_addf(b, NULL, parameter, o->new_sessions ? "a new" : "the own");
+        cg_buf_addf(b, NULL, "%s%s", rest[0] == '}' ? "" : ",", rest);
 }
 
 char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char *names[CG_SERVE_N_TOOLS + 1])
@@ -328,8 +329,9 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
                                     o->plain ? "" : output_schema, execute_end);
                 else
                         cg_buf_adds(&b, def->json, NULL);
-                if (i != CG_SERVE_TERMINATE && cg_serve_has_session(i) && o->toolsets & CG_SERVE_SESSIONS)
-                        add_session_id(&b, begin);
+                if (i != CG_SERVE_TERMINATE && cg_serve_has_session(i) &&
+                    (o->new_sessions || o->toolsets & CG_SERVE_SESSIONS))
+                        add_session_id(o, &b, begin);
         }
         names[n] = NULL;
         return cg_buf_adds(&b, "]", NULL) < 0 ? NULL : cg_buf_steal(&b, NULL);

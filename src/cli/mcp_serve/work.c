@@ -352,8 +352,8 @@ static int open_session(struct cg_serve_session *s, struct cg_err *err)
         cg_limit_options(&s->limits, &so);
         /* If the client cannot ask its user, each question is refused with that reason. */
         pthread_mutex_lock(&s->sv->lock);
-        so.server_requests = (s->sv->proto.can_ask ? CG_SERVER_REQUEST_ELICITATION : 0) |
-                             (s->sv->proto.can_open ? CG_SERVER_REQUEST_URL : 0);
+        so.server_requests = (s->sv->proto.peer.can_ask ? CG_SERVER_REQUEST_ELICITATION : 0) |
+                             (s->sv->proto.peer.can_open ? CG_SERVER_REQUEST_URL : 0);
         pthread_mutex_unlock(&s->sv->lock);
         so.ask_egress = cg_approve_base(s->approve) == CG_APPROVE_ASK ||
                         cg_pol_is_about(cg_approve_policy(s->approve), CG_METHOD_CONNECT);
@@ -490,7 +490,7 @@ static bool can_input(struct cg_serve_session *s)
         bool can;
 
         pthread_mutex_lock(&s->sv->lock);
-        can = s->sv->proto.can_ask || s->sv->opts.toolsets & CG_SERVE_JOBS;
+        can = s->sv->proto.peer.can_ask || s->sv->opts.toolsets & CG_SERVE_JOBS;
         pthread_mutex_unlock(&s->sv->lock);
         return can;
 }
@@ -802,12 +802,17 @@ static bool opens_ahead(struct cg_serve_session *s)
         return is;
 }
 
+bool cg_serve_knows_client(const struct cg_serve *sv)
+{
+        return sv->proto.revision != CG_MCPD_NONE || sv->proto.peer.stateless;
+}
+
 static bool initialized(struct cg_serve_session *s)
 {
         bool is;
 
         pthread_mutex_lock(&s->sv->lock);
-        is = s->sv->proto.revision != CG_MCPD_NONE;
+        is = cg_serve_knows_client(s->sv);
         pthread_mutex_unlock(&s->sv->lock);
         return is;
 }
