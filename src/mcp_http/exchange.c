@@ -14,14 +14,19 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include "base/ceilings.h"
+#include "base/base64.h"
 #include "base/json.h"
 #include "base/util.h"
 #include "config.h"
+#include "mcp/server.h"
 #include "mcp_http/front.h"
 
 #define SESSION_HEADER "Mcp-Session-Id"
+#define VERSION_HEADER "MCP-Protocol-Version"
 #define EVENT_BLOCK    ((size_t)32 << 10)
 #define SERVER_ERROR   (-32000)
+/* A header of the stateless era says something else than the body. */
+#define HEADER_MISMATCH (-32020)
 
 struct hf_exchange {
         struct hf_front *f;
@@ -98,7 +103,8 @@ static enum MHD_Result json(const struct hf_exchange *x, unsigned status, char *
         return queue(x, status, r);
 }
 
-static enum MHD_Result refuse(const struct hf_exchange *x, unsigned status, int code, const char *why)
+static enum MHD_Result refuse_request(const struct hf_exchange *x, struct cg_slice id, unsigned status,
+                                      int code, const char *why)
 {
         static const struct {
                 unsigned status;
@@ -114,7 +120,7 @@ static enum MHD_Result refuse(const struct hf_exchange *x, unsigned status, int 
         char *text;
         size_t len;
 
-        if (cg_rpc_add_error(&b, CG_SLICE_NONE, code, why, NULL) < 0)
+        if (cg_rpc_add_error(&b, id, code, why, NULL) < 0)
                 return MHD_NO;
         while (i < CG_ARRAY_LEN(more) && more[i].status != status)
                 i++;
@@ -125,6 +131,11 @@ static enum MHD_Result refuse(const struct hf_exchange *x, unsigned status, int 
         }
         return i < CG_ARRAY_LEN(more) ? json(x, status, text, len, more[i].header, more[i].value)
                                       : json(x, status, text, len, NULL, NULL);
+}
+
+static enum MHD_Result refuse(const struct hf_exchange *x, unsigned status, int code, const char *why)
+{
+        return refuse_request(x, CG_SLICE_NONE, status, code, why);
 }
 
 /* ---- waiting */
@@ -204,7 +215,7 @@ static enum MHD_Result proceed(struct hf_exchange *x)
         text = CG_STEAL(st->answer);
         if (st->kind == HF_INITIALIZE && st->session)
                 return json(x, MHD_HTTP_OK, text, st->answer_len, SESSION_HEADER, st->session->id);
-        return json(x, MHD_HTTP_OK, text, st->answer_len, NULL, NULL);
+        return json(x, st->status ? st->status : MHD_HTTP_OK, text, st->answer_len, NULL, NULL);
 }
 
 /* ---- requests */
@@ -212,6 +223,21 @@ static enum MHD_Result proceed(struct hf_exchange *x)
 static const char *header(const struct hf_exchange *x, const char *name)
 {
         return MHD_lookup_connection_value(x->c, MHD_HEADER_KIND, name);
+}
+
+struct header_count {
+        const char *name;
+        unsigned n;
+};
+
+static enum MHD_Result count_header(void *data, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+        struct header_count *c = data;
+
+        (void)kind;
+        (void)value;
+        c->n += strcasecmp(name, c->name) == 0;
+        return MHD_YES;
 }
 
 /* One of the types of "Accept: a/b, c/d;q=0.1". */
@@ -226,7 +252,7 @@ static bool accepts(const struct hf_exchange *x, const char *type)
 static struct hf_session *find_session(const struct hf_exchange *x, enum MHD_Result *ret)
 {
         static const char *const versions[] = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" };
-        const char *id = header(x, SESSION_HEADER), *version = header(x, "MCP-Protocol-Version");
+        const char *id = header(x, SESSION_HEADER), *version = header(x, VERSION_HEADER);
         struct hf_session *s = id ? cg_hf_session_find(x->f, id) : NULL;
         size_t i = 0;
 
@@ -234,7 +260,10 @@ static struct hf_session *find_session(const struct hf_exchange *x, enum MHD_Res
                 s = NULL;
         while (version && i < CG_ARRAY_LEN(versions) && strcmp(versions[i], version) != 0)
                 i++;
-        if (i == CG_ARRAY_LEN(versions))
+        if (version && strcmp(version, CG_MCPD_STATELESS) == 0)
+                *ret = refuse(x, MHD_HTTP_METHOD_NOT_ALLOWED, SERVER_ERROR,
+                              "revision " CG_MCPD_STATELESS " has POST only");
+        else if (i == CG_ARRAY_LEN(versions))
                 *ret = refuse(
                         x, MHD_HTTP_BAD_REQUEST, SERVER_ERROR,
                         "MCP-Protocol-Version is none of 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25: "
@@ -290,11 +319,37 @@ static enum MHD_Result end_session(struct hf_exchange *x)
         return empty(x, MHD_HTTP_NO_CONTENT);
 }
 
+/* The version that a request of the stateless era names in its _meta. */
+static bool find_version(const struct cg_rpc *m, struct cg_slice *ret)
+{
+        struct cg_slice meta;
+
+        return m->params.p && cg_json_find(m->params, "_meta", &meta) &&
+               cg_json_find(meta, "io.modelcontextprotocol/protocolVersion", ret) && ret->p[0] == '"';
+}
+
+static bool is_stateless(const struct hf_exchange *x, const struct cg_rpc *m)
+{
+        const char *version = header(x, VERSION_HEADER);
+        struct cg_slice named;
+
+        return (version && strcmp(version, CG_MCPD_STATELESS) == 0) ||
+               strcmp(m->method, "server/discover") == 0 || find_version(m, &named);
+}
+
+static struct hf_session *new_session(const struct hf_exchange *x, bool stateless, struct cg_err *err)
+{
+        const char *token = x->f->setup.metadata[0] ? cg_hf_bearer(x->c) : "";
+
+        return cg_hf_session_new(x->f, x->owner, token, stateless, err);
+}
+
+/* @s: NULL for a new one, which @m initializes. */
 static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, const struct cg_rpc *m,
                                struct cg_slice text)
 {
         enum hf_stream_kind kind = strcmp(m->method, "tools/call") == 0 ? HF_CALL : HF_REQUEST;
-        const char *version = header(x, "MCP-Protocol-Version");
+        const char *version = header(x, VERSION_HEADER);
         struct hf_stream *st;
         struct cg_err err;
 
@@ -304,14 +359,16 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
                 return refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, SERVER_ERROR,
                               "100 requests of this session are not answered yet: wait for one of them");
         if (!s)
-                s = cg_hf_session_new(x->f, x->owner, x->f->setup.metadata[0] ? cg_hf_bearer(x->c) : "",
-                                      &err);
+                s = new_session(x, false, &err);
         if (!s)
                 return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
         st = cg_hf_stream_new(x->f, s, kind);
         if (!st)
                 return MHD_NO;
+        st->stateless = s->stateless || is_stateless(x, m);
         st->can_stream = kind != HF_INITIALIZE && accepts(x, "text/event-stream");
+        if (st->stateless && st->can_stream && strcmp(m->method, "subscriptions/listen") == 0)
+                st->kind = HF_LISTEN;
         st->primes = version && strcmp(version, "2025-11-25") == 0;
         if (cg_hf_session_request(st, m, text, &err) < 0) {
                 cg_hf_stream_free(st);
@@ -319,6 +376,80 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
         }
         attach(x, st);
         return proceed(x);
+}
+
+/*
+ * The process of the session that a call names by its argument session_id. NULL: it names none, or
+ * one that is not there. The session itself is found in the process.
+ */
+static struct hf_session *find_named(const struct hf_exchange *x, const struct cg_rpc *m)
+{
+        cg_auto_free char *id = NULL;
+        struct cg_slice args, v;
+        struct hf_session *s;
+
+        if (strcmp(m->method, "tools/call") != 0 || !m->params.p ||
+            !cg_json_find(m->params, "arguments", &args) || !cg_json_find(args, "session_id", &v) ||
+            cg_json_strdup(v, &id, NULL) < 0 || strspn(id, "0123456789abcdef") != CG_HF_SESSION ||
+            strlen(id) != CG_HF_SESSION)
+                return NULL;
+        id[8] = '\0';
+        s = cg_hf_session_numbered(x->f, strtoull(id, NULL, 16));
+        return s && memcmp(s->owner, x->owner, sizeof(x->owner)) == 0 ? s : NULL;
+}
+
+/* ---- the stateless era */
+
+/* Whether a header is there once, with the value of a member of the body, perhaps in base64. */
+static bool says_same(const struct hf_exchange *x, const char *name, struct cg_slice value)
+{
+        static const char begin[] = "=?base64?", end[] = "?=";
+        const size_t n_begin = sizeof(begin) - 1, n_end = sizeof(end) - 1;
+        cg_auto_buf struct cg_buf decoded = { .max = HF_MAX_HEAD };
+        cg_auto_free char *text = NULL;
+        const char *said = header(x, name);
+        size_t n = said ? strlen(said) : 0;
+        struct header_count count = { name, 0 };
+
+        MHD_get_connection_values(x->c, MHD_HEADER_KIND, count_header, &count);
+        if (count.n != 1 || cg_json_strdup(value, &text, NULL) < 0)
+                return false;
+        while (n && (said[n - 1] == ' ' || said[n - 1] == '\t')) /* libmicrohttpd leaves it there */
+                n--;
+        if (n < n_begin + n_end || strncmp(said, begin, n_begin) != 0 ||
+            strncmp(said + n - n_end, end, n_end) != 0)
+                return n == strlen(text) && strncmp(said, text, n) == 0;
+        return cg_base64_decode(said + n_begin, n - n_begin - n_end, &decoded, NULL) == 0 &&
+               decoded.len == strlen(text) && memcmp(decoded.data, text, decoded.len) == 0;
+}
+
+/*
+ * What the session process cannot see is checked here: that proxies which read the headers, and we,
+ * who read the body, understand the same. A version that is missing or wrong is its error.
+ */
+static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, struct cg_slice text)
+{
+        struct hf_session *s = find_named(x, m) ?: cg_hf_session_stateless(x->f, x->owner);
+        bool call = strcmp(m->method, "tools/call") == 0;
+        cg_auto_buf struct cg_buf method = { .max = CG_MAX_BODY };
+        struct cg_slice version, name = { "\"\"", 2 };
+        struct cg_err err;
+
+        if (cg_json_quote(&method, m->method, strlen(m->method), NULL) < 0)
+                return MHD_NO;
+        if (find_version(m, &version) &&
+            (!says_same(x, VERSION_HEADER, version) ||
+             !says_same(x, "Mcp-Method", (struct cg_slice){ method.data, method.len }) ||
+             (call && cg_json_find(m->params, "name", &name) && !says_same(x, "Mcp-Name", name))))
+                return refuse_request(x, m->id, MHD_HTTP_BAD_REQUEST, HEADER_MISMATCH,
+                                      VERSION_HEADER
+                                      ", Mcp-Method and, of tools/call, Mcp-Name must be there once"
+                                      " and say what the body says");
+        if (!s)
+                s = new_session(x, true, &err);
+        if (!s)
+                return refuse_request(x, m->id, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
+        return request(x, s, m, text);
 }
 
 static enum MHD_Result post(struct hf_exchange *x)
@@ -342,9 +473,16 @@ static enum MHD_Result post(struct hf_exchange *x)
                 return refuse(x, MHD_HTTP_BAD_REQUEST, CG_RPC_PARSE_ERROR, err.msg);
         if (cg_rpc_parse(text, &m, &err) < 0)
                 return refuse(x, MHD_HTTP_BAD_REQUEST, CG_RPC_INVALID_REQUEST, err.msg);
+        if (m.kind == CG_RPC_REQUEST && is_stateless(x, &m))
+                return stateless(x, &m, text);
         if (m.kind == CG_RPC_REQUEST && strcmp(m.method, "initialize") == 0)
                 return request(x, NULL, &m, text);
-        s = find_session(x, &result);
+        if (m.kind == CG_RPC_NOTIFICATION && is_stateless(x, &m)) /* there are none of this era */
+                return empty(x, MHD_HTTP_ACCEPTED);
+        /* Some clients lose the header. */
+        s = m.kind == CG_RPC_REQUEST && !header(x, SESSION_HEADER) ? find_named(x, &m) : NULL;
+        if (!s)
+                s = find_session(x, &result);
         if (!s)
                 return result;
         if (m.kind == CG_RPC_REQUEST)
@@ -380,7 +518,8 @@ static enum MHD_Result options(struct hf_exchange *x)
         MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, DELETE");
         MHD_add_response_header(
                 r, "Access-Control-Allow-Headers",
-                "Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, " SESSION_HEADER);
+                "Authorization, Content-Type, Last-Event-ID, Mcp-Method, Mcp-Name, " VERSION_HEADER
+                ", " SESSION_HEADER);
         return queue(x, MHD_HTTP_NO_CONTENT, r);
 }
 

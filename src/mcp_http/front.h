@@ -72,7 +72,7 @@ struct hf_event {
         char text[]; /* as it is sent */
 };
 
-enum hf_stream_kind { HF_REQUEST, HF_CALL, HF_INITIALIZE, HF_GET };
+enum hf_stream_kind { HF_REQUEST, HF_CALL, HF_INITIALIZE, HF_LISTEN, HF_GET };
 
 /*
  * A request of a client, its answer, and the messages before it; or HF_GET: the messages that
@@ -85,6 +85,8 @@ struct hf_stream {
         enum hf_stream_kind kind;
         uint64_t number;   /* the request's id at the session process; of HF_GET 0 */
         char *id, *token;  /* the client's, JSON text; token: NULL when it wants no progress */
+        unsigned status;   /* of an answer that is an error of the stateless era; 0: 200 */
+        bool stateless;    /* of the stateless era: nothing is resumed, and its end cancels it */
         bool can_stream;   /* the client accepts events */
         bool primes;       /* it understands an event without data */
         bool begun, ended; /* ended: nothing follows */
@@ -135,6 +137,7 @@ struct hf_session {
         struct cg_lines in;
         TAILQ_HEAD(, hf_stream) streams;
         struct hf_stream *get;
+        bool stateless;  /* of all requests of the stateless era; no client knows its id */
         unsigned n_open; /* requests that are not answered */
         uint64_t asked;  /* our request whether a cell runs; 0: none */
         int64_t since_ms, used_ms;
@@ -145,10 +148,12 @@ struct hf_session {
  * NULL: *err is for the client.
  */
 struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],
-                                     const char *token, struct cg_err *err);
+                                     const char *token, bool stateless, struct cg_err *err);
 int cg_hf_tell_monitor(const struct hf_front *f, enum hf_type type, uint64_t number, const char *token,
                        struct cg_err *err);
 struct hf_session *cg_hf_session_find(const struct hf_front *f, const char *id);
+struct hf_session *cg_hf_session_stateless(const struct hf_front *f, const unsigned char owner[CG_HF_OWNER]);
+struct hf_session *cg_hf_session_numbered(const struct hf_front *f, uint64_t number);
 /* Messages of the monitor. */
 void cg_hf_session_opened(struct hf_front *f, uint64_t number, int fd); /* takes @fd */
 void cg_hf_session_ended(struct hf_front *f, uint64_t number, const char *why);

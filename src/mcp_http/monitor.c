@@ -6,6 +6,7 @@
 #include "mcp_http/monitor.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include "base/proc.h"
 #include "base/util.h"
 #include "config.h"
+#include "mcp/server.h"
 
 #define BACKLOG 128
 /* From SIGTERM to SIGKILL: a session ends its kernel, its MCP servers and its supervisor. */
@@ -59,18 +61,40 @@ static void tell(struct hf_monitor *m, enum hf_type type, uint64_t session, cons
                 cg_log(m->log, CG_LOG_ERROR, "front: %s", err.msg);
 }
 
+/* The environment with one more variable, before others of its name. */
+static char **with_variable(char *text)
+{
+        size_t n = 0;
+        char **env;
+
+        while (environ[n])
+                n++;
+        env = calloc(n + 2, sizeof(*env));
+        if (env) {
+                env[0] = text;
+                memcpy(env + 1, environ, n * sizeof(*env));
+        }
+        return env;
+}
+
 static int start_child(struct hf_monitor *m, struct hf_child *c, uint64_t session, struct cg_err *err)
 {
         cg_auto_fd int ours = -1, theirs = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 } };
+        char name[64];
+        cg_auto_free char **env = with_variable(name);
         struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_BINDIR "/cellgate"),
                                      .argv = m->o->words,
-                                     .envp = environ,
+                                     .envp = env,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true };
         int pair[2];
 
+        snprintf(name, sizeof(name), CG_MCPD_HTTP_SESSION "=%08" PRIx64 "%s", session,
+                 session & CG_HF_STATELESS ? "s" : "");
+        if (!env)
+                return cg_fail(err, CG_E_NOMEM, "session");
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
                 return cg_fail_errno(err, "socket of a session");
         ours = pair[0];

@@ -51,16 +51,34 @@ static void flush(struct hf_session *s)
                 watch(s, EPOLL_CTL_MOD, s->out.len > 0);
 }
 
-/* Adds @text with @number in the place of @old, as one line; @old of CG_SLICE_NONE: unchanged. */
-static int send_line(struct hf_session *s, struct cg_slice text, struct cg_slice old, uint64_t number,
-                     struct cg_err *err)
+/* Appends @text with @number in the place of each of @old in it, which may be in any order. */
+static int add_replaced(struct cg_buf *b, struct cg_slice text, const struct cg_slice old[2],
+                        const char *number, struct cg_err *err)
 {
-        size_t before = s->out.len, head = old.p ? (size_t)(old.p - text.p) : text.len;
+        const char *end = text.p + text.len;
+        bool second = old && old[1].p && (!old[0].p || old[1].p < old[0].p);
 
-        if (cg_buf_add(&s->out, text.p, head, err) < 0 ||
-            (old.p && (cg_buf_addf(&s->out, err, "%llu", (unsigned long long)number) < 0 ||
-                       cg_buf_add(&s->out, old.p + old.len, text.len - head - old.len, err) < 0)) ||
-            cg_buf_adds(&s->out, "\n", err) < 0) {
+        for (int i = 0; old && i < 2; i++, second = !second) {
+                struct cg_slice o = old[second];
+
+                if (!o.p)
+                        continue;
+                if (cg_buf_add(b, text.p, (size_t)(o.p - text.p), err) < 0 || cg_buf_adds(b, number, err) < 0)
+                        return -1;
+                text.p = o.p + o.len;
+        }
+        return cg_buf_add(b, text.p, (size_t)(end - text.p), err);
+}
+
+/* Adds @text as one line, with @number in the places of @old; NULL: unchanged. */
+static int send_line(struct hf_session *s, struct cg_slice text, const struct cg_slice old[2],
+                     uint64_t number, struct cg_err *err)
+{
+        size_t before = s->out.len;
+        char digits[24];
+
+        snprintf(digits, sizeof(digits), "%llu", (unsigned long long)number);
+        if (add_replaced(&s->out, text, old, digits, err) < 0 || cg_buf_adds(&s->out, "\n", err) < 0) {
                 s->out.len = before;
                 return cg_err_prefix(err, "the session does not read");
         }
@@ -76,18 +94,19 @@ static void send_own(struct hf_session *s, const char *text)
 {
         struct cg_err err;
 
-        if (send_line(s, (struct cg_slice){ text, strlen(text) }, CG_SLICE_NONE, 0, &err) < 0)
+        if (send_line(s, (struct cg_slice){ text, strlen(text) }, NULL, 0, &err) < 0)
                 cg_log(&s->f->log, CG_LOG_ERROR, "%s", err.msg);
 }
 
-static void send_cancel(struct hf_session *s, uint64_t number)
+/* In the stateless era, to go away is to cancel; before, it is not. */
+static void send_cancel(struct hf_session *s, const struct hf_stream *st)
 {
         char text[160];
 
-        snprintf(text, sizeof(text),
-                 "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%llu,"
-                 "\"reason\":\"the client has gone\"}}",
-                 (unsigned long long)number);
+        snprintf(
+                text, sizeof(text),
+                "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%llu%s}}",
+                (unsigned long long)st->number, st->stateless ? "" : ",\"" CG_MCPD_GONE "\":true");
         send_own(s, text);
 }
 
@@ -125,7 +144,7 @@ static void refuse_session(const struct hf_front *f, struct cg_err *err)
 }
 
 struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],
-                                     const char *token, struct cg_err *err)
+                                     const char *token, bool stateless, struct cg_err *err)
 {
         unsigned char random[CG_HF_SESSION / 2];
         struct hf_session *s;
@@ -141,7 +160,8 @@ struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char own
         s->f = f;
         s->fd = -1;
         s->watch = (struct hf_watch){ on_event, s };
-        s->number = ++f->last_session;
+        s->number = ++f->last_session | (stateless ? CG_HF_STATELESS : 0);
+        s->stateless = stateless;
         memcpy(s->owner, owner, CG_HF_OWNER);
         s->since_ms = s->used_ms = cg_now_ms();
         cg_buf_init(&s->out, HF_MAX_OUT);
@@ -174,7 +194,19 @@ struct hf_session *cg_hf_session_find(const struct hf_front *f, const char *id)
         return NULL;
 }
 
-static struct hf_session *find_number(const struct hf_front *f, uint64_t number)
+struct hf_session *cg_hf_session_stateless(const struct hf_front *f, const unsigned char owner[CG_HF_OWNER])
+{
+        struct hf_session *s;
+
+        TAILQ_FOREACH(s, &f->sessions, entry)
+        {
+                if (s->stateless && memcmp(s->owner, owner, CG_HF_OWNER) == 0)
+                        return s;
+        }
+        return NULL;
+}
+
+struct hf_session *cg_hf_session_numbered(const struct hf_front *f, uint64_t number)
 {
         struct hf_session *s;
 
@@ -188,7 +220,7 @@ static struct hf_session *find_number(const struct hf_front *f, uint64_t number)
 
 void cg_hf_session_opened(struct hf_front *f, uint64_t number, int fd)
 {
-        struct hf_session *s = find_number(f, number);
+        struct hf_session *s = cg_hf_session_numbered(f, number);
 
         if (!s || s->fd >= 0) { /* ended meanwhile */
                 close(fd);
@@ -236,7 +268,7 @@ void cg_hf_session_end(struct hf_session *s, const char *why)
 
 void cg_hf_session_ended(struct hf_front *f, uint64_t number, const char *why)
 {
-        struct hf_session *s = find_number(f, number);
+        struct hf_session *s = cg_hf_session_numbered(f, number);
 
         if (s)
                 cg_hf_session_end(s, why);
@@ -254,12 +286,12 @@ int cg_hf_session_send(struct hf_session *s, const struct cg_rpc *m, struct cg_s
 
         s->used_ms = cg_now_ms();
         if (!cancels || cg_json_member(m->params, "requestId", &id, NULL) < 0 || !id.p)
-                return send_line(s, text, CG_SLICE_NONE, 0, err);
+                return send_line(s, text, NULL, 0, err);
         TAILQ_FOREACH(st, &s->streams, entry)
         {
                 if (st->kind == HF_GET || st->kind == HF_INITIALIZE || st->ended || !cg_slice_is(id, st->id))
                         continue;
-                r = send_line(s, text, id, st->number, err);
+                r = send_line(s, text, (struct cg_slice[2]){ id }, st->number, err);
                 s->n_open--;
                 fail_request(st, why);
                 return r;
@@ -267,11 +299,27 @@ int cg_hf_session_send(struct hf_session *s, const struct cg_rpc *m, struct cg_s
         return 0;
 }
 
+/* Nothing changes that a client could be notified of: the stream stays open, and empty. */
+static int listen_to_nothing(struct hf_stream *st, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };
+
+        if (cg_buf_addf(
+                    &b, err,
+                    "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{"
+                    "\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":%s},\"notifications\":{}}}",
+                    st->id) < 0)
+                return -1;
+        st->session->n_open++;
+        cg_hf_stream_push(st, (struct cg_slice){ b.data, b.len }, false);
+        return 0;
+}
+
 int cg_hf_session_request(struct hf_stream *st, const struct cg_rpc *m, struct cg_slice text,
                           struct cg_err *err)
 {
         struct hf_session *s = st->session;
-        struct cg_slice meta = CG_SLICE_NONE, token = CG_SLICE_NONE;
+        struct cg_slice meta = CG_SLICE_NONE, token = CG_SLICE_NONE, old[2] = { m->id };
 
         if (m->params.p && cg_json_find(m->params, "_meta", &meta))
                 cg_json_find(meta, "progressToken", &token);
@@ -280,7 +328,12 @@ int cg_hf_session_request(struct hf_stream *st, const struct cg_rpc *m, struct c
         st->token = token.p ? strndup(token.p, token.len) : NULL;
         if (!st->id || (token.p && !st->token))
                 return cg_fail(err, CG_E_NOMEM, "request");
-        if (send_line(s, text, m->id, st->number, err) < 0)
+        if (st->kind == HF_LISTEN)
+                return listen_to_nothing(st, err);
+        /* Two clients of the stateless era may choose the same token. */
+        if (st->stateless)
+                old[1] = token;
+        if (send_line(s, text, old, st->number, err) < 0)
                 return -1;
         s->n_open++;
         s->used_ms = cg_now_ms();
@@ -297,7 +350,7 @@ static void drop(struct hf_stream *st)
 
         if (s && !st->ended) {
                 s->n_open--;
-                send_cancel(s, st->number);
+                send_cancel(s, st);
         }
         cg_hf_stream_free(st);
 }
@@ -327,7 +380,7 @@ void cg_hf_session_leave(struct hf_stream *st)
         st->since_ms = cg_now_ms();
         if (s && st->kind == HF_INITIALIZE && !st->ended) {
                 cg_hf_session_end(s, "the client has gone");
-        } else if (!s || !st->begun || (st->ended && st->f->event_bytes > HF_MAX_ALL_KEPT)) {
+        } else if (!s || !st->begun || st->stateless || (st->ended && st->f->event_bytes > HF_MAX_ALL_KEPT)) {
                 drop(st);
         } else {
                 cg_hf_stream_trim(st); /* it can be resumed: cg_hf_session_tick() ends it */
@@ -342,7 +395,7 @@ static void ask_busy(struct hf_session *s)
 
         s->asked = ++s->f->last_request;
         if (cg_rpc_add_request(&b, s->asked, CG_MCPD_BUSY_METHOD, NULL, NULL) == 0)
-                send_line(s, (struct cg_slice){ b.data, b.len - 1 }, CG_SLICE_NONE, 0, NULL);
+                send_line(s, (struct cg_slice){ b.data, b.len - 1 }, NULL, 0, NULL);
 }
 
 static void on_busy(struct hf_session *s, struct cg_slice result)
@@ -383,6 +436,20 @@ void cg_hf_session_tick(struct hf_session *s, int64_t now)
 
 /* ---- from the session process */
 
+/* The status that an error of the stateless era comes with. */
+static unsigned status_of(struct cg_slice error)
+{
+        struct cg_slice code = CG_SLICE_NONE;
+
+        if (!cg_json_find(error, "code", &code))
+                return MHD_HTTP_OK;
+        if (cg_slice_is(code, "-32601"))
+                return MHD_HTTP_NOT_FOUND;
+        if (cg_slice_is(code, "-32602") || cg_slice_is(code, "-32022") || cg_slice_is(code, "-32021"))
+                return MHD_HTTP_BAD_REQUEST;
+        return MHD_HTTP_OK;
+}
+
 static struct hf_stream *find_request(struct hf_session *s, uint64_t number)
 {
         struct hf_stream *st;
@@ -407,6 +474,8 @@ static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_r
                 fail_request(st, "no memory is left for the answer");
                 return;
         }
+        if (st->stateless && m->kind == CG_RPC_ERROR)
+                st->status = status_of(m->error);
         cg_hf_stream_push(st, (struct cg_slice){ b.data, b.len }, true);
         if (st->kind == HF_INITIALIZE && m->kind == CG_RPC_ERROR)
                 cg_hf_session_end(s, "the session was not initialized");
@@ -414,6 +483,11 @@ static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_r
 
 static bool wants(const struct hf_stream *st, bool progress, struct cg_slice token)
 {
+        char number[24];
+
+        snprintf(number, sizeof(number), "%llu", (unsigned long long)st->number);
+        if (progress && st->stateless)
+                return st->token && cg_slice_is(token, number);
         if (progress)
                 return st->token && cg_slice_is(token, st->token);
         return st->kind == HF_CALL;
@@ -423,15 +497,12 @@ static bool wants(const struct hf_stream *st, bool progress, struct cg_slice tok
  * Progress belongs to the request with its token, all else to the call that runs, the oldest one,
  * or to the stream of GET. NULL: the client does not read it.
  */
-static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *m)
+static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *m, struct cg_slice token)
 {
         bool progress = m->kind == CG_RPC_NOTIFICATION && strcmp(m->method, "notifications/progress") == 0;
-        struct cg_slice token = CG_SLICE_NONE;
         struct hf_stream *st;
         bool called = false;
 
-        if (progress)
-                cg_json_find(m->params, "progressToken", &token);
         TAILQ_FOREACH(st, &s->streams, entry)
         {
                 if (st->ended || st->kind == HF_GET)
@@ -445,7 +516,8 @@ static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *
 
 static void on_line(struct hf_session *s, struct cg_slice line)
 {
-        cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+        struct cg_slice token = CG_SLICE_NONE;
         struct hf_stream *st;
         struct cg_err err;
         struct cg_rpc m;
@@ -462,8 +534,13 @@ static void on_line(struct hf_session *s, struct cg_slice line)
                         answer(s, st, &m, line);
                 return;
         }
-        st = find_stream(s, &m);
-        if (st) {
+        if (m.params.p)
+                cg_json_find(m.params, "progressToken", &token);
+        st = find_stream(s, &m, token);
+        if (st && st->stateless && token.p) {
+                if (add_replaced(&b, line, (struct cg_slice[2]){ token }, st->token, NULL) == 0)
+                        cg_hf_stream_push(st, (struct cg_slice){ b.data, b.len }, false);
+        } else if (st) {
                 cg_hf_stream_push(st, line, false);
         } else if (m.kind == CG_RPC_REQUEST &&
                    cg_rpc_add_error(&b, m.id, CG_RPC_INTERNAL_ERROR,
@@ -515,7 +592,7 @@ static void on_event(void *data, uint32_t events)
                         on_line(s, line);
                 else
                         cg_log(&f->log, CG_LOG_ERROR, "a session process: %s", err.msg);
-                if (!find_number(f, number)) /* this message has ended it */
+                if (!cg_hf_session_numbered(f, number)) /* this message has ended it */
                         return;
         }
 }

@@ -32,6 +32,13 @@
 #define CG_HF_MAX_CERT (64 << 10)
 #define CG_HF_MAX_KEY  (16 << 10)
 
+/*
+ * In the number of the session process for clients of the stateless era: their calls get a session
+ * of Python each unless they name one. Numbers have 32 bits, the first digits of all ids that the
+ * process gives to sessions.
+ */
+#define CG_HF_STATELESS UINT64_C(0x80000000)
+
 /* To the front, once, first, with the listening socket. */
 struct hf_setup {
         bool is_unix;

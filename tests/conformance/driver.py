@@ -27,7 +27,7 @@ CLIENT_ID_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 LOGINS = 3  # for one request: what a person would put up with
 # Arguments of tools whose scenarios want some; others get none.
 ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 2, "b": 3}, "valid_tool": {"region": "eu"}}
-BROWSER = "#!/bin/sh\nexec curl --silent --location --output /dev/null -- \"$1\"\n"
+BROWSER = '#!/bin/sh\nexec curl --silent --location --output /dev/null -- "$1"\n'
 
 CALL = """
 from cellgate_tools import ToolRunnerError, options
@@ -117,7 +117,9 @@ class Driver:
             report = self.add(s)
             print(json.dumps(report), file=sys.stderr)
             modules = {t["tool"]: t["module"] for t in report[SERVER]["tools"]}
-            for call in self.context.get("toolCalls") or [{"name": t, "arguments": ARGUMENTS.get(t, {})} for t in modules]:
+            for call in self.context.get("toolCalls") or [
+                {"name": t, "arguments": ARGUMENTS.get(t, {})} for t in modules
+            ]:
                 self.call(s, modules[call["name"]], call["arguments"])
 
 

@@ -15,7 +15,19 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.no_sanitizer]  # a server and a kernel for each
 
 OLD = ["server-initialize", "ping", "tools-list", "server-sse-multiple-streams", "dns-rebinding-protection"]
-SCENARIOS = [*(("released", s) for s in OLD), *(("next", s) for s in [*OLD, "server-session-lifecycle"])]
+STATELESS = [
+    "server-stateless",
+    "http-header-validation",
+    "tools-list",
+    "server-sse-multiple-streams",
+    "dns-rebinding-protection",
+    "input-required-result-unsupported-methods",
+]
+SCENARIOS = [
+    *(("released", s, "") for s in OLD),
+    *(("next", s, "") for s in [*OLD, "server-session-lifecycle"]),
+    *(("next", s, "2026-07-28") for s in STATELESS),
+]
 
 
 def copy(source: socket.socket, to: socket.socket, header: bytes) -> None:
@@ -60,6 +72,7 @@ def address(cellgate: Path, tmp_path: Path) -> Iterator[str]:
         server.terminate()
 
 
-@pytest.mark.parametrize(("suite", "name"), SCENARIOS)
-def test_scenario(scenario: Callable[..., None], address: str, suite: str, name: str) -> None:
-    scenario(suite, "server", "--url", f"http://{address}/mcp", "--scenario", name)
+@pytest.mark.parametrize(("suite", "name", "version"), SCENARIOS)
+def test_scenario(scenario: Callable[..., None], address: str, suite: str, name: str, version: str) -> None:
+    more = ["--spec-version", version] if version else []
+    scenario(suite, "server", "--url", f"http://{address}/mcp", "--scenario", name, *more)

@@ -50,7 +50,7 @@ HEADERS: list[tuple[dict[str, str | None], int]] = [
     ({"Accept": "text/event-stream"}, 406),
     ({"Accept": "*/*"}, 200),
     ({"Accept": None}, 200),
-    ({"MCP-Protocol-Version": "2026-07-28"}, 400),
+    ({"MCP-Protocol-Version": "2026-07-29"}, 400),
     ({"MCP-Protocol-Version": "2025-03-26"}, 200),
     ({"MCP-Protocol-Version": None}, 200),
     ({"Mcp-Session-Id": None}, 400),

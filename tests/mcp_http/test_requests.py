@@ -105,8 +105,22 @@ def test_a_client_without_streams_is_not_asked(serve: Serve, mcp_file: Path, mar
     assert mark.exists()
 
 
-def test_a_vanished_client_cancels_its_request_and_not_its_session(serve: Serve, workspace: Path) -> None:
+def test_the_cell_of_a_vanished_client_goes_on(serve: Serve, workspace: Path) -> None:
     session = Session(serve())
+    session.text("x = 1")
+    go = gate(workspace)
+    code = "open('started', 'w').close(); open('go').read(); print('all of it', x)"
+    connection = session.begin(session.call_message("execute_ipython_cell", code=code), Accept="application/json")
+    eventually((workspace / "started").exists)
+    connection.close()
+    assert "runs" in session.call("cell_status", execution_id="cell-2").message["result"]["content"][0]["text"]
+    go()
+    result = session.call("cell_result", execution_id="cell-2").message["result"]
+    assert result["content"][0]["text"] == "all of it 1"
+
+
+def test_without_the_tools_for_jobs_the_cell_of_a_vanished_client_is_cancelled(serve: Serve, workspace: Path) -> None:
+    session = Session(serve("--toolsets", "core"))
     session.text("x = 1")
     connection = session.begin_endless(workspace)
     connection.close()
@@ -170,14 +184,22 @@ def test_an_unknown_event_is_refused(serve: Serve, id: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_answer_after_a_vanished_client_is_not_kept_for_ever(serve: Serve, mcp_file: Path) -> None:
+@pytest.mark.parametrize("answer", [YES, NO])
+def test_a_client_that_comes_back_is_asked_again(
+    serve: Serve, mcp_file: Path, mark: Path, answer: dict[str, object]
+) -> None:
     session = Session(serve("--mcp", mcp_file, "--approve", "ask"), elicitation={})
     reply = session.execute(CALL)
-    next(reply.events())
+    question = next(reply.events())
     reply.close()
-    # Nobody resumes the stream: the call is cancelled, and its question withdrawn, so the next call runs.
-    *others, answer = session.execute("'next'").events()
-    assert [m["method"] for m in others] == ["notifications/cancelled"] and "next" in str(answer["result"])
+    # Nobody resumes the stream: the call ends, and its cell waits.
+    stream = session.execute("'next'").events()
+    again = next(stream)
+    assert again["method"] == "elicitation/create" and again["id"] != question["id"]
+    session.answer(question, YES)  # given to the question of before, which decides nothing
+    session.answer(again, answer)
+    *_, last = stream
+    assert "next" in str(last["result"]) and mark.exists() == (answer is YES)
 
 
 def test_the_stream_of_get_is_taken_over(serve: Serve) -> None:

@@ -12,7 +12,6 @@ import certificates
 import pytest
 from mcp_http.helpers import Server, Session
 from mcp_http.test_ends import front
-from processes import eventually
 
 Serve = Callable[..., Server]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -34,9 +33,10 @@ def test_a_session(server: Server, workspace: Path) -> None:
     # Events, and an answer after them.
     reply = session.execute("print('first', flush=True)\nimport time; time.sleep(0.5)", token="t")
     assert reply.streams and "first" in json.dumps(list(reply.events())[-1])
-    # A client that vanishes ends its call, as without TLS.
+    # A client that vanishes leaves its cell, as without TLS.
     session.begin_endless(workspace).close()
-    eventually(lambda: session.text("2") == "2")
+    assert session.call("cancel_cell", execution_id="cell-4").status == 200
+    assert session.text("2") == "2"
     assert session.delete().status == 204
 
 

@@ -1,0 +1,196 @@
+"""Revision 2026-07-28 over HTTP: no sessions of the transport, headers that proxies route by, questions as results."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_http.helpers import Reply, Server, Session
+from mcp_serve.helpers import text_of
+from mcp_serve.test_stateless import META, YES, meta
+from processes import eventually, gate
+
+Serve = Callable[..., Server]
+CALL = "from mcptools.fake import leave_mark\nprint(leave_mark.run(text='x'))"
+
+
+class Stateless:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.last_id = 0
+
+    def message(self, method: str, token: object = None, **params: object) -> dict[str, Any]:
+        self.last_id += 1
+        params["_meta"] = meta() if token is None else meta(progressToken=token)
+        return {"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params}
+
+    @staticmethod
+    def headers(message: dict[str, Any], **more: str | None) -> dict[str, str | None]:
+        own = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": message["method"]}
+        if name := message["params"].get("name"):
+            own["Mcp-Name"] = name
+        return {**own, **{k.replace("_", "-"): v for k, v in more.items()}}
+
+    def post(self, message: dict[str, Any], **headers: str | None) -> Reply:
+        return self.server.post(message, self.headers(message, **headers))
+
+    def call(self, tool: str, state: str | None = None, answers: object = None, **arguments: object) -> dict[str, Any]:
+        more = {} if state is None else {"requestState": state, "inputResponses": answers}
+        reply = self.post(self.message("tools/call", name=tool, arguments=arguments, **more))
+        assert reply.status == 200, reply.body
+        return reply.message["result"]
+
+    def cell(self, code: str, **more: Any) -> dict[str, Any]:
+        return self.call("execute_ipython_cell", code=code, **more)
+
+
+def test_state_is_kept_by_the_session_that_a_call_names(serve: Serve) -> None:
+    client = Stateless(serve())
+    first = client.cell("x = 41")
+    id = first["structuredContent"]["session_id"]
+    assert text_of(first).startswith("[cellgate: a new session") and id in text_of(first)
+    # Another connection, and another client with the same token.
+    other = Stateless(client.server)
+    assert text_of(other.cell("x + 1", session_id=id)) == "42"
+    assert text_of(other.cell("'x' in globals()")).endswith("\nFalse")
+    wrong = other.cell("1", session_id=id[:-1] + ("0" if id[-1] != "0" else "1"))
+    assert wrong["isError"] and "no such session" in text_of(wrong)
+
+
+def test_a_session_is_reached_from_both_eras_and_without_the_header(serve: Serve) -> None:
+    """Some clients of the older era lose Mcp-Session-Id."""
+    server = serve()
+    session = Session(server)
+    result = session.execute("x = 41").message["result"]
+    id = result["structuredContent"]["session_id"]
+    assert text_of(Stateless(server).cell("x + 1", session_id=id)) == "42"
+    session.id = ""
+    assert session.call("execute_ipython_cell", code="x", session_id=id).message["result"]["content"][0]["text"] == "41"
+    # Without its name, without a token, or by a name that is only guessed nothing is reached.
+    assert session.execute("x").status == 400
+    assert server.request("POST", body=b"{}", headers={"Authorization": None}).status == 401
+    guessed = id[:8] + "0" * 24
+    assert "no such session" in str(session.call("execute_ipython_cell", code="x", session_id=guessed).message)
+    assert session.call("execute_ipython_cell", code="x", session_id="ffffffff" + id[8:]).status == 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"MCP_Protocol_Version": "2025-11-25"}, -32020),
+        ({"MCP_Protocol_Version": None}, -32020),
+        ({"Mcp_Method": None}, -32020),
+        ({"Mcp_Method": "tools/list"}, -32020),
+        ({"Mcp_Name": None}, -32020),
+        ({"Mcp_Name": "Execute_ipython_cell"}, -32020),
+        ({"Mcp_Name": "=?base64?" + base64.b64encode(b"reset").decode() + "?="}, -32020),
+        ({"Mcp_Name": "=?base64?" + base64.b64encode(b"execute_ipython_cell").decode() + "?="}, None),
+        ({"Mcp_Name": "=?base64?%%%?="}, -32020),
+        ({}, None),
+    ],
+)
+def test_headers_say_what_the_body_says(serve: Serve, headers: dict[str, str | None], code: int | None) -> None:
+    client = Stateless(serve())
+    reply = client.post(client.message("tools/call", name="execute_ipython_cell", arguments={"code": "1"}), **headers)
+    assert reply.status == (200 if code is None else 400)
+    assert reply.message["id"] == 1 and reply.message.get("error", {}).get("code") == code
+
+
+def test_errors_have_their_status(serve: Serve) -> None:
+    client = Stateless(serve())
+    assert client.post(client.message("no/such")).status == 404
+    assert client.post(client.message("tools/call", name="no_such", arguments={})).status == 400
+    message = client.message("tools/list")
+    del message["params"]["_meta"][META + "clientCapabilities"]
+    assert client.post(message).status == 400
+    message = client.message("tools/list")
+    message["params"]["_meta"][META + "protocolVersion"] = "2027-01-01"
+    reply = client.post(message, MCP_Protocol_Version="2027-01-01")
+    assert reply.status == 400 and reply.message["error"]["data"]["supported"] == ["2026-07-28"]
+    for method in ("GET", "DELETE"):
+        assert client.server.request(method, headers={"MCP-Protocol-Version": "2026-07-28"}).status == 405
+
+
+def test_a_question_is_answered_over_another_connection(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    client = Stateless(serve("--mcp", mcp_file, "--approve", "ask"))
+    result = client.cell(CALL)
+    ((key, question),) = result["inputRequests"].items()
+    assert "leave_mark" in question["params"]["message"]
+    # The arguments are those of the first call, without the session that it got.
+    other = Stateless(client.server)
+    done = other.call("execute_ipython_cell", result["requestState"], {key: YES}, code=CALL)
+    assert not done["isError"] and mark.read_text() == "x\n" and "leave_mark: x" in text_of(done)
+
+
+def test_to_go_away_is_to_cancel(serve: Serve, workspace: Path) -> None:
+    client = Stateless(serve())
+    id = client.cell("x = 1")["structuredContent"]["session_id"]
+    code = "open('started', 'w').close()\nwhile True: pass"
+    message = client.message("tools/call", name="execute_ipython_cell", arguments={"code": code, "session_id": id})
+    connection = client.server.connect()
+    headers = client.server.headers({**client.headers(message), "Content-Type": "application/json"})
+    connection.request("POST", "/mcp", json.dumps(message), headers)
+    eventually((workspace / "started").exists)
+    connection.close()
+    assert text_of(client.cell("x", session_id=id)).endswith("1")
+
+
+def test_two_clients_may_use_one_token_for_progress(serve: Serve, workspace: Path) -> None:
+    client = Stateless(serve())
+    go = gate(workspace)
+    code = "print('line'); open('go').read()"
+    message = client.message("tools/call", "same", name="execute_ipython_cell", arguments={"code": code})
+    connection = client.server.connect()
+    headers = client.server.headers(
+        {**client.headers(message), "Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    )
+    connection.request("POST", "/mcp", json.dumps(message), headers)
+    reply = Reply(connection)
+    progress = next(reply.events())
+    assert progress["method"] == "notifications/progress" and progress["params"]["progressToken"] == "same"
+    other = client.post(client.message("tools/call", "same", name="execute_ipython_cell", arguments={"code": "1"}))
+    *seen, answer = other.events() if other.streams else [other.message]
+    assert answer["id"] == 2 and all(m["params"]["message"] != "line" for m in seen)
+    go()
+    *_, answer = reply.events()
+    assert answer["id"] == 1 and "line" in text_of(answer["result"])
+
+
+def test_an_empty_subscription_stays_open(serve: Serve) -> None:
+    client = Stateless(serve())
+    reply = client.post(client.message("subscriptions/listen", notifications={"toolsListChanged": True}))
+    first = next(reply.events())
+    assert first["method"] == "notifications/subscriptions/acknowledged"
+    assert first["params"] == {"_meta": {META + "subscriptionId": 1}, "notifications": {}}
+    reply.close()
+    assert not client.cell("1")["isError"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "2026-07-28"])
+def test_the_official_client(serve: Serve, mcp_file: Path, mark: Path, mode: str) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    asked = []
+
+    async def elicit(_context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        asked.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "approve"})
+
+    async def use() -> None:
+        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {server.token}"})
+        async with Client(
+            streamable_http_client(server.url, http_client=http), mode=mode, elicitation_callback=elicit
+        ) as client:
+            result = await client.call_tool("execute_ipython_cell", {"code": "x = 41"})
+            id = result.structured_content["session_id"]
+            result = await client.call_tool("execute_ipython_cell", {"code": CALL + "\nprint(x + 1)", "session_id": id})
+            assert not result.is_error and text_of(result) == "leave_mark: x\n42"
+
+    anyio.run(use)
+    assert len(asked) == 1 and mark.read_text() == "x\n"
