@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import serialization
 from mcp_http.helpers import Server, Session
 from mcp_http.test_ends import Serve, front, session_processes
 from mcp_http.test_refusals import INITIALIZE
+from mcp_http.test_stateless import Stateless
+from mcp_serve.helpers import text_of
 from processes import children, eventually, name_of, words
 from token_issuer import JWKS, RSA_KEY, Issuer, decode, encode
 
@@ -201,6 +203,21 @@ def test_a_session_belongs_to_its_subject(server: Server, issuer: Issuer) -> Non
     assert Session(server).text("'x' in globals()") == "False"
     server.token = issuer.token("RS256", jti="another token of alice")
     assert session.text("x") == "1"
+
+
+def test_a_session_is_named_by_its_subject_only(server: Server, issuer: Issuer) -> None:
+    """Without the header, in both eras: the number in front of the id leads nobody else to its process."""
+    session = Session(server)
+    id = session.execute("x = 41").message["result"]["structuredContent"]["session_id"]
+    mine = Stateless(server)
+    own = mine.cell("y = 1")["structuredContent"]["session_id"]
+    session.id = ""
+    assert session.call("execute_ipython_cell", code="x + 1", session_id=id).status == 200
+    server.token = issuer.token(sub="bob")
+    assert session.call("execute_ipython_cell", code="x + 1", session_id=id).status == 400
+    for other in (id, own):
+        result = mine.cell("1", session_id=other)
+        assert result["isError"] and "no such session" in text_of(result)
 
 
 def test_scopes(serve: Serve, issuer: Issuer) -> None:

@@ -306,5 +306,5 @@ def test_without_a_session_each_call_gets_a_new_one(serve: Serve) -> None:
         assert client.call("execute_ipython_cell")["isError"]
     assert '"session_id" is missing' in text_of(client.call("reset"))
     eventually(lambda: len(text_of(client.call("list_sessions")).splitlines()) == 2)
-    assert not client.cell("1")["isError"]
+    eventually(lambda: not client.cell("1")["isError"])  # those of the wrong calls are still ending
     assert "as many as --max-sessions allows" in text_of(client.cell("1"))

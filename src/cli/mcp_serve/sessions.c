@@ -103,7 +103,12 @@ static const char *why_ended(const struct cg_serve *sv, const char *id)
 
 static int make_fresh(struct cg_serve *sv, struct cg_pending *p, struct cg_err *err)
 {
-        if (p->tool == CG_SERVE_RESET || p->tool == CG_SERVE_READ_OUTPUT)
+        static const bool begins[CG_SERVE_N_TOOLS] = { [CG_SERVE_EXECUTE] = true,
+                                                       [CG_SERVE_START_CELL] = true,
+                                                       [CG_SERVE_REGISTER] = true,
+                                                       [CG_SERVE_INSTALL] = true };
+
+        if (!begins[p->tool])
                 return cg_fail(err, CG_E_INVAL, "the parameter \"session_id\" is missing");
         if (cg_serve_session_new(sv, &p->session, err) < 0 || cg_serve_session_start(p->session, err) < 0)
                 return -1;
