@@ -75,7 +75,7 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
     async def main() -> None:
         async with sdk() as session:
             every = {tool.name: tool for tool in (await session.list_tools()).tools}
-            tools = dict(list(every.items())[:5])
+            tools = dict(list(every.items())[:6])
             schemas = {
                 name: {
                     p: (s["type"], s.get("default"), p in tool.input_schema.get("required", []))
@@ -91,6 +91,7 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
                 },
                 "register_mcp_server": {"server_name": ("string", None, True), "server_params": ("object", None, True)},
                 "install_package": {"package_name": ("string", None, True)},
+                "uninstall_package": {"package_name": ("string", None, True)},
                 "reset": {},
                 "read_output": {"start": ("integer", 0, False), "max_output_chars": ("integer", 5000, False)},
             }
@@ -726,6 +727,43 @@ def test_a_wheel_is_installed_without_restart_and_survives_reset(
 
     run(main())
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_package_is_removed_with_no_more_than_its_own_files(
+    sdk: Sdk, run: Callable, index: Path, tmp_path: Path
+) -> None:
+    """What a wheel has recorded is foreign: nothing outside of the session's folder is removed for it."""
+    outside = tmp_path / "outside"
+    outside.write_text("")
+    with zipfile.ZipFile(index / "cghostile-1.0-py3-none-any.whl", "w") as z:
+        info = "cghostile-1.0.dist-info"
+        z.writestr("cghostile/__init__.py", "")
+        z.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: cghostile\nVersion: 1.0\n")
+        z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        rows = ["cghostile/__init__.py", f"{info}/METADATA", f"{info}/WHEEL", f"{info}/RECORD", str(outside)]
+        z.writestr(f"{info}/RECORD", "".join(f"{row},,\n" for row in [*rows, f"{'../' * 20}{outside}"]))
+
+    async def uninstall(session: ClientSession, name: str) -> Any:
+        return await session.call_tool("uninstall_package", {"package_name": name})
+
+    async def main() -> None:
+        async with sdk("--approve", "cellgate.install_package") as session:
+            assert not (await install(session, "cgwheel==1.0 cghostile")).is_error
+            assert await ok(session, "import cgwheel, cghostile; cgwheel.version") == "'1.0'"
+            for wrong in ("no-such-package", "pip", "cgwheel==1.0", "../x", "", "--help"):
+                result = await uninstall(session, wrong)
+                assert result.is_error and "not installed in this session" in text_of(result)
+            result = await uninstall(session, "CGHostile")
+            assert not result.is_error and "Removed CGHostile" in text_of(result)
+            await session.call_tool("reset", {})
+            assert "ModuleNotFoundError" in await fails(session, "import cghostile")
+            assert await ok(session, "import cgwheel; cgwheel.version") == "'1.0'"
+            assert not (await uninstall(session, "cgwheel")).is_error
+            await session.call_tool("reset", {})
+            assert "ModuleNotFoundError" in await fails(session, "import cgwheel")
+
+    run(main())
+    assert outside.exists()
 
 
 def test_source_packages_are_built_in_a_sandbox(

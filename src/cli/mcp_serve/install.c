@@ -1,9 +1,10 @@
 /*
- * `cellgate mcp serve`: install_package, in two steps. In a sandbox of its own, a session with an
- * empty workspace, the network of the cells and the hosts of the package index and of the
- * requirements, pip downloads wheels and builds what has none: that runs code of packages. After
- * the end of that sandbox, pip on the host unpacks the wheels, which runs none. Where pip's
- * settings have a password for an index, nothing is built: what is built could read it.
+ * `cellgate mcp serve`: install_package and uninstall_package. Packages are installed in two steps.
+ * In a sandbox of its own, a session with an empty workspace, the network of the cells and the
+ * hosts of the package index and of the requirements, pip downloads wheels and builds what has
+ * none: that runs code of packages. After the end of that sandbox, pip on the host unpacks the
+ * wheels, which runs none. Where pip's settings have a password for an index, nothing is built:
+ * what is built could read it.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -449,4 +450,55 @@ void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_s
                            " stays as it was until reset.");
         }
         cg_remove_tree(folder, NULL);
+}
+
+/* ------------------------------------------------------------------ uninstall_package */
+
+/*
+ * Removes the files that packages have recorded. Their lists are foreign: only what is below the
+ * folder is removed, where no cell can change anything meanwhile. pip --target has put what is
+ * recorded above it (../../bin/x) into it.
+ */
+static const char remove_packages[] =
+        "import os, re, shutil, sys\n"
+        "from importlib.metadata import distributions\n"
+        "folder, names = os.path.realpath(sys.argv[1]), sys.argv[2].split()\n"
+        "def plain(name):\n"
+        "    return re.sub('[-_.]+', '-', str(name)).lower()\n"
+        "found = {plain(d.metadata['Name']): d for d in distributions(path=[folder])}\n"
+        "missing = [n for n in names if plain(n) not in found]\n"
+        "if missing or not names:\n"
+        "    sys.exit('not installed in this session: ' + ' '.join(missing))\n"
+        "def inside(path):\n"
+        "    parent = os.path.realpath(os.path.dirname(path))\n"
+        "    return parent == folder or parent.startswith(folder + '/')\n"
+        "for d in [found[plain(n)] for n in names]:\n"
+        "    for file in d.files or []:\n"
+        "        path = os.path.normpath(os.path.join(folder, re.sub('^([.][.]/)+', '', str(file))))\n"
+        "        if inside(path) and (os.path.isfile(path) or os.path.islink(path)):\n"
+        "            os.unlink(path)\n"
+        "    if inside(str(d._path)):\n"
+        "        shutil.rmtree(d._path, ignore_errors=True)\n"
+        "for parent, _, _ in os.walk(folder, topdown=False):\n"
+        "    if parent != folder and not os.listdir(parent):\n"
+        "        os.rmdir(parent)\n"
+        "print('Removed ' + ' '.join(names))\n";
+
+int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                       struct cg_answer *a, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
+        cg_auto_free char *names = NULL;
+        const char *words[] = { "-c", remove_packages, s->packages.path, NULL, NULL };
+
+        if (cg_serve_arg_string(job->args, "package_name", &names, err) < 0)
+                return -1;
+        if (strlen(names) > MAX_REQUIREMENTS)
+                return cg_fail(err, CG_E_INVAL, "package_name is longer than %u bytes", MAX_REQUIREMENTS);
+        words[3] = names;
+        if (run_python(s, job, wait_fn, words, &out, err) < 0)
+                return cg_err_prefix(err, "uninstall_package");
+        cg_answer_lines(a, out.data ?: "", out.len);
+        cg_answer_note(a, "What it needed itself is still there, and what was imported stays until reset.");
+        return 0;
 }

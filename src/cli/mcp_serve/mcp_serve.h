@@ -94,6 +94,7 @@ enum cg_serve_tool {
         CG_SERVE_EXECUTE,
         CG_SERVE_REGISTER,
         CG_SERVE_INSTALL,
+        CG_SERVE_UNINSTALL,
         CG_SERVE_RESET,
         CG_SERVE_READ_OUTPUT,
         CG_SERVE_START_CELL,
@@ -563,6 +564,9 @@ int cg_serve_requirements(const char *text, char **ret, struct cg_err *err);
 /* install_package, after it was allowed, with a session open (worker). Changes @requirements. */
 void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       char *requirements, struct cg_answer *a);
+/* uninstall_package, with a session open (worker). */
+int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                       struct cg_answer *a, struct cg_err *err);
 
 /* ---- files.c */
 /* A tool of the toolset files, with a session open (worker). */

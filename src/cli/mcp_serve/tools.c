@@ -86,6 +86,14 @@ static const char install_json[] =
         "\"annotations\":{\"title\":\"Install a Python package\",\"readOnlyHint\":false,\"destructiveHint\":false,"
         "\"idempotentHint\":true,\"openWorldHint\":true}}";
 
+static const char uninstall_json[] =
+        "{\"name\":\"uninstall_package\",\"title\":\"Remove a Python package\","
+        "\"description\":\"Remove packages that install_package has installed in this session.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"package_name\":{\"type\":\"string\","
+        "\"description\":\"One or more names, without versions\"}},\"required\":[\"package_name\"]},"
+        "\"annotations\":{\"title\":\"Remove a Python package\",\"readOnlyHint\":false,\"destructiveHint\":true,"
+        "\"idempotentHint\":false,\"openWorldHint\":false}}";
+
 static const char reset_json[] =
         "{\"name\":\"reset\",\"title\":\"Restart Python\","
         "\"description\":\"Replace the kernel by a fresh one at once: a call that still runs is ended. Variables and imports are lost; files in the workspace,"
@@ -244,6 +252,10 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
                                CG_SERVE_CORE,
                                install_json,
                                { "package_name", "session_id" } },
+        [CG_SERVE_UNINSTALL] = { "uninstall_package",
+                                 CG_SERVE_CORE,
+                                 uninstall_json,
+                                 { "package_name", "session_id" } },
         [CG_SERVE_RESET] = { "reset", CG_SERVE_CORE, reset_json, { "session_id" } },
         [CG_SERVE_READ_OUTPUT] = { "read_output",
                                    CG_SERVE_CORE,

@@ -673,6 +673,12 @@ static int try_install(struct cg_serve_session *s, struct cg_job *job, struct cg
         return 0;
 }
 
+static int try_uninstall(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                         struct cg_err *err)
+{
+        return ensure_session(s, a, err) < 0 ? -1 : cg_serve_uninstall(s, job, wait_once, a, err);
+}
+
 static int try_reset(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
         drain(s);
@@ -756,12 +762,19 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
 {
         static int (*const tries[])(struct cg_serve_session *, struct cg_job *, struct cg_answer *,
                                     struct cg_err *) = {
-                [CG_SERVE_EXECUTE] = run_execute,       [CG_SERVE_REGISTER] = try_register,
-                [CG_SERVE_INSTALL] = try_install,       [CG_SERVE_RESET] = try_reset,
-                [CG_SERVE_CREATE_SESSION] = try_create, [CG_SERVE_TERMINATE] = try_terminate,
-                [CG_SERVE_LIST_FILES] = try_file,       [CG_SERVE_READ_FILE] = try_file,
-                [CG_SERVE_WRITE_FILE] = try_file,       [CG_SERVE_MOVE_FILE] = try_file,
-                [CG_SERVE_REMOVE_FILE] = try_file,      [CG_SERVE_LIST_VARIABLES] = run_execute,
+                [CG_SERVE_EXECUTE] = run_execute,
+                [CG_SERVE_REGISTER] = try_register,
+                [CG_SERVE_INSTALL] = try_install,
+                [CG_SERVE_UNINSTALL] = try_uninstall,
+                [CG_SERVE_RESET] = try_reset,
+                [CG_SERVE_CREATE_SESSION] = try_create,
+                [CG_SERVE_TERMINATE] = try_terminate,
+                [CG_SERVE_LIST_FILES] = try_file,
+                [CG_SERVE_READ_FILE] = try_file,
+                [CG_SERVE_WRITE_FILE] = try_file,
+                [CG_SERVE_MOVE_FILE] = try_file,
+                [CG_SERVE_REMOVE_FILE] = try_file,
+                [CG_SERVE_LIST_VARIABLES] = run_execute,
                 [CG_SERVE_SANDBOX_INFO] = try_info,
         };
         struct cg_err err;
