@@ -139,7 +139,18 @@ def test_another_terminal_decides(serve: Serve, mcp_file: Path, mark: Path, appr
         assert withdrawn["method"] == "notifications/cancelled"
         assert withdrawn["params"]["requestId"] == question["id"]
         server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
-    assert not server.result(call)["isError"]
+    result = server.result(call)
+    assert not result["isError"]
+    assert mark.read_text() == "x\n"
+    decided = {"server": "fake", "tool": "leave_mark", "rule": "terminal"}
+    assert result["structuredContent"]["approvals"] == [{**decided, "decision": "accepted"}]
+    call = server.call("execute_ipython_cell", code=CODE)
+    question = server.receive() if can_ask else question
+    eventually(lambda: len(waiting()) == 1, 60)
+    approvals("approvals", "reject", waiting()[0]["id"])
+    if can_ask:
+        server.receive()
+    assert server.result(call)["structuredContent"]["approvals"] == [{**decided, "decision": "rejected"}]
     assert mark.read_text() == "x\n"
 
 

@@ -562,13 +562,37 @@ static void settle_connection(struct cg_serve_session *s, const struct cg_serve_
         cg_egress_decide(s->session, a->approval, d, a->reason, NULL);
 }
 
+static const char *shared_key(uint64_t approval, char ret[24])
+{
+        snprintf(ret, 24, "%" PRIu64, approval);
+        return ret;
+}
+
+void cg_serve_decided_elsewhere(struct cg_serve_session *s, uint64_t approval, const char *why)
+{
+        cg_auto_json json_t *call = NULL;
+        const char *server, *tool, *decision = NULL;
+        char key[24];
+
+        call = json_incref(json_object_get(s->shared, shared_key(approval, key)));
+        json_object_del(s->shared, key);
+        if (strncmp(why, "accepted in another terminal", 28) == 0)
+                decision = "accepted";
+        else if (strncmp(why, "refused in another terminal", 27) == 0)
+                decision = "rejected";
+        if (decision && json_unpack(call, "[ss]", &server, &tool) == 0)
+                cg_structured_decided(cg_answer_structured(s->answer), server, tool, decision, "terminal");
+}
+
 static void settle_call(struct cg_serve_session *s, const struct cg_serve_ask *a)
 {
         struct cg_pol_call call = {
                 .server = a->server, .method = a->method, .tool = a->tool, .args = a->json, .args_len = a->len
         };
         const char *refused = a->timed_out ? "expired" : "rejected";
+        char key[24];
 
+        json_object_del(s->shared, shared_key(a->approval, key));
         cg_structured_decided(cg_answer_structured(s->answer), a->server, a->tool,
                               a->accept ? "accepted" : refused, NULL);
         if (a->always) /* failed: asked again */
@@ -671,6 +695,7 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
         struct cg_pol_call call = cg_call_of(e);
         uint64_t approval = cg_event_approval(e);
         struct cg_approve_verdict v;
+        char key[24];
 
         cg_approve_name(&name, call.server, call.method, call.tool, NULL);
         switch (judge(s, &call, &v)) {
@@ -683,10 +708,13 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
                 return;
         case CG_APPROVE_ASK:
                 cg_approval_share(s->session, approval, NULL);
+                json_object_set_new(s->shared, shared_key(approval, key),
+                                    json_pack("[ss]", call.server, call.tool));
                 if (only_elsewhere(s))
                         return;
                 if (ask(s, approval, call.server, call.method, call.tool, call.args, call.args_len, &why))
                         return;
+                json_object_del(s->shared, key);
                 break;
         default:
                 cg_approve_explain_verdict(&why, &call, &v, explain_rule, NULL);
@@ -876,6 +904,7 @@ void cg_serve_drop_asks(struct cg_serve_session *s)
                 end_ask(s, a);
         }
         pthread_mutex_unlock(&s->sv->lock);
+        json_object_clear(s->shared);
 }
 
 /* ------------------------------------------------------------------ our own tools */

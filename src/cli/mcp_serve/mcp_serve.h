@@ -246,7 +246,8 @@ struct cg_serve_session {
         struct cg_packages packages;
         struct cg_client *client;
         struct cg_images *images;
-        json_t *registered;               /* servers that the agent has added; added to new kernels, too */
+        json_t *shared;     /* calls that another terminal may decide (worker): {APPROVAL: [SERVER, TOOL]} */
+        json_t *registered; /* servers that the agent has added; added to new kernels, too */
         struct cg_answer *answer;         /* of the call that runs; NULL: none */
         struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
         struct cg_denial_reports denials; /* denials that were reported for this call */
@@ -473,6 +474,8 @@ void cg_serve_refuse_calls(struct cg_serve_session *s, const char *server);
 void cg_serve_refuse_connections(struct cg_serve_session *s);
 /* APPROVAL_CLOSED: cancels the question (worker). */
 void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval);
+/* The event's text, for the result: another terminal may have decided about the call (worker). */
+void cg_serve_decided_elsewhere(struct cg_serve_session *s, uint64_t approval, const char *why);
 /*
  * Carries out answers, and refuses what was not answered in time. Returns milliseconds to the next
  * deadline or -1.

@@ -35,6 +35,7 @@ static struct cg_serve_session *session_free(struct cg_serve_session *s)
         cg_answer_free(s->between);
         cg_approve_free(s->approve);
         json_decref(s->registered);
+        json_decref(s->shared);
         if (s->work_fd >= 0)
                 close(s->work_fd);
         free(s->name);
@@ -80,6 +81,7 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
         TAILQ_INIT(&s->asks);
         s->work_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         s->registered = json_object();
+        s->shared = json_object();
         s->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
         if (s->work_fd < 0 || !s->registered || !s->between ||
             cg_random_hex(s->id, CG_SERVE_ID / 2, err) < 0 ||

@@ -136,6 +136,7 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
                 cg_serve_withdraw(s, cg_event_approval(e));
+                cg_serve_decided_elsewhere(s, cg_event_approval(e), cg_event_text(e, NULL));
                 break;
         case CG_EVENT_INPUT_REQUEST:
                 if (cg_serve_input(s, e))
