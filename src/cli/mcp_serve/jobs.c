@@ -223,6 +223,8 @@ int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **re
         n = cell_number(id);
         TAILQ_FOREACH(s, &sv->sessions, entry)
         {
+                if (s->life != CG_SERVE_LIVES)
+                        continue;
                 j = n ? find_cell(s, n) : NULL;
                 if (j) {
                         s->used_ms = cg_now_ms();
