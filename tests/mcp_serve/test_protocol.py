@@ -320,7 +320,7 @@ def test_standard_output_carries_nothing_else(serve: Serve) -> None:
 
 
 def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Serve, workspace: Path) -> None:
-    server = serve("--plain-results", read=False)
+    server = serve("--plain-results", "--wait", "3600", read=False)
     numbers = range(10, 34)
     init = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     first = server.request("initialize", init)
