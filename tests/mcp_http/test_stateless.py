@@ -123,6 +123,7 @@ def test_a_question_is_answered_over_another_connection(serve: Serve, mcp_file: 
     result = client.cell(CALL)
     ((key, question),) = result["inputRequests"].items()
     assert "leave_mark" in question["params"]["message"]
+    assert "Without an answer within 900 s it is refused." in question["params"]["message"]
     # The arguments are those of the first call, without the session that it got.
     other = Stateless(client.server)
     done = other.call("execute_ipython_cell", result["requestState"], {key: YES}, code=CALL)

@@ -121,6 +121,7 @@ def test_a_paused_cell_goes_on_once_it_is_approved(asking: Stateless, mark: Path
     code = "open('runs', 'a').write('x')\n" + CODE
     key, state, form = the_question(asking.cell(code))
     assert "fake" in form["message"] and "leave_mark" in form["message"] and not mark.exists()
+    assert "Without an answer within 300 s it is refused." in form["message"]
     result = asking.cell(code, state, {key: YES})
     assert result["resultType"] == "complete" and text_of(result) == "'ran'"
     assert mark.read_text() == "x\n" and (workspace / "runs").read_text() == "x"  # the cell ran once

@@ -75,7 +75,7 @@ static const struct cg_opt table[] = {
           " repeated: the strictest decision counts. What no file decides is left to --approve. Cells must not be"
           " able to write the file" },
         { CG_KOPT_ASK_TIMEOUT, 0, "ask-timeout", "SECONDS", CG_CMD_SERVE,
-          "longest wait for the user's answer, after which a call is refused (default: 300)" },
+          "longest wait for the user's answer, after which a call is refused (default: 300; with --http 900)" },
         { CG_KOPT_PLAIN_RESULTS, 0, "plain-results", NULL, CG_CMD_SERVE,
           "results of cells are text and images only, without structuredContent" },
         { CG_KOPT_WAIT, 0, "wait", "SECONDS", CG_CMD_SERVE,

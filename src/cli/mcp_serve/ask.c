@@ -203,6 +203,8 @@ static int own_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct c
 
         if (describe(s, a, &message, NULL) < 0 ||
             (a->all_shown && add_others(s, a, &message, &others, NULL) < 0) ||
+            cg_buf_addf(&message, NULL, "Without an answer within %lld s it is refused.\n",
+                        (long long)s->sv->opts.ask_timeout_ms / 1000) < 0 ||
             cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
             cg_json_quote(params, message.data, message.len, NULL) < 0 ||
             cg_buf_adds(params,

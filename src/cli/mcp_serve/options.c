@@ -3,6 +3,8 @@
 
 /* Long enough for a person who was elsewhere, short enough that a call does not hang for ever. */
 #define ASK_TIMEOUT_MS 300000
+/* Over HTTP a client may come back, and the call does not hang. */
+#define HTTP_ASK_TIMEOUT_MS 900000
 /* Clients give up a call after 60 s or 120 s, whatever progress they get. */
 #define WAIT_MS 45000
 /* Of the toolset sessions. */
@@ -120,6 +122,7 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 return -1;
         o->kernel.workspace = ".";
         if (value) {
+                o->ask_timeout_ms = HTTP_ASK_TIMEOUT_MS;
                 snprintf(o->id_begin, sizeof(o->id_begin), "%s", value);
                 o->new_sessions = strcmp(value + strlen(o->id_begin), "s") == 0;
         }
