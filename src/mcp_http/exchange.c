@@ -1,6 +1,6 @@
 /*
  * Connections and requests of HTTP: Streamable HTTP of MCP, revisions 2025-03-26 to 2025-11-25, at
- * /mcp, and /health. Runs in the front of cellgate-mcp-http.
+ * /mcp, HTTP+SSE of 2024-11-05 at /sse, and /health. Runs in the front of cellgate-mcp-http.
  *
  * libmicrohttpd calls cg_hf_access() for a request when its head has come, for each part of its
  * body, when that is whole, and again each time the connection is resumed. A request that waits is
@@ -37,6 +37,7 @@ struct hf_exchange {
         size_t received;          /* more than the body holds: it is too large */
         struct hf_stream *stream; /* that it sends; NULL: none yet */
         bool suspended;
+        bool sse; /* to /messages */
         /* Of OAuth: the number of the question to the verifier, and its answer (type 0: none). */
         uint64_t check;
         int64_t check_ms;
@@ -252,11 +253,13 @@ static bool accepts(const struct hf_exchange *x, const char *type)
 static struct hf_session *find_session(const struct hf_exchange *x, enum MHD_Result *ret)
 {
         static const char *const versions[] = { "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05" };
-        const char *id = header(x, SESSION_HEADER), *version = header(x, VERSION_HEADER);
+        const char *id = x->sse ? MHD_lookup_connection_value(x->c, MHD_GET_ARGUMENT_KIND, "session_id")
+                                : header(x, SESSION_HEADER),
+                   *version = header(x, VERSION_HEADER);
         struct hf_session *s = id ? cg_hf_session_find(x->f, id) : NULL;
         size_t i = 0;
 
-        if (s && memcmp(s->owner, x->owner, sizeof(x->owner)) != 0)
+        if (s && (s->sse != x->sse || memcmp(s->owner, x->owner, sizeof(x->owner)) != 0))
                 s = NULL;
         while (version && i < CG_ARRAY_LEN(versions) && strcmp(versions[i], version) != 0)
                 i++;
@@ -344,6 +347,26 @@ static struct hf_session *new_session(const struct hf_exchange *x, bool stateles
         return cg_hf_session_new(x->f, x->owner, token, stateless, err);
 }
 
+/* HTTP+SSE: a session begins and ends with its stream, whose first event says where messages go. */
+static enum MHD_Result open_sse(struct hf_exchange *x)
+{
+        struct hf_session *s;
+        struct cg_err err;
+        char text[80];
+        int n;
+
+        if (!accepts(x, "text/event-stream"))
+                return refuse(x, MHD_HTTP_NOT_ACCEPTABLE, SERVER_ERROR, "Accept must have text/event-stream");
+        s = new_session(x, false, &err);
+        if (!s)
+                return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
+        s->sse = true;
+        attach(x, s->get);
+        n = snprintf(text, sizeof(text), "/messages?session_id=%s\nevent: endpoint", s->id);
+        cg_hf_stream_push(s->get, (struct cg_slice){ text, (size_t)n }, false);
+        return send_events(x);
+}
+
 /* @s: NULL for a new one, which @m initializes. */
 static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, const struct cg_rpc *m,
                                struct cg_slice text)
@@ -365,8 +388,8 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
         st = cg_hf_stream_new(x->f, s, kind);
         if (!st)
                 return MHD_NO;
-        st->stateless = s->stateless || is_stateless(x, m);
-        st->can_stream = kind != HF_INITIALIZE && accepts(x, "text/event-stream");
+        st->stateless = !x->sse && (s->stateless || is_stateless(x, m));
+        st->can_stream = !x->sse && kind != HF_INITIALIZE && accepts(x, "text/event-stream");
         if (st->stateless && st->can_stream && strcmp(m->method, "subscriptions/listen") == 0)
                 st->kind = HF_LISTEN;
         st->primes = version && strcmp(version, "2025-11-25") == 0;
@@ -374,6 +397,8 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
                 cg_hf_stream_free(st);
                 return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
         }
+        if (x->sse)
+                return empty(x, MHD_HTTP_ACCEPTED);
         attach(x, st);
         return proceed(x);
 }
@@ -395,7 +420,7 @@ static struct hf_session *find_named(const struct hf_exchange *x, const struct c
                 return NULL;
         id[8] = '\0';
         s = cg_hf_session_numbered(x->f, strtoull(id, NULL, 16));
-        return s && memcmp(s->owner, x->owner, sizeof(x->owner)) == 0 ? s : NULL;
+        return s && !s->sse && memcmp(s->owner, x->owner, sizeof(x->owner)) == 0 ? s : NULL;
 }
 
 /* ---- the stateless era */
@@ -452,10 +477,27 @@ static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, 
         return request(x, s, m, text);
 }
 
+/* @s: NULL: the session that the request names. */
+static enum MHD_Result pass_on(struct hf_exchange *x, struct hf_session *s, const struct cg_rpc *m,
+                               struct cg_slice text)
+{
+        enum MHD_Result result;
+        struct cg_err err;
+
+        if (!s)
+                s = find_session(x, &result);
+        if (!s)
+                return result;
+        if (m->kind == CG_RPC_REQUEST)
+                return request(x, s, m, text);
+        if (cg_hf_session_send(s, m, text, &err) < 0)
+                return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
+        return empty(x, MHD_HTTP_ACCEPTED);
+}
+
 static enum MHD_Result post(struct hf_exchange *x)
 {
         struct cg_slice text = { x->body.data, x->body.len };
-        enum MHD_Result result;
         struct hf_session *s;
         struct cg_err err;
         struct cg_rpc m;
@@ -473,6 +515,8 @@ static enum MHD_Result post(struct hf_exchange *x)
                 return refuse(x, MHD_HTTP_BAD_REQUEST, CG_RPC_PARSE_ERROR, err.msg);
         if (cg_rpc_parse(text, &m, &err) < 0)
                 return refuse(x, MHD_HTTP_BAD_REQUEST, CG_RPC_INVALID_REQUEST, err.msg);
+        if (x->sse)
+                return pass_on(x, NULL, &m, text);
         if (m.kind == CG_RPC_REQUEST && is_stateless(x, &m))
                 return stateless(x, &m, text);
         if (m.kind == CG_RPC_REQUEST && strcmp(m.method, "initialize") == 0)
@@ -481,15 +525,7 @@ static enum MHD_Result post(struct hf_exchange *x)
                 return empty(x, MHD_HTTP_ACCEPTED);
         /* Some clients lose the header. */
         s = m.kind == CG_RPC_REQUEST && !header(x, SESSION_HEADER) ? find_named(x, &m) : NULL;
-        if (!s)
-                s = find_session(x, &result);
-        if (!s)
-                return result;
-        if (m.kind == CG_RPC_REQUEST)
-                return request(x, s, &m, text);
-        if (cg_hf_session_send(s, &m, text, &err) < 0)
-                return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
-        return empty(x, MHD_HTTP_ACCEPTED);
+        return pass_on(x, s, &m, text);
 }
 
 static enum MHD_Result health(struct hf_exchange *x)
@@ -524,7 +560,7 @@ static enum MHD_Result options(struct hf_exchange *x)
 }
 
 /* In the order of the functions below. */
-enum hf_route { NO_PATH, NO_METHOD, HEALTH, METADATA, OPTIONS, GET, DELETE, POST };
+enum hf_route { NO_PATH, NO_METHOD, HEALTH, METADATA, OPTIONS, GET, DELETE, POST, SSE, MESSAGES };
 
 static enum hf_route route_of(const struct hf_front *f, const char *url, const char *method)
 {
@@ -538,14 +574,16 @@ static enum hf_route route_of(const struct hf_front *f, const char *url, const c
                        { "/health", "GET", HEALTH },
                        { "/health", "HEAD", HEALTH },
                        { CG_HF_METADATA_PLACE, "GET", METADATA },
-                       { CG_HF_METADATA_PLACE, "OPTIONS", OPTIONS } };
+                       { CG_HF_METADATA_PLACE, "OPTIONS", OPTIONS },
+                       { "/sse", "GET", SSE },
+                       { "/messages", "POST", MESSAGES } };
         enum hf_route found = NO_PATH;
 
         /* The path of the server's own URL follows, which a proxy may have chosen. */
         if (strncmp(url, CG_HF_METADATA_PLACE, strlen(CG_HF_METADATA_PLACE)) == 0)
                 url = f->setup.metadata[0] ? CG_HF_METADATA_PLACE : "";
         for (size_t i = 0; i < CG_ARRAY_LEN(routes); i++) {
-                if (strcmp(url, routes[i].url) != 0)
+                if (strcmp(url, routes[i].url) != 0 || (routes[i].route >= SSE && !f->setup.sse))
                         continue;
                 if (strcmp(method, routes[i].method) == 0)
                         return routes[i].route;
@@ -563,7 +601,8 @@ static enum MHD_Result check_route(struct hf_exchange *x, enum hf_route route)
                 return refuse(x, MHD_HTTP_NOT_FOUND, SERVER_ERROR, "there are only /mcp and /health");
         if (route == NO_METHOD)
                 return refuse(x, MHD_HTTP_METHOD_NOT_ALLOWED, SERVER_ERROR, "there is no such method here");
-        if (route != POST)
+        x->sse = route == MESSAGES;
+        if (route != POST && route != MESSAGES)
                 return MHD_YES;
         /* Pages can send other types to foreign servers without being asked. */
         if (!type || strncasecmp(type, "application/json", 16) != 0 ||
@@ -677,8 +716,8 @@ enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *u
                              const char *version, const char *upload, size_t *size, void **state)
 {
         static enum MHD_Result (*const handlers[])(struct hf_exchange *) = {
-                [HEALTH] = health, [METADATA] = metadata,  [OPTIONS] = options,
-                [GET] = get,       [DELETE] = end_session, [POST] = post,
+                [HEALTH] = health,      [METADATA] = metadata, [OPTIONS] = options, [GET] = get,
+                [DELETE] = end_session, [POST] = post,         [SSE] = open_sse,    [MESSAGES] = post,
         };
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
         struct hf_exchange *x = *state;

@@ -130,7 +130,8 @@ struct hf_session {
         uint64_t number;            /* the monitor's */
         char id[CG_HF_SESSION + 1]; /* the client's */
         unsigned char owner[CG_HF_OWNER];
-        int fd;               /* -1: not there yet, or at its end */
+        bool sse; /* HTTP+SSE: all that the client gets comes on the stream get, with which it ends */
+        int fd;   /* -1: not there yet, or at its end */
         bool writable_wanted; /* epoll reports room in the socket */
         struct cg_buf out;    /* for the session process, */
         size_t written;       /* and how much of it is written */

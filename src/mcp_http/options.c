@@ -30,16 +30,24 @@ enum {
         PUBLIC,
         ISSUER,
         AUDIENCE,
-        SCOPE
+        SCOPE,
+        SSE
 };
 
 static const struct cg_opt table[] = {
-        { HTTP, 0, "http", "ADDRESS", 0, NULL },           { TOKEN_FILE, 0, "token-file", "FILE", 0, NULL },
-        { ORIGIN, 0, "allow-origin", "URL", 0, NULL },     { SESSIONS, 0, "max-sessions", "N", 0, NULL },
-        { IDLE, 0, "idle", "SECONDS", 0, NULL },           { TLS_CERT, 0, "tls-cert", "FILE", 0, NULL },
-        { TLS_KEY, 0, "tls-key", "FILE", 0, NULL },        { PROXY, 0, "behind-proxy", NULL, 0, NULL },
-        { PUBLIC, 0, "public-url", "URL", 0, NULL },       { ISSUER, 0, "oauth-issuer", "URL", 0, NULL },
-        { AUDIENCE, 0, "oauth-audience", "URI", 0, NULL }, { SCOPE, 0, "oauth-scope", "SCOPES", 0, NULL },
+        { HTTP, 0, "http", "ADDRESS", 0, NULL },
+        { TOKEN_FILE, 0, "token-file", "FILE", 0, NULL },
+        { ORIGIN, 0, "allow-origin", "URL", 0, NULL },
+        { SESSIONS, 0, "max-sessions", "N", 0, NULL },
+        { IDLE, 0, "idle", "SECONDS", 0, NULL },
+        { TLS_CERT, 0, "tls-cert", "FILE", 0, NULL },
+        { TLS_KEY, 0, "tls-key", "FILE", 0, NULL },
+        { PROXY, 0, "behind-proxy", NULL, 0, NULL },
+        { PUBLIC, 0, "public-url", "URL", 0, NULL },
+        { ISSUER, 0, "oauth-issuer", "URL", 0, NULL },
+        { AUDIENCE, 0, "oauth-audience", "URI", 0, NULL },
+        { SCOPE, 0, "oauth-scope", "SCOPES", 0, NULL },
+        { SSE, 0, "sse", NULL, 0, NULL },
 };
 
 /* "unix:PATH", "HOST:PORT", or "PORT" of 127.0.0.1. */
@@ -138,6 +146,9 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
                 return 0;
         case PROXY:
                 o->behind_proxy = true;
+                return 0;
+        case SSE:
+                o->setup.sse = true;
                 return 0;
         case PUBLIC:
                 return set_public(value, o, err);

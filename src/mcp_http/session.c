@@ -231,13 +231,26 @@ void cg_hf_session_opened(struct hf_front *f, uint64_t number, int fd)
         flush(s);
 }
 
+/* The answer of @st, which is freed where nobody waits for it. */
+static void push_answer(struct hf_stream *st, struct cg_slice text)
+{
+        struct hf_session *s = st->session;
+
+        if (!s || !s->sse) {
+                cg_hf_stream_push(st, text, true);
+                return;
+        }
+        cg_hf_stream_push(s->get, text, false);
+        cg_hf_stream_free(st);
+}
+
 static void fail_request(struct hf_stream *st, const char *why)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
         struct cg_slice id = { st->id, strlen(st->id) };
 
         cg_rpc_add_error(&b, id, CG_RPC_INTERNAL_ERROR, why, NULL);
-        cg_hf_stream_push(st, (struct cg_slice){ b.data, b.len ? b.len - 1 : 0 }, true);
+        push_answer(st, (struct cg_slice){ b.data, b.len ? b.len - 1 : 0 });
 }
 
 void cg_hf_session_end(struct hf_session *s, const char *why)
@@ -293,7 +306,10 @@ int cg_hf_session_send(struct hf_session *s, const struct cg_rpc *m, struct cg_s
                         continue;
                 r = send_line(s, text, (struct cg_slice[2]){ id }, st->number, err);
                 s->n_open--;
-                fail_request(st, why);
+                if (s->sse)
+                        cg_hf_stream_free(st);
+                else
+                        fail_request(st, why);
                 return r;
         }
         return 0;
@@ -378,7 +394,7 @@ void cg_hf_session_leave(struct hf_stream *st)
 
         st->reader = NULL;
         st->since_ms = cg_now_ms();
-        if (s && st->kind == HF_INITIALIZE && !st->ended) {
+        if (s && ((st->kind == HF_INITIALIZE && !st->ended) || (s->sse && st == s->get))) {
                 cg_hf_session_end(s, "the client has gone");
         } else if (!s || !st->begun || st->stateless || (st->ended && st->f->event_bytes > HF_MAX_ALL_KEPT)) {
                 drop(st);
@@ -421,7 +437,7 @@ void cg_hf_session_tick(struct hf_session *s, int64_t now)
                 if (st->reader && st->can_stream && !st->ended && age >= HF_KEEPALIVE_MS) {
                         st->since_ms = now;
                         cg_hf_stream_begin(st);
-                } else if (!st->reader && st->kind != HF_GET &&
+                } else if (!st->reader && st->kind != HF_GET && !s->sse &&
                            age >= (st->ended ? HF_KEPT_MS : HF_GONE_MS)) {
                         drop(st);
                 }
@@ -466,6 +482,7 @@ static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_r
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
         size_t head = (size_t)(m->id.p - line.p);
+        bool refused;
 
         s->n_open--;
         s->used_ms = cg_now_ms();
@@ -476,8 +493,9 @@ static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_r
         }
         if (st->stateless && m->kind == CG_RPC_ERROR)
                 st->status = status_of(m->error);
-        cg_hf_stream_push(st, (struct cg_slice){ b.data, b.len }, true);
-        if (st->kind == HF_INITIALIZE && m->kind == CG_RPC_ERROR)
+        refused = st->kind == HF_INITIALIZE && m->kind == CG_RPC_ERROR;
+        push_answer(st, (struct cg_slice){ b.data, b.len });
+        if (refused)
                 cg_hf_session_end(s, "the session was not initialized");
 }
 
@@ -503,6 +521,8 @@ static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *
         struct hf_stream *st;
         bool called = false;
 
+        if (s->sse)
+                return s->get;
         TAILQ_FOREACH(st, &s->streams, entry)
         {
                 if (st->ended || st->kind == HF_GET)

@@ -41,7 +41,7 @@
 
 /* To the front, once, first, with the listening socket. */
 struct hf_setup {
-        bool is_unix;
+        bool is_unix, sse;                                      /* sse: HTTP+SSE of 2024-11-05 as well */
         char host[CG_HOST_MAX + 1];                             /* bound to; "" with is_unix */
         char public_host[CG_HOST_MAX + 1];                      /* of --public-url */
         char token[CG_HF_MAX_TOKEN + 1];                        /* "": OAuth, or a Unix socket */

@@ -112,6 +112,8 @@ static const struct cg_opt table[] = {
         { CG_KOPT_OF_HTTP, 0, "allow-origin", "URL", CG_CMD_SERVE,
           "with --http: web pages of https://HOST may use the server, beside those of this machine; may be"
           " repeated" },
+        { CG_KOPT_OF_HTTP, 0, "sse", NULL, CG_CMD_SERVE,
+          "with --http: serve the transport HTTP+SSE of MCP's revision 2024-11-05 as well, at /sse" },
         { CG_KOPT_MAX_SESSIONS, 0, "max-sessions", "N", CG_CMD_SERVE,
           "with --http: the most sessions at once; with the toolset sessions: those of an agent; up to 256"
           " (default: 32)" },
