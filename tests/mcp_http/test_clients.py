@@ -43,3 +43,26 @@ def test_sdk(
     assert declined and "rejected" in why
     assert not accepted and text == "leave_mark: x" and mark.read_text() == "x\n"
     eventually(lambda: server.sessions() == 0)  # the client has ended it
+
+
+@pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
+def test_typescript_sdk_2(
+    serve: Callable[..., Server], mcp_file: Path, mark: Path, npm_dir: Path, mode: str, version: str, slowness: float
+) -> None:
+    packages = npm_dir.parent / "test-npm/node_modules"
+    package = packages / "@modelcontextprotocol/client"
+    node = next((p for p in packages.glob("node-linux-*/bin/node")), None)
+    if node is None or not package.exists():
+        pytest.skip("the TypeScript SDK 2.x and its Node are not installed: scripts/setup gets them from npm")
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    argv = [node, HERE / "sdk2_client.mjs", package, server.url, server.token, CODE, mode]
+    p = subprocess.run(argv, capture_output=True, text=True, timeout=60 * slowness)
+    assert p.returncode == 0, p.stderr
+    report = json.loads(p.stdout)
+    assert report["version"] == version
+    (_, first), (failed, second) = report["state"]
+    assert first.startswith("[cellgate: a new session") == (mode == "auto")
+    assert not failed and second == "42"
+    (declined, why), (accepted, text) = report["asked"]
+    assert declined and "rejected" in why
+    assert not accepted and text == "leave_mark: x" and mark.read_text() == "x\n"
