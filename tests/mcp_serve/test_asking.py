@@ -552,8 +552,16 @@ def test_a_rule_that_refuses_nothing_stops_the_start(serve: Serve, mcp_file: Pat
     assert f"the approval rule {rule} refuses nothing" in server.stderr.decode()
 
 
+def test_a_rule_about_a_tool_that_needs_no_approval_stops_the_start(serve: Serve) -> None:
+    server = serve("--approve", "!cellgate.reset")
+    server.initialize()
+    assert server.wait() == 2
+    server.threads[0].join(10)
+    assert "the approval rule !cellgate.reset refuses nothing" in server.stderr.decode()
+
+
 def test_rules_about_own_tools_are_right(serve: Serve) -> None:
-    server = serve("--approve", "!cellgate.install_package", "--approve", "!cellgate.*", "--approve", "cellgate.reset")
+    server = serve("--approve", "!cellgate.install_package", "--approve", "!cellgate.*")
     server.initialize()
     assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
     assert "rule" not in server.stderr.decode()

@@ -300,9 +300,9 @@ static int check_rules(struct cg_serve_session *s, json_t *known, struct cg_err 
                 return 0;
         }
         s->sv->rules_checked = true;
-        own = json_array();
-        for (size_t i = 0; i < CG_SERVE_N_TOOLS; i++)
-                json_array_append_new(own, json_string(cg_serve_tool_defs[i].name));
+        /* Those that rules decide about: a rule about another one would decide nothing. */
+        own = json_pack("[s, s]", cg_serve_tool_defs[CG_SERVE_REGISTER].name,
+                        cg_serve_tool_defs[CG_SERVE_INSTALL].name);
         json_object_set_new(known, "cellgate", own);
         r = cg_rules_check(s->approve, known, &notes, err);
         pthread_mutex_unlock(&s->sv->policy);
