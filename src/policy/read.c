@@ -157,7 +157,7 @@ static const char *text_of(const json_t *o, const char *key)
         return json_string_value(json_object_get(o, key));
 }
 
-/* The place of the text at @key in @words, or @def where it is absent. */
+/* The place of the text at @key in @words, where "" is no word, or @def where it is absent. */
 static int word(struct policy_reader *r, const json_t *o, const char *key, const char *const *words, int def,
                 int *ret)
 {
@@ -169,6 +169,8 @@ static int word(struct policy_reader *r, const json_t *o, const char *key, const
         if (!text)
                 return 0;
         for (int i = 0; words[i]; i++) {
+                if (!*words[i])
+                        continue;
                 if (strcmp(words[i], text) == 0) {
                         *ret = i;
                         return 0;
