@@ -497,7 +497,7 @@ static int watch(struct approvals *a, struct cg_err *err)
         sig = signalfd(-1, &set, SFD_CLOEXEC);
         if (sig < 0)
                 return cg_fail_errno(err, "signals");
-        if (!a->json && cg_prompt_open(&a->screen, &a->prompt, err) < 0 && a->command == ACCEPT)
+        if (!a->json && !a->prompt && cg_prompt_open(&a->screen, &a->prompt, err) < 0 && a->command == ACCEPT)
                 return cg_err_prefix(err, "give the --digest that show prints");
         if (a->asked && cg_prompt_ask(a->prompt, &a->call, err) < 0)
                 return -1;
