@@ -79,18 +79,21 @@ int main(void)
         cg_auto_free char *url = NULL, *line = NULL;
         struct post p = { .sent = false };
         size_t url_size = 0, size = 0;
+        int status = 0;
 
         signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN); /* of the terminal: it ends with its parent */
         if (!read_line(&url, &url_size) || uv_loop_init(&p.loop) < 0)
                 return 1;
-        while (read_line(&line, &size)) {
+        while (status == 0 && read_line(&line, &size)) {
                 if (p.http || cg_http_new(&p.loop, &p.http, &p.err) == 0)
                         send_line(&p, url, line);
                 for (char *c = p.err.msg; *c; c++)
                         *c = *c == '\n' ? ' ' : *c;
-                if (printf("%s\n", p.sent ? "" : p.err.msg) < 0 || fflush(stdout) != 0)
-                        return 1;
+                status = printf("%s\n", p.sent ? "" : p.err.msg) < 0 || fflush(stdout) != 0;
         }
-        return 0;
+        cg_http_free(p.http);
+        uv_run(&p.loop, UV_RUN_DEFAULT);
+        uv_loop_close(&p.loop);
+        return status;
 }

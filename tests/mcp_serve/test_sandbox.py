@@ -110,7 +110,7 @@ def test_the_agent_is_told_what_holds(serve: Serve, file) -> None:
         assert has in server.initialize()["instructions"]
         tools = server.result(server.request("tools/list"))["tools"]
         assert has in tools[0]["description"]
-        assert len(tools) == 10
+        assert len(tools) == 11
 
 
 @pytest.mark.parametrize(
