@@ -21,7 +21,7 @@
 
 /* Records of one transaction. */
 #define BATCH 256
-/* Of them the writer's own. */
+/* Records of a transaction that are the writer's own. */
 #define OWN 2
 
 struct writer {
@@ -80,7 +80,7 @@ static bool receive_record(struct writer *w, bool *reply)
         return true;
 }
 
-/* What is missing is recorded before the first record after it. */
+/* Appends the records, after one about those that were lost before them. */
 static int append(struct writer *w)
 {
         char gap[64];

@@ -120,7 +120,7 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
 
 /* ---- the other requests */
 
-/* What a result of the stateless era has that a client may keep. The tools stay the same. */
+/* Adds the members of a stateless result that a client may keep. The tools stay the same. */
 static int add_stateless(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
 {
         if (cg_buf_adds(b,
@@ -232,7 +232,7 @@ static int bad_version(const struct cg_rpc *m, struct cg_slice version, struct c
                                      data.data, err);
 }
 
-/* What the client says of itself in each request. Negative: it is refused, and answered. */
+/* Handles a request that says itself what its client can do. */
 static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_slice meta, struct cg_buf *out,
                         cg_mcpd_fn fn, void *data, struct cg_err *err)
 {

@@ -390,7 +390,7 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
                 return MHD_NO;
         st->stateless = !x->sse && (s->stateless || is_stateless(x, m));
         st->can_stream = !x->sse && kind != HF_INITIALIZE && accepts(x, "text/event-stream");
-        if (st->stateless && st->can_stream && strcmp(m->method, "subscriptions/listen") == 0)
+        if (st->stateless && strcmp(m->method, "subscriptions/listen") == 0)
                 st->kind = HF_LISTEN;
         st->primes = version && strcmp(version, "2025-11-25") == 0;
         if (cg_hf_session_request(st, m, text, &err) < 0) {
@@ -470,6 +470,9 @@ static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, 
                                       VERSION_HEADER
                                       ", Mcp-Method and, of tools/call, Mcp-Name must be there once"
                                       " and say what the body says");
+        if (strcmp(m->method, "subscriptions/listen") == 0 && !accepts(x, "text/event-stream"))
+                return refuse_request(x, m->id, MHD_HTTP_NOT_ACCEPTABLE, SERVER_ERROR,
+                                      "a subscription is a stream: Accept must have text/event-stream");
         if (!s)
                 s = new_session(x, true, &err);
         if (!s)

@@ -418,7 +418,7 @@ static bool add_arguments(struct cg_buf *b, const struct cg_secrets *secrets, st
                 return false;
         cg_secrets_redact_buf(secrets, &start);
         n = n < start.len ? n : start.len;
-        while (n < start.len && ((unsigned char)start.data[n] & 0xc0) == 0x80)
+        while (n > 0 && n < start.len && ((unsigned char)start.data[n] & 0xc0) == 0x80)
                 n--; /* not within a character */
         return add(b, "{") && add_digest(b, arguments) && add(b, ",\"beginning\":") &&
                add_quoted(b, start.data, n) && add(b, "}");

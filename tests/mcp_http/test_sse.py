@@ -1,6 +1,7 @@
 """`--sse`: HTTP+SSE, the transport of MCP's revision 2024-11-05."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,11 +54,20 @@ class Stream:
 
 @pytest.mark.parametrize("version", ["1.x", "2.x"])
 def test_the_sdk(
-    serve: Serve, mcp_file: Path, mark: Path, npm_dir: Path, test_python: str, version: str, slowness: float
+    serve: Serve,
+    mcp_file: Path,
+    mark: Path,
+    workspace: Path,
+    npm_dir: Path,
+    test_python: str,
+    version: str,
+    slowness: float,
 ) -> None:
     server = serve("--sse", "--mcp", mcp_file, "--approve", "ask")
+    os.mkfifo(workspace / "go")
     python = {"1.x": str(npm_dir.parent / "servers-sdk1-env/bin/python"), "2.x": test_python}[version]
     argv = [python, str(HERE / "sdk_sse_client.py"), server.url.replace("/mcp", "/sse"), server.token, CODE]
+    argv.append(str(workspace / "go"))
     p = subprocess.run(argv, capture_output=True, text=True, timeout=60 * slowness)
     assert p.returncode == 0, p.stderr
     report = json.loads(p.stdout)

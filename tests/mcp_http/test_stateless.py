@@ -195,3 +195,19 @@ def test_the_official_client(serve: Serve, mcp_file: Path, mark: Path, mode: str
 
     anyio.run(use)
     assert len(asked) == 1 and mark.read_text() == "x\n"
+
+
+def test_a_subscription_is_a_stream(serve: Serve) -> None:
+    client = Stateless(serve())
+    reply = client.post(client.message("subscriptions/listen", notifications={}), Accept="application/json")
+    assert reply.status == 406 and reply.message["id"] == 1
+
+
+def test_sessions_without_a_connection_have_limits(serve: Serve) -> None:
+    """The oldest may be another agent's: its id is not told."""
+    client = Stateless(serve("--max-sessions", "2", "--idle", "600"))
+    ids = [client.cell("1")["structuredContent"]["session_id"] for _ in range(2)]
+    refused = text_of(client.cell("1"))
+    assert "as many as --max-sessions allows" in refused and "600 s without a call" in refused
+    assert not any(id in refused for id in ids)
+    assert text_of(client.cell("2", session_id=ids[0])) == "2"

@@ -12,6 +12,7 @@ import certificates
 import pytest
 from mcp_http.helpers import Server, Session
 from mcp_http.test_ends import front
+from processes import gate
 
 Serve = Callable[..., Server]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -31,8 +32,12 @@ def test_a_session(server: Server, workspace: Path) -> None:
     assert session.text("print('x' * 4000)").count("x") == 4000
     assert session.text(f"len({'y' * (1 << 20)!r})") == str(1 << 20)
     # Events, and an answer after them.
-    reply = session.execute("print('first', flush=True)\nimport time; time.sleep(0.5)", token="t")
-    assert reply.streams and "first" in json.dumps(list(reply.events())[-1])
+    go = gate(workspace)
+    reply = session.execute("print('first', flush=True)\nopen('go').read()", token="t")
+    events = reply.events()
+    assert next(events)["method"] == "notifications/progress"
+    go()
+    assert "first" in json.dumps(list(events)[-1])
     # A client that vanishes leaves its cell, as without TLS.
     session.begin_endless(workspace).close()
     assert session.call("cancel_cell", execution_id="cell-4").status == 200

@@ -309,3 +309,11 @@ def test_without_a_session_each_call_gets_a_new_one(serve: Serve) -> None:
     eventually(lambda: len(text_of(client.call("list_sessions")).splitlines()) == 2)
     eventually(lambda: not client.cell("1")["isError"])  # those of the wrong calls are still ending
     assert "as many as --max-sessions allows" in text_of(client.cell("1"))
+
+
+def test_a_session_that_nothing_connects_ends_when_it_is_idle(serve: Serve) -> None:
+    """Also without the toolset `sessions`, by which an agent could end it."""
+    client = Stateless(serve("--max-sessions", "1", "--idle", "0.5", env={"CELLGATE_HTTP_SESSION": "0000002as"}))
+    id = client.cell("1")["structuredContent"]["session_id"]
+    eventually(lambda: not client.cell("2")["isError"])
+    assert "it was idle for 0.5 s" in text_of(client.call("execute_ipython_cell", code="1", session_id=id))

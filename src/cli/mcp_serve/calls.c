@@ -13,7 +13,7 @@
 /* The limits of a cell's text that has no limit of its own, and of an answer about cells. */
 #define OUTPUT_CHARS 5000u
 #define OWN_CHARS    20000u
-/* Those of a file's part and of a folder's list, which have limits of their own. */
+/* The limit of a file's part and of a folder's list, which are limited before. */
 #define FILE_CHARS 4000000u
 #define TIMEOUT_S  120
 /* The same for start_cell, which nobody waits for, and for the cell of list_variables. */

@@ -1,7 +1,7 @@
 /*
  * `cellgate mcp serve --http`: hands the command line over to cellgate-mcp-http, its options before
- * "--" and those of each session, unchanged, behind it. Limits of sessions are for both where an
- * agent can make more in its own process.
+ * "--" and those of each session, unchanged, behind it. Limits of sessions are for both, since calls
+ * can make more in a process.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 /* Room for the words of both programs, and NULL. */
 #define MORE_WORDS 6
 
-int cg_serve_http(const struct cg_serve_options *o, int argc, char **argv, struct cg_err *err)
+int cg_serve_http(int argc, char **argv, struct cg_err *err)
 {
         const char *program = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-mcp-http"), *value;
         static const char *const middle[] = { "--", "cellgate", "mcp", "serve" };
@@ -37,7 +37,7 @@ int cg_serve_http(const struct cg_serve_options *o, int argc, char **argv, struc
                 for (; first < scan.i; first++) {
                         if (ours || both)
                                 words[n++] = argv[first];
-                        if (!ours && (!both || o->toolsets & CG_SERVE_SESSIONS))
+                        if (!ours)
                                 rest[n_rest++] = argv[first];
                 }
         }

@@ -22,7 +22,7 @@ const char cg_serve_list_variables[] =
         "    sys.stdout.write(f'and {found[\"left_out\"]} more\\\\n')\n"
         "''', {})";
 
-/* Of the settings, what decides about files and the network; the default without settings. */
+/* The settings about files and the network, or their default. */
 static json_t *settings_of(const struct cg_serve *sv)
 {
         cg_auto_json json_t *all = sv->settings ? json_loads(sv->settings, 0, NULL) : NULL;

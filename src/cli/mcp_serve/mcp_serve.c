@@ -465,7 +465,7 @@ static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err 
                 return -1;
         if (cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err) < 0 || read_servers(sv, err) < 0)
                 return -1;
-        return cg_serve_http(&sv->opts, argc, argv, err);
+        return cg_serve_http(argc, argv, err);
 }
 
 static int run(struct cg_serve *sv)

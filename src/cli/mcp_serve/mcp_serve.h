@@ -77,7 +77,7 @@ struct cg_serve_options {
         int max_sessions;
         unsigned toolsets; /* bits */
         /*
-         * Of cellgate-mcp-http: the beginning of all ids of sessions, by which it finds this
+         * Set by cellgate-mcp-http: the beginning of all ids of sessions, by which it finds this
          * process ("": none); and that a call without session_id gets a session of its own.
          */
         char id_begin[9];
@@ -309,7 +309,7 @@ int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_e
 
 /* ---- http.c */
 /* Becomes cellgate-mcp-http; returns only when that fails. */
-int cg_serve_http(const struct cg_serve_options *o, int argc, char **argv, struct cg_err *err);
+int cg_serve_http(int argc, char **argv, struct cg_err *err);
 
 /* ---- tools.c */
 extern const struct cg_serve_tool_def cg_serve_tool_defs[];

@@ -7,7 +7,7 @@
 #define HTTP_ASK_TIMEOUT_MS 900000
 /* Clients give up a call after 60 s or 120 s, whatever progress they get. */
 #define WAIT_MS 45000
-/* Of the toolset sessions. */
+/* Limits of sessions that calls can make. */
 #define IDLE_MS      ((int64_t)1800 * 1000)
 #define MAX_SESSIONS 32
 
@@ -137,10 +137,10 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 return cg_fail(err, CG_E_INVAL,
                                "an option that is for --http only is given without it: --help says \"with "
                                "--http\" of these");
-        if (o->of_sessions && !o->http && !(o->toolsets & CG_SERVE_SESSIONS))
+        if (o->of_sessions && !o->http && !o->id_begin[0] && !(o->toolsets & CG_SERVE_SESSIONS))
                 return cg_fail(err, CG_E_INVAL,
                                "--max-sessions and --idle are for --http or the toolset sessions only");
-        if (!(o->toolsets & CG_SERVE_SESSIONS))
+        if (!(o->toolsets & CG_SERVE_SESSIONS) && !o->new_sessions)
                 o->idle_ms = 0;
         if (o->http && o->print_config)
                 return cg_fail(err, CG_E_INVAL,

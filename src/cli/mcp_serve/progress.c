@@ -59,7 +59,7 @@ bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b)
         return true;
 }
 
-/* What the first job of a session does, if there is anything to say. */
+/* Describes the first job of a session. False: there is nothing to say. */
 static bool news(const struct cg_serve_session *s, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf line = { .max = CG_SERVE_LINE };

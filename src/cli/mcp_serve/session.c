@@ -45,7 +45,10 @@ static struct cg_serve_session *session_free(struct cg_serve_session *s)
         return NULL;
 }
 
-/* CG_E_LIMIT names the oldest, which an agent can end. */
+/*
+ * CG_E_LIMIT names the oldest to an agent that can end it. Others never learn an id: the sessions
+ * may be those of other agents.
+ */
 static int check_number(const struct cg_serve *sv, struct cg_err *err)
 {
         const struct cg_serve_session *s = TAILQ_FIRST(&sv->sessions), *one;
@@ -56,6 +59,12 @@ static int check_number(const struct cg_serve *sv, struct cg_err *err)
         n++;
         if (n < sv->opts.max_sessions)
                 return 0;
+        if (!(sv->opts.toolsets & CG_SERVE_SESSIONS))
+                return cg_fail(
+                        err, CG_E_LIMIT,
+                        "there are %d sessions, as many as --max-sessions allows: give the session_id of "
+                        "an earlier result, or wait; sessions end after %lld s without a call (--idle)",
+                        n, (long long)sv->opts.idle_ms / 1000);
         return cg_fail(
                 err, CG_E_LIMIT,
                 "there are %d sessions, as many as --max-sessions allows; the oldest, \"%s\", was opened "

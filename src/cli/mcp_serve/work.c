@@ -300,7 +300,7 @@ static int check_rules(struct cg_serve_session *s, json_t *known, struct cg_err 
                 return 0;
         }
         s->sv->rules_checked = true;
-        /* Those that rules decide about: a rule about another one would decide nothing. */
+        /* Rules decide about these tools only: one about another tool would decide nothing. */
         own = json_pack("[s, s]", cg_serve_tool_defs[CG_SERVE_REGISTER].name,
                         cg_serve_tool_defs[CG_SERVE_INSTALL].name);
         json_object_set_new(known, "cellgate", own);
