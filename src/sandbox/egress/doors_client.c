@@ -180,7 +180,7 @@ const char *cg_doors_read_report(struct cg_doors_process *p)
                         p->line.len = 0; /* the text stays until the next */
                         return p->line.data ? p->line.data : "";
                 }
-                cg_buf_add(&p->line, &c, 1, NULL);
+                cg_buf_try_add(&p->line, &c, 1, NULL);
         }
         return NULL;
 }
@@ -196,8 +196,6 @@ bool cg_doors_reap(struct cg_doors_process *p)
 
 void cg_doors_end(struct cg_doors_process *p)
 {
-        if (p->reports < 0 && p->proc.pidfd < 0)
-                return;
         cg_closep_(&p->reports);
         if (p->proc.pidfd >= 0)
                 cg_proc_end(&p->proc, false, 0);
