@@ -98,9 +98,9 @@ static int append(struct writer *w)
                                                              (unsigned long long)w->lost) };
         }
         if (w->heads.failure[0] && !w->unsent) {
-                cg_buf_adds(&unsent, "{\"why\":", NULL);
+                cg_buf_try_adds(&unsent, "{\"why\":", NULL);
                 cg_json_quote(&unsent, w->heads.failure, strlen(w->heads.failure), NULL);
-                if (cg_buf_adds(&unsent, "}", &w->err) < 0)
+                if (cg_buf_try_adds(&unsent, "}", &w->err) < 0)
                         return -1;
                 own[n++] = (struct cg_audit_record){ .kind = "head.unsent",
                                                      .body = unsent.data,

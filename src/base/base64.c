@@ -70,6 +70,6 @@ int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_e
         if (digits % 4 == 1 || (pads && (digits + pads) % 4))
                 return cg_fail(err, CG_E_PARSE, "base64 ends early");
         b->len = (size_t)(out - b->data);
-        cg_buf_end(b);
+        cg_buf_terminate(b);
         return 0;
 }

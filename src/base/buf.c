@@ -14,6 +14,29 @@ void cg_buf_fini(struct cg_buf *b)
         free(b->data);
         b->data = NULL;
         b->len = b->cap = 0;
+        b->failed = 0;
+}
+
+void cg_buf_clear(struct cg_buf *b)
+{
+        b->len = 0;
+        b->failed = 0;
+        cg_buf_terminate(b);
+}
+
+void cg_buf_fail(struct cg_buf *b, int r)
+{
+        if (!b->failed)
+                b->failed = r;
+}
+
+int cg_buf_end(const struct cg_buf *b, struct cg_err *err)
+{
+        if (b->failed == CG_E_LIMIT)
+                return cg_fail(err, CG_E_LIMIT, "buffer would grow over its limit of %zu bytes", b->max);
+        if (b->failed)
+                return cg_fail(err, b->failed, "buffer of %zu bytes", b->len);
+        return 0;
 }
 
 int cg_buf_reserve(struct cg_buf *b, size_t n, char **ret, struct cg_err *err)
@@ -21,6 +44,8 @@ int cg_buf_reserve(struct cg_buf *b, size_t n, char **ret, struct cg_err *err)
         size_t need, cap;
         char *p;
 
+        if (b->failed)
+                return cg_buf_end(b, err);
         if (!cg_size_add(b->len, n, &need) || need > b->max || need == SIZE_MAX)
                 return cg_fail(err, CG_E_LIMIT, "buffer would grow over its limit of %zu bytes", b->max);
         if (need + 1 > b->cap) {
@@ -37,13 +62,13 @@ int cg_buf_reserve(struct cg_buf *b, size_t n, char **ret, struct cg_err *err)
         return 0;
 }
 
-void cg_buf_end(struct cg_buf *b)
+void cg_buf_terminate(struct cg_buf *b)
 {
         if (b->data)
                 b->data[b->len] = '\0';
 }
 
-int cg_buf_add(struct cg_buf *b, const void *data, size_t len, struct cg_err *err)
+int cg_buf_try_add(struct cg_buf *b, const void *data, size_t len, struct cg_err *err)
 {
         char *p;
         int r = cg_buf_reserve(b, len, &p, err);
@@ -53,34 +78,62 @@ int cg_buf_add(struct cg_buf *b, const void *data, size_t len, struct cg_err *er
         if (len)
                 memcpy(p, data, len);
         b->len += len;
-        cg_buf_end(b);
+        cg_buf_terminate(b);
         return 0;
 }
 
-int cg_buf_adds(struct cg_buf *b, const char *s, struct cg_err *err)
+int cg_buf_try_adds(struct cg_buf *b, const char *s, struct cg_err *err)
 {
-        return cg_buf_add(b, s, strlen(s), err);
+        return cg_buf_try_add(b, s, strlen(s), err);
 }
 
-int cg_buf_addf(struct cg_buf *b, struct cg_err *err, const char *fmt, ...)
+static int add_formatted(struct cg_buf *b, struct cg_err *err, const char *fmt, va_list ap)
 {
-        va_list ap;
+        va_list again;
         char *p;
         int n, r;
 
-        va_start(ap, fmt);
-        n = vsnprintf(NULL, 0, fmt, ap);
-        va_end(ap);
+        va_copy(again, ap);
+        n = vsnprintf(NULL, 0, fmt, again);
+        va_end(again);
         if (n < 0)
                 return cg_fail(err, CG_E_INVAL, "bad format");
         r = cg_buf_reserve(b, (size_t)n, &p, err);
         if (r < 0)
                 return r;
-        va_start(ap, fmt);
         vsnprintf(p, (size_t)n + 1, fmt, ap);
-        va_end(ap);
         b->len += (size_t)n;
         return 0;
+}
+
+int cg_buf_try_addf(struct cg_buf *b, struct cg_err *err, const char *fmt, ...)
+{
+        va_list ap;
+        int r;
+
+        va_start(ap, fmt);
+        r = add_formatted(b, err, fmt, ap);
+        va_end(ap);
+        return r;
+}
+
+void cg_buf_add(struct cg_buf *b, const void *data, size_t len)
+{
+        cg_buf_fail(b, cg_buf_try_add(b, data, len, NULL));
+}
+
+void cg_buf_adds(struct cg_buf *b, const char *s)
+{
+        cg_buf_add(b, s, strlen(s));
+}
+
+void cg_buf_addf(struct cg_buf *b, const char *fmt, ...)
+{
+        va_list ap;
+
+        va_start(ap, fmt);
+        cg_buf_fail(b, add_formatted(b, NULL, fmt, ap));
+        va_end(ap);
 }
 
 void cg_buf_consume(struct cg_buf *b, size_t n)
@@ -91,16 +144,19 @@ void cg_buf_consume(struct cg_buf *b, size_t n)
                 memmove(b->data, b->data + n, b->len - n);
                 b->len -= n;
         }
-        cg_buf_end(b);
+        cg_buf_terminate(b);
 }
 
 char *cg_buf_steal(struct cg_buf *b, size_t *len)
 {
-        char *p = b->data ? b->data : calloc(1, 1);
+        char *p = NULL;
 
-        if (len)
-                *len = b->len;
-        b->data = NULL;
-        b->len = b->cap = 0;
+        if (!b->failed) {
+                p = b->data ? b->data : calloc(1, 1);
+                if (len)
+                        *len = b->len;
+                b->data = NULL;
+        }
+        cg_buf_fini(b);
         return p;
 }

@@ -45,7 +45,7 @@ static int add_status(const char *dir, struct cg_buf *b, struct cg_err *err)
                                        "other process can read");
                 for (size_t i = 0; i < CG_ARRAY_LEN(keys) && r == 0; i++)
                         if (strncmp(line, keys[i], strlen(keys[i])) == 0)
-                                r = cg_buf_add(b, line, n + (line[n] == '\n'), err);
+                                r = cg_buf_try_add(b, line, n + (line[n] == '\n'), err);
         }
         return r;
 }
@@ -65,14 +65,14 @@ static int add_namespaces(const char *dir, struct cg_buf *b, struct cg_err *err)
                 if (n < 0 && errno != ENOENT)
                         return cg_fail_errno(err, "%s", path);
                 if (n > 0)
-                        r = cg_buf_addf(b, err, "%.*s\n", (int)n, to);
+                        r = cg_buf_try_addf(b, err, "%.*s\n", (int)n, to);
         }
         snprintf(path, sizeof(path), "%s/root", dir);
         if (r == 0 && stat(path, &st) < 0)
                 return cg_fail_errno(err, "%s", path);
         return r < 0 ? r
-                     : cg_buf_addf(b, err, "root %llu %llu\n", (unsigned long long)st.st_dev,
-                                   (unsigned long long)st.st_ino);
+                     : cg_buf_try_addf(b, err, "root %llu %llu\n", (unsigned long long)st.st_dev,
+                                       (unsigned long long)st.st_ino);
 }
 
 /* A value of a control group's file that limits nothing. */
@@ -98,15 +98,16 @@ static int add_limited_groups(const char *group, struct cg_buf *b, struct cg_err
                 return cg_fail(err, CG_E_LIMIT, "the path of the control group is too long");
         snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
         if (access(path, F_OK) < 0) /* not where it is looked for: each group is its own */
-                return cg_buf_addf(b, err, "group %s\n", group);
+                return cg_buf_try_addf(b, err, "group %s\n", group);
         /* Where a group can be made for a kernel, its limits are stronger. */
-        r = cg_buf_addf(b, err, "groups %s\n", access(path, W_OK) == 0 ? "can be made" : "cannot be made");
+        r = cg_buf_try_addf(b, err, "groups %s\n",
+                            access(path, W_OK) == 0 ? "can be made" : "cannot be made");
         for (char *end = dir + strlen(dir); r == 0 && end >= dir + strlen(CGROUPS); end = strrchr(dir, '/')) {
                 *end = '\0';
                 for (size_t i = 0; i < CG_ARRAY_LEN(files) && r == 0; i++) {
                         snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
                         if (cg_proc_read_text(path, value, sizeof(value)) && !is_no_limit(files[i], value))
-                                r = cg_buf_addf(b, err, "%s %s\n", path, value);
+                                r = cg_buf_try_addf(b, err, "%s %s\n", path, value);
                 }
         }
         return r;
@@ -128,7 +129,7 @@ static int add_groups(const char *dir, struct cg_buf *b, struct cg_err *err)
                 if (strncmp(line, "0::", 3) == 0)
                         r = add_limited_groups(line + 3, b, err);
                 else if (!strstr(line, ":name=")) /* version 1: each group counts */
-                        r = cg_buf_addf(b, err, "%s\n", line);
+                        r = cg_buf_try_addf(b, err, "%s\n", line);
                 line = next;
         }
         return r;
@@ -153,15 +154,15 @@ int cg_confinement(pid_t pid, struct cg_buf *b, struct cg_err *err)
                 snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
                 r = cg_read_file(path, FILE_MAX, &text, &len, err);
                 if (r == 0)
-                        r = cg_buf_add(b, text, len, err);
+                        r = cg_buf_try_add(b, text, len, err);
                 free(CG_STEAL(text));
         }
         /* Without a security module there is no label. */
         snprintf(path, sizeof(path), "%s/attr/current", dir);
         if (r == 0 && cg_proc_read_text(path, label, sizeof(label)))
-                r = cg_buf_addf(b, err, "label %s\n", label);
+                r = cg_buf_try_addf(b, err, "label %s\n", label);
         if (r == 0)
-                r = cg_buf_addf(b, err, "priority %d %d %ld\n", getpriority(PRIO_PROCESS, (id_t)pid),
-                                sched_getscheduler(pid), syscall(SYS_ioprio_get, IOPRIO_PROCESS, pid));
+                r = cg_buf_try_addf(b, err, "priority %d %d %ld\n", getpriority(PRIO_PROCESS, (id_t)pid),
+                                    sched_getscheduler(pid), syscall(SYS_ioprio_get, IOPRIO_PROCESS, pid));
         return r < 0 ? r : add_groups(dir, b, err);
 }

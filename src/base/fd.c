@@ -328,7 +328,7 @@ int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, 
                         break;
                 b.len += (size_t)n;
         }
-        cg_buf_end(&b);
+        cg_buf_terminate(&b);
         p = cg_buf_steal(&b, len);
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "%s", what);

@@ -76,21 +76,21 @@ static int quote_char(struct cg_buf *b, uint32_t c, struct cg_err *err)
         char one = (char)c;
 
         if (c == '"' || c == '\\')
-                return cg_buf_addf(b, err, "\\%c", one);
+                return cg_buf_try_addf(b, err, "\\%c", one);
         if (c >= 0x20 && c < 0x7f)
-                return cg_buf_add(b, &one, 1, err);
+                return cg_buf_try_add(b, &one, 1, err);
         if (c == '\n')
-                return cg_buf_adds(b, "\\n", err);
+                return cg_buf_try_adds(b, "\\n", err);
         if (c < 0x10000)
-                return cg_buf_addf(b, err, "\\u%04x", c);
+                return cg_buf_try_addf(b, err, "\\u%04x", c);
         c -= 0x10000;
-        return cg_buf_addf(b, err, "\\u%04x\\u%04x", 0xd800 + (c >> 10), 0xdc00 + (c & 0x3ff));
+        return cg_buf_try_addf(b, err, "\\u%04x\\u%04x", 0xd800 + (c >> 10), 0xdc00 + (c & 0x3ff));
 }
 
 int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
 {
         const unsigned char *p = (const unsigned char *)s;
-        int r = cg_buf_adds(b, "\"", err);
+        int r = cg_buf_try_adds(b, "\"", err);
 
         for (size_t i = 0; i < len && r == 0;) {
                 uint32_t c = 0xfffd;
@@ -99,7 +99,7 @@ int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *er
                 r = quote_char(b, c, err);
                 i += n ? n : 1;
         }
-        return r < 0 ? r : cg_buf_adds(b, "\"", err);
+        return r < 0 ? r : cg_buf_try_adds(b, "\"", err);
 }
 
 int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)
@@ -182,7 +182,7 @@ static int expand_var(const char *p, const char *end, struct cg_buf *b, json_t *
         name[n] = '\0';
         value = getenv(name);
         if (fallback && (!value || !*value))
-                return cg_buf_add(b, fallback + 2, (size_t)(end - fallback - 2), err);
+                return cg_buf_try_add(b, fallback + 2, (size_t)(end - fallback - 2), err);
         if (!value)
                 return cg_fail(
                         err, CG_E_NOTFOUND,
@@ -190,7 +190,7 @@ static int expand_var(const char *p, const char *end, struct cg_buf *b, json_t *
                         where, name, name);
         if (!cg_proc_env_passes(name) && json_array_append_new(values, json_string(value)) < 0)
                 return cg_fail(err, CG_E_INVAL, "%s: the value of %s is not UTF-8", where, name);
-        return cg_buf_adds(b, value, err);
+        return cg_buf_try_adds(b, value, err);
 }
 
 /* @values gets the variables' values. */
@@ -207,7 +207,7 @@ static json_t *expand(const json_t *v, json_t *values, const char *where, struct
                         const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
 
                         r = end ? expand_var(text + 2, end, &b, values, where, err)
-                                : cg_buf_add(&b, text, 1, err);
+                                : cg_buf_try_add(&b, text, 1, err);
                         text = end ? end + 1 : text + 1;
                 }
                 out = r == 0 ? json_string(b.data ? b.data : "") : NULL;

@@ -85,7 +85,7 @@ static int decode(struct cg_slice s, bool strict, struct cg_buf *b, struct cg_er
                 size_t n = cg_json_char(p, end, &c);
 
                 if (!n || (strict && (!c || is_surrogate(c)))) {
-                        cg_buf_end(b);
+                        cg_buf_terminate(b);
                         return cg_fail(err, CG_E_PARSE,
                                        n ? "a NUL or half a surrogate pair in a string" : "not a string");
                 }
@@ -93,7 +93,7 @@ static int decode(struct cg_slice s, bool strict, struct cg_buf *b, struct cg_er
                 p += n;
         }
         b->len = (size_t)(out - b->data);
-        cg_buf_end(b);
+        cg_buf_terminate(b);
         return 0;
 }
 

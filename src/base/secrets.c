@@ -300,7 +300,7 @@ void cg_secrets_redact_buf(const struct cg_secrets *s, struct cg_buf *text)
                         text->data[to++] = '\0';
         }
         text->len = s->n ? to : text->len;
-        cg_buf_end(text);
+        cg_buf_terminate(text);
 }
 
 void cg_secrets_redact_with(const json_t *values, char *text)

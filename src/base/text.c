@@ -253,8 +253,8 @@ static size_t next_utf8(const char *p, const char *end, uint32_t *c)
 static int add_escape(struct cg_buf *b, const char *p, size_t n, uint32_t c, struct cg_err *err)
 {
         if (!n)
-                return cg_buf_addf(b, err, "\\x%02x", (unsigned char)*p);
-        return cg_buf_addf(b, err, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+                return cg_buf_try_addf(b, err, "\\x%02x", (unsigned char)*p);
+        return cg_buf_try_addf(b, err, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
 }
 
 static int render(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what,
@@ -275,9 +275,9 @@ static int render(struct cg_buf *b, const char *text, size_t len, size_t max, en
                 size_t n = next_utf8(p, end, &c);
 
                 if (max && b->len - start + 74 > max && end - p > 6) /* these fit into the 64 */
-                        return cg_buf_addf(b, err, "... [%zu more bytes not shown]", (size_t)(end - p));
+                        return cg_buf_try_addf(b, err, "... [%zu more bytes not shown]", (size_t)(end - p));
                 if (n && cg_text_shown(&s, p, end, c) && !(what == CG_TEXT_LINE && c < 0x20))
-                        r = cg_buf_add(b, p, n, err);
+                        r = cg_buf_try_add(b, p, n, err);
                 else
                         r = add_escape(b, p, n, c, err);
                 p += n ? n : 1;

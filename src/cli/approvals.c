@@ -222,31 +222,31 @@ static int add_what(const json_t *q, struct cg_buf *b, struct cg_err *err)
         const char *method = text_of(q, "method");
 
         if (strcmp(method, CG_METHOD_EXEC) == 0)
-                return cg_buf_adds(b, "a program", err);
+                return cg_buf_try_adds(b, "a program", err);
         if (strcmp(method, CG_METHOD_CONNECT) != 0)
                 return cg_approve_name(b, text_of(q, "server"), method, text_of(q, "tool"), err);
-        if (cg_buf_adds(b, "connection to ", err) < 0 || add_rendered(b, text_of(q, "host"), err) < 0)
+        if (cg_buf_try_adds(b, "connection to ", err) < 0 || add_rendered(b, text_of(q, "host"), err) < 0)
                 return -1;
-        return cg_buf_addf(b, err, ":%lld", number_of(q, "port"));
+        return cg_buf_try_addf(b, err, ":%lld", number_of(q, "port"));
 }
 
 static int add_lines(const json_t *q, struct cg_buf *b, struct cg_err *err)
 {
         bool ends = json_object_get(q, "left_ms");
 
-        if (cg_buf_addf(b, err, "%.16s  ", text_of(q, "id")) < 0 || add_what(q, b, err) < 0 ||
-            cg_buf_adds(b, "\n  waits for ", err) < 0)
+        if (cg_buf_try_addf(b, err, "%.16s  ", text_of(q, "id")) < 0 || add_what(q, b, err) < 0 ||
+            cg_buf_try_adds(b, "\n  waits for ", err) < 0)
                 return -1;
         cg_add_duration(b, number_of(q, "waiting_ms"));
-        if (cg_buf_adds(b, ends ? ", ends in " : ", no time limit", err) < 0)
+        if (cg_buf_try_adds(b, ends ? ", ends in " : ", no time limit", err) < 0)
                 return -1;
         if (ends)
                 cg_add_duration(b, number_of(q, "left_ms"));
-        if (cg_buf_addf(b, err, "; cell %lld of session %.8s of process %lld, in ", number_of(q, "cell"),
-                        text_of(q, "session"), number_of(q, "pid")) < 0 ||
+        if (cg_buf_try_addf(b, err, "; cell %lld of session %.8s of process %lld, in ", number_of(q, "cell"),
+                            text_of(q, "session"), number_of(q, "pid")) < 0 ||
             add_rendered(b, text_of(q, "workspace"), err) < 0)
                 return -1;
-        return cg_buf_adds(b, "\n", err);
+        return cg_buf_try_adds(b, "\n", err);
 }
 
 /* Takes @o. Returns the exit status, or negative. */
@@ -285,17 +285,19 @@ static int list(struct approvals *a, struct cg_err *err)
                         return -1;
         }
         if (!json_array_size(all))
-                cg_buf_adds(&b, "no question waits that can be decided here\n", NULL);
+                cg_buf_try_adds(&b, "no question waits that can be decided here\n", NULL);
         if (a->more)
-                cg_buf_addf(&b, NULL, "%lld more are not listed\n", a->more);
+                cg_buf_try_addf(&b, NULL, "%lld more are not listed\n", a->more);
         if (a->others)
-                cg_buf_addf(&b, NULL,
-                            "%lld more can be decided only where their session was started, which was without"
-                            " --decide-elsewhere\n",
-                            a->others);
+                cg_buf_try_addf(
+                        &b, NULL,
+                        "%lld more can be decided only where their session was started, which was without"
+                        " --decide-elsewhere\n",
+                        a->others);
         if (private)
-                cg_buf_addf(&b, NULL, "not reachable from here: the questions of %lld private supervisor%s\n",
-                            private, private == 1 ? "" : "s");
+                cg_buf_try_addf(&b, NULL,
+                                "not reachable from here: the questions of %lld private supervisor%s\n",
+                                private, private == 1 ? "" : "s");
         return cg_cli_print(b.data);
 }
 
@@ -306,10 +308,10 @@ static int add_code(const char *code, struct cg_buf *b, struct cg_err *err)
         if (!*code)
                 return 0;
         if (cg_text_render(&text, code, strlen(code), 0, err) < 0 ||
-            cg_buf_adds(b, "code of the cell:\n  ", err) < 0 ||
+            cg_buf_try_adds(b, "code of the cell:\n  ", err) < 0 ||
             cg_text_wrap(text.data, text.len, 2, WIDTH, b, err) < 0)
                 return -1;
-        return cg_buf_adds(b, "\n", err);
+        return cg_buf_try_adds(b, "\n", err);
 }
 
 static int show(const struct approvals *a, struct cg_err *err)
@@ -320,9 +322,9 @@ static int show(const struct approvals *a, struct cg_err *err)
         if (a->json)
                 return print_json(json_incref(a->asked), JSON_INDENT(2), err);
         if (add_lines(a->asked, &b, err) < 0 ||
-            cg_buf_addf(&b, err, "wants to %s:\n", cg_call_title(&a->call)) < 0 ||
+            cg_buf_try_addf(&b, err, "wants to %s:\n", cg_call_title(&a->call)) < 0 ||
             cg_call_show(&a->call, &view, &b, err) < 0 || add_code(text_of(a->asked, "code"), &b, err) < 0 ||
-            cg_buf_addf(&b, err, "digest %s\n", text_of(a->asked, "digest")) < 0)
+            cg_buf_try_addf(&b, err, "digest %s\n", text_of(a->asked, "digest")) < 0)
                 return -1;
         return cg_cli_print(b.data);
 }

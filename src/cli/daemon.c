@@ -89,10 +89,10 @@ static void show_spares(struct cg_buf *b, const json_t *o)
 
         json_array_foreach(json_object_get(o, "spare_workspaces"), i, folder)
         {
-                cg_buf_adds(b, "  a spare session uses the folder ", NULL);
+                cg_buf_try_adds(b, "  a spare session uses the folder ", NULL);
                 cg_text_render_as(b, json_string_value(folder), json_string_length(folder), 0, CG_TEXT_LINE,
                                   NULL);
-                cg_buf_adds(b, "\n", NULL);
+                cg_buf_try_adds(b, "\n", NULL);
         }
 }
 
@@ -119,10 +119,10 @@ static void show_clients(struct cg_buf *b, const json_t *o)
                                 words[len] = ' ';
                         len++;
                 }
-                cg_buf_addf(b, NULL, "  process %lld: %lld session%s: ", (long long)pid, (long long)n,
-                            n == 1 ? "" : "s");
+                cg_buf_try_addf(b, NULL, "  process %lld: %lld session%s: ", (long long)pid, (long long)n,
+                                n == 1 ? "" : "s");
                 cg_text_render_as(b, words, len, 0, CG_TEXT_LINE, NULL); /* perhaps an agent's code */
-                cg_buf_adds(b, "\n", NULL);
+                cg_buf_try_adds(b, "\n", NULL);
         }
 }
 
@@ -160,20 +160,20 @@ static int show(const char *address, void *data)
                 return 0;
         json_array_append(d->list, o);
         if (error) {
-                cg_buf_addf(b, NULL, "process %lld at %s: %s\n", integer(o, "pid"), address, error);
+                cg_buf_try_addf(b, NULL, "process %lld at %s: %s\n", integer(o, "pid"), address, error);
                 return 0;
         }
-        cg_buf_addf(b, NULL, "process %lld: version %s, up ", integer(o, "pid"),
-                    json_string_value(json_object_get(o, "version")));
+        cg_buf_try_addf(b, NULL, "process %lld: version %s, up ", integer(o, "pid"),
+                        json_string_value(json_object_get(o, "version")));
         cg_add_duration(b, integer(o, "uptime_ms"));
-        cg_buf_addf(b, NULL, ", %lld session%s, %lld spare%s, %lld MB, ends ",
-                    (long long)sessions_of_others(o), sessions_of_others(o) == 1 ? "" : "s",
-                    integer(o, "spares"), integer(o, "spares") == 1 ? "" : "s",
-                    integer(o, "memory_bytes") >> 20);
+        cg_buf_try_addf(b, NULL, ", %lld session%s, %lld spare%s, %lld MB, ends ",
+                        (long long)sessions_of_others(o), sessions_of_others(o) == 1 ? "" : "s",
+                        integer(o, "spares"), integer(o, "spares") == 1 ? "" : "s",
+                        integer(o, "memory_bytes") >> 20);
         cg_add_duration(b, integer(o, "linger_ms"));
-        cg_buf_addf(b, NULL, " after its last client\n  at %s%s%s%s%s; log: %s.log\n", address,
-                    preload ? ", preloaded: " : "", preload ? preload : "", env ? ", environment: " : "",
-                    env ? env : "", address);
+        cg_buf_try_addf(b, NULL, " after its last client\n  at %s%s%s%s%s; log: %s.log\n", address,
+                        preload ? ", preloaded: " : "", preload ? preload : "", env ? ", environment: " : "",
+                        env ? env : "", address);
         show_spares(b, o);
         show_clients(b, o);
         return 0;
@@ -217,11 +217,11 @@ static int stop(const char *address, void *data)
                         cg_fail(&err, CG_E_TIMEDOUT, "it has not ended within %d s", END_MS / 1000);
         }
         cg_client_close(client);
-        cg_buf_addf(&d->text, NULL, "process %lld %s%s\n", pid,
-                    ended ? "has ended" : "runs on: ", ended ? "" : err.msg);
+        cg_buf_try_addf(&d->text, NULL, "process %lld %s%s\n", pid,
+                        ended ? "has ended" : "runs on: ", ended ? "" : err.msg);
         if (!ended && sessions_of_others(o)) {
                 show_clients(&d->text, o);
-                cg_buf_adds(&d->text, "  --force ends these sessions\n", NULL);
+                cg_buf_try_adds(&d->text, "  --force ends these sessions\n", NULL);
         }
         d->left |= !ended;
         return 0;
@@ -260,7 +260,7 @@ int cg_cli_daemon(int argc, char **argv)
                 return cg_cli_fail("daemon", &err);
         }
         if (!d.text.len)
-                cg_buf_adds(&d.text, "no shared supervisor is running\n", NULL);
+                cg_buf_try_adds(&d.text, "no shared supervisor is running\n", NULL);
         json = d.json ? json_dumps(d.list, JSON_INDENT(2)) : NULL;
         r = cg_cli_print(json ? json : d.text.data);
         if (r == CG_EXIT_OK && json)

@@ -105,7 +105,7 @@ static bool read_some(int fd, struct cg_buf *tail)
                 return false;
         if (tail->len + (size_t)n > tail->max)
                 cg_buf_consume(tail, tail->len + (size_t)n - tail->max);
-        cg_buf_add(tail, buf, (size_t)n, NULL);
+        cg_buf_try_add(tail, buf, (size_t)n, NULL);
         if (isatty(2))
                 cg_write_all(2, buf, (size_t)n, NULL);
         return true;
@@ -451,7 +451,8 @@ static int list(struct cg_err *err)
         if (r < 0)
                 return r;
         cg_kernel_env_own_version(own);
-        r = cg_buf_addf(&b, err, "%-20s Python %-8s %s\n", "(built in)", own, CG_INSTALLED(CG_KERNEL_ENV));
+        r = cg_buf_try_addf(&b, err, "%-20s Python %-8s %s\n", "(built in)", own,
+                            CG_INSTALLED(CG_KERNEL_ENV));
         n = scandir(dir, &names, NULL, NULL);
         if (n > 0)
                 qsort(names, (size_t)n, sizeof(*names), by_name);
@@ -465,8 +466,8 @@ static int list(struct cg_err *err)
                         else if (cg_kernel_env_state(path) == CG_ENV_UNFINISHED)
                                 snprintf(note, sizeof(note),
                                          "  (unfinished: `cellgate env add` finishes it)");
-                        r = cg_buf_addf(&b, err, "%-20s Python %-8s %s%s\n", names[i]->d_name,
-                                        version[0] ? version : "?", path, note);
+                        r = cg_buf_try_addf(&b, err, "%-20s Python %-8s %s%s\n", names[i]->d_name,
+                                            version[0] ? version : "?", path, note);
                 }
                 free(names[i]);
         }

@@ -151,13 +151,13 @@ static int print_report(const struct gen *g, const char *report_text)
         }
         cg_report_print(&screen, g->name, report, g->verbose, &counts);
         n = counts.full + counts.degraded;
-        cg_buf_addf(&b, NULL, "%s/%s: %zu %s", g->out, package.data, n, n == 1 ? "tool" : "tools");
+        cg_buf_try_addf(&b, NULL, "%s/%s: %zu %s", g->out, package.data, n, n == 1 ? "tool" : "tools");
         if (counts.degraded)
-                cg_buf_addf(&b, NULL, ", %zu typed less closely than the schema%s", counts.degraded,
-                            g->verbose ? "" : " (--verbose says how)");
+                cg_buf_try_addf(&b, NULL, ", %zu typed less closely than the schema%s", counts.degraded,
+                                g->verbose ? "" : " (--verbose says how)");
         if (counts.rejected)
-                cg_buf_addf(&b, NULL, "; %zu rejected", counts.rejected);
-        cg_buf_adds(&b, "\n", NULL);
+                cg_buf_try_addf(&b, NULL, "; %zu rejected", counts.rejected);
+        cg_buf_try_adds(&b, "\n", NULL);
         r = cg_cli_print(b.data ?: "");
         return r != CG_EXIT_OK ? r : counts.rejected ? CG_EXIT_RAISED : CG_EXIT_OK;
 }

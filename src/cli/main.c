@@ -64,20 +64,20 @@ static int help(void)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        cg_buf_adds(
+        cg_buf_try_adds(
                 &b,
                 "Usage: cellgate COMMAND [OPTIONS]\n\n"
                 "Runs an agent's Python in a sandboxed kernel; MCP tool calls run only with approval.\n\n",
                 NULL);
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
-                cg_buf_addf(&b, NULL, "  %-10s %s\n", commands[i].name, commands[i].what);
-        cg_buf_addf(&b, NULL, "  %-10s %s\n  %-10s %s\n", "help",
-                    "this text; help COMMAND describes one command, as COMMAND --help does", "version",
-                    "the version, and how this program was built");
-        cg_buf_adds(&b,
-                    "\n  --help     this text\n"
-                    "  --version  the version\n",
-                    NULL);
+                cg_buf_try_addf(&b, NULL, "  %-10s %s\n", commands[i].name, commands[i].what);
+        cg_buf_try_addf(&b, NULL, "  %-10s %s\n  %-10s %s\n", "help",
+                        "this text; help COMMAND describes one command, as COMMAND --help does", "version",
+                        "the version, and how this program was built");
+        cg_buf_try_adds(&b,
+                        "\n  --help     this text\n"
+                        "  --version  the version\n",
+                        NULL);
         return cg_cli_print(b.data);
 }
 
@@ -85,15 +85,15 @@ static int version(void)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        cg_buf_addf(&b, NULL,
-                    "cellgate " CG_VERSION "\n"
-                    "commit      " CG_VCS "\n"
-                    "build       " CG_FEATURES "\n"
-                    "built with  " CG_BUILT_WITH "\n"
-                    "python      %s, %s\n"
-                    "kernels     %s\n",
-                    cg_kernel_env_own_version((char[16]){ "" }), CG_INSTALLED(CG_PYTHON),
-                    cg_kernel_env_default((char[PATH_MAX]){ "" }));
+        cg_buf_try_addf(&b, NULL,
+                        "cellgate " CG_VERSION "\n"
+                        "commit      " CG_VCS "\n"
+                        "build       " CG_FEATURES "\n"
+                        "built with  " CG_BUILT_WITH "\n"
+                        "python      %s, %s\n"
+                        "kernels     %s\n",
+                        cg_kernel_env_own_version((char[16]){ "" }), CG_INSTALLED(CG_PYTHON),
+                        cg_kernel_env_default((char[PATH_MAX]){ "" }));
         return cg_cli_print(b.data);
 }
 

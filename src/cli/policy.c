@@ -103,14 +103,14 @@ static int check(struct cg_pol *p, struct cg_buf *b, struct cg_err *err)
 {
         if (cg_pol_warnings(p, time(NULL), b, err) < 0)
                 return -1;
-        return b->len ? 0 : cg_buf_adds(b, "no errors, no warnings\n", err);
+        return b->len ? 0 : cg_buf_try_adds(b, "no errors, no warnings\n", err);
 }
 
 static void add_verdict(struct cg_buf *b, const struct cg_pol_verdict *v)
 {
-        cg_buf_adds(b, decisions[v->decision], NULL);
+        cg_buf_try_adds(b, decisions[v->decision], NULL);
         if (v->rule[0]) {
-                cg_buf_adds(b, " by ", NULL);
+                cg_buf_try_adds(b, " by ", NULL);
                 cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, NULL);
         }
 }
@@ -140,12 +140,12 @@ static int run_cases(struct cg_pol *p, const char *file, struct cg_buf *b, struc
                 if (strcmp(expect, decisions[v.decision]) == 0)
                         continue;
                 wrong++;
-                cg_buf_addf(b, NULL, "/%zu: ", i);
+                cg_buf_try_addf(b, NULL, "/%zu: ", i);
                 add_verdict(b, &v);
-                cg_buf_addf(b, NULL, ", expected: %s\n", expect);
+                cg_buf_try_addf(b, NULL, ", expected: %s\n", expect);
         }
-        cg_buf_addf(b, NULL, "%zu calls, %zu as expected\n", json_array_size(cases),
-                    json_array_size(cases) - wrong);
+        cg_buf_try_addf(b, NULL, "%zu calls, %zu as expected\n", json_array_size(cases),
+                        json_array_size(cases) - wrong);
         return wrong > 0;
 }
 
@@ -160,11 +160,11 @@ static int explain(struct cg_pol *p, const char *call, struct cg_buf *b, struct 
         if (trace.len)
                 cg_text_render(b, trace.data, trace.len, 0, err);
         add_verdict(b, &v);
-        cg_buf_adds(b, v.text ? ": " : "\n", NULL);
+        cg_buf_try_adds(b, v.text ? ": " : "\n", NULL);
         if (!v.text)
                 return 0;
         cg_text_render_as(b, v.text, strlen(v.text), 0, CG_TEXT_LINE, NULL);
-        return cg_buf_adds(b, "\n", err);
+        return cg_buf_try_adds(b, "\n", err);
 }
 
 static int add_file(struct cg_pol *p, const char *file, struct cg_err *err)

@@ -122,7 +122,7 @@ static bool take_stream(struct cg_event *e, struct cg_msg *m)
         for (size_t i = 0; i < len;) {
                 size_t n = cg_utf8_next((const unsigned char *)p + i, len - i, &c);
 
-                if (cg_buf_add(&b, n ? p + i : "\xef\xbf\xbd", n ? n : 3, NULL) < 0)
+                if (cg_buf_try_add(&b, n ? p + i : "\xef\xbf\xbd", n ? n : 3, NULL) < 0)
                         break;
                 i += n ? n : 1;
         }
@@ -190,11 +190,11 @@ static bool take_call_progress(struct cg_event *e, const json_t *o)
         for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++)
                 r = cg_text_render_as(&b, names[i], strlen(names[i]), 0, CG_TEXT_LINE, NULL);
         if (r == 0 && progress)
-                r = cg_buf_addf(&b, NULL, "%.10g", json_number_value(progress));
+                r = cg_buf_try_addf(&b, NULL, "%.10g", json_number_value(progress));
         if (r == 0 && total)
-                r = cg_buf_addf(&b, NULL, " of %.10g", json_number_value(total));
+                r = cg_buf_try_addf(&b, NULL, " of %.10g", json_number_value(total));
         if (r == 0 && *message) /* rendered by the tool server */
-                r = cg_buf_addf(&b, NULL, "%s%s", progress ? ", " : "", message);
+                r = cg_buf_try_addf(&b, NULL, "%s%s", progress ? ", " : "", message);
         e->json = cg_json_text(o, &e->json_len);
         e->text = r == 0 ? cg_buf_steal(&b, &e->text_len) : NULL;
         return e->json && e->text;
@@ -215,21 +215,21 @@ static bool take_server_request(struct cg_event *e, const struct cg_msg *m, cons
         e->server = strdup(str(o, "server"));
         if (!e->server || cg_json_check_encodable(params, len, CG_JSON_PARAMS_DEPTH, NULL) < 0)
                 return false;
-        r = cg_buf_adds(&b, "{\"server\":", NULL);
+        r = cg_buf_try_adds(&b, "{\"server\":", NULL);
         if (r == 0)
                 r = cg_json_quote(&b, e->server, strlen(e->server), NULL);
         if (r == 0)
-                r = cg_buf_adds(&b, ",\"method\":", NULL);
+                r = cg_buf_try_adds(&b, ",\"method\":", NULL);
         if (r == 0)
                 r = cg_json_quote(&b, method, strlen(method), NULL);
         if (r == 0 && call)
-                r = cg_buf_addf(&b, NULL, ",\"call\":%lld", (long long)call);
+                r = cg_buf_try_addf(&b, NULL, ",\"call\":%lld", (long long)call);
         if (r == 0)
-                r = cg_buf_adds(&b, ",\"params\":", NULL);
+                r = cg_buf_try_adds(&b, ",\"params\":", NULL);
         if (r == 0)
-                r = cg_buf_add(&b, params, len, NULL);
+                r = cg_buf_try_add(&b, params, len, NULL);
         if (r == 0)
-                r = cg_buf_adds(&b, "}", NULL);
+                r = cg_buf_try_adds(&b, "}", NULL);
         e->json = r == 0 ? cg_buf_steal(&b, &e->json_len) : NULL;
         return e->json != NULL;
 }

@@ -237,7 +237,7 @@ static int receive_output(struct cg_session *s, const struct operation *op, stru
                 t->max -= n > 0 && t->max >= 0 ? n : 0;
                 if (n > 0 && t->out) {
                         t->out->len += (size_t)n;
-                        cg_buf_end(t->out);
+                        cg_buf_terminate(t->out);
                 } else if (n > 0 && t->out_fd >= 0) {
                         if (!by_pipe)
                                 r = write_within(t, t->chunk, (size_t)n, err);
@@ -267,7 +267,7 @@ static int result_of(const struct cg_event *e, bool builtin, const char *message
         while (len && message[len - 1] == '\n')
                 len--;
         if (cg_text_render_as(&shown, message, len, 0, builtin ? CG_TEXT_LINE : CG_TEXT_JUDGED, err) < 0 ||
-            cg_buf_add(&shown, "", 1, err) < 0)
+            cg_buf_try_add(&shown, "", 1, err) < 0)
                 return err ? err->code : CG_E_NOMEM;
         why = shown.data;
         if (e->status == CG_STATUS_TIMEOUT)
@@ -362,10 +362,10 @@ static int run(struct cg_session *s, bool builtin, const char *const *argv, stru
         cg_auto_free char *chunk = malloc(CHUNK);
         cg_auto_fd int sock = -1;
         json_int_t argc = 0;
-        int r = cg_buf_add(&text, "", 1, err); /* the session's folder */
+        int r = cg_buf_try_add(&text, "", 1, err); /* the session's folder */
 
         for (; r == 0 && argv[argc]; argc++)
-                r = cg_buf_add(&text, argv[argc], strlen(argv[argc]) + 1, err);
+                r = cg_buf_try_add(&text, argv[argc], strlen(argv[argc]) + 1, err);
         if (r < 0)
                 return cg_err_prefix(err, "path");
         if (!chunk)
@@ -424,7 +424,7 @@ static int run_for_text(struct cg_session *s, const char *const *argv, int64_t t
 
         if (r < 0)
                 return r;
-        if (!out.data && cg_buf_add(&out, "", 0, err) < 0)
+        if (!out.data && cg_buf_try_add(&out, "", 0, err) < 0)
                 return CG_E_NOMEM;
         *ret = cg_buf_steal(&out, len);
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "file");

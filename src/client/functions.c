@@ -47,20 +47,20 @@ static int make_result(enum cg_function_outcome outcome, const char *data, size_
                 if (r == 0 && cg_json_trim((struct cg_slice){ data + end, len - end }).len)
                         r = cg_fail(err, CG_E_PARSE, "the value ends at byte %zu, and more follows", end);
                 if (r == 0)
-                        r = cg_buf_adds(b, "{\"content\":[],\"structuredContent\":", err);
+                        r = cg_buf_try_adds(b, "{\"content\":[],\"structuredContent\":", err);
                 if (r == 0)
-                        r = cg_buf_add(b, data, end, err);
-                return r < 0 ? r : cg_buf_adds(b, "}", err);
+                        r = cg_buf_try_add(b, data, end, err);
+                return r < 0 ? r : cg_buf_try_adds(b, "}", err);
         case CG_FUNCTION_RESULT:
                 r = cg_json_check_object(data, len, CG_JSON_DEPTH, err);
                 if (r == 0 && (cg_json_member(text, "content", &text, err) < 0 || cg_json_kind(text) != '['))
                         r = cg_fail(err, CG_E_INVAL, "a result of MCP has \"content\", an array, once");
-                return r < 0 ? r : cg_buf_add(b, data, len, err);
+                return r < 0 ? r : cg_buf_try_add(b, data, len, err);
         case CG_FUNCTION_ERROR:
-                r = cg_buf_adds(b, "{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":", err);
+                r = cg_buf_try_adds(b, "{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":", err);
                 if (r == 0)
                         r = cg_json_quote(b, data, len, err);
-                return r < 0 ? r : cg_buf_adds(b, "}]}", err);
+                return r < 0 ? r : cg_buf_try_adds(b, "}]}", err);
         default:
                 return cg_fail(err, CG_E_INVAL, "%d is no outcome of a function", (int)outcome);
         }

@@ -654,7 +654,7 @@ struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_ty
 
 static int add_text(struct cg_buf *b, const char *text, struct cg_err *err)
 {
-        return cg_buf_add(b, text, strlen(text) + 1, err);
+        return cg_buf_try_add(b, text, strlen(text) + 1, err);
 }
 
 static int add_texts(struct cg_buf *b, const char *const *list, json_int_t *n, struct cg_err *err)

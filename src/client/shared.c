@@ -82,7 +82,7 @@ char **cg_shared_environ(void)
 /* Texts of the key end with a NUL each, so that no two lists of texts are one. */
 static int add(struct cg_buf *key, const char *text, struct cg_err *err)
 {
-        return cg_buf_add(key, text, strlen(text) + 1, err);
+        return cg_buf_try_add(key, text, strlen(text) + 1, err);
 }
 
 /* A file or folder that was replaced or changed makes another key; its path does not. */
@@ -92,8 +92,9 @@ static int add_file(struct cg_buf *key, const char *path, struct cg_err *err)
 
         if (stat(path, &st) < 0)
                 return add(key, "none", err);
-        return cg_buf_addf(key, err, "%llu %llu %lld.%09ld,", (unsigned long long)st.st_dev,
-                           (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+        return cg_buf_try_addf(key, err, "%llu %llu %lld.%09ld,", (unsigned long long)st.st_dev,
+                               (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec,
+                               st.st_mtim.tv_nsec);
 }
 
 /*
@@ -156,8 +157,8 @@ int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size,
                                "%s is not a folder of this user with mode 0700; set XDG_RUNTIME_DIR to a "
                                "folder of your own",
                                parent);
-        r = env ? cg_buf_addf(&key, err, CG_VERSION " wire %d, log %d, spares %d, %lld ms", CG_WIRE_VERSION,
-                              o->log_level, o->spares, (long long)o->linger_ms)
+        r = env ? cg_buf_try_addf(&key, err, CG_VERSION " wire %d, log %d, spares %d, %lld ms",
+                                  CG_WIRE_VERSION, o->log_level, o->spares, (long long)o->linger_ms)
                 : cg_fail(err, CG_E_NOMEM, "environment");
         if (r == 0)
                 r = add(&key, o->preload ? o->preload : "", err);

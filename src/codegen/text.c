@@ -41,7 +41,7 @@ struct cg_slice cg_source_copy(const struct cg_source *o, struct cg_arena *a)
 void cg_puts(struct cg_source *o, struct cg_slice s)
 {
         if (o->rc == 0)
-                o->rc = cg_buf_add(&o->buf, s.p, s.len, &o->err);
+                o->rc = cg_buf_try_add(&o->buf, s.p, s.len, &o->err);
 }
 
 void cg_put(struct cg_source *o, const char *s)

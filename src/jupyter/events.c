@@ -91,7 +91,7 @@ static size_t mask_string(const struct cg_secrets *secrets, const char *from, si
         cg_auto_json json_t *v = json_loadb(from, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL), *masked = NULL;
         size_t len = json_string_length(v);
 
-        if (v && cg_buf_add(&text, json_string_value(v), len, NULL) == 0) {
+        if (v && cg_buf_try_add(&text, json_string_value(v), len, NULL) == 0) {
                 cg_secrets_redact_buf(secrets, &text);
                 if (text.len == len && memcmp(text.data, json_string_value(v), len) == 0) {
                         memmove(to, from, n);
@@ -137,7 +137,7 @@ static void stream(struct front *f, struct cg_origin *o, const struct cg_event *
         size_t len;
         const char *text = cg_event_text(e, &len);
 
-        if (f->secrets.n && cg_buf_add(&masked, text, len, NULL) == 0) {
+        if (f->secrets.n && cg_buf_try_add(&masked, text, len, NULL) == 0) {
                 cg_secrets_redact_buf(&f->secrets, &masked);
                 text = masked.data;
                 len = masked.len;
@@ -181,7 +181,7 @@ static void notice(struct front *f, struct cg_origin *o, const struct cg_event *
 {
         cg_auto_buf struct cg_buf b = { .max = (size_t)1 << 20 };
 
-        if (cg_buf_addf(&b, NULL, "[cellgate] %s\n", cg_event_text(e, NULL)) == 0)
+        if (cg_buf_try_addf(&b, NULL, "[cellgate] %s\n", cg_event_text(e, NULL)) == 0)
                 cg_iopub_notice(&f->iopub, o, b.data);
 }
 
@@ -190,10 +190,10 @@ static int add_html(struct cg_buf *b, const char *text)
         int r = 0;
 
         for (; *text && r == 0; text++)
-                r = *text == '&'   ? cg_buf_adds(b, "&amp;", NULL)
-                    : *text == '<' ? cg_buf_adds(b, "&lt;", NULL)
-                    : *text == '>' ? cg_buf_adds(b, "&gt;", NULL)
-                                   : cg_buf_add(b, text, 1, NULL);
+                r = *text == '&'   ? cg_buf_try_adds(b, "&amp;", NULL)
+                    : *text == '<' ? cg_buf_try_adds(b, "&lt;", NULL)
+                    : *text == '>' ? cg_buf_try_adds(b, "&gt;", NULL)
+                                   : cg_buf_try_add(b, text, 1, NULL);
         return r;
 }
 
@@ -221,29 +221,29 @@ static void progress(struct front *f, struct cg_origin *o, const struct cg_event
 
                 snprintf(plain, sizeof(plain), "[%.*s%.*s] ", filled, "####################", 20 - filled,
                          "--------------------");
-                r = cg_buf_addf(&html, NULL, "<progress value=\"%.10g\" max=\"%.10g\"></progress> ", done,
-                                total);
+                r = cg_buf_try_addf(&html, NULL, "<progress value=\"%.10g\" max=\"%.10g\"></progress> ", done,
+                                    total);
         } else {
-                r = cg_buf_adds(&html, "<progress></progress> ", NULL);
+                r = cg_buf_try_adds(&html, "<progress></progress> ", NULL);
         }
         if (r == 0)
                 r = add_html(&html, text);
         if (r == 0)
-                r = cg_buf_adds(&content, "{\"data\":{\"text/html\":", NULL);
+                r = cg_buf_try_adds(&content, "{\"data\":{\"text/html\":", NULL);
         if (r == 0)
                 r = cg_json_quote(&content, html.data, html.len, NULL);
         html.len = 0;
         if (r == 0)
-                r = cg_buf_addf(&html, NULL, "%s%s", plain, text);
+                r = cg_buf_try_addf(&html, NULL, "%s%s", plain, text);
         if (r == 0)
-                r = cg_buf_adds(&content, ",\"text/plain\":", NULL);
+                r = cg_buf_try_adds(&content, ",\"text/plain\":", NULL);
         if (r == 0)
                 r = cg_json_quote(&content, html.data, html.len, NULL);
         if (r == 0)
-                r = cg_buf_addf(&content, NULL,
-                                "},\"metadata\":{},\"transient\":{\"display_id\":\"cellgate-call-%" PRIu64
-                                "\"}}",
-                                call);
+                r = cg_buf_try_addf(&content, NULL,
+                                    "},\"metadata\":{},\"transient\":{\"display_id\":\"cellgate-call-%" PRIu64
+                                    "\"}}",
+                                    call);
         if (r == 0)
                 cg_iopub_send(&f->iopub, o, shown ? "update_display_data" : "display_data",
                               (struct cg_slice){ content.data, content.len });
@@ -255,8 +255,8 @@ static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_s
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
 
-        if (cg_buf_adds(&b, "{\"code\":", NULL) == 0 && cg_buf_add(&b, code.p, code.len, NULL) == 0 &&
-            cg_buf_addf(&b, NULL, ",\"execution_count\":%" PRId64 "}", count) == 0)
+        if (cg_buf_try_adds(&b, "{\"code\":", NULL) == 0 && cg_buf_try_add(&b, code.p, code.len, NULL) == 0 &&
+            cg_buf_try_addf(&b, NULL, ",\"execution_count\":%" PRId64 "}", count) == 0)
                 cg_iopub_send(&f->iopub, o, "execute_input", (struct cg_slice){ b.data, b.len });
 }
 

@@ -157,7 +157,7 @@ static int check_rules(struct front *f, const char *report, struct cg_buf *text)
 
         for (char *p = notes.data, *line; (line = strsep(&p, "\n")) && p;) {
                 cg_log(&f->o->log, CG_LOG_WARN, "%s", line);
-                cg_buf_addf(text, NULL, "[cellgate] Note: %s\n", line);
+                cg_buf_try_addf(text, NULL, "[cellgate] Note: %s\n", line);
         }
         return r;
 }
@@ -189,10 +189,11 @@ static void *opener(void *arg)
                 set_step(f, OPEN);
                 if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, &report, &err) < 0 ||
                     cg_json_object(report, strlen(report), "report", &o, &err) < 0)
-                        cg_buf_addf(&text, NULL, "[cellgate] MCP servers are not available: %s\n", err.msg);
+                        cg_buf_try_addf(&text, NULL, "[cellgate] MCP servers are not available: %s\n",
+                                        err.msg);
                 json_object_foreach(o, name, one) if (json_object_get(one, "error"))
-                        cg_buf_addf(&text, NULL, "[cellgate] Not available: %s\n",
-                                    json_string_value(json_object_get(one, "error")));
+                        cg_buf_try_addf(&text, NULL, "[cellgate] Not available: %s\n",
+                                        json_string_value(json_object_get(one, "error")));
         }
         r = f->o->attach ? 0 : check_rules(f, report, &text);
         cg_free(report);

@@ -173,7 +173,8 @@ void cg_iopub_flush(struct cg_iopub *io)
                 return;
         io->has_pending = false;
         io->flushed_ms = uv_now(io->z.zl->loop);
-        if (cg_buf_adds(&io->pending, "\"}", &err) == 0 && (out.owner = cg_buf_steal(&io->pending, &len))) {
+        if (cg_buf_try_adds(&io->pending, "\"}", &err) == 0 &&
+            (out.owner = cg_buf_steal(&io->pending, &len))) {
                 out.content = (struct cg_slice){ out.owner, len };
                 send_out(io, io->pending_of, &out,
                          io->pending_err ? CG_SLICE("stream.stderr") : CG_SLICE("stream.stdout"));
@@ -193,8 +194,8 @@ static void gather(struct cg_iopub *io, struct cg_origin *o, bool is_err, const 
                 io->has_pending = true;
                 io->pending_err = is_err;
                 io->pending_of = cg_origin_ref(o);
-                r = cg_buf_addf(&io->pending, &err, "{\"name\":\"%s\",\"text\":\"",
-                                is_err ? "stderr" : "stdout");
+                r = cg_buf_try_addf(&io->pending, &err, "{\"name\":\"%s\",\"text\":\"",
+                                    is_err ? "stderr" : "stdout");
         }
         if (r == 0)
                 r = cg_json_escape_utf8(&io->pending, text, len, &err);
@@ -245,8 +246,9 @@ static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, co
         cg_auto_buf struct cg_buf content = { .max = MAX_TOPIC * 8 };
         struct cg_jout out = { .type = "iopub_welcome" };
 
-        if (cg_buf_adds(&content, "{\"subscription\":", NULL) < 0 ||
-            cg_json_quote_utf8(&content, subscription, len, NULL) < 0 || cg_buf_adds(&content, "}", NULL) < 0)
+        if (cg_buf_try_adds(&content, "{\"subscription\":", NULL) < 0 ||
+            cg_json_quote_utf8(&content, subscription, len, NULL) < 0 ||
+            cg_buf_try_adds(&content, "}", NULL) < 0)
                 return;
         out.content = (struct cg_slice){ content.data, content.len };
         send_out(io, NULL, &out, (struct cg_slice){ topic, topic_len });

@@ -489,7 +489,7 @@ int cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_e
 
                 for (n = cg_json_run(s + i, len - i); i + n < len && (unsigned char)s[i + n] >= 0x7f;)
                         n += 1 + cg_json_run(s + i + n + 1, len - i - n - 1);
-                r = cg_buf_add(b, s + i, n, err);
+                r = cg_buf_try_add(b, s + i, n, err);
                 if (r < 0 || i + n == len)
                         break;
                 c = (unsigned char)s[i + n++];
@@ -502,16 +502,16 @@ int cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_e
                         text[1] = letter;
                 else
                         cg_hex(text + 4, &c, 1);
-                r = cg_buf_add(b, text, letter ? 2 : 6, err);
+                r = cg_buf_try_add(b, text, letter ? 2 : 6, err);
         }
         return r;
 }
 
 int cg_json_quote_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
 {
-        int r = cg_buf_add(b, "\"", 1, err);
+        int r = cg_buf_try_add(b, "\"", 1, err);
 
         if (r == 0)
                 r = cg_json_escape_utf8(b, s, len, err);
-        return r < 0 ? r : cg_buf_add(b, "\"", 1, err);
+        return r < 0 ? r : cg_buf_try_add(b, "\"", 1, err);
 }

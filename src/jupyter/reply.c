@@ -15,20 +15,21 @@ static int add_error(struct cg_buf *b, const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf line = { .max = 65536 };
 
-        if (cg_buf_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
-            cg_buf_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
+        if (cg_buf_try_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
+            cg_buf_try_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
             cg_json_quote(b, evalue, strlen(evalue), NULL) < 0 ||
-            cg_buf_adds(b, ",\"traceback\":[", NULL) < 0 || cg_json_quote(b, line.data, line.len, NULL) < 0)
+            cg_buf_try_adds(b, ",\"traceback\":[", NULL) < 0 ||
+            cg_json_quote(b, line.data, line.len, NULL) < 0)
                 return -1;
-        return cg_buf_adds(b, "]", NULL);
+        return cg_buf_try_adds(b, "]", NULL);
 }
 
 void cg_jreq_show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf b = { .max = 262144 };
 
-        if (cg_buf_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 &&
-            cg_buf_adds(&b, "}", NULL) == 0)
+        if (cg_buf_try_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 &&
+            cg_buf_try_adds(&b, "}", NULL) == 0)
                 cg_iopub_send(&f->iopub, o, "error", (struct cg_slice){ b.data, b.len });
 }
 
@@ -79,9 +80,9 @@ void cg_jreq_fail(struct front *f, struct jreq *r, const char *ename, const char
                 cg_jreq_reply(f, r, (struct cg_slice){ info, len });
                 return;
         }
-        if (cg_buf_addf(&b, NULL, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename) == 0 &&
+        if (cg_buf_try_addf(&b, NULL, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename) == 0 &&
             cg_json_quote(&b, evalue, strlen(evalue), NULL) == 0 &&
-            cg_buf_adds(&b, ",\"traceback\":[]}", NULL) == 0)
+            cg_buf_try_adds(&b, ",\"traceback\":[]}", NULL) == 0)
                 cg_jreq_reply(f, r, (struct cg_slice){ b.data, b.len });
 }
 
@@ -92,25 +93,25 @@ void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count,
         struct cg_jout out = { .content = { NULL, 0 } };
         struct cg_slice v;
         char metadata[200];
-        int n = cg_buf_addf(&b, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64, ok ? "ok" : "error",
-                            count);
+        int n = cg_buf_try_addf(&b, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64,
+                                ok ? "ok" : "error", count);
 
         if (!cg_json_is_empty(json)) {
                 const char *open = memchr(json.p, '{', json.len), *close = memrchr(json.p, '}', json.len);
 
-                n |= cg_buf_adds(&b, ",", NULL);
-                n |= cg_buf_add(&b, open + 1, (size_t)(close - open - 1), NULL);
+                n |= cg_buf_try_adds(&b, ",", NULL);
+                n |= cg_buf_try_add(&b, open + 1, (size_t)(close - open - 1), NULL);
         }
         /* The members that clients expect and the kernel's reply does not have. */
         if (!ok && !cg_json_find(json, "ename", &v)) {
-                n |= cg_buf_adds(&b, ",", NULL);
+                n |= cg_buf_try_adds(&b, ",", NULL);
                 n |= add_error(&b, ename, evalue);
         }
         if (!cg_json_find(json, "user_expressions", &v))
-                n |= cg_buf_adds(&b, ",\"user_expressions\":{}", NULL);
+                n |= cg_buf_try_adds(&b, ",\"user_expressions\":{}", NULL);
         if (!cg_json_find(json, "payload", &v))
-                n |= cg_buf_adds(&b, ",\"payload\":[]", NULL);
-        n |= cg_buf_adds(&b, "}", NULL);
+                n |= cg_buf_try_adds(&b, ",\"payload\":[]", NULL);
+        n |= cg_buf_try_adds(&b, "}", NULL);
         if (n < 0) {
                 cg_jreq_reply(
                         f, r,

@@ -30,9 +30,9 @@ static int add_extra(struct cg_buf *b, const char *name, struct cg_slice value, 
 {
         if (cg_json_is_empty(value))
                 return 0;
-        int r = cg_buf_addf(b, err, ",\"%s\":", name);
+        int r = cg_buf_try_addf(b, err, ",\"%s\":", name);
 
-        return r == 0 ? cg_buf_add(b, value.p, value.len, err) : r;
+        return r == 0 ? cg_buf_try_add(b, value.p, value.len, err) : r;
 }
 
 static int send_request(struct front *f, struct jreq *r, struct shell_queue *queue, bool offer,
@@ -61,13 +61,13 @@ static int send_request(struct front *f, struct jreq *r, struct shell_queue *que
                  */
                 const char *open = memchr(content.p, '{', content.len);
                 size_t left = content.len - (size_t)(open + 1 - content.p);
-                int n = cg_buf_adds(&changed, "{\"header\":", err);
+                int n = cg_buf_try_adds(&changed, "{\"header\":", err);
 
-                n |= cg_buf_add(&changed, m->header.p, m->header.len, err);
+                n |= cg_buf_try_add(&changed, m->header.p, m->header.len, err);
                 n |= add_extra(&changed, "metadata", m->metadata, err);
                 if (!cg_json_is_empty(content))
-                        n |= cg_buf_adds(&changed, ",", err);
-                n |= cg_buf_add(&changed, open + 1, left, err);
+                        n |= cg_buf_try_adds(&changed, ",", err);
+                n |= cg_buf_try_add(&changed, open + 1, left, err);
                 if (n < 0)
                         return CG_E_NOMEM;
                 content = (struct cg_slice){ changed.data, changed.len };
@@ -131,12 +131,12 @@ static int start_cell(struct front *f, struct jreq *r, struct shell_queue *queue
          * The request's header, which widgets look for, expressions, metadata, the last control
          * request's header: as the client spelled them.
          */
-        n = cg_buf_adds(&extra, "{\"header\":", err);
-        n |= cg_buf_add(&extra, r->msg->m.header.p, r->msg->m.header.len, err);
+        n = cg_buf_try_adds(&extra, "{\"header\":", err);
+        n |= cg_buf_try_add(&extra, r->msg->m.header.p, r->msg->m.header.len, err);
         n |= add_extra(&extra, "user_expressions", expressions, err);
         n |= add_extra(&extra, "metadata", r->msg->m.metadata, err);
         n |= add_extra(&extra, "control", f->control_header, err);
-        n |= cg_buf_adds(&extra, "}", err);
+        n |= cg_buf_try_adds(&extra, "}", err);
         if (n < 0)
                 return CG_E_NOMEM;
         o.silent = r->silent;

@@ -77,12 +77,13 @@ static int show_connection(const struct cg_event *e, const char *digits, struct 
         int r = cg_render(host ? host : "?", strlen(host ? host : "?"), MAX_HOST, &safe, NULL);
 
         if (r == 0)
-                r = cg_buf_addf(text, NULL,
-                                "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT ".\n"
-                                "[cellgate] Allow? y%s once, a%s until the kernel ends,\n"
-                                "           n no, d no until the kernel ends;\n"
-                                "           any other text refuses and is the reason: ",
-                                safe, json_integer_value(json_object_get(o, "port")), digits, digits);
+                r = cg_buf_try_addf(text, NULL,
+                                    "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT
+                                    ".\n"
+                                    "[cellgate] Allow? y%s once, a%s until the kernel ends,\n"
+                                    "           n no, d no until the kernel ends;\n"
+                                    "           any other text refuses and is the reason: ",
+                                    safe, json_integer_value(json_object_get(o, "port")), digits, digits);
         cg_free(safe);
         return r;
 }
@@ -104,13 +105,13 @@ static char *call_content(struct front *f, struct client_question *q)
 
         q->last = true;
         if (cg_confirm_draw(&q->confirm, NULL) < 0 ||
-            (q->note && (cg_buf_addf(&text, NULL, "[cellgate] %s\n", q->note) < 0)) ||
+            (q->note && (cg_buf_try_addf(&text, NULL, "[cellgate] %s\n", q->note) < 0)) ||
             (is_connection(q->call) ? show_connection(q->call, digits, &text)
                                     : judge->show(judge->data, q->call, q->part, q->all_shown, digits,
                                                   &q->last, &text)) < 0 ||
-            cg_buf_adds(&b, "{\"prompt\":", NULL) < 0 ||
+            cg_buf_try_adds(&b, "{\"prompt\":", NULL) < 0 ||
             cg_json_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 ||
-            cg_buf_adds(&b, ",\"password\":false}", NULL) < 0)
+            cg_buf_try_adds(&b, ",\"password\":false}", NULL) < 0)
                 return NULL;
         return cg_buf_steal(&b, NULL);
 }
@@ -287,7 +288,7 @@ void cg_stdin_judge_connection(struct front *f, struct cg_event *e)
         if (answer == CG_FRONT_ASK && (ask_call(f, f->main.running, e) || left_to_others(f, e)))
                 return;
         if (answer == CG_FRONT_ASK)
-                cg_buf_adds(
+                cg_buf_try_adds(
                         &why,
                         "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings"
                         " can allow it",

@@ -67,16 +67,16 @@ enum what { TOOL, METHOD, FUNCTION };
 static int call_body(struct cg_buf *b, const char *server, size_t server_len, enum what what,
                      const char *name, size_t name_len, long long timeout_ms, struct cg_err *err)
 {
-        int r = cg_buf_adds(b, "{\"server\":", err);
+        int r = cg_buf_try_adds(b, "{\"server\":", err);
 
         if (r == 0)
                 r = cg_json_quote(b, server, server_len, err);
         if (r == 0)
-                r = cg_buf_adds(b, what == METHOD ? ",\"method\":" : ",\"tool\":", err);
+                r = cg_buf_try_adds(b, what == METHOD ? ",\"method\":" : ",\"tool\":", err);
         if (r == 0)
                 r = cg_json_quote(b, name, name_len, err);
         if (r == 0)
-                r = cg_buf_addf(b, err, ",\"timeout_ms\":%lld}", timeout_ms);
+                r = cg_buf_try_addf(b, err, ",\"timeout_ms\":%lld}", timeout_ms);
         return r;
 }
 

@@ -28,7 +28,7 @@ static int put(struct cg_buf *b, const char *text, size_t len)
 {
         struct cg_err err;
 
-        return cg_buf_add(b, text, len, &err) < 0 ? failed(&err) : 0;
+        return cg_buf_try_add(b, text, len, &err) < 0 ? failed(&err) : 0;
 }
 
 static char *room(struct cg_buf *b, size_t n)
@@ -42,7 +42,7 @@ static char *room(struct cg_buf *b, size_t n)
 static void set_end(struct cg_buf *b, const char *end)
 {
         b->len = (size_t)(end - b->data);
-        cg_buf_end(b);
+        cg_buf_terminate(b);
 }
 
 /* ------------------------------------------------------------------ text */

@@ -53,7 +53,7 @@ static int add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_ms
         if (seconds > 0 && ticks >= last->own_ticks)
                 cpu = (double)(ticks - last->own_ticks) / (double)sysconf(_SC_CLK_TCK) / seconds * 100;
         last->own_ticks = ticks;
-        return cg_buf_addf(b, err, ",\"kernel_cpu\":%.1f,\"kernel_memory\":%" PRIu64, cpu, memory);
+        return cg_buf_try_addf(b, err, ",\"kernel_cpu\":%.1f,\"kernel_memory\":%" PRIu64, cpu, memory);
 }
 
 /* ------------------------------------------------------------------ the machine */
@@ -80,7 +80,7 @@ static int add_host_cpu(struct cg_usage *last, struct cg_buf *b, struct cg_err *
         last->host_all = all;
         if (!d_all || d_busy > d_all)
                 return 0;
-        return cg_buf_addf(b, err, ",\"host_cpu_percent\":%.1f", (double)d_busy * 100 / (double)d_all);
+        return cg_buf_try_addf(b, err, ",\"host_cpu_percent\":%.1f", (double)d_busy * 100 / (double)d_all);
 }
 
 static int add_host_memory(struct cg_buf *b, struct cg_err *err)
@@ -97,15 +97,15 @@ static int add_host_memory(struct cg_buf *b, struct cg_err *err)
         if (!cg_proc_read_text("/proc/meminfo", text, sizeof(text)) || !kilobytes(text, "MemTotal", &total) ||
             !total || !kilobytes(text, "MemAvailable", &available))
                 return 0;
-        r = cg_buf_addf(
+        r = cg_buf_try_addf(
                 b, err,
                 ",\"host_virtual_memory\":{\"total\":%" PRIu64 ",\"available\":%" PRIu64 ",\"percent\":%.1f,"
                 "\"used\":%" PRIu64,
                 total, available, (double)(total - available) * 100 / (double)total, total - available);
         for (size_t i = 0; r == 0 && i < CG_ARRAY_LEN(rows); i++)
                 if (kilobytes(text, rows[i].in, &v))
-                        r = cg_buf_addf(b, err, ",\"%s\":%" PRIu64, rows[i].out, v);
-        return r == 0 ? cg_buf_adds(b, "}", err) : r;
+                        r = cg_buf_try_addf(b, err, ",\"%s\":%" PRIu64, rows[i].out, v);
+        return r == 0 ? cg_buf_try_adds(b, "}", err) : r;
 }
 
 int cg_usage_json(struct cg_usage *last, struct cg_buf *b, struct cg_err *err)
@@ -115,12 +115,12 @@ int cg_usage_json(struct cg_usage *last, struct cg_buf *b, struct cg_err *err)
         int r;
 
         gethostname(host, sizeof(host) - 1);
-        r = cg_buf_adds(b, "{\"status\":\"ok\",\"hostname\":", err);
+        r = cg_buf_try_adds(b, "{\"status\":\"ok\",\"hostname\":", err);
         if (r == 0)
                 r = cg_json_quote(b, host, strlen(host), err);
         if (r == 0)
-                r = cg_buf_addf(b, err, ",\"pid\":%d,\"cpu_count\":%ld", (int)getpid(),
-                                sysconf(_SC_NPROCESSORS_ONLN));
+                r = cg_buf_try_addf(b, err, ",\"pid\":%d,\"cpu_count\":%ld", (int)getpid(),
+                                    sysconf(_SC_NPROCESSORS_ONLN));
         if (r == 0)
                 r = add_processes(last, b, now_ms, err);
         if (r == 0)
@@ -128,5 +128,5 @@ int cg_usage_json(struct cg_usage *last, struct cg_buf *b, struct cg_err *err)
         if (r == 0)
                 r = add_host_memory(b, err);
         last->at_ms = now_ms;
-        return r == 0 ? cg_buf_adds(b, "}", err) : r;
+        return r == 0 ? cg_buf_try_adds(b, "}", err) : r;
 }

@@ -253,26 +253,26 @@ int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const 
                        struct cg_err *err)
 {
         if (params)
-                return cg_buf_addf(b, err,
-                                   "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":%s}\n",
-                                   (unsigned long long)id, method, params);
-        return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\"}\n",
-                           (unsigned long long)id, method);
+                return cg_buf_try_addf(b, err,
+                                       "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":%s}\n",
+                                       (unsigned long long)id, method, params);
+        return cg_buf_try_addf(b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\"}\n",
+                               (unsigned long long)id, method);
 }
 
 int cg_rpc_add_notification(struct cg_buf *b, const char *method, const char *params, struct cg_err *err)
 {
         if (params)
-                return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":%s}\n", method,
-                                   params);
-        return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\n", method);
+                return cg_buf_try_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":%s}\n",
+                                       method, params);
+        return cg_buf_try_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\n", method);
 }
 
 static int add_answer_head(struct cg_buf *b, struct cg_slice id, struct cg_err *err)
 {
-        int r = cg_buf_adds(b, "{\"jsonrpc\":\"2.0\",\"id\":", err);
+        int r = cg_buf_try_adds(b, "{\"jsonrpc\":\"2.0\",\"id\":", err);
 
-        return r < 0 ? r : cg_buf_add(b, id.p ? id.p : "null", id.p ? id.len : 4, err);
+        return r < 0 ? r : cg_buf_try_add(b, id.p ? id.p : "null", id.p ? id.len : 4, err);
 }
 
 int cg_rpc_add_result(struct cg_buf *b, struct cg_slice id, const char *result, size_t len,
@@ -281,20 +281,20 @@ int cg_rpc_add_result(struct cg_buf *b, struct cg_slice id, const char *result, 
         int r = add_answer_head(b, id, err);
 
         if (r == 0)
-                r = cg_buf_adds(b, ",\"result\":", err);
+                r = cg_buf_try_adds(b, ",\"result\":", err);
         if (r == 0)
-                r = cg_buf_add(b, result ? result : "{}", result ? len : 2, err);
-        return r < 0 ? r : cg_buf_adds(b, "}\n", err);
+                r = cg_buf_try_add(b, result ? result : "{}", result ? len : 2, err);
+        return r < 0 ? r : cg_buf_try_adds(b, "}\n", err);
 }
 
 int cg_rpc_add_error_data(struct cg_buf *b, struct cg_slice id, int code, const char *message,
                           const char *data, struct cg_err *err)
 {
         if (add_answer_head(b, id, err) < 0 ||
-            cg_buf_addf(b, err, ",\"error\":{\"code\":%d,\"message\":", code) < 0 ||
+            cg_buf_try_addf(b, err, ",\"error\":{\"code\":%d,\"message\":", code) < 0 ||
             cg_json_quote(b, message, strlen(message), err) < 0)
                 return -1;
-        return data ? cg_buf_addf(b, err, ",\"data\":%s}}\n", data) : cg_buf_adds(b, "}}\n", err);
+        return data ? cg_buf_try_addf(b, err, ",\"data\":%s}}\n", data) : cg_buf_try_adds(b, "}}\n", err);
 }
 
 int cg_rpc_add_error(struct cg_buf *b, struct cg_slice id, int code, const char *message, struct cg_err *err)
@@ -334,7 +334,7 @@ int cg_lines_room(struct cg_lines *l, size_t n, char **ret, struct cg_err *err)
 void cg_lines_added(struct cg_lines *l, size_t n)
 {
         l->buf.len += n;
-        cg_buf_end(&l->buf);
+        cg_buf_terminate(&l->buf);
 }
 
 int cg_lines_next(struct cg_lines *l, struct cg_slice *ret, struct cg_err *err)
@@ -349,7 +349,7 @@ int cg_lines_next(struct cg_lines *l, struct cg_slice *ret, struct cg_err *err)
                 if (l->skipped || l->buf.len - l->at > l->max) { /* drops what is too long already */
                         l->skipped += l->buf.len - l->at;
                         l->buf.len = l->at = l->scanned = 0;
-                        cg_buf_end(&l->buf);
+                        cg_buf_terminate(&l->buf);
                 }
                 return CG_TIMEOUT;
         }

@@ -65,7 +65,7 @@ static void read_client(struct cg_mcpd_peer *p, struct cg_slice client)
 
 static int add_member(struct cg_buf *b, const char *before, const char *text, struct cg_err *err)
 {
-        if (cg_buf_adds(b, before, err) < 0)
+        if (cg_buf_try_adds(b, before, err) < 0)
                 return -1;
         return cg_json_quote(b, text, strlen(text), err);
 }
@@ -77,7 +77,7 @@ static int add_server(struct cg_buf *b, const struct cg_mcpd_info *info, struct 
             add_member(b, ",\"title\":", info->title, err) < 0 ||
             add_member(b, ",\"version\":", info->version, err) < 0)
                 return -1;
-        return cg_buf_adds(b, "}", err);
+        return cg_buf_try_adds(b, "}", err);
 }
 
 static int add_instructions(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
@@ -100,12 +100,12 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
                 i++;
         if (i == CG_ARRAY_LEN(revisions))
                 i = 0;
-        if (cg_buf_addf(&result, err,
-                        "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}"
-                        ",\"serverInfo\":",
-                        revisions[i].name) < 0 ||
+        if (cg_buf_try_addf(&result, err,
+                            "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}"
+                            ",\"serverInfo\":",
+                            revisions[i].name) < 0 ||
             add_server(&result, s->info, err) < 0 || add_instructions(&result, s->info, err) < 0 ||
-            cg_buf_adds(&result, "}", err) < 0)
+            cg_buf_try_adds(&result, "}", err) < 0)
                 return -1;
         s->revision = revisions[i].revision;
         s->handshake = (struct cg_mcpd_peer){ 0 };
@@ -123,13 +123,13 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
 /* Adds the members of a stateless result that a client may keep. The tools stay the same. */
 static int add_stateless(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
 {
-        if (cg_buf_adds(b,
-                        ",\"resultType\":\"complete\",\"ttlMs\":60000,\"cacheScope\":\"private\","
-                        "\"_meta\":{\"" META "serverInfo\":",
-                        err) < 0 ||
+        if (cg_buf_try_adds(b,
+                            ",\"resultType\":\"complete\",\"ttlMs\":60000,\"cacheScope\":\"private\","
+                            "\"_meta\":{\"" META "serverInfo\":",
+                            err) < 0 ||
             add_server(b, info, err) < 0)
                 return -1;
-        return cg_buf_adds(b, "}", err);
+        return cg_buf_try_adds(b, "}", err);
 }
 
 static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
@@ -142,9 +142,9 @@ static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (cursor.p && !cg_slice_is(cursor, "null"))
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS,
                             "there is no such cursor: the list has one page", err);
-        if (cg_buf_addf(&result, err, "{\"tools\":%s", s->info->tools) < 0 ||
+        if (cg_buf_try_addf(&result, err, "{\"tools\":%s", s->info->tools) < 0 ||
             (s->peer.stateless && add_stateless(&result, s->info, err) < 0) ||
-            cg_buf_adds(&result, "}", err) < 0)
+            cg_buf_try_adds(&result, "}", err) < 0)
                 return -1;
         return cg_rpc_add_result(out, m->id, result.data, result.len, err);
 }
@@ -177,8 +177,8 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (!in.name) {
                 cg_auto_buf struct cg_buf why = { .max = CG_MAX_SETTINGS };
 
-                if (cg_buf_addf(&why, err, "there is no tool \"%.100s\"; tools/list tells the names", text) <
-                    0)
+                if (cg_buf_try_addf(&why, err, "there is no tool \"%.100s\"; tools/list tells the names",
+                                    text) < 0)
                         return -1;
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, why.data, err);
         }
@@ -196,12 +196,12 @@ static int do_discover(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf 
 {
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
 
-        if (cg_buf_adds(&result,
-                        "{\"supportedVersions\":[\"" CG_MCPD_STATELESS
-                        "\"],\"capabilities\":{\"tools\":{\"listChanged\":false}}",
-                        err) < 0 ||
+        if (cg_buf_try_adds(&result,
+                            "{\"supportedVersions\":[\"" CG_MCPD_STATELESS
+                            "\"],\"capabilities\":{\"tools\":{\"listChanged\":false}}",
+                            err) < 0 ||
             add_instructions(&result, s->info, err) < 0 || add_stateless(&result, s->info, err) < 0 ||
-            cg_buf_adds(&result, "}", err) < 0)
+            cg_buf_try_adds(&result, "}", err) < 0)
                 return -1;
         return cg_rpc_add_result(out, m->id, result.data, result.len, err);
 }
@@ -211,8 +211,9 @@ static int do_listen(const struct cg_rpc *m, struct cg_buf *out, struct cg_err *
 {
         cg_auto_buf struct cg_buf params = { .max = CG_MAX_BODY };
 
-        if (cg_buf_addf(&params, err, "{\"_meta\":{\"" META "subscriptionId\":%.*s},\"notifications\":{}}",
-                        (int)m->id.len, m->id.p) < 0)
+        if (cg_buf_try_addf(&params, err,
+                            "{\"_meta\":{\"" META "subscriptionId\":%.*s},\"notifications\":{}}",
+                            (int)m->id.len, m->id.p) < 0)
                 return -1;
         return cg_rpc_add_notification(out, "notifications/subscriptions/acknowledged", params.data, err);
 }
@@ -224,8 +225,8 @@ static int bad_version(const struct cg_rpc *m, struct cg_slice version, struct c
 
         if (version.len > CG_MCP_MAX_ID)
                 version = (struct cg_slice){ "null", 4 };
-        if (cg_buf_addf(&data, err, "{\"supported\":[\"" CG_MCPD_STATELESS "\"],\"requested\":%.*s}",
-                        (int)version.len, version.p) < 0)
+        if (cg_buf_try_addf(&data, err, "{\"supported\":[\"" CG_MCPD_STATELESS "\"],\"requested\":%.*s}",
+                            (int)version.len, version.p) < 0)
                 return -1;
         return cg_rpc_add_error_data(out, m->id, CG_MCPD_BAD_VERSION,
                                      "this version of the protocol is not supported without a handshake",

@@ -704,7 +704,7 @@ static enum MHD_Result add_body(struct hf_exchange *x, const char *data, size_t 
         x->received += n;
         if (x->received > 2 * CG_MAX_MCP_MESSAGE)
                 return MHD_NO;
-        if (x->f->body_bytes + n <= HF_MAX_BODIES && cg_buf_add(&x->body, data, n, NULL) == 0)
+        if (x->f->body_bytes + n <= HF_MAX_BODIES && cg_buf_try_add(&x->body, data, n, NULL) == 0)
                 x->f->body_bytes += n;
         return MHD_YES;
 }

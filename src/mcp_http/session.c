@@ -63,11 +63,12 @@ static int add_replaced(struct cg_buf *b, struct cg_slice text, const struct cg_
 
                 if (!o.p)
                         continue;
-                if (cg_buf_add(b, text.p, (size_t)(o.p - text.p), err) < 0 || cg_buf_adds(b, number, err) < 0)
+                if (cg_buf_try_add(b, text.p, (size_t)(o.p - text.p), err) < 0 ||
+                    cg_buf_try_adds(b, number, err) < 0)
                         return -1;
                 text.p = o.p + o.len;
         }
-        return cg_buf_add(b, text.p, (size_t)(end - text.p), err);
+        return cg_buf_try_add(b, text.p, (size_t)(end - text.p), err);
 }
 
 /* Adds @text as one line, with @number in the places of @old; NULL: unchanged. */
@@ -78,7 +79,7 @@ static int send_line(struct hf_session *s, struct cg_slice text, const struct cg
         char digits[24];
 
         snprintf(digits, sizeof(digits), "%llu", (unsigned long long)number);
-        if (add_replaced(&s->out, text, old, digits, err) < 0 || cg_buf_adds(&s->out, "\n", err) < 0) {
+        if (add_replaced(&s->out, text, old, digits, err) < 0 || cg_buf_try_adds(&s->out, "\n", err) < 0) {
                 s->out.len = before;
                 return cg_err_prefix(err, "the session does not read");
         }
@@ -320,7 +321,7 @@ static int listen_to_nothing(struct hf_stream *st, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };
 
-        if (cg_buf_addf(
+        if (cg_buf_try_addf(
                     &b, err,
                     "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{"
                     "\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":%s},\"notifications\":{}}}",
@@ -486,8 +487,8 @@ static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_r
 
         s->n_open--;
         s->used_ms = cg_now_ms();
-        if (cg_buf_add(&b, line.p, head, NULL) < 0 || cg_buf_adds(&b, st->id, NULL) < 0 ||
-            cg_buf_add(&b, m->id.p + m->id.len, line.len - head - m->id.len, NULL) < 0) {
+        if (cg_buf_try_add(&b, line.p, head, NULL) < 0 || cg_buf_try_adds(&b, st->id, NULL) < 0 ||
+            cg_buf_try_add(&b, m->id.p + m->id.len, line.len - head - m->id.len, NULL) < 0) {
                 fail_request(st, "no memory is left for the answer");
                 return;
         }

@@ -97,7 +97,7 @@ static void trace_rule(const struct judgement *d, const struct cg_pol_file *f, c
         if (!d->trace)
                 return;
         name_rule(f, kind, number, id, name);
-        cg_buf_addf(d->trace, NULL, "%s %s%s%s\n", name, words[m], *why ? ": " : "", why);
+        cg_buf_try_addf(d->trace, NULL, "%s %s%s%s\n", name, words[m], *why ? ": " : "", why);
 }
 
 /* The first rule that matches decides. An unclear one that asks leaves it to later ones to deny. */
@@ -225,12 +225,12 @@ int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, 
 {
         const char *text = v->text;
 
-        cg_buf_adds(b, v->rule[0] && !mute ? "refused by " : "", err);
+        cg_buf_try_adds(b, v->rule[0] && !mute ? "refused by " : "", err);
         cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, err);
-        cg_buf_adds(b, mute ? " asks the user, but nobody can be asked here" : "", err);
-        cg_buf_adds(b, text ? ": " : "", err);
+        cg_buf_try_adds(b, mute ? " asks the user, but nobody can be asked here" : "", err);
+        cg_buf_try_adds(b, text ? ": " : "", err);
         cg_text_render(b, text ? text : "", text ? strlen(text) : 0, 0, err);
-        return cg_buf_adds(b, v->repeated ? REPEATED : "", err);
+        return cg_buf_try_adds(b, v->repeated ? REPEATED : "", err);
 }
 
 /* ---- all */

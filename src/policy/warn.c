@@ -45,15 +45,16 @@ static int warn(const struct cg_pol_file *f, size_t i, int64_t time_s, struct cg
         const struct cg_pol_rule *rule = &f->rules[i];
 
         if (!has_a_front(rule->fronts))
-                return cg_buf_addf(
+                return cg_buf_try_addf(
                         b, err,
                         "%s: /rules/%zu can never match: front is none of run, mcp serve, jupyter, api\n",
                         f->name, i);
         if (rule->until_s && time_s >= rule->until_s)
-                return cg_buf_addf(b, err, "%s: /rules/%zu can never match: its time is over\n", f->name, i);
+                return cg_buf_try_addf(b, err, "%s: /rules/%zu can never match: its time is over\n", f->name,
+                                       i);
         for (size_t k = 0; k < i; k++)
                 if (hides(&f->rules[k], rule))
-                        return cg_buf_addf(
+                        return cg_buf_try_addf(
                                 b, err,
                                 "%s: /rules/%zu can never match: /rules/%zu matches the same calls before\n",
                                 f->name, i, k);

@@ -124,12 +124,12 @@ static void add_file(struct walk *w, int dir, const char *name, const struct sta
         }
         fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         hashed = fd >= 0 && hash_file(w, fd, &size, digits);
-        r = cg_buf_adds(&w->out, w->n_files++ ? ",{" : "{", NULL);
+        r = cg_buf_try_adds(&w->out, w->n_files++ ? ",{" : "{", NULL);
         if (r == 0)
                 r = cg_files_add_name(&w->out, "path", w->path);
         if (r == 0)
-                r = cg_buf_addf(&w->out, NULL, ",\"size\":%lld%s%s%s}", size, hashed ? ",\"sha256\":\"" : "",
-                                digits, hashed ? "\"" : "");
+                r = cg_buf_try_addf(&w->out, NULL, ",\"size\":%lld%s%s%s}", size,
+                                    hashed ? ",\"sha256\":\"" : "", digits, hashed ? "\"" : "");
         if (r < 0)
                 stop(w, "out of memory");
 }
@@ -267,13 +267,13 @@ int cg_files_changed(const struct cg_sandbox *sb, char *const *argv)
         int r;
 
         cg_buf_init(&w.out, CG_FILES_CHANGED_MAX);
-        r = data ? cg_buf_adds(&w.out, "{\"files\":[", NULL) : -1;
+        r = data ? cg_buf_try_adds(&w.out, "{\"files\":[", NULL) : -1;
         if (r == 0) {
                 walk_all(&w, sb);
                 /* The next cell's changes are to be later than all of this one's. */
                 wait_for_tick(&w.newest);
-                r = cg_buf_addf(&w.out, NULL, "]%s%s%s}", w.truncated ? ",\"truncated\":\"" : "",
-                                w.truncated ?: "", w.truncated ? "\"" : "");
+                r = cg_buf_try_addf(&w.out, NULL, "]%s%s%s}", w.truncated ? ",\"truncated\":\"" : "",
+                                    w.truncated ?: "", w.truncated ? "\"" : "");
         }
         errno = r < 0 ? ENOMEM : 0;
         r = r < 0 || !cg_files_flush(&w.out) ? cg_files_failed("search", "for files") : 0;

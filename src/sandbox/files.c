@@ -274,22 +274,22 @@ static bool add_entry(int dir, const char *name, bool named, struct cg_buf *b)
 
         if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return false;
-        r = cg_buf_adds(b, "{", NULL);
+        r = cg_buf_try_adds(b, "{", NULL);
         if (r == 0 && named)
                 r = cg_files_add_name(b, "name", name);
         if (r == 0)
-                r = cg_buf_addf(b, NULL, "%s\"type\":\"%s\",\"size\":%lld,\"mode\":%u,\"mtime_ns\":%lld",
-                                named ? "," : "", kind_of(st.st_mode), (long long)st.st_size,
-                                (unsigned)st.st_mode & 07777, in_ns(&st.st_mtim));
+                r = cg_buf_try_addf(b, NULL, "%s\"type\":\"%s\",\"size\":%lld,\"mode\":%u,\"mtime_ns\":%lld",
+                                    named ? "," : "", kind_of(st.st_mode), (long long)st.st_size,
+                                    (unsigned)st.st_mode & 07777, in_ns(&st.st_mtim));
         n = S_ISLNK(st.st_mode) ? readlinkat(dir, name, target, sizeof(target) - 1) : -1;
         if (r == 0 && n >= 0) {
                 target[n] = '\0';
-                r = cg_buf_adds(b, ",", NULL);
+                r = cg_buf_try_adds(b, ",", NULL);
                 if (r == 0)
                         r = cg_files_add_name(b, "target", target);
         }
         if (r == 0)
-                r = cg_buf_adds(b, "}", NULL);
+                r = cg_buf_try_adds(b, "}", NULL);
         if (r < 0)
                 errno = ENOMEM;
         return r == 0;
@@ -315,7 +315,7 @@ static int do_list(char *const *argv)
         size_t n = 0;
 
         cg_buf_init(&b, 4 * COPY_BYTES);
-        ok = ok && cg_buf_adds(&b, "[", NULL) == 0;
+        ok = ok && cg_buf_try_adds(&b, "[", NULL) == 0;
         while (ok && (errno = 0, d = readdir(dir))) {
                 size_t before = b.len;
 
@@ -326,7 +326,7 @@ static int do_list(char *const *argv)
                         ok = false;
                         break;
                 }
-                ok = first || cg_buf_adds(&b, ",", NULL) == 0;
+                ok = first || cg_buf_try_adds(&b, ",", NULL) == 0;
                 if (ok && !add_entry(dirfd(dir), d->d_name, true, &b)) {
                         ok = errno == ENOENT; /* removed since */
                         b.len = before;
@@ -336,7 +336,7 @@ static int do_list(char *const *argv)
                 if (ok && b.len > COPY_BYTES)
                         ok = cg_files_flush(&b);
         }
-        ok = ok && errno == 0 && cg_buf_adds(&b, "]", NULL) == 0 && cg_files_flush(&b);
+        ok = ok && errno == 0 && cg_buf_try_adds(&b, "]", NULL) == 0 && cg_files_flush(&b);
         if (!ok) {
                 int e = cg_files_failed("list", argv[1]);
 

@@ -37,13 +37,13 @@ static bool is_utf8(const char *text)
 int cg_files_add_name(struct cg_buf *b, const char *key, const char *text)
 {
         bool plain = is_utf8(text);
-        int r = cg_buf_addf(b, NULL, "\"%s%s\":", key, plain ? "" : "_hex");
+        int r = cg_buf_try_addf(b, NULL, "\"%s%s\":", key, plain ? "" : "_hex");
 
         if (r == 0 && plain)
                 return cg_json_quote(b, text, strlen(text), NULL);
         for (const char *p = text; r == 0 && *p; p++)
-                r = cg_buf_addf(b, NULL, "%s%02x", p == text ? "\"" : "", (unsigned char)*p);
-        return r == 0 ? cg_buf_adds(b, "\"", NULL) : r;
+                r = cg_buf_try_addf(b, NULL, "%s%02x", p == text ? "\"" : "", (unsigned char)*p);
+        return r == 0 ? cg_buf_try_adds(b, "\"", NULL) : r;
 }
 
 bool cg_files_flush(struct cg_buf *b)

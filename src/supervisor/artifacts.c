@@ -61,9 +61,9 @@ int cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const 
         if (!why && cg_json_object(found, len, "artifacts", &o, NULL) < 0)
                 why = "the search gave no valid answer";
         if (!why)
-                return cg_buf_add(b, found, len, NULL);
-        r = cg_buf_adds(b, "{\"files\":[],\"truncated\":", NULL);
+                return cg_buf_try_add(b, found, len, NULL);
+        r = cg_buf_try_adds(b, "{\"files\":[],\"truncated\":", NULL);
         if (r == 0)
                 r = cg_json_quote(b, why, strlen(why), NULL);
-        return r == 0 ? cg_buf_adds(b, "}", NULL) : r;
+        return r == 0 ? cg_buf_try_adds(b, "}", NULL) : r;
 }

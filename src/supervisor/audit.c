@@ -186,7 +186,7 @@ static int write_record(struct sup *s, const char *session, const char *kind, co
 
         if (!s->audit && start_writer(s, err) < 0)
                 return -1;
-        if (s->audit_gap && cg_buf_addf(&gap, err, "{\"records_at_most\":%u}", s->audit_gap) < 0)
+        if (s->audit_gap && cg_buf_try_addf(&gap, err, "{\"records_at_most\":%u}", s->audit_gap) < 0)
                 return -1;
         if (gap.len)
                 r = send_record(s->audit, "", "log.gap", &gap, false, err);
@@ -251,7 +251,7 @@ static int record(struct session *ss, const char *kind, struct cg_buf *body, boo
 
 static bool add(struct cg_buf *b, const char *text)
 {
-        return cg_buf_adds(b, text, NULL) == 0;
+        return cg_buf_try_adds(b, text, NULL) == 0;
 }
 
 static bool add_quoted(struct cg_buf *b, const char *text, size_t len)
@@ -311,7 +311,7 @@ int cg_sup_audit_opened(struct session *ss, struct cg_err *err)
         if (!ss->audit || !ss->host) /* a spare's warm-up is nobody's */
                 return 0;
         ss->audit->opened = true;
-        made = cg_buf_addf(&b, NULL, "{\"pid\":%lld", (long long)ss->host->pid) == 0;
+        made = cg_buf_try_addf(&b, NULL, "{\"pid\":%lld", (long long)ss->host->pid) == 0;
         for (size_t i = 0; i < CG_ARRAY_LEN(shown); i++)
                 made = made && add(&b, ",") && add_quoted(&b, shown[i], strlen(shown[i])) && add(&b, ":") &&
                        add_json(&b, json_object_get(ss->options, shown[i]));
@@ -380,7 +380,7 @@ int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m
         case CG_HOST_EXECUTE:
                 code = cg_msg_raw(m, 0, &len);
                 return record(ss, "cell.started", &b,
-                              cg_buf_addf(&b, NULL, "{\"cell\":%llu,\"code\":", (unsigned long long)id) ==
+                              cg_buf_try_addf(&b, NULL, "{\"cell\":%llu,\"code\":", (unsigned long long)id) ==
                                               0 &&
                                       add_quoted(&b, code, len) && add(&b, "}"),
                               true, err);
@@ -400,7 +400,7 @@ static bool add_digest(struct cg_buf *b, struct cg_bytes bytes)
         char sha256[CG_SHA256_HEX];
 
         cg_sha256_hex(bytes.data, bytes.len, sha256);
-        return cg_buf_addf(b, NULL, "\"bytes\":%zu,\"sha256\":\"%s\"", bytes.len, sha256) == 0;
+        return cg_buf_try_addf(b, NULL, "\"bytes\":%zu,\"sha256\":\"%s\"", bytes.len, sha256) == 0;
 }
 
 /*
@@ -414,7 +414,7 @@ static bool add_arguments(struct cg_buf *b, const struct cg_secrets *secrets, st
 
         if (arguments.len <= MAX_ARGUMENTS)
                 return add_quoted(b, arguments.data, arguments.len);
-        if (cg_buf_add(&start, arguments.data, MAX_ARGUMENTS, NULL) < 0)
+        if (cg_buf_try_add(&start, arguments.data, MAX_ARGUMENTS, NULL) < 0)
                 return false;
         cg_secrets_redact_buf(secrets, &start);
         n = n < start.len ? n : start.len;
@@ -436,8 +436,8 @@ int cg_sup_audit_question(struct session *ss, const json_t *question, const stru
         if (d->by) /* hosts of other users are refused */
                 who = json_pack("{s:s, s:I, s:I}", "by", d->who, "pid", (json_int_t)d->by->pid, "uid",
                                 (json_int_t)geteuid());
-        made = cg_buf_addf(&b, NULL, "{\"decision\":\"%s\",\"approval\":%llu,\"reason\":", d->decision,
-                           (unsigned long long)d->approval) == 0 &&
+        made = cg_buf_try_addf(&b, NULL, "{\"decision\":\"%s\",\"approval\":%llu,\"reason\":", d->decision,
+                               (unsigned long long)d->approval) == 0 &&
                add_quoted(&b, d->reason, strlen(d->reason)) && add(&b, ",\"who\":") && add_json(&b, who) &&
                add(&b, ",\"question\":") && add_json(&b, question) && add(&b, ",\"arguments\":") &&
                add_arguments(&b, &ss->audit->secrets, cg_frame_bytes(raw)) &&
@@ -452,7 +452,7 @@ void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len)
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
         if (ss->audit && ss->host)
-                record(ss, "call.ended", &b, cg_buf_add(&b, body, len, NULL) == 0, false, NULL);
+                record(ss, "call.ended", &b, cg_buf_try_add(&b, body, len, NULL) == 0, false, NULL);
 }
 
 void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len)
@@ -470,8 +470,8 @@ void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const ch
         for (size_t i = 0; ss->audit && ss->host && i < CG_ARRAY_LEN(kinds); i++)
                 if (kinds[i].type == type)
                         record(ss, kinds[i].kind, &b,
-                               cg_buf_addf(&b, NULL, "{\"id\":%llu,\"event\":", (unsigned long long)id) ==
+                               cg_buf_try_addf(&b, NULL, "{\"id\":%llu,\"event\":", (unsigned long long)id) ==
                                                0 &&
-                                       cg_buf_add(&b, body, len, NULL) == 0 && add(&b, "}"),
+                                       cg_buf_try_add(&b, body, len, NULL) == 0 && add(&b, "}"),
                                false, NULL);
 }

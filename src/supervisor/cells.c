@@ -134,19 +134,19 @@ static int begin_result(struct session *ss, struct cell *c, const char *status, 
         cg_sup_denials_cell_ended(ss, c->id);
         cg_sup_costs_end(ss, c, costs);
         cg_buf_init(body, RESULT_BYTES);
-        r = cg_buf_addf(body, NULL,
-                        "{\"status\":\"%s\",\"execution_count\":%lld,\"refused\":%s,\"text\":", status,
-                        (long long)count, refused ? "true" : "false");
+        r = cg_buf_try_addf(body, NULL,
+                            "{\"status\":\"%s\",\"execution_count\":%lld,\"refused\":%s,\"text\":", status,
+                            (long long)count, refused ? "true" : "false");
         if (r == 0)
                 r = cg_json_quote(body, text ?: "", text ? strlen(text) : 0, NULL);
-        return r == 0 ? cg_buf_adds(body, costs, NULL) : r;
+        return r == 0 ? cg_buf_try_adds(body, costs, NULL) : r;
 }
 
 static void end_result(struct session *ss, struct cell *c, struct cg_buf *body, struct cg_msg *reply)
 {
         struct cg_out out = { .type = CG_HOST_RESULT, .id = c->id, .raw = "", .has_raw = true };
 
-        if (cg_buf_adds(body, "}", NULL) < 0) {
+        if (cg_buf_try_adds(body, "}", NULL) < 0) {
                 cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: out of memory");
                 return;
         }
@@ -163,7 +163,7 @@ static void send_result(struct session *ss, struct cell *c, const char *status, 
         int r = begin_result(ss, c, status, count, text, refused, &body);
 
         if (r == 0 && c->artifacts && c->costs.started_us) { /* its sandbox has ended */
-                r = cg_buf_adds(&body, ",\"artifacts\":", NULL);
+                r = cg_buf_try_adds(&body, ",\"artifacts\":", NULL);
                 if (r == 0)
                         r = cg_sup_artifacts_add(&body, "", 0, text);
         }
@@ -612,7 +612,8 @@ static void on_artifacts(void *data, const char *found, size_t len, const char *
         struct cell *c = take_running(l);
         struct cg_buf *body = &c->ended->body;
 
-        if (cg_buf_adds(body, ",\"artifacts\":", NULL) < 0 || cg_sup_artifacts_add(body, found, len, why) < 0)
+        if (cg_buf_try_adds(body, ",\"artifacts\":", NULL) < 0 ||
+            cg_sup_artifacts_add(body, found, len, why) < 0)
                 cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: out of memory");
         else
                 end_result(ss, c, body, &c->ended->reply);

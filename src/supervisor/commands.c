@@ -169,7 +169,7 @@ static void send_event(struct command *c, struct cg_out *out, json_t *body)
 {
         if (c->done) { /* errors are reported by the exit status */
                 if (out->type == CG_HOST_COMMAND_OUTPUT && !(out->flags & CG_FLAG_STDERR))
-                        c->out_full |= cg_buf_add(&c->out, out->raw, out->raw_len, NULL) < 0;
+                        c->out_full |= cg_buf_try_add(&c->out, out->raw, out->raw_len, NULL) < 0;
                 json_decref(body);
                 return;
         }

@@ -52,7 +52,7 @@ void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
         ss->denials_unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
         cg_denial_stamp(denial);
         if (server)
-                cg_buf_addf(&b, NULL, "MCP server %s: ", server);
+                cg_buf_try_addf(&b, NULL, "MCP server %s: ", server);
         if (cg_denial_sentence(denial, &b, NULL) == 0)
                 json_object_set_new(denial, "text", cg_sup_text_json(b.data ? b.data : ""));
         cg_sup_event(ss, &out, denial, NULL);
@@ -130,15 +130,15 @@ static void set_words_of_names(json_t *o)
         char name[300];
         size_t i;
 
-        cg_buf_addf(&how, NULL, "add \"%s\"", cg_names_of(member(o, "path")));
+        cg_buf_try_addf(&how, NULL, "add \"%s\"", cg_names_of(member(o, "path")));
         json_array_foreach(also, i, path)
         {
                 snprintf(name, sizeof(name), "\"%s\"", cg_names_of(json_string_value(path)));
                 if (how.data && !strstr(how.data, name))
-                        cg_buf_addf(&how, NULL, ", %s", name);
+                        cg_buf_try_addf(&how, NULL, ", %s", name);
         }
-        cg_buf_addf(&how, NULL, "%s to cellgate.writableNames of a settings file",
-                    json_object_get(o, "more") ? " and the names of the others" : "");
+        cg_buf_try_addf(&how, NULL, "%s to cellgate.writableNames of a settings file",
+                        json_object_get(o, "more") ? " and the names of the others" : "");
         if (how.data)
                 json_object_set_new(o, "how", json_string(how.data));
         json_object_set_new(o, "rule", json_string("names (built in)"));

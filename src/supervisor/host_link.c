@@ -49,7 +49,7 @@ json_t *cg_sup_text_json(const char *text)
         cg_buf_init(&b, left + 1);
         for (; left; p += n, left -= n) {
                 n = cg_utf8_next(p, left, &c);
-                if (cg_buf_add(&b, n ? (const char *)p : "?", n ? n : 1, NULL) < 0)
+                if (cg_buf_try_add(&b, n ? (const char *)p : "?", n ? n : 1, NULL) < 0)
                         break;
                 n = n ? n : 1;
         }

@@ -129,21 +129,21 @@ static int add_quoted(struct cg_buf *b, const char *arg)
         escapes = cg_text_render_as(&shown, arg, len, 0, CG_TEXT_LINE, NULL) < 0 || shown.len != len ||
                   memcmp(shown.data ?: "", arg, len) != 0;
         if (*arg && !arg[strspn(arg, plain)])
-                return cg_buf_adds(b, arg, NULL);
-        r = cg_buf_adds(b, escapes ? "$'" : "'", NULL);
+                return cg_buf_try_adds(b, arg, NULL);
+        r = cg_buf_try_adds(b, escapes ? "$'" : "'", NULL);
         for (const char *p = arg; *p && r == 0; p++) {
                 unsigned char c = (unsigned char)*p;
 
                 if (escapes && (c < 0x20 || c >= 0x7f))
-                        r = cg_buf_addf(b, NULL, "\\x%02x", c);
+                        r = cg_buf_try_addf(b, NULL, "\\x%02x", c);
                 else if (c == '\'')
-                        r = cg_buf_adds(b, escapes ? "\\'" : "'\\''", NULL);
+                        r = cg_buf_try_adds(b, escapes ? "\\'" : "'\\''", NULL);
                 else if (escapes && c == '\\')
-                        r = cg_buf_adds(b, "\\\\", NULL);
+                        r = cg_buf_try_adds(b, "\\\\", NULL);
                 else
-                        r = cg_buf_add(b, p, 1, NULL);
+                        r = cg_buf_try_add(b, p, 1, NULL);
         }
-        return r < 0 ? r : cg_buf_adds(b, "'", NULL);
+        return r < 0 ? r : cg_buf_try_adds(b, "'", NULL);
 }
 
 /* The question as JSON, from init's file. */
@@ -174,8 +174,9 @@ static json_t *read_question(int fd, struct cg_err *err)
                         goto fail;
                 if (!list)
                         fixed[i] = at;
-                else if (list == argv && ((json_array_size(argv) > 1 && cg_buf_adds(&line, " ", NULL) < 0) ||
-                                          add_quoted(&line, at) < 0))
+                else if (list == argv &&
+                         ((json_array_size(argv) > 1 && cg_buf_try_adds(&line, " ", NULL) < 0) ||
+                          add_quoted(&line, at) < 0))
                         goto fail;
                 at += strlen(at) + 1;
         }

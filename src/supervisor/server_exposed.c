@@ -198,7 +198,7 @@ bool cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *
                         if (!value && strcmp(name, "HOME") == 0)
                                 value = c->scope->home;
                 }
-                if ((value ? cg_buf_adds(ret, value, NULL) : cg_buf_add(ret, text, 1, NULL)) < 0)
+                if ((value ? cg_buf_try_adds(ret, value, NULL) : cg_buf_try_add(ret, text, 1, NULL)) < 0)
                         return false;
                 text = value ? p + n + (braces && p[n] == '}') : text + 1;
         }

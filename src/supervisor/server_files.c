@@ -363,9 +363,9 @@ static int check_cwd_links(struct check *c)
 
 static int add_entry(struct cg_buf *b, const char *entry, struct cg_err *err)
 {
-        int r = b->len ? cg_buf_adds(b, ":", err) : 0;
+        int r = b->len ? cg_buf_try_adds(b, ":", err) : 0;
 
-        return r == 0 ? cg_buf_adds(b, entry, err) : r;
+        return r == 0 ? cg_buf_try_adds(b, entry, err) : r;
 }
 
 /*

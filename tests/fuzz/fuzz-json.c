@@ -84,8 +84,8 @@ static void check_quote(const char *text, size_t size)
         struct cg_buf b;
 
         cg_buf_init(&b, 1 << 24);
-        if (cg_buf_adds(&b, "{\"a\":", &err) == 0 && cg_json_quote(&b, text, size, &err) == 0 &&
-            cg_buf_adds(&b, "}", &err) == 0 && cg_json_check_object(b.data, b.len, 2, &err) < 0)
+        if (cg_buf_try_adds(&b, "{\"a\":", &err) == 0 && cg_json_quote(&b, text, size, &err) == 0 &&
+            cg_buf_try_adds(&b, "}", &err) == 0 && cg_json_check_object(b.data, b.len, 2, &err) < 0)
                 abort();
         cg_buf_fini(&b);
 }

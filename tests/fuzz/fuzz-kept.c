@@ -33,7 +33,7 @@ static void add_char(struct cg_buf *b, uint32_t c)
         size_t n = 0;
 
         if (c < 0x20 || c == '"' || c == '\\' || (c >= 0xd800 && c <= 0xdfff)) {
-                must(cg_buf_addf(b, NULL, "\\u%04x", c) == 0);
+                must(cg_buf_try_addf(b, NULL, "\\u%04x", c) == 0);
                 return;
         }
         if (c < 0x80) {
@@ -51,7 +51,7 @@ static void add_char(struct cg_buf *b, uint32_t c)
         }
         if (c >= 0x80)
                 utf8[n++] = (char)(0x80 | (c & 0x3f));
-        must(cg_buf_add(b, utf8, n, NULL) == 0);
+        must(cg_buf_try_add(b, utf8, n, NULL) == 0);
 }
 
 /* What the kernel gets, with the strings in their places. */
@@ -73,7 +73,7 @@ static void put_back(struct cg_kept_list *list, uint64_t id, size_t size, const 
 
                 must(place >= at && place <= left && offset == end && chars && p);
                 must(cg_kept_read(list, id, offset, chars * width, p, NULL) == 0);
-                must(cg_buf_add(whole, skeleton + at, place - at, NULL) == 0);
+                must(cg_buf_try_add(whole, skeleton + at, place - at, NULL) == 0);
                 for (size_t k = 0; k < chars; k++) {
                         uint32_t c = 0;
 
@@ -86,7 +86,7 @@ static void put_back(struct cg_kept_list *list, uint64_t id, size_t size, const 
                 end = offset + chars * width;
         }
         must(end == size);
-        must(cg_buf_add(whole, skeleton + at, left - at, NULL) == 0);
+        must(cg_buf_try_add(whole, skeleton + at, left - at, NULL) == 0);
         json_decref(head);
 }
 
@@ -121,10 +121,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         cg_buf_init(&whole, 16 * MAX_RESULT);
         for (size_t i = 1 + 5 * n; i < size; i++) {
                 if (data[i] != 1)
-                        must(cg_buf_add(&json, &data[i], 1, NULL) == 0 || json.len == MAX_RESULT);
+                        must(cg_buf_try_add(&json, &data[i], 1, NULL) == 0 || json.len == MAX_RESULT);
                 for (size_t k = 0; data[i] == 1 && k < CG_MCP_KEPT_STRING; k += 64)
-                        cg_buf_add(&json, "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-                                   64, NULL);
+                        cg_buf_try_add(&json,
+                                       "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", 64,
+                                       NULL);
         }
         fd = memfd_create("kept", MFD_CLOEXEC);
         must(fd >= 0);

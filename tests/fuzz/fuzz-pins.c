@@ -61,7 +61,7 @@ static void side(const struct cg_buf *diff, char without, struct cg_buf *b)
                 bool one = n > 6 && strncmp(line, "    ", 4) == 0 && (line[4] == '-' || line[4] == '+');
 
                 if (!one || line[4] != without)
-                        must(cg_buf_add(b, line + (one ? 6 : 0), n - (one ? 6 : 0), NULL) == 0);
+                        must(cg_buf_try_add(b, line + (one ? 6 : 0), n - (one ? 6 : 0), NULL) == 0);
                 line += n;
         }
 }

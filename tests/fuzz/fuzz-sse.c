@@ -40,7 +40,7 @@ static void read_all(const char *p, size_t len, size_t step, struct cg_buf *out)
 
                         cg_sse_restart(&s);
                         must(!s.data.len && !strcmp(cg_sse_last_id(&s) ?: "", id) && s.retry_ms == retry_ms);
-                        cg_buf_adds(out, "~", NULL);
+                        cg_buf_try_adds(out, "~", NULL);
                         at++;
                         continue;
                 }
@@ -49,18 +49,18 @@ static void read_all(const char *p, size_t len, size_t step, struct cg_buf *out)
                 must(used <= n && (used > 0 || r) && (r || used == n));
                 at += used;
                 if (r < 0)
-                        cg_buf_adds(out, "!", NULL);
+                        cg_buf_try_adds(out, "!", NULL);
                 if (r != 1)
                         continue;
                 must(e.len > 0 && e.len <= MAX_DATA && e.data[e.len] == '\0' &&
                      strlen(e.type) <= CG_SSE_MAX_NAME);
-                cg_buf_adds(out, e.type, NULL);
-                cg_buf_add(out, e.data, e.len, NULL);
+                cg_buf_try_adds(out, e.type, NULL);
+                cg_buf_try_add(out, e.data, e.len, NULL);
         }
         must(s.retry_ms >= -1 && s.retry_ms <= 600000);
         snprintf(retry, sizeof(retry), "%lld", (long long)s.retry_ms);
-        cg_buf_adds(out, retry, NULL);
-        cg_buf_adds(out, cg_sse_last_id(&s) ?: "", NULL);
+        cg_buf_try_adds(out, retry, NULL);
+        cg_buf_try_adds(out, cg_sse_last_id(&s) ?: "", NULL);
         cg_sse_fini(&s);
 }
 

@@ -29,13 +29,42 @@ static void test_buf_ceiling(void **state)
         struct cg_err err;
 
         cg_buf_init(&b, 10);
-        assert_int_equal(cg_buf_adds(&b, "0123456789", &err), 0);
-        assert_int_equal(cg_buf_adds(&b, "x", &err), CG_E_LIMIT);
+        assert_int_equal(cg_buf_try_adds(&b, "0123456789", &err), 0);
+        assert_int_equal(cg_buf_try_adds(&b, "x", &err), CG_E_LIMIT);
         assert_string_equal(b.data, "0123456789");
         cg_buf_consume(&b, 4);
         assert_string_equal(b.data, "456789");
-        assert_int_equal(cg_buf_addf(&b, &err, "%d", 1234), 0);
-        assert_int_equal(cg_buf_addf(&b, &err, "%d", 1), CG_E_LIMIT);
+        assert_int_equal(cg_buf_try_addf(&b, &err, "%d", 1234), 0);
+        assert_int_equal(cg_buf_try_addf(&b, &err, "%d", 1), CG_E_LIMIT);
+}
+
+static void test_buf_keeps_the_first_failure(void **state)
+{
+        cg_auto_buf struct cg_buf b;
+        struct cg_err err;
+        char *text;
+
+        cg_buf_init(&b, 10);
+        cg_buf_addf(&b, "%d", 12345);
+        assert_int_equal(cg_buf_end(&b, &err), 0);
+        cg_buf_adds(&b, "678901");
+        cg_buf_adds(&b, "6");
+        cg_buf_addf(&b, "%d", 7);
+        cg_buf_fail(&b, CG_E_NOMEM);
+        assert_int_equal(cg_buf_end(&b, &err), CG_E_LIMIT);
+        assert_non_null(strstr(err.msg, "limit of 10 bytes"));
+        assert_int_equal(cg_buf_try_adds(&b, "x", &err), CG_E_LIMIT);
+        assert_string_equal(b.data, "12345");
+        cg_buf_clear(&b);
+        cg_buf_adds(&b, "again");
+        assert_int_equal(cg_buf_end(&b, &err), 0);
+        assert_string_equal(b.data, "again");
+        cg_buf_fail(&b, CG_E_NOMEM);
+        assert_null(cg_buf_steal(&b, NULL));
+        cg_buf_adds(&b, "stolen");
+        text = cg_buf_steal(&b, NULL);
+        assert_string_equal(text, "stolen");
+        free(text);
 }
 
 static void test_err_cut_is_marked(void **state)
@@ -832,6 +861,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_buf_ceiling),
+                cmocka_unit_test(test_buf_keeps_the_first_failure),
                 cmocka_unit_test(test_err_cut_is_marked),
                 cmocka_unit_test(test_json_object_errors_have_places),
                 cmocka_unit_test(test_json_check),

@@ -223,13 +223,13 @@ static void test_many_members(void **state)
         struct cg_buf b;
 
         cg_buf_init(&b, 1 << 20);
-        cg_buf_adds(&b, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}", NULL);
+        cg_buf_try_adds(&b, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}", NULL);
         for (unsigned i = 3; i < CG_MCP_MAX_MEMBERS; i++)
-                cg_buf_addf(&b, NULL, ",\"m%u\":1", i);
-        cg_buf_adds(&b, "}", NULL);
+                cg_buf_try_addf(&b, NULL, ",\"m%u\":1", i);
+        cg_buf_try_adds(&b, "}", NULL);
         assert_int_equal(parse(b.data).kind, CG_RPC_RESULT);
         b.data[b.len - 1] = ',';
-        cg_buf_adds(&b, "\"one more\":1}", NULL);
+        cg_buf_try_adds(&b, "\"one more\":1}", NULL);
         assert_int_equal(refuse(b.data), CG_E_PROTO);
         cg_buf_fini(&b);
 }
@@ -240,12 +240,12 @@ static void test_depth(void **state)
 
         for (unsigned depth = CG_JSON_WALK_DEPTH; depth <= CG_JSON_WALK_DEPTH + 1; depth++) {
                 cg_buf_init(&b, 1 << 20);
-                cg_buf_adds(&b, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":", NULL);
+                cg_buf_try_adds(&b, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":", NULL);
                 for (unsigned i = 0; i < depth; i++)
-                        cg_buf_adds(&b, "[", NULL);
+                        cg_buf_try_adds(&b, "[", NULL);
                 for (unsigned i = 0; i < depth; i++)
-                        cg_buf_adds(&b, "]", NULL);
-                cg_buf_adds(&b, "}", NULL);
+                        cg_buf_try_adds(&b, "]", NULL);
+                cg_buf_try_adds(&b, "}", NULL);
                 if (depth == CG_JSON_WALK_DEPTH)
                         assert_int_equal(parse(b.data).result.len, 2 * depth);
                 else

@@ -219,14 +219,14 @@ static void test_content_that_is_taken(void **state)
         struct cg_outq q = { .head = NULL };
         struct cg_out m = { .type = CG_KERNEL_ERROR, .id = 1, .has_raw = true };
 
-        cg_buf_adds(&raw, "{}", NULL);
+        cg_buf_try_adds(&raw, "{}", NULL);
         m.raw = raw.data;
         m.raw_len = raw.len;
         assert_int_equal(cg_outq_add(&q, &m, &raw, NULL), 0);
         assert_null(raw.data);
         assert_ptr_equal(q.head->data, m.raw);
         /* The buffer has another content: it remains unchanged, and the content is copied. */
-        cg_buf_adds(&raw, "other", NULL);
+        cg_buf_try_adds(&raw, "other", NULL);
         m.raw = "[]";
         assert_int_equal(cg_outq_add(&q, &m, &raw, NULL), 0);
         assert_string_equal(raw.data, "other");

@@ -68,7 +68,7 @@ static int fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oauth_res
                 ret->status = net.status;
                 snprintf(text, sizeof(text), "%s", net.token);
         }
-        return cg_buf_adds(&ret->body, text, err);
+        return cg_buf_try_adds(&ret->body, text, err);
 }
 
 static struct cg_oauth_config config;

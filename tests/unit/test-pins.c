@@ -129,12 +129,12 @@ static void test_definitions_without_a_canonical_form(void **state)
 
         for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++)
                 assert_int_equal(cg_pin_canonical(cg_slice_of(texts[i]), &b, &err), CG_E_PARSE);
-        cg_buf_adds(&deep, "{\"inputSchema\":", NULL);
+        cg_buf_try_adds(&deep, "{\"inputSchema\":", NULL);
         for (int i = 0; i < CG_JSON_DEPTH; i++)
-                cg_buf_adds(&deep, "[", NULL);
+                cg_buf_try_adds(&deep, "[", NULL);
         for (int i = 0; i < CG_JSON_DEPTH; i++)
-                cg_buf_adds(&deep, "]", NULL);
-        cg_buf_adds(&deep, "}", NULL);
+                cg_buf_try_adds(&deep, "]", NULL);
+        cg_buf_try_adds(&deep, "}", NULL);
         assert_int_equal(cg_pin_canonical((struct cg_slice){ deep.data, deep.len }, &b, &err), CG_E_LIMIT);
 }
 
@@ -224,14 +224,14 @@ static void write_string(struct writer *w, const char *token)
         unsigned n = pick(&w->numbers, 8) ? pick(&w->numbers, 12) : pick(&w->numbers, 3000);
         unsigned place = token ? pick(&w->change, n + 1) : 0;
 
-        cg_buf_adds(&w->b, "\"", NULL);
+        cg_buf_try_adds(&w->b, "\"", NULL);
         for (unsigned i = 0; i <= n; i++) {
                 if (token && i == place)
-                        cg_buf_adds(&w->b, token, NULL);
+                        cg_buf_try_adds(&w->b, token, NULL);
                 if (i < n)
-                        cg_buf_adds(&w->b, pieces[pick(&w->numbers, CG_ARRAY_LEN(pieces))], NULL);
+                        cg_buf_try_adds(&w->b, pieces[pick(&w->numbers, CG_ARRAY_LEN(pieces))], NULL);
         }
-        cg_buf_adds(&w->b, "\"", NULL);
+        cg_buf_try_adds(&w->b, "\"", NULL);
 }
 
 static void write_value(struct writer *w, unsigned depth)
@@ -244,32 +244,32 @@ static void write_value(struct writer *w, unsigned depth)
                 write_string(w, token);
         } else if (kind < 4) {
                 if (token) /* a string in place of another value */
-                        cg_buf_addf(&w->b, NULL, "\"%s\"", token);
+                        cg_buf_try_addf(&w->b, NULL, "\"%s\"", token);
                 else
-                        cg_buf_addf(&w->b, NULL, "%u", n);
+                        cg_buf_try_addf(&w->b, NULL, "%u", n);
         } else {
                 bool object = kind < 6;
                 unsigned what = token ? pick(&w->change, 2) : 0, place = pick(&w->change, n + 1);
 
-                cg_buf_adds(&w->b, object ? "{" : "[", NULL);
+                cg_buf_try_adds(&w->b, object ? "{" : "[", NULL);
                 for (unsigned i = 0; i <= n; i++) {
                         bool renamed = object && what && i == place && i < n;
 
                         if (token && !renamed && i == place) { /* one more */
-                                cg_buf_addf(&w->b, NULL, object ? "%s\"%s\":{}" : "%s\"%s\"", i ? "," : "",
-                                            token);
+                                cg_buf_try_addf(&w->b, NULL, object ? "%s\"%s\":{}" : "%s\"%s\"",
+                                                i ? "," : "", token);
                                 w->moves = w->moves || !object;
                         }
                         if (i == n)
                                 break;
-                        cg_buf_adds(&w->b, i || (token && !renamed && place == 0) ? "," : "", NULL);
+                        cg_buf_try_adds(&w->b, i || (token && !renamed && place == 0) ? "," : "", NULL);
                         w->moves = w->moves || renamed;
                         if (object)
-                                cg_buf_addf(&w->b, NULL, "\"%s%s.%u\":", pieces[pick(&w->numbers, 16)],
-                                            renamed ? token : "", i);
+                                cg_buf_try_addf(&w->b, NULL, "\"%s%s.%u\":", pieces[pick(&w->numbers, 16)],
+                                                renamed ? token : "", i);
                         write_value(w, depth + 1);
                 }
-                cg_buf_adds(&w->b, object ? "}" : "]", NULL);
+                cg_buf_try_adds(&w->b, object ? "}" : "]", NULL);
         }
 }
 
@@ -282,12 +282,12 @@ static char *write_tool(uint64_t seed, int first, int second, const char *const 
                             .tokens = { tokens[0], tokens[1] } };
 
         w.b.max = (size_t)64 << 20;
-        cg_buf_adds(&w.b, "{\"name\":\"t\",\"description\":", NULL);
+        cg_buf_try_adds(&w.b, "{\"name\":\"t\",\"description\":", NULL);
         w.node++;
         write_string(&w, first == 0 ? tokens[0] : second == 0 ? tokens[1] : NULL);
-        cg_buf_adds(&w.b, ",\"inputSchema\":", NULL);
+        cg_buf_try_adds(&w.b, ",\"inputSchema\":", NULL);
         write_value(&w, 0);
-        cg_buf_adds(&w.b, "}", NULL);
+        cg_buf_try_adds(&w.b, "}", NULL);
         *nodes = w.node;
         *moves = w.moves;
         return cg_buf_steal(&w.b, NULL);

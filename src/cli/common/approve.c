@@ -383,9 +383,9 @@ int cg_approve_name(struct cg_buf *b, const char *server, const char *method, co
         }
         r = cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err);
         if (r == 0)
-                r = cg_buf_adds(b, is_call(method) ? "." : ":", err);
+                r = cg_buf_try_adds(b, is_call(method) ? "." : ":", err);
         if (r == 0 && !is_call(method))
-                return cg_buf_adds(b, method, err);
+                return cg_buf_try_adds(b, method, err);
         return r < 0 ? r : cg_text_render_as(b, tool, strlen(tool), 0, CG_TEXT_LINE, err);
 }
 
@@ -400,19 +400,19 @@ const char *cg_approve_scope(const char *method)
 int cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
                        const char *rule, struct cg_err *err)
 {
-        int r = rule ? cg_buf_adds(b, "refused by the approval rule ", err)
-                     : cg_buf_adds(b, "no approval rule allows ", err);
+        int r = rule ? cg_buf_try_adds(b, "refused by the approval rule ", err)
+                     : cg_buf_try_adds(b, "no approval rule allows ", err);
 
         if (r == 0 && rule)
                 return cg_text_render(b, rule, strlen(rule), 0, err);
         if (r == 0)
                 r = cg_approve_name(b, server, method, tool, err);
         if (r == 0 && strcmp(method, CG_METHOD_EXEC) == 0)
-                return cg_buf_adds(
+                return cg_buf_try_adds(
                         b, " (--approve ask would ask; --exec allow lets cells start all programs)", err);
         if (r == 0 && cg_approve_is_plain(server) && (!is_call(method) || cg_approve_is_plain(tool)))
-                r = cg_buf_addf(b, err,
-                                is_call(method) ? " (--approve %s.%s would)" : " (--approve %s:%s would)",
-                                server, is_call(method) ? tool : method);
+                r = cg_buf_try_addf(b, err,
+                                    is_call(method) ? " (--approve %s.%s would)" : " (--approve %s:%s would)",
+                                    server, is_call(method) ? tool : method);
         return r;
 }

@@ -37,7 +37,7 @@ struct wrapped {
 static int new_line(struct wrapped *w, const char *indent, struct cg_err *err)
 {
         w->column = (unsigned)strlen(indent);
-        return cg_buf_adds(w->b, "\n", err) < 0 ? CG_E_NOMEM : cg_buf_adds(w->b, indent, err);
+        return cg_buf_try_adds(w->b, "\n", err) < 0 ? CG_E_NOMEM : cg_buf_try_adds(w->b, indent, err);
 }
 
 /*
@@ -69,7 +69,7 @@ static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *
         for (;;) {
                 size_t n = fitting(w, text, len), from = w->b->len;
 
-                if (cg_buf_add(w->b, text, n, err) < 0)
+                if (cg_buf_try_add(w->b, text, n, err) < 0)
                         return -1;
                 for (char *p = w->b->data + from; n && (p = strchr(p, '\t'));)
                         *p = ' ';
@@ -148,7 +148,7 @@ static int add_part(struct cg_buf *b, const char *at, const char *to, const char
                         continue;
                 /* No name has a line break: what begins a line comes from here. */
                 if (cg_text_render_as(b, from, (size_t)(at - from), 0, CG_TEXT_LINE, err) < 0 ||
-                    cg_buf_addf(b, err, "\n... [%zu blanks]\n~ ", f.blanks) < 0)
+                    cg_buf_try_addf(b, err, "\n... [%zu blanks]\n~ ", f.blanks) < 0)
                         return -1;
                 from = at + n;
         }
@@ -166,7 +166,7 @@ static int add_name(struct cg_buf *b, const char *name, size_t max, struct cg_er
                 cg_fold_cut(next_utf8, name, end, max, &head, &tail);
         if (add_part(b, name, head, end, err) < 0 ||
             (tail > head &&
-             cg_buf_addf(b, err, "\n... [%zu more bytes not shown]\n~ ", (size_t)(tail - head)) < 0))
+             cg_buf_try_addf(b, err, "\n... [%zu more bytes not shown]\n~ ", (size_t)(tail - head)) < 0))
                 return -1;
         return add_part(b, tail, end, end, err);
 }
@@ -226,8 +226,8 @@ static int add_program(struct cg_slice args, bool whole, const char *shown[N_LIN
                 if (!args.p || !cg_json_find(args, program_keys[k], &v))
                         continue;
                 /* not UTF-8: the arguments show it */
-                if (cg_buf_addf(b, err, "%s%s", i ? "\n" : "",
-                                other && k == COMMAND ? "called as " : titles[k]) < 0 ||
+                if (cg_buf_try_addf(b, err, "%s%s", i ? "\n" : "",
+                                    other && k == COMMAND ? "called as " : titles[k]) < 0 ||
                     add_name(b, text ? text : "(not UTF-8)", whole ? 0 : SHORT_NAME, err) < 0)
                         return -1;
                 if (text)
@@ -235,7 +235,7 @@ static int add_program(struct cg_slice args, bool whole, const char *shown[N_LIN
         }
         shown[n] = NULL;
         if (args.p && cg_json_find(args, "writable", &v) && cg_json_kind(v) == 't')
-                return cg_buf_adds(b, "\nnote      cells can change this program", err);
+                return cg_buf_try_adds(b, "\nnote      cells can change this program", err);
         return 0;
 }
 
@@ -249,10 +249,10 @@ static int add_subject(const struct cg_call *call, struct cg_slice args, bool wh
 
         if (strcmp(call->method, CG_METHOD_CONNECT) == 0) /* its host is among the arguments */
                 return 0;
-        if (cg_buf_adds(b, read ? "\nresource  " : kind, err) < 0)
+        if (cg_buf_try_adds(b, read ? "\nresource  " : kind, err) < 0)
                 return CG_E_NOMEM;
         if ((read || get) && !text)
-                return cg_buf_adds(b, "(not named)", err);
+                return cg_buf_try_adds(b, "(not named)", err);
         return add_name(b, text ? text : call->tool, whole ? 0 : SHORT_NAME, err);
 }
 
@@ -264,12 +264,12 @@ static int add_size(const struct cg_call *call, bool digest, struct cg_buf *b, s
         struct sha256_ctx sha;
 
         if (!digest)
-                return cg_buf_addf(b, err, "\narguments %zu bytes\n", call->args_len);
+                return cg_buf_try_addf(b, err, "\narguments %zu bytes\n", call->args_len);
         sha256_init(&sha);
         sha256_update(&sha, call->args_len, (const unsigned char *)call->args);
         sha256_digest(&sha, sizeof(sum), sum);
         cg_hex(hex, sum, sizeof(sum));
-        return cg_buf_addf(b, err, "\narguments %zu bytes\nSHA-256   %s\n", call->args_len, hex);
+        return cg_buf_try_addf(b, err, "\narguments %zu bytes\nSHA-256   %s\n", call->args_len, hex);
 }
 
 /* The lines of a call. Unless @whole, the middle of long texts is left out. */
@@ -284,7 +284,7 @@ static int add_call(const struct cg_call *call, unsigned width, bool whole, bool
         const char *shown[N_LINES + 1] = { NULL };
 
         if (program ? add_program(args, whole, shown, &text, err) < 0
-                    : cg_buf_adds(&text, "server    ", err) < 0 ||
+                    : cg_buf_try_adds(&text, "server    ", err) < 0 ||
                               add_name(&text, call->server, whole ? 0 : SHORT_NAME, err) < 0 ||
                               add_subject(call, args, whole, &text, err) < 0)
                 return -1;
@@ -292,12 +292,12 @@ static int add_call(const struct cg_call *call, unsigned width, bool whole, bool
                 return -1;
         /* One that is no object should not happen; a person is shown what came nevertheless. */
         if (is_object ? cg_pretty_json(args, whole ? 0 : SHORT_STRING, shown, &text, &cut, err) < 0
-                      : cg_buf_adds(&text, "(not one JSON object) ", err) < 0 ||
+                      : cg_buf_try_adds(&text, "(not one JSON object) ", err) < 0 ||
                                 cg_text_render(&text, call->args, call->args_len, 0, err) < 0)
                 return -1;
-        if (cg_buf_adds(b, INDENT, err) < 0 || wrap(&w, text.data, text.len, err) < 0)
+        if (cg_buf_try_adds(b, INDENT, err) < 0 || wrap(&w, text.data, text.len, err) < 0)
                 return -1;
-        return cg_buf_adds(b, "\n", err);
+        return cg_buf_try_adds(b, "\n", err);
 }
 
 int cg_call_line(const char *args, unsigned width, struct cg_buf *b, struct cg_err *err)
@@ -305,10 +305,10 @@ int cg_call_line(const char *args, unsigned width, struct cg_buf *b, struct cg_e
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
         struct wrapped w = { .b = b, .width = width, .column = sizeof(INDENT) - 1 };
 
-        if (add_name(&text, args, SHORT_LINE, err) < 0 || cg_buf_adds(b, INDENT, err) < 0 ||
+        if (add_name(&text, args, SHORT_LINE, err) < 0 || cg_buf_try_adds(b, INDENT, err) < 0 ||
             wrap(&w, text.data ?: "", text.len, err) < 0)
                 return -1;
-        return cg_buf_adds(b, "\n", err);
+        return cg_buf_try_adds(b, "\n", err);
 }
 
 /* The offset of the line with this number, counted from 0; the length if there are fewer. */
@@ -334,7 +334,7 @@ static int add_lines(struct cg_buf *b, const struct cg_buf *all, size_t from, si
 {
         size_t start = line_at(all, from);
 
-        return cg_buf_add(b, all->data + start, line_at(all, from + n) - start, err);
+        return cg_buf_try_add(b, all->data + start, line_at(all, from + n) - start, err);
 }
 
 /* The first view of a call that is too long for one view: its beginning and its end. */
@@ -348,9 +348,9 @@ static int show_short(const struct cg_call *call, const struct cg_call_view *v, 
                 return -1;
         n = count_lines(&all);
         if (n <= v->lines)
-                return cg_buf_add(b, all.data, all.len, err);
+                return cg_buf_try_add(b, all.data, all.len, err);
         if (add_lines(b, &all, 0, v->lines - end, err) < 0 ||
-            cg_buf_addf(b, err, "... [%zu more lines not shown]\n", n - v->lines) < 0)
+            cg_buf_try_addf(b, err, "... [%zu more lines not shown]\n", n - v->lines) < 0)
                 return -1;
         return add_lines(b, &all, n - end, end, err);
 }
@@ -368,7 +368,7 @@ int cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_b
         n = count_lines(&all);
         if (!v->lines || (!v->part && n <= v->lines)) {
                 v->last = true;
-                return cg_buf_add(b, all.data, all.len, err);
+                return cg_buf_try_add(b, all.data, all.len, err);
         }
         if (!v->part)
                 return show_short(call, v, b, err);

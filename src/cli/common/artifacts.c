@@ -44,17 +44,17 @@ int cg_artifacts_text(const struct cg_event *e, const char *prefix, const char *
 
                 if (is_listed(listed, name))
                         continue;
-                if (cg_buf_addf(b, err, "%s%s", prefix, path ? " " : " hexadecimal ") < 0 ||
+                if (cg_buf_try_addf(b, err, "%s%s", prefix, path ? " " : " hexadecimal ") < 0 ||
                     cg_text_render_as(b, name, strlen(name), MAX_NAME, CG_TEXT_LINE, err) < 0 ||
-                    cg_buf_addf(b, err, " (%" JSON_INTEGER_FORMAT " bytes)\n",
-                                json_integer_value(json_object_get(f, "size"))) < 0)
+                    cg_buf_try_addf(b, err, " (%" JSON_INTEGER_FORMAT " bytes)\n",
+                                    json_integer_value(json_object_get(f, "size"))) < 0)
                         return -1;
         }
-        if (n > MAX_FILES && cg_buf_addf(b, err, "%s %zu more\n", prefix, n - MAX_FILES) < 0)
+        if (n > MAX_FILES && cg_buf_try_addf(b, err, "%s %zu more\n", prefix, n - MAX_FILES) < 0)
                 return -1;
         why = json_string_value(json_object_get(found, "truncated"));
         /* The cell's end has been explained by this already: its kernel died. */
         if (why && strcmp(why, cg_event_text(e, NULL)) == 0)
                 return 0;
-        return why ? cg_buf_addf(b, err, "%s perhaps others: %s\n", prefix, why) : 0;
+        return why ? cg_buf_try_addf(b, err, "%s perhaps others: %s\n", prefix, why) : 0;
 }

@@ -21,7 +21,7 @@ int cg_connection_text(const char *json, struct cg_buf *b, struct cg_err *err)
         int r = cg_denial_connection(o, b, err);
 
         if (r == 0 && server)
-                r = cg_buf_adds(b, " by MCP server ", err);
+                r = cg_buf_try_adds(b, " by MCP server ", err);
         return r == 0 && server ? cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err) : r;
 }
 
@@ -45,7 +45,7 @@ int cg_denial_reports_add(struct cg_denial_reports *d, const struct cg_event *e,
         /* The cell's own traceback explains these. */
         if (source && strcmp(source, "kernel") == 0)
                 return 0;
-        if (cg_text_render(&line, text, len, MAX_LINE - 1, err) < 0 || cg_buf_adds(&line, "", err) < 0)
+        if (cg_text_render(&line, text, len, MAX_LINE - 1, err) < 0 || cg_buf_try_adds(&line, "", err) < 0)
                 return -1;
         for (size_t i = 0; i < d->n; i++)
                 if (strcmp(d->reported[i], line.data) == 0)
@@ -53,10 +53,10 @@ int cg_denial_reports_add(struct cg_denial_reports *d, const struct cg_event *e,
         if (d->n < CG_DENIAL_REPORTS_MAX) {
                 if ((d->reported[d->n] = strdup(line.data)))
                         d->n++;
-                return cg_buf_adds(b, line.data, err);
+                return cg_buf_try_adds(b, line.data, err);
         }
         if (d->full)
                 return 0;
         d->full = true;
-        return cg_buf_adds(b, "the sandbox refused more than that: the rest is not shown", err);
+        return cg_buf_try_adds(b, "the sandbox refused more than that: the rest is not shown", err);
 }

@@ -127,19 +127,19 @@ static void add_wrapped(struct cg_buf *b, const char *text, size_t column)
                         blanks = strspn(text + i, " ");
                         word = strcspn(text + i + blanks, " \n");
                         if (i && at + blanks + word > HELP_WIDTH) {
-                                cg_buf_addf(b, NULL, "\n%*s", (int)(column + hang), "");
+                                cg_buf_try_addf(b, NULL, "\n%*s", (int)(column + hang), "");
                                 at = column + hang;
                         } else {
-                                cg_buf_addf(b, NULL, "%*s", (int)blanks, "");
+                                cg_buf_try_addf(b, NULL, "%*s", (int)blanks, "");
                                 at += blanks;
                         }
-                        cg_buf_add(b, text + i + blanks, word, NULL);
+                        cg_buf_try_add(b, text + i + blanks, word, NULL);
                         at += word;
                 }
-                cg_buf_adds(b, "\n", NULL);
+                cg_buf_try_adds(b, "\n", NULL);
                 text += len;
                 if (*text == '\n' && *++text)
-                        cg_buf_addf(b, NULL, "%*s", (int)column, "");
+                        cg_buf_try_addf(b, NULL, "%*s", (int)column, "");
         }
 }
 
@@ -155,14 +155,14 @@ int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const ch
 
                         column = len > column ? len : column;
                 }
-        cg_buf_adds(&b, before, NULL);
+        cg_buf_try_adds(&b, before, NULL);
         for (size_t i = 0; i < n; i++)
                 if (has(&table[i], command)) {
                         option_text(&table[i], left, sizeof(left));
-                        cg_buf_addf(&b, NULL, "%-*s", (int)column, left);
+                        cg_buf_try_addf(&b, NULL, "%-*s", (int)column, left);
                         add_wrapped(&b, table[i].help, column);
                 }
-        cg_buf_adds(&b, after, NULL);
+        cg_buf_try_adds(&b, after, NULL);
         return cg_cli_print(b.data);
 }
 

@@ -87,10 +87,10 @@ struct pretty {
 
 static int indent(struct pretty *p, unsigned depth)
 {
-        int r = cg_buf_adds(p->b, "\n", p->err);
+        int r = cg_buf_try_adds(p->b, "\n", p->err);
 
         for (unsigned i = 0; i < depth && r == 0; i++)
-                r = cg_buf_adds(p->b, "  ", p->err);
+                r = cg_buf_try_adds(p->b, "  ", p->err);
         return r;
 }
 
@@ -101,14 +101,14 @@ static int indent(struct pretty *p, unsigned depth)
 static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, bool shown)
 {
         if (at[0] != '\\')
-                return shown ? cg_buf_add(p->b, at, n, p->err)
-                             : cg_buf_addf(p->b, p->err,
-                                           cp < 0x100     ? "\\x%02x"
-                                           : cp < 0x10000 ? "\\u%04x"
-                                                          : "\\U%08x",
-                                           cp);
+                return shown ? cg_buf_try_add(p->b, at, n, p->err)
+                             : cg_buf_try_addf(p->b, p->err,
+                                               cp < 0x100     ? "\\x%02x"
+                                               : cp < 0x10000 ? "\\u%04x"
+                                                              : "\\U%08x",
+                                               cp);
         if (!shown || cp < 0x20 || cp == '"' || cp == '\\')
-                return cg_buf_add(p->b, at, n, p->err);
+                return cg_buf_try_add(p->b, at, n, p->err);
         return cg_json_decode((struct cg_slice){ at, n }, p->b, p->err);
 }
 
@@ -121,7 +121,7 @@ static int put_chars(struct pretty *p, const char *at, const char *to, const cha
         size_t n;
 
         for (; at < to && (n = cg_fold_next(cg_json_char, at, end, &f)) > 0; at += n) {
-                if (f.blanks ? cg_buf_addf(p->b, p->err, "\" [%zu blanks] \"", f.blanks) < 0
+                if (f.blanks ? cg_buf_try_addf(p->b, p->err, "\" [%zu blanks] \"", f.blanks) < 0
                              : put_char(p, at, n, f.c, cg_text_shown(&scan, at, end, f.c)) < 0)
                         return -1;
                 if (!f.blanks && f.c == '\n' && lines && at + n < to && indent(p, depth + 1) < 0)
@@ -138,12 +138,13 @@ static int put_string(struct pretty *p, struct cg_slice s, unsigned depth)
         if (p->string_max)
                 cg_fold_cut(cg_json_char, s.p, end, p->string_max, &head, &tail);
         p->cut = p->cut || tail > head;
-        if (cg_buf_adds(p->b, "\"", p->err) < 0 || put_chars(p, s.p, head, end, !p->one_line, depth) < 0 ||
-            (tail > head && cg_buf_addf(p->b, p->err, "\" ... [%zu more bytes not shown] ... \"",
-                                        (size_t)(tail - head)) < 0) ||
+        if (cg_buf_try_adds(p->b, "\"", p->err) < 0 ||
+            put_chars(p, s.p, head, end, !p->one_line, depth) < 0 ||
+            (tail > head && cg_buf_try_addf(p->b, p->err, "\" ... [%zu more bytes not shown] ... \"",
+                                            (size_t)(tail - head)) < 0) ||
             put_chars(p, tail, end, end, false, depth) < 0)
                 return -1;
-        return cg_buf_adds(p->b, "\"", p->err);
+        return cg_buf_try_adds(p->b, "\"", p->err);
 }
 
 static int put_value(struct pretty *p, struct cg_slice v, unsigned depth);
@@ -163,7 +164,7 @@ static int put_items(struct pretty *p, struct cg_slice v, unsigned depth)
         const char open[2] = { v.p[0], '\0' };
         bool outer = p->one_line;
         size_t count = 0;
-        int r = cg_buf_adds(p->b, open, p->err);
+        int r = cg_buf_try_adds(p->b, open, p->err);
 
         p->one_line = outer || (depth && v.len <= ONE_LINE && !memchr(v.p, '\\', v.len));
 
@@ -171,16 +172,16 @@ static int put_items(struct pretty *p, struct cg_slice v, unsigned depth)
         while (r == 0 && cg_json_walk_next(&w, &key, &value, NULL) == 0) {
                 if (!depth && key.p && is_skipped(p, key))
                         continue;
-                if ((count++ && cg_buf_adds(p->b, p->one_line ? ", " : ",", p->err) < 0) ||
+                if ((count++ && cg_buf_try_adds(p->b, p->one_line ? ", " : ",", p->err) < 0) ||
                     (!p->one_line && indent(p, depth + 1) < 0) ||
-                    (key.p && (put_string(p, key, depth + 1) < 0 || cg_buf_adds(p->b, ": ", p->err) < 0)))
+                    (key.p && (put_string(p, key, depth + 1) < 0 || cg_buf_try_adds(p->b, ": ", p->err) < 0)))
                         return -1;
                 r = put_value(p, value, depth + 1);
         }
         if (r == 0 && count && !p->one_line)
                 r = indent(p, depth);
         p->one_line = outer;
-        return r < 0 ? r : cg_buf_adds(p->b, open[0] == '{' ? "}" : "]", p->err);
+        return r < 0 ? r : cg_buf_try_adds(p->b, open[0] == '{' ? "}" : "]", p->err);
 }
 
 static int put_value(struct pretty *p, struct cg_slice v, unsigned depth)
@@ -192,7 +193,7 @@ static int put_value(struct pretty *p, struct cg_slice v, unsigned depth)
         case '"':
                 return put_string(p, (struct cg_slice){ v.p + 1, v.len - 2 }, depth);
         default:
-                return cg_buf_add(p->b, v.p, v.len, p->err);
+                return cg_buf_try_add(p->b, v.p, v.len, p->err);
         }
 }
 
@@ -219,17 +220,17 @@ int cg_pretty_ascii(struct cg_slice v, struct cg_buf *b, struct cg_err *err)
                         p++;
                         continue;
                 }
-                r = cg_buf_add(b, from, (size_t)(p - from), err);
+                r = cg_buf_try_add(b, from, (size_t)(p - from), err);
                 n = cg_utf8_next((const unsigned char *)p, (size_t)(end - p), &c);
                 if (r == 0 && c < 0x20)
-                        r = cg_buf_adds(b, " ", err); /* valid JSON has controls between tokens only */
+                        r = cg_buf_try_adds(b, " ", err); /* valid JSON has controls between tokens only */
                 else if (r == 0 && c < 0x10000)
-                        r = cg_buf_addf(b, err, "\\u%04x", c);
+                        r = cg_buf_try_addf(b, err, "\\u%04x", c);
                 else if (r == 0)
-                        r = cg_buf_addf(b, err, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10),
-                                        0xdc00 + ((c - 0x10000) & 0x3ff));
+                        r = cg_buf_try_addf(b, err, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10),
+                                            0xdc00 + ((c - 0x10000) & 0x3ff));
                 p += n ? n : 1;
                 from = p;
         }
-        return r < 0 ? r : cg_buf_add(b, from, (size_t)(p - from), err);
+        return r < 0 ? r : cg_buf_try_add(b, from, (size_t)(p - from), err);
 }

@@ -213,24 +213,24 @@ static int question(struct cg_prompt *p, struct cg_err *err)
         const char *d = p->confirm.digits;
         int r;
 
-        if (cg_buf_adds(&b, p->screen->style ? PASTE_ON : "", err) < 0 ||
-            cg_buf_adds(&b, cg_screen_mark(p->screen), err) < 0)
+        if (cg_buf_try_adds(&b, p->screen->style ? PASTE_ON : "", err) < 0 ||
+            cg_buf_try_adds(&b, cg_screen_mark(p->screen), err) < 0)
                 return -1;
         if (p->state == CONNECTION)
-                r = cg_buf_addf(&b, err,
-                                " Allow? y%s yes once, s%s yes for this session, n no,\n"
-                                "           d never in this session: ",
-                                d, d);
+                r = cg_buf_try_addf(&b, err,
+                                    " Allow? y%s yes once, s%s yes for this session, n no,\n"
+                                    "           d never in this session: ",
+                                    d, d);
         else if (!p->all_shown)
-                r = cg_buf_addf(&b, err, " v shows %s, n no, r no with a reason: ",
-                                p->view.part ? "the next part" : "everything in parts");
+                r = cg_buf_try_addf(&b, err, " v shows %s, n no, r no with a reason: ",
+                                    p->view.part ? "the next part" : "everything in parts");
         else
-                r = cg_buf_addf(&b, err, " Allow? y%s yes, n no, r no with a reason,%sv view everything%s", d,
-                                width(p) < ANSWER_COLUMNS ? "\n           " : " ",
-                                may_last(p) ? ",\n" : ": ");
+                r = cg_buf_try_addf(
+                        &b, err, " Allow? y%s yes, n no, r no with a reason,%sv view everything%s", d,
+                        width(p) < ANSWER_COLUMNS ? "\n           " : " ", may_last(p) ? ",\n" : ": ");
         if (r == 0 && p->state == CALL && p->all_shown && may_last(p))
-                r = cg_buf_addf(&b, err, "           a%s always for %s in this session: ", d,
-                                cg_approve_scope(p->call->method));
+                r = cg_buf_try_addf(&b, err, "           a%s always for %s in this session: ", d,
+                                    cg_approve_scope(p->call->method));
         discard_typed(p);
         return r < 0 ? r : put(p, b.data, err);
 }
@@ -241,17 +241,17 @@ static int again(struct cg_prompt *p, struct cg_err *err)
         static const char digits[] = " The digits are new for each question.\n";
         cg_auto_buf struct cg_buf b = { .max = 1024 };
         const char *d = p->confirm.digits;
-        int r = cg_buf_adds(&b, cg_screen_mark(p->screen), err);
+        int r = cg_buf_try_adds(&b, cg_screen_mark(p->screen), err);
 
         if (r == 0 && p->state == CONNECTION)
-                r = cg_buf_addf(&b, err, " Please type y%s, s%s, n or d and Enter.%s", d, d, digits);
+                r = cg_buf_try_addf(&b, err, " Please type y%s, s%s, n or d and Enter.%s", d, d, digits);
         else if (r == 0 && !p->all_shown)
-                r = cg_buf_adds(&b, " Please type v, n or r and Enter. Yes counts once all was shown.\n",
-                                err);
+                r = cg_buf_try_adds(&b, " Please type v, n or r and Enter. Yes counts once all was shown.\n",
+                                    err);
         else if (r == 0 && may_last(p))
-                r = cg_buf_addf(&b, err, " Please type y%s, n, r, a%s or v and Enter.%s", d, d, digits);
+                r = cg_buf_try_addf(&b, err, " Please type y%s, n, r, a%s or v and Enter.%s", d, d, digits);
         else if (r == 0)
-                r = cg_buf_addf(&b, err, " Please type y%s, n, r or v and Enter.%s", d, digits);
+                r = cg_buf_try_addf(&b, err, " Please type y%s, n, r or v and Enter.%s", d, digits);
         return r < 0 || put(p, b.data, err) < 0 ? -1 : question(p, err);
 }
 
@@ -310,11 +310,11 @@ static int show_call(struct cg_prompt *p, struct cg_err *err)
 
         p->all_shown = p->all_shown || (r == 0 && p->view.last);
         if (r == 0 && p->view.part && p->view.parts > 1)
-                r = cg_buf_addf(&b, err, "%s Part %zu of %zu.\n", cg_screen_mark(p->screen), p->view.part,
-                                p->view.parts);
+                r = cg_buf_try_addf(&b, err, "%s Part %zu of %zu.\n", cg_screen_mark(p->screen), p->view.part,
+                                    p->view.parts);
         else if (r == 0 && !p->view.last)
-                r = cg_buf_addf(&b, err, "%s Not all is shown. Yes counts once all was shown.\n",
-                                cg_screen_mark(p->screen));
+                r = cg_buf_try_addf(&b, err, "%s Not all is shown. Yes counts once all was shown.\n",
+                                    cg_screen_mark(p->screen));
         return r < 0 ? r : put(p, b.data, err);
 }
 
@@ -342,7 +342,8 @@ int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err
         p->view = (struct cg_call_view){ .width = width(p), .lines = view_lines(p) };
         p->all_shown = false;
         if (begin(p, err) < 0 ||
-            cg_buf_addf(&b, err, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_title(call)) < 0 ||
+            cg_buf_try_addf(&b, err, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_title(call)) <
+                    0 ||
             put(p, b.data, err) < 0 || show_call(p, err) < 0)
                 return -1;
         close_question(p);
@@ -356,10 +357,10 @@ int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell,
         cg_auto_buf struct cg_buf b = { .max = 65536 * 8 };
 
         start(p, CONNECTION);
-        if (cg_buf_addf(&text, err, "Cell %" PRIu64 " wants to connect to %s", cell, to) < 0 ||
+        if (cg_buf_try_addf(&text, err, "Cell %" PRIu64 " wants to connect to %s", cell, to) < 0 ||
             cg_screen_break_mark(text.data, text.len, &safe) < 0 ||
             cg_text_wrap(safe.data, safe.len, sizeof(CG_MARK), width(p), &b, err) < 0 ||
-            cg_buf_adds(&b, "\n", err) < 0 || begin(p, err) < 0 || put(p, b.data, err) < 0)
+            cg_buf_try_adds(&b, "\n", err) < 0 || begin(p, err) < 0 || put(p, b.data, err) < 0)
                 return -1;
         close_question(p);
         return 0;
@@ -371,7 +372,7 @@ int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint
         cg_auto_buf struct cg_buf safe = { .max = 65536 * 4 };
 
         start(p, INPUT);
-        if (cg_buf_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
+        if (cg_buf_try_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
             cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 ||
             cg_screen_break_mark(b.data, b.len, &safe) < 0 || begin(p, err) < 0)
                 return -1;
@@ -408,10 +409,10 @@ static void trim(struct cg_buf *line)
 {
         while (line->len && isspace((unsigned char)line->data[line->len - 1]))
                 line->len--;
-        cg_buf_end(line);
+        cg_buf_terminate(line);
         while (line->len && isspace((unsigned char)line->data[0]))
                 cg_buf_consume(line, 1);
-        cg_buf_end(line);
+        cg_buf_terminate(line);
 }
 
 static bool is_word(const char *typed, const char *letter, const char *word)
@@ -511,7 +512,7 @@ int cg_prompt_read(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_er
                 return 0;
         }
         newline = memchr(typed, '\n', (size_t)n);
-        r = cg_buf_add(&p->line, typed, newline ? (size_t)(newline - typed) : (size_t)n, err);
+        r = cg_buf_try_add(&p->line, typed, newline ? (size_t)(newline - typed) : (size_t)n, err);
         if (r == CG_E_LIMIT)
                 return end_of_file(p, ret);
         if (r < 0 || !newline)

@@ -18,7 +18,7 @@ static void add_text(struct cg_buf *b, struct cg_slice object, const char *key)
         if (cg_json_find(object, key, &v) && cg_json_string(v, &text, NULL) == 0)
                 cg_name_render(b, text.data, NULL);
         else
-                cg_buf_adds(b, "?", NULL);
+                cg_buf_try_adds(b, "?", NULL);
 }
 
 static bool has_text(struct cg_slice object, const char *key, const char *value)
@@ -38,13 +38,13 @@ static void print_tool(struct cg_screen *screen, const char *server, struct cg_s
         const char *between = ": ";
 
         add_text(&b, tool, "tool");
-        cg_buf_addf(&b, NULL, " is %s", status);
+        cg_buf_try_addf(&b, NULL, " is %s", status);
         if (cg_json_find(tool, "warnings", &warnings)) {
                 cg_json_walk_init(&walk, warnings, '[', NULL);
                 while (cg_json_walk_next(&walk, NULL, &w, NULL) == 0) {
                         cg_auto_buf struct cg_buf text = { .max = 65536 };
 
-                        cg_buf_adds(&b, between, NULL);
+                        cg_buf_try_adds(&b, between, NULL);
                         between = "; ";
                         /* A warning is a text, or {"pointer", "text"}. */
                         if (cg_json_string(w, &text, NULL) == 0) {
@@ -54,7 +54,7 @@ static void print_tool(struct cg_screen *screen, const char *server, struct cg_s
                         add_text(&b, w, "text");
                         if (!cg_json_find(w, "pointer", &w) || w.len <= 2)
                                 continue;
-                        cg_buf_adds(&b, " at ", NULL);
+                        cg_buf_try_adds(&b, " at ", NULL);
                         if (cg_json_string(w, &text, NULL) == 0)
                                 cg_name_render(&b, text.data, NULL);
                 }

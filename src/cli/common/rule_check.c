@@ -179,11 +179,11 @@ static void add_name(struct cg_buf *b, const char *name, size_t len)
 static void add_suggestion(struct cg_buf *b, const struct cg_approve_parts *r, const char *server,
                            const char *tool)
 {
-        cg_buf_addf(b, NULL, "; did you mean %s", r->deny ? "!" : "");
+        cg_buf_try_addf(b, NULL, "; did you mean %s", r->deny ? "!" : "");
         add_name(b, server, strlen(server));
-        cg_buf_adds(b, r->tools ? "." : ":", NULL);
+        cg_buf_try_adds(b, r->tools ? "." : ":", NULL);
         add_name(b, tool, strlen(tool));
-        cg_buf_adds(b, "?", NULL);
+        cg_buf_try_adds(b, "?", NULL);
 }
 
 /* The names that there are, for a rule that is like none. */
@@ -195,10 +195,10 @@ static void add_names(struct cg_buf *b, const char *what, const json_t *names)
         json_array_foreach(names, i, name)
         {
                 if (i == MAX_NAMES) {
-                        cg_buf_addf(b, NULL, " and %zu more", json_array_size(names) - i);
+                        cg_buf_try_addf(b, NULL, " and %zu more", json_array_size(names) - i);
                         return;
                 }
-                cg_buf_adds(b, i ? ", " : what, NULL);
+                cg_buf_try_adds(b, i ? ", " : what, NULL);
                 add_name(b, json_string_value(name) ?: "?", json_string_length(name));
         }
 }
@@ -210,7 +210,7 @@ static void explain_server(struct cg_buf *b, const struct cg_approve_parts *r, c
         cg_auto_json json_t *names = json_array();
         json_t *one;
 
-        cg_buf_adds(b, "there is no MCP server ", NULL);
+        cg_buf_try_adds(b, "there is no MCP server ", NULL);
         add_name(b, r->server, r->server_len);
         if (best) {
                 size_t least = farthest(strlen(tool));
@@ -242,9 +242,10 @@ static void explain_tool(struct cg_buf *b, const struct cg_approve_parts *r, con
                 if (!first && server_matches(r, server))
                         first = server;
         }
-        cg_buf_adds(b, memchr(r->server, '*', r->server_len) ? "no MCP server " : "the MCP server ", NULL);
+        cg_buf_try_adds(b, memchr(r->server, '*', r->server_len) ? "no MCP server " : "the MCP server ",
+                        NULL);
         add_name(b, r->server, r->server_len);
-        cg_buf_adds(b, memchr(r->server, '*', r->server_len) ? " has a tool " : " has no tool ", NULL);
+        cg_buf_try_adds(b, memchr(r->server, '*', r->server_len) ? " has a tool " : " has no tool ", NULL);
         add_name(b, r->tools, strlen(r->tools));
         if (best)
                 add_suggestion(b, r, in, best);
@@ -256,13 +257,13 @@ static void explain_tool(struct cg_buf *b, const struct cg_approve_parts *r, con
 static void explain(struct cg_buf *b, const struct cg_approve_parts *r, enum rule_match found,
                     const json_t *known)
 {
-        cg_buf_adds(b, "the approval rule ", NULL);
+        cg_buf_try_adds(b, "the approval rule ", NULL);
         add_name(b, r->text, strlen(r->text));
         if (found == UNKNOWN) {
                 const char *server;
                 json_t *tools;
 
-                cg_buf_adds(b, " could not be checked: the MCP server ", NULL);
+                cg_buf_try_adds(b, " could not be checked: the MCP server ", NULL);
                 json_object_foreach((json_t *)(uintptr_t)known, server, tools)
                 {
                         if (!json_is_null(tools) || !server_matches(r, server))
@@ -270,10 +271,10 @@ static void explain(struct cg_buf *b, const struct cg_approve_parts *r, enum rul
                         add_name(b, server, strlen(server));
                         break;
                 }
-                cg_buf_adds(b, " did not start, so its tools are not known", NULL);
+                cg_buf_try_adds(b, " did not start, so its tools are not known", NULL);
                 return;
         }
-        cg_buf_adds(b, r->deny ? " refuses nothing: " : " accepts nothing: ", NULL);
+        cg_buf_try_adds(b, r->deny ? " refuses nothing: " : " accepts nothing: ", NULL);
         if (found == NO_SERVER)
                 explain_server(b, r, known);
         else
@@ -294,8 +295,9 @@ int cg_rules_check(const struct cg_approve *a, const json_t *known, struct cg_bu
                         continue;
                 explain(&b, &r, found, known);
                 if (r.deny && found != UNKNOWN && !cg_approve_is_lax(a) && !stopping++)
-                        cg_buf_add(&first, b.data, b.len, NULL);
-                else if (cg_buf_addf(notes, err, "%s\n", b.data ?: "approval rules: no memory is left") < 0)
+                        cg_buf_try_add(&first, b.data, b.len, NULL);
+                else if (cg_buf_try_addf(notes, err, "%s\n", b.data ?: "approval rules: no memory is left") <
+                         0)
                         return -1;
         }
         if (!stopping)

@@ -12,10 +12,10 @@ int cg_cli_fail(const char *command, const struct cg_err *err)
         cg_auto_buf struct cg_buf b = { .max = sizeof(err->msg) * 64 };
 
         /* Names and servers' text in it may hold the mark of questions and notes. */
-        if (cg_buf_addf(&b, NULL, "cellgate%s%s: ", *command ? " " : "", command) == 0 &&
+        if (cg_buf_try_addf(&b, NULL, "cellgate%s%s: ", *command ? " " : "", command) == 0 &&
             cg_text_render(&shown, err->msg, strlen(err->msg), 0, NULL) == 0 &&
             cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &b) == 0 &&
-            cg_buf_adds(&b, "\n", NULL) == 0)
+            cg_buf_try_adds(&b, "\n", NULL) == 0)
                 cg_write_all(2, b.data, b.len, NULL);
         return CG_EXIT_USAGE;
 }

@@ -79,13 +79,13 @@ static int break_mark(struct cg_screen *s, const char *text, size_t len, struct 
                 s->match += text[i] == mark[s->match];
                 if (s->match < sizeof(mark) - 1)
                         continue;
-                r = cg_buf_add(b, text + from, i - from, NULL);
+                r = cg_buf_try_add(b, text + from, i - from, NULL);
                 if (r == 0)
-                        r = cg_buf_addf(b, NULL, "\\x%02x", text[i]);
+                        r = cg_buf_try_addf(b, NULL, "\\x%02x", text[i]);
                 from = i + 1;
                 s->match = 0;
         }
-        return r < 0 ? r : cg_buf_add(b, text + from, len - from, NULL);
+        return r < 0 ? r : cg_buf_try_add(b, text + from, len - from, NULL);
 }
 
 int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b)
@@ -183,12 +183,12 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
                 if (*p == '\n')
                         *p = ' '; /* one line, with the mark before it */
         cg_screen_clear(s);
-        if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
-            cg_buf_adds(&line, " ", NULL) < 0 ||
+        if (cg_buf_try_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
+            cg_buf_try_adds(&line, " ", NULL) < 0 ||
             cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
             /* A terminal breaks a long line, and its rest begins in the first column. */
             cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &line) < 0 ||
-            cg_buf_adds(&line, "\n", NULL) < 0)
+            cg_buf_try_adds(&line, "\n", NULL) < 0)
                 return;
         put(s, 2, line.data, line.len);
 }
@@ -202,7 +202,8 @@ void cg_screen_progress(struct cg_screen *s, const char *text)
         if (!s->tty[2] || (!s->line_start && !s->progress))
                 return;
         erase_progress(s);
-        if (cg_buf_addf(&line, NULL, CG_MARK " ") < 0 || cg_screen_break_mark(text, strlen(text), &line) < 0)
+        if (cg_buf_try_addf(&line, NULL, CG_MARK " ") < 0 ||
+            cg_screen_break_mark(text, strlen(text), &line) < 0)
                 return;
         /* No character needs more columns than bytes. A second row could not be erased. */
         n = ioctl(2, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col - 1u : 79u;

@@ -66,32 +66,33 @@ static int show(void *data, const struct cg_event *e, size_t part, bool all_show
         int r;
 
         call.args = cg_event_arguments(e, &call.args_len);
-        r = cg_buf_addf(text, NULL, "[cellgate] This cell wants to %s:\n", cg_call_title(&call));
+        r = cg_buf_try_addf(text, NULL, "[cellgate] This cell wants to %s:\n", cg_call_title(&call));
         if (r == 0)
                 r = cg_call_show(&call, &view, text, NULL);
         *last = view.last;
         if (r == 0 && part && view.parts > 1)
-                r = cg_buf_addf(text, NULL, "[cellgate] Part %zu of %zu.\n", part, view.parts);
+                r = cg_buf_try_addf(text, NULL, "[cellgate] Part %zu of %zu.\n", part, view.parts);
         else if (r == 0 && !view.last)
-                r = cg_buf_adds(text, "[cellgate] Not all is shown. Yes counts once all was shown.\n", NULL);
+                r = cg_buf_try_adds(text, "[cellgate] Not all is shown. Yes counts once all was shown.\n",
+                                    NULL);
         if (r < 0)
                 return r;
         if (!view.last && !all_shown)
-                return cg_buf_addf(text, NULL, "[cellgate] v shows %s, n no;\n" REASON,
-                                   part ? "the next part" : "everything in parts");
+                return cg_buf_try_addf(text, NULL, "[cellgate] v shows %s, n no;\n" REASON,
+                                       part ? "the next part" : "everything in parts");
         if (!may_last(data, e))
-                return cg_buf_addf(text, NULL, "[cellgate] Allow? y%s yes, n no;\n" REASON, digits);
-        return cg_buf_addf(text, NULL,
-                           "[cellgate] Allow? y%s yes, n no,\n"
-                           "           a%s always for %s in this session;\n" REASON,
-                           digits, digits, cg_approve_scope(call.method));
+                return cg_buf_try_addf(text, NULL, "[cellgate] Allow? y%s yes, n no;\n" REASON, digits);
+        return cg_buf_try_addf(text, NULL,
+                               "[cellgate] Allow? y%s yes, n no,\n"
+                               "           a%s always for %s in this session;\n" REASON,
+                               digits, digits, cg_approve_scope(call.method));
 }
 
 static void nobody(void *data, const struct cg_event *e, struct cg_buf *why)
 {
         (void)data;
         cg_approve_explain(why, cg_event_server(e), cg_event_method(e), cg_call_subject(e), NULL, NULL);
-        cg_buf_adds(
+        cg_buf_try_adds(
                 why,
                 "; nobody could be asked, since the notebook client shows no questions (allow_stdin) or the cell has"
                 " ended. Install the kernel with such a rule: cellgate jupyter install --approve RULE",

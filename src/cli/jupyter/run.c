@@ -100,7 +100,7 @@ int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         fo.mcp_len = mcp_len;
         fo.ends_with_kernel = o->runs_notebook;
         for (size_t i = 0; i < o->n_ignored; i++)
-                if (cg_buf_addf(&ignored, NULL, "%s%s", i ? " " : "", o->ignored[i]) < 0)
+                if (cg_buf_try_addf(&ignored, NULL, "%s%s", i ? " " : "", o->ignored[i]) < 0)
                         break;
         if (ignored.len)
                 cg_log(&fo.log, CG_LOG_WARN, "ignored, since they mean nothing here: %s", ignored.data);
@@ -202,17 +202,17 @@ int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                         r = cg_render(text_of(s, "workspace"), strlen(text_of(s, "workspace")), 0, &workspace,
                                       err);
                 if (r == 0)
-                        r = cg_buf_addf(&b, err, "%s  %-7s  Python %-7s  %-10s  %s\n", text_of(s, "id"),
-                                        json_is_true(json_object_get(s, "running")) ? "running" : "idle",
-                                        text_of(s, "python"),
-                                        json_is_true(json_object_get(s, "sandbox")) ? "sandbox"
-                                                                                    : "no sandbox",
-                                        workspace);
+                        r = cg_buf_try_addf(&b, err, "%s  %-7s  Python %-7s  %-10s  %s\n", text_of(s, "id"),
+                                            json_is_true(json_object_get(s, "running")) ? "running" : "idle",
+                                            text_of(s, "python"),
+                                            json_is_true(json_object_get(s, "sandbox")) ? "sandbox"
+                                                                                        : "no sandbox",
+                                            workspace);
                 cg_free(workspace);
         }
         json_decref(l.all);
         if (r == 0 && !b.len)
-                r = cg_buf_adds(&b, "no session is open\n", err);
+                r = cg_buf_try_adds(&b, "no session is open\n", err);
         if (r == 0 && cg_cli_print(b.data) != CG_EXIT_OK)
                 r = cg_fail(err, CG_E_SYS, "standard output cannot be written");
         return r;

@@ -338,9 +338,9 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
                 cg_oauth_net_fini(&net);
         }
         if (r == 0) {
-                r = cg_buf_adds(&b, "Its tokens were revoked", err);
+                r = cg_buf_try_adds(&b, "Its tokens were revoked", err);
         } else {
-                r = cg_buf_adds(
+                r = cg_buf_try_adds(
                         &b,
                         some ? "Not all of its tokens were revoked; the others stay valid until their life ends: "
                              : "Its tokens were not revoked, and stay valid until their life ends: ",
@@ -349,7 +349,7 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
                         r = cg_text_render(&b, why.msg, strlen(why.msg), 0, err);
         }
         if (r == 0)
-                r = cg_buf_adds(&b, ".\n", err);
+                r = cg_buf_try_adds(&b, ".\n", err);
         return r == 0 ? cg_write_all(1, b.data, b.len, err) : r;
 }
 

@@ -109,7 +109,7 @@ void cg_answer_note(struct cg_answer *a, const char *fmt, ...)
                 text = NULL;
         va_end(ap);
         if (text && a->notes.len + strlen(text) + 2 < MAX_NOTES)
-                cg_buf_addf(&a->notes, NULL, "%s%s", a->notes.len ? "\n\n" : "", text);
+                cg_buf_try_addf(&a->notes, NULL, "%s%s", a->notes.len ? "\n\n" : "", text);
 }
 
 void cg_answer_error(struct cg_answer *a)
@@ -144,15 +144,15 @@ static const char *add_block(struct cg_answer *a, const char *mime, const char *
                 return "not shown, its data are no such image";
         if (len > MAX_IMAGE || a->blocks.len + len > MAX_ALL_IMAGES || a->n_blocks == MAX_IMAGES)
                 return "too large or too many to be shown";
-        r = cg_buf_addf(&a->blocks, NULL, ",{\"type\":\"image\",\"mimeType\":\"%s\",\"data\":\"", mime);
+        r = cg_buf_try_addf(&a->blocks, NULL, ",{\"type\":\"image\",\"mimeType\":\"%s\",\"data\":\"", mime);
         /* Without the line ends of some encoders. */
         for (size_t n; r == 0 && len; text += n, len -= n) {
                 n = strcspn(text, "\r\n\t ");
-                r = cg_buf_add(&a->blocks, text, n, NULL);
+                r = cg_buf_try_add(&a->blocks, text, n, NULL);
                 while (n < len && strchr("\r\n\t ", text[n]))
                         n++;
         }
-        if (r < 0 || cg_buf_adds(&a->blocks, "\"}", NULL) < 0) {
+        if (r < 0 || cg_buf_try_adds(&a->blocks, "\"}", NULL) < 0) {
                 a->blocks.len = before;
                 return "not shown, no memory is left";
         }
@@ -199,16 +199,17 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
         name = strrchr(path, '/');
         name = name ? name + 1 : path;
         dot = strrchr(name, '.');
-        cg_buf_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n", (int)(dot ? (size_t)(dot - name) : strlen(name)),
-                    name, path, why ? " " : "", why ? why : "");
+        cg_buf_try_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n",
+                        (int)(dot ? (size_t)(dot - name) : strlen(name)), name, path, why ? " " : "",
+                        why ? why : "");
 }
 
 static int paragraph(struct cg_buf *b, struct cg_err *err)
 {
         while (b->len && b->data[b->len - 1] == '\n')
                 b->len--;
-        cg_buf_end(b);
-        return b->len ? cg_buf_adds(b, "\n\n", err) : 0;
+        cg_buf_terminate(b);
+        return b->len ? cg_buf_try_adds(b, "\n\n", err) : 0;
 }
 
 void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *after)
@@ -276,8 +277,8 @@ void cg_answer_rest(struct cg_answer *to, const struct cg_answer *a)
         to->error = a->error;
         to->n_files = a->n_files;
         to->n_blocks = a->n_blocks;
-        if (cg_buf_add(&to->blocks, a->blocks.data, a->blocks.len, NULL) < 0 ||
-            cg_buf_add(&to->files, a->files.data, a->files.len, NULL) < 0)
+        if (cg_buf_try_add(&to->blocks, a->blocks.data, a->blocks.len, NULL) < 0 ||
+            cg_buf_try_add(&to->files, a->files.data, a->files.len, NULL) < 0)
                 cg_answer_note(to, "The images are not shown: no memory is left.");
         if (a->notes.len)
                 cg_answer_note(to, "%s", a->notes.data);
@@ -294,15 +295,15 @@ static int add_all(struct cg_answer *a, const struct cg_buf *notes, struct cg_bu
         if (cg_cut_render(&a->text, true, text, err) < 0)
                 return -1;
         if (a->files.len &&
-            (paragraph(text, err) < 0 || cg_buf_adds(text, "Generated images:\n\n", err) < 0 ||
-             cg_buf_add(text, a->files.data, a->files.len, err) < 0))
+            (paragraph(text, err) < 0 || cg_buf_try_adds(text, "Generated images:\n\n", err) < 0 ||
+             cg_buf_try_add(text, a->files.data, a->files.len, err) < 0))
                 return -1;
         if (a->n_files > MAX_FILES &&
-            cg_buf_addf(text, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES) < 0)
+            cg_buf_try_addf(text, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES) < 0)
                 return -1;
         if (notes->len && paragraph(text, err) < 0)
                 return -1;
-        return cg_buf_add(text, notes->data, notes->len, err);
+        return cg_buf_try_add(text, notes->data, notes->len, err);
 }
 
 int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secrets *secrets,
@@ -311,27 +312,27 @@ int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secr
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 }, notes = { .max = SIZE_MAX - 1 };
         const struct cg_buf none = { .max = 0 };
 
-        if (cg_buf_add(&notes, a->notes.data, a->notes.len, err) < 0 ||
-            (note && cg_buf_addf(&notes, err, "%s%s", notes.len ? "\n\n" : "", note) < 0) ||
+        if (cg_buf_try_add(&notes, a->notes.data, a->notes.len, err) < 0 ||
+            (note && cg_buf_try_addf(&notes, err, "%s%s", notes.len ? "\n\n" : "", note) < 0) ||
             add_all(a, a->exact ? &none : &notes, &text, err) < 0)
                 return -1;
         cg_secrets_redact_buf(secrets, &text);
         while (!a->exact && text.len && text.data[text.len - 1] == '\n')
                 text.len--;
         /* Some hosts and models refuse empty text. */
-        if ((!text.len && cg_buf_adds(&text, "(no output)", err) < 0) ||
-            cg_buf_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err) < 0 ||
-            cg_json_quote(b, text.data, text.len, err) < 0 || cg_buf_adds(b, "}", err) < 0 ||
-            cg_buf_add(b, a->blocks.data, a->blocks.len, err) < 0)
+        if ((!text.len && cg_buf_try_adds(&text, "(no output)", err) < 0) ||
+            cg_buf_try_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err) < 0 ||
+            cg_json_quote(b, text.data, text.len, err) < 0 || cg_buf_try_adds(b, "}", err) < 0 ||
+            cg_buf_try_add(b, a->blocks.data, a->blocks.len, err) < 0)
                 return -1;
         if (a->exact && notes.len &&
-            (cg_buf_adds(b, ",{\"type\":\"text\",\"text\":", err) < 0 ||
-             cg_json_quote(b, notes.data, notes.len, err) < 0 || cg_buf_adds(b, "}", err) < 0))
+            (cg_buf_try_adds(b, ",{\"type\":\"text\",\"text\":", err) < 0 ||
+             cg_json_quote(b, notes.data, notes.len, err) < 0 || cg_buf_try_adds(b, "}", err) < 0))
                 return -1;
-        if (cg_buf_adds(b, "]", err) < 0)
+        if (cg_buf_try_adds(b, "]", err) < 0)
                 return -1;
         if (a->cell &&
             cg_structured_add(a->cell, a->error, notes.len ? notes.data : NULL, secrets, b, err) < 0)
                 return -1;
-        return cg_buf_addf(b, err, ",\"isError\":%s}", a->error ? "true" : "false");
+        return cg_buf_try_addf(b, err, ",\"isError\":%s}", a->error ? "true" : "false");
 }

@@ -51,18 +51,19 @@ static int explain_rule(struct cg_buf *b, const char *server, const char *method
 
         if (rule || strcmp(method, CG_METHOD_EXEC) == 0)
                 return cg_approve_explain(b, server, method, tool, rule, err);
-        if (cg_buf_adds(b, "no approval rule allows ", err) < 0 ||
+        if (cg_buf_try_adds(b, "no approval rule allows ", err) < 0 ||
             cg_approve_name(b, server, method, tool, err) < 0)
                 return -1;
         if (!call && cg_approve_is_plain(server))
-                return cg_buf_addf(b, err, ": start cellgate mcp serve with --approve '%s:%s'", server,
-                                   method);
+                return cg_buf_try_addf(b, err, ": start cellgate mcp serve with --approve '%s:%s'", server,
+                                       method);
         if (call && cg_approve_is_plain(server) && cg_approve_is_plain(tool))
-                return cg_buf_addf(
+                return cg_buf_try_addf(
                         b, err,
                         ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)",
                         server, tool, server);
-        return cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it", err);
+        return cg_buf_try_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it",
+                               err);
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -125,12 +126,13 @@ static int add_others(struct cg_serve_session *s, struct cg_serve_ask *ask, stru
                         continue;
                 ask->all_until = a->approval > ask->all_until ? a->approval : ask->all_until;
                 if (++*n == 1 &&
-                    cg_buf_adds(b, "More calls of this tool wait, with these arguments:\n", err) < 0)
+                    cg_buf_try_adds(b, "More calls of this tool wait, with these arguments:\n", err) < 0)
                         return -1;
                 if (*n <= SHOW_OTHERS && cg_call_line(a->json, 100, b, err) < 0)
                         return -1;
         }
-        return *n > SHOW_OTHERS ? cg_buf_addf(b, err, "  and %zu that are not shown\n", *n - SHOW_OTHERS) : 0;
+        return *n > SHOW_OTHERS ? cg_buf_try_addf(b, err, "  and %zu that are not shown\n", *n - SHOW_OTHERS)
+                                : 0;
 }
 
 /* The text of a question, or of its part. Sets a->all_shown. */
@@ -149,26 +151,27 @@ static int describe(const struct cg_serve_session *s, struct cg_serve_ask *a, st
 
         if (a->subject == CG_SERVE_ASK_CONNECTION) {
                 a->all_shown = true;
-                if (cg_buf_adds(b, "Code of the agent wants to connect to\n  ", err) < 0 ||
+                if (cg_buf_try_adds(b, "Code of the agent wants to connect to\n  ", err) < 0 ||
                     cg_connection_text(a->json, b, err) < 0)
                         return -1;
-                return cg_buf_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
+                return cg_buf_try_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
         }
-        if ((a->approval ? cg_buf_addf(b, err, "Code of the agent wants to %s:\n", cg_call_title(&call))
-                         : cg_buf_adds(b, "The agent asks for something that happens outside the sandbox:\n",
+        if ((a->approval
+                     ? cg_buf_try_addf(b, err, "Code of the agent wants to %s:\n", cg_call_title(&call))
+                     : cg_buf_try_adds(b, "The agent asks for something that happens outside the sandbox:\n",
                                        err)) < 0 ||
             cg_call_show(&call, &view, b, err) < 0)
                 return -1;
         a->all_shown = view.last;
         if (a->part)
-                return cg_buf_addf(b, err, "Part %zu of %zu.\n", a->part, view.parts);
+                return cg_buf_try_addf(b, err, "Part %zu of %zu.\n", a->part, view.parts);
         if (view.last)
                 return 0;
-        return cg_buf_adds(b,
-                           "Not all is shown. \"" VIEW
-                           "\" shows it in parts, and after the last one it can be"
-                           " approved.\n",
-                           err);
+        return cg_buf_try_adds(b,
+                               "Not all is shown. \"" VIEW
+                               "\" shows it in parts, and after the last one it can be"
+                               " approved.\n",
+                               err);
 }
 
 /* May "from now on" be the answer? */
@@ -180,14 +183,14 @@ static bool may_last(const struct cg_serve_ask *a)
 /* The choices, as items of a JSON array. */
 static int add_choices(const struct cg_serve_ask *a, size_t others, struct cg_buf *b)
 {
-        cg_buf_adds(b, a->all_shown ? "\"" YES "\"," : "\"" VIEW "\",", NULL);
+        cg_buf_try_adds(b, a->all_shown ? "\"" YES "\"," : "\"" VIEW "\",", NULL);
         if (a->all_shown && others)
-                cg_buf_addf(b, NULL, "\"" ALL "\",", others + 1);
+                cg_buf_try_addf(b, NULL, "\"" ALL "\",", others + 1);
         if (a->subject == CG_SERVE_ASK_CONNECTION)
-                cg_buf_adds(b, "\"" HOST_ALWAYS "\",\"" HOST_NEVER "\",", NULL);
+                cg_buf_try_adds(b, "\"" HOST_ALWAYS "\",\"" HOST_NEVER "\",", NULL);
         else if (a->all_shown && may_last(a))
-                cg_buf_addf(b, NULL, "\"" ALWAYS "\",", cg_approve_scope(a->method));
-        return cg_buf_adds(b, "\"" NO "\"", NULL);
+                cg_buf_try_addf(b, NULL, "\"" ALWAYS "\",", cg_approve_scope(a->method));
+        return cg_buf_try_adds(b, "\"" NO "\"", NULL);
 }
 
 static const char *form_mode(const struct cg_serve_session *s)
@@ -203,22 +206,22 @@ static int own_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct c
 
         if (describe(s, a, &message, NULL) < 0 ||
             (a->all_shown && add_others(s, a, &message, &others, NULL) < 0) ||
-            cg_buf_addf(&message, NULL, "Without an answer within %lld s it is refused.\n",
-                        (long long)s->sv->opts.ask_timeout_ms / 1000) < 0 ||
-            cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
+            cg_buf_try_addf(&message, NULL, "Without an answer within %lld s it is refused.\n",
+                            (long long)s->sv->opts.ask_timeout_ms / 1000) < 0 ||
+            cg_buf_try_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
             cg_json_quote(params, message.data, message.len, NULL) < 0 ||
-            cg_buf_adds(params,
-                        ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
-                        "\"decision\":{\"type\":\"string\",\"title\":\"Decision\",\"enum\":[",
-                        NULL) < 0 ||
+            cg_buf_try_adds(params,
+                            ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
+                            "\"decision\":{\"type\":\"string\",\"title\":\"Decision\",\"enum\":[",
+                            NULL) < 0 ||
             add_choices(a, others, params) < 0)
                 return -1;
         /* A required choice: some clients accept a form without fields by themselves. */
-        return cg_buf_adds(params,
-                           "]},\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
-                           "\"description\":\"For the agent, when rejected\"}},"
-                           "\"required\":[\"decision\"]}}",
-                           NULL);
+        return cg_buf_try_adds(params,
+                               "]},\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
+                               "\"description\":\"For the agent, when rejected\"}},"
+                               "\"required\":[\"decision\"]}}",
+                               NULL);
 }
 
 /* A server's question: its params, with a message that says who asks. */
@@ -228,21 +231,21 @@ static int server_form(const struct cg_serve_ask *a, struct cg_buf *params)
         struct cg_slice object = { a->json, a->len }, v;
         cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
 
-        if (cg_buf_adds(&message, "The MCP server ", NULL) < 0 ||
-            cg_name_render(&message, a->server, NULL) < 0 || cg_buf_adds(&message, " asks: ", NULL) < 0)
+        if (cg_buf_try_adds(&message, "The MCP server ", NULL) < 0 ||
+            cg_name_render(&message, a->server, NULL) < 0 || cg_buf_try_adds(&message, " asks: ", NULL) < 0)
                 return -1;
         if (cg_json_find(object, "message", &v) && cg_json_string(v, &message, NULL) < 0)
                 return -1;
-        if (cg_buf_adds(params, "{\"message\":", NULL) < 0 ||
+        if (cg_buf_try_adds(params, "{\"message\":", NULL) < 0 ||
             cg_json_quote(params, message.data, message.len, NULL) < 0)
                 return -1;
         for (size_t i = 0; i < CG_ARRAY_LEN(members); i++) {
                 if (cg_json_find(object, members[i], &v) &&
-                    (cg_buf_addf(params, NULL, ",\"%s\":", members[i]) < 0 ||
-                     cg_buf_add(params, v.p, v.len, NULL) < 0))
+                    (cg_buf_try_addf(params, NULL, ",\"%s\":", members[i]) < 0 ||
+                     cg_buf_try_add(params, v.p, v.len, NULL) < 0))
                         return -1;
         }
-        return cg_buf_adds(params, "}", NULL);
+        return cg_buf_try_adds(params, "}", NULL);
 }
 
 /*
@@ -253,18 +256,18 @@ static int input_form(const struct cg_serve_session *s, const struct cg_serve_as
 {
         cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
 
-        if (cg_buf_adds(&message,
-                        "Code of the agent waits for text, which it and the agent can read: enter no"
-                        " passwords. Nothing is approved by it. Its prompt:\n",
-                        NULL) < 0 ||
+        if (cg_buf_try_adds(&message,
+                            "Code of the agent waits for text, which it and the agent can read: enter no"
+                            " passwords. Nothing is approved by it. Its prompt:\n",
+                            NULL) < 0 ||
             cg_text_render(&message, a->tool, strlen(a->tool), PROMPT_BYTES, NULL) < 0 ||
-            cg_buf_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
+            cg_buf_try_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
             cg_json_quote(params, message.data, message.len, NULL) < 0)
                 return -1;
-        return cg_buf_adds(params,
-                           ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
-                           "\"text\":{\"type\":\"string\",\"title\":\"Text\"}},\"required\":[\"text\"]}}",
-                           NULL);
+        return cg_buf_try_adds(params,
+                               ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
+                               "\"text\":{\"type\":\"string\",\"title\":\"Text\"}},\"required\":[\"text\"]}}",
+                               NULL);
 }
 
 int cg_serve_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params)
@@ -359,7 +362,7 @@ static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, c
 
         pthread_mutex_lock(&s->sv->lock);
         if (!s->sv->proto.peer.can_ask) {
-                cg_buf_adds(
+                cg_buf_try_adds(
                         why,
                         "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
                         NULL);
@@ -369,8 +372,8 @@ static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, c
                             args, len);
                 if (start_ask(s, a) < 0) {
                         a = NULL;
-                        cg_buf_adds(why, "the question to the user could not be asked: no memory is left",
-                                    NULL);
+                        cg_buf_try_adds(why, "the question to the user could not be asked: no memory is left",
+                                        NULL);
                 }
         }
         pthread_mutex_unlock(&s->sv->lock);
@@ -945,7 +948,7 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
         TAILQ_REMOVE(&s->asks, a, entry);
         pthread_mutex_unlock(&s->sv->lock);
         if (!accept)
-                cg_buf_adds(why, a->reason ? a->reason : "it was cancelled", NULL);
+                cg_buf_try_adds(why, a->reason ? a->reason : "it was cancelled", NULL);
         ask_free(a);
         return accept;
 }

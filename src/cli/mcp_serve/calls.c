@@ -156,17 +156,17 @@ static int begin_status(struct cg_serve *sv, struct cg_pending *p, const char *a
         if (cg_serve_find_cell(sv, args, &job, err) < 0)
                 return -1;
         if (job->state == CG_JOB_DONE)
-                cg_buf_addf(&b, NULL,
-                            "cell-%" PRIu64
-                            " has ended, after %.1f s; cell_result returns its result, with %zu"
-                            " characters of output",
-                            job->number, (double)(job->end_ms - job->start_ms) / 1000,
-                            cg_answer_chars(job->answer));
+                cg_buf_try_addf(&b, NULL,
+                                "cell-%" PRIu64
+                                " has ended, after %.1f s; cell_result returns its result, with %zu"
+                                " characters of output",
+                                job->number, (double)(job->end_ms - job->start_ms) / 1000,
+                                cg_answer_chars(job->answer));
         else
                 cg_serve_add_state(job, &b);
         if (job->state == CG_JOB_RUNNING)
-                cg_buf_addf(&b, NULL, "; %zu characters of output so far%s%s", job->session->chars,
-                            *job->session->line ? ", the last line: " : "", job->session->line);
+                cg_buf_try_addf(&b, NULL, "; %zu characters of output so far%s%s", job->session->chars,
+                                *job->session->line ? ", the last line: " : "", job->session->line);
         return say(sv, p, b.data);
 }
 

@@ -81,7 +81,7 @@ static void add_whole(struct cg_cut *c, const char *text, size_t len)
                 len = space;
         while (c->full && len > 0 && !starts_char(text[len]))
                 len--;
-        c->full |= cg_buf_add(&c->whole, text, len, NULL) < 0;
+        c->full |= cg_buf_try_add(&c->whole, text, len, NULL) < 0;
 }
 
 void cg_cut_add(struct cg_cut *c, const char *text, size_t len)
@@ -94,7 +94,7 @@ void cg_cut_add(struct cg_cut *c, const char *text, size_t len)
                 piece = len < TAIL_SLACK ? len : TAIL_SLACK;
                 if (c->tail.len + piece > c->tail_max * 4 + TAIL_SLACK)
                         trim_tail(c);
-                if (cg_buf_add(&c->tail, text, piece, NULL) < 0)
+                if (cg_buf_try_add(&c->tail, text, piece, NULL) < 0)
                         return; /* counted, and so reported as left out */
         }
 }
@@ -126,13 +126,13 @@ int cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b, struct cg_e
 {
         size_t chars, left, len = shown_head(c, &chars);
 
-        if (cg_buf_add(b, c->whole.data, len, err) < 0)
+        if (cg_buf_try_add(b, c->whole.data, len, err) < 0)
                 return -1;
         if (chars == c->total)
                 return 0;
         trim_tail(c);
         left = c->total - chars - cg_cut_count(c->tail.data, c->tail.len);
-        if (cg_buf_addf(
+        if (cg_buf_try_addf(
                     b, err,
                     "%s[Output truncated: exceeded %zu character limit, %zu of %zu characters are left out"
                     " here",
@@ -140,8 +140,9 @@ int cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b, struct cg_e
                     c->total) < 0)
                 return -1;
         if (readable &&
-            cg_buf_addf(b, err, ". read_output(start=%zu) returns them; better print just the part you need",
-                        chars) < 0)
+            cg_buf_try_addf(b, err,
+                            ". read_output(start=%zu) returns them; better print just the part you need",
+                            chars) < 0)
                 return -1;
-        return cg_buf_adds(b, "]\n", err) < 0 ? -1 : cg_buf_add(b, c->tail.data, c->tail.len, err);
+        return cg_buf_try_adds(b, "]\n", err) < 0 ? -1 : cg_buf_try_add(b, c->tail.data, c->tail.len, err);
 }

@@ -47,7 +47,7 @@ static int collect(struct cg_session *kernel, uint64_t cell, struct cg_buf *out,
                         return r < 0 ? r : cg_fail(err, CG_E_TIMEDOUT, "it did not end in time");
                 text = cg_event_text(e, &len);
                 if (cg_event_type(e) == CG_EVENT_STREAM && !cg_event_is_stderr(e))
-                        r = cg_buf_add(out, text, len, err);
+                        r = cg_buf_try_add(out, text, len, err);
                 else if (cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == cell)
                         ended = true;
                 if (ended && cg_event_status(e) != CG_STATUS_OK)

@@ -197,7 +197,7 @@ static int run_python(struct cg_serve_session *s, const struct cg_job *job, cg_s
                         continue;
                 n = read(in, part, sizeof(part));
                 if (n > 0)
-                        cg_buf_add(out, part, (size_t)n, NULL);
+                        cg_buf_try_add(out, part, (size_t)n, NULL);
         }
         /* Its output has ended, so it is about to exit; the rest of its group is killed anyway. */
         if (n > 0 || cg_proc_wait(&pip, 5000, &status, NULL) != 0)

@@ -22,16 +22,16 @@ void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b)
         double seconds = (double)(cg_now_ms() - job->start_ms) / 1000;
         size_t before = cg_serve_count_before(job);
 
-        cg_buf_addf(b, NULL, "cell-%" PRIu64 " ", job->number);
+        cg_buf_try_addf(b, NULL, "cell-%" PRIu64 " ", job->number);
         if (before) {
-                cg_buf_addf(b, NULL, "is queued for %.0f s, with %zu before it", seconds, before);
+                cg_buf_try_addf(b, NULL, "is queued for %.0f s, with %zu before it", seconds, before);
         } else if (job->state != CG_JOB_RUNNING) {
-                cg_buf_adds(b, "is about to start", NULL);
+                cg_buf_try_adds(b, "is about to start", NULL);
         } else {
-                cg_buf_addf(b, NULL, "runs for %.0f s%s", seconds,
-                            job->cancelled ? " and has been interrupted" : "");
+                cg_buf_try_addf(b, NULL, "runs for %.0f s%s", seconds,
+                                job->cancelled ? " and has been interrupted" : "");
                 if (cg_serve_waits(job->session, &waits))
-                        cg_buf_addf(b, NULL, ", %s", waits.data);
+                        cg_buf_try_addf(b, NULL, ", %s", waits.data);
         }
 }
 
@@ -179,12 +179,12 @@ static void list_cells(const struct cg_serve_session *s, struct cg_buf *b)
                 if (skip)
                         skip--;
                 else
-                        cg_buf_addf(b, NULL, "%scell-%" PRIu64, b->len ? ", " : "", j->number);
+                        cg_buf_try_addf(b, NULL, "%scell-%" PRIu64, b->len ? ", " : "", j->number);
         }
         TAILQ_FOREACH(j, &s->jobs, entry)
         if (j->number)
-                cg_buf_addf(b, NULL, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
-                            j->state == CG_JOB_RUNNING ? "runs" : "queued");
+                cg_buf_try_addf(b, NULL, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
+                                j->state == CG_JOB_RUNNING ? "runs" : "queued");
 }
 
 /* Of an execution_id; 0: it is none. */

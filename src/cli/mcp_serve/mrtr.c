@@ -38,7 +38,7 @@ static int add_questions(struct cg_pending *p, struct cg_buf *b)
         struct cg_serve_ask *a;
 
         p->first_ask = sv->last_ask + 1;
-        if (cg_buf_adds(b, "{\"resultType\":\"input_required\",\"inputRequests\":{", NULL) < 0)
+        if (cg_buf_try_adds(b, "{\"resultType\":\"input_required\",\"inputRequests\":{", NULL) < 0)
                 return -1;
         TAILQ_FOREACH(a, &s->asks, entry)
         {
@@ -46,13 +46,14 @@ static int add_questions(struct cg_pending *p, struct cg_buf *b)
                         continue;
                 a->id = ++sv->last_ask;
                 a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
-                if (cg_buf_addf(b, NULL, "%s\"q%" PRIu64 "\":{\"method\":\"elicitation/create\",\"params\":",
-                                a->id == p->first_ask ? "" : ",", a->id) < 0 ||
-                    cg_serve_form(s, a, b) < 0 || cg_buf_adds(b, "}", NULL) < 0)
+                if (cg_buf_try_addf(b, NULL,
+                                    "%s\"q%" PRIu64 "\":{\"method\":\"elicitation/create\",\"params\":",
+                                    a->id == p->first_ask ? "" : ",", a->id) < 0 ||
+                    cg_serve_form(s, a, b) < 0 || cg_buf_try_adds(b, "}", NULL) < 0)
                         return -1;
         }
         p->last_ask = sv->last_ask;
-        return cg_buf_addf(b, NULL, "},\"requestState\":\"%s\"}", p->state);
+        return cg_buf_try_addf(b, NULL, "},\"requestState\":\"%s\"}", p->state);
 }
 
 static void ask_again(const struct cg_pending *p)

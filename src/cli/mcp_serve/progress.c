@@ -37,25 +37,25 @@ bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b)
         if (!first)
                 return false;
         if (first->subject == CG_SERVE_ASK_INPUT) {
-                cg_buf_adds(b,
-                            first->by_agent ? "waits for input, which send_input gives it; its prompt: "
-                                            : "waits for input, for which the user is asked: ",
-                            NULL);
+                cg_buf_try_adds(b,
+                                first->by_agent ? "waits for input, which send_input gives it; its prompt: "
+                                                : "waits for input, for which the user is asked: ",
+                                NULL);
                 return add_name(b, first->tool) == 0;
         }
         if (first->subject == CG_SERVE_ASK_CONNECTION)
-                cg_buf_adds(b, "waits for approval of a connection", NULL);
+                cg_buf_try_adds(b, "waits for approval of a connection", NULL);
         else if (first->subject == CG_SERVE_ASK_SERVER)
-                cg_buf_adds(b, "waits for the user's answer to the MCP server ", NULL);
+                cg_buf_try_adds(b, "waits for the user's answer to the MCP server ", NULL);
         else
-                cg_buf_adds(b, "waits for approval of ", NULL);
+                cg_buf_try_adds(b, "waits for approval of ", NULL);
         add_name(b, first->server);
         if (*first->tool) {
-                cg_buf_adds(b, ".", NULL);
+                cg_buf_try_adds(b, ".", NULL);
                 add_name(b, first->tool);
         }
         if (more)
-                cg_buf_addf(b, NULL, ", and %zu more", more);
+                cg_buf_try_addf(b, NULL, ", and %zu more", more);
         return true;
 }
 
@@ -66,7 +66,7 @@ static bool news(const struct cg_serve_session *s, struct cg_buf *b)
 
         if (cg_serve_waits(s, b))
                 return true;
-        if (!*s->line || cg_buf_adds(&line, s->line, NULL) < 0)
+        if (!*s->line || cg_buf_try_adds(&line, s->line, NULL) < 0)
                 return false;
         cg_secrets_redact_buf(&s->sv->secrets, &line);
         return cg_text_render_as(b, line.data, line.len, SHOWN_BYTES, CG_TEXT_OUTPUT, NULL) == 0;
@@ -82,9 +82,9 @@ static void send_progress(struct cg_serve *sv, struct cg_pending *p, const char 
         p->progress = elapsed > p->progress ? elapsed : p->progress + 0.001;
         free(p->said);
         p->said = strdup(text);
-        if (cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":", p->token,
-                        p->progress) == 0 &&
-            cg_json_quote(&b, text, strlen(text), NULL) == 0 && cg_buf_adds(&b, "}", NULL) == 0)
+        if (cg_buf_try_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":", p->token,
+                            p->progress) == 0 &&
+            cg_json_quote(&b, text, strlen(text), NULL) == 0 && cg_buf_try_adds(&b, "}", NULL) == 0)
                 cg_serve_notify(sv, "notifications/progress", b.data);
 }
 

@@ -33,7 +33,7 @@ void cg_serve_woken(int fd)
 static void roll_back(struct cg_serve *sv, size_t len)
 {
         sv->out.len = len;
-        cg_buf_end(&sv->out);
+        cg_buf_terminate(&sv->out);
 }
 
 int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params)
@@ -137,7 +137,7 @@ void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer 
 
         if (made && p->stateless) {
                 b.len--; /* the closing brace */
-                made = cg_buf_adds(&b, ",\"resultType\":\"complete\"}", NULL) == 0;
+                made = cg_buf_try_adds(&b, ",\"resultType\":\"complete\"}", NULL) == 0;
         }
         cg_serve_send_result(sv, id, made ? b.data : failed, made ? b.len : strlen(failed));
         cg_serve_remove_pending(sv, p);

@@ -276,5 +276,5 @@ int cg_structured_add(struct cg_structured *s, bool error, const char *notes,
         text = json_dumps(s->o, JSON_COMPACT);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "the cell's result");
-        return cg_buf_addf(b, err, ",\"structuredContent\":%s", text);
+        return cg_buf_try_addf(b, err, ",\"structuredContent\":%s", text);
 }

@@ -317,8 +317,8 @@ static void add_session_id(const struct cg_serve_options *o, struct cg_buf *b, s
         if (!rest)
                 return;
         b->len = (size_t)(found - b->data) + sizeof(properties) - 1;
-        cg_buf_addf(b, NULL, parameter, o->new_sessions ? "a new" : "the own");
-        cg_buf_addf(b, NULL, "%s%s", rest[0] == '}' ? "" : ",", rest);
+        cg_buf_try_addf(b, NULL, parameter, o->new_sessions ? "a new" : "the own");
+        cg_buf_try_addf(b, NULL, "%s%s", rest[0] == '}' ? "" : ",", rest);
 }
 
 char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char *names[CG_SERVE_N_TOOLS + 1])
@@ -331,22 +331,22 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
 
                 if (!(def->toolset & o->toolsets))
                         continue;
-                if (cg_buf_adds(&b, n ? "," : "[", NULL) < 0)
+                if (cg_buf_try_adds(&b, n ? "," : "[", NULL) < 0)
                         return NULL;
                 names[n++] = def->name;
                 begin = b.len;
                 if (!def->json) /* execute_ipython_cell */
-                        cg_buf_addf(&b, NULL, "%s%s%s%s%s", execute_begin,
-                                    settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, execute_rest,
-                                    o->plain ? "" : output_schema, execute_end);
+                        cg_buf_try_addf(&b, NULL, "%s%s%s%s%s", execute_begin,
+                                        settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, execute_rest,
+                                        o->plain ? "" : output_schema, execute_end);
                 else
-                        cg_buf_adds(&b, def->json, NULL);
+                        cg_buf_try_adds(&b, def->json, NULL);
                 if (i != CG_SERVE_TERMINATE && cg_serve_has_session(i) &&
                     (o->new_sessions || o->toolsets & CG_SERVE_SESSIONS))
                         add_session_id(o, &b, begin);
         }
         names[n] = NULL;
-        return cg_buf_adds(&b, "]", NULL) < 0 ? NULL : cg_buf_steal(&b, NULL);
+        return cg_buf_try_adds(&b, "]", NULL) < 0 ? NULL : cg_buf_steal(&b, NULL);
 }
 
 static const struct {
@@ -419,23 +419,23 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
         json_t *value;
         bool first = true;
 
-        if (cg_buf_adds(&b, instructions_begin, NULL) < 0 ||
-            cg_buf_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, NULL) < 0 ||
-            cg_buf_adds(&b, instructions_rest, NULL) < 0)
+        if (cg_buf_try_adds(&b, instructions_begin, NULL) < 0 ||
+            cg_buf_try_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, NULL) < 0 ||
+            cg_buf_try_adds(&b, instructions_rest, NULL) < 0)
                 return NULL;
         if (o->toolsets & CG_SERVE_JOBS)
-                cg_buf_addf(&b, NULL, instructions_jobs, (double)o->wait_ms / 1000);
+                cg_buf_try_addf(&b, NULL, instructions_jobs, (double)o->wait_ms / 1000);
         if (o->toolsets & CG_SERVE_SESSIONS)
-                cg_buf_adds(&b, instructions_sessions, NULL);
+                cg_buf_try_adds(&b, instructions_sessions, NULL);
         /* jansson iterates only over non-const */
         json_object_foreach((json_t *)(uintptr_t)configured, name, value)
         {
-                if (cg_buf_addf(&b, NULL, "%s%s", first ? "- MCP servers that are there already: " : ", ",
-                                name) < 0)
+                if (cg_buf_try_addf(&b, NULL, "%s%s", first ? "- MCP servers that are there already: " : ", ",
+                                    name) < 0)
                         return NULL;
                 first = false;
         }
-        if (!first && cg_buf_adds(&b, ".\n", NULL) < 0)
+        if (!first && cg_buf_try_adds(&b, ".\n", NULL) < 0)
                 return NULL;
         return cg_buf_steal(&b, NULL);
 }
@@ -464,13 +464,13 @@ int cg_serve_unknown_args(const struct cg_serve_options *o, enum cg_serve_tool t
         }
         if (r != 0)
                 return r < 0 ? r : 0;
-        if (cg_buf_addf(b, err, "Ignored: %s has no parameter \"%.*s\"; it has ",
-                        cg_serve_tool_defs[tool].name, (int)(key.len < 100 ? key.len : 100), key.p) < 0)
+        if (cg_buf_try_addf(b, err, "Ignored: %s has no parameter \"%.*s\"; it has ",
+                            cg_serve_tool_defs[tool].name, (int)(key.len < 100 ? key.len : 100), key.p) < 0)
                 return -1;
         for (name = names; *name && is_offered(o, *name); name++)
-                if (cg_buf_addf(b, err, "%s%s", name > names ? ", " : "", *name) < 0)
+                if (cg_buf_try_addf(b, err, "%s%s", name > names ? ", " : "", *name) < 0)
                         return -1;
-        return cg_buf_adds(b, name > names ? "." : "none.", err);
+        return cg_buf_try_adds(b, name > names ? "." : "none.", err);
 }
 
 bool cg_serve_has_session(enum cg_serve_tool tool)

@@ -72,7 +72,7 @@ static void on_error(struct cg_serve_session *s, const struct cg_event *e)
                 return;
         line.len = 0;
         if (cg_json_find(content, "ename", &v) && cg_json_string(v, &line, NULL) == 0 &&
-            cg_buf_adds(&line, ": ", NULL) == 0 && cg_json_find(content, "evalue", &v))
+            cg_buf_try_adds(&line, ": ", NULL) == 0 && cg_json_find(content, "evalue", &v))
                 cg_json_string(v, &line, NULL);
         cg_answer_lines(sink(s), line.data ? line.data : "error", line.data ? line.len : 5);
 }
@@ -81,7 +81,7 @@ static void remark(struct cg_serve_session *s, const char *text)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        if (cg_buf_addf(&b, NULL, "[cellgate: %s]", text) == 0)
+        if (cg_buf_try_addf(&b, NULL, "[cellgate: %s]", text) == 0)
                 cg_answer_lines(sink(s), b.data, b.len);
 }
 

@@ -466,7 +466,7 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
                 char *newline = memchr(chunk + i, '\n', (size_t)(n - i));
                 ssize_t len = newline ? newline - chunk - i : n - i;
 
-                if (!j->skipping && cg_buf_add(&j->in, chunk + i, (size_t)len, NULL) < 0)
+                if (!j->skipping && cg_buf_try_add(&j->in, chunk + i, (size_t)len, NULL) < 0)
                         j->skipping = true;
                 if (newline)
                         r = end_line(run, err);

@@ -163,7 +163,7 @@ static int take_data(struct members *m, size_t max, struct cg_buf *b, struct cg_
         if (!json_is_string(text) == !json_is_string(base64) || (text && base64))
                 return cg_fail(err, CG_E_INVAL, "either \"text\" or \"base64\" must be given");
         cg_buf_init(b, max);
-        r = text ? cg_buf_add(b, json_string_value(text), json_string_length(text), err)
+        r = text ? cg_buf_try_add(b, json_string_value(text), json_string_length(text), err)
                  : cg_base64_decode(json_string_value(base64), json_string_length(base64), b, err);
         if (r == CG_E_LIMIT)
                 return cg_fail(err, CG_E_LIMIT, "more than %zu bytes in one line", max);
@@ -703,8 +703,9 @@ static int write_result(struct cg_beside *b, struct beside_job *j, struct cg_err
         } else if (j->kind == LIST) {
                 cg_auto_buf struct cg_buf wrapped = { .max = SIZE_MAX / 8 };
 
-                if (cg_buf_adds(&wrapped, "{\"entries\":", &l.err) < 0 ||
-                    cg_buf_adds(&wrapped, j->result, &l.err) < 0 || cg_buf_adds(&wrapped, "}", &l.err) < 0)
+                if (cg_buf_try_adds(&wrapped, "{\"entries\":", &l.err) < 0 ||
+                    cg_buf_try_adds(&wrapped, j->result, &l.err) < 0 ||
+                    cg_buf_try_adds(&wrapped, "}", &l.err) < 0)
                         l.r = -1;
                 else
                         cg_json_line_object(&l, "content", wrapped.data, wrapped.len);

@@ -10,15 +10,15 @@ void cg_json_line_begin(struct cg_json_line *l, const char *type, uint64_t cell)
 {
         *l = (struct cg_json_line){ .r = 0 };
         cg_buf_init(&l->b, SIZE_MAX - 1);
-        l->r = cg_buf_addf(&l->b, &l->err, "{\"type\":\"%s\"", type);
+        l->r = cg_buf_try_addf(&l->b, &l->err, "{\"type\":\"%s\"", type);
         if (l->r == 0 && cell)
-                l->r = cg_buf_addf(&l->b, &l->err, ",\"cell\":%" PRIu64, cell);
+                l->r = cg_buf_try_addf(&l->b, &l->err, ",\"cell\":%" PRIu64, cell);
 }
 
 static void name_member(struct cg_json_line *l, const char *name)
 {
         if (l->r == 0)
-                l->r = cg_buf_addf(&l->b, &l->err, ",\"%s\":", name);
+                l->r = cg_buf_try_addf(&l->b, &l->err, ",\"%s\":", name);
 }
 
 void cg_json_line_string(struct cg_json_line *l, const char *name, const char *text, size_t len)
@@ -32,7 +32,7 @@ void cg_json_line_int(struct cg_json_line *l, const char *name, int64_t n)
 {
         name_member(l, name);
         if (l->r == 0)
-                l->r = cg_buf_addf(&l->b, &l->err, "%" PRId64, n);
+                l->r = cg_buf_try_addf(&l->b, &l->err, "%" PRId64, n);
 }
 
 void cg_json_line_json(struct cg_json_line *l, const char *name, const char *json)
@@ -41,14 +41,14 @@ void cg_json_line_json(struct cg_json_line *l, const char *name, const char *jso
                 return;
         name_member(l, name);
         if (l->r == 0)
-                l->r = cg_buf_adds(&l->b, json, &l->err);
+                l->r = cg_buf_try_adds(&l->b, json, &l->err);
 }
 
 void cg_json_line_bool(struct cg_json_line *l, const char *name, bool v)
 {
         name_member(l, name);
         if (l->r == 0)
-                l->r = cg_buf_adds(&l->b, v ? "true" : "false", &l->err);
+                l->r = cg_buf_try_adds(&l->b, v ? "true" : "false", &l->err);
 }
 
 void cg_json_line_object(struct cg_json_line *l, const char *name, const char *json, size_t len)
@@ -69,7 +69,7 @@ int cg_json_line_end(struct cg_run *run, struct cg_json_line *l, struct cg_err *
         int r = l->r;
 
         if (r == 0)
-                r = cg_buf_adds(&l->b, "}\n", &l->err);
+                r = cg_buf_try_adds(&l->b, "}\n", &l->err);
         if (r == 0)
                 cg_screen_write(&run->screen, 1, l->b.data, l->b.len);
         else if (err)

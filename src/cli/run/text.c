@@ -71,11 +71,11 @@ static void show_error(struct cg_run *run, struct cg_slice content)
                 cg_json_walk_init(&walk, lines, '[', NULL);
                 while (cg_json_walk_next(&walk, NULL, &line, NULL) == 0)
                         if (cg_json_string(line, &b, NULL) == 0)
-                                cg_buf_adds(&b, "\n", NULL);
+                                cg_buf_try_adds(&b, "\n", NULL);
         }
         if (!b.len) {
                 content_text(content, "ename", &b);
-                cg_buf_adds(&b, ": ", NULL);
+                cg_buf_try_adds(&b, ": ", NULL);
                 content_text(content, "evalue", &b);
         }
         content_text(content, "ename", &ename);
@@ -104,11 +104,11 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice 
                 /* Name the types, so that the display is not dropped silently. */
                 cg_json_walk_init(&walk, data, '{', NULL);
                 while (cg_json_walk_next(&walk, &key, &value, NULL) == 0) {
-                        cg_buf_adds(&types, between, NULL);
+                        cg_buf_try_adds(&types, between, NULL);
                         cg_json_decode(key, &types, NULL);
                         between = ", ";
                 }
-                if (types.len && cg_buf_adds(&types, "]\n", NULL) == 0)
+                if (types.len && cg_buf_try_adds(&types, "]\n", NULL) == 0)
                         cg_screen_write(&run->screen, 1, types.data, types.len);
         }
         if (!image)
@@ -119,7 +119,7 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice 
                 return 0;
         }
         plain.len = 0;
-        if (cg_buf_addf(&plain, err, "[image: %s]\n", path) < 0)
+        if (cg_buf_try_addf(&plain, err, "[image: %s]\n", path) < 0)
                 return -1;
         cg_screen_write(&run->screen, 1, plain.data, plain.len);
         return 0;
@@ -278,8 +278,8 @@ static int withdraw_closed(struct cg_run *run, const struct cg_event *closed, st
                                 "this question has ended: an interrupt or an exception has ended the cell's"
                                 " input()",
                                 err);
-        if (cg_buf_addf(&why, err, "this %s waits no more: %s", connection ? "connection" : "call",
-                        cg_event_text(closed, NULL)) < 0)
+        if (cg_buf_try_addf(&why, err, "this %s waits no more: %s", connection ? "connection" : "call",
+                            cg_event_text(closed, NULL)) < 0)
                 return -1;
         return withdraw(run, why.data, err);
 }

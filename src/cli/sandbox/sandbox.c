@@ -396,7 +396,7 @@ static void debug_start(const struct cli *cli, const struct cg_command *c)
         for (char *const *arg = cli->argv; !cli->text && *arg; arg++) {
                 const char *quote = **arg && !(*arg)[strspn(*arg, plain)] ? "" : "'";
 
-                cg_buf_addf(&b, NULL, "%s%s%s%s", arg == cli->argv ? "" : " ", quote, *arg, quote);
+                cg_buf_try_addf(&b, NULL, "%s%s%s%s", arg == cli->argv ? "" : " ", quote, *arg, quote);
         }
         if (!cli->text)
                 debug_line(cli, "Original command: %s", b.data ? b.data : "");

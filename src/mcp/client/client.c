@@ -271,10 +271,10 @@ int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, co
         q->tool = strdup(name);
         r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
         if (r == 0)
-                r = cg_buf_addf(&q->line, err, "%*s,\"method\":\"%s\",\"params\":", CG_MCP_LINE_GAP, "",
-                                cg_mcp_methods[method].name);
+                r = cg_buf_try_addf(&q->line, err, "%*s,\"method\":\"%s\",\"params\":", CG_MCP_LINE_GAP, "",
+                                    cg_mcp_methods[method].name);
         if (r == 0) /* the end of the object comes when it is sent */
-                r = cg_buf_add(&q->line, members.p, members.len - 1, err);
+                r = cg_buf_try_add(&q->line, members.p, members.len - 1, err);
         if (r < 0) {
                 cg_mcp_req_free(q);
                 return r;
@@ -301,16 +301,17 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
         if (r == 0)
                 r = cg_buf_reserve(&q->line, CG_MCP_LINE_GAP + len + 6 * tool_len + 128, &room, err);
         if (r == 0)
-                r = cg_buf_addf(&q->line, err,
-                                "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP, "");
+                r = cg_buf_try_addf(&q->line, err,
+                                    "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP,
+                                    "");
         if (r == 0)
                 r = cg_json_quote(&q->line, tool, tool_len, err);
         if (r == 0)
-                r = cg_buf_adds(&q->line, ",\"arguments\":", err);
+                r = cg_buf_try_adds(&q->line, ",\"arguments\":", err);
         q->args_at = q->line.len;
         q->args_len = len;
         if (r == 0)
-                r = cg_buf_add(&q->line, args, len, err);
+                r = cg_buf_try_add(&q->line, args, len, err);
         if (r < 0) {
                 cg_mcp_req_free(q);
                 return r;

@@ -63,13 +63,13 @@ static int send_initialize(struct cg_mcp_client *c, struct cg_err *err)
         int r;
 
         set_version(c, NULL, false);
-        r = cg_buf_addf(&params, err, "{\"protocolVersion\":\"%s\",\"capabilities\":", NEWEST);
+        r = cg_buf_try_addf(&params, err, "{\"protocolVersion\":\"%s\",\"capabilities\":", NEWEST);
         if (r == 0)
                 r = cg_mcp_add_capabilities(c, &params, err);
         if (r == 0)
-                r = cg_buf_adds(&params,
-                                ",\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION "\"}}",
-                                err);
+                r = cg_buf_try_adds(&params,
+                                    ",\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION "\"}}",
+                                    err);
         m.id = c->init_id = ++c->last_id;
         c->probe_deadline_ms = 0;
         if (r == 0)
@@ -109,7 +109,7 @@ static int send_discover(struct cg_mcp_client *c, struct cg_err *err)
         set_version(c, CG_MCP_MODERN_VERSION, true);
         m.id = c->probe_id = ++c->last_id;
         if (r == 0)
-                r = cg_buf_addf(
+                r = cg_buf_try_addf(
                         &b, err,
                         "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"server/discover\",\"params\":{%s}}\n",
                         (unsigned long long)m.id, meta.data + 1);

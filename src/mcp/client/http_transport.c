@@ -348,7 +348,7 @@ static void on_body(void *data, struct cg_http_req *r, const char *p, size_t len
         else if (x->is_sse && x->kind <= LISTEN)
                 on_events(x, p, len);
         else if ((has_answer || (x->kind == REQUEST && x->answer.len < CG_HTTP_MAX_ERROR)) &&
-                 cg_buf_add(&x->answer, p, len, NULL) < 0)
+                 cg_buf_try_add(&x->answer, p, len, NULL) < 0)
                 drop_too_long(x, "answer", CG_MCP_MAX_LINE);
         leave(x);
 }

@@ -73,8 +73,8 @@ static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
 static int add_head(struct cg_mcp_req *q, struct cg_err *err)
 {
         return q->method == CG_MCP_TOOLS_LIST
-                       ? cg_buf_adds(&q->tools, "[", err)
-                       : cg_buf_addf(&q->tools, err, "{\"%s\":[", cg_mcp_methods[q->method].member);
+                       ? cg_buf_try_adds(&q->tools, "[", err)
+                       : cg_buf_try_addf(&q->tools, err, "{\"%s\":[", cg_mcp_methods[q->method].member);
 }
 
 static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *err)
@@ -96,9 +96,9 @@ static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *
                 if (q->tools.len + tool.len + 3 > q->tools.max)
                         return cg_fail(err, CG_E_LIMIT, "its list of %s is over %zu bytes", what,
                                        q->tools.max);
-                r = q->n_tools++ ? cg_buf_adds(&q->tools, ",", err) : add_head(q, err);
+                r = q->n_tools++ ? cg_buf_try_adds(&q->tools, ",", err) : add_head(q, err);
                 if (r == 0)
-                        r = cg_buf_add(&q->tools, tool.p, tool.len, err);
+                        r = cg_buf_try_add(&q->tools, tool.p, tool.len, err);
                 if (r == 0 && (is_tools || q->method == CG_MCP_PROMPTS_LIST))
                         r = remember_name(q, tool, err);
         }
@@ -164,7 +164,7 @@ static void keep_other(struct cg_mcp_req *q)
         }
         cg_buf_fini(&l->text);
         cg_buf_init(&l->text, CG_MCP_MAX_KEPT_LIST);
-        l->known = cg_buf_add(&l->text, q->tools.data, q->tools.len, NULL) == 0;
+        l->known = cg_buf_try_add(&l->text, q->tools.data, q->tools.len, NULL) == 0;
         l->until_ms = q->until_ms;
 }
 
@@ -176,7 +176,7 @@ static void list_done(struct cg_mcp_req *q)
         cg_auto_buf struct cg_buf list = { .max = 0 };
 
         if ((!q->n_tools && add_head(q, NULL) < 0) ||
-            cg_buf_adds(&q->tools, is_tools ? "]" : "]}", NULL) < 0) {
+            cg_buf_try_adds(&q->tools, is_tools ? "]" : "]}", NULL) < 0) {
                 cg_mcp_req_fail(q, "MCP server \"%s\": its list of %s is too long", c->def->name,
                                 cg_mcp_methods[method].what);
                 return;

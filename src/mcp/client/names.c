@@ -53,6 +53,6 @@ int cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_b
                 }
         }
         for (size_t k = 0; k < SHOWN && best[k] && r == 0; k++)
-                r = cg_buf_addf(b, err, "%s\"%s\"", k ? ", " : "", best[k]);
+                r = cg_buf_try_addf(b, err, "%s\"%s\"", k ? ", " : "", best[k]);
         return r;
 }

@@ -157,15 +157,15 @@ int cg_param_headers_encode(struct cg_buf *b, const char *text, struct cg_err *e
         if (plain && n >= 11 && strncmp(text, "=?base64?", 9) == 0 && strcmp(text + n - 2, "?=") == 0)
                 plain = false;
         if (plain)
-                return cg_buf_adds(b, text, err);
-        r = cg_buf_adds(b, "=?base64?", err);
+                return cg_buf_try_adds(b, text, err);
+        r = cg_buf_try_adds(b, "=?base64?", err);
         if (r == 0)
                 r = cg_buf_reserve(b, cg_base64_size(n), &room, err);
         if (r == 0) {
                 cg_base64(room, text, n);
                 b->len += cg_base64_size(n);
         }
-        return r == 0 ? cg_buf_adds(b, "?=", err) : r;
+        return r == 0 ? cg_buf_try_adds(b, "?=", err) : r;
 }
 
 /* The value of one header; nothing where there is no such argument. */
@@ -187,7 +187,8 @@ static int add_value(const struct cg_param_header *p, struct cg_slice args, stru
                                "the argument \"%s\" is sent in a header and cannot contain NUL", p->path[0]);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "request");
-        if (cg_buf_addf(b, err, "Mcp-Param-%s: ", p->name) < 0 || cg_param_headers_encode(b, text, err) < 0)
+        if (cg_buf_try_addf(b, err, "Mcp-Param-%s: ", p->name) < 0 ||
+            cg_param_headers_encode(b, text, err) < 0)
                 return cg_fail(err, CG_E_LIMIT,
                                "the argument \"%s\" is sent in a header and is over %u bytes", p->path[0],
                                CG_MCP_MAX_PARAM_VALUE);

@@ -26,15 +26,16 @@
 int cg_mcp_make_roots(const char *workspace, char **ret, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
-        int r = cg_buf_adds(&b, workspace ? "{\"roots\":[{\"uri\":\"file://" : "{\"roots\":[", err);
+        int r = cg_buf_try_adds(&b, workspace ? "{\"roots\":[{\"uri\":\"file://" : "{\"roots\":[", err);
 
         for (const char *p = workspace; p && *p && r == 0; p++) {
                 bool plain = isalnum((unsigned char)*p) || strchr("/-._~", *p);
 
-                r = plain ? cg_buf_add(&b, p, 1, err) : cg_buf_addf(&b, err, "%%%02X", (unsigned char)*p);
+                r = plain ? cg_buf_try_add(&b, p, 1, err)
+                          : cg_buf_try_addf(&b, err, "%%%02X", (unsigned char)*p);
         }
         if (r == 0)
-                r = cg_buf_adds(&b, workspace ? "\"}]}" : "]}", err);
+                r = cg_buf_try_adds(&b, workspace ? "\"}]}" : "]}", err);
         if (r < 0)
                 return r;
         *ret = cg_buf_steal(&b, NULL);
@@ -446,15 +447,15 @@ int cg_mcp_add_round_answers(struct cg_mcp_req *q, struct cg_buf *b, struct cg_e
 {
         struct cg_mcp_question *next;
         const char *before = "";
-        int r = cg_buf_adds(b, ",\"inputResponses\":{", err);
+        int r = cg_buf_try_adds(b, ",\"inputResponses\":{", err);
 
         for (struct cg_mcp_question *n = q->c->questions; n && r == 0; n = next) {
                 next = n->next;
                 if (n->q != q)
                         continue;
-                r = cg_buf_addf(b, err, "%s\"%s\":%s", before, n->id, n->answer);
+                r = cg_buf_try_addf(b, err, "%s\"%s\":%s", before, n->id, n->answer);
                 before = ",";
                 question_free(n);
         }
-        return r < 0 ? r : cg_buf_adds(b, "}", err);
+        return r < 0 ? r : cg_buf_try_adds(b, "}", err);
 }

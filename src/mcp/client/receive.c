@@ -345,9 +345,9 @@ static void on_unreadable_answer(struct cg_mcp_client *c, struct cg_slice line, 
         } else if (c->state == STARTING && c->probe_id && (!id || id == c->probe_id)) {
                 cg_auto_buf struct cg_buf error = { .max = 16384 };
 
-                if (cg_buf_adds(&error, "{\"message\":", NULL) == 0 &&
+                if (cg_buf_try_adds(&error, "{\"message\":", NULL) == 0 &&
                     cg_json_quote(&error, text, strlen(text), NULL) == 0 &&
-                    cg_buf_adds(&error, "}", NULL) == 0)
+                    cg_buf_try_adds(&error, "}", NULL) == 0)
                         cg_mcp_on_discover(c, &(struct cg_rpc){ .kind = CG_RPC_ERROR,
                                                                 .error = { error.data, error.len } });
         } else {

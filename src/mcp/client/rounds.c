@@ -43,9 +43,9 @@ static int begin_round(struct cg_mcp_req *q, struct cg_slice result, struct cg_e
                                     "its \"requestState\" has %zu bytes, over the limit of %zu", state.len,
                                     CG_MCP_MAX_STATE);
                 if (r == 0)
-                        r = cg_buf_adds(&q->more, ",\"requestState\":", err);
+                        r = cg_buf_try_adds(&q->more, ",\"requestState\":", err);
                 if (r == 0)
-                        r = cg_buf_add(&q->more, state.p, state.len, err);
+                        r = cg_buf_try_add(&q->more, state.p, state.len, err);
         }
         q->has_inputs = cg_json_find(result, "inputRequests", &requests);
         if (r == 0 && !requests.p && !state.p)

@@ -46,8 +46,8 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
          * session is renewed there is none to send it in.
          */
         if (c->state == READY && !(c->modern && c->def->kind != CG_MCP_STDIO) &&
-            cg_buf_addf(&b, NULL, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id) == 0 &&
-            cg_json_quote(&b, reason, strlen(reason), NULL) == 0 && cg_buf_adds(&b, "}", NULL) == 0)
+            cg_buf_try_addf(&b, NULL, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id) == 0 &&
+            cg_json_quote(&b, reason, strlen(reason), NULL) == 0 && cg_buf_try_adds(&b, "}", NULL) == 0)
                 cg_mcp_send_notification(c, "notifications/cancelled", b.data);
         if (c->t && c->t->ops->cancel)
                 c->t->ops->cancel(c->t, q->id);
@@ -69,10 +69,10 @@ int cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b, str
         for (size_t i = 0; i < CG_ARRAY_LEN(offers) && r == 0; i++) {
                 if (!offers[i])
                         continue;
-                r = cg_buf_addf(b, err, "%s%s", before, offers[i]);
+                r = cg_buf_try_addf(b, err, "%s%s", before, offers[i]);
                 before = ",";
         }
-        return r < 0 ? r : cg_buf_adds(b, *before == '{' ? "{}" : "}", err);
+        return r < 0 ? r : cg_buf_try_adds(b, *before == '{' ? "{}" : "}", err);
 }
 
 int cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern, uint64_t token,
@@ -82,12 +82,12 @@ int cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern
 
         if (!modern && !token)
                 return 0;
-        r = cg_buf_adds(b, ",\"_meta\":{", err);
+        r = cg_buf_try_adds(b, ",\"_meta\":{", err);
         if (r == 0 && token)
-                r = cg_buf_addf(b, err, "\"progressToken\":%llu%s", (unsigned long long)token,
-                                modern ? "," : "");
+                r = cg_buf_try_addf(b, err, "\"progressToken\":%llu%s", (unsigned long long)token,
+                                    modern ? "," : "");
         if (r == 0 && modern)
-                r = cg_buf_adds(
+                r = cg_buf_try_adds(
                         b,
                         "\"io.modelcontextprotocol/protocolVersion\":\"" CG_MCP_MODERN_VERSION
                         "\",\"io.modelcontextprotocol/clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION
@@ -95,7 +95,7 @@ int cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern
                         err);
         if (r == 0 && modern)
                 r = cg_mcp_add_capabilities(c, b, err);
-        return r < 0 ? r : cg_buf_adds(b, "}", err);
+        return r < 0 ? r : cg_buf_try_adds(b, "}", err);
 }
 
 int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
@@ -106,12 +106,12 @@ int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err
 
         cg_buf_init(&b, CG_MCP_MAX_CURSOR + 1024);
         m.id = q->id = ++q->c->last_id;
-        r = cg_buf_addf(&b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":{",
-                        (unsigned long long)q->id, m.method);
+        r = cg_buf_try_addf(&b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":{",
+                            (unsigned long long)q->id, m.method);
         if (r == 0 && cursor.p)
-                r = cg_buf_adds(&b, "\"cursor\":", err);
+                r = cg_buf_try_adds(&b, "\"cursor\":", err);
         if (r == 0 && cursor.p)
-                r = cg_buf_add(&b, cursor.p, cursor.len, err);
+                r = cg_buf_try_add(&b, cursor.p, cursor.len, err);
         if (r == 0 && q->c->modern) {
                 size_t at = b.len;
 
@@ -120,7 +120,7 @@ int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err
                         b.data[at] = ' ';
         }
         if (r == 0)
-                r = cg_buf_adds(&b, "}}\n", err);
+                r = cg_buf_try_adds(&b, "}}\n", err);
         return r < 0 ? r : cg_mcp_send(q->c, &m, &b, err);
 }
 
@@ -138,16 +138,16 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
         q->has_progress = false;                         /* the id is the token of a new series */
         if (c->modern || c->def->kind != CG_MCP_STDIO) { /* it may have to be sent again */
                 cg_buf_init(&b, q->line.max + q->more.len);
-                r = cg_buf_add(&b, q->line.data, q->line.len, err);
+                r = cg_buf_try_add(&b, q->line.data, q->line.len, err);
         } else {
                 cg_buf_init(&q->line, 0);
         }
         if (r == 0 && q->more.len)
-                r = cg_buf_add(&b, q->more.data, q->more.len, err);
+                r = cg_buf_try_add(&b, q->more.data, q->more.len, err);
         if (r == 0)
                 r = cg_mcp_add_meta(c, &b, c->modern, q->id, err);
         if (r == 0)
-                r = cg_buf_adds(&b, "}}\n", err);
+                r = cg_buf_try_adds(&b, "}}\n", err);
         if (r == 0 && c->modern && c->def->kind != CG_MCP_STDIO) {
                 r = cg_param_headers_encode(&name, q->tool, err);
                 if (r == 0 && q->method == CG_MCP_TOOLS_CALL)
@@ -207,17 +207,17 @@ void cg_mcp_listen(struct cg_mcp_client *c)
         c->listened_ms = now;
         c->tools_announced = false;
         m.id = c->listen_id = ++c->last_id;
-        r = cg_buf_addf(&b, NULL,
-                        "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
-                        "\"params\":{\"notifications\":{",
-                        (unsigned long long)m.id);
+        r = cg_buf_try_addf(&b, NULL,
+                            "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
+                            "\"params\":{\"notifications\":{",
+                            (unsigned long long)m.id);
         for (size_t i = 0; i < CG_MCP_N_CAPABILITIES && r == 0; i++) {
                 if (!(c->announces & cg_mcp_capabilities[i].offer))
                         continue;
-                r = cg_buf_addf(&b, NULL, "%s\"%sListChanged\":true", comma, cg_mcp_capabilities[i].name);
+                r = cg_buf_try_addf(&b, NULL, "%s\"%sListChanged\":true", comma, cg_mcp_capabilities[i].name);
                 comma = ",";
         }
-        if (r < 0 || cg_buf_adds(&b, "}", NULL) < 0 || cg_mcp_add_meta(c, &b, true, 0, NULL) < 0 ||
-            cg_buf_adds(&b, "}}\n", NULL) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
+        if (r < 0 || cg_buf_try_adds(&b, "}", NULL) < 0 || cg_mcp_add_meta(c, &b, true, 0, NULL) < 0 ||
+            cg_buf_try_adds(&b, "}}\n", NULL) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
                 c->listen_id = 0;
 }

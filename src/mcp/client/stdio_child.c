@@ -85,8 +85,8 @@ static void keep_words(struct cg_stdio *s, struct cg_slice line)
                 end = memchr(kept->data + quarter, '\n', kept->len - quarter);
                 cg_buf_consume(kept, end ? (size_t)(end + 1 - kept->data) : kept->len);
         }
-        if (cg_buf_add(kept, b.data, n, NULL) == 0)
-                cg_buf_adds(kept, "\n", NULL);
+        if (cg_buf_try_add(kept, b.data, n, NULL) == 0)
+                cg_buf_try_adds(kept, "\n", NULL);
 }
 
 /* Each line is marked as the server's, so that none reads like one of ours. */
@@ -112,16 +112,16 @@ static const char *last_words(struct cg_transport *t)
                         break;
                 first = line;
         }
-        cg_buf_addf(&s->words, NULL, CG_MCP_HOST_ONLY "; the last it wrote to standard error%s:",
-                    first > s->err_kept.data ? " (more is in the log of --log-level 1)" : "");
+        cg_buf_try_addf(&s->words, NULL, CG_MCP_HOST_ONLY "; the last it wrote to standard error%s:",
+                        first > s->err_kept.data ? " (more is in the log of --log-level 1)" : "");
         for (line = first; line < end; line += strcspn(line, "\n") + 1) {
                 size_t len = strcspn(line, "\n"), n = len;
 
                 if (n > CG_MCP_STDERR_SHOWN_LINE)
                         for (n = CG_MCP_STDERR_SHOWN_LINE; n && ((unsigned char)line[n] & 0xc0) == 0x80; n--)
                                 ;
-                if (cg_buf_addf(&s->words, NULL, "\n[%s] ", name) == 0)
-                        cg_buf_add(&s->words, line, n, NULL);
+                if (cg_buf_try_addf(&s->words, NULL, "\n[%s] ", name) == 0)
+                        cg_buf_try_add(&s->words, line, n, NULL);
         }
         return s->words.data ?: "";
 }

@@ -217,7 +217,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *data)
                 r->head_done = status >= 200 || status == 101;
                 return len;
         }
-        if (cg_buf_add(&r->head, p, n, NULL) < 0 || cg_buf_add(&r->head, "", 1, NULL) < 0) {
+        if (cg_buf_try_add(&r->head, p, n, NULL) < 0 || cg_buf_try_add(&r->head, "", 1, NULL) < 0) {
                 fail(r, CG_E_LIMIT, "the head of the response is over %zu bytes", r->head.max);
                 return 0;
         }
@@ -238,7 +238,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *data)
                 fail(r, CG_E_LIMIT, "the response is over %llu bytes", (unsigned long long)r->max_body);
                 return 0;
         }
-        if (cg_buf_add(&r->in, p, n, NULL) < 0) {
+        if (cg_buf_try_add(&r->in, p, n, NULL) < 0) {
                 fail(r, CG_E_NOMEM, "out of memory");
                 return 0;
         }

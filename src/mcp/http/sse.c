@@ -81,7 +81,7 @@ static void add_value(struct cg_sse *s, const char *p, size_t len)
 {
         switch (s->field) {
         case DATA:
-                if (!s->too_long && cg_buf_add(&s->data, p, len, NULL) < 0) {
+                if (!s->too_long && cg_buf_try_add(&s->data, p, len, NULL) < 0) {
                         s->too_long = true;
                         drop_data(s);
                 }
@@ -92,7 +92,7 @@ static void add_value(struct cg_sse *s, const char *p, size_t len)
                                 s->type[s->type_len] = p[i];
                 break;
         case ID:
-                s->id_bad |= memchr(p, '\0', len) || cg_buf_add(&s->line_id, p, len, NULL) < 0;
+                s->id_bad |= memchr(p, '\0', len) || cg_buf_try_add(&s->line_id, p, len, NULL) < 0;
                 break;
         case RETRY:
                 for (size_t i = 0; i < len && s->retry != -2; i++) {
@@ -111,14 +111,14 @@ static void set_id(struct cg_buf *to, const struct cg_buf *from)
 {
         to->len = 0;
         if (from->len)
-                cg_buf_add(to, from->data, from->len, NULL); /* out of memory: none */
+                cg_buf_try_add(to, from->data, from->len, NULL); /* out of memory: none */
 }
 
 static void end_field(struct cg_sse *s)
 {
         switch (s->field) {
         case DATA:
-                s->too_long = s->too_long || cg_buf_add(&s->data, "\n", 1, NULL) < 0;
+                s->too_long = s->too_long || cg_buf_try_add(&s->data, "\n", 1, NULL) < 0;
                 break;
         case ID: /* it counts from the event's end on; one with a NUL does not */
                 if (!s->id_bad)

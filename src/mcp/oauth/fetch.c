@@ -59,7 +59,7 @@ static void on_body(void *data, struct cg_http_req *req, const char *p, size_t l
 
         (void)req;
         if (x->r == 0)
-                x->r = cg_buf_add(&x->response->body, p, len, x->err);
+                x->r = cg_buf_try_add(&x->response->body, p, len, x->err);
 }
 
 static void on_end(void *data, struct cg_http_req *req, const struct cg_err *err)

@@ -167,11 +167,11 @@ static int authorization_url(const struct cg_oauth_place *p, const char *client_
                              struct cg_err *err)
 {
         char challenge[64];
-        int r = cg_buf_adds(b, p->as.authorization_endpoint, err);
+        int r = cg_buf_try_adds(b, p->as.authorization_endpoint, err);
 
         pkce_challenge(verifier, challenge);
         if (r == 0 && !strchr(p->as.authorization_endpoint, '?'))
-                r = cg_buf_adds(b, "?", err);
+                r = cg_buf_try_adds(b, "?", err);
         if (r == 0)
                 r = cg_oauth_form_add(b, "response_type", "code", err);
         if (r == 0)
@@ -230,7 +230,7 @@ static int authorize(const struct cg_oauth_server *s, const struct cg_oauth_logi
         if (r == 0)
                 r = check_redirect(&redirect, state, &p->as, err);
         if (r == 0)
-                r = cg_buf_adds(&form, "grant_type=authorization_code", err);
+                r = cg_buf_try_adds(&form, "grant_type=authorization_code", err);
         if (r == 0)
                 r = cg_oauth_form_add(&form, "code", redirect.code, err);
         if (r == 0)

@@ -60,13 +60,13 @@ static int renew(const struct cg_oauth_server *s, json_t *record, const char *me
                 if (r == 0)
                         r = cg_oauth_scopes_add(&wanted, scope ?: *wanted ? "" : p.resource.scopes ?: "", err);
                 if (r == 0)
-                        r = cg_buf_adds(&form, "grant_type=client_credentials", err);
+                        r = cg_buf_try_adds(&form, "grant_type=client_credentials", err);
         } else if (!issuer || strcmp(issuer, p.as.issuer) != 0 || !client.id || !client_id ||
                    strcmp(client_id, client.id) != 0) {
                 /* A refresh token is only for the issuer and the client that it was issued to. */
                 r = cg_fail(err, CG_E_STATE, "the server's authorization server has changed");
         } else {
-                r = cg_buf_adds(&form, "grant_type=refresh_token", err);
+                r = cg_buf_try_adds(&form, "grant_type=refresh_token", err);
                 if (r == 0)
                         r = cg_oauth_form_add(&form, "refresh_token", refresh, err);
         }

@@ -147,7 +147,7 @@ int cg_oauth_scopes_add(char **set, const char *more, struct cg_err *err)
         cg_auto_buf struct cg_buf b = { .max = CG_OAUTH_MAX_SCOPES };
         const char *s;
         size_t n;
-        int r = cg_buf_adds(&b, *set ? *set : "", err);
+        int r = cg_buf_try_adds(&b, *set ? *set : "", err);
 
         for (const char *p = more; *p; p++)
                 if (*p != ' ' && !is_scope_char(*p))
@@ -156,9 +156,9 @@ int cg_oauth_scopes_add(char **set, const char *more, struct cg_err *err)
                 if (has_scope(b.data, s, n))
                         continue;
                 if (b.len)
-                        r = cg_buf_adds(&b, " ", err);
+                        r = cg_buf_try_adds(&b, " ", err);
                 if (r == 0)
-                        r = cg_buf_add(&b, s, n, err);
+                        r = cg_buf_try_add(&b, s, n, err);
         }
         if (r < 0)
                 return r;
@@ -204,12 +204,12 @@ static size_t value_at(const char *p, struct cg_buf *b)
         if (*p != '"') {
                 size_t n = token_len(p);
 
-                return cg_buf_add(b, p, n, NULL) < 0 ? 0 : n;
+                return cg_buf_try_add(b, p, n, NULL) < 0 ? 0 : n;
         }
         for (p++; *p && *p != '"'; p++) {
                 if (*p == '\\' && p[1])
                         p++;
-                if (cg_buf_add(b, p, 1, NULL) < 0)
+                if (cg_buf_try_add(b, p, 1, NULL) < 0)
                         return 0;
         }
         return *p == '"' ? (size_t)(p + 1 - start) : 0;
@@ -620,16 +620,16 @@ int cg_oauth_encode(struct cg_buf *b, const char *value, struct cg_err *err)
                 bool plain = (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') ||
                              (*p >= 'A' && *p <= 'Z') || strchr("-._~", *p);
 
-                r = plain ? cg_buf_add(b, p, 1, err) : cg_buf_addf(b, err, "%%%02X", *p);
+                r = plain ? cg_buf_try_add(b, p, 1, err) : cg_buf_try_addf(b, err, "%%%02X", *p);
         }
         return r;
 }
 
 int cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value, struct cg_err *err)
 {
-        int r = b->len && b->data[b->len - 1] != '?' ? cg_buf_adds(b, "&", err) : 0;
+        int r = b->len && b->data[b->len - 1] != '?' ? cg_buf_try_adds(b, "&", err) : 0;
 
         if (r == 0)
-                r = cg_buf_addf(b, err, "%s=", name);
+                r = cg_buf_try_addf(b, err, "%s=", name);
         return r == 0 ? cg_oauth_encode(b, value, err) : r;
 }

@@ -87,18 +87,18 @@ static int basic_header(const struct cg_oauth_client *client, struct cg_buf *b, 
         int r = cg_oauth_encode(&pair, client->id, err);
 
         if (r == 0)
-                r = cg_buf_adds(&pair, ":", err);
+                r = cg_buf_try_adds(&pair, ":", err);
         if (r == 0)
                 r = cg_oauth_encode(&pair, client->secret, err);
         if (r == 0)
-                r = cg_buf_adds(b, "Basic ", err);
+                r = cg_buf_try_adds(b, "Basic ", err);
         if (r == 0)
                 r = cg_buf_reserve(b, cg_base64_size(pair.len), &to, err);
         if (r < 0)
                 return r;
         cg_base64(to, pair.data, pair.len);
         b->len += cg_base64_size(pair.len);
-        cg_buf_end(b);
+        cg_buf_terminate(b);
         return 0;
 }
 

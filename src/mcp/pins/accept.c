@@ -50,10 +50,10 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
         cg_text_render_as(&name, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
         cg_text_render_as(&server, a->server, strlen(a->server), 0, CG_TEXT_LINE, NULL);
         cg_text_render_as(&from, program, strlen(program), 0, CG_TEXT_LINE, NULL);
-        cg_buf_addf(&b, NULL, "Tool %s of MCP server %s (%s) %s:\n", name.data ?: "", server.data ?: "",
-                    from.data ?: "",
-                    known ? "has changed since it was accepted"
-                          : "is new, and its name looks like another tool's");
+        cg_buf_try_addf(&b, NULL, "Tool %s of MCP server %s (%s) %s:\n", name.data ?: "", server.data ?: "",
+                        from.data ?: "",
+                        known ? "has changed since it was accepted"
+                              : "is new, and its name looks like another tool's");
         r = cg_pin_diff(known ? cg_slice_or_none(json_string_value(json_object_get(pin, "text")))
                               : CG_SLICE("{}"),
                         cg_slice_or_none(json_string_value(json_object_get(pending, "text"))),
@@ -61,12 +61,12 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
         for (const char *p = b.data; r == 0 && (p = strchr(p, '\n')); p++)
                 lines++;
         if (r == 0 && hidden && !(a->yes && a->tool))
-                r = cg_buf_adds(
+                r = cg_buf_try_adds(
                         &b,
                         "It is not accepted, since not all of it can be shown. `cellgate mcp accept` with the tool's name and --yes accepts it unseen.\n",
                         err);
         else if (r == 0 && lines > LONG)
-                r = cg_buf_addf(&b, err, "The change above has %zu lines.\n", lines - 1);
+                r = cg_buf_try_addf(&b, err, "The change above has %zu lines.\n", lines - 1);
         if (r == 0)
                 r = cg_write_all(2, b.data, b.len, err);
         if (r < 0 || (hidden && !(a->yes && a->tool)) || (!a->yes && !says_yes()))

@@ -426,7 +426,7 @@ int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err)
                 return cg_fail(err, CG_E_NOTFOUND,
                                "the last list of MCP server \"%s\" does not have exactly its accepted tools",
                                p->shown);
-        return cg_buf_add(b, text, len, err);
+        return cg_buf_try_add(b, text, len, err);
 }
 
 /* ---- calls */
@@ -521,12 +521,12 @@ static void add_names(const struct cg_pins *p, struct cg_buf *b)
         for (size_t i = 0; i < p->n; i++) {
                 if (!p->v[i].is_new || shown++ >= 20)
                         continue;
-                cg_buf_adds(b, shown > 1 ? ", " : "", NULL);
+                cg_buf_try_adds(b, shown > 1 ? ", " : "", NULL);
                 cg_text_render_as(b, p->v[i].name, strlen(p->v[i].name), 0, CG_TEXT_LINE, NULL);
         }
         if (shown > 20)
-                cg_buf_addf(b, NULL, " and %zu more", shown - 20);
-        cg_buf_adds(b, "\n", NULL);
+                cg_buf_try_addf(b, NULL, " and %zu more", shown - 20);
+        cg_buf_try_adds(b, "\n", NULL);
 }
 
 static void add_text(const struct cg_pins *p, const struct pinned_tool *e, const char *diff, struct cg_buf *b)
@@ -535,22 +535,23 @@ static void add_text(const struct cg_pins *p, const struct pinned_tool *e, const
 
         cg_text_render_as(&name, e->name, strlen(e->name), 0, CG_TEXT_LINE, NULL);
         if (e->state == AMBIGUOUS)
-                cg_buf_addf(
+                cg_buf_try_addf(
                         b, NULL,
                         "tool %s of MCP server %s is listed twice, with different definitions: it is not called\n",
                         name.data, p->shown);
         else if (e->state == INVALID)
-                cg_buf_addf(
+                cg_buf_try_addf(
                         b, NULL,
                         "the definition of tool %s of MCP server %s is not valid, and it is not called: %.400s\n",
                         name.data, p->shown, e->why);
         else
-                cg_buf_addf(b, NULL,
-                            "tool %s of MCP server %s %s; it is not called until you accept it:\n%s  %s\n",
-                            name.data, p->shown,
-                            e->state == CHANGED ? "has changed since it was accepted"
-                                                : "is new, and its name looks like another tool's",
-                            diff, p->accept);
+                cg_buf_try_addf(
+                        b, NULL,
+                        "tool %s of MCP server %s %s; it is not called until you accept it:\n%s  %s\n",
+                        name.data, p->shown,
+                        e->state == CHANGED ? "has changed since it was accepted"
+                                            : "is new, and its name looks like another tool's",
+                        diff, p->accept);
 }
 
 bool cg_pins_has_news(const struct cg_pins *p)
@@ -574,18 +575,19 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
                         json_array_append_new(new, json_string(p->v[i].name));
         if (json_array_size(new)) {
                 if (p->first) {
-                        cg_buf_addf(&first, NULL,
-                                    "MCP server %s is new: its tools (%zu) are accepted as they are now\n",
-                                    p->shown, json_array_size(new));
+                        cg_buf_try_addf(
+                                &first, NULL,
+                                "MCP server %s is new: its tools (%zu) are accepted as they are now\n",
+                                p->shown, json_array_size(new));
                 } else {
-                        cg_buf_addf(&text, NULL, "MCP server %s has new tools: ", p->shown);
+                        cg_buf_try_addf(&text, NULL, "MCP server %s has new tools: ", p->shown);
                         add_names(p, &text);
                 }
         }
         if (unrecorded(p) && json_array_size(new))
-                cg_buf_addf(&text, NULL,
-                            "the tools of MCP server %s cannot be stored, and will be new again: %s\n",
-                            p->shown, p->not_written);
+                cg_buf_try_addf(&text, NULL,
+                                "the tools of MCP server %s cannot be stored, and will be new again: %s\n",
+                                p->shown, p->not_written);
         for (size_t i = 0; i < p->n; i++) {
                 struct pinned_tool *e = &p->v[i];
                 cg_auto_buf struct cg_buf diff = { .max = CG_PINS_MAX_NOTICE };
@@ -608,10 +610,11 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
                         add_text(p, e, diff.data ?: "", &text);
         }
         if (left_out)
-                cg_buf_addf(&text, NULL, "%zu more tools of MCP server %s are not called: %s\n", left_out,
-                            p->shown, p->accept);
+                cg_buf_try_addf(&text, NULL, "%zu more tools of MCP server %s are not called: %s\n", left_out,
+                                p->shown, p->accept);
         if (p->why.code < 0 && (all || !p->why_reported)) {
-                cg_buf_addf(&text, NULL, "MCP server %s: no tool is called: %.800s\n", p->shown, p->why.msg);
+                cg_buf_try_addf(&text, NULL, "MCP server %s: no tool is called: %.800s\n", p->shown,
+                                p->why.msg);
                 p->why_reported = true;
         }
         if (!text.len && !first.len)
@@ -619,7 +622,7 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
         report = json_pack("{ss ss sO sO ss}", "file", p->path, "first", first.data ?: "", "new", new,
                            "changed", changed, "text", text.data ?: "");
         json = report ? cg_json_text(report, NULL) : NULL;
-        return json ? cg_buf_adds(b, json, err) : cg_fail(err, CG_E_NOMEM, "report about tools");
+        return json ? cg_buf_try_adds(b, json, err) : cg_fail(err, CG_E_NOMEM, "report about tools");
 }
 
 int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct cg_buf *b, struct cg_err *err)
@@ -631,7 +634,7 @@ int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct 
                                 : cg_json_walk_init(&w, (struct cg_slice){ tools, len }, '[', err);
 
         if (r == 0)
-                r = cg_buf_adds(b, "[", err);
+                r = cg_buf_try_adds(b, "[", err);
         while (r == 0 && (r = cg_json_walk_next(&w, NULL, &tool, err)) == 0) {
                 cg_auto_free char *text = NULL;
                 const struct pinned_tool *e = NULL;
@@ -642,12 +645,12 @@ int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct 
                         tool = cg_slice_of(e->accepted);
                 else if (!e || e->state != ACCEPTED)
                         continue;
-                r = cg_buf_adds(b, between, err);
+                r = cg_buf_try_adds(b, between, err);
                 between = ",";
                 if (r == 0)
-                        r = cg_buf_add(b, tool.p, tool.len, err);
+                        r = cg_buf_try_add(b, tool.p, tool.len, err);
         }
-        return r < 0 ? r : cg_buf_adds(b, "]", err);
+        return r < 0 ? r : cg_buf_try_adds(b, "]", err);
 }
 
 /* ---- */
@@ -659,11 +662,11 @@ static int add_word(struct cg_buf *b, const char *name, struct cg_err *err)
         int r;
 
         if (*name && !name[strspn(name, plain)])
-                return cg_buf_adds(b, name, err);
-        r = cg_buf_adds(b, "'", err);
+                return cg_buf_try_adds(b, name, err);
+        r = cg_buf_try_adds(b, "'", err);
         for (const char *p = name; *p && r == 0; p++)
-                r = *p == '\'' ? cg_buf_adds(b, "'\\''", err) : cg_buf_add(b, p, 1, err);
-        return r == 0 ? cg_buf_adds(b, "'", err) : r;
+                r = *p == '\'' ? cg_buf_try_adds(b, "'\\''", err) : cg_buf_try_add(b, p, 1, err);
+        return r == 0 ? cg_buf_try_adds(b, "'", err) : r;
 }
 
 struct cg_pins *cg_pins_free(struct cg_pins *p)
@@ -695,14 +698,14 @@ int cg_pins_new(const char *server, const char *program, const json_t *definitio
         p->program = strdup(program);
         p->unrecorded = unrecorded ? json_incref(unrecorded) : json_object();
         if (cg_text_render_as(&shown, server, strlen(server), 0, CG_TEXT_LINE, NULL) == 0 &&
-            cg_buf_adds(&accept, "cellgate mcp accept ", NULL) == 0 &&
+            cg_buf_try_adds(&accept, "cellgate mcp accept ", NULL) == 0 &&
             add_word(&accept, shown.data ?: "", NULL) == 0) {
                 p->shown = cg_buf_steal(&shown, NULL);
                 p->accept = cg_buf_steal(&accept, NULL);
         }
         if (!own || !p->server || !p->program || !p->unrecorded || !p->shown || !p->accept ||
-            cg_buf_add(&both, server, strlen(server) + 1, NULL) < 0 ||
-            cg_buf_adds(&both, identity ?: own, NULL) < 0) {
+            cg_buf_try_add(&both, server, strlen(server) + 1, NULL) < 0 ||
+            cg_buf_try_adds(&both, identity ?: own, NULL) < 0) {
                 cg_pins_free(p);
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
         }

@@ -58,7 +58,7 @@ static int add_value(struct cg_slice v, unsigned depth, struct cg_buf *b, struct
         if (open == '"')
                 return add_string(v, b, err);
         if (open != '{' && open != '[')
-                return cg_buf_add(b, v.p, v.len, err);
+                return cg_buf_try_add(b, v.p, v.len, err);
         if (depth >= CG_JSON_DEPTH)
                 return cg_fail(err, CG_E_LIMIT, "it has over %d levels", CG_JSON_DEPTH);
         r = cg_json_walk_init(&w, v, open, err);
@@ -97,25 +97,25 @@ static int add_value(struct cg_slice v, unsigned depth, struct cg_buf *b, struct
                 all[n++] = m;
         }
         if (r == CG_JSON_END)
-                r = cg_buf_add(b, &open, 1, err);
+                r = cg_buf_try_add(b, &open, 1, err);
         if (r == 0 && open == '{' && n)
                 qsort(all, n, sizeof(*all), order);
         for (size_t i = 0; i < n && r == 0; i++) {
                 if (i)
                         r = open == '{' && strcmp(all[i - 1].key, all[i].key) == 0
                                     ? cg_fail(err, CG_E_PARSE, "it has the member %.100s twice", all[i].key)
-                                    : cg_buf_adds(b, ",", err);
+                                    : cg_buf_try_adds(b, ",", err);
                 if (r == 0 && open == '{')
-                        r = cg_buf_adds(b, all[i].key, err);
+                        r = cg_buf_try_adds(b, all[i].key, err);
                 if (r == 0 && open == '{')
-                        r = cg_buf_adds(b, ":", err);
+                        r = cg_buf_try_adds(b, ":", err);
                 if (r == 0)
                         r = add_value(all[i].value, depth + 1, b, err);
         }
         for (size_t i = 0; i < n; i++)
                 free(all[i].key);
         free(all);
-        return r < 0 ? r : cg_buf_adds(b, open == '{' ? "}" : "]", err);
+        return r < 0 ? r : cg_buf_try_adds(b, open == '{' ? "}" : "]", err);
 }
 
 int cg_pin_canonical(struct cg_slice tool, struct cg_buf *b, struct cg_err *err)
@@ -158,11 +158,11 @@ static int add_lines(const char *sign, struct cg_slice text, struct cg_buf *b, s
                 const char *stop = (nl = memchr(p, '\n', (size_t)(end - p))) ?: end;
                 bool blank = stop > p && stop[-1] == ' ';
 
-                r = cg_buf_adds(b, sign, err);
+                r = cg_buf_try_adds(b, sign, err);
                 if (r == 0)
                         r = cg_text_render_as(b, p, (size_t)(stop - p) - blank, 0, CG_TEXT_LINE, err);
                 if (r == 0)
-                        r = cg_buf_adds(b, blank ? "\\x20\n" : "\n", err);
+                        r = cg_buf_try_adds(b, blank ? "\\x20\n" : "\n", err);
                 p = stop + 1;
         } while (r == 0 && nl);
         return r;
@@ -183,15 +183,15 @@ static int add_readable(struct cg_slice json, struct cg_buf *b, struct cg_err *e
                 uint32_t c = 0;
                 size_t n;
 
-                r = cg_buf_add(b, p, (size_t)(slash - p), err);
+                r = cg_buf_try_add(b, p, (size_t)(slash - p), err);
                 p = slash;
                 if (p == end || r < 0)
                         break;
                 n = cg_json_char(p, end, &c);
                 if (n && c >= 0x80 && (c < 0xd800 || c > 0xdfff))
-                        r = cg_buf_add(b, letter, cg_utf8_put(c, letter), err);
+                        r = cg_buf_try_add(b, letter, cg_utf8_put(c, letter), err);
                 else
-                        r = cg_buf_add(b, p, n ? n : (n = 1), err);
+                        r = cg_buf_try_add(b, p, n ? n : (n = 1), err);
                 p += n;
         }
         return r;
@@ -287,14 +287,14 @@ static int add_step(struct cg_buf *path, struct cg_slice key, size_t index, stru
         int r = 0;
 
         if (!key.p)
-                return cg_buf_addf(path, err, "[%zu]", index);
+                return cg_buf_try_addf(path, err, "[%zu]", index);
         if (path->len)
-                r = cg_buf_adds(path, ".", err);
+                r = cg_buf_try_adds(path, ".", err);
         for (size_t i = 0; i < key.len; i++)
                 if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-$", key.p[i]))
                         return r < 0 ? r
                                      : add_readable((struct cg_slice){ key.p - 1, key.len + 2 }, path, err);
-        return r < 0 ? r : cg_buf_add(path, key.p, key.len, err);
+        return r < 0 ? r : cg_buf_try_add(path, key.p, key.len, err);
 }
 
 /* Compares two values in canonical form, whose levels were counted. */
@@ -334,7 +334,7 @@ static int diff_value(struct diff *d, struct cg_slice then, struct cg_slice now,
                         r = r < 0 ? r : 0;
                 }
         }
-        cg_buf_end(&d->path);
+        cg_buf_terminate(&d->path);
         return r;
 }
 
@@ -347,11 +347,11 @@ int cg_pin_diff(struct cg_slice then, struct cg_slice now, size_t max, struct cg
 
         *left_out = 1;
         if (!now.p)
-                return cg_buf_adds(
+                return cg_buf_try_adds(
                         b, "  the new definition was not kept, since it is too long: it cannot be shown\n",
                         err);
         if (!then.p) {
-                r = cg_buf_adds(
+                r = cg_buf_try_adds(
                         b,
                         "  the accepted definition was not kept, since it was too long; this is the whole new one:\n",
                         err);
@@ -363,12 +363,12 @@ int cg_pin_diff(struct cg_slice then, struct cg_slice now, size_t max, struct cg
         else if (r == 0)
                 r = diff_value(&d, then, now, err);
         if (r == 0)
-                r = cg_buf_add(b, d.out.data, d.out.len, err);
+                r = cg_buf_try_add(b, d.out.data, d.out.len, err);
         if (r == 0 && d.left_out) {
                 while (from < then.len && from < now.len && then.p[from] == now.p[from])
                         from++;
-                r = cg_buf_addf(b, err, "  %zu %s not shown; the definitions first differ at byte %zu:\n",
-                                d.left_out, d.left_out == 1 ? "difference is" : "differences are", from);
+                r = cg_buf_try_addf(b, err, "  %zu %s not shown; the definitions first differ at byte %zu:\n",
+                                    d.left_out, d.left_out == 1 ? "difference is" : "differences are", from);
                 from -= from < CONTEXT ? from : CONTEXT;
                 for (int i = 0; i < 2 && r == 0; i++) {
                         struct cg_slice s = i ? now : then;

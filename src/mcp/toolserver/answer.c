@@ -64,15 +64,15 @@ void cg_ts_call_report(struct ts_call *call, const char *status, const char *res
         if (!call->audited)
                 return;
         call->audited = false;
-        if (cg_buf_addf(&b, &err, "{\"approval\":%llu,\"cell\":%llu,\"status\":\"%s\",",
-                        (unsigned long long)call->approval, (unsigned long long)call->cell, status) < 0)
+        if (cg_buf_try_addf(&b, &err, "{\"approval\":%llu,\"cell\":%llu,\"status\":\"%s\",",
+                            (unsigned long long)call->approval, (unsigned long long)call->cell, status) < 0)
                 goto lost;
         if (result) {
                 cg_sha256_hex(result, len, sha256);
-                if (cg_buf_addf(&b, &err, "\"bytes\":%zu,\"sha256\":\"%s\",", len, sha256) < 0)
+                if (cg_buf_try_addf(&b, &err, "\"bytes\":%zu,\"sha256\":\"%s\",", len, sha256) < 0)
                         goto lost;
         }
-        if (cg_ts_add_names(call, &b, &err) < 0 || cg_buf_adds(&b, "}", &err) < 0)
+        if (cg_ts_add_names(call, &b, &err) < 0 || cg_buf_try_adds(&b, "}", &err) < 0)
                 goto lost;
         out.body = b.data;
         out.body_len = b.len;

@@ -41,24 +41,24 @@ static void send_body(struct ts *ts, const struct cg_out *out, const struct cg_b
 void cg_ts_broker_send_text(struct ts *ts, const struct cg_out *out, const char *key, const char *text)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-        int r = cg_buf_addf(&b, NULL, "{\"%s\":", key);
+        int r = cg_buf_try_addf(&b, NULL, "{\"%s\":", key);
 
         if (r == 0)
                 r = cg_json_quote(&b, text, strlen(text), NULL);
         if (r == 0)
-                r = cg_buf_adds(&b, "}", NULL);
+                r = cg_buf_try_adds(&b, "}", NULL);
         send_body(ts, out, &b, r);
 }
 
 void cg_ts_broker_send_error(struct ts *ts, const struct cg_out *out, const struct cg_err *why)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-        int r = cg_buf_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", why->code);
+        int r = cg_buf_try_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", why->code);
 
         if (r == 0)
                 r = cg_json_quote(&b, why->msg, strlen(why->msg), NULL);
         if (r == 0)
-                r = cg_buf_adds(&b, "}}", NULL);
+                r = cg_buf_try_adds(&b, "}}", NULL);
         send_body(ts, out, &b, r);
 }
 

@@ -111,12 +111,14 @@ static bool add_denials(const struct ts_call *call, enum cg_mcp_outcome outcome,
         end = at.p + at.len - 1; /* of the string or array */
         in = cg_json_trim((struct cg_slice){ at.p + 1, at.len - 2 });
         empty = !in.len;
-        cg_buf_add(ret, error.p, (size_t)(end - error.p), NULL);
+        cg_buf_try_add(ret, error.p, (size_t)(end - error.p), NULL);
         if (outcome == CG_MCP_ERROR)
-                cg_buf_addf(ret, NULL, "%s%.*s", empty ? "" : "\\n", (int)quoted.len - 2, quoted.data + 1);
+                cg_buf_try_addf(ret, NULL, "%s%.*s", empty ? "" : "\\n", (int)quoted.len - 2,
+                                quoted.data + 1);
         else
-                cg_buf_addf(ret, NULL, "%s{\"type\":\"text\",\"text\":%s}", empty ? "" : ",", quoted.data);
-        return cg_buf_add(ret, end, (size_t)(error.p + error.len - end), NULL) == 0;
+                cg_buf_try_addf(ret, NULL, "%s{\"type\":\"text\",\"text\":%s}", empty ? "" : ",",
+                                quoted.data);
+        return cg_buf_try_add(ret, end, (size_t)(error.p + error.len - end), NULL) == 0;
 }
 
 static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
@@ -237,11 +239,11 @@ static void ask(struct ts_call *call)
 
         call->place = ASKING;
         out.id = call->ask = ++s->ts->last_ask;
-        r = cg_buf_addf(&b, &err, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
+        r = cg_buf_try_addf(&b, &err, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
         if (r == 0)
                 r = cg_ts_add_names(call, &b, &err);
         if (r == 0)
-                r = cg_buf_adds(&b, "}", &err);
+                r = cg_buf_try_adds(&b, "}", &err);
         /* The other half is for answers: they must not be lost. */
         if (r == 0 && s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2)
                 r = cg_fail(&err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
@@ -430,8 +432,8 @@ void cg_ts_call_begin(struct ts_call *call)
                 cg_auto_buf struct cg_buf b = { .max = 3072 };
 
                 for (const struct ts_server *v = call->kernel->session->servers; v; v = v->next)
-                        if (cg_buf_addf(&b, NULL, "%s\"%s\"", b.len ? ", " : "",
-                                        cg_mcp_client_name(v->client)) < 0)
+                        if (cg_buf_try_addf(&b, NULL, "%s\"%s\"", b.len ? ", " : "",
+                                            cg_mcp_client_name(v->client)) < 0)
                                 break;
                 if (b.len)
                         cg_ts_call_fail(call,

@@ -175,8 +175,8 @@ static int keep_string(struct spool *sp, const char *s, size_t len, size_t at, s
                                "the large results would be over the limit of %zu bytes for a kernel, or %zu "
                                "for all kernels; del those that are not needed any more",
                                CG_MCP_MAX_KEPT_BYTES, CG_MCP_MAX_ALL_KEPT_BYTES);
-        if (cg_buf_addf(parts, err, "%s[%zu,%zu,%zu,%u]", parts->len ? "," : "", at, sp->size, chars, width) <
-                    0 ||
+        if (cg_buf_try_addf(parts, err, "%s[%zu,%zu,%zu,%u]", parts->len ? "," : "", at, sp->size, chars,
+                            width) < 0 ||
             spool_string(sp, s, len, width, err) < 0)
                 return -1;
         sp->size += chars * width;
@@ -197,12 +197,12 @@ static int take_strings(struct spool *sp, const char *json, size_t len, struct c
                         ;
                 if ((size_t)(e - s) < CG_MCP_KEPT_STRING || (after < end && *after == ':'))
                         continue;
-                if (cg_buf_add(skeleton, from, (size_t)(s - from), err) < 0 ||
+                if (cg_buf_try_add(skeleton, from, (size_t)(s - from), err) < 0 ||
                     keep_string(sp, s, (size_t)(e - s), skeleton->len, parts, err) < 0)
                         return -1;
                 from = e;
         }
-        return cg_buf_add(skeleton, from, (size_t)(end - from), err);
+        return cg_buf_try_add(skeleton, from, (size_t)(end - from), err);
 }
 
 size_t cg_kept_room(const struct cg_kept_list *list)
@@ -234,13 +234,13 @@ int cg_kept_write(int fd, uint64_t id, size_t max, const char *json, size_t len,
                 r = cg_fail(err, CG_E_LIMIT, "without its long strings it is over the limit of %u bytes",
                             CG_MAX_TOOL_RESULT - CG_MAX_BODY);
         if (r == 0)
-                r = cg_buf_addf(out, err, "{\"handle\":%llu,\"parts\":[", (unsigned long long)id);
+                r = cg_buf_try_addf(out, err, "{\"handle\":%llu,\"parts\":[", (unsigned long long)id);
         if (r == 0)
-                r = cg_buf_add(out, parts.data, parts.len, err);
+                r = cg_buf_try_add(out, parts.data, parts.len, err);
         if (r == 0)
-                r = cg_buf_adds(out, "]}\n", err);
+                r = cg_buf_try_adds(out, "]}\n", err);
         if (r == 0)
-                r = cg_buf_add(out, skeleton.data, skeleton.len, err);
+                r = cg_buf_try_add(out, skeleton.data, skeleton.len, err);
         *size = sp->size;
         return r;
 }

@@ -19,28 +19,29 @@ static int add_number(struct cg_buf *b, const char *before, double value, struct
         snprintf(text, sizeof(text), "%.15g", value);
         if (strtod(text, NULL) != value)
                 snprintf(text, sizeof(text), "%.17g", value);
-        return cg_buf_addf(b, err, "%s%s", before, text);
+        return cg_buf_try_addf(b, err, "%s%s", before, text);
 }
 
 int cg_ts_add_names(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
 {
         /* Not for others: hosts decide about tools by their names. */
         const char *tool = call->method == CG_MCP_TOOLS_CALL ? call->tool : "";
-        int r = cg_buf_adds(b, "\"server\":", err);
+        int r = cg_buf_try_adds(b, "\"server\":", err);
 
         if (r == 0)
                 r = cg_json_quote(b, call->server, strlen(call->server), err);
         if (r == 0)
-                r = cg_buf_addf(b, err, ",\"method\":\"%s\",\"tool\":", cg_mcp_methods[call->method].name);
+                r = cg_buf_try_addf(b, err,
+                                    ",\"method\":\"%s\",\"tool\":", cg_mcp_methods[call->method].name);
         return r < 0 ? r : cg_json_quote(b, tool, strlen(tool), err);
 }
 
 static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = CG_MCP_MAX_PROGRESS_TEXT * 3 }, shown = { .max = 8192 };
-        int r = cg_buf_addf(b, err, "{\"kernel\":%llu,\"call\":%llu,\"cell\":%llu,",
-                            (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
-                            (unsigned long long)call->cell);
+        int r = cg_buf_try_addf(b, err, "{\"kernel\":%llu,\"call\":%llu,\"cell\":%llu,",
+                                (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
+                                (unsigned long long)call->cell);
 
         if (r == 0)
                 r = cg_ts_add_names(call, b, err);
@@ -53,11 +54,11 @@ static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_
                 r = cg_text_render_as(&shown, text.data, text.len, CG_MCP_SHOW_PROGRESS_TEXT, CG_TEXT_LINE,
                                       err);
                 if (r == 0)
-                        r = cg_buf_adds(b, ",\"message\":", err);
+                        r = cg_buf_try_adds(b, ",\"message\":", err);
                 if (r == 0)
                         r = cg_json_quote(b, shown.data, shown.len, err);
         }
-        return r < 0 ? r : cg_buf_adds(b, "}", err);
+        return r < 0 ? r : cg_buf_try_adds(b, "}", err);
 }
 
 void cg_ts_send_progress(struct ts_call *call)

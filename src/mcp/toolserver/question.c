@@ -15,15 +15,15 @@ static int add_body(const struct ts_session *s, const void *call, const char *se
 
         if (call)
                 cg_ts_call_numbers(call, &kernel, &approval, &cell);
-        r = cg_buf_addf(b, err, "{\"kernel\":%llu,\"cell\":%llu,", (unsigned long long)kernel,
-                        (unsigned long long)cell);
+        r = cg_buf_try_addf(b, err, "{\"kernel\":%llu,\"cell\":%llu,", (unsigned long long)kernel,
+                            (unsigned long long)cell);
         if (r == 0 && approval)
-                r = cg_buf_addf(b, err, "\"call\":%llu,", (unsigned long long)approval);
+                r = cg_buf_try_addf(b, err, "\"call\":%llu,", (unsigned long long)approval);
         if (r == 0)
-                r = cg_buf_addf(b, err, "\"method\":\"%s\",\"server\":", method);
+                r = cg_buf_try_addf(b, err, "\"method\":\"%s\",\"server\":", method);
         if (r == 0)
                 r = cg_json_quote(b, server, strlen(server), err);
-        return r < 0 ? r : cg_buf_adds(b, "}", err);
+        return r < 0 ? r : cg_buf_try_adds(b, "}", err);
 }
 
 int cg_ts_question(void *data, void *call, const char *server, const char *method, struct cg_slice params,

@@ -189,15 +189,15 @@ static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *e
         int r = cg_json_quote(b, v->name, strlen(v->name), err);
 
         if (r == 0)
-                r = cg_buf_adds(b, v->failed ? ":{\"error\":" : ":", err);
+                r = cg_buf_try_adds(b, v->failed ? ":{\"error\":" : ":", err);
         if (r == 0)
                 r = v->failed ? cg_json_quote(b, v->why.msg, strlen(v->why.msg), err)
-                              : cg_buf_add(b, report.p, report.len - 1, err);
+                              : cg_buf_try_add(b, report.p, report.len - 1, err);
         if (r == 0 && v->known) /* further members of the report */
-                r = cg_buf_adds(b, ",\"started\":false", err);
+                r = cg_buf_try_adds(b, ",\"started\":false", err);
         if (r == 0 && !v->failed && v->pins)
-                r = cg_buf_addf(b, err, ",\"pins\":%s", v->pins);
-        return r == 0 ? cg_buf_adds(b, "}", err) : r;
+                r = cg_buf_try_addf(b, err, ",\"pins\":%s", v->pins);
+        return r == 0 ? cg_buf_try_adds(b, "}", err) : r;
 }
 
 /* This one is not added. Without a client, which has its secrets, @why must have none. */
@@ -351,15 +351,15 @@ static int complete(struct ts_adding *a, struct cg_err *err)
         if (!places || r < 0)
                 r = cg_fail(err, CG_E_NOMEM, "MCP servers");
         if (r == 0) {
-                r = cg_buf_adds(&b, "{\"report\":{", err);
+                r = cg_buf_try_adds(&b, "{\"report\":{", err);
                 for (size_t i = 0; i < a->n && r == 0; i++) {
                         if (i)
-                                r = cg_buf_adds(&b, ",", err);
+                                r = cg_buf_try_adds(&b, ",", err);
                         if (r == 0)
                                 r = add_report(&b, &a->items[i], err);
                 }
                 if (r == 0)
-                        r = cg_buf_adds(&b, "}}", err);
+                        r = cg_buf_try_adds(&b, "}}", err);
                 if (r < 0)
                         cg_err_prefix(err, "report about the servers' wrappers");
         }
@@ -394,10 +394,10 @@ static void add_names(struct cg_buf *b, const char *what, json_t *names)
                         break;
                 shown.len = 0;
                 if (cg_text_render_as(&shown, name, strlen(name), 0, CG_TEXT_LINE, NULL) == 0)
-                        cg_buf_addf(b, NULL, "%s%s", n > 1 ? ", " : what, shown.data);
+                        cg_buf_try_addf(b, NULL, "%s%s", n > 1 ? ", " : what, shown.data);
         }
         if (json_object_size(names) > CG_MCP_MAX_NAMES_SHOWN)
-                cg_buf_addf(b, NULL, " and %zu more", json_object_size(names) - CG_MCP_MAX_NAMES_SHOWN);
+                cg_buf_try_addf(b, NULL, " and %zu more", json_object_size(names) - CG_MCP_MAX_NAMES_SHOWN);
 }
 
 /* Says which modules are other ones than before. */
@@ -418,11 +418,11 @@ static void report_change(struct ts_session *s, const char *server, json_t *old,
         }
         json_object_foreach(old, name, hash) if (!json_object_get(now, name))
                 json_object_set_nocheck(removed, name, hash);
-        cg_buf_addf(&b, NULL, "MCP server %s: its modules were made anew", server);
+        cg_buf_try_addf(&b, NULL, "MCP server %s: its modules were made anew", server);
         add_names(&b, "; added: ", added);
         add_names(&b, "; removed: ", removed);
         add_names(&b, "; changed: ", changed);
-        cg_buf_adds(&b, "\n", NULL);
+        cg_buf_try_adds(&b, "\n", NULL);
         cg_log(&s->ts->log, CG_LOG_INFO, "session %llx: %s", (unsigned long long)s->number, b.data ?: "");
         cg_ts_broker_send_text(s->ts, &out, "text", b.data ?: "");
 }

@@ -18,20 +18,20 @@ int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
                    *protocol = json_string_value(json_object_get(o, "protocol")) ?: "";
         bool v6 = strchr(host, ':') && host[0] != '[';
         json_int_t port = json_integer_value(json_object_get(o, "port"));
-        int r = cg_buf_adds(b, v6 ? "[" : "", err);
+        int r = cg_buf_try_adds(b, v6 ? "[" : "", err);
 
         if (r == 0)
                 r = cg_denial_add_text(b, *host ? host : "?", err);
         if (r == 0)
-                r = cg_buf_addf(b, err, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
+                r = cg_buf_try_addf(b, err, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
         /* A tunnel's bytes are not inspected: only the port indicates https. */
         if (strcmp(protocol, "connect") == 0)
                 protocol = port == 443 ? "https" : "tunnel";
         if (r == 0)
                 r = cg_denial_add_text(b, *protocol ? protocol : "unknown protocol", err);
         if (r == 0 && *address)
-                r = cg_buf_adds(b, ", ", err);
+                r = cg_buf_try_adds(b, ", ", err);
         if (r == 0 && *address)
                 r = cg_denial_add_text(b, address, err);
-        return r < 0 ? r : cg_buf_adds(b, ")", err);
+        return r < 0 ? r : cg_buf_try_adds(b, ")", err);
 }

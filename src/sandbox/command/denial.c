@@ -471,15 +471,15 @@ static int add_others(struct cg_buf *b, const json_t *o, struct cg_err *err)
         {
                 if (i == n)
                         break;
-                r = cg_buf_adds(b, i + 1 == n && !more ? " and " : ", ", err);
+                r = cg_buf_try_adds(b, i + 1 == n && !more ? " and " : ", ", err);
                 if (r == 0)
                         r = cg_denial_add_text(b, json_string_value(path), err);
                 if (r < 0)
                         return r;
         }
         if (more > EXACT_MAX) /* those that init did not report one by one are missing in the number */
-                return cg_buf_addf(b, err, " and more than %d others", EXACT_MAX);
-        return more ? cg_buf_addf(b, err, " and %" JSON_INTEGER_FORMAT " more", more) : 0;
+                return cg_buf_try_addf(b, err, " and more than %d others", EXACT_MAX);
+        return more ? cg_buf_try_addf(b, err, " and %" JSON_INTEGER_FORMAT " more", more) : 0;
 }
 
 int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
@@ -494,7 +494,7 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
         const json_t *process = json_object_get(o, "process");
         const char *name = text_of(process, "name");
         bool limit = strcmp(operation, "limit") == 0, network = strcmp(operation, "network-outbound") == 0;
-        int r = limit ? 0 : cg_buf_adds(b, "the sandbox refused ", err);
+        int r = limit ? 0 : cg_buf_try_adds(b, "the sandbox refused ", err);
 
         /* The denied operation: "a connection to ...", "writing /etc/hosts". */
         for (size_t i = 0; i < CG_ARRAY_LEN(verbs); i++) {
@@ -503,13 +503,14 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
         }
         if (r == 0 && network && !*text_of(o, "host")) {
                 /* The proxy refused the request before it named a host. */
-                r = cg_buf_adds(b, *text_of(o, "protocol") ? "a request to the proxy" : "a name lookup", err);
+                r = cg_buf_try_adds(b, *text_of(o, "protocol") ? "a request to the proxy" : "a name lookup",
+                                    err);
         } else if (r == 0 && network) {
-                r = cg_buf_adds(b, "a connection to ", err);
+                r = cg_buf_try_adds(b, "a connection to ", err);
                 if (r == 0)
                         r = cg_denial_connection(o, b, err);
         } else if (r == 0 && !limit) {
-                r = cg_buf_adds(b, verb, err);
+                r = cg_buf_try_adds(b, verb, err);
                 if (r == 0)
                         r = cg_denial_add_text(b, target_of(o), err);
                 if (r == 0)
@@ -520,17 +521,17 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
          * time, and is gone when this is read.
          */
         if (r == 0 && !limit && process && strcmp(text_of(o, "source"), "kernel") != 0) {
-                r = cg_buf_adds(b, " (", err);
+                r = cg_buf_try_adds(b, " (", err);
                 if (r == 0)
                         r = cg_denial_add_text(b, *name ? name : "?", err);
                 if (r == 0)
-                        r = cg_buf_adds(b, ")", err);
+                        r = cg_buf_try_adds(b, ")", err);
         }
         if (r == 0 && !limit)
-                r = cg_buf_adds(b, ": ", err);
+                r = cg_buf_try_adds(b, ": ", err);
         if (r == 0)
                 r = cg_denial_add_text(b, text_of(o, "why"), err);
         if (r == 0 && *how)
-                r = cg_buf_adds(b, ". To allow it: ", err);
+                r = cg_buf_try_adds(b, ". To allow it: ", err);
         return r < 0 ? r : cg_denial_add_text(b, how, err);
 }

@@ -61,10 +61,10 @@ static void send_control(struct cg_denial_log *v, char *text, size_t len, const 
         if (v->control < 0)
                 return;
         if (v->with_text && sentence &&
-            (cg_buf_adds(&after, ",\"text\":", NULL) < 0 ||
+            (cg_buf_try_adds(&after, ",\"text\":", NULL) < 0 ||
              cg_json_quote(&after, sentence, strlen(sentence), NULL) < 0))
                 return;
-        if (cg_buf_adds(&after, "}\n", NULL) < 0)
+        if (cg_buf_try_adds(&after, "}\n", NULL) < 0)
                 return;
         iov[2] = (struct iovec){ after.data, after.len };
         /* A line is smaller than half a socket buffer: all of it is sent, or nothing. */

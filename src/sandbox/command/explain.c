@@ -106,20 +106,20 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         text = cg_json_text(o, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "plan");
-        r = cg_buf_add(out, text, len, err);
-        return r == 0 ? cg_buf_adds(out, "\n", err) : r;
+        r = cg_buf_try_add(out, text, len, err);
+        return r == 0 ? cg_buf_try_adds(out, "\n", err) : r;
 }
 
 static int line(struct cg_buf *out, const char *view, const char *path, const char *why, const char *more,
                 struct cg_err *err)
 {
-        int r = cg_buf_addf(out, err, "  %-14s ", view);
+        int r = cg_buf_try_addf(out, err, "  %-14s ", view);
 
         if (r == 0)
                 r = cg_text_render(out, path, strlen(path), 0, err);
         if (r == 0 && (why || *more))
-                r = cg_buf_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
-        return r == 0 ? cg_buf_adds(out, "\n", err) : r;
+                r = cg_buf_try_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
+        return r == 0 ? cg_buf_try_adds(out, "\n", err) : r;
 }
 
 /* The entries of the settings, with the paths that they are here. */
@@ -132,11 +132,11 @@ static int explain_entries(const struct cg_command *c, struct cg_buf *out, struc
 
         if (!json_array_size(entries))
                 return 0;
-        r = cg_buf_adds(out, "Entries, of which relative ones begin in ", err);
+        r = cg_buf_try_adds(out, "Entries, of which relative ones begin in ", err);
         if (r == 0)
                 r = cg_text_render(out, c->base.cwd, strlen(c->base.cwd), 0, err);
         if (r == 0)
-                r = cg_buf_adds(out, ":\n", err);
+                r = cg_buf_try_adds(out, ":\n", err);
         json_array_foreach(entries, i, v)
         {
                 const char *entry = json_string_value(json_object_get(v, "entry")),
@@ -149,7 +149,7 @@ static int explain_entries(const struct cg_command *c, struct cg_buf *out, struc
                 else if (n > 1)
                         snprintf(more, sizeof(more), "%lld matches", (long long)n);
                 if (r == 0)
-                        r = cg_buf_adds(out, "  ", err);
+                        r = cg_buf_try_adds(out, "  ", err);
                 if (r == 0)
                         r = cg_text_render(out, entry, strlen(entry), 0, err);
                 if (r == 0)
@@ -170,12 +170,12 @@ int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out
 
         if (json)
                 return explain_json(c, out, err);
-        r = cg_buf_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(sb));
+        r = cg_buf_try_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(sb));
         for (; *layer && r == 0; layer++)
-                r = cg_buf_addf(out, err, " %s", *layer);
+                r = cg_buf_try_addf(out, err, " %s", *layer);
         if (r == 0)
-                r = cg_buf_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
-                                sb->root_writable ? "writable" : "read-only");
+                r = cg_buf_try_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
+                                    sb->root_writable ? "writable" : "read-only");
         for (size_t i = 0; i < sb->n_mounts && r == 0; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
@@ -186,20 +186,20 @@ int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out
                 r = line(out, "no programs", sb->programs[i], CG_WHY_PATH, "none are made directly in it",
                          err);
         if (r == 0 && sb->names)
-                r = cg_buf_adds(
+                r = cg_buf_try_adds(
                         out,
                         "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
                         err);
         for (size_t i = 0; i < sb->n_writable_names && r == 0; i++) {
-                r = cg_buf_adds(out, i ? ", " : ", but for ", err);
+                r = cg_buf_try_adds(out, i ? ", " : ", but for ", err);
                 if (r == 0)
                         r = cg_text_render(out, sb->writable_names[i], strlen(sb->writable_names[i]), 0, err);
         }
         if (r == 0 && sb->names)
-                r = cg_buf_adds(out, "\n", err);
+                r = cg_buf_try_adds(out, "\n", err);
 
         if (r == 0 && g)
-                r = cg_buf_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
+                r = cg_buf_try_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
         for (size_t i = 0; g && i < g->n_frozen && r == 0; i++)
                 r = line(out, "frozen", g->frozen[i].path, g->frozen[i].because,
                          g->frozen[i].write ? "nothing new can be made in it"
@@ -208,42 +208,44 @@ int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out
         for (size_t i = 0; g && i < g->n_unheld && r == 0; i++)
                 r = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
         if (r == 0 && c->rules.skipped)
-                r = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
-                                c->rules.skipped);
+                r = cg_buf_try_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
+                                    c->rules.skipped);
 
         if (r == 0)
                 r = explain_entries(c, out, err);
         if (r == 0)
-                r = cg_buf_addf(out, err, "Network: %s\n",
-                                !c->proxy              ? "off"
-                                : s->network.allowed.n ? "through the proxy, by name"
-                                                       : "nothing is allowed");
+                r = cg_buf_try_addf(out, err, "Network: %s\n",
+                                    !c->proxy              ? "off"
+                                    : s->network.allowed.n ? "through the proxy, by name"
+                                                           : "nothing is allowed");
         for (size_t i = 0; i < s->network.allowed.n && r == 0; i++)
                 r = line(out, "allowed", s->network.allowed.v[i], NULL, "", err);
         for (size_t i = 0; i < s->network.denied.n && r == 0; i++)
                 r = line(out, "denied", s->network.denied.v[i], NULL, "", err);
         if (r == 0 && s->network.all_unix_sockets)
-                r = cg_buf_adds(out, "  all unix sockets\n", err);
+                r = cg_buf_try_adds(out, "  all unix sockets\n", err);
         for (size_t i = 0; i < s->network.unix_sockets.n && r == 0 && !s->network.all_unix_sockets; i++)
                 r = line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "", err);
         for (size_t i = 0; i < s->own.n_expose && r == 0; i++)
-                r = cg_buf_addf(out, err, "  port %u inside is reachable at 127.0.0.1:%u of this machine\n",
-                                s->own.expose[i].inside, s->own.expose[i].host);
+                r = cg_buf_try_addf(out, err,
+                                    "  port %u inside is reachable at 127.0.0.1:%u of this machine\n",
+                                    s->own.expose[i].inside, s->own.expose[i].host);
         for (size_t i = 0; i < s->own.n_reach && r == 0; i++)
-                r = cg_buf_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n",
-                                s->own.reach[i].inside, s->own.reach[i].host);
+                r = cg_buf_try_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n",
+                                    s->own.reach[i].inside, s->own.reach[i].host);
         if (r == 0 && s->network.local_binding)
-                r = cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n",
-                                err);
+                r = cg_buf_try_adds(out, "  where a program listens, this machine's same port leads there\n",
+                                    err);
 
         cg_sandbox_limits_by(sb, by);
         for (enum cg_limit i = 0; i < CG_LIMITS && r == 0; i++) {
                 uint64_t v = cg_limit_get(&sb->limits, i);
 
                 if (v && v != CG_PLAN_NO_LIMIT)
-                        r = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n",
-                                        cg_limit_setting(i), cg_limit_figure(&sb->limits, i),
-                                        cg_limit_unit(i), cg_limit_by_name(by[i]), cg_limit_scope(i, by[i]));
+                        r = cg_buf_try_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n",
+                                            cg_limit_setting(i), cg_limit_figure(&sb->limits, i),
+                                            cg_limit_unit(i), cg_limit_by_name(by[i]),
+                                            cg_limit_scope(i, by[i]));
         }
         return r;
 }

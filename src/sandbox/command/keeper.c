@@ -454,7 +454,7 @@ static bool control_read(struct keeper *k)
         if (n > 0) {
                 k->control_worked = true;
                 k->control.len += (size_t)n;
-                cg_buf_end(&k->control);
+                cg_buf_terminate(&k->control);
                 while (k->control.len && (end = memchr(k->control.data, '\n', k->control.len))) {
                         size_t len = (size_t)(end - k->control.data);
 

@@ -57,7 +57,7 @@ int cg_chan_read(struct cg_chan *c, struct cg_err *err)
         if (n <= 0)
                 return CG_CLOSED;
         c->in.len += (size_t)n;
-        cg_buf_end(&c->in);
+        cg_buf_terminate(&c->in);
         too_many = (m.msg_flags & MSG_CTRUNC) != 0;
         for (struct cmsghdr *h = CMSG_FIRSTHDR(&m); h; h = CMSG_NXTHDR(&m, h)) {
                 bool rights = h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS;
@@ -126,9 +126,9 @@ static int queue(struct cg_chan *c, json_t *message, struct cg_err *err)
                 header[i] = (uint8_t)((len + 1) >> (8 * (HEADER - 1 - i)));
         if (cg_buf_reserve(&c->out, HEADER + len + 1, &room, err) < 0)
                 return CG_E_LIMIT;
-        cg_buf_add(&c->out, header, HEADER, NULL);
-        cg_buf_add(&c->out, text, len, NULL);
-        return cg_buf_add(&c->out, "\n", 1, NULL);
+        cg_buf_try_add(&c->out, header, HEADER, NULL);
+        cg_buf_try_add(&c->out, text, len, NULL);
+        return cg_buf_try_add(&c->out, "\n", 1, NULL);
 }
 
 int cg_chan_flush(struct cg_chan *c, struct cg_err *err)

@@ -88,11 +88,11 @@ static int take_chunks(struct cg_flow *f, const char *p, size_t len, size_t *use
                 if (r < 0)
                         return r;
                 *used += n;
-                status = f->plain ? cg_buf_add(&f->out, data.p, data.len, err)
+                status = f->plain ? cg_buf_try_add(&f->out, data.p, data.len, err)
                                   : cg_http_add_chunk(&f->out, data.p, data.len, err);
                 if (r == CG_CHUNKED_END) {
                         f->source_done = true;
-                        return status == 0 && !f->plain ? cg_buf_adds(&f->out, CG_HTTP_LAST_CHUNK, err)
+                        return status == 0 && !f->plain ? cg_buf_try_adds(&f->out, CG_HTTP_LAST_CHUNK, err)
                                                         : status;
                 }
                 if (status < 0)
@@ -115,7 +115,7 @@ static int take(struct cg_flow *f, const char *p, size_t len, size_t *used, stru
         if (f->wrap) {
                 int r = cg_http_add_chunk(&f->out, p, len, err);
 
-                return r == 0 && f->source_done ? cg_buf_adds(&f->out, CG_HTTP_LAST_CHUNK, err) : r;
+                return r == 0 && f->source_done ? cg_buf_try_adds(&f->out, CG_HTTP_LAST_CHUNK, err) : r;
         }
         /* Writes at once what can be, keeps the rest. */
         while (f->out.len == 0 && len) {
@@ -130,7 +130,7 @@ static int take(struct cg_flow *f, const char *p, size_t len, size_t *used, stru
                 p += n;
                 len -= (size_t)n;
         }
-        return len ? cg_buf_add(&f->out, p, len, err) : 0;
+        return len ? cg_buf_try_add(&f->out, p, len, err) : 0;
 }
 
 /* ---- reading */
@@ -163,7 +163,7 @@ static int read_some(struct cg_flow *f, struct cg_flow_common *c, size_t *moved,
         r = take(f, c->scratch, (size_t)n, &used, err);
         /* Bytes after a chunked body belong to the next message. */
         if (r == 0 && used < (size_t)n)
-                r = cg_buf_add(f->before, c->scratch + used, (size_t)n - used, err);
+                r = cg_buf_try_add(f->before, c->scratch + used, (size_t)n - used, err);
         return r;
 }
 

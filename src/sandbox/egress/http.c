@@ -441,8 +441,8 @@ static int add_fields(struct cg_buf *out, const struct cg_http_head *h, struct c
                 const struct cg_http_field *f = &h->fields[i];
 
                 if (!f->skip)
-                        r = cg_buf_addf(out, err, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p,
-                                        (int)f->value.len, f->value.p);
+                        r = cg_buf_try_addf(out, err, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p,
+                                            (int)f->value.len, f->value.p);
         }
         return r;
 }
@@ -450,9 +450,9 @@ static int add_fields(struct cg_buf *out, const struct cg_http_head *h, struct c
 static int add_framing(struct cg_buf *out, enum cg_http_framing framing, uint64_t length, struct cg_err *err)
 {
         if (framing == CG_HTTP_LENGTH)
-                return cg_buf_addf(out, err, "Content-Length: %llu\r\n", (unsigned long long)length);
+                return cg_buf_try_addf(out, err, "Content-Length: %llu\r\n", (unsigned long long)length);
         if (framing == CG_HTTP_CHUNKED)
-                return cg_buf_adds(out, "Transfer-Encoding: chunked\r\n", err);
+                return cg_buf_try_adds(out, "Transfer-Encoding: chunked\r\n", err);
         return 0;
 }
 
@@ -464,24 +464,24 @@ int cg_http_request_write(const struct cg_http_request *r, bool absolute, const 
         int status;
 
         cg_host_authority(&r->host, r->port, 80, authority, sizeof(authority));
-        status = cg_buf_addf(out, err, "%.*s %s%s%s%.*s HTTP/1.1\r\nHost: %s\r\n", (int)r->method.len,
-                             r->method.p, absolute ? "http://" : "", absolute ? authority : "", slash,
-                             (int)r->path.len, r->path.len ? r->path.p : "", authority);
+        status = cg_buf_try_addf(out, err, "%.*s %s%s%s%.*s HTTP/1.1\r\nHost: %s\r\n", (int)r->method.len,
+                                 r->method.p, absolute ? "http://" : "", absolute ? authority : "", slash,
+                                 (int)r->path.len, r->path.len ? r->path.p : "", authority);
         if (status == 0)
                 status = add_fields(out, &r->head, err);
         if (status == 0)
                 status = add_framing(out, r->head.framing, r->head.length, err);
         if (status == 0 && auth)
-                status = cg_buf_addf(out, err, "Proxy-Authorization: %s\r\n", auth);
-        return status == 0 ? cg_buf_adds(out, "Connection: close\r\n\r\n", err) : status;
+                status = cg_buf_try_addf(out, err, "Proxy-Authorization: %s\r\n", auth);
+        return status == 0 ? cg_buf_try_adds(out, "Connection: close\r\n\r\n", err) : status;
 }
 
 int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive,
                            struct cg_buf *out, struct cg_err *err)
 {
         enum cg_http_framing framing = chunked ? CG_HTTP_CHUNKED : r->head.framing;
-        int status = cg_buf_addf(out, err, "HTTP/1.1 %u %.*s\r\n", r->status, (int)r->reason.len,
-                                 r->reason.len ? r->reason.p : "");
+        int status = cg_buf_try_addf(out, err, "HTTP/1.1 %u %.*s\r\n", r->status, (int)r->reason.len,
+                                     r->reason.len ? r->reason.p : "");
 
         if (status == 0)
                 status = add_fields(out, &r->head, err);
@@ -489,8 +489,8 @@ int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool 
                 status = add_framing(out, framing, r->head.length, err);
         /* An interim response ends nothing. */
         if (status == 0 && r->status >= 200)
-                status = cg_buf_addf(out, err, "Connection: %s\r\n", keep_alive ? "keep-alive" : "close");
-        return status == 0 ? cg_buf_adds(out, "\r\n", err) : status;
+                status = cg_buf_try_addf(out, err, "Connection: %s\r\n", keep_alive ? "keep-alive" : "close");
+        return status == 0 ? cg_buf_try_adds(out, "\r\n", err) : status;
 }
 
 /* ---- chunks */
@@ -501,10 +501,10 @@ int cg_http_add_chunk(struct cg_buf *out, const char *p, size_t len, struct cg_e
 
         if (!len)
                 return 0;
-        r = cg_buf_addf(out, err, "%zx\r\n", len);
+        r = cg_buf_try_addf(out, err, "%zx\r\n", len);
         if (r == 0)
-                r = cg_buf_add(out, p, len, err);
-        return r == 0 ? cg_buf_adds(out, "\r\n", err) : r;
+                r = cg_buf_try_add(out, p, len, err);
+        return r == 0 ? cg_buf_try_adds(out, "\r\n", err) : r;
 }
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, DONE };

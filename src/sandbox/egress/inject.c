@@ -197,7 +197,7 @@ static ssize_t replace(const struct link *l, const char *p, size_t len, bool fie
                         while (plain < len && memcmp(p + plain, CG_EGRESS_FAKE, len - plain) != 0)
                                 plain++;
                 }
-                if (cg_buf_add(out, p + at, plain - at, NULL) < 0)
+                if (cg_buf_try_add(out, p + at, plain - at, NULL) < 0)
                         return -1;
                 at = plain;
                 if (!f)
@@ -205,7 +205,7 @@ static ssize_t replace(const struct link *l, const char *p, size_t len, bool fie
                 s = at_fake(l, f, len - at, field, &part);
                 if (!s && part && !last)
                         break;
-                if (cg_buf_add(out, s ? s->real : f, s ? s->real_len : 1, NULL) < 0)
+                if (cg_buf_try_add(out, s ? s->real : f, s ? s->real_len : 1, NULL) < 0)
                         return -1;
                 at += s ? s->fake_len : 1;
         }
@@ -227,9 +227,9 @@ static int put_body(struct link *l, bool last)
                 return -1;
         cg_buf_consume(&l->hold, (size_t)used);
         r = l->state == CHUNKED ? cg_http_add_chunk(&l->out, data.data, data.len, NULL)
-                                : cg_buf_add(&l->out, data.data, data.len, NULL);
+                                : cg_buf_try_add(&l->out, data.data, data.len, NULL);
         if (r == 0 && l->state == CHUNKED && last)
-                r = cg_buf_adds(&l->out, CG_HTTP_LAST_CHUNK, NULL);
+                r = cg_buf_try_adds(&l->out, CG_HTTP_LAST_CHUNK, NULL);
         if (last)
                 l->state = DONE;
         if (data.data)
@@ -243,7 +243,7 @@ static int take_body(struct link *l, const char *p, size_t len)
                 if (len > l->left)
                         len = (size_t)l->left;
                 l->left -= len;
-                return cg_buf_add(&l->hold, p, len, NULL) < 0 ? -1 : put_body(l, l->left == 0);
+                return cg_buf_try_add(&l->hold, p, len, NULL) < 0 ? -1 : put_body(l, l->left == 0);
         }
         if (l->state != CHUNKED)
                 return 0; /* bytes after the request are ignored */
@@ -252,7 +252,7 @@ static int take_body(struct link *l, const char *p, size_t len)
                 size_t used;
                 int r = cg_chunked_next(&l->chunked, p, len, &used, &data, NULL);
 
-                if (r < 0 || cg_buf_add(&l->hold, data.p, data.len, NULL) < 0)
+                if (r < 0 || cg_buf_try_add(&l->hold, data.p, data.len, NULL) < 0)
                         return -1;
                 if (r == CG_CHUNKED_END)
                         return put_body(l, true);
@@ -276,7 +276,7 @@ static int put_head(struct link *l, const char *head, size_t len)
                 value = line == head ? NULL : memchr(line, ':', (size_t)(next - line));
                 if (!value)
                         value = next;
-                if (cg_buf_add(&l->out, line, (size_t)(value - line), NULL) < 0 ||
+                if (cg_buf_try_add(&l->out, line, (size_t)(value - line), NULL) < 0 ||
                     replace(l, value, (size_t)(next - value), true, true, &l->out) < 0)
                         return -1;
         }
@@ -297,7 +297,7 @@ static int take_head(struct link *l, const char *p, size_t len)
         size_t n;
         int r;
 
-        if (cg_buf_add(&l->hold, p, len, NULL) < 0 || !l->hold.data) /* never: gcc cannot see that */
+        if (cg_buf_try_add(&l->hold, p, len, NULL) < 0 || !l->hold.data) /* never: gcc cannot see that */
                 return -1;
         head = l->hold.data;
         n = cg_http_head_len(head, l->hold.len, &l->scanned);
@@ -319,7 +319,7 @@ static int take_head(struct link *l, const char *p, size_t len)
                 memset(l->creds, 0, sizeof(l->creds));
         r = put_head(l, head, n);
         if (r == 0)
-                r = cg_buf_add(&rest, head + n, l->hold.len - n, NULL);
+                r = cg_buf_try_add(&rest, head + n, l->hold.len - n, NULL);
         l->hold.len = 0;
         if (r == 0 && rest.len)
                 r = take_body(l, rest.data, rest.len);

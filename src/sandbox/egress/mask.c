@@ -206,13 +206,13 @@ static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cr
         if (r == 0 && n && cred->mask_duplicates)
                 r = find_duplicates(m, cred, text, &found, err);
         for (size_t i = 0; r == 0 && i < found.n; i++) {
-                r = cg_buf_add(out, text + at, found.v[i].start - at, err);
+                r = cg_buf_try_add(out, text + at, found.v[i].start - at, err);
                 if (r == 0)
-                        r = cg_buf_adds(out, found.v[i].fake, err);
+                        r = cg_buf_try_adds(out, found.v[i].fake, err);
                 at = found.v[i].end;
         }
         if (r == 0 && n)
-                r = cg_buf_add(out, text + at, len - at, err);
+                r = cg_buf_try_add(out, text + at, len - at, err);
         free(found.v);
         return r < 0 ? r : n;
 }
@@ -234,10 +234,10 @@ static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, co
                 while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
                         n--;
                 if (!n)
-                        return cg_buf_add(out, text, len, err);
+                        return cg_buf_try_add(out, text, len, err);
                 fake = fake_for(m, cred, text, n, err);
-                r = fake ? cg_buf_adds(out, fake, err) : err ? err->code : CG_E_NOMEM;
-                return r == 0 ? cg_buf_add(out, text + n, len - n, err) : r;
+                r = fake ? cg_buf_try_adds(out, fake, err) : err ? err->code : CG_E_NOMEM;
+                return r == 0 ? cg_buf_try_add(out, text + n, len - n, err) : r;
         }
         r = replace_matches(m, cred, text, len, out, err);
         if (r != 0)
@@ -249,10 +249,11 @@ static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, co
                                cred->what);
         *deny = cred->no_match == CG_CRED_NO_MATCH_DENY;
         if (!*deny)
-                cg_buf_addf(&m->warnings, NULL,
-                            "Warning: the pattern of credential %s matches nothing in it; it is left as it "
-                            "is\n",
-                            cred->what);
+                cg_buf_try_addf(
+                        &m->warnings, NULL,
+                        "Warning: the pattern of credential %s matches nothing in it; it is left as it "
+                        "is\n",
+                        cred->what);
         return 1;
 }
 
@@ -324,10 +325,10 @@ static int mask_file(struct cg_masks *m, const struct cg_settings_cred *cred, co
         r = mask_text(m, cred, text, strlen(text), &out, &deny, err);
         /* Bytes after a NUL were not searched: they are not shown. */
         if (r == 0 && strlen(text) != len)
-                cg_buf_addf(&m->warnings, NULL,
-                            "Warning: credential %s is not text; bytes after its first NUL are left "
-                            "out\n",
-                            cred->what);
+                cg_buf_try_addf(&m->warnings, NULL,
+                                "Warning: credential %s is not text; bytes after its first NUL are left "
+                                "out\n",
+                                cred->what);
         explicit_bzero(text, len);
         if (r == 0)
                 r = add_file_rule(rules, CG_RULE_MASK, &place, &out, err);
@@ -417,7 +418,7 @@ int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, 
                 size_t n = strlen(m.v[i].fake);
 
                 if (n > CG_EGRESS_SECRET_MAX)
-                        cg_buf_addf(
+                        cg_buf_try_addf(
                                 &m.warnings, NULL,
                                 "Warning: credential %s is over %u bytes: it is masked, but not put back on "
                                 "the way out\n",

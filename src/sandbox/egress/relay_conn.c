@@ -164,7 +164,7 @@ int cg_conn_read(struct conn *c, size_t limit)
                 c->client_ended = true;
                 return CG_CLOSED;
         }
-        return cg_buf_add(&c->in, c->r->common.scratch, (size_t)n, NULL);
+        return cg_buf_try_add(&c->in, c->r->common.scratch, (size_t)n, NULL);
 }
 
 int cg_conn_read_up(struct conn *c)
@@ -180,7 +180,7 @@ int cg_conn_read_up(struct conn *c)
                 return CG_TIMEOUT;
         if (n <= 0)
                 return n == 0 ? CG_CLOSED : CG_E_SYS;
-        return cg_buf_add(&c->up_in, c->r->common.scratch, (size_t)n, NULL);
+        return cg_buf_try_add(&c->up_in, c->r->common.scratch, (size_t)n, NULL);
 }
 
 int cg_conn_flush(struct conn *c)

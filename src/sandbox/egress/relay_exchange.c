@@ -99,9 +99,9 @@ static bool take_response(struct conn *c)
         cg_http_response_write(&resp, chunked, c->keep, &c->back.out, NULL);
         c->response_started = true;
         if (c->reply.len) { /* interim responses come first */
-                cg_buf_add(&c->reply, c->back.out.data, c->back.out.len, NULL);
+                cg_buf_try_add(&c->reply, c->back.out.data, c->back.out.len, NULL);
                 c->back.out.len = 0;
-                cg_buf_add(&c->back.out, c->reply.data, c->reply.len, NULL);
+                cg_buf_try_add(&c->back.out, c->reply.data, c->reply.len, NULL);
                 c->reply.len = 0;
         }
         cg_buf_consume(&c->up_in, len);

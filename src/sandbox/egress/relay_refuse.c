@@ -29,12 +29,12 @@ static void respond(struct conn *c, unsigned int status, const char *phrase, con
         for (n = 0; phrase[n] && n + 1 < sizeof(words); n++)
                 words[n] = phrase[n] >= ' ' && phrase[n] <= '~' ? phrase[n] : '?';
         words[n] = '\0';
-        cg_buf_addf(&c->reply, NULL, "HTTP/1.1 %u %s\r\nContent-Type: text/plain\r\n", status, words);
+        cg_buf_try_addf(&c->reply, NULL, "HTTP/1.1 %u %s\r\nContent-Type: text/plain\r\n", status, words);
         if (mark)
-                cg_buf_addf(&c->reply, NULL, "X-Proxy-Error: %s\r\n", mark);
-        cg_buf_addf(&c->reply, NULL, "Content-Length: %zu\r\nConnection: close\r\n\r\n", strlen(body));
+                cg_buf_try_addf(&c->reply, NULL, "X-Proxy-Error: %s\r\n", mark);
+        cg_buf_try_addf(&c->reply, NULL, "Content-Length: %zu\r\nConnection: close\r\n\r\n", strlen(body));
         if (!c->is_head)
-                cg_buf_adds(&c->reply, body, NULL);
+                cg_buf_try_adds(&c->reply, body, NULL);
         cg_conn_linger(c);
 }
 
@@ -43,7 +43,7 @@ void cg_conn_reply_socks(struct conn *c, enum cg_socks_code code)
         uint8_t reply[CG_SOCKS_REPLY_LEN];
 
         cg_socks_reply(code, reply);
-        cg_buf_add(&c->reply, reply, sizeof(reply), NULL);
+        cg_buf_try_add(&c->reply, reply, sizeof(reply), NULL);
 }
 
 void cg_conn_bad_gateway(struct conn *c, const char *why)

@@ -66,7 +66,7 @@ bool cg_conn_step_first(struct conn *c)
                 } else {
                         c->kind = CG_EGRESS_SOCKS;
                         cg_relay_send(c, CG_EGRESS_NOTE, "SOCKS 4; this proxy speaks SOCKS 5");
-                        cg_buf_add(&c->reply, socks4_refusal, sizeof(socks4_refusal), NULL);
+                        cg_buf_try_add(&c->reply, socks4_refusal, sizeof(socks4_refusal), NULL);
                         cg_conn_linger(c);
                 }
                 return true;
@@ -105,7 +105,7 @@ bool cg_conn_step_socks_password(struct conn *c)
                 return socks_more(c, r);
         /* Any name and password: only this sandbox can connect here. */
         cg_buf_consume(&c->in, used);
-        cg_buf_add(&c->reply, welcome, sizeof(welcome), NULL);
+        cg_buf_try_add(&c->reply, welcome, sizeof(welcome), NULL);
         c->state = SOCKS_REQUEST;
         return true;
 }
@@ -128,7 +128,7 @@ bool cg_conn_step_socks_request(struct conn *c)
                         return socks_more(c, r);
                 cg_buf_consume(&c->in, used);
                 reply[1] = (uint8_t)method;
-                cg_buf_add(&c->reply, reply, sizeof(reply), NULL);
+                cg_buf_try_add(&c->reply, reply, sizeof(reply), NULL);
                 c->scanned = 1;
                 if (method == CG_SOCKS_NO_METHOD)
                         cg_conn_linger(c);
@@ -196,7 +196,7 @@ bool cg_conn_step_head(struct conn *c)
         c->minor0 = q.head.minor == 0;
         c->response_started = c->request_broken = false;
         c->head.len = 0;
-        if (cg_buf_add(&c->head, c->in.data, len, NULL) < 0) {
+        if (cg_buf_try_add(&c->head, c->in.data, len, NULL) < 0) {
                 cg_conn_end(c);
                 return false;
         }

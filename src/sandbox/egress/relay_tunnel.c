@@ -17,7 +17,7 @@ void cg_conn_start_tunnel(struct conn *c)
         cg_flow_init(&c->back, c->up->fd, c->client->fd, CG_FLOW_ALL, &c->up_in);
         c->flowing = true;
         if (c->kind == CG_EGRESS_CONNECT)
-                cg_buf_adds(&c->reply, "HTTP/1.1 200 Connection Established\r\n\r\n", NULL);
+                cg_buf_try_adds(&c->reply, "HTTP/1.1 200 Connection Established\r\n\r\n", NULL);
         else if (c->kind == CG_EGRESS_SOCKS)
                 cg_conn_reply_socks(c, CG_SOCKS_OK);
         cg_buf_fini(&c->head);
@@ -96,10 +96,10 @@ void cg_conn_start_parent(struct conn *c, const char *auth)
         cg_flow_init(&c->out, c->client->fd, c->up->fd, CG_FLOW_COUNTED, &c->in);
         cg_flow_init(&c->back, c->up->fd, c->client->fd, CG_FLOW_COUNTED, &c->up_in);
         c->flowing = true;
-        cg_buf_addf(&c->out.out, NULL, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", to, to);
+        cg_buf_try_addf(&c->out.out, NULL, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", to, to);
         if (auth[0])
-                cg_buf_addf(&c->out.out, NULL, "Proxy-Authorization: %s\r\n", auth);
-        cg_buf_adds(&c->out.out, "\r\n", NULL);
+                cg_buf_try_addf(&c->out.out, NULL, "Proxy-Authorization: %s\r\n", auth);
+        cg_buf_try_adds(&c->out.out, "\r\n", NULL);
         c->state = PARENT;
         c->scanned = 0;
         c->deadline_ms = cg_now_ms() + c->box->options.head_ms;

@@ -107,7 +107,7 @@ static int add_u32(struct cg_buf *out, size_t v, struct cg_err *err)
 {
         const uint8_t b[4] = { (uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v };
 
-        return cg_buf_add(out, b, sizeof(b), err);
+        return cg_buf_try_add(out, b, sizeof(b), err);
 }
 
 int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *err)
@@ -127,18 +127,18 @@ int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *
                 padding += 8;
         head[0] = (uint8_t)padding;
         head[1] = 1; /* SSH_MSG_DISCONNECT */
-        r = cg_buf_adds(out, "SSH-2.0-policy_refusal\r\n", err);
+        r = cg_buf_try_adds(out, "SSH-2.0-policy_refusal\r\n", err);
         if (r == 0)
                 r = add_u32(out, 1 + payload + padding, err);
         if (r == 0)
-                r = cg_buf_add(out, head, sizeof(head), err);
+                r = cg_buf_try_add(out, head, sizeof(head), err);
         if (r == 0)
                 r = add_u32(out, 1, err); /* host not allowed to connect */
         if (r == 0)
                 r = add_u32(out, n, err);
         if (r == 0)
-                r = cg_buf_add(out, text, n, err);
+                r = cg_buf_try_add(out, text, n, err);
         if (r == 0)
                 r = add_u32(out, 0, err); /* no language */
-        return r == 0 ? cg_buf_add(out, zero, padding, err) : r;
+        return r == 0 ? cg_buf_try_add(out, zero, padding, err) : r;
 }

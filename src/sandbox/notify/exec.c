@@ -150,9 +150,9 @@ static int insert_args(struct cg_buf *args, const char *const *list, size_t n)
         int r = 0;
 
         for (size_t i = 0; i < n && r == 0; i++)
-                r = list[i] ? cg_buf_add(&b, list[i], strlen(list[i]) + 1, NULL) : 0;
+                r = list[i] ? cg_buf_try_add(&b, list[i], strlen(list[i]) + 1, NULL) : 0;
         if (r == 0)
-                r = cg_buf_add(&b, args->data + first, args->len - first, NULL);
+                r = cg_buf_try_add(&b, args->data + first, args->len - first, NULL);
         if (r < 0)
                 return -E2BIG;
         cg_buf_fini(args);
@@ -280,7 +280,7 @@ static int read_texts(const struct seccomp_notif *call, uint64_t at, struct cg_b
                         r = cg_caller_read_path(call, address, text);
                         if (r < 0 && r != -ENAMETOOLONG)
                                 return r;
-                        if (cg_buf_add(b, text, r < 0 ? sizeof(text) : strlen(text) + 1, NULL) < 0)
+                        if (cg_buf_try_add(b, text, r < 0 ? sizeof(text) : strlen(text) + 1, NULL) < 0)
                                 return -E2BIG;
                         if (r == 0)
                                 break;
@@ -349,9 +349,9 @@ static int write_question(const struct cg_execs *e, const struct seccomp_notif *
         if (in[0] && in[0] != '/')
                 *strchrnul(in, ':') = '\0'; /* without the number */
         for (size_t i = 0; i < CG_ARRAY_LEN(fixed) && r == 0; i++)
-                r = cg_buf_add(&b, fixed[i], strlen(fixed[i]) + 1, NULL);
+                r = cg_buf_try_add(&b, fixed[i], strlen(fixed[i]) + 1, NULL);
         for (uint32_t i = 0; i < argc && r == 0; i++, at += strlen(at) + 1)
-                r = cg_buf_add(&b, at, strlen(at) + 1, NULL);
+                r = cg_buf_try_add(&b, at, strlen(at) + 1, NULL);
         at = envp;
         for (uint32_t i = 0; i < envc && r == 0; i++, at += strlen(at) + 1) {
                 bool planned;
@@ -361,7 +361,7 @@ static int write_question(const struct cg_execs *e, const struct seccomp_notif *
                 for (size_t k = 0; plan && plan[k] && !planned; k++)
                         planned = strcmp(plan[k], at) == 0;
                 q.n_set += !planned;
-                r = planned ? 0 : cg_buf_add(&b, at, strlen(at) + 1, NULL);
+                r = planned ? 0 : cg_buf_try_add(&b, at, strlen(at) + 1, NULL);
         }
         for (size_t k = 0; plan && plan[k] && r == 0; k++) {
                 size_t len = strcspn(plan[k], "=");
@@ -369,7 +369,7 @@ static int write_question(const struct cg_execs *e, const struct seccomp_notif *
                 if (find_variable(envp, envc, plan[k], len))
                         continue;
                 q.n_unset++;
-                r = cg_buf_add(&b, plan[k], len, NULL) < 0 ? -1 : cg_buf_add(&b, "", 1, NULL);
+                r = cg_buf_try_add(&b, plan[k], len, NULL) < 0 ? -1 : cg_buf_try_add(&b, "", 1, NULL);
         }
         q.text_len = (uint32_t)b.len;
         if (r < 0 || fd < 0 || cg_write_all(fd, (const char *)&q, sizeof(q), NULL) < 0 ||
@@ -403,7 +403,7 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
                 *why = "it has over 256 KiB or 4096 of arguments";
         if (r == 0 && !argc)
                 r = -EINVAL;
-        if (r == 0 && cg_buf_add(&args, argv.data, argv.len, NULL) < 0)
+        if (r == 0 && cg_buf_try_add(&args, argv.data, argv.len, NULL) < 0)
                 r = -ENOMEM;
         if (r == 0)
                 r = find_program(&c, e->sb, p, &args, why);
@@ -446,7 +446,7 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
                                        .in = { st.st_dev, st.st_ino },
                                        .key = key,
                                        .path = strdup(p->path) };
-        if (cg_buf_add(&args, envp.data ?: "", envp.len, NULL) == 0)
+        if (cg_buf_try_add(&args, envp.data ?: "", envp.len, NULL) == 0)
                 slot->texts = cg_buf_steal(&args, NULL);
         /* What was read is the caller's only if it still waits. */
         if (question < 0 || !slot->texts || !slot->path || !cg_caller_waits(e->notify, call) ||

@@ -64,12 +64,12 @@ static int wrong(struct translation *t, const char *what)
 
 static int put(struct translation *t, const char *text)
 {
-        return cg_buf_adds(&t->out, text, t->err);
+        return cg_buf_try_adds(&t->out, text, t->err);
 }
 
 static int put_next(struct translation *t, size_t n)
 {
-        int r = cg_buf_add(&t->out, t->p, n, t->err);
+        int r = cg_buf_try_add(&t->out, t->p, n, t->err);
 
         t->p += n;
         return r;

@@ -150,22 +150,23 @@ int cg_rules_say_path_folders(const struct cg_rules *rules, const char *who, str
 
                 if (!is_rule(&rules->v[i]))
                         continue;
-                r = first ? cg_buf_addf(ret, err, ", %s", path)
-                          : cg_buf_addf(ret, err, "%s cannot write %s", who, path);
+                r = first ? cg_buf_try_addf(ret, err, ", %s", path)
+                          : cg_buf_try_addf(ret, err, "%s cannot write %s", who, path);
                 first = first ? first : path;
         }
         for (size_t i = 0; i < rules->n_programs && r == 0; i++) {
                 if (!i && !first)
-                        r = cg_buf_addf(ret, err, "%s cannot put programs", who);
+                        r = cg_buf_try_addf(ret, err, "%s cannot put programs", who);
                 else if (!i)
-                        r = cg_buf_adds(ret, ", nor put programs", err);
+                        r = cg_buf_try_adds(ret, ", nor put programs", err);
                 if (r == 0)
-                        r = cg_buf_addf(ret, err, "%s %s", i ? " or" : " directly into", rules->programs[i]);
+                        r = cg_buf_try_addf(ret, err, "%s %s", i ? " or" : " directly into",
+                                            rules->programs[i]);
                 first = first ? first : rules->programs[i];
         }
         if (!first || r < 0)
                 return r;
-        return cg_buf_addf(
+        return cg_buf_try_addf(
                 ret, err,
                 ": these folders are in PATH, and programs there run outside of the sandbox. To allow it: "
                 "add \"%s\" to cellgate.writableNames of a settings file",

@@ -186,7 +186,7 @@ static void on_stream(struct kernel_host *h, const struct cg_event *e)
                 snprintf(h->error, sizeof(h->error), "%.*s", (int)(len < 500 ? len : 500), text);
                 return;
         }
-        cg_buf_add(&h->out, text, len, NULL);
+        cg_buf_try_add(&h->out, text, len, NULL);
         if (h->later && h->out.data && strstr(h->out.data, "changed\n")) {
                 decide(h, h->later, true);
                 h->later = 0;
@@ -297,7 +297,7 @@ static int write_scene(struct kernel_host *h, struct cg_err *err)
         if (fd < 0)
                 return cg_fail_errno(err, "%s", path);
         if (cg_json_object(info, strlen(info), "session", &o, err) < 0 ||
-            cg_scene_add_layers(&text, o, err) < 0 || cg_buf_adds(&text, h->scene->text.data, err) < 0)
+            cg_scene_add_layers(&text, o, err) < 0 || cg_buf_try_adds(&text, h->scene->text.data, err) < 0)
                 return -1;
         return cg_write_all(fd, text.data, text.len, err);
 }
@@ -357,15 +357,15 @@ static int run_session(struct kernel_host *h, struct cg_client *client, const ch
         skip_what_is_not_there(h);
         r = write_scene(h, err);
         if (r == 0)
-                r = cg_buf_adds(&code,
-                                "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'",
-                                err);
+                r = cg_buf_try_adds(
+                        &code, "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'",
+                        err);
         for (size_t i = 0; i < h->list->n && r == 0; i++) {
                 if (h->list->v[i].due)
-                        r = cg_buf_addf(&code, err, ", '%s'", h->list->v[i].name);
+                        r = cg_buf_try_addf(&code, err, ", '%s'", h->list->v[i].name);
         }
         if (r == 0)
-                r = cg_buf_adds(&code, "], stdin=subprocess.DEVNULL).returncode", err);
+                r = cg_buf_try_adds(&code, "], stdin=subprocess.DEVNULL).returncode", err);
         if (r == 0) {
                 h->where = where;
                 h->on_text = take_lines;
@@ -435,7 +435,7 @@ static int run_python(struct kernel_host *h, const struct cg_attempt_line *a, st
         snprintf(own, sizeof(own), "/tmp/cellgate-selftest-%.16s", h->scene->secret);
         other_file(h, other);
         /* The pattern does not match itself in memory: its last letter is a set. */
-        if (cg_buf_addf(
+        if (cg_buf_try_addf(
                     &code, err,
                     "from cellgate_kernel import selftest\n"
                     "OWN, OTHER, PATTERN = '%s', '%s', 'SELFTEST_SECRE[T]=%.*s[%c]'\n"

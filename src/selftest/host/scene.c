@@ -167,7 +167,7 @@ int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(line, sizeof(line), fmt, ap);
         va_end(ap);
-        return cg_buf_addf(&s->text, err, "%s\n", line);
+        return cg_buf_try_addf(&s->text, err, "%s\n", line);
 }
 
 int cg_scene_add_layers(struct cg_buf *out, const json_t *info, struct cg_err *err)
@@ -175,14 +175,14 @@ int cg_scene_add_layers(struct cg_buf *out, const json_t *info, struct cg_err *e
         json_t *layer;
         size_t i;
 
-        if (cg_buf_adds(out, "layers=", err) < 0)
+        if (cg_buf_try_adds(out, "layers=", err) < 0)
                 return -1;
         json_array_foreach(json_object_get(info, "layers"), i, layer)
         {
-                if (json_is_string(layer) && cg_buf_addf(out, err, "%s ", json_string_value(layer)) < 0)
+                if (json_is_string(layer) && cg_buf_try_addf(out, err, "%s ", json_string_value(layer)) < 0)
                         return -1;
         }
-        return cg_buf_adds(out, "proxy environment descriptors session\n", err);
+        return cg_buf_try_adds(out, "proxy environment descriptors session\n", err);
 }
 
 static int write_file(const char *path, const char *content, struct cg_err *err)
@@ -400,7 +400,7 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
                         break;
         }
         buf[n - 4] = '\0';
-        return cg_buf_adds(&s->text, buf, err);
+        return cg_buf_try_adds(&s->text, buf, err);
 }
 
 /* A name in /etc/hosts that resolves to loopback. It needs a dot: settings allow no others. */
@@ -458,12 +458,12 @@ static int put_setting(const struct cg_scene *s, char what, struct cg_buf *out, 
         int n;
 
         if (what == 'T')
-                return s->tier ? cg_buf_addf(out, err, ", \"tier\": \"%s\"", s->tier) : 0;
+                return s->tier ? cg_buf_try_addf(out, err, ", \"tier\": \"%s\"", s->tier) : 0;
         if (!value)
                 return 0;
         value += strlen(name);
         n = (int)strcspn(value, "\n");
-        return cg_buf_addf(out, err, what == 'N' ? ", \"%.*s\"" : "%.*s", n, value);
+        return cg_buf_try_addf(out, err, what == 'N' ? ", \"%.*s\"" : "%.*s", n, value);
 }
 
 int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err)
@@ -474,7 +474,7 @@ int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err)
 
         cg_buf_init(&out, SCENE_MAX);
         for (const char *p = settings; *p && r == 0; p++)
-                r = *p == '%' ? put_setting(s, *++p, &out, err) : cg_buf_add(&out, p, 1, err);
+                r = *p == '%' ? put_setting(s, *++p, &out, err) : cg_buf_try_add(&out, p, 1, err);
         return r == 0 ? write_file(cg_scene_path(s, "settings.json", path), out.data, err) : r;
 }
 
