@@ -183,7 +183,7 @@ static int show_record(void *data, const struct cg_audit_record *r, struct cg_er
                 return 0;
         time_text(r->time_us, when);
         if (!c->json && !c->ocsf) {
-                if (cg_text_render_as(&b, r->body, r->body_len, SHOWN_BODY, CG_TEXT_LINE, err) < 0)
+                if (cg_text_try_render_as(&b, r->body, r->body_len, SHOWN_BODY, CG_TEXT_LINE, err) < 0)
                         return -1;
                 printf("%" PRId64 "  %s  %.8s  %-18s %s\n", r->seq, when, r->session, r->kind, b.data);
                 return 0;

@@ -99,7 +99,7 @@ static int append(struct writer *w)
         }
         if (w->heads.failure[0] && !w->unsent) {
                 cg_buf_try_adds(&unsent, "{\"why\":", NULL);
-                cg_json_quote(&unsent, w->heads.failure, strlen(w->heads.failure), NULL);
+                cg_json_try_quote(&unsent, w->heads.failure, strlen(w->heads.failure), NULL);
                 if (cg_buf_try_adds(&unsent, "}", &w->err) < 0)
                         return -1;
                 own[n++] = (struct cg_audit_record){ .kind = "head.unsent",

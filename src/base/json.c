@@ -71,35 +71,37 @@ char *cg_json_text(const json_t *j, size_t *len)
         return s;
 }
 
-static int quote_char(struct cg_buf *b, uint32_t c, struct cg_err *err)
+static void quote_char(struct cg_buf *b, uint32_t c)
 {
         char one = (char)c;
 
-        if (c == '"' || c == '\\')
-                return cg_buf_try_addf(b, err, "\\%c", one);
-        if (c >= 0x20 && c < 0x7f)
-                return cg_buf_try_add(b, &one, 1, err);
-        if (c == '\n')
-                return cg_buf_try_adds(b, "\\n", err);
-        if (c < 0x10000)
-                return cg_buf_try_addf(b, err, "\\u%04x", c);
-        c -= 0x10000;
-        return cg_buf_try_addf(b, err, "\\u%04x\\u%04x", 0xd800 + (c >> 10), 0xdc00 + (c & 0x3ff));
+        if (c == '"' || c == '\\') {
+                cg_buf_addf(b, "\\%c", one);
+        } else if (c >= 0x20 && c < 0x7f) {
+                cg_buf_add(b, &one, 1);
+        } else if (c == '\n') {
+                cg_buf_adds(b, "\\n");
+        } else if (c < 0x10000) {
+                cg_buf_addf(b, "\\u%04x", c);
+        } else {
+                c -= 0x10000;
+                cg_buf_addf(b, "\\u%04x\\u%04x", 0xd800 + (c >> 10), 0xdc00 + (c & 0x3ff));
+        }
 }
 
-int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
+void cg_json_quote(struct cg_buf *b, const char *s, size_t len)
 {
         const unsigned char *p = (const unsigned char *)s;
-        int r = cg_buf_try_adds(b, "\"", err);
 
-        for (size_t i = 0; i < len && r == 0;) {
+        cg_buf_adds(b, "\"");
+        for (size_t i = 0; i < len && !b->failed;) {
                 uint32_t c = 0xfffd;
                 size_t n = cg_utf8_next(p + i, len - i, &c);
 
-                r = quote_char(b, c, err);
+                quote_char(b, c);
                 i += n ? n : 1;
         }
-        return r < 0 ? r : cg_buf_try_adds(b, "\"", err);
+        cg_buf_adds(b, "\"");
 }
 
 int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)

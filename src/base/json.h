@@ -62,7 +62,12 @@ json_t *cg_json_expand_server(const json_t *definition, const char *where, struc
 char *cg_json_mcp_identity(const json_t *definition);
 
 /* Appends @s as a JSON string literal, ASCII only; bytes that are not UTF-8 become U+FFFD. */
-int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
+void cg_json_quote(struct cg_buf *b, const char *s, size_t len);
+static inline int cg_json_try_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
+{
+        cg_json_quote(b, s, len);
+        return cg_buf_end(b, err);
+}
 
 /*
  * The variables of this process that MCP servers inherit (cg_proc_env_passes()), {"NAME": "VALUE"},

@@ -22,7 +22,7 @@ static size_t put_escaped(char *out, size_t room, const char *text)
         cg_auto_buf struct cg_buf b = { .max = (size_t)RECORD_MAX * 12 };
         size_t n;
 
-        if (cg_text_render_as(&b, text, strlen(text), 0, CG_TEXT_LINE, NULL) < 0)
+        if (cg_text_try_render_as(&b, text, strlen(text), 0, CG_TEXT_LINE, NULL) < 0)
                 return 0;
         n = b.len < room ? b.len : room - 1;
         while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)

@@ -250,15 +250,19 @@ static size_t next_utf8(const char *p, const char *end, uint32_t *c)
         return cg_utf8_next((const unsigned char *)p, (size_t)(end - p), c);
 }
 
-static int add_escape(struct cg_buf *b, const char *p, size_t n, uint32_t c, struct cg_err *err)
+static void add_escape(struct cg_buf *b, const char *p, size_t n, uint32_t c)
 {
         if (!n)
-                return cg_buf_try_addf(b, err, "\\x%02x", (unsigned char)*p);
-        return cg_buf_try_addf(b, err, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+                cg_buf_addf(b, "\\x%02x", (unsigned char)*p);
+        else if (c < 0x100)
+                cg_buf_addf(b, "\\x%02x", c);
+        else if (c < 0x10000)
+                cg_buf_addf(b, "\\u%04x", c);
+        else
+                cg_buf_addf(b, "\\U%08x", c);
 }
 
-static int render(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what,
-                  struct cg_err *err)
+void cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what)
 {
         /*
          * Text may continue a letter that an earlier call has written: no marks before the first
@@ -267,33 +271,27 @@ static int render(struct cg_buf *b, const char *text, size_t len, size_t max, en
         struct cg_text_scan s = { .next = next_utf8, .judged = what != CG_TEXT_OUTPUT, .marks = MAX_MARKS };
         const char *end = text + len;
         size_t start = b->len;
-        int r = 0;
 
         /* 64 bytes are kept for the note about what was left out, and 10 for one escape. */
-        for (const char *p = text; p < end && r == 0;) {
+        for (const char *p = text; p < end && !b->failed;) {
                 uint32_t c = 0;
                 size_t n = next_utf8(p, end, &c);
 
-                if (max && b->len - start + 74 > max && end - p > 6) /* these fit into the 64 */
-                        return cg_buf_try_addf(b, err, "... [%zu more bytes not shown]", (size_t)(end - p));
+                if (max && b->len - start + 74 > max && end - p > 6) { /* these fit into the 64 */
+                        cg_buf_addf(b, "... [%zu more bytes not shown]", (size_t)(end - p));
+                        return;
+                }
                 if (n && cg_text_shown(&s, p, end, c) && !(what == CG_TEXT_LINE && c < 0x20))
-                        r = cg_buf_try_add(b, p, n, err);
+                        cg_buf_add(b, p, n);
                 else
-                        r = add_escape(b, p, n, c, err);
+                        add_escape(b, p, n, c);
                 p += n ? n : 1;
         }
-        return r;
 }
 
-int cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max, struct cg_err *err)
+void cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max)
 {
-        return render(b, text, len, max, CG_TEXT_JUDGED, err);
-}
-
-int cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what,
-                      struct cg_err *err)
-{
-        return render(b, text, len, max, what, err);
+        cg_text_render_as(b, text, len, max, CG_TEXT_JUDGED);
 }
 
 void cg_hex(char *out, const void *bytes, size_t n)

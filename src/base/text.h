@@ -57,10 +57,23 @@ enum cg_text_for {
  * letters of another script than the first); and words that consist of non-Latin look-alikes of
  * ASCII letters.
  */
-int cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what,
-                      struct cg_err *err);
+void cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what);
 /* As CG_TEXT_JUDGED: cg_render() of the public header. */
-int cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max, struct cg_err *err);
+void cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max);
+
+static inline int cg_text_try_render_as(struct cg_buf *b, const char *text, size_t len, size_t max,
+                                        enum cg_text_for what, struct cg_err *err)
+{
+        cg_text_render_as(b, text, len, max, what);
+        return cg_buf_end(b, err);
+}
+
+static inline int cg_text_try_render(struct cg_buf *b, const char *text, size_t len, size_t max,
+                                     struct cg_err *err)
+{
+        cg_text_render(b, text, len, max);
+        return cg_buf_end(b, err);
+}
 
 /* The same rules character by character, for text in another encoding than UTF-8. */
 struct cg_text_scan {

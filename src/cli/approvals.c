@@ -213,7 +213,7 @@ static int find(struct approvals *a, struct cg_err *err)
 
 static int add_rendered(struct cg_buf *b, const char *text, struct cg_err *err)
 {
-        return cg_text_render_as(b, text, strlen(text), 0, CG_TEXT_LINE, err);
+        return cg_text_try_render_as(b, text, strlen(text), 0, CG_TEXT_LINE, err);
 }
 
 /* Names the subject of a question in a few words. */
@@ -307,7 +307,7 @@ static int add_code(const char *code, struct cg_buf *b, struct cg_err *err)
 
         if (!*code)
                 return 0;
-        if (cg_text_render(&text, code, strlen(code), 0, err) < 0 ||
+        if (cg_text_try_render(&text, code, strlen(code), 0, err) < 0 ||
             cg_buf_try_adds(b, "code of the cell:\n  ", err) < 0 ||
             cg_text_wrap(text.data, text.len, 2, WIDTH, b, err) < 0)
                 return -1;

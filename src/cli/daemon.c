@@ -90,8 +90,8 @@ static void show_spares(struct cg_buf *b, const json_t *o)
         json_array_foreach(json_object_get(o, "spare_workspaces"), i, folder)
         {
                 cg_buf_try_adds(b, "  a spare session uses the folder ", NULL);
-                cg_text_render_as(b, json_string_value(folder), json_string_length(folder), 0, CG_TEXT_LINE,
-                                  NULL);
+                cg_text_try_render_as(b, json_string_value(folder), json_string_length(folder), 0,
+                                      CG_TEXT_LINE, NULL);
                 cg_buf_try_adds(b, "\n", NULL);
         }
 }
@@ -121,7 +121,7 @@ static void show_clients(struct cg_buf *b, const json_t *o)
                 }
                 cg_buf_try_addf(b, NULL, "  process %lld: %lld session%s: ", (long long)pid, (long long)n,
                                 n == 1 ? "" : "s");
-                cg_text_render_as(b, words, len, 0, CG_TEXT_LINE, NULL); /* perhaps an agent's code */
+                cg_text_try_render_as(b, words, len, 0, CG_TEXT_LINE, NULL); /* perhaps an agent's code */
                 cg_buf_try_adds(b, "\n", NULL);
         }
 }

@@ -87,7 +87,7 @@ static void say(const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        if (cg_text_render(&b, text, strlen(text), 0, NULL) == 0)
+        if (cg_text_try_render(&b, text, strlen(text), 0, NULL) == 0)
                 fprintf(stderr, "cellgate env: %s\n", b.data);
 }
 
@@ -161,7 +161,7 @@ static int run_program(const char *const *argv, const char *extra, const char *c
                 return cg_fail(err, CG_E_STATE, "interrupted");
         if (status == 0)
                 return 0;
-        if (!isatty(2) && tail.len && cg_text_render(&shown, tail.data, tail.len, 0, NULL) == 0)
+        if (!isatty(2) && tail.len && cg_text_try_render(&shown, tail.data, tail.len, 0, NULL) == 0)
                 fprintf(stderr, "%s\n", shown.data);
         return cg_fail(err, CG_E_STATE, "%s of %s failed; %s",
                        strcmp(argv[2], "-m") == 0 ? argv[3] : "the list of fonts", argv[0],

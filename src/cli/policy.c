@@ -111,7 +111,7 @@ static void add_verdict(struct cg_buf *b, const struct cg_pol_verdict *v)
         cg_buf_try_adds(b, decisions[v->decision], NULL);
         if (v->rule[0]) {
                 cg_buf_try_adds(b, " by ", NULL);
-                cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, NULL);
         }
 }
 
@@ -158,12 +158,12 @@ static int explain(struct cg_pol *p, const char *call, struct cg_buf *b, struct 
         if (cg_json_object(call, strlen(call), "--call", &o, err) < 0 || decide(p, o, &v, &trace, err) < 0)
                 return -1;
         if (trace.len)
-                cg_text_render(b, trace.data, trace.len, 0, err);
+                cg_text_try_render(b, trace.data, trace.len, 0, err);
         add_verdict(b, &v);
         cg_buf_try_adds(b, v.text ? ": " : "\n", NULL);
         if (!v.text)
                 return 0;
-        cg_text_render_as(b, v.text, strlen(v.text), 0, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(b, v.text, strlen(v.text), 0, CG_TEXT_LINE, NULL);
         return cg_buf_try_adds(b, "\n", err);
 }
 

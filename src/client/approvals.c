@@ -35,7 +35,7 @@ CG_API int cg_client_approvals(struct cg_client *c, char **ret, struct cg_err *e
 
 static int add_member(struct cg_buf *b, const char *key, const char *text, size_t len, struct cg_err *err)
 {
-        return cg_buf_try_addf(b, err, ",\"%s\":", key) < 0 ? -1 : cg_json_quote(b, text, len, err);
+        return cg_buf_try_addf(b, err, ",\"%s\":", key) < 0 ? -1 : cg_json_try_quote(b, text, len, err);
 }
 
 CG_API int cg_client_approval(struct cg_client *c, const char *id, char **ret, struct cg_err *err)

@@ -188,7 +188,7 @@ static bool take_call_progress(struct cg_event *e, const json_t *o)
         int r = 0;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++)
-                r = cg_text_render_as(&b, names[i], strlen(names[i]), 0, CG_TEXT_LINE, NULL);
+                r = cg_text_try_render_as(&b, names[i], strlen(names[i]), 0, CG_TEXT_LINE, NULL);
         if (r == 0 && progress)
                 r = cg_buf_try_addf(&b, NULL, "%.10g", json_number_value(progress));
         if (r == 0 && total)
@@ -217,11 +217,11 @@ static bool take_server_request(struct cg_event *e, const struct cg_msg *m, cons
                 return false;
         r = cg_buf_try_adds(&b, "{\"server\":", NULL);
         if (r == 0)
-                r = cg_json_quote(&b, e->server, strlen(e->server), NULL);
+                r = cg_json_try_quote(&b, e->server, strlen(e->server), NULL);
         if (r == 0)
                 r = cg_buf_try_adds(&b, ",\"method\":", NULL);
         if (r == 0)
-                r = cg_json_quote(&b, method, strlen(method), NULL);
+                r = cg_json_try_quote(&b, method, strlen(method), NULL);
         if (r == 0 && call)
                 r = cg_buf_try_addf(&b, NULL, ",\"call\":%lld", (long long)call);
         if (r == 0)
@@ -554,7 +554,7 @@ CG_API int cg_render(const char *text, size_t len, size_t max, char **ret, struc
         int r;
 
         cg_buf_init(&b, SIZE_MAX / 2);
-        r = cg_text_render(&b, text, len, max && max < 64 ? 64 : max, err);
+        r = cg_text_try_render(&b, text, len, max && max < 64 ? 64 : max, err);
         p = r < 0 ? NULL : cg_buf_steal(&b, NULL);
         cg_buf_fini(&b);
         if (r < 0)

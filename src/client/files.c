@@ -266,7 +266,8 @@ static int result_of(const struct cg_event *e, bool builtin, const char *message
                 return 0;
         while (len && message[len - 1] == '\n')
                 len--;
-        if (cg_text_render_as(&shown, message, len, 0, builtin ? CG_TEXT_LINE : CG_TEXT_JUDGED, err) < 0 ||
+        if (cg_text_try_render_as(&shown, message, len, 0, builtin ? CG_TEXT_LINE : CG_TEXT_JUDGED, err) <
+                    0 ||
             cg_buf_try_add(&shown, "", 1, err) < 0)
                 return err ? err->code : CG_E_NOMEM;
         why = shown.data;

@@ -59,7 +59,7 @@ static int make_result(enum cg_function_outcome outcome, const char *data, size_
         case CG_FUNCTION_ERROR:
                 r = cg_buf_try_adds(b, "{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":", err);
                 if (r == 0)
-                        r = cg_json_quote(b, data, len, err);
+                        r = cg_json_try_quote(b, data, len, err);
                 return r < 0 ? r : cg_buf_try_adds(b, "}]}", err);
         default:
                 return cg_fail(err, CG_E_INVAL, "%d is no outcome of a function", (int)outcome);

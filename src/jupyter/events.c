@@ -231,14 +231,14 @@ static void progress(struct front *f, struct cg_origin *o, const struct cg_event
         if (r == 0)
                 r = cg_buf_try_adds(&content, "{\"data\":{\"text/html\":", NULL);
         if (r == 0)
-                r = cg_json_quote(&content, html.data, html.len, NULL);
+                r = cg_json_try_quote(&content, html.data, html.len, NULL);
         html.len = 0;
         if (r == 0)
                 r = cg_buf_try_addf(&html, NULL, "%s%s", plain, text);
         if (r == 0)
                 r = cg_buf_try_adds(&content, ",\"text/plain\":", NULL);
         if (r == 0)
-                r = cg_json_quote(&content, html.data, html.len, NULL);
+                r = cg_json_try_quote(&content, html.data, html.len, NULL);
         if (r == 0)
                 r = cg_buf_try_addf(&content, NULL,
                                     "},\"metadata\":{},\"transient\":{\"display_id\":\"cellgate-call-%" PRIu64

@@ -17,9 +17,9 @@ static int add_error(struct cg_buf *b, const char *ename, const char *evalue)
 
         if (cg_buf_try_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
             cg_buf_try_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
-            cg_json_quote(b, evalue, strlen(evalue), NULL) < 0 ||
+            cg_json_try_quote(b, evalue, strlen(evalue), NULL) < 0 ||
             cg_buf_try_adds(b, ",\"traceback\":[", NULL) < 0 ||
-            cg_json_quote(b, line.data, line.len, NULL) < 0)
+            cg_json_try_quote(b, line.data, line.len, NULL) < 0)
                 return -1;
         return cg_buf_try_adds(b, "]", NULL);
 }
@@ -81,7 +81,7 @@ void cg_jreq_fail(struct front *f, struct jreq *r, const char *ename, const char
                 return;
         }
         if (cg_buf_try_addf(&b, NULL, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename) == 0 &&
-            cg_json_quote(&b, evalue, strlen(evalue), NULL) == 0 &&
+            cg_json_try_quote(&b, evalue, strlen(evalue), NULL) == 0 &&
             cg_buf_try_adds(&b, ",\"traceback\":[]}", NULL) == 0)
                 cg_jreq_reply(f, r, (struct cg_slice){ b.data, b.len });
 }

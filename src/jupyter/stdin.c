@@ -110,7 +110,7 @@ static char *call_content(struct front *f, struct client_question *q)
                                     : judge->show(judge->data, q->call, q->part, q->all_shown, digits,
                                                   &q->last, &text)) < 0 ||
             cg_buf_try_adds(&b, "{\"prompt\":", NULL) < 0 ||
-            cg_json_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 ||
+            cg_json_try_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 ||
             cg_buf_try_adds(&b, ",\"password\":false}", NULL) < 0)
                 return NULL;
         return cg_buf_steal(&b, NULL);

@@ -70,11 +70,11 @@ static int call_body(struct cg_buf *b, const char *server, size_t server_len, en
         int r = cg_buf_try_adds(b, "{\"server\":", err);
 
         if (r == 0)
-                r = cg_json_quote(b, server, server_len, err);
+                r = cg_json_try_quote(b, server, server_len, err);
         if (r == 0)
                 r = cg_buf_try_adds(b, what == METHOD ? ",\"method\":" : ",\"tool\":", err);
         if (r == 0)
-                r = cg_json_quote(b, name, name_len, err);
+                r = cg_json_try_quote(b, name, name_len, err);
         if (r == 0)
                 r = cg_buf_try_addf(b, err, ",\"timeout_ms\":%lld}", timeout_ms);
         return r;

@@ -117,7 +117,7 @@ int cg_usage_json(struct cg_usage *last, struct cg_buf *b, struct cg_err *err)
         gethostname(host, sizeof(host) - 1);
         r = cg_buf_try_adds(b, "{\"status\":\"ok\",\"hostname\":", err);
         if (r == 0)
-                r = cg_json_quote(b, host, strlen(host), err);
+                r = cg_json_try_quote(b, host, strlen(host), err);
         if (r == 0)
                 r = cg_buf_try_addf(b, err, ",\"pid\":%d,\"cpu_count\":%ld", (int)getpid(),
                                     sysconf(_SC_NPROCESSORS_ONLN));

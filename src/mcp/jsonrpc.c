@@ -292,7 +292,7 @@ int cg_rpc_add_error_data(struct cg_buf *b, struct cg_slice id, int code, const 
 {
         if (add_answer_head(b, id, err) < 0 ||
             cg_buf_try_addf(b, err, ",\"error\":{\"code\":%d,\"message\":", code) < 0 ||
-            cg_json_quote(b, message, strlen(message), err) < 0)
+            cg_json_try_quote(b, message, strlen(message), err) < 0)
                 return -1;
         return data ? cg_buf_try_addf(b, err, ",\"data\":%s}}\n", data) : cg_buf_try_adds(b, "}}\n", err);
 }

@@ -67,7 +67,7 @@ static int add_member(struct cg_buf *b, const char *before, const char *text, st
 {
         if (cg_buf_try_adds(b, before, err) < 0)
                 return -1;
-        return cg_json_quote(b, text, strlen(text), err);
+        return cg_json_try_quote(b, text, strlen(text), err);
 }
 
 /* {"name": ..., "title": ..., "version": ...} */

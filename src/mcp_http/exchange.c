@@ -460,7 +460,7 @@ static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, 
         struct cg_slice version, name = { "\"\"", 2 };
         struct cg_err err;
 
-        if (cg_json_quote(&method, m->method, strlen(m->method), NULL) < 0)
+        if (cg_json_try_quote(&method, m->method, strlen(m->method), NULL) < 0)
                 return MHD_NO;
         if (find_version(m, &version) &&
             (!says_same(x, VERSION_HEADER, version) ||

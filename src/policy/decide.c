@@ -226,10 +226,10 @@ int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, 
         const char *text = v->text;
 
         cg_buf_try_adds(b, v->rule[0] && !mute ? "refused by " : "", err);
-        cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, err);
+        cg_text_try_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, err);
         cg_buf_try_adds(b, mute ? " asks the user, but nobody can be asked here" : "", err);
         cg_buf_try_adds(b, text ? ": " : "", err);
-        cg_text_render(b, text ? text : "", text ? strlen(text) : 0, 0, err);
+        cg_text_try_render(b, text ? text : "", text ? strlen(text) : 0, 0, err);
         return cg_buf_try_adds(b, v->repeated ? REPEATED : "", err);
 }
 

@@ -40,7 +40,7 @@ int cg_files_add_name(struct cg_buf *b, const char *key, const char *text)
         int r = cg_buf_try_addf(b, NULL, "\"%s%s\":", key, plain ? "" : "_hex");
 
         if (r == 0 && plain)
-                return cg_json_quote(b, text, strlen(text), NULL);
+                return cg_json_try_quote(b, text, strlen(text), NULL);
         for (const char *p = text; r == 0 && *p; p++)
                 r = cg_buf_try_addf(b, NULL, "%s%02x", p == text ? "\"" : "", (unsigned char)*p);
         return r == 0 ? cg_buf_try_adds(b, "\"", NULL) : r;

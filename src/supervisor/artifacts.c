@@ -64,6 +64,6 @@ int cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const 
                 return cg_buf_try_add(b, found, len, NULL);
         r = cg_buf_try_adds(b, "{\"files\":[],\"truncated\":", NULL);
         if (r == 0)
-                r = cg_json_quote(b, why, strlen(why), NULL);
+                r = cg_json_try_quote(b, why, strlen(why), NULL);
         return r == 0 ? cg_buf_try_adds(b, "}", NULL) : r;
 }

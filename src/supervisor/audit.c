@@ -256,7 +256,7 @@ static bool add(struct cg_buf *b, const char *text)
 
 static bool add_quoted(struct cg_buf *b, const char *text, size_t len)
 {
-        return cg_json_quote(b, text, len, NULL) == 0;
+        return cg_json_try_quote(b, text, len, NULL) == 0;
 }
 
 static bool add_json(struct cg_buf *b, const json_t *value)

@@ -138,7 +138,7 @@ static int begin_result(struct session *ss, struct cell *c, const char *status, 
                             "{\"status\":\"%s\",\"execution_count\":%lld,\"refused\":%s,\"text\":", status,
                             (long long)count, refused ? "true" : "false");
         if (r == 0)
-                r = cg_json_quote(body, text ?: "", text ? strlen(text) : 0, NULL);
+                r = cg_json_try_quote(body, text ?: "", text ? strlen(text) : 0, NULL);
         return r == 0 ? cg_buf_try_adds(body, costs, NULL) : r;
 }
 

@@ -126,7 +126,7 @@ static int add_quoted(struct cg_buf *b, const char *arg)
         bool escapes;
         int r;
 
-        escapes = cg_text_render_as(&shown, arg, len, 0, CG_TEXT_LINE, NULL) < 0 || shown.len != len ||
+        escapes = cg_text_try_render_as(&shown, arg, len, 0, CG_TEXT_LINE, NULL) < 0 || shown.len != len ||
                   memcmp(shown.data ?: "", arg, len) != 0;
         if (*arg && !arg[strspn(arg, plain)])
                 return cg_buf_try_adds(b, arg, NULL);

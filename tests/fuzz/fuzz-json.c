@@ -66,14 +66,14 @@ static void check_render(const char *text, size_t size)
         cg_buf_init(&b, 1 << 24);
         for (enum cg_text_for what = CG_TEXT_OUTPUT; what <= CG_TEXT_LINE; what++) {
                 b.len = 0;
-                if (cg_text_render_as(&b, text, size, 0, what, &err) == 0)
+                if (cg_text_try_render_as(&b, text, size, 0, what, &err) == 0)
                         check_rendered(&b, what != CG_TEXT_OUTPUT);
         }
         /* the last one was a line */
         if (b.len && (memchr(b.data, '\n', b.len) || memchr(b.data, '\t', b.len)))
                 abort();
         b.len = 0;
-        if (cg_text_render(&b, text, size, 100, &err) == 0 && b.len > 100)
+        if (cg_text_try_render(&b, text, size, 100, &err) == 0 && b.len > 100)
                 abort();
         cg_buf_fini(&b);
 }
@@ -84,7 +84,7 @@ static void check_quote(const char *text, size_t size)
         struct cg_buf b;
 
         cg_buf_init(&b, 1 << 24);
-        if (cg_buf_try_adds(&b, "{\"a\":", &err) == 0 && cg_json_quote(&b, text, size, &err) == 0 &&
+        if (cg_buf_try_adds(&b, "{\"a\":", &err) == 0 && cg_json_try_quote(&b, text, size, &err) == 0 &&
             cg_buf_try_adds(&b, "}", &err) == 0 && cg_json_check_object(b.data, b.len, 2, &err) < 0)
                 abort();
         cg_buf_fini(&b);

@@ -378,15 +378,15 @@ int cg_approve_name(struct cg_buf *b, const char *server, const char *method, co
         if (strcmp(method, CG_METHOD_EXEC) == 0) {
                 r = cg_json_object(tool, strlen(tool), "question", &question, NULL);
                 command = r == 0 ? json_string_value(json_object_get(question, "command")) : NULL;
-                return cg_text_render_as(b, command ?: "a program", command ? strlen(command) : 9, 2048,
-                                         CG_TEXT_LINE, err);
+                return cg_text_try_render_as(b, command ?: "a program", command ? strlen(command) : 9, 2048,
+                                             CG_TEXT_LINE, err);
         }
-        r = cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err);
+        r = cg_text_try_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err);
         if (r == 0)
                 r = cg_buf_try_adds(b, is_call(method) ? "." : ":", err);
         if (r == 0 && !is_call(method))
                 return cg_buf_try_adds(b, method, err);
-        return r < 0 ? r : cg_text_render_as(b, tool, strlen(tool), 0, CG_TEXT_LINE, err);
+        return r < 0 ? r : cg_text_try_render_as(b, tool, strlen(tool), 0, CG_TEXT_LINE, err);
 }
 
 const char *cg_approve_scope(const char *method)
@@ -404,7 +404,7 @@ int cg_approve_explain(struct cg_buf *b, const char *server, const char *method,
                      : cg_buf_try_adds(b, "no approval rule allows ", err);
 
         if (r == 0 && rule)
-                return cg_text_render(b, rule, strlen(rule), 0, err);
+                return cg_text_try_render(b, rule, strlen(rule), 0, err);
         if (r == 0)
                 r = cg_approve_name(b, server, method, tool, err);
         if (r == 0 && strcmp(method, CG_METHOD_EXEC) == 0)

@@ -26,7 +26,7 @@
 
 int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
 {
-        return cg_text_render_as(b, name, strlen(name), 0, CG_TEXT_LINE, err);
+        return cg_text_try_render_as(b, name, strlen(name), 0, CG_TEXT_LINE, err);
 }
 
 struct wrapped {
@@ -147,12 +147,12 @@ static int add_part(struct cg_buf *b, const char *at, const char *to, const char
                 if (!f.blanks)
                         continue;
                 /* No name has a line break: what begins a line comes from here. */
-                if (cg_text_render_as(b, from, (size_t)(at - from), 0, CG_TEXT_LINE, err) < 0 ||
+                if (cg_text_try_render_as(b, from, (size_t)(at - from), 0, CG_TEXT_LINE, err) < 0 ||
                     cg_buf_try_addf(b, err, "\n... [%zu blanks]\n~ ", f.blanks) < 0)
                         return -1;
                 from = at + n;
         }
-        return cg_text_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE, err);
+        return cg_text_try_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE, err);
 }
 
 /*
@@ -293,7 +293,7 @@ static int add_call(const struct cg_call *call, unsigned width, bool whole, bool
         /* One that is no object should not happen; a person is shown what came nevertheless. */
         if (is_object ? cg_pretty_json(args, whole ? 0 : SHORT_STRING, shown, &text, &cut, err) < 0
                       : cg_buf_try_adds(&text, "(not one JSON object) ", err) < 0 ||
-                                cg_text_render(&text, call->args, call->args_len, 0, err) < 0)
+                                cg_text_try_render(&text, call->args, call->args_len, 0, err) < 0)
                 return -1;
         if (cg_buf_try_adds(b, INDENT, err) < 0 || wrap(&w, text.data, text.len, err) < 0)
                 return -1;

@@ -45,7 +45,7 @@ int cg_artifacts_text(const struct cg_event *e, const char *prefix, const char *
                 if (is_listed(listed, name))
                         continue;
                 if (cg_buf_try_addf(b, err, "%s%s", prefix, path ? " " : " hexadecimal ") < 0 ||
-                    cg_text_render_as(b, name, strlen(name), MAX_NAME, CG_TEXT_LINE, err) < 0 ||
+                    cg_text_try_render_as(b, name, strlen(name), MAX_NAME, CG_TEXT_LINE, err) < 0 ||
                     cg_buf_try_addf(b, err, " (%" JSON_INTEGER_FORMAT " bytes)\n",
                                     json_integer_value(json_object_get(f, "size"))) < 0)
                         return -1;

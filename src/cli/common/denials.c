@@ -22,7 +22,7 @@ int cg_connection_text(const char *json, struct cg_buf *b, struct cg_err *err)
 
         if (r == 0 && server)
                 r = cg_buf_try_adds(b, " by MCP server ", err);
-        return r == 0 && server ? cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err) : r;
+        return r == 0 && server ? cg_text_try_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err) : r;
 }
 
 void cg_denial_reports_clear(struct cg_denial_reports *d)
@@ -45,7 +45,8 @@ int cg_denial_reports_add(struct cg_denial_reports *d, const struct cg_event *e,
         /* The cell's own traceback explains these. */
         if (source && strcmp(source, "kernel") == 0)
                 return 0;
-        if (cg_text_render(&line, text, len, MAX_LINE - 1, err) < 0 || cg_buf_try_adds(&line, "", err) < 0)
+        if (cg_text_try_render(&line, text, len, MAX_LINE - 1, err) < 0 ||
+            cg_buf_try_adds(&line, "", err) < 0)
                 return -1;
         for (size_t i = 0; i < d->n; i++)
                 if (strcmp(d->reported[i], line.data) == 0)

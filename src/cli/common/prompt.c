@@ -373,7 +373,7 @@ int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint
 
         start(p, INPUT);
         if (cg_buf_try_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
-            cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 ||
+            cg_text_try_render(&b, prompt, strlen(prompt), 4096, err) < 0 ||
             cg_screen_break_mark(b.data, b.len, &safe) < 0 || begin(p, err) < 0)
                 return -1;
         if (password)

@@ -73,7 +73,7 @@ void cg_report_print(struct cg_screen *screen, const char *server, struct cg_sli
                 cg_auto_buf struct cg_buf why = { .max = 65536 }, shown = { .max = 65536 };
 
                 if (cg_json_string(tools, &why, NULL) == 0 &&
-                    cg_text_render(&shown, why.data, why.len, 0, NULL) == 0)
+                    cg_text_try_render(&shown, why.data, why.len, 0, NULL) == 0)
                         cg_screen_note(screen, "not available: %.*s", (int)shown.len, shown.data);
                 return;
         }

@@ -173,7 +173,7 @@ static const char *nearest_tool(const char *pattern, const json_t *tools, size_t
 
 static void add_name(struct cg_buf *b, const char *name, size_t len)
 {
-        cg_text_render_as(b, name, len, 0, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(b, name, len, 0, CG_TEXT_LINE, NULL);
 }
 
 static void add_suggestion(struct cg_buf *b, const struct cg_approve_parts *r, const char *server,

@@ -13,7 +13,7 @@ int cg_cli_fail(const char *command, const struct cg_err *err)
 
         /* Names and servers' text in it may hold the mark of questions and notes. */
         if (cg_buf_try_addf(&b, NULL, "cellgate%s%s: ", *command ? " " : "", command) == 0 &&
-            cg_text_render(&shown, err->msg, strlen(err->msg), 0, NULL) == 0 &&
+            cg_text_try_render(&shown, err->msg, strlen(err->msg), 0, NULL) == 0 &&
             cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &b) == 0 &&
             cg_buf_try_adds(&b, "\n", NULL) == 0)
                 cg_write_all(2, b.data, b.len, NULL);

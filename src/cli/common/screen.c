@@ -101,7 +101,7 @@ static void put_terminal(struct cg_screen *s, int fd, const char *text, size_t l
         cg_auto_buf struct cg_buf safe = { .max = SIZE_MAX - 1 };
 
         erase_progress(s);
-        if (cg_text_render_as(&shown, text, len, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
+        if (cg_text_try_render_as(&shown, text, len, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
             break_mark(s, shown.data ? shown.data : "", shown.len, &safe) < 0) {
                 s->error = ENOMEM;
                 s->error_fd = fd;
@@ -185,7 +185,7 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
         cg_screen_clear(s);
         if (cg_buf_try_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
             cg_buf_try_adds(&line, " ", NULL) < 0 ||
-            cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
+            cg_text_try_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
             /* A terminal breaks a long line, and its rest begins in the first column. */
             cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &line) < 0 ||
             cg_buf_try_adds(&line, "\n", NULL) < 0)

@@ -346,7 +346,7 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
                              : "Its tokens were not revoked, and stay valid until their life ends: ",
                         err);
                 if (r == 0)
-                        r = cg_text_render(&b, why.msg, strlen(why.msg), 0, err);
+                        r = cg_text_try_render(&b, why.msg, strlen(why.msg), 0, err);
         }
         if (r == 0)
                 r = cg_buf_try_adds(&b, ".\n", err);

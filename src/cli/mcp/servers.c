@@ -260,7 +260,8 @@ static json_t *redact(const char *key, const json_t *v, bool hide)
 static int print_text(const char *text, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = (size_t)256 << 20 };
-        int r = isatty(1) ? cg_text_render(&b, text, strlen(text), 0, err) : cg_buf_try_adds(&b, text, err);
+        int r = isatty(1) ? cg_text_try_render(&b, text, strlen(text), 0, err)
+                          : cg_buf_try_adds(&b, text, err);
 
         if (r == 0)
                 r = cg_buf_try_adds(&b, "\n", err);
@@ -356,10 +357,10 @@ static int tools(const struct servers_options *o, const struct cg_mcp_config *c,
                         continue;
                 if (cg_json_find(tool, "description", &member))
                         cg_json_string(member, &about, NULL);
-                cg_text_render_as(&b, name, strlen(name), 0, CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(&b, name, strlen(name), 0, CG_TEXT_LINE, NULL);
                 cg_buf_try_addf(&b, NULL, "  %s  ", cg_pins_state(pins, name));
-                cg_text_render_as(&b, about.data ?: "", strcspn(about.data ?: "", "\n"), 100, CG_TEXT_LINE,
-                                  NULL);
+                cg_text_try_render_as(&b, about.data ?: "", strcspn(about.data ?: "", "\n"), 100,
+                                      CG_TEXT_LINE, NULL);
                 r = print_text(b.data, err);
         }
         if (r >= 0 && (r = cg_pins_report(pins, true, &news, err)) == 0 && news.len &&
@@ -387,11 +388,11 @@ static int ask(const struct servers_options *o, const char *args, size_t len, bo
                 return cg_fail(err, CG_E_STATE,
                                "there is no terminal to ask at: --yes calls without a question");
         cg_buf_try_adds(&b, "  server    ", NULL);
-        cg_text_render_as(&b, o->words[0], strlen(o->words[0]), 0, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(&b, o->words[0], strlen(o->words[0]), 0, CG_TEXT_LINE, NULL);
         cg_buf_try_adds(&b, "\n  tool      ", NULL);
-        cg_text_render_as(&b, o->words[1], strlen(o->words[1]), 0, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(&b, o->words[1], strlen(o->words[1]), 0, CG_TEXT_LINE, NULL);
         cg_buf_try_adds(&b, "\n  arguments ", NULL);
-        r = cg_text_render(&b, json.data, json.len, 0, err);
+        r = cg_text_try_render(&b, json.data, json.len, 0, err);
         if (r == 0)
                 r = cg_buf_try_adds(&b, "\nCall it? [y/N] ", err);
         if (r < 0)

@@ -322,12 +322,12 @@ int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secr
         /* Some hosts and models refuse empty text. */
         if ((!text.len && cg_buf_try_adds(&text, "(no output)", err) < 0) ||
             cg_buf_try_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err) < 0 ||
-            cg_json_quote(b, text.data, text.len, err) < 0 || cg_buf_try_adds(b, "}", err) < 0 ||
+            cg_json_try_quote(b, text.data, text.len, err) < 0 || cg_buf_try_adds(b, "}", err) < 0 ||
             cg_buf_try_add(b, a->blocks.data, a->blocks.len, err) < 0)
                 return -1;
         if (a->exact && notes.len &&
             (cg_buf_try_adds(b, ",{\"type\":\"text\",\"text\":", err) < 0 ||
-             cg_json_quote(b, notes.data, notes.len, err) < 0 || cg_buf_try_adds(b, "}", err) < 0))
+             cg_json_try_quote(b, notes.data, notes.len, err) < 0 || cg_buf_try_adds(b, "}", err) < 0))
                 return -1;
         if (cg_buf_try_adds(b, "]", err) < 0)
                 return -1;

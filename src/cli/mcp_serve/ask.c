@@ -209,7 +209,7 @@ static int own_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct c
             cg_buf_try_addf(&message, NULL, "Without an answer within %lld s it is refused.\n",
                             (long long)s->sv->opts.ask_timeout_ms / 1000) < 0 ||
             cg_buf_try_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
-            cg_json_quote(params, message.data, message.len, NULL) < 0 ||
+            cg_json_try_quote(params, message.data, message.len, NULL) < 0 ||
             cg_buf_try_adds(params,
                             ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
                             "\"decision\":{\"type\":\"string\",\"title\":\"Decision\",\"enum\":[",
@@ -237,7 +237,7 @@ static int server_form(const struct cg_serve_ask *a, struct cg_buf *params)
         if (cg_json_find(object, "message", &v) && cg_json_string(v, &message, NULL) < 0)
                 return -1;
         if (cg_buf_try_adds(params, "{\"message\":", NULL) < 0 ||
-            cg_json_quote(params, message.data, message.len, NULL) < 0)
+            cg_json_try_quote(params, message.data, message.len, NULL) < 0)
                 return -1;
         for (size_t i = 0; i < CG_ARRAY_LEN(members); i++) {
                 if (cg_json_find(object, members[i], &v) &&
@@ -260,9 +260,9 @@ static int input_form(const struct cg_serve_session *s, const struct cg_serve_as
                             "Code of the agent waits for text, which it and the agent can read: enter no"
                             " passwords. Nothing is approved by it. Its prompt:\n",
                             NULL) < 0 ||
-            cg_text_render(&message, a->tool, strlen(a->tool), PROMPT_BYTES, NULL) < 0 ||
+            cg_text_try_render(&message, a->tool, strlen(a->tool), PROMPT_BYTES, NULL) < 0 ||
             cg_buf_try_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
-            cg_json_quote(params, message.data, message.len, NULL) < 0)
+            cg_json_try_quote(params, message.data, message.len, NULL) < 0)
                 return -1;
         return cg_buf_try_adds(params,
                                ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"

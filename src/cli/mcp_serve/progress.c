@@ -19,7 +19,7 @@
 
 static int add_name(struct cg_buf *b, const char *name)
 {
-        return cg_text_render_as(b, name, strlen(name), SHOWN_BYTES, CG_TEXT_LINE, NULL);
+        return cg_text_try_render_as(b, name, strlen(name), SHOWN_BYTES, CG_TEXT_LINE, NULL);
 }
 
 bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b)
@@ -69,7 +69,7 @@ static bool news(const struct cg_serve_session *s, struct cg_buf *b)
         if (!*s->line || cg_buf_try_adds(&line, s->line, NULL) < 0)
                 return false;
         cg_secrets_redact_buf(&s->sv->secrets, &line);
-        return cg_text_render_as(b, line.data, line.len, SHOWN_BYTES, CG_TEXT_OUTPUT, NULL) == 0;
+        return cg_text_try_render_as(b, line.data, line.len, SHOWN_BYTES, CG_TEXT_OUTPUT, NULL) == 0;
 }
 
 /* The value is the call's seconds; it always grows. What is lost is repaired by the next. */
@@ -84,7 +84,7 @@ static void send_progress(struct cg_serve *sv, struct cg_pending *p, const char 
         p->said = strdup(text);
         if (cg_buf_try_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":", p->token,
                             p->progress) == 0 &&
-            cg_json_quote(&b, text, strlen(text), NULL) == 0 && cg_buf_try_adds(&b, "}", NULL) == 0)
+            cg_json_try_quote(&b, text, strlen(text), NULL) == 0 && cg_buf_try_adds(&b, "}", NULL) == 0)
                 cg_serve_notify(sv, "notifications/progress", b.data);
 }
 

@@ -181,7 +181,7 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
                         cg_buf_try_adds(b, " (calls without session_id)", NULL);
                 if (s->name) {
                         cg_buf_try_adds(b, " ", NULL);
-                        cg_json_quote(b, s->name, strlen(s->name), NULL);
+                        cg_json_try_quote(b, s->name, strlen(s->name), NULL);
                 }
                 n = s->n_jobs;
                 if (n)
@@ -189,8 +189,8 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
                 else
                         cg_buf_try_addf(b, NULL, ": idle for %lld s", (long long)(now - s->used_ms) / 1000);
                 cg_buf_try_adds(b, ", in ", NULL);
-                cg_text_render_as(b, s->folder ?: sv->workspace, strlen(s->folder ?: sv->workspace), 0,
-                                  CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(b, s->folder ?: sv->workspace, strlen(s->folder ?: sv->workspace), 0,
+                                      CG_TEXT_LINE, NULL);
         }
         if (!b->len)
                 cg_buf_try_adds(b, "There is no session; the next call without session_id opens one.", NULL);

@@ -39,7 +39,7 @@ char *cg_cell_id(const json_t *id)
         if (json_is_integer(id))
                 r = cg_buf_try_addf(&b, NULL, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
         else if (json_is_string(id) && json_string_length(id) <= CG_CELL_ID_MAX)
-                r = cg_json_quote(&b, json_string_value(id), json_string_length(id), NULL);
+                r = cg_json_try_quote(&b, json_string_value(id), json_string_length(id), NULL);
         return r < 0 ? NULL : cg_buf_steal(&b, NULL);
 }
 

@@ -25,7 +25,7 @@ void cg_json_line_string(struct cg_json_line *l, const char *name, const char *t
 {
         name_member(l, name);
         if (l->r == 0)
-                l->r = cg_json_quote(&l->b, text, len, &l->err);
+                l->r = cg_json_try_quote(&l->b, text, len, &l->err);
 }
 
 void cg_json_line_int(struct cg_json_line *l, const char *name, int64_t n)

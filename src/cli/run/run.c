@@ -228,7 +228,7 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
         /* Tracebacks name the file and its lines. */
         if (cell->line && run->opts.file && strcmp(run->opts.file, "-") != 0 &&
             cg_buf_try_adds(&extra, "{\"metadata\":{\"cellgate\":{\"file\":", err) == 0 &&
-            cg_json_quote(&extra, run->opts.file, strlen(run->opts.file), err) == 0 &&
+            cg_json_try_quote(&extra, run->opts.file, strlen(run->opts.file), err) == 0 &&
             cg_buf_try_addf(&extra, err, ",\"line\":%zu}}}", cell->line) == 0)
                 o.extra = extra.data;
         else if (cell->variables)

@@ -86,7 +86,7 @@ static int fail(const char *text)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        if (cg_text_render(&b, text, strlen(text), 16384, NULL) == 0)
+        if (cg_text_try_render(&b, text, strlen(text), 16384, NULL) == 0)
                 fprintf(stderr, "Error: %s\n", b.data ? b.data : "");
         return 1;
 }
@@ -117,7 +117,7 @@ static void debug_line(const struct cli *cli, const char *fmt, ...)
         if (vasprintf(&text, fmt, ap) < 0)
                 text = NULL;
         va_end(ap);
-        if (text && cg_text_render(&safe, text, strlen(text), 65536, NULL) == 0)
+        if (text && cg_text_try_render(&safe, text, strlen(text), 65536, NULL) == 0)
                 fprintf(stderr, "[SandboxDebug] %s\n", safe.data ? safe.data : "");
         free(text);
 }

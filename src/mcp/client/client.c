@@ -305,7 +305,7 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
                                     "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP,
                                     "");
         if (r == 0)
-                r = cg_json_quote(&q->line, tool, tool_len, err);
+                r = cg_json_try_quote(&q->line, tool, tool_len, err);
         if (r == 0)
                 r = cg_buf_try_adds(&q->line, ",\"arguments\":", err);
         q->args_at = q->line.len;

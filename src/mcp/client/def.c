@@ -64,7 +64,8 @@ int cg_mcp_check_name(const char *name, struct cg_err *err)
         if (name[0] == '-')
                 return cg_fail(err, CG_E_INVAL,
                                "the name of an MCP server must not begin with \"-\": rename it");
-        if (name[strcspn(name, "\t\n")] || cg_text_render_as(&shown, name, n, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
+        if (name[strcspn(name, "\t\n")] ||
+            cg_text_try_render_as(&shown, name, n, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
             strcmp(shown.data, name) != 0)
                 return cg_fail(err, CG_E_INVAL,
                                "the name of an MCP server contains a control character or one that is not "

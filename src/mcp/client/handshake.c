@@ -285,7 +285,7 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, cons
         if (v == CG_ARRAY_LEN(versions)) {
                 cg_auto_buf struct cg_buf shown = { .max = 1024 };
 
-                cg_text_render_as(&shown, text, strlen(text), 200, CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(&shown, text, strlen(text), 200, CG_TEXT_LINE, NULL);
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "it speaks version \"%s\" of the protocol; %s to %s are known here",
                                shown.data ? shown.data : "", versions[0], NEWEST);

@@ -438,7 +438,7 @@ int cg_mcp_ask_round(struct cg_mcp_req *q, struct cg_slice key, struct cg_slice 
         }
         if (is_handled(c, kind))
                 return cg_fail(err, CG_E_STATE, "%s", why.msg);
-        cg_text_render_as(&shown, method, strlen(method), 100, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(&shown, method, strlen(method), 100, CG_TEXT_LINE, NULL);
         return cg_fail(err, CG_E_UNSUPPORTED, "it needs %s, which this client does not offer",
                        shown.data ? shown.data : "something");
 }

@@ -49,7 +49,7 @@ static bool is_complete(struct cg_mcp_req *q, struct cg_slice result)
                 cg_mcp_next_round(q, result);
                 return false;
         }
-        cg_text_render_as(&shown, type.p, type.len, 100, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(&shown, type.p, type.len, 100, CG_TEXT_LINE, NULL);
         cg_mcp_req_fail(q, "MCP server \"%s\" sent a result of an unknown type: %s", q->c->def->name,
                         shown.data ? shown.data : "");
         return false;
@@ -346,7 +346,7 @@ static void on_unreadable_answer(struct cg_mcp_client *c, struct cg_slice line, 
                 cg_auto_buf struct cg_buf error = { .max = 16384 };
 
                 if (cg_buf_try_adds(&error, "{\"message\":", NULL) == 0 &&
-                    cg_json_quote(&error, text, strlen(text), NULL) == 0 &&
+                    cg_json_try_quote(&error, text, strlen(text), NULL) == 0 &&
                     cg_buf_try_adds(&error, "}", NULL) == 0)
                         cg_mcp_on_discover(c, &(struct cg_rpc){ .kind = CG_RPC_ERROR,
                                                                 .error = { error.data, error.len } });

@@ -551,7 +551,7 @@ static void report_silent(struct cg_mcp_req *q, int64_t now)
                                       : "not sent",
                  (long long)(silent_ms / 1000),
                  c->skipped[0] ? "; the last text of the server that was no message: " : "", c->skipped);
-        if (!c->progress || cg_json_quote(&json, text, strlen(text), NULL) < 0)
+        if (!c->progress || cg_json_try_quote(&json, text, strlen(text), NULL) < 0)
                 return;
         p.message = (struct cg_slice){ json.data, json.len };
         c->progress(q->data, &p);
@@ -625,6 +625,6 @@ void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size)
                 text = strndup(error.p, error.len > 500 ? 500 : error.len);
         /* One line: it becomes part of messages that begin with our mark. */
         if (text)
-                cg_text_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE, NULL);
         snprintf(buf, size, "%s", shown.data ? shown.data : "");
 }

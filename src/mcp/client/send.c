@@ -47,7 +47,7 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
          */
         if (c->state == READY && !(c->modern && c->def->kind != CG_MCP_STDIO) &&
             cg_buf_try_addf(&b, NULL, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id) == 0 &&
-            cg_json_quote(&b, reason, strlen(reason), NULL) == 0 && cg_buf_try_adds(&b, "}", NULL) == 0)
+            cg_json_try_quote(&b, reason, strlen(reason), NULL) == 0 && cg_buf_try_adds(&b, "}", NULL) == 0)
                 cg_mcp_send_notification(c, "notifications/cancelled", b.data);
         if (c->t && c->t->ops->cancel)
                 c->t->ops->cancel(c->t, q->id);

@@ -47,9 +47,9 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
         if (!pending)
                 return 0;
         a->waiting++;
-        cg_text_render_as(&name, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
-        cg_text_render_as(&server, a->server, strlen(a->server), 0, CG_TEXT_LINE, NULL);
-        cg_text_render_as(&from, program, strlen(program), 0, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(&name, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(&server, a->server, strlen(a->server), 0, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(&from, program, strlen(program), 0, CG_TEXT_LINE, NULL);
         cg_buf_try_addf(&b, NULL, "Tool %s of MCP server %s (%s) %s:\n", name.data ?: "", server.data ?: "",
                         from.data ?: "",
                         known ? "has changed since it was accepted"

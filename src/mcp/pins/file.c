@@ -238,7 +238,7 @@ int cg_pins_accept(const char *path, const char *tool, const char *digest, struc
         pin = json_object_get(json_object_get(pins, "tools"), tool);
         pending = json_object_get(pin, "pending");
         if (!pending || strcmp(json_string_value(json_object_get(pending, "sha256")), digest) != 0) {
-                cg_text_render_as(&shown, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(&shown, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
                 return cg_fail(err, CG_E_STATE, "tool %s has changed again meanwhile: nothing was accepted",
                                shown.data ?: "");
         }

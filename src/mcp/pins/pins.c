@@ -106,7 +106,7 @@ static int read_tool(struct cg_slice tool, struct pinned_tool *e, struct cg_err 
                 r = cg_pin_canonical(tool, &b, &why);
         } else {
                 cg_err_prefix(&why, "its name");
-                cg_text_render_as(&b, name.p ?: "?", name.p ? name.len : 1, 200, CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(&b, name.p ?: "?", name.p ? name.len : 1, 200, CG_TEXT_LINE, NULL);
                 free(e->name);
                 e->name = cg_buf_steal(&b, NULL);
         }
@@ -522,7 +522,7 @@ static void add_names(const struct cg_pins *p, struct cg_buf *b)
                 if (!p->v[i].is_new || shown++ >= 20)
                         continue;
                 cg_buf_try_adds(b, shown > 1 ? ", " : "", NULL);
-                cg_text_render_as(b, p->v[i].name, strlen(p->v[i].name), 0, CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(b, p->v[i].name, strlen(p->v[i].name), 0, CG_TEXT_LINE, NULL);
         }
         if (shown > 20)
                 cg_buf_try_addf(b, NULL, " and %zu more", shown - 20);
@@ -533,7 +533,7 @@ static void add_text(const struct cg_pins *p, const struct pinned_tool *e, const
 {
         cg_auto_buf struct cg_buf name = { .max = 4096 };
 
-        cg_text_render_as(&name, e->name, strlen(e->name), 0, CG_TEXT_LINE, NULL);
+        cg_text_try_render_as(&name, e->name, strlen(e->name), 0, CG_TEXT_LINE, NULL);
         if (e->state == AMBIGUOUS)
                 cg_buf_try_addf(
                         b, NULL,
@@ -697,7 +697,7 @@ int cg_pins_new(const char *server, const char *program, const json_t *definitio
         p->server = strdup(server);
         p->program = strdup(program);
         p->unrecorded = unrecorded ? json_incref(unrecorded) : json_object();
-        if (cg_text_render_as(&shown, server, strlen(server), 0, CG_TEXT_LINE, NULL) == 0 &&
+        if (cg_text_try_render_as(&shown, server, strlen(server), 0, CG_TEXT_LINE, NULL) == 0 &&
             cg_buf_try_adds(&accept, "cellgate mcp accept ", NULL) == 0 &&
             add_word(&accept, shown.data ?: "", NULL) == 0) {
                 p->shown = cg_buf_steal(&shown, NULL);

@@ -31,7 +31,7 @@ static int add_string(struct cg_slice literal, struct cg_buf *b, struct cg_err *
         cg_auto_free char *text = NULL;
         int r = cg_json_strdup(literal, &text, err);
 
-        return r < 0 ? r : cg_json_quote(b, text, strlen(text), err);
+        return r < 0 ? r : cg_json_try_quote(b, text, strlen(text), err);
 }
 
 static bool is_part(struct cg_slice key)
@@ -160,7 +160,7 @@ static int add_lines(const char *sign, struct cg_slice text, struct cg_buf *b, s
 
                 r = cg_buf_try_adds(b, sign, err);
                 if (r == 0)
-                        r = cg_text_render_as(b, p, (size_t)(stop - p) - blank, 0, CG_TEXT_LINE, err);
+                        r = cg_text_try_render_as(b, p, (size_t)(stop - p) - blank, 0, CG_TEXT_LINE, err);
                 if (r == 0)
                         r = cg_buf_try_adds(b, blank ? "\\x20\n" : "\n", err);
                 p = stop + 1;
@@ -170,7 +170,7 @@ static int add_lines(const char *sign, struct cg_slice text, struct cg_buf *b, s
 
 /*
  * Appends @json, which is ASCII, with letters in place of their escapes. Control characters and
- * backslashes stay escaped, so that no two texts are the same after cg_text_render_as().
+ * backslashes stay escaped, so that no two texts are the same after cg_text_try_render_as().
  */
 static int add_readable(struct cg_slice json, struct cg_buf *b, struct cg_err *err)
 {

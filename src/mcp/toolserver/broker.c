@@ -44,7 +44,7 @@ void cg_ts_broker_send_text(struct ts *ts, const struct cg_out *out, const char 
         int r = cg_buf_try_addf(&b, NULL, "{\"%s\":", key);
 
         if (r == 0)
-                r = cg_json_quote(&b, text, strlen(text), NULL);
+                r = cg_json_try_quote(&b, text, strlen(text), NULL);
         if (r == 0)
                 r = cg_buf_try_adds(&b, "}", NULL);
         send_body(ts, out, &b, r);
@@ -56,7 +56,7 @@ void cg_ts_broker_send_error(struct ts *ts, const struct cg_out *out, const stru
         int r = cg_buf_try_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", why->code);
 
         if (r == 0)
-                r = cg_json_quote(&b, why->msg, strlen(why->msg), NULL);
+                r = cg_json_try_quote(&b, why->msg, strlen(why->msg), NULL);
         if (r == 0)
                 r = cg_buf_try_adds(&b, "}}", NULL);
         send_body(ts, out, &b, r);

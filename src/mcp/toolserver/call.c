@@ -102,7 +102,7 @@ static bool add_denials(const struct ts_call *call, enum cg_mcp_outcome outcome,
         bool empty;
 
         if (!v || !v->box || cg_ts_box_add_denials(v->box, call->denials_before, &text, NULL) < 0 ||
-            !text.len || cg_json_quote(&quoted, text.data, text.len, NULL) < 0 ||
+            !text.len || cg_json_try_quote(&quoted, text.data, text.len, NULL) < 0 ||
             !cg_json_find(error, outcome == CG_MCP_ERROR ? "message" : "content", &at))
                 return false;
         at = cg_json_trim(at);

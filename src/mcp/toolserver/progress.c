@@ -29,11 +29,11 @@ int cg_ts_add_names(const struct ts_call *call, struct cg_buf *b, struct cg_err 
         int r = cg_buf_try_adds(b, "\"server\":", err);
 
         if (r == 0)
-                r = cg_json_quote(b, call->server, strlen(call->server), err);
+                r = cg_json_try_quote(b, call->server, strlen(call->server), err);
         if (r == 0)
                 r = cg_buf_try_addf(b, err,
                                     ",\"method\":\"%s\",\"tool\":", cg_mcp_methods[call->method].name);
-        return r < 0 ? r : cg_json_quote(b, tool, strlen(tool), err);
+        return r < 0 ? r : cg_json_try_quote(b, tool, strlen(tool), err);
 }
 
 static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
@@ -51,12 +51,12 @@ static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_
                 r = add_number(b, ",\"total\":", call->progress.total, err);
         if (r == 0 && call->progress_text &&
             cg_json_string(cg_slice_of(call->progress_text), &text, NULL) == 0 && text.len) {
-                r = cg_text_render_as(&shown, text.data, text.len, CG_MCP_SHOW_PROGRESS_TEXT, CG_TEXT_LINE,
-                                      err);
+                r = cg_text_try_render_as(&shown, text.data, text.len, CG_MCP_SHOW_PROGRESS_TEXT,
+                                          CG_TEXT_LINE, err);
                 if (r == 0)
                         r = cg_buf_try_adds(b, ",\"message\":", err);
                 if (r == 0)
-                        r = cg_json_quote(b, shown.data, shown.len, err);
+                        r = cg_json_try_quote(b, shown.data, shown.len, err);
         }
         return r < 0 ? r : cg_buf_try_adds(b, "}", err);
 }

@@ -22,7 +22,7 @@ static int add_body(const struct ts_session *s, const void *call, const char *se
         if (r == 0)
                 r = cg_buf_try_addf(b, err, "\"method\":\"%s\",\"server\":", method);
         if (r == 0)
-                r = cg_json_quote(b, server, strlen(server), err);
+                r = cg_json_try_quote(b, server, strlen(server), err);
         return r < 0 ? r : cg_buf_try_adds(b, "}", err);
 }
 

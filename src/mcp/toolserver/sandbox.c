@@ -124,7 +124,7 @@ static void add_paths(struct cg_buf *b, const char *before, const json_t *entrie
                 if (n++ >= CG_MCP_MAX_NAMES_SHOWN)
                         continue;
                 cg_buf_try_addf(b, NULL, "%s", n == 1 ? before : ", ");
-                cg_text_render_as(b, path, strlen(path), 0, CG_TEXT_LINE, NULL);
+                cg_text_try_render_as(b, path, strlen(path), 0, CG_TEXT_LINE, NULL);
                 if (absent)
                         cg_buf_try_addf(b, NULL, " (%s)", setting);
         }

@@ -186,12 +186,12 @@ static void adding_fail(struct ts_adding *a, const struct cg_err *why)
 static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *err)
 {
         struct cg_slice report = cg_json_trim(cg_slice_of(v->report ?: ""));
-        int r = cg_json_quote(b, v->name, strlen(v->name), err);
+        int r = cg_json_try_quote(b, v->name, strlen(v->name), err);
 
         if (r == 0)
                 r = cg_buf_try_adds(b, v->failed ? ":{\"error\":" : ":", err);
         if (r == 0)
-                r = v->failed ? cg_json_quote(b, v->why.msg, strlen(v->why.msg), err)
+                r = v->failed ? cg_json_try_quote(b, v->why.msg, strlen(v->why.msg), err)
                               : cg_buf_try_add(b, report.p, report.len - 1, err);
         if (r == 0 && v->known) /* further members of the report */
                 r = cg_buf_try_adds(b, ",\"started\":false", err);
@@ -393,7 +393,7 @@ static void add_names(struct cg_buf *b, const char *what, json_t *names)
                 if (n++ >= CG_MCP_MAX_NAMES_SHOWN)
                         break;
                 shown.len = 0;
-                if (cg_text_render_as(&shown, name, strlen(name), 0, CG_TEXT_LINE, NULL) == 0)
+                if (cg_text_try_render_as(&shown, name, strlen(name), 0, CG_TEXT_LINE, NULL) == 0)
                         cg_buf_try_addf(b, NULL, "%s%s", n > 1 ? ", " : what, shown.data);
         }
         if (json_object_size(names) > CG_MCP_MAX_NAMES_SHOWN)

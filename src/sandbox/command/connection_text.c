@@ -8,7 +8,7 @@
 
 int cg_denial_add_text(struct cg_buf *b, const char *text, struct cg_err *err)
 {
-        return cg_text_render_as(b, text, strlen(text), SHOWN_MAX, CG_TEXT_LINE, err);
+        return cg_text_try_render_as(b, text, strlen(text), SHOWN_MAX, CG_TEXT_LINE, err);
 }
 
 int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)

@@ -62,7 +62,7 @@ static void send_control(struct cg_denial_log *v, char *text, size_t len, const 
                 return;
         if (v->with_text && sentence &&
             (cg_buf_try_adds(&after, ",\"text\":", NULL) < 0 ||
-             cg_json_quote(&after, sentence, strlen(sentence), NULL) < 0))
+             cg_json_try_quote(&after, sentence, strlen(sentence), NULL) < 0))
                 return;
         if (cg_buf_try_adds(&after, "}\n", NULL) < 0)
                 return;
@@ -108,7 +108,7 @@ void cg_denial_log_debug(const struct cg_denial_log *v, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(line, sizeof(line), fmt, ap);
         va_end(ap);
-        if (cg_text_render(&b, line, strlen(line), 4096, NULL) == 0 && b.data)
+        if (cg_text_try_render(&b, line, strlen(line), 4096, NULL) == 0 && b.data)
                 dprintf(2, "[SandboxDebug] %s\n", b.data);
 }
 

@@ -116,7 +116,7 @@ static int line(struct cg_buf *out, const char *view, const char *path, const ch
         int r = cg_buf_try_addf(out, err, "  %-14s ", view);
 
         if (r == 0)
-                r = cg_text_render(out, path, strlen(path), 0, err);
+                r = cg_text_try_render(out, path, strlen(path), 0, err);
         if (r == 0 && (why || *more))
                 r = cg_buf_try_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
         return r == 0 ? cg_buf_try_adds(out, "\n", err) : r;
@@ -134,7 +134,7 @@ static int explain_entries(const struct cg_command *c, struct cg_buf *out, struc
                 return 0;
         r = cg_buf_try_adds(out, "Entries, of which relative ones begin in ", err);
         if (r == 0)
-                r = cg_text_render(out, c->base.cwd, strlen(c->base.cwd), 0, err);
+                r = cg_text_try_render(out, c->base.cwd, strlen(c->base.cwd), 0, err);
         if (r == 0)
                 r = cg_buf_try_adds(out, ":\n", err);
         json_array_foreach(entries, i, v)
@@ -151,7 +151,7 @@ static int explain_entries(const struct cg_command *c, struct cg_buf *out, struc
                 if (r == 0)
                         r = cg_buf_try_adds(out, "  ", err);
                 if (r == 0)
-                        r = cg_text_render(out, entry, strlen(entry), 0, err);
+                        r = cg_text_try_render(out, entry, strlen(entry), 0, err);
                 if (r == 0)
                         r = line(out, "  ->", json_string_value(json_object_get(v, "path")), setting, more,
                                  err);
@@ -193,7 +193,8 @@ int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out
         for (size_t i = 0; i < sb->n_writable_names && r == 0; i++) {
                 r = cg_buf_try_adds(out, i ? ", " : ", but for ", err);
                 if (r == 0)
-                        r = cg_text_render(out, sb->writable_names[i], strlen(sb->writable_names[i]), 0, err);
+                        r = cg_text_try_render(out, sb->writable_names[i], strlen(sb->writable_names[i]), 0,
+                                               err);
         }
         if (r == 0 && sb->names)
                 r = cg_buf_try_adds(out, "\n", err);

@@ -62,7 +62,7 @@ void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const 
                 if (j && *note)
                         json_object_set_new(j, "note", json_string(note));
                 print_json(j);
-        } else if ((bad || !r->quiet) && cg_text_render(&safe, note, strlen(note), 0, NULL) == 0) {
+        } else if ((bad || !r->quiet) && cg_text_try_render(&safe, note, strlen(note), 0, NULL) == 0) {
                 /* A note may come from hostile code inside: control characters are escaped. */
                 printf("%-4s %s%s%-*s %s%s%s", outcomes[o].word, kernel ? where : "", kernel ? ":" : "",
                        (int)r->width - (kernel ? (int)strlen(where) + 1 : 0), a->name, outcomes[o].say,

@@ -216,7 +216,7 @@ static void show_log(const struct selftest *s)
         size_t len;
 
         if (cg_read_file(cg_scene_path(&s->scene, "log", path), MAX_LOG, &text, &len, NULL) == 0 &&
-            cg_text_render(&safe, text, len < 4000 ? len : 4000, 0, NULL) == 0 && safe.len)
+            cg_text_try_render(&safe, text, len < 4000 ? len : 4000, 0, NULL) == 0 && safe.len)
                 fprintf(stderr, "%s\n", safe.data);
 }
 
