@@ -206,7 +206,7 @@ def explain(value: BaseException) -> list[str]:
 # ---------------------------------------------------------------- output
 
 # Texts of errors that programs print, with the access and the errno that they mean: a read is only
-# refused where the path is hidden. Init reports most writes that are refused (src/sandbox/notify/watch.h).
+# refused where the path is hidden. Init reports most writes that are refused (src/sandbox/inside/watch.h).
 _TEXTS = (
     (b"ermission denied", "file-read", errno.EACCES),
     (b"o such file or directory", "file-read", errno.ENOENT),

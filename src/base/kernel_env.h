@@ -1,7 +1,7 @@
 /*
  * Environments that kernels run in, other than the built-in one: where they are, and whether this
  * build can use one. Their code runs outside of the sandbox as well (the zygote imports IPython
- * from there), so no cell may write there: supervisor/protected.c.
+ * from there), so no cell may write there: supervisor/servers/protected.c.
  */
 #ifndef CG_BASE_KERNEL_ENV_H
 #define CG_BASE_KERNEL_ENV_H

@@ -40,7 +40,7 @@ struct transfer {
         size_t len;
         struct cg_buf *out; /* NULL: output is not expected */
         int64_t max;        /* bytes of output; -1: no limit */
-        bool pieces;        /* the input is sent as `write` in sandbox/files.h expects it */
+        bool pieces;        /* the input is sent as `write` in sandbox/inside/files.h expects it */
         char *chunk;
         int64_t end_ms;
 };

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "sandbox/notify/access.h"
+#include "sandbox/inside/access.h"
 #include "sandbox/plan.h"
 
 /*

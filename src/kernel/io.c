@@ -239,7 +239,7 @@ static int64_t sooner(int64_t a, int64_t b)
 
 /*
  * Releases locks on files before the memory, which takes longer: init reports the end of a process
- * without files as soon as its memory is not in use (sandbox/stopped.h). Threads of cells might
+ * without files as soon as its memory is not in use (inside/stopped.h). Threads of cells might
  * write to other files at the same numbers, so it is done only if there are none.
  */
 static void close_files(void)

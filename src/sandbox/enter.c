@@ -17,8 +17,8 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/apparmor.h"
-#include "sandbox/notify/mediate.h"
-#include "sandbox/notify/watch.h"
+#include "sandbox/inside/mediate.h"
+#include "sandbox/inside/watch.h"
 
 /* Closes everything but 0, 1, 2 and the list, which is ascending. */
 int cg_enter_close_others(const struct cg_spawn *sp, struct cg_err *err)

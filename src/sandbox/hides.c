@@ -12,8 +12,8 @@
 
 #include "base/proc.h"
 #include "base/util.h"
-#include "sandbox/names.h"
-#include "sandbox/present.h"
+#include "sandbox/names/names.h"
+#include "sandbox/names/present.h"
 
 /*
  * Paths of the system. An ordinary user cannot read most of them, but a sandbox that root starts

@@ -26,15 +26,15 @@
 
 #include "base/fd.h"
 #include "base/proc.h"
-#include "sandbox/commands.h"
-#include "sandbox/notify/beside.h"
-#include "sandbox/notify/broker.h"
-#include "sandbox/notify/doors.h"
-#include "sandbox/notify/exec.h"
-#include "sandbox/notify/mediate.h"
-#include "sandbox/notify/notify.h"
-#include "sandbox/notify/reply.h"
-#include "sandbox/stopped.h"
+#include "sandbox/inside/commands.h"
+#include "sandbox/inside/beside.h"
+#include "sandbox/inside/broker.h"
+#include "sandbox/inside/doors.h"
+#include "sandbox/inside/exec.h"
+#include "sandbox/inside/mediate.h"
+#include "sandbox/inside/notify.h"
+#include "sandbox/inside/reply.h"
+#include "sandbox/inside/stopped.h"
 
 /* Init's descriptors; those from PROXY_FD on are of the landlock tier. */
 enum {

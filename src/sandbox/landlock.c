@@ -19,8 +19,8 @@
 #include "base/util.h"
 #include "sandbox/landlock_rules.h"
 #include "sandbox/mountfd.h"
-#include "sandbox/notify/mediate.h"
-#include "sandbox/notify/notify.h"
+#include "sandbox/inside/mediate.h"
+#include "sandbox/inside/notify.h"
 #include "sandbox/steps.h"
 
 static int add_rule(int ruleset, int fd, uint64_t access, const char *path, struct cg_err *err)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/path.h"
 #include "sandbox/inodes.h"
-#include "sandbox/names.h"
+#include "sandbox/names/names.h"
 #include "sandbox/sandbox.h"
 
 /*

@@ -206,7 +206,7 @@ void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors);
  * What becomes of programs that the main process and its descendants start; commands beside them
  * (commands.h) are not concerned. DENY: none starts, and each attempt is reported. The landlock
  * tier has it as well. ASK: for the full tier, needs cg_sandbox_set_commands(), by whose descriptor
- * init asks about each (notify/exec.h); what an approved program starts is free. ASK_EACH (and all
+ * init asks about each (inside/exec.h); what an approved program starts is free. ASK_EACH (and all
  * above ASK is a way to ask): that is asked about, too. A machine that cannot do it refuses such a
  * plan. All imply cg_sandbox_report_denials().
  */

@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/landlock_rules.h"
-#include "sandbox/notify/mediate.h"
+#include "sandbox/inside/mediate.h"
 #include "sandbox/steps.h"
 
 static int do_nothing(void *data)

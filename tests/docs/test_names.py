@@ -1,4 +1,4 @@
-"""docs/names.md has the table of src/sandbox/names.c, row by row."""
+"""docs/names.md has the table of src/sandbox/names/names.c, row by row."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ DOC_ROW = re.compile(r"^\| (`.*`) \| (.*) \| (.*) \|$", re.M)
 
 
 def test_the_tables_are_the_same(repo: Path) -> None:
-    source = (repo / "src/sandbox/names.c").read_text()
+    source = (repo / "src/sandbox/names/names.c").read_text()
     table = source[source.index("table[] = {") : source.index("const struct cg_name *cg_names(")]
     page = (repo / "docs/names.md").read_text()
     code = {(name, by, WORDS[what.replace(" ", "")]) for name, by, what in ROW.findall(table)}

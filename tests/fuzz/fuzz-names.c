@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sandbox/names.h"
+#include "sandbox/names/names.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "sandbox/notify/access.h"
+#include "sandbox/inside/access.h"
 #include "sandbox/command/denial.h"
 #include "sandbox/plan.h"
 

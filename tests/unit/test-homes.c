@@ -15,11 +15,11 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
-#include "sandbox/names.h"
-#include "sandbox/present.h"
+#include "sandbox/names/names.h"
+#include "sandbox/names/present.h"
 #include "sandbox/settings/homes.h"
 #include "sandbox/settings/name_links.h"
-#include "sandbox/stamps.h"
+#include "sandbox/names/stamps.h"
 
 /* Seconds that the clock is ahead of the file system's. */
 static time_t ahead;

@@ -9,9 +9,9 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/util.h"
-#include "supervisor/kernel.h"
-#include "supervisor/machine_memory.h"
-#include "supervisor/state.h"
+#include "supervisor/core/kernel.h"
+#include "supervisor/limits/machine_memory.h"
+#include "supervisor/core/state.h"
 
 /* Kernels are pipes here: one has ended when nobody can write to its pipe any more. */
 #define KERNELS 3

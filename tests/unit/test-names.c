@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/util.h"
-#include "sandbox/names.h"
+#include "sandbox/names/names.h"
 
 #define ROOT "/srv/work"
 

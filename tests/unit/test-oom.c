@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/util.h"
-#include "supervisor/oom.h"
+#include "supervisor/limits/oom.h"
 
 #define V1 \
         "30 25 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" \

@@ -1,4 +1,4 @@
-/* Which rows of the table of names are there in a folder: sandbox/present.h. */
+/* Which rows of the table of names are there in a folder: sandbox/names/present.h. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 
 #include "base/fd.h"
 #include "base/util.h"
-#include "sandbox/names.h"
-#include "sandbox/present.h"
+#include "sandbox/names/names.h"
+#include "sandbox/names/present.h"
 
 static size_t opened;
 

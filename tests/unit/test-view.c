@@ -16,7 +16,7 @@
 #include "sandbox/settings/environ.h"
 #include "sandbox/settings/glob.h"
 #include "sandbox/mountpoints.h"
-#include "sandbox/pattern.h"
+#include "sandbox/names/pattern.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "sandbox/notify/access.h"
+#include "sandbox/inside/access.h"
 #include "sandbox/setid.h"
 
 /* The most bytes of further paths in a sentence, and the most that are counted in it. */

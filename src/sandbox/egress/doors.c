@@ -28,7 +28,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
-#include "sandbox/notify/doors.h"
+#include "sandbox/inside/doors.h"
 #include "sandbox/egress/endpoint.h"
 #include "sandbox/egress/flow.h"
 #include "sandbox/settings/paths.h"

@@ -1,5 +1,5 @@
 /* Syntax checks of single texts in a settings file. */
-#include "sandbox/names.h"
+#include "sandbox/names/names.h"
 #include "sandbox/settings/read.h"
 
 #include <arpa/inet.h>

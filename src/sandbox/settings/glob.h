@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include "base/err.h"
-#include "sandbox/pattern.h"
+#include "sandbox/names/pattern.h"
 
 /*
  * Entries that are visited for one pattern: a pattern over a whole disk must fail instead of taking

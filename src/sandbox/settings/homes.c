@@ -7,10 +7,10 @@
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/util.h"
-#include "sandbox/names.h"
-#include "sandbox/present.h"
+#include "sandbox/names/names.h"
+#include "sandbox/names/present.h"
 #include "sandbox/settings/name_links.h"
-#include "sandbox/stamps.h"
+#include "sandbox/names/stamps.h"
 
 /* Rows as text: a letter for each, 'a' for none of these bits. */
 #define KINDS  (CG_NAME_WRITE | CG_NAME_HIDE)

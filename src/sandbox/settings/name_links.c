@@ -12,9 +12,9 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/util.h"
-#include "sandbox/names.h"
+#include "sandbox/names/names.h"
 #include "sandbox/settings/repositories.h"
-#include "sandbox/stamps.h"
+#include "sandbox/names/stamps.h"
 
 /* Entries of folders with protected names that one search visits, and their depth. */
 #define ENTRIES_MAX 2000

@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
-#include "sandbox/names.h"
+#include "sandbox/names/names.h"
 #include "sandbox/plan.h"
 
 /* Bytes of a file that are read, words of a file, and files of a folder of hooks. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/path.h"
-#include "sandbox/names.h"
+#include "sandbox/names/names.h"
 #include "sandbox/plan.h"
 
 void cg_rules_fini(struct cg_rules *rules)

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "sandbox/inodes.h"
-#include "sandbox/present.h"
+#include "sandbox/names/present.h"
 #include "sandbox/settings/paths.h"
 #include "sandbox/settings/settings.h"
 

@@ -1,5 +1,5 @@
 /*
- * Names that programs outside obey (src/sandbox/names.h): each of the table, and each way to make
+ * Names that programs outside obey (sandbox/names/names.h): each of the table, and each way to make
  * one, below folders that exist and that do not. A file that an attempt could make is removed.
  * Runs inside a command's sandbox, a kernel with settings, and a default kernel.
  */
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sandbox/names.h"
+#include "sandbox/names/names.h"
 #include "selftest/inside/attempt.h"
 
 /* Eight folders deep, made by the attempt. */

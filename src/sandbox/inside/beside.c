@@ -1,0 +1,112 @@
+/* See beside.h. */
+#include "sandbox/inside/beside.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <linux/ioprio.h>
+#include <linux/seccomp.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "base/proc.h"
+#include "base/util.h"
+#include "sandbox/inside/notify.h"
+#include "sandbox/inside/reply.h"
+
+/* @who: the argument that names the process; 0 is the caller. */
+static const struct {
+        int nr, who;
+} calls[] = {
+        { SYS_prlimit64, 0 },      { SYS_sched_setaffinity, 0 }, { SYS_sched_setscheduler, 0 },
+        { SYS_sched_setparam, 0 }, { SYS_sched_setattr, 0 },     { SYS_setpriority, 1 },
+        { SYS_ioprio_set, 1 },
+};
+
+_Static_assert(CG_BESIDE_STEPS == 5 * CG_ARRAY_LEN(calls), "instructions for each call");
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define LOW_HALF 4
+#else
+#define LOW_HALF 0
+#endif
+
+void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS])
+{
+        const unsigned int nr = offsetof(struct seccomp_data, nr), args = offsetof(struct seccomp_data, args);
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {
+                const struct sock_filter steps[] = {
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)calls[i].nr, 0, 4),
+                        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, args + 8 * (unsigned int)calls[i].who + LOW_HALF),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+                        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, nr),
+                };
+
+                memcpy(code + i * CG_ARRAY_LEN(steps), steps, sizeof(steps));
+        }
+}
+
+/* Is @pid a command server, or has one started it? A thread is as its process. */
+static bool is_beside(const struct cg_notify *n, pid_t pid)
+{
+        struct cg_proc_stat stat;
+
+        while (pid > 1) {
+                for (size_t i = 0; i < CG_BESIDE_SERVERS; i++)
+                        if (n->servers[i] == pid)
+                                return true;
+                if (!cg_proc_read_stat(pid, &stat))
+                        return false;
+                pid = stat.parent;
+        }
+        return false;
+}
+
+static bool has_beside(const struct cg_notify *n, pid_t group)
+{
+        DIR *dir = opendir("/proc");
+        const struct dirent *d;
+        bool found = !dir;
+
+        while (!found && (d = readdir(dir))) {
+                struct cg_proc_stat stat;
+                pid_t pid = cg_proc_of_entry(d->d_name);
+
+                found = pid && cg_proc_read_stat(pid, &stat) && stat.group == group && is_beside(n, pid);
+        }
+        if (dir)
+                closedir(dir);
+        return found;
+}
+
+bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        int nr = call->data.nr;
+        bool group = (nr == SYS_setpriority && (int)call->data.args[0] == PRIO_PGRP) ||
+                     (nr == SYS_ioprio_set && (int)call->data.args[0] == IOPRIO_WHO_PGRP);
+        bool user = (nr == SYS_setpriority && (int)call->data.args[0] == PRIO_USER) ||
+                    (nr == SYS_ioprio_set && (int)call->data.args[0] == IOPRIO_WHO_USER);
+        bool any = false;
+        size_t i = 0;
+        pid_t who;
+
+        while (i < CG_ARRAY_LEN(calls) && calls[i].nr != nr)
+                i++;
+        /* In the landlock tier every other process may be one of the host's: the filter denies. */
+        if (!n->servers || n->broker || i == CG_ARRAY_LEN(calls) || user)
+                return false;
+        who = (pid_t)call->data.args[calls[i].who];
+        if (who == 1)
+                return false;
+        for (size_t k = 0; k < CG_BESIDE_SERVERS; k++)
+                any = any || n->servers[k];
+        /* The arguments are numbers, so what continues is what was checked. */
+        if (any && (pid_t)call->pid != who &&
+            (n->foreign_proc || (group ? has_beside(n, who) : is_beside(n, who))))
+                cg_reply_deny(n, call, EPERM, NULL);
+        else
+                cg_reply_continue(n, call);
+        return true;
+}

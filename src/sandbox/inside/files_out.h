@@ -1,0 +1,16 @@
+/* What file operations (files.h) write. They run in a process of the sandbox. */
+#ifndef CG_SANDBOX_INSIDE_FILES_OUT_H
+#define CG_SANDBOX_INSIDE_FILES_OUT_H
+
+#include <stdbool.h>
+
+struct cg_buf;
+
+/* Writes what failed to the error output. Return: the errno. */
+int cg_files_failed(const char *what, const char *path);
+/* "KEY":TEXT, or "KEY_hex": the bytes of a text that is not UTF-8. */
+int cg_files_add_name(struct cg_buf *b, const char *key, const char *text);
+/* Writes what was collected to the output, and empties @b. */
+bool cg_files_flush(struct cg_buf *b);
+
+#endif

@@ -1,0 +1,333 @@
+/*
+ * cellgate-supervisor: questions that wait for an answer of a session's host. Each has a number
+ * that the host answers, once; a decision counts only for the kind of question that it is about.
+ */
+#include "supervisor/ask/asks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "supervisor/core/audit.h"
+#include "supervisor/cells/clock.h"
+#include "supervisor/core/host_link.h"
+#include "supervisor/core/members.h"
+#include "supervisor/core/state.h"
+#include "supervisor/core/sup.h"
+
+/*
+ * The limits of questions in a session: how many of the kinds @of may wait when one more of @kind
+ * comes, and how many bytes its host may not have read. Events of the proxy and programs do not
+ * wait for the window: a cell that tries in a loop must not fill the memory of a host that does not
+ * read. The calls of a kernel are counted by functions.c: it must not make more.
+ */
+static const struct limit {
+        enum ask_kind kind;
+        unsigned of;
+        size_t max, unread;
+        const char *full;
+} limits[] = {
+        { ASK_CALL, ASK_TOOLSERVER, CG_MAX_CALLS, CG_ASK_UNREAD, "too many calls wait for a decision" },
+        { ASK_QUESTION, ASK_QUESTION, 32, CG_ASK_UNREAD, "too many questions wait for the host" },
+        { ASK_HOST, ASK_HOST, 32, CG_ASK_UNREAD, "too many questions wait for the host" },
+        /* The proxy's own limit for each sandbox is lower. */
+        { ASK_CONNECTION, ASK_CONNECTION, 64, CG_EVENT_WINDOW + (1u << 20),
+          "too many questions wait for the host" },
+        { ASK_PROGRAM, ASK_PROGRAM, SIZE_MAX, CG_EVENT_WINDOW + (4u << 20), "" },
+        { ASK_INPUT, ASK_INPUT, SIZE_MAX, SIZE_MAX, "" }, /* a kernel has one at a time */
+        { ASK_MAY_RUN, ASK_KERNEL, SIZE_MAX, CG_ASK_UNREAD, "" },
+        { ASK_FUNCTION, ASK_KERNEL, SIZE_MAX, CG_ASK_UNREAD, "" },
+};
+
+static const struct limit *limit_of(enum ask_kind kind)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++) {
+                if (limits[i].kind == kind)
+                        return &limits[i];
+        }
+        return &limits[0]; /* a kind that was forgotten there: the strictest */
+}
+
+bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind)
+{
+        return ss->unread <= limit_of(kind)->unread;
+}
+
+static const char *refused(struct session *ss, enum ask_kind kind, size_t len)
+{
+        const struct limit *l = limit_of(kind);
+
+        if (cg_sup_asks_count(ss, l->of) >= l->max)
+                return l->full;
+        if (ss->asks.bytes + len > CG_ASK_BYTES)
+                return "too many calls wait for a decision";
+        if (!cg_sup_ask_host_reads(ss, kind))
+                return "the host does not read the session's events";
+        /* The decision gives it back: nobody reads questions that cells take back. */
+        if (kind == ASK_PROGRAM && !cg_sup_rate_take(&ss->asks.undecided))
+                return "too many questions have ended before the host could decide: wait a few seconds";
+        return NULL;
+}
+
+static int audit(const struct ask *a, struct cg_audit_decision d, struct cg_err *err)
+{
+        d.approval = a->id;
+        return cg_sup_audit_question(a->session, a->body, a->raw, &d, err);
+}
+
+/* Other clients that list what waits get another list. */
+static void changed(struct ask *a)
+{
+        if (a->key)
+                a->session->sup->on_asks(a->session->sup);
+}
+
+static void on_timeout(uv_timer_t *t)
+{
+        struct ask *a = t->data;
+
+        a->type->refuse(a, true, a->type->late);
+        cg_sup_ask_close(a, a->type->late_event);
+}
+
+/* The time is the session's, or that of the function where it is shorter. */
+static void start_timer(struct ask *a)
+{
+        int64_t limit_ms = a->session->approval_timeout_ms;
+        int64_t own_ms = a->type->kind == ASK_FUNCTION ? a->timeout_ms : 0;
+
+        if (own_ms > 0 && (limit_ms <= 0 || own_ms < limit_ms))
+                limit_ms = own_ms;
+        if (limit_ms <= 0 || !a->type->late)
+                return;
+        if (!a->timer_open)
+                uv_timer_init(&a->session->sup->loop, &a->timer);
+        a->timer.data = a;
+        a->timer_open = true;
+        cg_sup_timer_start(&a->timer, on_timeout, (uint64_t)limit_ms);
+}
+
+static void send_question(struct ask *a, struct cg_frame *raw)
+{
+        struct cg_out out = { .type = a->type->request, .id = a->id };
+        cg_auto_msg struct cg_msg m = { .n_frames = 2, .frames = { NULL, cg_frame_ref(raw) } };
+
+        cg_sup_event_to_host(a->session, &out, json_incref(a->body), a->type->has_raw ? &m : NULL);
+        cg_sup_asks_changed(a->session);
+}
+
+static bool is_counted(const struct ask *a)
+{
+        return a->type->kind != ASK_INPUT; /* the clock of a cell runs while it waits for input */
+}
+
+struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
+{
+        struct ask draft = *question, *a = NULL;
+        struct session *ss = draft.session;
+        size_t len = cg_frame_bytes(raw).len;
+        const char *why = refused(ss, draft.type->kind, len);
+
+        draft.running = cg_sup_running_cell(ss);
+        draft.cell = CELL_SLOT(draft.running) == 0 ? draft.running : 0;
+        if (draft.type->names_cell)
+                json_object_set_new(draft.body, "cell", json_integer((json_int_t)draft.cell));
+        if (!why && draft.body)
+                a = malloc(sizeof(*a));
+        if (!a) {
+                if (draft.type->refuse)
+                        draft.type->refuse(&draft, false, why ?: "out of memory");
+                cg_sup_audit_question(
+                        ss, draft.body, raw,
+                        &(struct cg_audit_decision){ .decision = "reject", .reason = why ?: "out of memory" },
+                        NULL);
+                json_decref(draft.body);
+                json_decref(draft.denial);
+                return NULL;
+        }
+        *a = draft;
+        a->asked_ms = cg_now_ms();
+        a->raw = ss->audit || cg_sup_others_decide(ss) ? cg_frame_ref(raw) : NULL;
+        if (!a->id)
+                a->id = ++ss->sup->next_approval;
+        if (is_counted(a)) {
+                a->bytes = len;
+                ss->asks.n++;
+                ss->asks.bytes += len;
+        }
+        LIST_INSERT_HEAD(&ss->asks.list, a, entry);
+        start_timer(a);
+        send_question(a, raw);
+        return a;
+}
+
+void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame *raw)
+{
+        changed(a);
+        a->key = 0; /* it has been decided */
+        a->type = type;
+        a->id = ++a->session->sup->next_approval;
+        start_timer(a);
+        send_question(a, raw);
+}
+
+static bool accepts(const struct decision *d)
+{
+        return d->accept || strcmp(d->answer, "once") == 0 || strcmp(d->answer, "session") == 0;
+}
+
+/* Negative: the decision of @by to accept cannot be recorded; *d refuses from now on. */
+static int record(const struct ask *a, struct decision *d, const char *who, const struct host *by,
+                  struct cg_err *err)
+{
+        struct cg_audit_decision made = {
+                .decision = accepts(d) ? "accept" : "reject", .reason = d->reason, .who = who, .by = by
+        };
+
+        if (audit(a, made, err) == 0)
+                return 0;
+        *d = (struct decision){ .answer = "no", .reason = err->msg };
+        return -1;
+}
+
+static void decided(struct ask *a, const struct host *by, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        struct decision d;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "accept", false, &d.accept, NULL) < 0 ||
+            cg_json_bool(body, "timed_out", false, &d.timed_out, NULL) < 0 ||
+            cg_json_str(body, "answer", "no", &d.answer, NULL) < 0 ||
+            cg_json_str(body, "reason", "", &d.reason, NULL) < 0)
+                d = (struct decision){ .answer = "no", .reason = "the host's decision could not be read" };
+        record(a, &d, "host", by, &err);
+        a->type->decided(a, &d);
+}
+
+int cg_sup_ask_decide(struct ask *a, const struct host *by, struct decision d, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .id = a->id };
+        int r = record(a, &d, "terminal", by, err);
+
+        /* Before what follows from it: a function of the host is called under a new number. */
+        cg_sup_event_to_host(
+                a->session, &out,
+                json_pack("{s:o}", "why",
+                          json_sprintf("%s in another terminal (process %lld)",
+                                       accepts(&d) ? "accepted" : "refused", (long long)by->pid)),
+                NULL);
+        a->type->decided(a, &d);
+        return r;
+}
+
+void cg_sup_ask_answered(struct session *ss, const struct host *h, uint64_t id, struct cg_msg *m)
+{
+        struct cg_audit_decision made = { .decision = "answered", .reason = "", .who = "host", .by = h };
+        struct ask *a;
+
+        /* The number of a cell that asks for input may be that of an approval as well. */
+        LIST_FOREACH(a, &ss->asks.list, entry)
+                if (a->id == id && (a->type->decision == m->type || a->type->answer == m->type))
+                        break;
+        if (a && a->type->decision == m->type) {
+                decided(a, h, m);
+                return;
+        }
+        if (!a)
+                return;
+        if (m->type == CG_HOST_FUNCTION_RETURN)
+                made.result = m->frames[1];
+        audit(a, made, NULL);
+        a->type->answered(a, m);
+}
+
+void cg_sup_ask_share(struct session *ss, uint64_t id)
+{
+        struct ask *a;
+
+        LIST_FOREACH(a, &ss->asks.list, entry)
+                if (a->id == id && (a->type->kind & ASK_DECIDABLE))
+                        break;
+        if (!a || a->key || !cg_sup_others_decide(ss))
+                return;
+        /* Without random bytes only the session's host decides. */
+        if (getrandom(&a->key, sizeof(a->key), GRND_NONBLOCK) != sizeof(a->key))
+                a->key = 0;
+        changed(a);
+}
+
+struct ask *cg_sup_ask_find(struct session *ss, uint64_t number, unsigned kinds)
+{
+        struct ask *a;
+
+        LIST_FOREACH(a, &ss->asks.list, entry)
+                if (a->number == number && (a->type->kind & kinds))
+                        break;
+        return a;
+}
+
+struct ask *cg_sup_ask_any(struct session *ss, unsigned kinds)
+{
+        struct ask *a;
+
+        LIST_FOREACH(a, &ss->asks.list, entry)
+                if (a->type->kind & kinds)
+                        break;
+        return a;
+}
+
+size_t cg_sup_asks_count(const struct session *ss, unsigned kinds)
+{
+        const struct ask *a;
+        size_t n = 0;
+
+        LIST_FOREACH(a, &ss->asks.list, entry)
+                n += (a->type->kind & kinds) != 0;
+        return n;
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+        free(h->data);
+}
+
+void cg_sup_ask_end(struct ask *a)
+{
+        struct session *ss = a->session;
+
+        LIST_REMOVE(a, entry);
+        changed(a);
+        ss->asks.n -= is_counted(a);
+        ss->asks.bytes -= a->bytes;
+        cg_sup_asks_changed(ss);
+        json_decref(a->body);
+        cg_frame_unref(a->args);
+        cg_frame_unref(a->raw);
+        json_decref(a->denial);
+        if (a->timer_open)
+                uv_close((uv_handle_t *)&a->timer, on_timer_closed);
+        else
+                free(a);
+}
+
+void cg_sup_ask_close(struct ask *a, const char *why)
+{
+        bool input = a->type->kind == ASK_INPUT;
+        struct cg_out out = { .type = input ? CG_HOST_INPUT_CLOSED : CG_HOST_APPROVAL_CLOSED, .id = a->id };
+
+        audit(a, (struct cg_audit_decision){ .decision = "closed", .reason = why ?: "" }, NULL);
+        cg_sup_event_to_host(a->session, &out,
+                             input ? json_incref(a->body) : json_pack("{s:o}", "why", cg_sup_text_json(why)),
+                             NULL);
+        cg_sup_ask_end(a);
+}
+
+void cg_sup_asks_close(struct session *ss, unsigned kinds, const char *why)
+{
+        struct ask *a;
+
+        while ((a = cg_sup_ask_any(ss, kinds)))
+                cg_sup_ask_close(a, why);
+}

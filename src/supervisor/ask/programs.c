@@ -1,0 +1,293 @@
+/*
+ * cellgate-supervisor: questions to hosts about programs that cells want to start. They come from
+ * the init of a sandbox (sandbox/inside/exec.h), which holds the program's execve() until the
+ * decision, and then checks that exactly this is executed.
+ */
+#include "supervisor/ask/programs.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "sandbox/inside/exec.h"
+#include "sandbox/settings/exec_rules.h"
+#include "supervisor/ask/asks.h"
+#include "supervisor/cells/clock.h"
+#include "supervisor/limits/denials.h"
+#include "supervisor/core/host_link.h"
+#include "supervisor/core/kernel.h"
+#include "supervisor/core/kernel_link.h"
+#include "supervisor/core/members.h"
+#include "supervisor/core/state.h"
+
+static void answer(struct kernel *k, uint32_t number, bool accept)
+{
+        struct cg_exec_message m = { .type = accept ? CG_EXEC_ACCEPTED : CG_EXEC_REFUSED, .number = number };
+
+        /* Init reads as long as the sandbox runs, and has few calls that wait. */
+        if (send(k->programs.fd, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+                cg_log(&k->sup->log, CG_LOG_WARN, "a sandbox does not take decisions about programs");
+}
+
+/* Takes @denial. */
+static void report_refusal(struct session *ss, uint64_t cell, json_t *denial, const char *why)
+{
+        json_object_set_new(denial, "why", cg_sup_text_json(why));
+        cg_sup_denial_report_some(ss, cell, denial, &ss->program_denials);
+}
+
+static void refuse(struct ask *a, bool timed_out, const char *why)
+{
+        (void)timed_out;
+        answer(a->session->kernel, (uint32_t)a->number, false);
+        if (a->denial)
+                report_refusal(a->session, a->running, json_incref(a->denial), why);
+}
+
+static void decided(struct ask *a, const struct decision *d)
+{
+        const char *who = d->timed_out ? "nobody decided in time" : "the host refused it";
+        char why[600];
+
+        cg_sup_rate_give(&a->session->asks.undecided);
+        snprintf(why, sizeof(why), "%s%s%.500s", who, *d->reason ? ": " : "", d->reason);
+        if (d->accept)
+                answer(a->session->kernel, (uint32_t)a->number, true);
+        else
+                refuse(a, d->timed_out, why);
+        cg_sup_ask_end(a);
+}
+
+static const struct ask_type program_ask = {
+        .kind = ASK_PROGRAM,
+        .request = CG_HOST_APPROVAL_REQUEST,
+        .has_raw = true,
+        .names_cell = true,
+        .decision = CG_HOST_DECISION,
+        .decided = decided,
+        .refuse = refuse,
+        .late = "nobody decided in time",
+        .late_event = "nobody decided in time: the program was not started",
+};
+
+void cg_sup_programs_interrupted(struct session *ss, uint64_t cell)
+{
+        struct ask *next;
+
+        for (struct ask *a = LIST_FIRST(&ss->asks.list); a; a = next) {
+                next = LIST_NEXT(a, entry);
+                /* One without a cell may be that of a subshell's cell, which is not known. */
+                if (a->type != &program_ask ||
+                    (a->running != cell && (a->running || cell == cg_sup_running_cell(ss))))
+                        continue;
+                cg_sup_rate_give(&ss->asks.undecided);
+                answer(ss->kernel, (uint32_t)a->number, false);
+                cg_sup_ask_close(a, "the cell was interrupted: the program was not started");
+        }
+}
+
+void cg_sup_programs_close(struct kernel *k, const char *why)
+{
+        if (k->session)
+                cg_sup_asks_close(k->session, ASK_PROGRAM, why);
+}
+
+/* ------------------------------------------------------------------ questions */
+
+/* A text of the sandbox: a string, or {"hex"} if it is not UTF-8. */
+static json_t *any_text(const char *text)
+{
+        json_t *j = json_string(text);
+        cg_auto_free char *hex = NULL;
+        size_t n = strlen(text);
+
+        if (j || !(hex = malloc(2 * n + 1)))
+                return j;
+        for (size_t i = 0; i < n; i++)
+                snprintf(hex + 2 * i, 3, "%02x", (unsigned char)text[i]);
+        return json_pack("{s:s}", "hex", hex);
+}
+
+/*
+ * Appends @arg as a shell would read it: no two lists of arguments have the same line. Characters
+ * that could mislead the reader are written as escapes.
+ */
+static int add_quoted(struct cg_buf *b, const char *arg)
+{
+        static const char plain[] =
+                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+        cg_auto_buf struct cg_buf shown = { .max = 5 * CG_EXEC_TEXT_MAX };
+        size_t len = strlen(arg);
+        bool escapes;
+        int r;
+
+        escapes = cg_text_try_render_as(&shown, arg, len, 0, CG_TEXT_LINE, NULL) < 0 || shown.len != len ||
+                  memcmp(shown.data ?: "", arg, len) != 0;
+        if (*arg && !arg[strspn(arg, plain)])
+                return cg_buf_try_adds(b, arg, NULL);
+        r = cg_buf_try_adds(b, escapes ? "$'" : "'", NULL);
+        for (const char *p = arg; *p && r == 0; p++) {
+                unsigned char c = (unsigned char)*p;
+
+                if (escapes && (c < 0x20 || c >= 0x7f))
+                        r = cg_buf_try_addf(b, NULL, "\\x%02x", c);
+                else if (c == '\'')
+                        r = cg_buf_try_adds(b, escapes ? "\\'" : "'\\''", NULL);
+                else if (escapes && c == '\\')
+                        r = cg_buf_try_adds(b, "\\\\", NULL);
+                else
+                        r = cg_buf_try_add(b, p, 1, NULL);
+        }
+        return r < 0 ? r : cg_buf_try_adds(b, "'", NULL);
+}
+
+/* The question as JSON, from init's file. */
+static json_t *read_question(int fd, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        const char *fixed[CG_EXEC_FIXED_TEXTS], *at, *end;
+        json_t *argv = json_array(), *set = json_array(), *unset = json_array(), *o;
+        cg_auto_buf struct cg_buf line = { .max = 5 * CG_EXEC_TEXT_MAX };
+        struct cg_exec_question q;
+        uint32_t n;
+
+        if (pread(fd, &q, sizeof(q), 0) != (ssize_t)sizeof(q) || q.text_len > 4 * CG_EXEC_TEXT_MAX ||
+            !(text = malloc((size_t)q.text_len + 1)) ||
+            pread(fd, text, q.text_len, sizeof(q)) != (ssize_t)q.text_len)
+                goto fail;
+        at = text;
+        end = text + q.text_len;
+        *(char *)(uintptr_t)end = '\0';
+        n = CG_EXEC_FIXED_TEXTS + q.argc + q.n_set + q.n_unset;
+        for (uint32_t i = 0; i < n; i++) {
+                json_t *list = i < CG_EXEC_FIXED_TEXTS                      ? NULL
+                               : i < CG_EXEC_FIXED_TEXTS + q.argc           ? argv
+                               : i < CG_EXEC_FIXED_TEXTS + q.argc + q.n_set ? set
+                                                                            : unset;
+
+                if (at >= end || (list && json_array_append_new(list, any_text(at)) < 0))
+                        goto fail;
+                if (!list)
+                        fixed[i] = at;
+                else if (list == argv &&
+                         ((json_array_size(argv) > 1 && cg_buf_try_adds(&line, " ", NULL) < 0) ||
+                          add_quoted(&line, at) < 0))
+                        goto fail;
+                at += strlen(at) + 1;
+        }
+        o = json_pack("{s:o, s:s, s:o, s:o*, s:b, s:o, s:o, s:{s:o, s:o}}", "argv", argv, "command",
+                      line.data ?: "", "program", any_text(fixed[CG_EXEC_PROGRAM]), "interpreter",
+                      fixed[CG_EXEC_INTERPRETER][0] ? any_text(fixed[CG_EXEC_INTERPRETER]) : NULL, "writable",
+                      q.writable != 0, "cwd", any_text(fixed[CG_EXEC_CWD]), "stdin",
+                      any_text(fixed[CG_EXEC_STDIN]), "env", "set", set, "unset", unset);
+        if (!o)
+                cg_fail(err, CG_E_NOMEM, "question");
+        return o;
+fail:
+        json_decref(argv);
+        json_decref(set);
+        json_decref(unset);
+        cg_fail(err, CG_E_PROTO, "a question about a program could not be read");
+        return NULL;
+}
+
+static json_t *denial_of(const json_t *question)
+{
+        return json_pack("{s:s, s:O, s:O, s:s, s:s, s:n, s:s}", "operation", "exec", "path",
+                         json_object_get(question, "program"), "command",
+                         json_object_get(question, "command"), "rule", "exec", "errno", "EPERM", "how",
+                         "source", "sandbox");
+}
+
+static struct cg_frame *text_of(const json_t *question)
+{
+        const size_t flags = JSON_COMPACT | JSON_ENSURE_ASCII;
+        size_t len = json_dumpb(question, NULL, 0, flags);
+        struct cg_frame *f = len ? cg_frame_new(len) : NULL;
+
+        if (f)
+                json_dumpb(question, f->data, len, flags);
+        return f;
+}
+
+static void handle_asked(struct kernel *k, uint32_t number, int fd)
+{
+        struct session *ss = k->session;
+        struct ask question = { .session = ss, .type = &program_ask, .number = number };
+        cg_auto_json json_t *asked = NULL;
+        struct cg_frame *text = NULL;
+        char rule[CG_EXEC_RULE_NAME], denies[64];
+        const char *why = NULL;
+        enum cg_exec mode;
+        struct cg_err err;
+
+        if (!ss) {
+                answer(k, number, false);
+                return;
+        }
+        question.running = cg_sup_running_cell(ss);
+        asked = read_question(fd, &err);
+        question.denial = asked ? denial_of(asked) : NULL;
+        text = asked ? text_of(asked) : NULL;
+        if (!question.denial || !text)
+                why = asked ? "out of memory" : err.msg;
+        else if (!ss->host || ss->warming)
+                why = "there is no host that could be asked";
+        else if (text->len > CG_MAX_TOOL_ARGS)
+                why = "its arguments are too long to ask about them";
+        else if (!cg_sup_ask_host_reads(ss, ASK_PROGRAM))
+                why = "the host does not read the session's events";
+        mode = why ? CG_EXEC_DENY : cg_exec_rules_judge(cg_sup_exec_setting(ss->options), asked, rule);
+        if (mode == CG_EXEC_DENY) {
+                if (!why)
+                        snprintf(denies, sizeof(denies), "exec.%s denies it", rule);
+                refuse(&question, false, why ?: denies);
+        } else if (mode == CG_EXEC_ALLOW) {
+                answer(k, number, true);
+        } else {
+                question.body = json_pack("{s:s, s:s, s:s}", "server", "", "method", "exec", "tool", "");
+                cg_sup_ask(&question, text);
+                question.denial = NULL; /* taken */
+        }
+        json_decref(question.denial);
+        cg_frame_unref(text);
+}
+
+static void on_message(struct watch *w)
+{
+        struct kernel *k = w->data;
+        struct cg_exec_message m;
+        struct ask *a;
+        cg_auto_fd int fd = -1;
+        size_t n_fds = 1;
+        struct cg_err err;
+        ssize_t n = cg_recv_fds(w->fd, &m, sizeof(m), &fd, &n_fds, &err);
+
+        if (n < 0 && err.sys_errno == EAGAIN)
+                return;
+        if (n != (ssize_t)sizeof(m)) {
+                uv_poll_stop(&w->poll); /* the sandbox ends */
+                return;
+        }
+        cg_sup_kernel_catch_up(k); /* which may end it */
+        if (m.type == CG_EXEC_ASKED && n_fds == 1) {
+                handle_asked(k, m.number, fd);
+                return;
+        }
+        a = k->session ? cg_sup_ask_find(k->session, m.number, ASK_PROGRAM) : NULL;
+        if (a && m.type == CG_EXEC_WITHDRAWN)
+                cg_sup_ask_close(a, "the process that wanted to start it has ended");
+}
+
+int cg_sup_programs_open(struct kernel *k, int fd, struct cg_err *err)
+{
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+        return copy < 0 ? cg_fail_errno(err, "programs of cells")
+                        : cg_sup_watch_start(k->sup, &k->programs, copy, on_message, k, err);
+}

@@ -1,0 +1,69 @@
+/*
+ * cellgate-supervisor: files that a cell made or changed, for the member "artifacts" of its RESULT.
+ * A process of the sandbox finds them (inside/artifacts.h) between the cell's end and its RESULT,
+ * by the time of each file's last change. So other programs' changes in this time count as well.
+ */
+#include "supervisor/cells/artifacts.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "base/buf.h"
+#include "base/json.h"
+#include "sandbox/inside/files.h"
+#include "supervisor/cells/commands.h"
+#include "supervisor/core/state.h"
+
+/* More than the search takes by itself: it may be stopped from inside. */
+#define SEARCH_MS 5000
+/* Other differences between two readings of two clocks come from the readings. */
+#define CLOCK_STEP_NS 1000000
+
+static int64_t clock_ns(clockid_t clock)
+{
+        struct timespec t;
+
+        clock_gettime(clock, &t);
+        return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int64_t clock_difference(void)
+{
+        return clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+}
+
+void cg_sup_artifacts_begin(struct cell *c)
+{
+        c->since_ns = clock_ns(CLOCK_REALTIME_COARSE); /* that of file times, which is behind */
+        c->clocks_ns = clock_difference();
+}
+
+void cg_sup_artifacts_search(struct session *ss, const struct cell *c,
+                             void (*done)(void *data, const char *found, size_t len, const char *why),
+                             void *data)
+{
+        int64_t back = c->clocks_ns - clock_difference();
+        char texts[64] = "\0changed"; /* in the session's folder */
+        int n = 1 + (int)sizeof("changed");
+
+        /* The clock was set back: times since then may be before the cell's start. */
+        n += 1 + snprintf(texts + n, sizeof(texts) - (size_t)n, "%lld",
+                          (long long)(c->since_ns - (back > CLOCK_STEP_NS ? back : 0)));
+        cg_sup_commands_own(ss, texts, (size_t)n, 2, CG_FILES_CHANGED_MAX, SEARCH_MS, done, data);
+}
+
+int cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const char *why)
+{
+        cg_auto_json json_t *o = NULL;
+        int r;
+
+        /* The process was not the cell's, but in its sandbox. */
+        if (!why && cg_json_object(found, len, "artifacts", &o, NULL) < 0)
+                why = "the search gave no valid answer";
+        if (!why)
+                return cg_buf_try_add(b, found, len, NULL);
+        r = cg_buf_try_adds(b, "{\"files\":[],\"truncated\":", NULL);
+        if (r == 0)
+                r = cg_json_try_quote(b, why, strlen(why), NULL);
+        return r == 0 ? cg_buf_try_adds(b, "}", NULL) : r;
+}

@@ -1,0 +1,23 @@
+/* Files that a cell made or changed: the member "artifacts" of its RESULT. */
+#ifndef CG_SUPERVISOR_CELLS_ARTIFACTS_H
+#define CG_SUPERVISOR_CELLS_ARTIFACTS_H
+
+#include <stddef.h>
+
+struct cell;
+struct cg_buf;
+struct session;
+
+/* The cell @c starts, and its host wants to know. */
+void cg_sup_artifacts_begin(struct cell *c);
+/*
+ * @c has ended: searches for its files. Calls @done(data) once, always within a few seconds, with
+ * arguments for cg_sup_artifacts_add(); perhaps before this function returns.
+ */
+void cg_sup_artifacts_search(struct session *ss, const struct cell *c,
+                             void (*done)(void *data, const char *found, size_t len, const char *why),
+                             void *data);
+/* Adds what was found, an object; with @why (NULL: none), that nothing could be. 0 or negative. */
+int cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const char *why);
+
+#endif

@@ -1,0 +1,21 @@
+/* The time limit of running cells; rates of what cells cause. */
+#ifndef CG_SUPERVISOR_CELLS_CLOCK_H
+#define CG_SUPERVISOR_CELLS_CLOCK_H
+
+#include <stdbool.h>
+
+struct rate;
+struct session;
+struct shell;
+
+/* Starts the running cell's clock, where it has a time limit. */
+void cg_sup_clock_start(struct shell *l);
+void cg_sup_clock_stop(struct shell *l);
+/* ss->asks.n has changed: clocks are stopped while a decision is pending. */
+void cg_sup_asks_changed(struct session *ss);
+/* Takes one. False: none is left, now. */
+bool cg_sup_rate_take(struct rate *r);
+/* Gives one back. */
+void cg_sup_rate_give(struct rate *r);
+
+#endif

@@ -1,0 +1,477 @@
+/*
+ * cellgate-supervisor: records for the audit log. What must not happen unrecorded waits for the
+ * writer's reply: cells, commands, servers, and decisions that accept. The rest is written in order
+ * and without a wait; the next reply counts for it too.
+ */
+#include "supervisor/core/audit.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+#include "audit/audit.h"
+#include "base/installed.h"
+#include "base/json.h"
+#include "base/proc.h"
+#include "base/secrets.h"
+#include "base/sha256_hex.h"
+#include "base/state_dir.h"
+#include "base/util.h"
+#include "config.h"
+#include "supervisor/core/host.h"
+#include "supervisor/core/host_link.h"
+#include "supervisor/core/state.h"
+
+/* The writer's disk may be slow, but every session of this supervisor waits meanwhile. */
+#define WAIT_S    5
+#define FINISH_MS 3000
+#define FD_WRITER 3
+
+/* A record has no longer arguments, but for their beginning: an agent that writes files with a tool
+ * must not fill the log with them. */
+#define MAX_ARGUMENTS ((size_t)64 << 10)
+#define BEGINNING     ((size_t)16 << 10)
+
+/* Of read_replies(): the record is written, but heads of the log cannot be sent elsewhere. */
+#define CG_E_UNSENT CG_E_CLOSED
+
+extern char **environ;
+
+struct session_audit {
+        bool strict;
+        bool opened;
+        bool reported; /* best effort: the host knows that records are missing */
+        struct cg_secrets secrets;
+};
+
+struct audit {
+        struct cg_proc proc;
+        int fd;
+        unsigned replies;    /* that are due */
+        unsigned unanswered; /* records since none was due */
+};
+
+/* ------------------------------------------------------------------ the writer */
+
+static void end_writer(struct sup *s)
+{
+        struct audit *a = s->audit;
+
+        close(a->fd);
+        s->children[CG_CHILD_AUDIT] = 0;
+        if (cg_proc_wait(&a->proc, FINISH_MS, NULL, NULL) != 0)
+                cg_proc_end(&a->proc, false, 0);
+        free(a);
+        s->audit = NULL;
+}
+
+void cg_sup_audit_stop(struct sup *s)
+{
+        if (s->audit)
+                end_writer(s);
+}
+
+static int start_writer(struct sup *s, struct cg_err *err)
+{
+        char dir[PATH_MAX], number[16];
+        const char *argv[] = { "cellgate-audit",   "--writer",          number, dir,
+                               s->audit_key ?: "", s->audit_head ?: "", NULL };
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, FD_WRITER } };
+        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"),
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ, /* with proxies, for what sends heads */
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true };
+        struct timeval limit = { .tv_sec = WAIT_S };
+        cg_auto_fd int ours = -1, theirs = -1;
+        cg_auto_free struct audit *a = calloc(1, sizeof(*a));
+        int pair[2];
+
+        if (!a)
+                return cg_fail(err, CG_E_NOMEM, "audit log");
+        if (cg_state_folder("audit", dir, err) < 0)
+                return -1;
+        snprintf(number, sizeof(number), "%d", FD_WRITER);
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+                return cg_fail_errno(err, "audit log: socketpair");
+        ours = pair[0];
+        fds[3].fd = theirs = pair[1];
+        if (setsockopt(ours, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0 ||
+            setsockopt(ours, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) < 0)
+                return cg_fail_errno(err, "audit log: socket");
+        if (cg_proc_spawn(&spec, &a->proc, err) < 0)
+                return -1;
+        a->fd = cg_steal_fd(&ours);
+        s->children[CG_CHILD_AUDIT] = a->proc.pid;
+        s->audit = CG_STEAL(a);
+        return 0;
+}
+
+static int send_all(int fd, struct iovec *v, size_t n, struct cg_err *err)
+{
+        while (n) {
+                struct msghdr m = { .msg_iov = v, .msg_iovlen = n };
+                ssize_t sent = sendmsg(fd, &m, MSG_NOSIGNAL);
+
+                if (sent < 0 && errno == EINTR)
+                        continue;
+                if (sent < 0)
+                        return cg_fail(err, CG_E_SYS, "its writer %s",
+                                       errno == EAGAIN ? "does not read" : "has ended");
+                for (; n && (size_t)sent >= v->iov_len; v++, n--)
+                        sent -= (ssize_t)v->iov_len;
+                if (n) {
+                        v->iov_base = (char *)v->iov_base + sent;
+                        v->iov_len -= (size_t)sent;
+                }
+        }
+        return 0;
+}
+
+/* Reads the replies that have come, or with @wait all that are due. */
+static int read_replies(struct audit *a, bool wait, struct cg_err *err)
+{
+        struct pollfd p = { .fd = a->fd, .events = POLLIN };
+        struct cg_audit_reply reply;
+        int r = 0;
+
+        for (; a->replies && (wait || poll(&p, 1, 0) == 1); a->replies--) {
+                if (recv(a->fd, &reply, sizeof(reply), MSG_WAITALL) != sizeof(reply))
+                        return cg_fail(err, CG_E_SYS, "its writer does not answer");
+                reply.error[sizeof(reply.error) - 1] = 0;
+                if (!reply.error[0])
+                        r = 0;
+                else
+                        r = cg_fail(err, reply.recorded ? CG_E_UNSENT : CG_E_STATE, "%s", reply.error);
+        }
+        if (!a->replies)
+                a->unanswered = 0;
+        return r;
+}
+
+static int send_record(struct audit *a, const char *session, const char *kind, const struct cg_buf *body,
+                       bool reply, struct cg_err *err)
+{
+        struct cg_audit_request q = { .session_len = (uint32_t)strlen(session),
+                                      .kind_len = (uint32_t)strlen(kind),
+                                      .body_len = (uint32_t)body->len,
+                                      .reply = reply };
+        struct iovec v[] = { { &q, sizeof(q) },
+                             { (void *)(uintptr_t)session, q.session_len + 1 },
+                             { (void *)(uintptr_t)kind, q.kind_len + 1 },
+                             { body->data, body->len + 1 } };
+        struct timespec now;
+
+        clock_gettime(CLOCK_REALTIME, &now);
+        q.time_us = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+        a->unanswered++;
+        a->replies += reply;
+        return send_all(a->fd, v, CG_ARRAY_LEN(v), err);
+}
+
+/* A writer that broke off is replaced; what it may not have written is a gap in the log. */
+static int write_record(struct sup *s, const char *session, const char *kind, const struct cg_buf *body,
+                        bool reply, bool wait, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf gap = { .max = 100 };
+        int r = 0;
+
+        if (!s->audit && start_writer(s, err) < 0)
+                return -1;
+        if (s->audit_gap && cg_buf_try_addf(&gap, err, "{\"records_at_most\":%u}", s->audit_gap) < 0)
+                return -1;
+        if (gap.len)
+                r = send_record(s->audit, "", "log.gap", &gap, false, err);
+        if (r == 0)
+                r = send_record(s->audit, session, kind, body, reply, err);
+        if (r == 0)
+                r = read_replies(s->audit, wait, err);
+        if (r == 0 || err->code != CG_E_SYS) {
+                s->audit_gap = 0;
+                return r;
+        }
+        s->audit_gap += s->audit->unanswered;
+        end_writer(s);
+        return -1;
+}
+
+/* ------------------------------------------------------------------ records */
+
+/* The host is told once; the text does not count against its window of events. */
+static void report_gap(struct session *ss, const struct cg_err *why)
+{
+        struct cg_out out = { .type = CG_HOST_NOTICE, .session = ss->number };
+        char text[1200];
+
+        if (ss->audit->reported || !ss->opened || ss->opening) /* before the host knows the session */
+                return;
+        ss->audit->reported = true;
+        snprintf(text, sizeof(text), "%s: %s",
+                 why->code == CG_E_UNSENT
+                         ? "heads of the audit log cannot be sent; what happens is recorded here only"
+                         : "the audit log cannot be written, so what happens is not recorded",
+                 why->msg);
+        cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "text", cg_sup_text_json(text)));
+}
+
+/*
+ * Negative: it must not happen; *err says why. @made: whether @body is whole. @ask: whether it must
+ * be written before it happens.
+ */
+static int record(struct session *ss, const char *kind, struct cg_buf *body, bool made, bool ask,
+                  struct cg_err *err)
+{
+        struct session_audit *a = ss->audit;
+        struct cg_err why;
+
+        if (made) {
+                cg_secrets_redact_buf(&a->secrets, body);
+                if (write_record(ss->sup, ss->id, kind, body, ask, ask && a->strict, &why) == 0)
+                        return 0;
+        } else {
+                cg_fail(&why, CG_E_NOMEM, "record");
+        }
+        cg_log(&ss->sup->log, CG_LOG_WARN, "audit log: %s", why.msg);
+        if (a->strict)
+                return cg_fail(err, CG_E_STATE, "%s, so nothing may happen: %s",
+                               why.code == CG_E_UNSENT ? "heads of the audit log cannot be sent"
+                                                       : "the audit log cannot be written",
+                               why.msg);
+        report_gap(ss, &why);
+        return 0;
+}
+
+static bool add(struct cg_buf *b, const char *text)
+{
+        return cg_buf_try_adds(b, text, NULL) == 0;
+}
+
+static bool add_quoted(struct cg_buf *b, const char *text, size_t len)
+{
+        return cg_json_try_quote(b, text, len, NULL) == 0;
+}
+
+static bool add_json(struct cg_buf *b, const json_t *value)
+{
+        cg_auto_free char *text = value ? cg_json_text(value, NULL) : NULL;
+
+        return add(b, text ?: "null");
+}
+
+int cg_sup_audit_check(struct session *ss, struct cg_err *err)
+{
+        struct session_audit *a;
+        const json_t *env, *v;
+        const char *mode;
+        size_t i;
+
+        if (cg_json_str(ss->options, "audit", NULL, &mode, err) < 0)
+                return -1;
+        cg_sup_audit_free(ss);
+        if (!mode)
+                return 0;
+        if (strcmp(mode, "strict") != 0 && strcmp(mode, "best-effort") != 0)
+                return cg_fail(err, CG_E_INVAL, "\"audit\" must be \"strict\" or \"best-effort\"");
+        ss->audit = a = calloc(1, sizeof(*a));
+        if (!a)
+                return cg_fail(err, CG_E_NOMEM, "audit log");
+        a->strict = strcmp(mode, "strict") == 0;
+        env = json_object_get(ss->options, "env");
+        json_array_foreach((json_t *)(uintptr_t)env, i, v)
+        {
+                const char *const one[] = { json_string_value(v), NULL };
+
+                if (cg_secrets_add_env(&a->secrets, one, err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+void cg_sup_audit_free(struct session *ss)
+{
+        if (ss->audit)
+                cg_secrets_fini(&ss->audit->secrets);
+        free(CG_STEAL(ss->audit));
+}
+
+int cg_sup_audit_opened(struct session *ss, struct cg_err *err)
+{
+        static const char *const shown[] = { "front", "workspace", "tier", "sandbox", "exec", "settings" };
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
+        bool made;
+
+        if (!ss->audit || !ss->host) /* a spare's warm-up is nobody's */
+                return 0;
+        ss->audit->opened = true;
+        made = cg_buf_try_addf(&b, NULL, "{\"pid\":%lld", (long long)ss->host->pid) == 0;
+        for (size_t i = 0; i < CG_ARRAY_LEN(shown); i++)
+                made = made && add(&b, ",") && add_quoted(&b, shown[i], strlen(shown[i])) && add(&b, ":") &&
+                       add_json(&b, json_object_get(ss->options, shown[i]));
+        return record(ss, "session.opened", &b, made && add(&b, "}"), true, err);
+}
+
+void cg_sup_audit_ended(struct session *ss, const char *why)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (!ss->audit || !ss->audit->opened)
+                return;
+        ss->audit->opened = false;
+        record(ss, "session.ended", &b,
+               add(&b, "{\"why\":") && add_quoted(&b, why ?: "", why ? strlen(why) : 0) && add(&b, "}"),
+               false, NULL);
+}
+
+/* ------------------------------------------------------------------ what happens in a session */
+
+/* Folder and arguments of an EXEC, each of which ends with a NUL; its variables may be secrets. */
+static bool add_command(struct cg_buf *b, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        int64_t words = 0;
+        size_t len, left;
+        const char *p = cg_msg_raw(m, 0, &left);
+        bool made = add(b, "{\"words\":[");
+
+        if (cg_msg_json(m, &body, NULL) == 0)
+                cg_json_int(body, "argc", 0, &words, NULL);
+        for (int64_t i = 0; made && i <= words && left; i++) {
+                len = strnlen(p, left);
+                made = (i == 0 || add(b, ",")) && add_quoted(b, p, len);
+                p += len + (len < left);
+                left -= len + (len < left);
+        }
+        return made && add(b, "]}");
+}
+
+/* Names only: definitions contain secrets. */
+static bool add_servers(struct cg_buf *b, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *name, *comma = "";
+        json_t *v;
+        bool made = add(b, "{\"servers\":[") && cg_msg_json(m, &body, NULL) == 0;
+
+        json_object_foreach(json_object_get(body, "servers"), name, v)
+        {
+                made = made && add(b, comma) && add_quoted(b, name, strlen(name));
+                comma = ",";
+        }
+        return made && add(b, "]}");
+}
+
+int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
+        const char *code;
+        size_t len;
+
+        if (!ss->audit)
+                return 0;
+        switch (m->type) {
+        case CG_HOST_EXECUTE:
+                code = cg_msg_raw(m, 0, &len);
+                return record(ss, "cell.started", &b,
+                              cg_buf_try_addf(&b, NULL, "{\"cell\":%llu,\"code\":", (unsigned long long)id) ==
+                                              0 &&
+                                      add_quoted(&b, code, len) && add(&b, "}"),
+                              true, err);
+        case CG_HOST_EXEC:
+                return record(ss, "command.started", &b, add_command(&b, m), true, err);
+        case CG_HOST_SERVERS_ADD:
+                return record(ss, "servers.added", &b, add_servers(&b, m), true, err);
+        case CG_HOST_SESSION_RESET:
+                return record(ss, "session.reset", &b, add(&b, "{}"), true, err);
+        default:
+                return 0;
+        }
+}
+
+static bool add_digest(struct cg_buf *b, struct cg_bytes bytes)
+{
+        char sha256[CG_SHA256_HEX];
+
+        cg_sha256_hex(bytes.data, bytes.len, sha256);
+        return cg_buf_try_addf(b, NULL, "\"bytes\":%zu,\"sha256\":\"%s\"", bytes.len, sha256) == 0;
+}
+
+/*
+ * Large arguments are recorded by their digest and beginning. Secrets are removed before the cut,
+ * which could leave the beginning of one.
+ */
+static bool add_arguments(struct cg_buf *b, const struct cg_secrets *secrets, struct cg_bytes arguments)
+{
+        cg_auto_buf struct cg_buf start = { .max = MAX_ARGUMENTS + 1 };
+        size_t n = BEGINNING;
+
+        if (arguments.len <= MAX_ARGUMENTS)
+                return add_quoted(b, arguments.data, arguments.len);
+        if (cg_buf_try_add(&start, arguments.data, MAX_ARGUMENTS, NULL) < 0)
+                return false;
+        cg_secrets_redact_buf(secrets, &start);
+        n = n < start.len ? n : start.len;
+        while (n > 0 && n < start.len && ((unsigned char)start.data[n] & 0xc0) == 0x80)
+                n--; /* not within a character */
+        return add(b, "{") && add_digest(b, arguments) && add(b, ",\"beginning\":") &&
+               add_quoted(b, start.data, n) && add(b, "}");
+}
+
+int cg_sup_audit_question(struct session *ss, const json_t *question, const struct cg_frame *raw,
+                          const struct cg_audit_decision *d, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
+        cg_auto_json json_t *who = NULL;
+        bool made;
+
+        if (!ss->audit || !ss->host)
+                return 0;
+        if (d->by) /* hosts of other users are refused */
+                who = json_pack("{s:s, s:I, s:I}", "by", d->who, "pid", (json_int_t)d->by->pid, "uid",
+                                (json_int_t)geteuid());
+        made = cg_buf_try_addf(&b, NULL, "{\"decision\":\"%s\",\"approval\":%llu,\"reason\":", d->decision,
+                               (unsigned long long)d->approval) == 0 &&
+               add_quoted(&b, d->reason, strlen(d->reason)) && add(&b, ",\"who\":") && add_json(&b, who) &&
+               add(&b, ",\"question\":") && add_json(&b, question) && add(&b, ",\"arguments\":") &&
+               add_arguments(&b, &ss->audit->secrets, cg_frame_bytes(raw)) &&
+               (!d->result ||
+                (add(&b, ",\"result\":{") && add_digest(&b, cg_frame_bytes(d->result)) && add(&b, "}"))) &&
+               add(&b, "}");
+        return record(ss, "question", &b, made, strcmp(d->decision, "accept") == 0, err);
+}
+
+void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (ss->audit && ss->host)
+                record(ss, "call.ended", &b, cg_buf_try_add(&b, body, len, NULL) == 0, false, NULL);
+}
+
+void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len)
+{
+        static const struct {
+                uint16_t type;
+                const char *kind;
+        } kinds[] = {
+                { CG_HOST_RESULT, "cell.ended" }, { CG_HOST_COMMAND_RESULT, "command.ended" },
+                { CG_HOST_DENIED, "denied" },     { CG_HOST_KERNEL_DIED, "kernel.died" },
+                { CG_HOST_NOTICE, "notice" },     { CG_HOST_FUNCTION_CALL, "function.called" },
+        };
+        cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
+
+        for (size_t i = 0; ss->audit && ss->host && i < CG_ARRAY_LEN(kinds); i++)
+                if (kinds[i].type == type)
+                        record(ss, kinds[i].kind, &b,
+                               cg_buf_try_addf(&b, NULL, "{\"id\":%llu,\"event\":", (unsigned long long)id) ==
+                                               0 &&
+                                       cg_buf_try_add(&b, body, len, NULL) == 0 && add(&b, "}"),
+                               false, NULL);
+}

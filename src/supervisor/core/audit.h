@@ -1,0 +1,52 @@
+/*
+ * What sessions with the option "audit" do, for the audit log, whose writer is a process of its own
+ * (src/audit).
+ */
+#ifndef CG_SUPERVISOR_CORE_AUDIT_H
+#define CG_SUPERVISOR_CORE_AUDIT_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "base/wire.h"
+
+struct host;
+struct session;
+struct sup;
+
+/* What became of a question. */
+struct cg_audit_decision {
+        const char *decision; /* "accept", "reject", "answered" or "closed" */
+        const char *reason;
+        const char *who;       /* "host" or "terminal"; NULL: nobody */
+        const struct host *by; /* NULL: nobody */
+        uint64_t approval;     /* its number; 0: it has none */
+        /* of a function of the host, NULL: none; only its digest is recorded */
+        const struct cg_frame *result;
+};
+
+/* Reads the option "audit" of a session: "strict", "best-effort", or none. CG_E_INVAL. */
+int cg_sup_audit_check(struct session *ss, struct cg_err *err);
+void cg_sup_audit_free(struct session *ss);
+/* The session belongs to a host from now on; it has ended. Ended without having opened: nothing. */
+int cg_sup_audit_opened(struct session *ss, struct cg_err *err);
+void cg_sup_audit_ended(struct session *ss, const char *why);
+/*
+ * A host's message, before it is carried out. Negative: it must not be, since it cannot be
+ * recorded.
+ */
+int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m, struct cg_err *err);
+/*
+ * A question (@question: the body of its event, @raw: its raw frame, may be NULL) and what became
+ * of it. Negative: an acceptance must not take effect.
+ */
+int cg_sup_audit_question(struct session *ss, const json_t *question, const struct cg_frame *raw,
+                          const struct cg_audit_decision *d, struct cg_err *err);
+/* A tool has returned: the body of CALL_ENDED. */
+void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len);
+/* An event for hosts. */
+void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len);
+void cg_sup_audit_stop(struct sup *s);
+
+#endif

@@ -1,0 +1,373 @@
+/*
+ * cellgate-supervisor: host applications. A lifeline authenticates a host and reports its end;
+ * requests come by a connection of their own, which HELLO binds to the lifeline.
+ */
+#include "supervisor/core/host.h"
+
+#include <errno.h>
+#include <nettle/memops.h>
+#include <stdio.h>
+#include <string.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include "base/confinement.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "config.h"
+#include "supervisor/ask/approvals.h"
+#include "supervisor/core/attach.h"
+#include "supervisor/core/host_link.h"
+#include "supervisor/core/session.h"
+#include "supervisor/core/status.h"
+#include "supervisor/core/sup.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+
+/* Time for the process that started the supervisor to connect. */
+#define FIRST_HOST_MS 30000
+/* Connections without a HELLO: each host sends it at once. */
+#define MAX_UNAUTHENTICATED 64
+/*
+ * Requests of a host with so many unsent bytes wait until it reads, because each may cause an
+ * answer. Events are bounded by the windows of its sessions.
+ */
+#define UNSENT_MAX ((size_t)32 << 20)
+/* A log of a shared supervisor, which may run for weeks, is emptied when it is longer. */
+#define LOG_MAX ((off_t)8 << 20)
+
+static void on_no_host(uv_timer_t *t)
+{
+        struct sup *s = t->data;
+
+        cg_sup_stop(s, s->private_mode ? "no host connected within 30 s" : "no host has come for a while");
+}
+
+/* ------------------------------------------------------------------ connections */
+
+static void on_link_closed(struct cg_zlink *z)
+{
+        free(z->data);
+}
+
+static void link_drop(struct hostlink *l)
+{
+        struct sup *s = l->sup;
+
+        LIST_REMOVE(l, entry);
+        if (l->host)
+                l->host->link = NULL;
+        else
+                s->n_unauthenticated--;
+        l->host = NULL;
+        cg_zlink_close(&l->link, on_link_closed);
+}
+
+/* ------------------------------------------------------------------ lifelines */
+
+static void on_life_closed(struct watch *w)
+{
+        struct host *h = w->data;
+        struct sup *s = h->sup;
+
+        cg_log(&s->log, CG_LOG_INFO, "host %.8s has disconnected", h->token);
+        cg_sup_sessions_host_gone(s, h);
+        if (h->link)
+                link_drop(h->link);
+        LIST_REMOVE(h, entry);
+        while (h->n_sockets)
+                close(h->sockets[--h->n_sockets].fd);
+        free(h);
+        if (!LIST_EMPTY(&s->hosts) || s->stopping)
+                return;
+        if (s->private_mode)
+                cg_sup_stop(s, "its host has disconnected");
+        else if (s->linger_ms >= 0)
+                uv_timer_start(&s->no_host, on_no_host, (uint64_t)s->linger_ms, 0);
+}
+
+/* Only sockets are sent on a lifeline: other bytes, like the end of file, end the host. */
+static void on_life(struct watch *w)
+{
+        if (!cg_sup_host_take_sockets(w->data))
+                cg_sup_watch_close(w, on_life_closed);
+}
+
+/* @pid: may be NULL. */
+static bool same_user(int fd, pid_t *pid)
+{
+        struct ucred c;
+        socklen_t len = sizeof(c);
+
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) < 0 || c.uid != geteuid())
+                return false;
+        if (pid)
+                *pid = c.pid;
+        return true;
+}
+
+/*
+ * A process in a sandbox or a container of any kind could use kernels and MCP servers to get out of
+ * it: hosts are confined as this process is.
+ */
+static int check_confinement(const struct sup *s, int sock, pid_t pid, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_CONFINEMENT_MAX };
+        cg_auto_fd int pidfd = -1;
+        socklen_t len = sizeof(pidfd);
+
+        if (!s->confinement.len)
+                return 0;
+        if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) < 0)
+                pidfd = -1;
+        if (pidfd < 0)
+                pidfd = cg_pidfd_open(pid, err);
+        if (pidfd < 0 || cg_confinement(pid, &b, err) < 0)
+                return -1;
+        if (cg_wait_fd(pidfd, POLLIN, 0, NULL) == 0) /* the number may be another process's by now */
+                return cg_fail(err, CG_E_CLOSED, "the process has ended");
+        return strcmp(b.data, s->confinement.data) == 0
+                       ? 0
+                       : cg_fail(err, CG_E_INVAL,
+                                 "its limits, namespaces or rights are not those of this supervisor");
+}
+
+static bool has_room(const struct sup *s, pid_t pid)
+{
+        const struct host *h;
+        size_t n = 0;
+
+        LIST_FOREACH(h, &s->hosts, entry)
+                n += h->pid == pid;
+        return s->private_mode || n < CG_MAX_CLIENTS_OF_PROCESS;
+}
+
+static void limit_log(const struct sup *s)
+{
+        struct stat st;
+
+        if (!s->private_mode && fstat(s->log.fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > LOG_MAX &&
+            ftruncate(s->log.fd, 0) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "the log cannot be emptied: %s", strerror(errno));
+}
+
+static void on_life_connect(struct watch *w)
+{
+        struct sup *s = w->data;
+        cg_auto_fd int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct cg_err err;
+        struct host *h;
+        char line[34];
+        pid_t pid;
+
+        if (fd < 0)
+                return;
+        limit_log(s);
+        if (!same_user(fd, &pid)) {
+                cg_log(&s->log, CG_LOG_WARN, "refused a host of another user");
+                return;
+        }
+        if (check_confinement(s, fd, pid, &err) < 0) {
+                cg_log(&s->log, CG_LOG_WARN, "refused the host %lld: %s", (long long)pid, err.msg);
+                return;
+        }
+        if (!has_room(s, pid)) {
+                cg_log(&s->log, CG_LOG_WARN, "refused the host %lld: it has %d connections", (long long)pid,
+                       CG_MAX_CLIENTS_OF_PROCESS);
+                return;
+        }
+        h = calloc(1, sizeof(*h));
+        if (!h)
+                return;
+        h->sup = s;
+        h->pid = pid;
+        h->number = ++s->next_host;
+        if (cg_random_hex(h->token, 16, &err) < 0 ||
+            cg_sup_watch_start(s, &h->lifeline, cg_steal_fd(&fd), on_life, h, &err) < 0) {
+                free(h);
+                return;
+        }
+        LIST_INSERT_HEAD(&s->hosts, h, entry);
+        memcpy(line, h->token, 32);
+        line[32] = '\n';
+        if (send(h->lifeline.fd, line, 33, MSG_NOSIGNAL | MSG_DONTWAIT) != 33)
+                cg_sup_watch_close(&h->lifeline, on_life_closed);
+        uv_timer_stop(&s->no_host);
+        cg_sup_watch_close(&s->starter, NULL); /* the lifeline takes its place */
+}
+
+/* ------------------------------------------------------------------ receiving */
+
+static void handle_hello(struct hostlink *l, const struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_HOST_WELCOME, .id = m->id };
+        struct sup *s = l->sup;
+        cg_auto_json json_t *body = NULL;
+        const char *token;
+        struct host *h;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "token", "", &token, &err) < 0)
+                return;
+        h = strlen(token) == 32 ? LIST_FIRST(&s->hosts) : NULL;
+        while (h && (h->link || !h->lifeline.active || !memeql_sec(h->token, token, 32)))
+                h = LIST_NEXT(h, entry);
+        if (!h) {
+                cg_log(&s->log, CG_LOG_WARN, "HELLO with a token that no lifeline has");
+                return;
+        }
+        /* a token is used once; its first 8 digits identify the host in the log */
+        explicit_bzero(h->token + 8, sizeof(h->token) - 9);
+        h->link = l;
+        l->host = h;
+        s->n_unauthenticated--;
+        cg_sup_host_send(h, &out, json_pack("{s:s, s:i}", "version", CG_VERSION, "pid", (int)getpid()));
+}
+
+static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
+{
+        struct hostlink *l = z->data;
+        struct host *h = l->host;
+        struct session *ss;
+        struct cg_err err;
+
+        if (!h != (m->type == CG_HOST_HELLO)) {
+                cg_log(&l->sup->log, CG_LOG_WARN, h ? "%s again" : "%s before HELLO", m->spec->name);
+                return;
+        }
+        switch (m->type) {
+        case CG_HOST_HELLO:
+                handle_hello(l, m);
+                return;
+        case CG_HOST_SESSION_NEW:
+                cg_sup_session_new(h, m);
+                return;
+        case CG_HOST_SESSION_ATTACH:
+                cg_sup_attach(h, m);
+                return;
+        case CG_HOST_SESSION_LIST:
+                cg_sup_list(h, m);
+                return;
+        case CG_HOST_STATUS:
+                cg_sup_status(h, m);
+                return;
+        case CG_HOST_STOP:
+                cg_sup_stop_asked(h, m);
+                return;
+        case CG_HOST_APPROVALS_LIST:
+                cg_sup_approvals_list(h, m);
+                return;
+        case CG_HOST_APPROVAL_SHOW:
+                cg_sup_approval_show(h, m);
+                return;
+        case CG_HOST_APPROVAL_DECIDE:
+                cg_sup_approval_decide(h, m);
+                return;
+        default:
+                break;
+        }
+        ss = cg_sup_session_find(h->sup, h, m->session);
+        if (ss) {
+                cg_sup_session_message(ss, h, m);
+                return;
+        }
+        if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL ||
+            m->type == CG_HOST_EGRESS_DECISION || m->type == CG_HOST_APPROVAL_SHARE ||
+            m->type == CG_HOST_INPUT_REPLY || m->type == CG_HOST_SERVER_ANSWER ||
+            m->type == CG_HOST_FUNCTION_RETURN)
+                return; /* a race with the session's end: the host has not read SESSION_CLOSED yet */
+        cg_fail(&err, CG_E_CLOSED, "there is no such session");
+        cg_sup_host_failed(h, m->session, m->id, &err);
+}
+
+static void on_host_link_end(struct cg_zlink *z, const struct cg_err *err)
+{
+        struct hostlink *l = z->data;
+
+        if (err->code != CG_E_CLOSED) {
+                cg_log(&l->sup->log, CG_LOG_WARN, "a host broke the protocol: %s", err->msg);
+                if (l->host)
+                        cg_sup_watch_close(&l->host->lifeline, on_life_closed);
+        }
+        link_drop(l);
+}
+
+static void on_host_connect(struct watch *w)
+{
+        struct sup *s = w->data;
+        cg_auto_fd int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct hostlink *l;
+        struct cg_err err;
+
+        if (fd < 0)
+                return;
+        l = s->n_unauthenticated < MAX_UNAUTHENTICATED && same_user(fd, NULL) ? calloc(1, sizeof(*l)) : NULL;
+        if (!l) {
+                cg_log(&s->log, CG_LOG_WARN,
+                       "refused a connection: of another user, or too many without HELLO");
+                return;
+        }
+        l->sup = s;
+        /* No limit of the queue, since a message would be lost: max_unsent stops what fills it. */
+        if (cg_zlink_take(&l->link, &s->loop, cg_steal_fd(&fd), &cg_wire_host, CG_ROLE_HOST, SIZE_MAX,
+                          on_host_message, on_host_link_end, l, &err) < 0) {
+                cg_log(&s->log, CG_LOG_WARN, "a host's connection: %s", err.msg);
+                free(l);
+                return;
+        }
+        l->link.conn.max_unsent = UNSENT_MAX;
+        LIST_INSERT_HEAD(&s->links, l, entry);
+        s->n_unauthenticated++;
+}
+
+/* ------------------------------------------------------------------ start and end */
+
+static int listen_in_dir(struct sup *s, const char *name, char *path, size_t size, int *fd,
+                         struct cg_err *err)
+{
+        int n = snprintf(path, size, "%s/%s", s->dir, name);
+
+        if (n < 0 || (size_t)n >= size)
+                return cg_fail(err, CG_E_LIMIT, "path of %s/%s is too long", s->dir, name);
+        return cg_listen_unix(path, 64, fd, err);
+}
+
+int cg_sup_hosts_start(struct sup *s, struct cg_err *err)
+{
+        char path[128];
+        int fd;
+
+        if (listen_in_dir(s, "host.sock", path, sizeof(path), &fd, err) < 0 ||
+            cg_sup_watch_start(s, &s->host_listener, fd, on_host_connect, s, err) < 0)
+                return -1;
+        if (listen_in_dir(s, "life.sock", path, sizeof(path), &fd, err) < 0 ||
+            cg_sup_watch_start(s, &s->lifeline_listener, fd, on_life_connect, s, err) < 0)
+                return -1;
+        uv_timer_init(&s->loop, &s->no_host);
+        s->no_host.data = s;
+        if (s->private_mode || s->linger_ms >= 0)
+                uv_timer_start(&s->no_host, on_no_host, FIRST_HOST_MS, 0);
+        return 0;
+}
+
+static void on_starter_end(struct watch *w)
+{
+        cg_sup_stop(w->data, "the process that started it has ended");
+}
+
+int cg_sup_hosts_watch_starter(struct sup *s, int fd, struct cg_err *err)
+{
+        return cg_sup_watch_start(s, &s->starter, fd, on_starter_end, s, err);
+}
+
+void cg_sup_hosts_stop(struct sup *s)
+{
+        while (!LIST_EMPTY(&s->links))
+                link_drop(LIST_FIRST(&s->links));
+        for (struct host *h = LIST_FIRST(&s->hosts); h; h = LIST_NEXT(h, entry))
+                cg_sup_watch_close(&h->lifeline, on_life_closed);
+}

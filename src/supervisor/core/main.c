@@ -1,0 +1,350 @@
+/*
+ * cellgate-supervisor: serves host applications; starts the zygote and the tool server; holds
+ * sessions, routing and approvals. Trusted and small: it runs no Python, speaks no MCP, and relays
+ * payloads unread.
+ */
+#include "supervisor/core/sup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include "base/confinement.h"
+#include "base/fd.h"
+#include "base/installed.h"
+#include "base/json.h"
+#include "base/kernel_env.h"
+#include "base/user_env.h"
+#include "base/util.h"
+#include "config.h"
+#include "supervisor/ask/approvals.h"
+#include "supervisor/core/audit.h"
+#include "supervisor/ask/broker.h"
+#include "supervisor/network/egress.h"
+#include "supervisor/core/host.h"
+#include "supervisor/core/kernel.h"
+#include "supervisor/limits/machine_memory.h"
+#include "supervisor/core/session.h"
+#include "supervisor/core/spare.h"
+#include "supervisor/core/zygote.h"
+
+/* Pipe on which the supervisor reports to libcellgate that it serves, or why it does not. */
+#define READY_FD 3
+/* Kernels get 1 s to end; the rest is for slow machines. */
+#define RETIRING_MS 1500
+
+static const char usage[] =
+        "Usage: cellgate-supervisor --dir DIR [--private | --linger-ms N] [--preload MODULES] [--spares N] [--detach]\n"
+        "                           [--alike] [--kernel-env DIR] [--log-level N]\n"
+        "\n"
+        "Serves host applications of this user (libcellgate, `cellgate run`) at DIR, which must not exist or be an empty\n"
+        "folder of this user with mode 0700.\n"
+        "\n"
+        "  --dir DIR           folder for its sockets; hosts connect to it by this name\n"
+        "  --private           end with the last host\n"
+        "  --linger-ms N       end so many milliseconds after the last host has left\n"
+        "  --detach            serve in a process and session of its own; the one that was started ends at once\n"
+        "  --alike             serve only processes with the same limits, namespaces and rights as its own\n"
+        "  --preload MODULES   comma-separated modules that every kernel has imported already\n"
+        "  --kernel-env DIR    environment that kernels run in (default: the built-in one)\n"
+        "  --audit-key FILE    signs the audit log with this key instead of the log's own\n"
+        "  --audit-head TO     file or URL that gets each signed head of the audit log\n"
+        "  --spares N          sessions kept ready ahead (0 to 16, default 1): those that ask for the same options open at once\n"
+        "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
+        "  --help, --version\n";
+
+static void close_handle(uv_handle_t *h, void *arg)
+{
+        (void)arg;
+        if (!uv_is_closing(h))
+                uv_close(h, NULL);
+}
+
+static void on_signal(uv_signal_t *h, int signum)
+{
+        cg_sup_stop(h->data, signum == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+static void on_child(uv_signal_t *h, int signum)
+{
+        (void)signum;
+        cg_sup_reap_orphans(h->data, false);
+}
+
+/*
+ * Reports to the starting process: one JSON line and the end, or nothing when the descriptor is not
+ * there. A private supervisor then watches the socket for the end of that process.
+ */
+static void report_start(struct sup *s, const struct cg_err *err)
+{
+        cg_auto_json json_t *o = err ? json_pack("{s:i, s:s}", "code", err->code, "error", err->msg)
+                                     : json_pack("{s:b}", "ready", 1);
+        cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
+        struct cg_err why;
+        struct stat st;
+
+        if (!text || fstat(READY_FD, &st) < 0 || !S_ISSOCK(st.st_mode))
+                return;
+        if (cg_write_all(READY_FD, text, strlen(text), &why) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "the starting process reads nothing: %s", why.msg);
+        if (err || !s->private_mode)
+                close(READY_FD);
+        else if (shutdown(READY_FD, SHUT_WR) < 0 || cg_sup_hosts_watch_starter(s, READY_FD, &why) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "the starting process is not watched");
+}
+
+static void end_sessions(struct sup *s, const char *why)
+{
+        cg_sup_spares_stop(s);
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
+                if (s->sessions[i])
+                        cg_sup_session_end(s->sessions[i], why);
+}
+
+static int start(struct sup *s, struct cg_err *err)
+{
+        struct stat st;
+        int r;
+
+        if (!s->dir)
+                return cg_fail(err, CG_E_INVAL, "--dir is missing; see --help");
+        if (s->dir[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "--dir must be an absolute path, not \"%s\"", s->dir);
+        if (strlen(s->dir) > 80)
+                return cg_fail(err, CG_E_LIMIT,
+                               "--dir is longer than 80 bytes: socket paths below it would be too long");
+        if (mkdir(s->dir, 0700) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make %s", s->dir);
+        if (lstat(s->dir, &st) < 0)
+                return cg_fail_errno(err, "%s", s->dir);
+        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
+                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700", s->dir);
+        s->dir_fd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (s->dir_fd < 0)
+                return cg_fail_errno(err, "%s", s->dir);
+        r = uv_loop_init(&s->loop);
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        uv_signal_init(&s->loop, &s->sig_term);
+        uv_signal_init(&s->loop, &s->sig_int);
+        uv_signal_init(&s->loop, &s->sig_chld);
+        s->sig_term.data = s->sig_int.data = s->sig_chld.data = s;
+        uv_signal_start(&s->sig_term, on_signal, SIGTERM);
+        uv_signal_start(&s->sig_int, on_signal, SIGINT);
+        uv_signal_start(&s->sig_chld, on_child, SIGCHLD);
+        cg_sup_memory_start(s);
+        if (cg_sup_spares_start(s, err) < 0 || cg_sup_zygote_new(s, err) < 0 ||
+            cg_sup_egress_new(s, err) < 0 || cg_sup_broker_new(s, err) < 0)
+                return -1;
+        if (cg_sup_hosts_start(s, err) < 0 || cg_sup_broker_start(s, err) < 0)
+                return -1;
+        /* An environment that was chosen is checked first, with the session's workspace. */
+        if (!s->kernel_env && cg_sup_zygote_start(s, err) < 0)
+                return -1;
+        return 0;
+}
+
+static void on_waited(uv_timer_t *t)
+{
+        struct sup *s = t->data;
+
+        s->n_retiring = 0; /* they end with the zygote */
+}
+
+/*
+ * Ends kernels and processes, and lets close callbacks run, so that everything is freed.
+ */
+static void finish(struct sup *s)
+{
+        struct stat held, named;
+        uv_timer_t timer;
+        struct cg_err err;
+
+        uv_timer_init(&s->loop, &timer);
+        timer.data = s;
+        uv_timer_start(&timer, on_waited, RETIRING_MS, 0);
+        while (s->n_retiring)
+                uv_run(&s->loop, UV_RUN_ONCE);
+        uv_close((uv_handle_t *)&timer, NULL);
+        uv_run(&s->loop, UV_RUN_NOWAIT);
+
+        cg_sup_hosts_stop(s);
+        cg_sup_zygote_stop(s);
+        cg_sup_egress_stop(s);
+        cg_sup_broker_stop(s);
+        cg_sup_audit_stop(s);
+        uv_walk(&s->loop, close_handle, NULL);
+        while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
+                ;
+        uv_loop_close(&s->loop);
+        free(s->spares);
+        free(s->zygote);
+        free(s->egress);
+        free(s->broker);
+
+        /* Meanwhile a successor may have been started in a new folder with the same name. */
+        if (s->dir_fd >= 0 && fstat(s->dir_fd, &held) == 0 && lstat(s->dir, &named) == 0 &&
+            held.st_ino == named.st_ino && held.st_dev == named.st_dev && cg_remove_tree(s->dir, &err) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
+}
+
+static int64_t number(const char *option, const char *text, int64_t max)
+{
+        char *end;
+        long long v = strtoll(text, &end, 10);
+
+        if (end == text || *end || v < 0 || v > max) {
+                fprintf(stderr, "cellgate-supervisor: %s must be a number from 0 to %lld, not \"%s\"\n",
+                        option, (long long)max, text);
+                exit(2);
+        }
+        return v;
+}
+
+static void parse_args(struct sup *s, int argc, char **argv, bool *detach_process, bool *alike)
+{
+        static const struct option options[] = {
+                { "dir", required_argument, NULL, 'd' },
+                { "private", no_argument, NULL, 'p' },
+                { "preload", required_argument, NULL, 'i' },
+                { "log-level", required_argument, NULL, 'l' },
+                { "spares", required_argument, NULL, 's' },
+                { "linger-ms", required_argument, NULL, 'g' },
+                { "detach", no_argument, NULL, 'D' },
+                { "alike", no_argument, NULL, 'a' },
+                { "kernel-env", required_argument, NULL, 'k' },
+                { "help", no_argument, NULL, 'h' },
+                { "audit-key", required_argument, NULL, 'K' },
+                { "audit-head", required_argument, NULL, 'H' },
+                { "version", no_argument, NULL, 'v' },
+                { NULL, 0, NULL, 0 },
+        };
+        int c;
+
+        while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+                if (c == 'd')
+                        s->dir = optarg;
+                else if (c == 'p')
+                        s->private_mode = true;
+                else if (c == 'i')
+                        s->preload = optarg;
+                else if (c == 'k')
+                        s->kernel_env = optarg;
+                else if (c == 'K')
+                        s->audit_key = optarg;
+                else if (c == 'H')
+                        s->audit_head = optarg;
+                else if (c == 'l')
+                        s->log.level = atoi(optarg);
+                else if (c == 's')
+                        s->want_spares = (size_t)number("--spares", optarg, CG_MAX_SPARES);
+                else if (c == 'g')
+                        s->linger_ms = number("--linger-ms", optarg, INT32_MAX);
+                else if (c == 'D')
+                        *detach_process = true;
+                else if (c == 'a')
+                        *alike = true;
+                else if (c == 'h' || c == 'v')
+                        exit(printf("%s", c == 'h' ? usage : "cellgate-supervisor " CG_VERSION "\n") < 0);
+                else
+                        exit(2);
+        }
+        if (optind < argc) {
+                fprintf(stderr, "cellgate-supervisor: unexpected argument \"%s\"; see --help\n",
+                        argv[optind]);
+                exit(2);
+        }
+}
+
+static const char *find_home(void)
+{
+        const char *home = getenv("HOME");
+        const struct passwd *pw;
+
+        if (home && home[0] == '/')
+                return home;
+        pw = getpwuid(geteuid());
+        return pw && pw->pw_dir && pw->pw_dir[0] == '/' ? pw->pw_dir : NULL;
+}
+
+int main(int argc, char **argv)
+{
+        const char *job = getenv("SLURM_MEM_PER_NODE"); /* MiB */
+        struct sup *s = calloc(1, sizeof(*s));
+        struct cg_err err = { 0 };
+        bool detach_process = false, alike = false;
+        char env[PATH_MAX];
+        struct rlimit files;
+        int r = 0;
+        pid_t pid;
+
+        if (!s)
+                return 1;
+        s->log = (struct cg_log){ .fd = 2, .level = CG_LOG_WARN, .who = "supervisor" };
+        s->dir_fd = -1;
+        s->broker_ops = &cg_sup_kernel_broker_ops;
+        s->zygote_ops = &cg_sup_kernel_zygote_ops;
+        s->kernel_ops = &cg_sup_session_kernel_ops;
+        s->session_ops = &cg_sup_session_ops;
+        s->on_stop = end_sessions;
+        s->on_asks = cg_sup_approvals_changed;
+        s->want_spares = 1;
+        s->linger_ms = -1;
+        s->confinement.max = CG_CONFINEMENT_MAX;
+        s->started_ms = cg_now_ms();
+        parse_args(s, argc, argv, &detach_process, &alike);
+        s->home = find_home();
+        s->job_memory = (job ? strtoull(job, NULL, 10) : 0) << 20;
+        s->env = cg_user_env(environ, NULL);
+        /*
+         * A wheel's own environment is an application's, which may import from a workspace: it is
+         * checked like one that was chosen.
+         */
+        if (CG_WHEEL && !s->kernel_env)
+                s->kernel_env = cg_kernel_env_default(env);
+        if (detach_process) {
+                /*
+                 * Before there is any thread. The starting process still gets the report of the
+                 * start.
+                 */
+                pid = fork();
+                if (pid != 0)
+                        _exit(pid < 0);
+                setsid();
+                if (chdir("/") < 0)
+                        _exit(1);
+        }
+        signal(SIGPIPE, SIG_IGN);
+        if (alike) /* before this process changes its own limits */
+                r = cg_confinement(getpid(), &s->confinement, &err);
+        /* Thousands of sessions need some descriptors each. */
+        if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+                files.rlim_cur = files.rlim_max;
+                setrlimit(RLIMIT_NOFILE, &files);
+        }
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* see cg_sup_reap_orphans() */
+#ifndef __SANITIZE_ADDRESS__              /* LeakSanitizer traces its own process */
+        prctl(PR_SET_DUMPABLE, 0);        /* its environment may hold secrets of MCP servers */
+#endif
+        if (r < 0 || start(s, &err) < 0) {
+                cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
+                report_start(s, &err);
+                _exit(1); /* what was started ends with its sockets; the folder may be another's */
+        }
+        report_start(s, NULL);
+        uv_run(&s->loop, UV_RUN_DEFAULT);
+        finish(s);
+        cg_buf_fini(&s->confinement);
+        json_decref(s->env);
+        json_decref(s->homes);
+        cg_stamps_fini(&s->home_stamps);
+        free(s);
+        return 0;
+}

@@ -1,0 +1,13 @@
+/* Removes folders while the event loop goes on. */
+#ifndef CG_SUPERVISOR_CORE_REMOVE_H
+#define CG_SUPERVISOR_CORE_REMOVE_H
+
+struct sup;
+
+/*
+ * Removes the folder @path (absent is fine) in a thread; the supervisor's end waits for it. @path
+ * must never be used again.
+ */
+void cg_sup_remove(struct sup *s, const char *path);
+
+#endif

@@ -1,0 +1,12 @@
+/* What the supervisor is used for, and its end on request. */
+#ifndef CG_SUPERVISOR_CORE_STATUS_H
+#define CG_SUPERVISOR_CORE_STATUS_H
+
+#include "base/wire.h"
+
+struct host;
+
+void cg_sup_status(struct host *h, const struct cg_msg *m);
+void cg_sup_stop_asked(struct host *h, const struct cg_msg *m);
+
+#endif

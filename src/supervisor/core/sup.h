@@ -1,0 +1,159 @@
+/*
+ * Shared by all modules of cellgate-supervisor: its state, its event loop, and the calls from lower
+ * layers to upper ones. One thread, one event loop; all state is reachable from struct sup.
+ *
+ * The modules by layer; a module calls only those of the same line or of lines above it. It calls
+ * others through the tables of functions in struct sup. Folders: core; cells (with commands and
+ * artifacts); ask; limits (with denials and costs); network; servers.
+ *
+ *      sup, remove, oom        this file; folders that are removed off the event loop; OOM counters
+ *      host_link               messages to hosts
+ *      state                   struct session: what can be asked of it without side effects
+ *      audit                   records for the audit log
+ *      kernel_link             the connection to one kernel
+ *      members                 a session's hosts: events, flow control
+ *      clock                   time limits of cells, which stop while a decision is pending
+ *      denials                 refusals of the sandbox, reported to hosts
+ *      session_limits, machine_memory  limits of sessions; the machine's memory
+ *      masks, doors            masked credentials; forwarded unix sockets and ports
+ *      costs                   what cells cost
+ *      commands                commands beside cells
+ *      artifacts               files that cells made or changed
+ *      asks                    what waits for an answer of a session's host
+ *      programs                programs that cells want to start
+ *      egress, broker          the egress proxy; the tool server, and calls that it asks about
+ *      functions               calls of functions of the host
+ *      cells                   cells and requests: queues, time limits, interrupts, results
+ *      servers/                files that MCP servers run, registration
+ *      protected               paths that no kernel may write; what is refused because of them
+ *      zygote                  the zygote's process and control socket
+ *      kernel                  one kernel's process, from the request to the zygote to its end
+ *      spare                   sessions that are started in advance
+ *      session                 sessions: options, kernels, ends
+ *      approvals               questions that other clients than their session's host decide
+ *      attach                  hosts that attach to a session of another host
+ *      status                  what the supervisor is used for, and its end on request
+ *      host                    connections of hosts: lifelines, HELLO, requests
+ *      main
+ */
+#ifndef CG_SUPERVISOR_CORE_SUP_H
+#define CG_SUPERVISOR_CORE_SUP_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/types.h>
+#include <uv.h>
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/ceilings.h"
+#include "base/log.h"
+#include "sandbox/names/stamps.h"
+
+struct cg_broker_ops;
+struct cg_kernel_ops;
+struct cg_session_ops;
+struct cg_zygote_ops;
+
+/* ------------------------------------------------------------------ a watched descriptor */
+
+struct watch;
+typedef void (*watch_cb)(struct watch *w);
+
+struct watch {
+        uv_poll_t poll;
+        watch_cb cb, on_closed;
+        void *data;
+        int fd; /* owned: closed with the watch */
+        bool active;
+};
+
+/* ------------------------------------------------------------------ the supervisor */
+
+/* Processes that the supervisor starts itself. */
+enum cg_sup_child { CG_CHILD_ZYGOTE, CG_CHILD_BROKER, CG_CHILD_EGRESS, CG_CHILD_AUDIT, CG_CHILDREN };
+
+struct sup {
+        uv_loop_t loop;
+        struct cg_log log;
+        const char *dir;
+        int dir_fd; /* O_PATH */
+        const char *preload;
+        const char *kernel_env; /* that kernels run in; NULL: CG_KERNEL_ENV */
+        const char *home;       /* the user's: $HOME, else the account's; NULL: none */
+        json_t *env;            /* cg_user_env() of this process */
+        json_t *homes;          /* cg_sup_homes() */
+        struct cg_stamps home_stamps;
+        bool private_mode;
+        bool stopping;
+        int64_t linger_ms; /* -1: a shared supervisor that does not end by itself */
+        int64_t started_ms;
+        struct cg_buf confinement; /* hosts must have the same (base/confinement.h); empty: any */
+        uv_signal_t sig_term, sig_int, sig_chld;
+        pid_t children[CG_CHILDREN]; /* 0: does not run */
+
+        /* Calls to upper layers. */
+        const struct cg_broker_ops *broker_ops;
+        const struct cg_zygote_ops *zygote_ops;
+        const struct cg_kernel_ops *kernel_ops;
+        const struct cg_session_ops *session_ops;
+        void (*on_stop)(struct sup *s, const char *why); /* ends all sessions */
+        /* what other clients than a session's host may decide about has changed */
+        void (*on_asks)(struct sup *s);
+
+        /* Each is defined in its module. */
+        struct zygote *zygote;
+        struct broker *broker;
+        struct audit *audit;                /* NULL: no writer runs */
+        const char *audit_key, *audit_head; /* files, or a URL, for its writer; NULL: none */
+        unsigned audit_gap; /* records that a writer may not have written before it broke off */
+        struct egress *egress;
+        struct spares *spares;
+
+        struct watch host_listener, lifeline_listener;
+        LIST_HEAD(host_links, hostlink) links; /* connections of the host wire */
+        size_t n_unauthenticated;              /* of them, those that no HELLO has bound to a lifeline yet */
+        /*
+         * Ends a supervisor without hosts: a private one at its start, a lingering one at any time.
+         */
+        uv_timer_t no_host;
+        struct watch starter; /* of a private supervisor, until its host has connected */
+        LIST_HEAD(host_list, host) hosts;
+        uint64_t next_host, next_session, next_approval, next_kernel, next_request;
+
+        struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
+        size_t n_sessions;
+        size_t n_removing;    /* folders */
+        size_t n_peak_resets; /* see costs.c */
+        size_t n_retiring;    /* kernels that are still ending in order */
+        size_t want_spares;
+
+        uint64_t job_memory;     /* of its Slurm job, bytes; 0: it is in none, or all is its own */
+        uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not determined yet */
+        uv_timer_t memory_timer; /* see machine_memory.c */
+        /* pidfd of the last kernel that was ended for memory; -1: none, or it has returned all */
+        int memory_ended;
+        uint64_t memory_ended_ms; /* when, by the loop's clock */
+};
+
+/* Calls @cb whenever @fd (takes) is readable. */
+int cg_sup_watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void *data, struct cg_err *err);
+/*
+ * Closes a watch; @on_closed (may be NULL) runs later from the loop. false: it is not active, and
+ * @on_closed will not run.
+ */
+bool cg_sup_watch_close(struct watch *w, watch_cb on_closed);
+/* Waits for other events of uv_poll than being readable; 0: for none. */
+void cg_sup_watch_for(struct watch *w, int events);
+/* Ends all sessions and the event loop. */
+void cg_sup_stop(struct sup *s, const char *why);
+/* Starts a timer that counts from now, not from the start of the loop's iteration. */
+void cg_sup_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t ms);
+/*
+ * Reaps children that the supervisor adopted as their subreaper and that have ended, or kills all
+ * that it adopted.
+ */
+void cg_sup_reap_orphans(struct sup *s, bool kill_them);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * cellgate-supervisor: the doors of kernels' sandboxes (sandbox/doors.h): unix sockets and ports
+ * that the settings forward. One process serves those of a kernel; its messages go to the session
+ * as notices.
+ */
+#include "supervisor/network/doors.h"
+
+#include <fcntl.h>
+#include "sandbox/egress/doors_client.h"
+#include "supervisor/core/kernel.h"
+#include "supervisor/core/members.h"
+#include "supervisor/core/state.h"
+#include "supervisor/core/sup.h"
+
+static void on_lines(struct watch *w)
+{
+        struct kernel *k = w->data;
+        const char *line;
+        int was = k->doors.reports;
+
+        while ((line = cg_doors_read_report(&k->doors)))
+                if (k->session && k->session->host)
+                        cg_sup_notice(k->session, "%s", line);
+        if (was >= 0 && k->doors.reports < 0) {
+                uv_poll_stop(&w->poll);
+                /* The process ends without an error only when the sandbox has ended. */
+                if (!cg_doors_reap(&k->doors) && k->session && k->session->host)
+                        cg_sup_notice(
+                                k->session,
+                                "unix sockets and ports outside of the sandbox are not reachable any more; reset the "
+                                "session");
+        }
+}
+
+int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *err)
+{
+        const struct session *ss = k->session;
+        struct cg_path_base base = cg_sup_paths_of(ss, false);
+        const struct cg_settings *s = ss->settings;
+        struct cg_rules rules = { 0 };
+        int fd, r = cg_rules_make(s, &base, &rules, err);
+
+        if (r == 0)
+                r = cg_doors_start(s, &base, &rules, doors_fd, reach, &k->doors, err);
+        cg_rules_fini(&rules);
+        if (r < 0)
+                return r;
+        /* A duplicate, since the watch closes its descriptor. */
+        fd = fcntl(k->doors.reports, F_DUPFD_CLOEXEC, 3);
+        return fd < 0 ? cg_fail_errno(err, "doors")
+                      : cg_sup_watch_start(k->sup, &k->doors_watch, fd, on_lines, k, err);
+}
+
+void cg_sup_doors_close(struct kernel *k)
+{
+        cg_doors_end(&k->doors);
+}

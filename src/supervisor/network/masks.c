@@ -1,0 +1,97 @@
+/*
+ * cellgate-supervisor: masked credentials of a kernel. The real values are read here, once for each
+ * kernel, and go to the egress proxy's injector alone. The zygote, whose memory every kernel has a
+ * copy of, gets the placeholders.
+ */
+#include "supervisor/network/masks.h"
+
+#include <string.h>
+#include "base/text.h"
+#include "base/util.h"
+#include "sandbox/egress/mask.h"
+#include "supervisor/core/kernel.h"
+#include "supervisor/core/members.h"
+#include "supervisor/core/state.h"
+#include "supervisor/core/sup.h"
+
+/* As hexadecimal digits, since a file's content may be binary. */
+static json_t *hex_of(const char *data, size_t len)
+{
+        cg_auto_free char *text = malloc(2 * len + 1);
+
+        if (!text)
+                return NULL;
+        cg_hex(text, data, len);
+        return json_string(text);
+}
+
+int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
+{
+        struct session *ss = k->session;
+        const struct cg_settings *s = ss->settings;
+        struct cg_path_base base = cg_sup_paths_of(ss, false);
+        struct cg_rules rules = { .off = s && s->filesystem.disabled };
+        struct cg_environ env = { 0 };
+        struct cg_masks masks = { 0 };
+        const json_t *v;
+        bool any = false;
+        size_t i, n;
+        int r = 0;
+
+        cg_sup_masks_free(k);
+        for (i = 0; s && i < s->creds.n_vars; i++)
+                any |= s->creds.vars[i].mode == CG_CRED_MASK;
+        for (i = 0; s && i < s->creds.n_files; i++)
+                any |= s->creds.files[i].mode == CG_CRED_MASK;
+        if (!any)
+                return 0;
+
+        /* The masks change this copy of the session's variables. */
+        json_array_foreach(ss->egress_env, i, v)
+        {
+                const char *line = json_string_value(v) ?: "", *value = strchr(line, '=');
+                cg_auto_free char *name = strndup(line, strcspn(line, "="));
+
+                if (r == 0 && value)
+                        r = name ? cg_environ_set(&env, name, value + 1, err)
+                                 : cg_fail(err, CG_E_NOMEM, "environment");
+        }
+        if (r == 0)
+                r = cg_masks_make(s, &base, &env, &rules, &masks, err);
+        if (r == 0 && ss->egress_policy)
+                r = cg_masks_secrets(&masks, s, &k->secrets, err);
+        if (r < 0)
+                goto end;
+
+        k->masked_env = json_array();
+        for (i = 0; i < env.n; i++)
+                json_array_append_new(k->masked_env, json_string(env.v[i]));
+        k->masked_files = json_array();
+        for (i = 0; i < rules.n; i++) {
+                const struct cg_rule *rule = &rules.v[i];
+
+                json_array_append_new(
+                        k->masked_files,
+                        json_pack("{s:s, s:o*}", "path", rule->path, "data",
+                                  rule->kind == CG_RULE_MASK ? hex_of(rule->data ?: "", rule->len) : NULL));
+        }
+        k->inject = cg_masks_hosts(&masks, s);
+        /* One notice for each line about a value that could not be masked as requested. */
+        for (const char *p = masks.warnings.len ? masks.warnings.data : ""; *p; p += n + (p[n] == '\n')) {
+                n = strcspn(p, "\n");
+                cg_sup_notice(ss, "%.*s", (int)n, p);
+        }
+end:
+        cg_masks_fini(&masks);
+        cg_rules_fini(&rules);
+        cg_environ_fini(&env);
+        return r;
+}
+
+void cg_sup_masks_free(struct kernel *k)
+{
+        json_decref(CG_STEAL(k->masked_env));
+        json_decref(CG_STEAL(k->masked_files));
+        json_decref(CG_STEAL(k->inject));
+        cg_closep_(&k->secrets);
+}

@@ -1,0 +1,696 @@
+/*
+ * cellgate-supervisor: registration of MCP servers. Their definitions are checked (files.c);
+ * then what belongs to them becomes read-only in all kernels (guards), those that run included.
+ *
+ * All of it is one step of the loop: no cell starts, no kernel is replaced and no session opens or
+ * ends between the check of the files and the moment from which kernels have the guards. So it is
+ * bounded in time, and what takes longer is refused.
+ */
+#include "supervisor/servers/guards.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/path.h"
+#include "base/secrets.h"
+#include "base/util.h"
+#include "sandbox/plan.h"
+#include "sandbox/settings/kernel_view.h"
+#include "sandbox/settings/view.h"
+#include "supervisor/ask/broker.h"
+#include "supervisor/core/host_link.h"
+#include "supervisor/core/kernel.h"
+#include "supervisor/core/members.h"
+#include "supervisor/servers/internal.h"
+#include "supervisor/core/state.h"
+#include "supervisor/core/sup.h"
+
+/*
+ * Processor time for the check of one definition, and for what all of a registration share: all
+ * sessions wait for it. Each has its own, so that none is refused for the files of another.
+ */
+#define CHECK_MS 5000
+/* For all definitions of a registration together, or those of all sessions when one opens. */
+#define ALL_CHECKS_MS (4 * CHECK_MS)
+
+/* A session with cells in a sandbox, and what its kernel was started with. */
+struct examined {
+        const struct session *session;
+        json_t *guards; /* returns; empty: no kernel has started yet */
+        char *open;     /* a path that it could write; NULL: none */
+};
+
+struct registration {
+        struct sup *sup;
+        struct session *session;
+        struct server_scope scope;
+        json_t *checked; /* as they go to the tool server */
+        json_t *guards;  /* {SERVER: [PATH, ...]}, of those that passed */
+        json_t *all;     /* guards of all sessions */
+        char *left_out;  /* entries of PATH */
+        struct examined *examined;
+        size_t n_examined;
+        struct cg_err err; /* code < 0: of the registration, or of all servers with guards */
+};
+
+json_t *cg_sup_server_guards(const struct sup *s)
+{
+        json_t *all = json_array(), *of_server, *v;
+        const char *name;
+        size_t k;
+
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                json_object_foreach(s->sessions[i] ? s->sessions[i]->guards : NULL, name, of_server)
+                {
+                        json_array_foreach(of_server, k, v) if (!cg_sup_list_has(all, v))
+                                json_array_append(all, v);
+                }
+        }
+        return all;
+}
+
+/*
+ * True if denials in write roots hold in the session's kernel: the landlock tier has them with
+ * ":freeze" only.
+ */
+static bool enforces_deny_rules(const struct session *ss)
+{
+        const char *tier = cg_sup_tier(ss);
+
+        return !ss->kernel->tier || strcmp(ss->kernel->tier, "landlock") != 0 ||
+               (tier && strstr(tier, ":freeze"));
+}
+
+/* ------------------------------------------------------------------ views */
+
+static const char *workspace_of(const struct session *ss)
+{
+        return json_string_value(json_object_get(ss->options, "workspace"));
+}
+
+/* The options that decide which files cells write. The caller owns them; NULL: out of memory. */
+static json_t *writing_options(const struct session *ss)
+{
+        static const char *const names[] = { "workspace", "settings", "sandbox", "hide", "user_env" };
+        cg_auto_json json_t *env = NULL;
+        json_t *o = json_object();
+
+        for (size_t i = 0; o && i < CG_ARRAY_LEN(names); i++) {
+                json_t *v = json_object_get(ss->options, names[i]);
+
+                if (v)
+                        json_object_set(o, names[i], v);
+        }
+        /* cg_sup_server_rules() does without PATH. */
+        env = json_copy(json_object_get(o, "user_env"));
+        if (env && json_object_del(env, "PATH") == 0)
+                json_object_set(o, "user_env", env);
+        return o;
+}
+
+static int check_time(const struct server_scope *scope, struct cg_err *err)
+{
+        return !cg_budget_is_spent(&scope->budget)
+                       ? 0
+                       : cg_fail(err, CG_E_TIMEDOUT,
+                                 "the check whether cells could write files of MCP servers took "
+                                 "longer than %d s: keep their programs in small folders where cells cannot write, or "
+                                 "end other sessions",
+                                 CHECK_MS / 1000);
+}
+
+/* By the clock four times as long, which a busy machine may need. */
+static struct cg_budget new_budget(int64_t cpu_ms)
+{
+        return cg_budget_start(cpu_ms, 4 * cpu_ms);
+}
+
+/* The definition whose check took longest. */
+struct slowest {
+        const char *name; /* NULL: none so far; borrowed */
+        int64_t ms;
+};
+
+/* Begins the time of the definition @name, unless others have used up the time of all. */
+static int begin_check(struct server_scope *scope, const struct cg_budget *all, const struct slowest *slowest,
+                       const char *name, struct cg_err *err)
+{
+        if (cg_budget_is_spent(all))
+                return cg_fail(err, CG_E_TIMEDOUT,
+                               "MCP server \"%s\": its files were not checked, because the check of other "
+                               "servers took longer than %d s, most of it that of \"%s\": keep large folders "
+                               "away from its program, or where cells cannot write",
+                               name, ALL_CHECKS_MS / 1000, slowest->name ? slowest->name : "?");
+        scope->budget = new_budget(CHECK_MS);
+        return 0;
+}
+
+static void end_check(struct slowest *slowest, const char *name, int64_t since_ms)
+{
+        int64_t ms = cg_now_ms() - since_ms;
+
+        if (ms >= slowest->ms)
+                *slowest = (struct slowest){ .name = name, .ms = ms };
+}
+
+/* Unless cells of that session write the same as those of another view, or anything. */
+static int add_view(struct server_scope *scope, const struct session *ss, json_t *known, struct cg_err *err)
+{
+        struct server_view *v = &scope->views[scope->n_views];
+        cg_auto_json json_t *o = writing_options(ss);
+        int r;
+
+        if (!o)
+                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+        if (!cg_sup_is_sandboxed(ss) || cg_sup_list_has(known, o))
+                return 0;
+        r = check_time(scope, err);
+        *v = (struct server_view){ .options = ss->options, .workspace = workspace_of(ss) };
+        if (r == 0 && json_array_append(known, o) < 0)
+                r = cg_fail(err, CG_E_NOMEM, "MCP servers");
+        if (r == 0)
+                r = cg_sup_server_rules(ss, NULL, &v->rules, err);
+        if (r < 0 || v->rules.off) {
+                cg_rules_fini(&v->rules);
+                return r < 0 ? cg_err_prefix(err, "workspace %s", v->workspace) : 0;
+        }
+        v->n_rules = v->rules.n;
+        v->linked = v->rules.linked;
+        scope->n_views++;
+        return 0;
+}
+
+/* ------------------------------------------------------------------ definitions */
+
+/* @definition: its secrets are not shown. */
+static int mark_invalid(json_t *servers, const char *name, const json_t *definition, const struct cg_err *why,
+                        struct cg_err *err)
+{
+        struct cg_err named = *why;
+
+        cg_secrets_redact_with(json_object_get(definition, "secrets"), named.msg);
+        if (strncmp(named.msg, "MCP server ", 11) != 0)
+                cg_err_prefix(&named, "MCP server \"%s\"", name);
+        return json_object_set_new(servers, name,
+                                   json_pack("{s:o}", "invalid", cg_sup_text_json(named.msg))) < 0
+                       ? cg_fail(err, CG_E_NOMEM, "MCP servers")
+                       : 0;
+}
+
+/* Kernels must be able to start with all guards that there are then. */
+static int check_startable(const struct registration *g, const json_t *guards, struct cg_err *err)
+{
+        cg_auto_json json_t *all = json_copy(g->all);
+        struct cg_rules rules = { .off = false };
+        const json_t *of_server, *v;
+        const char *name;
+        size_t i;
+        int r = check_time(&g->scope, err);
+
+        if (r < 0 || !json_array_size(guards))
+                return r;
+        if (!all || json_array_extend(all, (json_t *)(uintptr_t)guards) < 0)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        json_object_foreach(g->guards, name, of_server)
+        {
+                json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!cg_sup_list_has(all, v))
+                        json_array_append(all, (json_t *)(uintptr_t)v);
+        }
+        r = cg_sup_server_rules(g->session, all, &rules, err);
+        cg_rules_fini(&rules);
+        return r;
+}
+
+/* Functions of the host have none, nor has a definition that was found invalid. */
+static bool has_program(const json_t *definition)
+{
+        return !json_object_get(definition, "invalid") && !json_object_get(definition, "host_functions");
+}
+
+static int check_all(struct registration *g, const json_t *servers)
+{
+        const struct cg_budget all = new_budget(ALL_CHECKS_MS);
+        struct slowest slowest = { .name = NULL };
+        const json_t *definition;
+        const char *name;
+        int r = 0;
+
+        json_object_foreach((json_t *)(uintptr_t)servers, name, definition)
+        {
+                int64_t since_ms = cg_now_ms();
+                struct cg_err why;
+                struct check c;
+
+                if (!has_program(definition)) {
+                        if (json_object_set(g->checked, name, (json_t *)(uintptr_t)definition) < 0)
+                                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+                        continue;
+                }
+                r = begin_check(&g->scope, &all, &slowest, name, &why);
+                if (r < 0) {
+                        if (mark_invalid(g->checked, name, definition, &why, &g->err) < 0)
+                                return CG_E_NOMEM;
+                        continue;
+                }
+                r = cg_sup_server_check(&c, &g->scope, name, definition, ++g->session->n_server_dirs, &why);
+                if (r == 0 && cg_sup_is_sandboxed(g->session))
+                        r = check_startable(g, c.guards, &why);
+                end_check(&slowest, name, since_ms);
+                if (r < 0)
+                        r = mark_invalid(g->checked, name, definition, &why, &g->err);
+                else if (json_object_set(g->checked, name, c.def) < 0 ||
+                         json_object_set(g->guards, name, c.guards) < 0)
+                        r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+                if (r == 0 && c.left_out.len && !g->left_out)
+                        g->left_out = strndup(c.left_out.data, c.left_out.len);
+                cg_sup_server_check_fini(&c);
+                if (r < 0)
+                        return r;
+        }
+        g->scope.budget = new_budget(CHECK_MS);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ kernels that run */
+
+static bool has_rule(const struct cg_rules *rules, const struct cg_rule *r)
+{
+        for (size_t i = 0; i < rules->n; i++)
+                if (rules->v[i].kind == r->kind && strcmp(rules->v[i].path, r->path) == 0)
+                        return true;
+        return false;
+}
+
+/* A path that @now denies for the sake of guards and @before does not. Borrowed; NULL: none. */
+static const char *find_open(const struct cg_rules *before, const struct cg_rules *now)
+{
+        for (size_t i = 0; i < now->n; i++) {
+                const struct cg_rule *r = &now->v[i];
+
+                if ((r->kind == CG_RULE_DENY_WRITE || r->kind == CG_RULE_KEEP) &&
+                    (cg_rule_is_program(r) || strcmp(r->why, CG_WHY_LINK) == 0) &&
+                    cg_view_state(before, r->path) == CG_VIEW_WRITE && !has_rule(before, r))
+                        return r->path;
+        }
+        return NULL;
+}
+
+/*
+ * True if some guard can concern the session at all: without settings, cells write in the workspace
+ * only.
+ */
+static bool is_near(const struct examined *x, const json_t *all)
+{
+        const char *workspace = json_string_value(json_object_get(x->session->options, "workspace"));
+        char real[PATH_MAX];
+        const json_t *v;
+        struct stat st;
+        size_t i;
+
+        if (x->session->settings)
+                return true;
+        if (!realpath(workspace, real))
+                return false;
+        json_array_foreach((json_t *)(uintptr_t)all, i, v)
+        {
+                const char *path = json_string_value(v);
+
+                if (!path || cg_path_within(path, real) ||
+                    (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1))
+                        return true;
+        }
+        return false;
+}
+
+/* A session that was examined before @x with the same outcome; NULL: none. */
+static const struct examined *find_same(const struct registration *g, const struct examined *x)
+{
+        cg_auto_json json_t *o = writing_options(x->session);
+
+        for (const struct examined *e = g->examined; e < x; e++) {
+                cg_auto_json json_t *other = writing_options(e->session);
+
+                if (o && json_equal(o, other) && json_equal(x->guards, e->guards))
+                        return e;
+        }
+        return NULL;
+}
+
+static int examine(struct registration *g, struct examined *x)
+{
+        struct cg_rules before = { .off = false }, now = { .off = false };
+        const struct examined *same = find_same(g, x);
+        const char *open = same ? same->open : NULL;
+        int r = check_time(&g->scope, &g->err);
+
+        if (r == 0 && !same && is_near(x, g->all)) {
+                r = cg_sup_server_rules(x->session, x->guards, &before, &g->err);
+                if (r == 0)
+                        r = cg_sup_server_rules(x->session, g->all, &now, &g->err);
+                open = r == 0 ? find_open(&before, &now) : NULL;
+        }
+        if (open && !(x->open = strdup(open)))
+                r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        cg_rules_fini(&before);
+        cg_rules_fini(&now);
+        return r;
+}
+
+/* Ends the registration: its definitions go to the tool server, or the host is answered. */
+static void finish(struct registration *g, struct session *ss, int64_t timeout_ms, uint64_t request)
+{
+        json_t *v;
+        const char *name;
+
+        if (g->err.code < 0 && !json_object_size(g->guards)) {
+                cg_sup_host_failed(ss->host, ss->number, request, &g->err);
+                return;
+        }
+        json_object_foreach(g->guards, name, v)
+        {
+                /* Not those whose programs no kernel can write. */
+                if (g->err.code < 0 && json_array_size(json_object_get(ss->guards, name)))
+                        mark_invalid(g->checked, name, json_object_get(g->checked, name), &g->err, &g->err);
+        }
+        /* A server of this name that runs already goes on. */
+        json_object_foreach(g->checked, name, v)
+        {
+                if (json_object_get(v, "invalid") &&
+                    !json_object_get(json_object_get(ss->servers, "all"), name))
+                        json_object_del(ss->guards, name);
+        }
+        if (g->left_out && !ss->path_reported) {
+                ss->path_reported = true;
+                cg_sup_notice(ss, "MCP servers do without the entries of PATH that cells can write: %s",
+                              g->left_out);
+        }
+        cg_sup_broker_servers(ss, json_incref(g->checked), timeout_ms, request);
+}
+
+/*
+ * Lists the sessions whose kernels do not have all guards perhaps. One that has run nothing and has
+ * no kernel yet is none of them.
+ */
+static int list_examined(struct registration *g)
+{
+        g->examined = calloc(CG_MAX_SESSIONS, sizeof(*g->examined));
+        if (!g->examined)
+                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                const struct session *x = g->sup->sessions[i];
+                bool started = x && x->kernel && x->kernel->state != K_WAITING;
+                json_t *guards;
+
+                if (!x || !cg_sup_is_sandboxed(x) || (!started && !x->ever_used))
+                        continue;
+                guards = started && x->kernel->guards ? json_incref(x->kernel->guards) : json_array();
+                if (!guards)
+                        return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+                g->examined[g->n_examined++] = (struct examined){ .session = x, .guards = guards };
+        }
+        return 0;
+}
+
+/*
+ * Makes the guards hold in kernels that run: those that have run nothing are replaced, all or none.
+ * A session whose kernel cannot be replaced ends, that of the registration perhaps.
+ */
+static int close_kernels(struct registration *g)
+{
+        cg_auto_free uint64_t *renew = calloc(CG_MAX_SESSIONS, sizeof(*renew));
+        size_t n = 0;
+        int r = renew ? list_examined(g) : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+
+        for (size_t i = 0; i < g->n_examined && r == 0; i++) {
+                const struct examined *e = &g->examined[i];
+
+                r = examine(g, &g->examined[i]);
+                if (r < 0 || !e->open)
+                        continue;
+                /* A reset does not undo what they wrote. */
+                if (e->session->ever_used)
+                        return cg_fail(&g->err, CG_E_STATE,
+                                       "%s, which the server runs, could be written by cells of %s, and some "
+                                       "have run already: add the server before the first cell, when the "
+                                       "session begins, or keep its program where cells cannot write",
+                                       e->open,
+                                       e->session == g->session ? "this session" : "another session");
+                if (!enforces_deny_rules(e->session))
+                        return cg_fail(
+                                &g->err, CG_E_UNSUPPORTED,
+                                "%s, which the server runs, is where cells write, and the landlock tier "
+                                "cannot keep them from it: keep the program elsewhere, or choose "
+                                "\"landlock:freeze\"",
+                                e->open);
+                renew[n++] = e->session->number;
+        }
+        for (size_t i = 0; i < n && r == 0; i++) {
+                struct session *x = cg_sup_session_by_number(g->sup, renew[i]);
+
+                if (x)
+                        x->sup->session_ops->renew_kernel(x);
+        }
+        return r;
+}
+
+/*
+ * Records the guards of the new servers. A server of the same name runs until the new one has
+ * started: its guards are kept with them.
+ */
+static int keep_guards(struct registration *g, struct session *ss)
+{
+        const char *name;
+        json_t *guards;
+
+        json_object_foreach(g->guards, name, guards)
+        {
+                if (json_object_get(json_object_get(ss->servers, "all"), name) &&
+                    json_array_extend(guards, json_object_get(ss->guards, name)) < 0)
+                        return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+                if (json_object_set_new(ss->guards, name, json_deep_copy(guards)) < 0)
+                        return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        }
+        json_decref(g->all);
+        g->all = cg_sup_server_guards(g->sup);
+        return g->all ? 0 : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+}
+
+static int begin(struct registration *g, struct session *ss)
+{
+        cg_auto_json json_t *known = json_array();
+        struct server_scope *scope = &g->scope;
+        int r;
+
+        g->sup = ss->sup;
+        g->session = ss;
+        g->checked = json_object();
+        g->guards = json_object();
+        g->all = cg_sup_server_guards(ss->sup);
+        *scope = (struct server_scope){ .options = ss->options,
+                                        .home = ss->sup->home,
+                                        .dir = ss->dir,
+                                        .workspace = workspace_of(ss),
+                                        .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
+                                        .budget = new_budget(CHECK_MS) };
+        if (!known || !g->checked || !g->guards || !g->all || !scope->views || !scope->workspace)
+                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        r = add_view(scope, ss, known, &g->err);
+        for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0; i++)
+                if (ss->sup->sessions[i])
+                        r = add_view(scope, ss->sup->sessions[i], known, &g->err);
+        return r;
+}
+
+static void free_registration(struct registration *g)
+{
+        for (size_t i = 0; i < g->n_examined; i++) {
+                json_decref(g->examined[i].guards);
+                free(g->examined[i].open);
+        }
+        free(g->examined);
+        for (size_t i = 0; i < g->scope.n_views; i++)
+                cg_rules_fini(&g->scope.views[i].rules);
+        free(g->scope.views);
+        json_decref(g->checked);
+        json_decref(g->guards);
+        json_decref(g->all);
+        free(g->left_out);
+}
+
+int cg_sup_servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request,
+                            struct cg_err *err)
+{
+        struct registration g = { .err = { 0 } };
+        struct sup *s = ss->sup;
+        uint64_t number = ss->number;
+        int r = begin(&g, ss);
+
+        if (r < 0) {
+                *err = g.err;
+                free_registration(&g);
+                return r;
+        }
+        if (check_all(&g, servers) == 0 && keep_guards(&g, ss) == 0 && json_array_size(g.all))
+                close_kernels(&g);
+        ss = cg_sup_session_by_number(s, number);
+        if (ss)
+                finish(&g, ss, timeout_ms, request);
+        free_registration(&g);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ a session that opens */
+
+/*
+ * The same for all sessions that have @definition: their private folders, which no cells write, are
+ * left out. Returns; NULL: out of memory.
+ */
+static char *definition_key(const struct session *x, const json_t *definition)
+{
+        cg_auto_json json_t *o = json_copy((json_t *)(uintptr_t)definition);
+        const char *cwd = json_string_value(json_object_get(o, "cwd"));
+
+        if (cwd && strncmp(cwd, x->dir, strlen(x->dir)) == 0)
+                json_object_del(o, "cwd");
+        return o ? cg_json_text(o, NULL) : NULL;
+}
+
+/* *ret: borrowed from @known, {definition_key(): guards of what cells of the scope could write}. */
+static int guards_for(struct server_scope *scope, const struct cg_budget *all, struct slowest *slowest,
+                      const struct session *x, const char *name, const json_t *definition, json_t *known,
+                      json_t **ret, struct cg_err *err)
+{
+        int64_t since_ms = cg_now_ms();
+        cg_auto_free char *key = definition_key(x, definition);
+        struct check c;
+        int r;
+
+        if (!key)
+                return cg_fail(err, CG_E_NOMEM, "workspace");
+        *ret = json_object_get(known, key);
+        if (*ret)
+                return 0;
+        r = begin_check(scope, all, slowest, name, err);
+        if (r == 0) {
+                r = cg_sup_server_check(&c, scope, name, definition, 0, err);
+                end_check(slowest, name, since_ms);
+                if (r < 0)
+                        cg_secrets_redact_with(json_object_get(definition, "secrets"), err->msg);
+                if (r == 0 && json_object_set(known, key, c.guards) < 0)
+                        r = cg_fail(err, CG_E_NOMEM, "workspace");
+                cg_sup_server_check_fini(&c);
+        }
+        *ret = json_object_get(known, key);
+        return r < 0 ? cg_err_prefix(err,
+                                     "workspace %s: its cells could change what an MCP server of another "
+                                     "session runs; choose another folder",
+                                     scope->workspace)
+                     : 0;
+}
+
+static int keep_more(struct session *x, const char *name, const json_t *guards, struct cg_err *err)
+{
+        json_t *kept = json_object_get(x->guards, name), *v;
+        size_t i;
+        int r = 0;
+
+        if (!kept) {
+                kept = json_array();
+                r = kept ? json_object_set_new(x->guards, name, kept) : -1;
+        }
+        json_array_foreach((json_t *)(uintptr_t)guards, i, v) if (r == 0 && !cg_sup_list_has(kept, v))
+                r = json_array_append(kept, v);
+        return r < 0 ? cg_fail(err, CG_E_NOMEM, "workspace") : 0;
+}
+
+/* MCP servers of @x that run, or are being added, against what cells of a new session can write. */
+static int check_servers_of(struct session *x, struct server_scope *scope, const struct cg_budget *all,
+                            struct slowest *slowest, json_t *known, struct cg_err *err)
+{
+        static const char *const lists[] = { "all", "pending" };
+        json_t *definition, *guards = NULL;
+        const char *name;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
+                json_object_foreach(json_object_get(x->servers, lists[i]), name, definition)
+                {
+                        if (!has_program(definition))
+                                continue;
+                        if (guards_for(scope, all, slowest, x, name, definition, known, &guards, err) < 0 ||
+                            keep_more(x, name, guards, err) < 0)
+                                return -1;
+                }
+        }
+        return 0;
+}
+
+static bool has_servers(const struct session *x)
+{
+        return x && (json_object_size(json_object_get(x->servers, "all")) ||
+                     json_object_size(json_object_get(x->servers, "pending")));
+}
+
+/*
+ * The servers of all sessions. They were checked already against the cells of each session that
+ * there is: another with the same options needs no check.
+ */
+static int check_servers(const struct session *ss, struct cg_err *err)
+{
+        struct server_view view = { .n_rules = 0 };
+        struct server_scope scope = { .options = ss->options,
+                                      .home = ss->sup->home,
+                                      .dir = ss->dir,
+                                      .views = &view,
+                                      .workspace = workspace_of(ss),
+                                      .budget = new_budget(CHECK_MS) };
+        const struct cg_budget all = new_budget(ALL_CHECKS_MS);
+        struct slowest slowest = { .name = NULL };
+        cg_auto_json json_t *known = json_object(), *list = json_array(), *own = writing_options(ss);
+        bool needed = false;
+        int r = 0;
+
+        if (!known || !list || !own)
+                return cg_fail(err, CG_E_NOMEM, "workspace");
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                const struct session *x = ss->sup->sessions[i];
+                cg_auto_json json_t *o = x ? writing_options(x) : NULL;
+
+                if (o && json_equal(o, own))
+                        return 0;
+                needed |= has_servers(x);
+        }
+        if (!needed)
+                return 0;
+        r = add_view(&scope, ss, list, err);
+        for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0 && scope.n_views; i++)
+                if (has_servers(ss->sup->sessions[i]))
+                        r = check_servers_of(ss->sup->sessions[i], &scope, &all, &slowest, known, err);
+        cg_rules_fini(&view.rules);
+        return r;
+}
+
+int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err *err)
+{
+        cg_auto_json json_t *guards = cg_sup_server_guards(ss->sup);
+        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
+        char real[PATH_MAX], guarded[PATH_MAX];
+        json_t *v;
+        size_t i;
+
+        if (!cg_sup_is_sandboxed(ss))
+                return 0;
+        if (!realpath(workspace, real))
+                return cg_fail_errno(err, "workspace %s", workspace);
+        json_array_foreach(
+                guards, i,
+                v) if (realpath(json_string_value(v), guarded) &&
+                       cg_path_within(
+                               real,
+                               guarded)) return cg_fail(err, CG_E_INVAL,
+                                                        "workspace %s: an MCP server of another session runs "
+                                                        "from %s, which cells must not change; choose "
+                                                        "another folder",
+                                                        workspace, guarded);
+        return check_servers(ss, err);
+}

@@ -1,0 +1,217 @@
+/*
+ * cellgate-supervisor: paths that no kernel may write. The code of the environment that the host
+ * has chosen runs in the zygote, outside of any sandbox: a session whose cells could write there,
+ * or in its base Python, is refused before the zygote is started with it.
+ */
+#include "supervisor/servers/protected.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/installed.h"
+#include "base/json.h"
+#include "base/kernel_env.h"
+#include "base/path.h"
+#include "base/util.h"
+#include "config.h"
+#include "sandbox/plan.h"
+#include "sandbox/settings/homes.h"
+#include "sandbox/settings/kernel_view.h"
+#include "sandbox/settings/paths.h"
+#include "supervisor/servers/internal.h"
+#include "supervisor/servers/guards.h"
+#include "supervisor/core/state.h"
+#include "supervisor/core/sup.h"
+
+/*
+ * Refuses @path, a real path, if it or anything in it can be written by cells. Private folders hide
+ * what is in them.
+ */
+static int check_path(const struct session *ss, const struct cg_sandbox *plan, const char *path,
+                      struct cg_err *err)
+{
+        const struct cg_plan_mount *top = cg_plan_mount_at(plan, path);
+        bool written = false;
+
+        for (size_t i = 0; i < plan->n_mounts && !written; i++) {
+                const struct cg_plan_mount *m = &plan->mounts[i];
+
+                written = m->kind == CG_PLAN_WRITE && cg_path_within(m->path, path);
+        }
+        if (!written && !(top ? top->kind == CG_PLAN_WRITE : plan->root_writable))
+                return 0;
+        return cg_fail(
+                err, CG_E_INVAL,
+                "environment %s: cells could write %s, and code in it runs outside of the sandbox as well. Use one "
+                "elsewhere: `cellgate env create NAME` makes it; or name it in filesystem.denyWrite of the settings of all sessions here",
+                ss->sup->kernel_env ?: "", path);
+}
+
+/*
+ * Refuses @path, however it is spelled, if cells can write it or redirect a symlink on the way to
+ * it: the zygote is started again long after the check.
+ */
+static int check_spelled(const struct session *ss, const struct cg_sandbox *plan, const char *path,
+                         struct cg_err *err)
+{
+        struct cg_place place;
+        int r = cg_place_find(path, &place, err);
+
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < place.n_links && r == 0; i++)
+                r = check_path(ss, plan, place.links[i], err);
+        if (r == 0)
+                r = check_path(ss, plan, place.path, err);
+        cg_place_fini(&place);
+        return r;
+}
+
+/* Refuses the folder of programs @bin of a Python, and the library folder beside it. */
+static int check_python(const struct session *ss, const struct cg_sandbox *plan, const char *bin,
+                        struct cg_err *err)
+{
+        char real[PATH_MAX], lib[PATH_MAX + 8];
+        int r = check_spelled(ss, plan, bin, err);
+
+        if (r < 0 || !realpath(bin, real) || strrchr(real, '/') == real)
+                return r;
+        snprintf(lib, sizeof(lib), "%.*s/lib", (int)(strrchr(real, '/') - real), real);
+        return check_path(ss, plan, lib, err);
+}
+
+/*
+ * The environment, its base Python as pyvenv.cfg spells it, and in a wheel the interpreter, which
+ * is a symlink to that Python's or to another one's.
+ */
+static int check_environment(const struct session *ss, const struct cg_sandbox *plan, const char *env,
+                             struct cg_err *err)
+{
+        char path[PATH_MAX], real[PATH_MAX];
+        int r = check_path(ss, plan, env, err);
+
+        if (r == 0 && CG_WHEEL && cg_path_join(path, env, "bin/python")) {
+                r = check_spelled(ss, plan, path, err);
+                if (r == 0 && realpath(path, real)) {
+                        *strrchr(real, '/') = '\0';
+                        r = check_python(ss, plan, real, err);
+                }
+        }
+        if (r == 0 && cg_pyvenv_home(env, path, sizeof(path)))
+                r = check_python(ss, plan, path, err);
+        for (size_t i = 0; r == 0 && cg_kernel_env_system_packages(env, i, path); i++)
+                r = check_spelled(ss, plan, path, err);
+        return r;
+}
+
+/*
+ * True if an installer (uv, conda) made the environment of hard links to a cache: then the METADATA
+ * of each package is one. The other files are not examined, because this runs for every kernel.
+ */
+static bool is_linked(const char *env)
+{
+        char path[PATH_MAX];
+        const struct dirent *d;
+        bool linked = false;
+        struct stat st;
+        DIR *dir = cg_kernel_env_packages(env, path) ? opendir(path) : NULL;
+
+        while (dir && !linked && (d = readdir(dir))) {
+                const char *end = strrchr(d->d_name, '.');
+
+                snprintf(path, sizeof(path), "%s/METADATA", d->d_name);
+                linked = end && strcmp(end, ".dist-info") == 0 && fstatat(dirfd(dir), path, &st, 0) == 0 &&
+                         st.st_nlink > 1;
+        }
+        if (dir)
+                closedir(dir);
+        return linked;
+}
+
+json_t *cg_sup_protected_paths(const struct sup *s)
+{
+        cg_auto_json json_t *places = cg_own_places(s->home, s->env);
+        const char *env = s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV);
+        json_t *list = cg_sup_server_guards(s);
+        cg_auto_free char *base = NULL;
+        char lib[PATH_MAX] = "/nonexistent";
+
+        json_array_extend(list, places);
+        if (s->kernel_env)
+                json_array_append_new(list, json_string(env));
+        if (cg_kernel_env_base(env, &base, NULL) == 0 && base)
+                snprintf(lib, sizeof(lib), "%s/../lib/python%s", base,
+                         cg_kernel_env_own_version((char[16]){ "" }));
+        if (s->kernel_env && base)
+                json_array_append_new(list, json_string(base));
+        if (is_linked(env))
+                json_array_append_new(list, json_pack("[ss]", env, lib));
+        return list;
+}
+
+const json_t *cg_sup_homes(struct sup *s)
+{
+        if (!s->homes || !cg_stamps_hold(&s->home_stamps)) {
+                cg_stamps_fini(&s->home_stamps);
+                json_decref(s->homes);
+                s->homes = cg_homes_scan(s->home, &s->home_stamps);
+        }
+        return s->homes;
+}
+
+int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
+{
+        const char *env = ss->sup->kernel_env;
+        struct cg_path_base base = cg_sup_paths_of(ss, true);
+        const struct cg_settings *s = ss->settings;
+        cg_auto_json json_t *places = NULL;
+        struct cg_sandbox *plan = NULL;
+        char real[PATH_MAX], own[PATH_MAX];
+        const json_t *place, *files = json_object_get(ss->options, "policy_files");
+        size_t i;
+        int r = env ? cg_kernel_env_check(env, err) : 0;
+
+        if (r == 0 && cg_sup_is_sandboxed(ss))
+                r = cg_own_check_workspace(ss->workspace, base.home, err);
+        if (r < 0 || !cg_sup_is_sandboxed(ss))
+                return r;
+        /*
+         * A place of cellgate's own must not be a workspace: it would be as if it were not
+         * protected.
+         */
+        places = realpath(ss->workspace, real) ? cg_own_places(base.home, base.env) : NULL;
+        json_array_foreach(places, i, place)
+        {
+                if (realpath(json_string_value(place), own) && cg_path_within(real, own))
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "workspace %s: cellgate keeps files of its own in %s, which cells must not change; "
+                                "choose another folder",
+                                ss->workspace, own);
+        }
+        if (!env && !files)
+                return 0;
+        /* Without guards: they protect paths from this session only, not from others. */
+        r = cg_sandbox_new(&plan, err);
+        if (r == 0)
+                r = s ? cg_session_view(plan, s, NULL, &base, NULL, err)
+                      : cg_session_view_default(plan, &base, NULL, err);
+        if (r == 0 && env)
+                r = check_environment(ss, plan, env, err);
+        json_array_foreach((json_t *)(uintptr_t)files, i, place)
+        {
+                const char *path = json_string_value(place);
+
+                if (r == 0 && check_spelled(ss, plan, path, err) < 0)
+                        r = cg_fail(
+                                err, CG_E_INVAL,
+                                "policy file %s: cells could write it, or a link of its path, and the next session"
+                                " would obey that; move it to another folder",
+                                path);
+        }
+        cg_sandbox_free(plan);
+        return r;
+}
