@@ -1,11 +1,14 @@
 """What `cellgate mcp serve --http` refuses when it starts, and the file of the token."""
 
+import json
 import os
 import socket
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import certificates
 import pytest
 from mcp_http.helpers import Server, Session
 
@@ -86,6 +89,42 @@ def test_a_file_of_the_users_own(serve: Serve, tmp_path: Path) -> None:
     file.chmod(0o600)
     server = serve("--token-file", file)
     assert server.token == "A" * 40 and Session(server).request("ping").status == 200
+
+
+@pytest.fixture
+def shown() -> Iterator[Path]:
+    """A folder that kernels see: /tmp is their own."""
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=Path.home()) as path:
+        yield Path(path)
+
+
+def test_cells_cannot_read_the_servers_own_files(serve: Serve, shown: Path) -> None:
+    token, certificate, other = shown / "token", certificates.make(shown), shown / "other"
+    token.write_text("A" * 40 + "\n")
+    token.chmod(0o600)
+    other.write_text("readable")
+    server = serve("--token-file", token, *certificate.options)
+    server.tls = certificate.context()
+    session = Session(server)
+    for path, seen in ((token, "AAAA"), (certificate.key, "PRIVATE"), (other, "readable")):
+        code = f"try: print(open({str(path)!r}).read())\nexcept OSError as e: print(e)"
+        assert (seen in session.text(code)) == (path == other)
+        assert (seen in session.text(f"!cat {path}")) == (path == other)
+
+
+@pytest.mark.parametrize("option", ["--token-file", "--tls-key", "--http"])
+@pytest.mark.parametrize("write", ["below", "root"])
+def test_files_where_cells_may_write(run_cellgate: Run, tmp_path: Path, option: str, write: str) -> None:
+    for name in ("work", "own"):
+        (tmp_path / name).mkdir()
+    settings = tmp_path / "settings.json"
+    allowed = {"below": str(tmp_path / "own"), "root": str(tmp_path)}[write]
+    filesystem = {"denyRead": [], "allowWrite": [allowed], "denyWrite": []}
+    network = {"allowedDomains": [], "deniedDomains": []}
+    settings.write_text(json.dumps({"filesystem": filesystem, "network": network}))
+    words = ["--http", "127.0.0.1:0", option, f"{'unix:' if option == '--http' else ''}{tmp_path}/own/file"]
+    p = run_cellgate("mcp", "serve", *words, "--sandbox", settings, "--workspace", tmp_path / "work")
+    assert p.returncode == 2 and option in p.stderr and "allowWrite" in p.stderr, p.stderr
 
 
 @pytest.mark.parametrize(

@@ -426,6 +426,26 @@ static int check_audit(struct cg_kernel_options *o, const char *workspace, const
         return cg_own_file_check("audit-head", o->audit_head, workspace, s, &o->audit_head_to, err);
 }
 
+/*
+ * A cell that can read the token could be its own client, and accept what it asks for; one that can
+ * replace the socket could be the server for others.
+ */
+static int check_http(const struct cg_kernel_options *o, const char *workspace, const struct cg_settings *s,
+                      struct cg_err *err)
+{
+        const struct {
+                const char *option, *path;
+        } files[] = { { "token-file", o->token_file },
+                      { "tls-key", o->tls_key },
+                      { "http", o->http_socket } };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(files); i++)
+                if (files[i].path &&
+                    cg_own_folder_check(files[i].option, files[i].path, workspace, s, err) < 0)
+                        return -1;
+        return 0;
+}
+
 static int read_policies(struct cg_kernel_options *o, const struct cg_settings *s, struct cg_err *err)
 {
         /* The folder in which Jupyter will start a kernel is not known yet. */
@@ -434,7 +454,7 @@ static int read_policies(struct cg_kernel_options *o, const struct cg_settings *
         enum cg_exec exec = CG_EXEC_ALLOW;
         const char *set = o->exec;
 
-        if (workspace && check_audit(o, workspace, s, err) < 0)
+        if (workspace && (check_audit(o, workspace, s, err) < 0 || check_http(o, workspace, s, err) < 0))
                 return -1;
         for (size_t i = 0; i < o->n_policies; i++) {
                 cg_auto_free char *text = NULL;
@@ -475,12 +495,16 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
                               struct cg_kernel_hides *hides, struct cg_session_options *so,
                               struct cg_err *err)
 {
-        *hides = (struct cg_kernel_hides){ .mcp = NULL };
-        if (!o->no_sandbox && (cg_mcp_file_find(o->mcp, workspace, &hides->mcp, err) < 0 ||
-                               cg_mcp_file_find(o->sandbox, workspace, &hides->sandbox, err) < 0))
-                return -1;
-        hides->list[0] = hides->mcp ? hides->mcp : hides->sandbox;
-        hides->list[1] = hides->mcp ? hides->sandbox : NULL;
+        const char *const files[CG_KERNEL_HIDES] = { o->mcp, o->sandbox, o->token_file, o->tls_key };
+        size_t n = 0;
+
+        *hides = (struct cg_kernel_hides){ .list = { NULL } };
+        for (size_t i = 0; i < CG_KERNEL_HIDES && !o->no_sandbox; i++) {
+                if (cg_mcp_file_find(files[i], workspace, &hides->files[i], err) < 0)
+                        return -1;
+                if (hides->files[i])
+                        hides->list[n++] = hides->files[i];
+        }
         so->hide = hides->list;
         so->sandbox = o->no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON;
         so->tier = o->tier;
@@ -495,7 +519,6 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
 
 void cg_kernel_hides_fini(struct cg_kernel_hides *hides)
 {
-        free(hides->mcp);
-        free(hides->sandbox);
-        hides->mcp = hides->sandbox = NULL;
+        for (size_t i = 0; i < CG_KERNEL_HIDES; i++)
+                free(hides->files[i]);
 }

@@ -90,7 +90,8 @@ struct cg_kernel_options {
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit;
         const char *webhook;
-        const char *audit_key, *audit_head;   /* as given */
+        const char *token_file, *tls_key, *http_socket; /* of --http */
+        const char *audit_key, *audit_head;             /* as given */
         char *audit_key_file, *audit_head_to; /* without links; once the session's options are read */
         char *kernel_env;                     /* a folder, without symlinks; NULL: the built-in one */
         struct cg_sandbox_limits limits;
@@ -134,13 +135,16 @@ void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_clien
  */
 int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct cg_err *err);
 
+#define CG_KERNEL_HIDES 4
+
 /*
- * The files of --mcp and --sandbox, where cells could reach them. Files in the workspace could be
- * written by cells, which would change what the next kernel may do.
+ * The files of --mcp, --sandbox, --token-file and --tls-key. Cells could write the first two in the
+ * workspace, which would change what the next kernel may do; who reads the others can be a client
+ * of the server or the server.
  */
 struct cg_kernel_hides {
-        char *mcp, *sandbox;
-        const char *list[3];
+        char *files[CG_KERNEL_HIDES];
+        const char *list[CG_KERNEL_HIDES + 1];
 };
 
 /*

@@ -2,6 +2,7 @@
 #include "cli/common/policy_file.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -75,6 +76,25 @@ int cg_own_file_check(const char *option, const char *path, const char *workspac
         if (st.st_nlink > 1)
                 return cg_fail(err, CG_E_INVAL, "--%s %s has other names (hard links): " WHY, option, path);
         return s ? check_roots(option, path, *real, top, s, err) : 0;
+}
+
+int cg_own_folder_check(const char *option, const char *path, const char *workspace,
+                        const struct cg_settings *s, struct cg_err *err)
+{
+        cg_auto_fd int folder = -1;
+        char top[PATH_MAX], real[PATH_MAX], name[NAME_MAX + 1], link[64];
+
+        if (!realpath(workspace, top))
+                return cg_fail_errno(err, "workspace %s", workspace);
+        if (cg_mcp_file_folder(path, top, false, &folder, name, err) < 0)
+                return cg_err_prefix(err, "--%s", option);
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
+        if (!realpath(link, real))
+                return cg_fail_errno(err, "--%s %s", option, path);
+        if (cg_path_within(real, top))
+                return cg_fail(err, CG_E_INVAL, "--%s %s is in the workspace: cells could read or replace it",
+                               option, path);
+        return s ? check_roots(option, path, real, top, s, err) : 0;
 }
 
 int cg_policy_file_read(const char *path, const char *workspace, const struct cg_settings *s, char **text,

@@ -23,5 +23,8 @@ int cg_policy_file_read(const char *path, const char *workspace, const struct cg
  */
 int cg_own_file_check(const char *option, const char *path, const char *workspace,
                       const struct cg_settings *s, char **real, struct cg_err *err);
+/* The same check of the folder of the file @path, which may not be there yet; with links it is. */
+int cg_own_folder_check(const char *option, const char *path, const char *workspace,
+                        const struct cg_settings *s, struct cg_err *err);
 
 #endif

@@ -68,7 +68,7 @@ int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         cg_auto_free char *mcp = NULL, *settings = NULL;
         char **env = NULL;
         size_t mcp_len = 0;
-        struct cg_kernel_hides hides = { .mcp = NULL };
+        struct cg_kernel_hides hides = { .list = { NULL } };
         struct cg_client_options co = {
                 .size = sizeof(co), .linger_ms = o->linger_ms, .spares = o->spares, .no_spare = o->spares == 0
         };

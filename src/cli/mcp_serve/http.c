@@ -1,7 +1,7 @@
 /*
  * `cellgate mcp serve --http`: hands the command line over to cellgate-mcp-http, its options before
  * "--" and those of each session, unchanged, behind it. Limits of sessions are for both, since calls
- * can make more in a process.
+ * can make more in a process, and the files that cells must not read, since a session hides them.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,9 +30,9 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
         else
                 words[0] = "cellgate-mcp-http";
         for (first = scan.i; r == 0 && (id = cg_opt_next(&scan, &value, err)) > CG_OPT_END; first = scan.i) {
-                bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_IDLE;
-                bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_TOKEN_FILE || id == CG_KOPT_TLS_KEY ||
-                            id == CG_KOPT_OF_HTTP;
+                bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_IDLE || id == CG_KOPT_TOKEN_FILE ||
+                            id == CG_KOPT_TLS_KEY;
+                bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_OF_HTTP;
 
                 for (; first < scan.i; first++) {
                         if (ours || both)

@@ -430,39 +430,12 @@ static void tear_down(struct cg_serve *sv)
         free(sv->settings);
 }
 
-/*
- * A cell that can read the token could be its own client, and accept what it asks for; one that can
- * replace the socket could be the server for others.
- */
-static int check_outside(const char *option, const char *file, const char *workspace, struct cg_err *err)
-{
-        cg_auto_free char *dir = strdup(file), *real = NULL;
-        char *slash = dir ? strrchr(dir, '/') : NULL;
-
-        if (slash)
-                slash[slash == dir] = '\0';
-        real = realpath(slash ? dir : ".", NULL);
-        if (!real)
-                return cg_fail_errno(err, "%s %s", option, file);
-        if (!cg_path_within(real, workspace))
-                return 0;
-        return cg_fail(err, CG_E_INVAL, "%s: %s is in the workspace, where cells could read or replace it",
-                       option, file);
-}
-
 /* What would make each session fail is found before the first one. */
 static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err *err)
 {
         sv->workspace = realpath(sv->opts.kernel.workspace, NULL);
         if (!sv->workspace)
                 return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
-        if (sv->opts.token_file && check_outside("--token-file", sv->opts.token_file, sv->workspace, err) < 0)
-                return -1;
-        if (sv->opts.tls_key && check_outside("--tls-key", sv->opts.tls_key, sv->workspace, err) < 0)
-                return -1;
-        if (strncmp(sv->opts.http, "unix:", 5) == 0 && sv->opts.http[5] &&
-            check_outside("--http", sv->opts.http + 5, sv->workspace, err) < 0)
-                return -1;
         if (cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err) < 0 || read_servers(sv, err) < 0)
                 return -1;
         return cg_serve_http(argc, argv, err);

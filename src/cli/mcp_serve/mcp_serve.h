@@ -87,7 +87,6 @@ struct cg_serve_options {
         const char *http;         /* the address, by cellgate-mcp-http; NULL: standard input and output */
         bool of_http;             /* an option that means something with http only, */
         bool of_sessions;         /* or with the toolset sessions as well */
-        const char *token_file, *tls_key;
 };
 
 enum cg_serve_tool {

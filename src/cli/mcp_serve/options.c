@@ -84,14 +84,16 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 return positive("--wait", "a call", value, &o->wait_ms, err);
         case CG_KOPT_HTTP:
                 o->http = value;
+                if (strncmp(value, "unix:", 5) == 0 && value[5])
+                        o->kernel.http_socket = value + 5;
                 return 0;
         case CG_KOPT_TOKEN_FILE:
-                o->token_file = value;
-                o->of_http = true;
+                o->kernel.token_file = value;
+                o->of_http = !o->id_begin[0];
                 return 0;
         case CG_KOPT_TLS_KEY:
-                o->tls_key = value;
-                o->of_http = true;
+                o->kernel.tls_key = value;
+                o->of_http = !o->id_begin[0];
                 return 0;
         case CG_KOPT_OF_HTTP:
                 o->of_http = true;
