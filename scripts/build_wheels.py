@@ -62,13 +62,15 @@ def make(python: str, tools: Path, work: Path) -> Path:
 def split(whole: Path, out: Path, binding: bool) -> dict[str, Path]:
     """Its distributions, by their names. `binding`: all three, and not cellgate-kernel alone."""
     name, version, python, abi, platform = whole.name.removesuffix(".whl").split("-")
-    needed = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    needed = project["dependencies"]
+    extras = [f'{d} ; extra == "{name}"' for name, more in project["optional-dependencies"].items() for d in more]
     own = [f"{part}=={version}" for part in ("cellgate-runtime", "cellgate-kernel")]
     cffi = [d for d in needed if d.startswith("cffi")]
     # The folder, the tag, and what it requires.
     parts = {
         "cellgate-runtime": ("cellgate_runtime", f"py3-none-{platform}", []),
-        "cellgate": ("cellgate", f"{python}-abi3-{platform}", [*cffi, *own]),
+        "cellgate": ("cellgate", f"{python}-abi3-{platform}", [*cffi, *own, *extras]),
         "cellgate-kernel": ("_cellgate_kernel", f"{python}-{abi}-{platform}", [d for d in needed if d not in cffi]),
     }
     info = f"{name}-{version}.dist-info"
@@ -98,6 +100,8 @@ def write_part(
     metadata = email.message_from_bytes(source.read(f"{info}/METADATA"))
     metadata.replace_header("Name", part)
     del metadata["Requires-Dist"]
+    if part != "cellgate":
+        del metadata["Provides-Extra"]
     for requirement in requires:
         metadata["Requires-Dist"] = requirement
     dashed = part.replace("-", "_")

@@ -11,6 +11,9 @@ from cellgate._core import RUNTIME
 def main() -> None:
     """Becomes the program."""
     program = RUNTIME / "bin/cellgate"
+    os.environ.setdefault(
+        "CELLGATE_PYTHON", sys.executable
+    )  # for `mcp serve --compat`: --user has no bin/python beside it
     try:
         os.execv(program, ["cellgate", *sys.argv[1:]])
     except FileNotFoundError:

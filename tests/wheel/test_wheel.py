@@ -42,6 +42,12 @@ def cell(env: Path, workspace: Path, code: str, **more: object) -> subprocess.Co
     return run(env, "-m", "cellgate", "run", "--workspace", workspace, "-c", code, **more)
 
 
+def test_compat_is_handed_to_the_python_of_the_wheel(env: Path) -> None:
+    """Which has no MCP SDK here."""
+    p = run(env, "-m", "cellgate", "mcp", "serve", "--compat", "context-forge")
+    assert p.returncode == 1 and f"needs the Python module mcp, which {env}/bin/python does not have" in p.stderr
+
+
 @pytest.fixture
 def workspace(env: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Not in /tmp."""

@@ -64,6 +64,7 @@ enum cg_kernel_opt {
         CG_KOPT_WAIT,
         CG_KOPT_TOOLSETS,
         CG_KOPT_PRINT_CONFIG,
+        CG_KOPT_COMPAT,
         CG_KOPT_HTTP,
         CG_KOPT_TOKEN_FILE,
         CG_KOPT_TLS_KEY,

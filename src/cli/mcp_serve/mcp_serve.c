@@ -517,6 +517,9 @@ int cg_cli_mcp_serve(int argc, char **argv)
         } else if (sv.opts.print_config) {
                 r = cg_serve_print_config(sv.opts.print_config, argc, argv, &err);
                 r = r < 0 ? cg_cli_fail("mcp serve", &err) : 0;
+        } else if (sv.opts.compat) {
+                cg_serve_compat(argc, argv, &err);
+                r = cg_cli_fail("mcp serve", &err);
         } else if (sv.opts.http) {
                 start_http(&sv, argc, argv, &err);
                 r = cg_cli_fail("mcp serve", &err);

@@ -82,6 +82,7 @@ struct cg_serve_options {
          */
         char id_begin[9];
         bool new_sessions;
+        bool compat;              /* the Python package serves */
         const char *print_config; /* a client; NULL: serve */
         bool plain;               /* results have no structuredContent */
         const char *http;         /* the address, by cellgate-mcp-http; NULL: standard input and output */
@@ -300,6 +301,11 @@ struct cg_serve {
 int cg_serve_help(void);
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err);
 void cg_serve_options_fini(struct cg_serve_options *o);
+
+/* ---- compat.c */
+
+/* Becomes the Python package's program; returns only with an error. */
+int cg_serve_compat(int argc, char **argv, struct cg_err *err);
 
 /* ---- print_config.c */
 int cg_serve_check_client(const char *client, struct cg_err *err);

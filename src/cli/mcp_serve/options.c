@@ -73,6 +73,9 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
         case CG_KOPT_PRINT_CONFIG:
                 o->print_config = value;
                 return cg_serve_check_client(value, err);
+        case CG_KOPT_COMPAT:
+                o->compat = true;
+                return 0;
         case CG_KOPT_PLAIN_RESULTS:
                 o->plain = true;
                 return 0;

@@ -1,0 +1,423 @@
+"""The program that cellgate.validate starts in a sandbox: checks code and never runs it.
+
+Reads one JSON object from standard input ("code", "language", and the members of `Facts`), writes the result to
+standard output. Imports the standard library, and IPython where plain Python cannot read the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from typing import Any
+
+ALIASES = {
+    "mpl": "matplotlib",
+    "np": "numpy",
+    "nx": "networkx",
+    "pa": "pyarrow",
+    "pd": "pandas",
+    "pl": "polars",
+    "plt": "matplotlib.pyplot",
+    "px": "plotly.express",
+    "sns": "seaborn",
+    "tf": "tensorflow",
+    "xr": "xarray",
+}
+MEMBERS = {
+    "collections": ("ChainMap", "Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"),
+    "dataclasses": ("dataclass",),
+    "datetime": ("timedelta", "timezone"),
+    "decimal": ("Decimal",),
+    "fractions": ("Fraction",),
+    "functools": ("lru_cache", "partial", "reduce"),
+    "pathlib": ("Path",),
+}
+CLASS_METHODS = frozenset({"now", "today", "utcnow", "strptime", "fromisoformat", "fromtimestamp", "combine"})
+IPYTHON = re.compile(r"In|Out|get_ipython|display|exit|quit|_+|_i+|_[io]h|_dh|_i?\d+|__\w+__")
+URL = re.compile(r"\b(?:https?|ftp|wss?)://(?:[^\s/@'\"]*@)?(\[[0-9a-fA-F:.]+\]|[\w.-]+)")
+WORD = re.compile(r"\s*([\w./+-]+)(?:\s|$)")
+SHELL_WORDS = re.compile(r"cd|echo|export|set|unset|source|test|true|false|if|for|while|case|until|exec|eval|\.|\[")
+SUBPROCESS = frozenset({"run", "Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput"})
+BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.IfExp, ast.comprehension, ast.BoolOp)
+LOCAL = ["", "/run/cellgate/lib"]
+
+Issue = dict[str, Any]
+
+
+class Check:
+    """One piece of code, and what was found."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.code: str = request["code"]
+        self.allowed: list[str] | None = request.get("allowed_imports")
+        self.hosts: list[str] | None = request.get("hosts")
+        self.exec: str = request.get("exec", "allow")
+        self.names = frozenset(request.get("names", ()))
+        self.issues: list[Issue] = []
+        self.imports: list[str] = []
+        self.fixes: dict[str, list[str]] = {}
+        """Import statements by the name that they define."""
+        self.complexity = "low"
+
+    def add(self, rule: str, message: str, line: int = 1, col: int = 0, severity: str = "warning") -> None:
+        line = max(1, min(line, self.code.count("\n") + 1))  # bash names the end as a line of its own
+        self.issues.append({"line": line, "col": col + 1, "message": message, "severity": severity, "rule": rule})
+
+    def at(self, node: ast.AST, rule: str, message: str, severity: str = "warning") -> None:
+        self.add(rule, message, getattr(node, "lineno", 1), getattr(node, "col_offset", 0), severity)
+
+    def result(self) -> dict[str, Any]:
+        lines = self.code.count("\n") + (not self.code.endswith("\n") and bool(self.code))
+        size = {"line_count": lines, "character_count": len(self.code), "estimated_complexity": self.complexity}
+        self.issues.sort(key=lambda issue: (issue["line"], issue["col"]))
+        return {"issues": self.issues, "fixes": self.fixes, "analysis": {**size, "imports": sorted(set(self.imports))}}
+
+    # ------------------------------------------------------------ Python
+
+    def python(self) -> None:
+        first, _, body = self.code.partition("\n")
+        magic = re.match(r"%%(\w+)", first)
+        if magic and magic[1] in ("bash", "sh"):
+            self.shell(body, 1)
+        elif magic and magic[1] in ("time", "timeit", "capture", "prun"):
+            self._tree("\n" + body)
+        elif not magic:
+            self._tree(self.code)
+
+    def _tree(self, code: str) -> None:
+        if tree := self._parse(code):
+            self._imports(tree)
+            self._names(tree)
+            for node in ast.walk(tree):
+                self._use(node)
+            branches = sum(isinstance(node, BRANCHES) for node in ast.walk(tree))
+            self.complexity = "low" if branches <= 10 else "medium" if branches <= 50 else "high"
+
+    def _parse(self, code: str) -> ast.Module | None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                tree = parsed(code)
+            except SyntaxError as plain:
+                try:
+                    tree = parsed(as_ipython(code))
+                except SyntaxError as e:
+                    if (e.lineno or 0) > code.count("\n") + 1:  # of a line that IPython has made
+                        e = plain
+                    message = f"Syntax error: {e.msg}"
+                    self.add("syntax", message, e.lineno or 1, max(0, (e.offset or 1) - 1), "error")
+                    return None
+            except (ValueError, RecursionError, MemoryError, OverflowError) as e:
+                self.add("syntax", f"Python cannot read the code: {e or type(e).__name__}", severity="error")
+                return None
+        for warning in caught:
+            self.add("syntax-warning", str(warning.message), warning.lineno)
+        return tree
+
+    def _imports(self, tree: ast.Module) -> None:
+        optional = {
+            id(n)
+            for t in ast.walk(tree)
+            if isinstance(t, ast.Try) and any(catches_import(h) for h in t.handlers)
+            for s in t.body
+            for n in ast.walk(s)
+        }
+        for node in ast.walk(tree):
+            for module, members in imported(node):
+                self.imports.append(module)
+                if module == "__future__" or module.partition(".")[0] in ("mcptools", "cellgate_tools"):
+                    continue
+                if not permitted(module, members, self.allowed):
+                    self.at(node, "import-not-allowed", f"Import '{module}' is not allowed", "error")
+                elif id(node) not in optional and not present(module, local=True):
+                    top = module.partition(".")[0]
+                    how = f"if the package {top} is meant, `cellgate env add ENV {top}` adds it to the environment"
+                    self.at(node, "module-missing", f"there is no module {top} in the kernel's environment; {how}")
+
+    def _names(self, tree: ast.Module) -> None:
+        nodes = list(ast.walk(tree))
+        if any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in nodes):
+            return
+        known = {name for n in nodes for name in bound(n)} | self.names | set(dir(builtins))
+        chains: dict[str, list[list[str]]] = {}
+        first: dict[str, ast.Name] = {}
+        inner = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)}
+        for n in nodes:
+            if isinstance(n, (ast.Attribute, ast.Name)) and id(n) not in inner and (chain := dotted(n)):
+                (name, *use), node = chain
+                if name not in known and not IPYTHON.fullmatch(name):
+                    chains.setdefault(name, []).append(use)
+                    first.setdefault(name, node)
+        for name, uses in chains.items():
+            statements = [s for s in imports_for(name, uses) if self._may_import(s)]
+            if statements:
+                self.fixes[name] = statements
+                self.at(first[name], "missing-import", f"{name} is not imported: {'; '.join(statements)}")
+            else:
+                self.at(first[name], "undefined-name", f"{name} is not defined in this code", "info")
+
+    def _may_import(self, statement: str) -> bool:
+        (node,) = ast.parse(statement).body
+        return all(permitted(module, members, self.allowed) for module, members in imported(node))
+
+    def _use(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            self.urls(node.value, node.lineno, node.col_offset)
+        if not isinstance(node, ast.Call):
+            return
+        names = (dotted(node.func) or ([""], node))[0]
+        text = node.args[0] if node.args else None
+        if isinstance(text, ast.List) and text.elts:
+            text = text.elts[0]
+        if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
+            return
+        member = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if member in ("system", "popen", "getoutput") or (names[0] == "subprocess" and member in SUBPROCESS):
+            self._program(node, text.value)
+        elif names == ["open"]:
+            self._file(node, text.value)
+
+    def _program(self, node: ast.AST, line: str) -> None:
+        word = WORD.match(line)
+        if self.exec in ("deny", "ask"):
+            what = "are refused" if self.exec == "deny" else "wait for an approval"
+            self.at(node, "program", f"programs that cells start {what} (exec: {self.exec})")
+        elif word and not SHELL_WORDS.fullmatch(word[1]) and not shutil.which(word[1]):
+            self.at(node, "program", f"there is no program {word[1]} in the sandbox")
+
+    def _file(self, node: ast.Call, name: str) -> None:
+        mode = [k.value for k in node.keywords if k.arg == "mode"] + node.args[1:2]
+        writes = any(isinstance(m, ast.Constant) and set(str(m.value)) & set("wax+") for m in mode)
+        path = os.path.abspath(os.path.expanduser(name))
+        if writes and not os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK):
+            self.at(node, "path", f"the sandbox does not let code write {path}, or its folder is not there")
+        elif not writes and os.path.isabs(os.path.expanduser(name)) and not os.access(path, os.R_OK):
+            self.at(node, "path", f"{path} cannot be read here: it is absent, or the sandbox hides it")
+
+    # ------------------------------------------------------------ all languages
+
+    def urls(self, text: str, line: int, col: int) -> None:
+        """Hosts that the sandbox will refuse, as far as that is known."""
+        for match in URL.finditer(text):
+            host, at = match[1].lower(), line + text.count("\n", 0, match.start())
+            if self.hosts == [] or (self.hosts is None and "HTTPS_PROXY" not in os.environ):
+                self.add("host", f"{host}: the sandbox has no network", at, col)
+            elif self.hosts is not None and not any(host_matches(host, entry) for entry in self.hosts):
+                self.add("host", f"{host} is not among the allowed hosts: {', '.join(self.hosts)}", at, col)
+
+    def shell(self, code: str, offset: int = 0) -> None:
+        """bash reads it without running anything (-n)."""
+        p = subprocess.run(["bash", "--norc", "-n"], input=code, capture_output=True, text=True, errors="replace")
+        for line, message in re.findall(r"^bash: line (\d+): ([^`].*)$", p.stderr, re.M):
+            self.add("syntax", message.capitalize(), int(line) + offset, severity="error")
+        if p.returncode and not self.issues:
+            self.add("syntax", p.stderr.strip() or f"bash -n: exit status {p.returncode}", severity="error")
+        self.urls(code, 1 + offset, 0)
+
+    def node(self) -> None:
+        """node --check, as a script or else as a module."""
+        with tempfile.TemporaryDirectory() as folder:
+            for ending in ("cjs", "mjs"):
+                path = os.path.join(folder, f"code.{ending}")
+                with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
+                    file.write(self.code)
+                p = subprocess.run(["node", "--check", path], capture_output=True, text=True, errors="replace")
+                if p.returncode == 0:
+                    break
+            else:
+                where = re.search(r"^\S*code\.mjs:(\d+)", p.stderr, re.M)
+                message = re.search(r"^\w*Error.*$", p.stderr, re.M)
+                text = message[0] if message else f"node --check: exit status {p.returncode}"
+                self.add("syntax", text, int(where[1]) if where else 1, severity="error")
+        self.urls(self.code, 1, 0)
+
+
+# ---------------------------------------------------------------- Python code
+
+
+def parsed(code: str) -> ast.Module:
+    """compile() finds what the parser alone does not: `return` outside of a function."""
+    compile(code, "<code>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return ast.parse(code)
+
+
+def as_ipython(code: str) -> str:
+    """Plain Python for magics, `!`, `?` and prompts."""
+    transformer = importlib.import_module("IPython.core.inputtransformer2")
+    return str(transformer.TransformerManager().transform_cell(code))
+
+
+def imported(node: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """Modules that a statement or a call imports by a constant name, with the names that are taken from them."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, []) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        yield node.module, [alias.name for alias in node.names]
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        name, value = (dotted(node.func) or ([""], node))[0][-1], node.args[0].value
+        if name in ("__import__", "import_module") and isinstance(value, str) and value and value[0] != ".":
+            yield value, []
+
+
+def permitted(module: str, members: list[str], allowed: list[str] | None) -> bool:
+    """The rule of the surfaces' import hook as well (surfaces/_profiles.py)."""
+
+    def listed(name: str) -> bool:
+        return any(name == entry or name.startswith(entry + ".") for entry in allowed or ())
+
+    return allowed is None or listed(module) or (bool(members) and all(listed(f"{module}.{m}") for m in members))
+
+
+def present(module: str, local: bool) -> bool:
+    """Whether the environment (`local`: or the current folder) has the module's package. Imports nothing."""
+    top = module.partition(".")[0]
+    path = [*sys.path, *(LOCAL if local else [])]
+    return top in sys.builtin_module_names or PathFinder.find_spec(top, path) is not None
+
+
+def catches_import(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = {k.id for k in kinds if isinstance(k, ast.Name)}
+    return handler.type is None or bool(names & {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+
+
+def dotted(node: ast.AST) -> tuple[list[str], ast.Name] | None:
+    """The names of a chain such as `a.b.c`, and its first node."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+        return None
+    return [node.id, *reversed(names)], node
+
+
+def bound(node: ast.AST) -> Iterator[str]:
+    """Names that a node defines, in whatever scope."""
+    if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, (ast.Global, ast.Nonlocal)):
+        yield from node.names
+    else:
+        # Of functions, classes, handlers, patterns, type parameters.
+        yield from (v for f in ("name", "rest") if isinstance(v := getattr(node, f, None), str))
+
+
+def imports_for(name: str, uses: list[list[str]]) -> list[str]:
+    """Statements that define a name as everybody means it, or none. A module is meant where all uses are NAME.x."""
+    for module, members in MEMBERS.items():
+        if name in members:
+            return [f"from {module} import {name}"]
+    if name == "datetime" and all(use and use[0] in CLASS_METHODS for use in uses):
+        return ["from datetime import datetime"]
+    module = ALIASES.get(name, name)
+    if name.startswith("_") or not all(uses) or not present(module, local=False):
+        return []
+    if module != name:
+        return [f"import {module} as {name}"]
+    return sorted({f"import {deepest(name, use)}" for use in uses})
+
+
+def deepest(name: str, use: list[str]) -> str:
+    """The module that a chain reaches into: `xml.etree.ElementTree` of `xml.etree.ElementTree.parse`."""
+    spec = PathFinder.find_spec(name, sys.path)
+    for member in use:
+        folders = spec.submodule_search_locations if spec else None
+        if not folders or not (spec := PathFinder.find_spec(f"{name}.{member}", list(folders))):
+            break
+        name += f".{member}"
+    return name
+
+
+def with_imports(code: str, statements: list[str]) -> str | None:
+    """The code with these imports after docstring and `from __future__`. None: there is no place that is right."""
+    try:
+        tree = parsed(code)
+    except SyntaxError:
+        try:
+            tree = parsed(plain := as_ipython(code))
+        except SyntaxError:
+            return None
+        if code.startswith("%%") or plain.count("\n") != code.count("\n") + (not code.endswith("\n")):
+            return None
+    last = None
+    for i, node in enumerate(tree.body):
+        docstring = i == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not (docstring or (isinstance(node, ast.ImportFrom) and node.module == "__future__")):
+            break
+        last = node
+    lines = code.splitlines(keepends=True)
+    at = (last.end_lineno or 0) if last else next((i for i, line in enumerate(lines) if not comment(line)), 0)
+    after = tree.body[tree.body.index(last) + 1] if last and tree.body[-1] is not last else None
+    if after and last and after.lineno == last.end_lineno:
+        data = lines[at - 1].encode()
+        lines[at - 1] = (data[: after.col_offset] + "; ".join(statements).encode() + b"; ").decode() + (
+            data[after.col_offset :].decode()
+        )
+        return "".join(lines)
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += "\n"
+    lines[at:at] = [f"{statement}\n" for statement in statements]
+    return "".join(lines)
+
+
+def comment(line: str) -> bool:
+    """A line at the top that stays there: `#!`, the encoding, a licence."""
+    return line.startswith("#")
+
+
+def same_but_imports(code: str, fixed: str, statements: list[str]) -> bool:
+    """Whether the fixed code is the code with exactly these statements more."""
+
+    def body(text: str) -> list[str]:
+        try:
+            return [ast.dump(n) for n in parsed(text).body]
+        except SyntaxError:
+            return [ast.dump(n) for n in parsed(as_ipython(text)).body]
+
+    more = [ast.dump(n) for s in statements for n in ast.parse(s).body]
+    before, after = body(code), body(fixed)
+    at = next((i for i in range(len(before) + 1) if after[i : i + len(more)] == more), None)
+    return at is not None and after[:at] + after[at + len(more) :] == before
+
+
+def host_matches(host: str, entry: str) -> bool:
+    entry = re.sub(r":\d+$", "", entry.lower())
+    return host.endswith(entry[1:]) if entry.startswith("*.") else host == entry
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    check = Check(request)
+    if request["language"] == "python":
+        check.python()
+    elif request["language"] == "node":
+        check.node()
+    else:
+        check.shell(check.code)
+    result = check.result()
+    statements = [s for more in check.fixes.values() for s in more]
+    errors = any(issue["severity"] == "error" for issue in check.issues)
+    fixed = with_imports(check.code, statements) if statements and not errors else None
+    if fixed is not None and same_but_imports(check.code, fixed, statements):
+        result["fixed_code"] = fixed
+    json.dump(result, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Tools of other servers, by their documented interfaces: `cellgate mcp serve --compat NAME` (docs/surfaces.md)."""

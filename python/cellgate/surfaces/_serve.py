@@ -1,0 +1,132 @@
+"""What the surfaces share: the options of the command line, and the transports."""
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import ipaddress
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mcp.server.mcpserver import MCPServer
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+TOKEN_MIN = 32
+_LIMITS = {
+    "memoryMb": ("memory_bytes", 1 << 20),
+    "cores": ("cores", 1),
+    "processes": ("processes", 1),
+    "openFiles": ("open_files", 1),
+    "fileMb": ("file_bytes", 1 << 20),
+    "outputMb": ("output_bytes", 1 << 20),
+    "cpuSeconds": ("cpu_seconds", 1),
+    "wallSeconds": ("wall_seconds", 1),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line: what the server's owner allows, which no surface and no call goes beyond."""
+
+    surface: str
+    workspace: Path | None = None
+    hosts: tuple[str, ...] = ()
+    session: dict[str, Any] = field(default_factory=dict)
+    """Options of every session."""
+    http: tuple[str, int] | None = None
+    token: str = ""
+
+
+class RefusedOptionError(ValueError):
+    """The command line or the environment asks for what this server does not do; the text says why."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise RefusedOptionError(f"{message}: with --compat only the options of docs/surfaces.md can be used")
+
+
+def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
+    """The command line of `cellgate mcp serve`, which the command has checked."""
+    p = _Parser(prog="cellgate mcp serve", allow_abbrev=False, add_help=False)
+    p.add_argument("--compat", choices=surfaces, required=True)
+    for name in ("workspace", "tier", "exec", "audit", "kernel-env", "http", "token-file"):
+        p.add_argument(f"--{name}")
+    for name in ("allow-host", "policy", "limit"):
+        p.add_argument(f"--{name}", action="append", default=[])
+    given = p.parse_args(argv)
+    session = {"exec": given.exec or "deny", "tier": given.tier, "audit": given.audit, "python": given.kernel_env}
+    session["policy"] = [Path(f).resolve() for f in given.policy] or None
+    for limit in given.limit:
+        name, _, number = limit.partition("=")
+        option, unit = _LIMITS[name]
+        session[option] = float(number) if option == "cores" else int(number) * unit
+    address, token = None, ""
+    if given.http:
+        address = _loopback(given.http)
+        if not given.token_file:
+            raise RefusedOptionError("--http needs --token-file FILE here: the token that requests bring")
+        token = read_token(Path(given.token_file))
+        session["hide"] = [given.token_file]
+    workspace = Path(given.workspace).resolve() if given.workspace else None
+    return Options(given.compat, workspace, tuple(given.allow_host), session, address, token)
+
+
+def _loopback(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    try:
+        if ipaddress.ip_address(host.strip("[]")).is_loopback:
+            return host.strip("[]"), int(port)
+    except ValueError:
+        pass
+    raise RefusedOptionError(
+        f"--http {text}: with --compat it is 127.0.0.1:PORT or [::1]:PORT, nothing that others reach"
+    )
+
+
+def read_token(file: Path) -> str:
+    """The token in the file, which is made if it is absent. Only its owner may read it."""
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        if file.stat().st_mode & 0o077:
+            raise RefusedOptionError(f"--token-file {file}: others can read it: chmod 600 {file}") from None
+    else:
+        with os.fdopen(fd, "w") as new:
+            new.write(secrets.token_urlsafe(TOKEN_MIN) + "\n")
+    token = file.read_text().strip()
+    if len(token) < TOKEN_MIN:
+        raise RefusedOptionError(f"--token-file {file}: the token has {len(token)} characters; at least {TOKEN_MIN}")
+    return token
+
+
+def guarded(app: ASGIApp, token: str) -> ASGIApp:
+    """Only requests with the token reach the server."""
+
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] != "lifespan" and not hmac.compare_digest(given, f"Bearer {token}".encode()):
+            answer = PlainTextResponse("the token of --token-file is needed\n", 401, {"WWW-Authenticate": "Bearer"})
+            await answer(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return guard
+
+
+def serve(server: MCPServer[Any], options: Options) -> None:
+    """Until standard input ends, or over HTTP until a signal."""
+    if not options.http:
+        server.run("stdio")
+        return
+    import uvicorn
+
+    host, port = options.http
+    # For a loopback host the SDK refuses other names in Host and Origin, which web pages could use.
+    app = server.streamable_http_app(host=host)
+    uvicorn.run(guarded(app, options.token), host=host, port=port, log_level="warning")
