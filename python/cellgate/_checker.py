@@ -1,7 +1,7 @@
 """The program that cellgate.validate starts in a sandbox: checks code and never runs it.
 
-Reads one JSON object from standard input ("code", "language", and the members of `Facts`), writes the result to
-standard output. Imports the standard library, and IPython where plain Python cannot read the code.
+Reads one JSON object from standard input, made by _steps() in validate.py, and writes the result to standard output.
+Imports the standard library, and IPython where plain Python cannot read the code.
 """
 
 from __future__ import annotations

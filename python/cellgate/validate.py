@@ -29,6 +29,8 @@ SETTINGS = {
 }
 _PROGRAM = Path(__file__).with_name("_checker.py").read_text()
 _RESULT_MAX = 16 << 20
+_LOOKUPS = 32
+"""Names that are looked up in the session; no imports are added for more."""
 
 
 class Issue(TypedDict):
@@ -142,8 +144,8 @@ def _steps(
     }
     found = _read((yield "exec", json.dumps(request).encode()), language)
     # A name that the code does not define may be a variable of the session: an import would replace it.
-    variables = []
-    for name in found["fixes"]:
+    variables = list(found["fixes"])[_LOOKUPS:]
+    for name in list(found["fixes"])[:_LOOKUPS]:
         reply: Reply = yield "request", {"names": [name], "lossy": True}
         if reply.content.get("ename") != "NameError":
             variables.append(name)

@@ -148,7 +148,27 @@ def test_http(cellgate: Path, package: Path, build_dir: Path, tmp_path: Path) ->
 
 
 def test_ends_with_its_client(cellgate: Path, package: Path, tmp_path: Path) -> None:
-    """At the end of standard input nothing is left, the temporary folder included."""
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
-    p = subprocess.run([cellgate, *START, "context-forge"], stdin=subprocess.DEVNULL, cwd=tmp_path, env=env, timeout=60)
-    assert p.returncode == 0 and list(tmp_path.glob("cellgate-surface-*")) == []
+    """At the end of standard input, with its sessions."""
+    p = subprocess.run([cellgate, *START, "context-forge"], stdin=subprocess.DEVNULL, cwd=tmp_path, timeout=60)
+    assert p.returncode == 0
+
+
+def test_the_folder_without_a_workspace(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import cellgate
+    from cellgate.surfaces.context_forge import empty_folder
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = empty_folder()
+    assert empty_folder() == folder and folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(cellgate.CellgateError, match="only you can write"):
+        empty_folder()
+    folder.rmdir()
+    folder.symlink_to("/etc")
+    with pytest.raises(cellgate.CellgateError, match="only you can write"):
+        empty_folder()
+
+
+def test_a_maximum_of_memory_below_the_default(run_cellgate: Run, package: Path) -> None:
+    p = run_cellgate(*START, "context-forge", "--limit", "memoryMb=100")
+    assert p.returncode == 2 and "SANDBOX_DEFAULT_MEMORY_LIMIT (128m) is over the maximum of 100m" in p.stderr

@@ -264,7 +264,7 @@ def test_variables_of_the_environment(serve: Callable[..., Any], tmp_path: Path)
     )
     assert server.run("while True: pass")["error"] == "Execution timed out after 1 seconds"
     answer = server.run("print('x' * 5000)")
-    assert len(answer["stdout"]) == 1000 and "1000 bytes" in answer["truncated"]
+    assert len(answer["stdout"]) == 1000 and "1000 characters" in answer["truncated"]
     assert "left out" in server.run("'x' * 5000")["result"]
     assert server.run("import os; os.sep")["result"] == "/"
     assert "SANDBOX_ALLOWED_IMPORTS" in server.run("import json")["error"]

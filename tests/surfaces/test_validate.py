@@ -141,6 +141,15 @@ def test_variables_of_the_session_are_no_missing_imports(session: Any) -> None:
     assert check(session, code, names=["string"])["fixed_code"] is None
 
 
+def test_many_names(session: Any) -> None:
+    """Of more than are looked up none is imported, and nothing waits for thousands."""
+    import sys
+
+    names = [n for n in sys.stdlib_module_names if n not in ("antigravity", "this") and n[0] != "_"]
+    found = check(session, "\n".join(f"{n}.x" for n in names))
+    assert 20 < len(found["fixes_applied"]) <= 32
+
+
 def test_nothing_runs_and_nothing_stays(session: Any) -> None:
     session.run("marker = 1").check()
     code = "open('ran', 'w').write('x')\nmarker = 2\n@print\ndef f(x=open('ran', 'w')): pass"

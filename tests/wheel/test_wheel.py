@@ -42,10 +42,12 @@ def cell(env: Path, workspace: Path, code: str, **more: object) -> subprocess.Co
     return run(env, "-m", "cellgate", "run", "--workspace", workspace, "-c", code, **more)
 
 
-def test_compat_is_handed_to_the_python_of_the_wheel(env: Path) -> None:
+def test_compat_is_handed_to_the_python_of_the_wheel(env: Path, workspace: Path) -> None:
     """Which has no MCP SDK here."""
     p = run(env, "-m", "cellgate", "mcp", "serve", "--compat", "context-forge")
     assert p.returncode == 1 and f"needs the Python module mcp, which {env}/bin/python does not have" in p.stderr
+    p = run(env, "-c", "from cellgate.validate import validate_code as v; print(v('json.x')['verdict'])", cwd=workspace)
+    assert (p.stdout, p.stderr) == ("fixed\n", "")
 
 
 @pytest.fixture

@@ -6,11 +6,10 @@ Each execution has a session of its own, which ends with it.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import os
 import re
-import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -119,6 +118,16 @@ def memory_bytes(text: str) -> int:
     return size
 
 
+def empty_folder() -> Path:
+    """Where code without a workspace starts. Always the same, so that a session that is ready fits the next server."""
+    folder = Path(tempfile.gettempdir(), f"cellgate-surface-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise CellgateError(f"{folder} is not a folder that only you can write: remove it")
+    return folder
+
+
 class Sandbox:
     """The server's tools."""
 
@@ -128,10 +137,14 @@ class Sandbox:
         self.session_options = dict(options.session)
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
         self.memory_max = int(self.session_options.pop("memory_bytes", 0)) or machine
+        self.memory = memory_bytes(config.memory_limit)
+        if self.memory > self.memory_max:
+            raise RefusedOptionError(
+                f"SANDBOX_DEFAULT_MEMORY_LIMIT ({config.memory_limit}) is over the maximum of"
+                f" {self.memory_max >> 20}m (--limit memoryMb): set it to less"
+            )
         self.writable = options.workspace if "filesystem" in config.enabled else None
         self.asked = "network" in config.enabled and bool(options.session.get("policy"))
-        self._empty = Path(tempfile.mkdtemp(prefix="cellgate-surface-"))
-        atexit.register(shutil.rmtree, self._empty, ignore_errors=True)
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._preparing: asyncio.Task[dict[str, Any]] | None = None
 
@@ -142,7 +155,7 @@ class Sandbox:
         # A write over the session's own limit is lost as a whole, so that is more than what run() keeps.
         output = min(2 * self.config.max_output + (1 << 20), options.get("output_bytes", sys.maxsize))
         options = {**options, "output_bytes": output, "memory_bytes": memory, "ask_egress": self.asked}
-        return aio.Session(self.writable or self._empty, settings=settings, **options)
+        return aio.Session(self.writable or empty_folder(), settings=settings, **options)
 
     async def _prepare(self) -> dict[str, Any]:
         """Facts of the kernels' environment and the settings; opens one session, after which others are ready."""
@@ -154,13 +167,14 @@ class Sandbox:
         folders = [Path(f) for f in facts["folders"]]
         needed = [*folders, *(f.resolve() for f in folders), *([self.writable] if self.writable else [])]
         facts["settings"] = settings(config.enabled, options.hosts, self.asked, self.writable, needed)
-        async with self._session(facts["settings"], min(memory_bytes(config.memory_limit), self.memory_max)):
+        async with self._session(facts["settings"], self.memory):
             return dict(facts)
 
     async def facts(self) -> dict[str, Any]:
-        if not self._preparing or (self._preparing.done() and (self._preparing.exception())):
-            self._preparing = asyncio.create_task(self._prepare())
-        return await asyncio.shield(self._preparing)
+        task = self._preparing
+        if not task or (task.done() and (task.cancelled() or task.exception())):  # again after a failure
+            task = self._preparing = asyncio.create_task(self._prepare())
+        return await asyncio.shield(task)
 
     # ------------------------------------------------------------ execute_code
 
@@ -200,7 +214,7 @@ class Sandbox:
                 "security_warnings": denied[:WARNINGS_MAX],
             }
             if done.truncated:
-                result["truncated"] = f"output over {self.config.max_output} bytes was left out"
+                result["truncated"] = f"output over {self.config.max_output} characters was left out"
             if not done.ok:
                 return result | self._failure(done, timeout, memory_limit)
             made = [v for v in (done.variables or {}).get("made", ()) if v.get("type") != "module"]
@@ -222,8 +236,7 @@ class Sandbox:
     def _why(self, module: str) -> str:
         return why_not(module, self.config.scope, hints(self.config.enabled)) + ADVISORY
 
-    @staticmethod
-    def _failure(done: Execution, timeout: float, memory_limit: str) -> dict[str, Any]:
+    def _failure(self, done: Execution, timeout: float, memory_limit: str) -> dict[str, Any]:
         if done.status is Status.TIMEOUT:
             return {"error": f"Execution timed out after {timeout:g} seconds"}
         if done.status is not Status.ERROR or done.error is None:
@@ -235,7 +248,8 @@ class Sandbox:
         elif error.ename == "MemoryError":
             text = f"MemoryError: the code has reached its memory_limit of {memory_limit}"
         blocked = {"security_event": "blocked_import"} if ADVISORY in error.evalue else {}
-        return {"error": text, "traceback": "\n".join(error.traceback), **blocked}
+        limit = self.config.max_output
+        return {"error": text[:limit], "traceback": "\n".join(error.traceback)[-limit:], **blocked}
 
     async def _value(self, session: aio.Session, shown: bool, code: str, names: Sequence[str]) -> Any:
         """The last expression, where its value was `shown`, or else the variable result, output or _."""
@@ -259,7 +273,7 @@ class Sandbox:
     async def validate(self, code: str) -> dict[str, Any]:
         hosts = self.options.hosts if "network" in self.config.enabled else ()
         facts = await self.facts()
-        async with self._slots, self._session(facts["settings"], memory_bytes(self.config.memory_limit)) as session:
+        async with self._slots, self._session(facts["settings"], self.memory) as session:
             found = await validate_code_async(
                 code, session=session, allowed_imports=self.config.modules, hosts=hosts or []
             )
@@ -282,8 +296,8 @@ class Sandbox:
 
     async def info(self) -> dict[str, Any]:
         facts = await self.facts()
-        config, memory = self.config, min(memory_bytes(self.config.memory_limit), self.memory_max)
-        async with self._slots, self._session(facts["settings"], memory) as session:
+        config = self.config
+        async with self._slots, self._session(facts["settings"], self.memory) as session:
             enforced = session.info
         profiles = {
             name: {
