@@ -196,8 +196,6 @@ def test_policy_of_the_owner(serve: Callable[..., Any], port: int, tmp_path_fact
     code = OS + "pid = os.posix_spawn('/usr/bin/{0}', ['/usr/bin/{0}'], {{**os.environ}})\nos.waitpid(pid, 0)[1]"
     assert server.run(code.format("true")).get("result") == 0
     assert server.run(code.format("id"))["success"] is False
-    # The surface's own variable is not enough: without the policy both are refused.
-    assert serve(SANDBOX_ENABLE_NETWORK="true").run(fetch(port))["success"] is False
 
 
 def test_filesystem_writes_in_the_workspace_only(
@@ -220,6 +218,15 @@ def test_filesystem_writes_in_the_workspace_only(
     private = serve(**env)
     assert private.run(code)["result"] == "a.txt"
     assert private.run("import glob\nglob.glob('*.txt')")["result"] == []
+
+
+def test_limits_of_the_owner(serve: Callable[..., Any]) -> None:
+    """They hold for each execution, and no call goes beyond them."""
+    server = serve("--limit", "memoryMb=150", "--limit", "fileMb=1", "--limit=cores=1")
+    assert "over the maximum of 150m" in server.run("1", memory_limit="151m")["error"]
+    assert server.run("len(bytearray(100 << 20))", memory_limit="150m")["result"] == 100 << 20
+    answer = server.run("open('/tmp/x', 'wb').write(bytes(2 << 20))")
+    assert answer["success"] is False and "File too large" in answer["error"]
 
 
 def test_workspace_is_for_the_profile_filesystem_alone(

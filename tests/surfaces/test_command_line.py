@@ -170,5 +170,5 @@ def test_the_folder_without_a_workspace(package: Path, tmp_path: Path, monkeypat
 
 
 def test_a_maximum_of_memory_below_the_default(run_cellgate: Run, package: Path) -> None:
-    p = run_cellgate(*START, "context-forge", "--limit", "memoryMb=100")
+    p = run_cellgate(*START, "context-forge", "--limit", "memoryMb=100", "--limit", "cores=1.5")
     assert p.returncode == 2 and "SANDBOX_DEFAULT_MEMORY_LIMIT (128m) is over the maximum of 100m" in p.stderr

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 FIBONACCI = """
@@ -113,7 +114,7 @@ def test_examples(basic: Any, code: str, arguments: dict[str, Any], result: Any,
     assert answer["stdout"].startswith(shown)
 
 
-def test_data_science_and_container_mode(serve: Callable[..., Any], packages_env: Path) -> None:
+def test_data_science_and_container_mode(basic: Any, serve: Callable[..., Any], packages_env: Path) -> None:
     """`use_container` is the same sandbox, with the memory limit that the call names."""
     server = serve("--kernel-env", packages_env, SANDBOX_ENABLE_DATA_SCIENCE="true")
     answer = server.run(NUMPY, use_container=True, memory_limit="256m", timeout=30)
@@ -125,7 +126,7 @@ def test_data_science_and_container_mode(serve: Callable[..., Any], packages_env
     science = info["security_profiles"]["data_science"]
     assert science["enabled"] and "numpy" not in science["not_installed"]
     # Its deny: without the variable.
-    assert "data_science (SANDBOX_ENABLE_DATA_SCIENCE=true)" in serve().run(NUMPY)["error"]
+    assert "data_science (SANDBOX_ENABLE_DATA_SCIENCE=true)" in basic.run(NUMPY)["error"]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +212,22 @@ def test_executions_share_nothing(basic: Any) -> None:
 def test_at_the_same_time(basic: Any) -> None:
     answers = basic.many([f"import time; time.sleep(0.05); result = {i}" for i in range(8)])
     assert [a["result"] for a in answers] == list(range(8))
+
+
+def test_calls_that_are_cancelled_leave_room(basic: Any) -> None:
+    """More than run at once."""
+
+    async def cancelled() -> None:
+        async def one() -> None:
+            with anyio.move_on_after(0.5):
+                await basic.session.call_tool("execute_code", {"code": "import time; time.sleep(100)"})
+
+        async with anyio.create_task_group() as group:
+            for _ in range(6):
+                group.start_soon(one)
+
+    basic._portal.call(cancelled)
+    assert basic.run("1")["result"] == 1
 
 
 def test_output_that_is_not_wanted(basic: Any) -> None:

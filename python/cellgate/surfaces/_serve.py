@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hmac
 import ipaddress
+import json
 import os
 import secrets
 from collections.abc import Sequence
@@ -17,16 +18,6 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 TOKEN_MIN = 32
-_LIMITS = {
-    "memoryMb": ("memory_bytes", 1 << 20),
-    "cores": ("cores", 1),
-    "processes": ("processes", 1),
-    "openFiles": ("open_files", 1),
-    "fileMb": ("file_bytes", 1 << 20),
-    "outputMb": ("output_bytes", 1 << 20),
-    "cpuSeconds": ("cpu_seconds", 1),
-    "wallSeconds": ("wall_seconds", 1),
-}
 
 
 @dataclass(frozen=True)
@@ -36,6 +27,8 @@ class Options:
     surface: str
     workspace: Path | None = None
     hosts: tuple[str, ...] = ()
+    limits: dict[str, float] = field(default_factory=dict)
+    """As in settings files: memoryMb, cores..."""
     session: dict[str, Any] = field(default_factory=dict)
     """Options of every session."""
     http: tuple[str, int] | None = None
@@ -62,10 +55,7 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
     given = p.parse_args(argv)
     session = {"exec": given.exec or "deny", "tier": given.tier, "audit": given.audit, "python": given.kernel_env}
     session["policy"] = [Path(f).resolve() for f in given.policy] or None
-    for limit in given.limit:
-        name, _, number = limit.partition("=")
-        option, unit = _LIMITS[name]
-        session[option] = float(number) if option == "cores" else int(number) * unit
+    limits = {name: json.loads(number) for name, _, number in (limit.partition("=") for limit in given.limit)}
     address, token = None, ""
     if given.http:
         address = _loopback(given.http)
@@ -74,7 +64,7 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
         token = read_token(Path(given.token_file))
         session["hide"] = [given.token_file]
     workspace = Path(given.workspace).resolve() if given.workspace else None
-    return Options(given.compat, workspace, tuple(given.allow_host), session, address, token)
+    return Options(given.compat, workspace, tuple(given.allow_host), limits, session, address, token)
 
 
 def _loopback(text: str) -> tuple[str, int]:

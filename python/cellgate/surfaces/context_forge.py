@@ -34,6 +34,7 @@ CODE_MAX = 100_000
 MEMORY_MIN = 64 << 20  # what a kernel needs
 AT_ONCE = 4
 WARNINGS_MAX = 20
+_PREPARE_S = 60.0
 _LOOKUP_S = 5.0
 _IMAGE = "python-sandbox:latest"
 # Of the environment that kernels run in: folders that must stay visible, and modules that are not there.
@@ -134,9 +135,8 @@ class Sandbox:
     def __init__(self, options: Options, config: Config) -> None:
         self.options = options
         self.config = config
-        self.session_options = dict(options.session)
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-        self.memory_max = int(self.session_options.pop("memory_bytes", 0)) or machine
+        self.memory_max = int(options.limits.get("memoryMb", 0)) << 20 or machine
         self.memory = memory_bytes(config.memory_limit)
         if self.memory > self.memory_max:
             raise RefusedOptionError(
@@ -149,12 +149,11 @@ class Sandbox:
         self._preparing: asyncio.Task[dict[str, Any]] | None = None
 
     def _session(self, settings: Any, memory: int) -> aio.Session:
-        options = self.session_options
-        if "filesystem" in self.config.enabled and not self.writable:
-            options = {**options, "working_dir": "/tmp"}
         # A write over the session's own limit is lost as a whole, so that is more than what run() keeps.
-        output = min(2 * self.config.max_output + (1 << 20), options.get("output_bytes", sys.maxsize))
-        options = {**options, "output_bytes": output, "memory_bytes": memory, "ask_egress": self.asked}
+        output = int(self.options.limits.get("outputMb", 0)) << 20 or 2 * self.config.max_output + (1 << 20)
+        options = {"memory_bytes": memory, "output_bytes": output, "ask_egress": self.asked, **self.options.session}
+        if "filesystem" in self.config.enabled and not self.writable:
+            options["working_dir"] = "/tmp"
         return aio.Session(self.writable or empty_folder(), settings=settings, **options)
 
     async def _prepare(self) -> dict[str, Any]:
@@ -162,11 +161,12 @@ class Sandbox:
         config, options = self.config, self.options
         async with self._session(settings((), (), False, self.writable, ()) | {"filesystem": _READ_ALL}, 0) as session:
             names = [m for modules in MODULES.values() for m in modules]
-            (await session.run(f"NAMES = {names!r}\n{_PROBE}", silent=True, history=False, timeout=60)).check()
+            (await session.run(f"NAMES = {names!r}\n{_PROBE}", silent=True, history=False, timeout=_PREPARE_S)).check()
             facts = (await session.get_variables("facts"))["facts"]
         folders = [Path(f) for f in facts["folders"]]
         needed = [*folders, *(f.resolve() for f in folders), *([self.writable] if self.writable else [])]
         facts["settings"] = settings(config.enabled, options.hosts, self.asked, self.writable, needed)
+        facts["settings"]["cellgate"]["limits"] |= options.limits
         async with self._session(facts["settings"], self.memory):
             return dict(facts)
 
@@ -201,7 +201,7 @@ class Sandbox:
         facts = await self.facts()
         async with self._slots, self._session(facts["settings"], memory) as session:
             prelude = hook(allowed, scope, {} if allowed_imports is not None else hints(self.config.enabled))
-            (await session.run(prelude, silent=True, history=False, timeout=_LOOKUP_S)).check()
+            (await session.run(prelude, silent=True, history=False, timeout=_PREPARE_S)).check()
             start = time.perf_counter()
             limit = self.config.max_output
             done = await session.run(code, timeout=timeout, variables=True, on_event=note, output_limit=limit)
@@ -262,7 +262,7 @@ class Sandbox:
         try:
             value = (await session.get_variables(name, lossy=True, timeout=_LOOKUP_S))[name]
         except CellgateError as e:
-            return f"[{e}]"  # it has no form in JSON, or is too large
+            return f"[the result has no form in JSON: {e}]"
         size = len(json.dumps(value))
         if size > self.config.max_output:
             return f"[a result of {size} characters was left out: the maximum is {self.config.max_output}]"
