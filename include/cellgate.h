@@ -118,7 +118,7 @@ struct cg_client_options {
         int start;
         /*
          * for `start`: time that the supervisor, its zygote and its spares stay without a client;
-         * 0: 10 min
+         * 0: 10 min, with `share` in a job of a batch system 5 s
          */
         int64_t linger_ms;
         /* for `start` and private supervisors: sessions started in advance; 0: 1 (no_spare) */

@@ -18,6 +18,8 @@
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define DEFAULT_LINGER_MS  600000
+/* Of a job: batch systems may overlook processes that have left their parents when they end it. */
+#define JOB_LINGER_MS 5000
 /* A private supervisor ends its MCP servers in order first, which may take 6 s. */
 #define CLOSE_MS 10000
 /*
@@ -435,7 +437,7 @@ CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client
                 o.log_level = 1;
         o.spares = o.no_spare ? 0 : o.spares > 0 ? o.spares : 1;
         if (o.linger_ms <= 0)
-                o.linger_ms = DEFAULT_LINGER_MS;
+                o.linger_ms = cg_shared_in_job() ? JOB_LINGER_MS : DEFAULT_LINGER_MS;
         r = cg_shared_address(&o, address, sizeof(address), &why);
         if (r == 0) {
                 o.address = address;

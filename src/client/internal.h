@@ -144,6 +144,8 @@ int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size,
  * NULL: out of memory.
  */
 char **cg_shared_environ(void);
+/* Whether this process is in a job of a batch system. */
+bool cg_shared_in_job(void);
 
 /* connection.c */
 /* Makes the connected socket @fd (takes) the connection and starts the library's thread. */

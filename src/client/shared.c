@@ -25,18 +25,18 @@
  * The variables that supervisor, tool server and egress proxy, or the libraries in them, read; "*" at
  * the end: all that begin so. MCP servers and kernels get those of their own client.
  */
-static const char *const passed[] = { "HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR",
-                                      "XDG_STATE_HOME",
-                                      /* proxies and certificates */
-                                      "http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY",
-                                      "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR",
-                                      "SSLKEYLOGFILE", "OPENSSL_*", "GNUTLS_*",
-                                      /* names of hosts */
-                                      "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES",
-                                      /* the dynamic linker, the memory allocator, sanitizers */
-                                      "LD_*", "GLIBC_TUNABLES", "MALLOC_*", "*SAN_OPTIONS",
-                                      /* the job of a batch system, with which all in it ends */
-                                      "SLURM_JOB_ID", "SLURM_MEM_PER_NODE", "PBS_JOBID", "LSB_JOBID" };
+static const char *const passed[] = {
+        "HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+        /* proxies and certificates */
+        "http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
+        "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE", "OPENSSL_*", "GNUTLS_*",
+        /* names of hosts */
+        "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES",
+        /* the dynamic linker, the memory allocator, sanitizers */
+        "LD_*", "GLIBC_TUNABLES", "MALLOC_*", "*SAN_OPTIONS", "SLURM_MEM_PER_NODE"
+};
+/* Likewise the job of a batch system, with which all in it ends. */
+static const char *const jobs[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };
 
 extern char **environ;
 
@@ -49,6 +49,25 @@ static bool matches(const char *pattern, const char *name, size_t len)
         if (pattern[n - 1] == '*')
                 return len >= n - 1 && memcmp(name, pattern, n - 1) == 0;
         return len == n && memcmp(name, pattern, n) == 0;
+}
+
+static bool is_passed(const char *name, size_t len)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(passed); i++)
+                if (matches(passed[i], name, len))
+                        return true;
+        for (size_t i = 0; i < CG_ARRAY_LEN(jobs); i++)
+                if (matches(jobs[i], name, len))
+                        return true;
+        return false;
+}
+
+bool cg_shared_in_job(void)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(jobs); i++)
+                if (getenv(jobs[i]))
+                        return true;
+        return false;
 }
 
 static int compare(const void *a, const void *b)
@@ -67,12 +86,8 @@ char **cg_shared_environ(void)
         for (size_t i = 0; list && i < n; i++) {
                 size_t len = strcspn(environ[i], "=");
 
-                for (size_t k = 0; k < CG_ARRAY_LEN(passed); k++) {
-                        if (environ[i][len] && matches(passed[k], environ[i], len)) {
-                                list[kept++] = environ[i];
-                                break;
-                        }
-                }
+                if (environ[i][len] && is_passed(environ[i], len))
+                        list[kept++] = environ[i];
         }
         if (list) /* two shells may have set them in different orders */
                 qsort(list, kept, sizeof(*list), compare);

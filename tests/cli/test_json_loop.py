@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -395,7 +397,13 @@ def test_signal_ends_the_cell_that_runs(host, sig: signal.Signals) -> None:
 
 
 def test_signal_that_a_cell_catches(host) -> None:
-    h = host("--stay", "-c", f"try:\n    {LONG.replace(chr(10), chr(10) + '    ')}\nexcept KeyboardInterrupt: pass", "-c", "print('never')")
+    h = host(
+        "--stay",
+        "-c",
+        f"try:\n    {LONG.replace(chr(10), chr(10) + '    ')}\nexcept KeyboardInterrupt: pass",
+        "-c",
+        "print('never')",
+    )
     h.until("stream")
     *_, last = signalled(h, signal.SIGTERM)
     assert (last["type"], last["cell"], last["status"]) == ("result", 1, "ok")
@@ -426,6 +434,19 @@ def test_stay_needs_json(run_cellgate) -> None:
     r = run_cellgate("run", "--stay", "-c", "1")
     assert r.returncode == 2
     assert "--json" in r.stderr
+
+
+def test_a_host_that_reads_no_more_ends_the_run(cellgate: Path, tmp_path: Path, slowness: float) -> None:
+    """As sshd's closing of its ends of the pipes does, with a cell that prints nothing."""
+    argv = [cellgate, "run", "--json"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+        assert p.stdin and p.stdout
+        p.stdin.write(json.dumps(execute("import time\ntime.sleep(600)")).encode() + b"\n")
+        p.stdin.flush()
+        while b'"started"' not in p.stdout.readline():
+            pass
+        p.stdout.close()
+        assert p.wait(30 * slowness) == 141
 
 
 def test_lines_of_a_pipe(run_cellgate) -> None:

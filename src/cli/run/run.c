@@ -167,7 +167,9 @@ static int take_event(struct cg_run *run, struct cg_err *err)
 
 static int wait_once(struct cg_run *run, struct cg_err *err)
 {
-        struct pollfd p[4] = { { .fd = interrupt.pipe[0], .events = POLLIN } };
+        /* The last one reports that the host reads no more: its link to here has ended. */
+        struct pollfd p[5] = { { .fd = interrupt.pipe[0], .events = POLLIN },
+                               [4] = { .fd = run->opts.json ? STDOUT_FILENO : -1 } };
         int64_t left = run->end_ms - cg_now_ms();
         bool events_too;
         int r, timeout_ms;
@@ -190,6 +192,8 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
                 return run->output->tick(run, err);
         if (r < 0)
                 return 0;
+        if (p[4].revents)
+                run->screen.error = EPIPE;
         r = p[0].revents ? interrupted(run, err) : 0;
         if (r == 0 && p[1].revents)
                 r = run->output->readable(run, err);
