@@ -9,6 +9,7 @@ language model in Model.next(), and a person in approve().
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -46,7 +47,8 @@ class Model:
 
 class Agent:
     def __init__(self, workspace: str) -> None:
-        command = [os.environ.get("CELLGATE", "cellgate"), "run", "--json", "--workspace", workspace]
+        program = shlex.split(os.environ.get("CELLGATE", "cellgate"))  # or "ssh host cellgate": docs/cluster.md
+        command = [*program, "run", "--json", "--workspace", workspace]
         self.cellgate = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.add("people", [LOOKUP])
         self.add("mail", [SEND], ask=True)

@@ -260,6 +260,28 @@ need_test_servers() {
         make_venv "$DEPS/servers-sdk1-env" "$servers/requirements-sdk1.txt"
 }
 
+# need_cluster: Slurm and an SSH server for tests/cluster, unpacked and not installed, since their daemons would start.
+# Only root's tests use them.
+need_cluster() {
+        local to=$DEPS/cluster work=$DEPS/cluster.new package
+        [ "$(id -u)" = 0 ] && [ ! -e "$to" ] || return 0
+        say "unpacking Slurm and OpenSSH in $to"
+        rm -rf "$work"
+        mkdir -p "$work/debs/partial" "$work/root"
+        apt-cache show slurmd >/dev/null 2>&1 || apt apt-update 600 update || return 1
+        apt apt-cluster 600 install -y --download-only --no-install-recommends -o "Dir::Cache::archives=$work/debs" \
+                slurmctld slurmd slurm-client munge openssh-client openssh-server || return 1
+        for package in "$work"/debs/*.deb; do
+                dpkg -x "$package" "$work/root"
+        done
+        # A folder in the place of the link /lib would hide all of it.
+        if [ -d "$work/root/lib" ]; then
+                cp -a "$work/root/lib" "$work/root/usr/" && rm -r "$work/root/lib"
+        fi
+        mv "$work/root" "$to"
+        rm -r "$work"
+}
+
 # need_frameworks: agent frameworks, and an environment for kernels with what notebooks use.
 need_frameworks() {
         make_venv "$DEPS/integrations-env" "$REPO/tests/integrations/requirements.txt" || return 1

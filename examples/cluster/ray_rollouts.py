@@ -1,0 +1,34 @@
+"""Episodes in actors of Ray, each with a supervisor and kernels of its own.
+
+    ray_rollouts.py [ACTORS [EPISODES]]
+
+The actor is the host program: it runs the policy, answers functions and decides, on the machine of its kernels.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import ray
+
+
+@ray.remote(num_cpus=1)
+class Rollouts:
+    def run(self, count: int) -> dict:
+        import rollouts
+
+        return rollouts.run(count)
+
+
+def main(actors: int = 2, count: int = 8) -> None:
+    # The supervisor ends with its actor's process. Without this, all actors of a machine would share one.
+    environment = {"env_vars": {"CELLGATE_PRIVATE": "1", "PYTHONPATH": str(Path(__file__).resolve().parent)}}
+    ray.init(runtime_env=environment, log_to_driver=False)
+    workers = [Rollouts.remote() for _ in range(actors)]
+    for line in ray.get([w.run.remote(count) for w in workers]):
+        print(json.dumps(line))
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:3]))

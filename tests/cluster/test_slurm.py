@@ -1,0 +1,75 @@
+"""docs/cluster.md in a job of Slurm and over ssh."""
+
+import json
+import shlex
+
+import pytest
+from cluster.conftest import Cluster
+
+SENT = "[host] to ada@example.org: hello"
+
+
+def test_episodes_on_each_node(cluster: Cluster) -> None:
+    cluster.run(f"rm -rf jobs && cp -r {cluster.examples}/cluster jobs")
+    cluster.run(f"cd jobs && PYTHON={cluster.python} sbatch --wait -N 2 -o out rollouts.sbatch 3")
+    lines = [json.loads(line) for line in cluster.run("cat jobs/out").stdout.splitlines()]
+    assert {line["node"] for line in lines} == {"n1", "n2"}
+    assert all((line["episodes"], line["score"]) == (3, 1.0) for line in lines)
+    cluster.wait_until_empty()
+
+
+@pytest.mark.parametrize("remote", ["srun -N1 {}", "ssh n1 CELLGATE_PRIVATE=1 {}"])
+def test_functions_and_questions_stay_at_the_program(cluster: Cluster, remote: str) -> None:
+    """The kernel runs in the job or on the host; `lookup` and `send` run here, and `send` is asked about here."""
+    program = shlex.quote(remote.format(cluster.cellgate))
+    p = cluster.run(
+        f"mkdir -p work && CELLGATE={program} {cluster.python} {cluster.examples}/agent.py /home/alice/work"
+    )
+    assert SENT in p.stdout and "RejectedError" in p.stdout and "everyone@example.org:" not in p.stdout
+    cluster.wait_until_empty()
+
+
+def test_the_end_of_the_link_ends_the_session(cluster: Cluster) -> None:
+    line = json.dumps({"execute": {"code": "import time\ntime.sleep(600)"}})
+    begun = f"(echo {shlex.quote(line)}; sleep 600) | ssh n1 {cluster.cellgate} run --private --json --workspace work"
+    cluster.run(
+        f"mkdir -p work; ({begun}) > began 2>&1 & until grep -q started began; do sleep 0.1; done; pkill -x ssh; pkill sleep"
+    )
+    cluster.wait_until_empty()
+
+
+def test_a_job_has_a_supervisor_of_its_own(cluster: Cluster) -> None:
+    """Two jobs on one node, of which the first is cancelled: the other's kernel lives on."""
+    cell = "import os, time\nopen('{}', 'w').close()\nwhile not os.path.exists('end'): time.sleep(0.1)\nprint('whole')"
+    job = f"{cluster.cellgate} run --workspace . -c {shlex.quote(cell)}"
+    cluster.run("rm -rf two && mkdir two")
+    first, second = (
+        cluster.run(f"cd two && sbatch --parsable -w n1 -o {n}.out --wrap {shlex.quote(job.format(n))}").stdout.strip()
+        for n in ("a", "b")
+    )
+    cluster.run("cd two && until [ -e a ] && [ -e b ]; do sleep 0.1; done")
+    assert sum("cellgate-superv" in name for name in cluster.processes()) == 2
+    cluster.run(f"scancel {first} && touch two/end")
+    cluster.run(f"while squeue -h -j {second} 2>/dev/null | grep -q .; do sleep 0.1; done")
+    assert cluster.run("cat two/b.out").stdout == "whole\n"
+    cluster.wait_until_empty()
+
+
+def test_limits_follow_the_job(cluster: Cluster) -> None:
+    job = f"{cluster.cellgate} run --json -c pass"
+    cluster.run(f"mkdir -p work && cd work && sbatch --wait --mem=600M -o ../limits --wrap {shlex.quote(job)}")
+    limits = json.loads(cluster.run("head -n 1 limits").stdout)["info"]["limits"]
+    assert (limits["memory"]["value"], limits["memory"]["unit"]) == (300, "MiB")
+
+
+def test_a_program_in_a_job(cluster: Cluster) -> None:
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+    }
+    cluster.run(f"mkdir -p work && echo {shlex.quote(json.dumps(settings))} > settings.json")
+    sandbox = f"{cluster.cellgate} sandbox -s ~/settings.json -c 'echo in > file; echo out > ../outside'"
+    p = cluster.run(f"cd work && srun -N1 {sandbox}", check=False)
+    assert p.returncode != 0 and "Read-only" in p.stderr + p.stdout
+    assert cluster.run("cat work/file; [ ! -e outside ]").stdout == "in\n"
+    cluster.wait_until_empty()
