@@ -6,6 +6,7 @@ The actor is the host program: it runs the policy, answers functions and decides
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -22,7 +23,8 @@ class Rollouts:
 
 def main(actors: int = 2, count: int = 8) -> None:
     # The supervisor ends with its actor's process. Without this, all actors of a machine would share one.
-    environment = {"env_vars": {"CELLGATE_PRIVATE": "1", "PYTHONPATH": str(Path(__file__).resolve().parent)}}
+    path = os.pathsep.join([str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")])
+    environment = {"env_vars": {"CELLGATE_PRIVATE": "1", "PYTHONPATH": path.rstrip(os.pathsep)}}
     ray.init(runtime_env=environment, log_to_driver=False)
     workers = [Rollouts.remote() for _ in range(actors)]
     for line in ray.get([w.run.remote(count) for w in workers]):
