@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import io
 import json
 import os
 import re
@@ -143,6 +144,8 @@ class Check:
                 elif id(node) not in optional and not present(module, local=True):
                     top = module.partition(".")[0]
                     how = f"if the package {top} is meant, `cellgate env add ENV {top}` adds it to the environment"
+                    if top in sys.stdlib_module_names:
+                        how = "it is a part of Python that this system does not have"
                     self.at(node, "module-missing", f"there is no module {top} in the kernel's environment; {how}")
 
     def _names(self, tree: ast.Module) -> None:
@@ -361,7 +364,7 @@ def with_imports(code: str, statements: list[str]) -> str | None:
         if not (docstring or (isinstance(node, ast.ImportFrom) and node.module == "__future__")):
             break
         last = node
-    lines = code.splitlines(keepends=True)
+    lines = io.StringIO(code, newline="").readlines()  # as Python counts them
     at = (last.end_lineno or 0) if last else next((i for i, line in enumerate(lines) if not comment(line)), 0)
     after = tree.body[tree.body.index(last) + 1] if last and tree.body[-1] is not last else None
     if after and last and after.lineno == last.end_lineno:

@@ -25,6 +25,8 @@ def test_options(run_cellgate: Run, package: Path) -> None:
     p = run_cellgate(*START, "context-forge", "--approve", "all")
     assert (p.returncode, p.stdout) == (2, "")
     assert "unrecognized arguments: --approve all: with --compat only" in p.stderr
+    p = run_cellgate(*START, "context-forge", "--workspace", "missing")
+    assert (p.returncode, p.stdout) == (2, "") and "No such file or directory" in p.stderr
     assert "did you mean --compat?" in run_cellgate("mcp", "serve", "--compatt").stderr
 
 

@@ -91,6 +91,7 @@ def test_reject(session: Any, language: str, code: str, line: int) -> None:
         ("Path('a')", "from pathlib import Path\nPath('a')"),
         ("!ls\nmath.pi", "import math\n!ls\nmath.pi"),
         ("def f():\n    return math.pi", "import math\ndef f():\n    return math.pi"),
+        ('"""a\u2028\x0c\r\nb"""\r\nmath.pi', '"""a\u2028\x0c\r\nb"""\r\nimport math\nmath.pi'),
         ("'é'; math.pi", "import math\n'é'; math.pi"),
         ("math.pi\nre.sub", "import math\nimport re\nmath.pi\nre.sub"),
     ],

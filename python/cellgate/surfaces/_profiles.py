@@ -93,7 +93,6 @@ def _install(allowed, scope, more, advisory):
 {_indented(permitted)}
 {_indented(why_not)}
     def __import__(name, globals=None, locals=None, fromlist=(), level=0):
-        __tracebackhide__ = True
         own = level == 0 and name != "__future__" and globals is not None and globals.get("__name__") == "__main__"
         if own and not permitted(name, list(fromlist or ()), allowed):
             raise ImportError(why_not(name, scope, more) + advisory, name=name)

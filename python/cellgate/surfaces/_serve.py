@@ -54,7 +54,7 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
         p.add_argument(f"--{name}", action="append", default=[])
     given = p.parse_args(argv)
     session = {"exec": given.exec or "deny", "tier": given.tier, "audit": given.audit, "python": given.kernel_env}
-    session["policy"] = [Path(f).resolve() for f in given.policy] or None
+    session["policy"] = [Path(f).resolve(strict=True) for f in given.policy] or None
     limits = {name: json.loads(number) for name, _, number in (limit.partition("=") for limit in given.limit)}
     address, token = None, ""
     if given.http:
@@ -63,7 +63,7 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
             raise RefusedOptionError("--http needs --token-file FILE here: the token that requests bring")
         token = read_token(Path(given.token_file))
         session["hide"] = [given.token_file]
-    workspace = Path(given.workspace).resolve() if given.workspace else None
+    workspace = Path(given.workspace).resolve(strict=True) if given.workspace else None
     return Options(given.compat, workspace, tuple(given.allow_host), limits, session, address, token)
 
 

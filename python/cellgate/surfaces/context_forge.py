@@ -43,6 +43,8 @@ import sys as _s, importlib.machinery as _m
 facts = {"folders": [_s.prefix, _s.base_prefix, *filter(None, _s.path)], "missing": [n for n in NAMES
     if n.partition(".")[0] not in _s.builtin_module_names and not _m.PathFinder.find_spec(n.partition(".")[0])]}
 """
+# Of the session alone, and where it is depends on the tier.
+_PRIVATE = "import os\nos.chdir(os.environ.get('TMPDIR', '/tmp'))\ndel os\n"
 
 
 class RefusedError(Exception):
@@ -152,8 +154,6 @@ class Sandbox:
         # A write over the session's own limit is lost as a whole, so that is more than what run() keeps.
         output = int(self.options.limits.get("outputMb", 0)) << 20 or 2 * self.config.max_output + (1 << 20)
         options = {"memory_bytes": memory, "output_bytes": output, "ask_egress": self.asked, **self.options.session}
-        if "filesystem" in self.config.enabled and not self.writable:
-            options["working_dir"] = "/tmp"
         return aio.Session(self.writable or empty_folder(), settings=settings, **options)
 
     async def _prepare(self) -> dict[str, Any]:
@@ -201,6 +201,8 @@ class Sandbox:
         facts = await self.facts()
         async with self._slots, self._session(facts["settings"], memory) as session:
             prelude = hook(allowed, scope, {} if allowed_imports is not None else hints(self.config.enabled))
+            if "filesystem" in self.config.enabled and not self.writable:
+                prelude = _PRIVATE + prelude
             (await session.run(prelude, silent=True, history=False, timeout=_PREPARE_S)).check()
             start = time.perf_counter()
             limit = self.config.max_output
