@@ -89,10 +89,12 @@ static int get_limit(const json_t *limits, const char *key, uint64_t *ret, struc
         int64_t v = 0;
         int r = limits ? cg_json_int(limits, key, 0, &v, err) : 0;
 
-        if (r == 0 && v < 0)
-                r = cg_fail(err, CG_E_INVAL, "limit %s is negative", key);
-        *ret = r == 0 ? (uint64_t)v : 0;
-        return r;
+        if (r < 0)
+                return r;
+        if (v < 0)
+                return cg_fail(err, CG_E_INVAL, "limit %s is negative", key);
+        *ret = (uint64_t)v;
+        return 0;
 }
 
 /* The limits of the session; those that it does not set are from @own (may be NULL). */
@@ -101,17 +103,24 @@ static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_
 {
         const json_t *l = json_object_get(o, "limits");
         struct cg_sandbox_limits limits = { 0 };
-        int r = 0;
+        int r;
 
 #define X(id, field, scale, name, setting, unit, words) \
-        r = r == 0 ? get_limit(l, #field, &limits.field, err) : r;
+        if ((r = get_limit(l, #field, &limits.field, err)) < 0) \
+                return r;
         CG_LIMITS_TABLE(X)
 #undef X
         if (own)
                 cg_limits_fill(&limits, &own->limits);
-        if (r == 0)
-                cg_sandbox_set_limits(plan, &limits);
-        return r;
+        cg_sandbox_set_limits(plan, &limits);
+        return 0;
+}
+
+static enum cg_exec exec_of(const char *name)
+{
+        if (strcmp(name, "ask") == 0)
+                return CG_EXEC_ASK;
+        return strcmp(name, "each") == 0 ? CG_EXEC_ASK_EACH : CG_EXEC_DENY;
 }
 
 /*
@@ -122,57 +131,48 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
                      bool by_name, struct cg_sandbox **ret, struct cg_err *err)
 {
         const json_t *guards = json_object_get(o, "guards"), *masks = json_object_get(o, "masks");
-        const struct cg_settings *used = s;
         struct cg_path_base paths = { .by_name = by_name,
                                       .by_inode = by_name,
                                       .env = json_object_get(o, "user_env"),
                                       .homes = json_object_get(o, "homes") };
-        const char *workspace, *exec;
-        bool on, ports = false;
-        int r = cg_json_str(o, "workspace", "", &workspace, err);
+        const struct cg_settings *used = s;
+        const char *exec;
+        bool on, ports;
+        int r;
 
-        if (r == 0)
-                r = cg_json_bool(o, "sandbox", true, &on, err);
-        if (r == 0)
-                r = cg_sandbox_copy(base, ret, err);
-        if (r < 0)
+        if ((r = cg_json_str(o, "workspace", "", &paths.cwd, err)) < 0 ||
+            (r = cg_json_bool(o, "sandbox", true, &on, err)) < 0 ||
+            (r = cg_json_str(o, "exec", NULL, &exec, err)) < 0 ||
+            (r = cg_json_str(o, "home", NULL, &paths.home, err)) < 0 ||
+            (r = cg_json_bool(o, "ports", false, &ports, err)) < 0 ||
+            (r = cg_sandbox_copy(base, ret, err)) < 0)
                 return r;
         if (!on) {
                 cg_sandbox_set_off(*ret);
                 used = NULL;
         }
-        r = cg_json_str(o, "exec", NULL, &exec, err);
-        if (r == 0 && exec && !on) /* the supervisor has refused it */
-                r = cg_fail(err, CG_E_PROTO, "spawn request: \"exec\" without a sandbox");
-        if (r < 0)
-                return r;
+        if (exec && !on) /* the supervisor has refused it */
+                return cg_fail(err, CG_E_PROTO, "spawn request: \"exec\" without a sandbox");
         if (exec)
-                cg_sandbox_set_exec(*ret, strcmp(exec, "ask") == 0    ? CG_EXEC_ASK
-                                          : strcmp(exec, "each") == 0 ? CG_EXEC_ASK_EACH
-                                                                      : CG_EXEC_DENY);
+                cg_sandbox_set_exec(*ret, exec_of(exec));
         cg_sandbox_report_denials(*ret);
         cg_sandbox_report_stopped(*ret);
         cg_sandbox_set_watch_network(*ret);
         if (s && s->own.watch_files)
                 cg_sandbox_set_watch(*ret);
-        paths.cwd = workspace;
-        r = cg_json_str(o, "home", NULL, &paths.home, err);
-        if (r == 0)
-                r = cg_json_bool(o, "ports", false, &ports, err);
-        if (r == 0)
-                r = used ? cg_session_view(*ret, used, masks, &paths, guards, err)
-                         : cg_session_view_default(*ret, &paths, guards, err);
-        if (r == 0 && used && ports)
-                r = cg_sandbox_add_port(*ret, CG_PROXY_HTTP_PORT, err);
-        if (r == 0 && used && ports)
-                r = cg_sandbox_add_port(*ret, CG_PROXY_SOCKS_PORT, err);
-        if (r == 0 && used)
-                r = cg_doors_plan(used, *ret, err);
-        if (r == 0)
-                r = set_limits(*ret, o, used ? &used->own : NULL, err);
-        if (r == 0)
-                r = cg_sandbox_set_cwd(*ret, workspace, err);
-        return r == 0 ? add_binds_and_hides(*ret, o, err) : r;
+        r = used ? cg_session_view(*ret, used, masks, &paths, guards, err)
+                 : cg_session_view_default(*ret, &paths, guards, err);
+        if (r < 0)
+                return r;
+        if (used && ports &&
+            ((r = cg_sandbox_add_port(*ret, CG_PROXY_HTTP_PORT, err)) < 0 ||
+             (r = cg_sandbox_add_port(*ret, CG_PROXY_SOCKS_PORT, err)) < 0))
+                return r;
+        if ((used && (r = cg_doors_plan(used, *ret, err)) < 0) ||
+            (r = set_limits(*ret, o, used ? &used->own : NULL, err)) < 0 ||
+            (r = cg_sandbox_set_cwd(*ret, paths.cwd, err)) < 0)
+                return r;
+        return add_binds_and_hides(*ret, o, err);
 }
 
 /*
@@ -224,6 +224,7 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
         const char *python = json_string_value(json_object_get(o, "kernel_env"));
         bool on = !json_is_false(json_object_get(o, "sandbox"));
         bool color = json_is_true(json_object_get(o, "color"));
+        bool no_ports = on && !json_is_true(json_object_get(o, "ports"));
         /*
          * Without a network: programs do not try again for seconds, or look for newer versions of
          * themselves.
@@ -238,44 +239,43 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
                 { "npm_config_fetch_retries", "0" },
                 { "npm_config_update_notifier", "false" },
         };
-        char account[PATH_MAX] = "/"; /* for a user without an entry, as in containers */
+        char home[PATH_MAX] = "/"; /* for a user without an entry, as in containers */
         const json_t *v;
         size_t i;
         int r;
 
-        if (!on)
-                cg_account_home(account);
-        r = add_variable(env, "PATH", err,
-                         "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                         python ?: CG_INSTALLED(CG_KERNEL_ENV));
-        if (r == 0)
-                r = add_variable(env, "LANG", err, "C.UTF-8");
-        if (r == 0)
-                r = on ? add_variable(env, "HOME", err, "%s/home", tmp ?: "/tmp")
-                       : add_variable(env, "HOME", err, "%s", account);
-        if (r == 0)
-                r = add_variable(env, "TERM", err, color ? "xterm-256color" : "dumb");
-        if (r == 0)
-                r = add_variable(env, "PAGER", err, "cat");
-        if (r == 0)
-                r = add_variable(env, "GIT_PAGER", err, "cat");
-        if (r == 0 && !color)
-                r = add_variable(env, "NO_COLOR", err, "1");
-        if (r == 0 && tmp)
-                r = add_variable(env, "TMPDIR", err, "%s", tmp);
-        for (i = 0;
-             r == 0 && on && !json_is_true(json_object_get(o, "ports")) && i < CG_ARRAY_LEN(no_network); i++)
-                r = add_variable(env, no_network[i].name, err, "%s", no_network[i].value);
+        if (on)
+                snprintf(home, sizeof(home), "%s/home", tmp ?: "/tmp");
+        else
+                cg_account_home(home);
+        if ((r = add_variable(env, "PATH", err,
+                              "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                              python ?: CG_INSTALLED(CG_KERNEL_ENV))) < 0 ||
+            (r = cg_environ_set(env, "LANG", "C.UTF-8", err)) < 0 ||
+            (r = cg_environ_set(env, "HOME", home, err)) < 0 ||
+            (r = cg_environ_set(env, "TERM", color ? "xterm-256color" : "dumb", err)) < 0 ||
+            (r = cg_environ_set(env, "PAGER", "cat", err)) < 0 ||
+            (r = cg_environ_set(env, "GIT_PAGER", "cat", err)) < 0 ||
+            (!color && (r = cg_environ_set(env, "NO_COLOR", "1", err)) < 0) ||
+            (tmp && (r = cg_environ_set(env, "TMPDIR", tmp, err)) < 0))
+                return r;
+        for (i = 0; no_ports && i < CG_ARRAY_LEN(no_network); i++) {
+                r = cg_environ_set(env, no_network[i].name, no_network[i].value, err);
+                if (r < 0)
+                        return r;
+        }
         json_array_foreach(json_object_get(o, "env"), i, v)
         {
                 const char *text = json_string_value(v), *eq = text ? strchr(text, '=') : NULL;
                 cg_auto_free char *name = eq ? strndup(text, (size_t)(eq - text)) : NULL;
 
-                if (r == 0)
-                        r = name ? cg_environ_set(env, name, eq + 1, err)
-                                 : cg_fail(err, CG_E_PARSE, "spawn request: \"env\" must have NAME=VALUE");
+                if (!name)
+                        return cg_fail(err, CG_E_PARSE, "spawn request: \"env\" must have NAME=VALUE");
+                r = cg_environ_set(env, name, eq + 1, err);
+                if (r < 0)
+                        return r;
         }
-        return r;
+        return 0;
 }
 
 /* Only what the kernel needs, without the host's paths of binds and hidden files. */
@@ -307,68 +307,89 @@ static int make_config(const json_t *o, const struct cg_environ *env, struct cg_
         return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
-int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err)
+static int read_request(int fd, json_t **ret, struct cg_err *err)
+{
+        char *text = NULL;
+        size_t len = 0;
+        int r;
+
+        if (lseek(fd, 0, SEEK_SET) < 0)
+                return cg_fail_errno(err, "spawn request");
+        r = cg_read_fd(fd, "spawn request", SPEC_MAX, &text, &len, err);
+        if (r < 0)
+                return r;
+        r = cg_json_object(text, len, "spawn request", ret, err);
+        wipe(text, len);
+        free(text);
+        return r;
+}
+
+/* The tier that the session asks for, else that of its settings. */
+static int choose_tier(const json_t *o, const struct cg_settings *s, struct cg_tier_choice *ret,
+                       struct cg_err *err)
+{
+        const char *wanted = json_string_value(json_object_get(o, "tier"));
+        int r;
+
+        if (!wanted && s)
+                wanted = s->own.tier;
+        r = cg_tier_parse(wanted ?: "full", ret, err);
+        return r < 0 ? r : cg_tier_decide(ret, err);
+}
+
+static int read_spec(int fd, const struct cg_sandbox *base, struct cg_environ *env, struct cg_spawn_spec *ret,
+                     struct cg_err *err)
 {
         struct cg_tier_choice tier = { .tier = CG_TIER_FULL };
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_json json_t *o = NULL;
         const json_t *settings;
-        struct cg_environ env = { .v = NULL };
-        const char *wanted, *tmp = NULL;
-        char *text = NULL;
-        size_t len = 0;
-        bool on = true;
-        int r;
+        const char *exec, *tmp = NULL;
+        bool on;
+        int r = read_request(fd, &o, err);
 
-        *ret = (struct cg_spawn_spec){ .plan = NULL };
-        if (lseek(fd, 0, SEEK_SET) < 0)
-                return cg_fail_errno(err, "spawn request");
-        r = cg_read_fd(fd, "spawn request", SPEC_MAX, &text, &len, err);
-        if (r == 0)
-                r = cg_json_object(text, len, "spawn request", &o, err);
-        wipe(text, len);
-        free(text);
+        if (r < 0)
+                return r;
+        on = !json_is_false(json_object_get(o, "sandbox"));
         settings = json_object_get(o, "settings");
-        if (r == 0)
-                on = !json_is_false(json_object_get(o, "sandbox"));
-        if (r == 0 && settings)
-                r = cg_settings_read(settings, "sandbox settings", 0, &s, err);
-        if (r == 0 && on) { /* the tier that the session asks for, else that of its settings */
-                wanted = json_string_value(json_object_get(o, "tier"));
-                if (!wanted)
-                        wanted = s && s->own.tier ? s->own.tier : "full";
-                r = cg_tier_parse(wanted, &tier, err);
-                if (r == 0)
-                        r = cg_tier_decide(&tier, err);
-        }
-        if (r == 0)
-                r = make_plan(o, s, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err);
-        if (r == 0 && on)
-                r = cg_json_str(o, "tmp", NULL, &tmp, err);
-        if (r == 0 && tier.tier != CG_TIER_FULL && json_string_value(json_object_get(o, "exec")) &&
-            strcmp(json_string_value(json_object_get(o, "exec")), "deny") != 0)
-                r = cg_fail(err, CG_E_UNSUPPORTED,
-                            "exec \"ask\" and its rules work in the full tier only: use that, or exec "
-                            "\"deny\" or \"allow\"");
-        if (r == 0 && on && tier.tier != CG_TIER_FULL) {
+        if ((settings && (r = cg_settings_read(settings, "sandbox settings", 0, &s, err)) < 0) ||
+            (on && (r = choose_tier(o, s, &tier, err)) < 0) ||
+            (r = make_plan(o, s, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err)) < 0 ||
+            (on && (r = cg_json_str(o, "tmp", NULL, &tmp, err)) < 0))
+                return r;
+        exec = json_string_value(json_object_get(o, "exec"));
+        if (tier.tier != CG_TIER_FULL && exec && strcmp(exec, "deny") != 0)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "exec \"ask\" and its rules work in the full tier only: use that, or exec "
+                               "\"deny\" or \"allow\"");
+        if (on && tier.tier != CG_TIER_FULL) {
                 if (!tmp)
-                        r = cg_fail(err, CG_E_PARSE, "spawn request: \"tmp\" is missing");
-                else if (!(ret->tmp = strdup(tmp)))
-                        r = cg_fail(err, CG_E_NOMEM, "spawn request");
+                        return cg_fail(err, CG_E_PARSE, "spawn request: \"tmp\" is missing");
+                ret->tmp = strdup(tmp);
+                if (!ret->tmp)
+                        return cg_fail(err, CG_E_NOMEM, "spawn request");
                 /* Comes last: turns the finished plan into rules. */
-                if (r == 0)
-                        r = cg_sandbox_set_landlock(ret->plan, tier.deny_rules, tmp, err);
+                r = cg_sandbox_set_landlock(ret->plan, tier.deny_rules, tmp, err);
+                if (r < 0)
+                        return r;
         }
         tmp = ret->tmp;
         /* A workspace that is /tmp is there in place of the sandbox's own, perhaps read-only. */
-        if (r == 0 && on && !tmp && !cg_sandbox_has_own_tmp(ret->plan))
+        if (on && !tmp && !cg_sandbox_has_own_tmp(ret->plan))
                 tmp = "/var/tmp";
-        if (r == 0)
-                r = make_environ(o, tmp, &env, err);
-        if (r == 0)
-                r = cg_sandbox_set_commands(ret->plan, (const char *const *)env.v, err);
-        if (r == 0)
-                r = make_config(o, &env, ret, err);
+        if ((r = make_environ(o, tmp, env, err)) < 0 ||
+            (r = cg_sandbox_set_commands(ret->plan, (const char *const *)env->v, err)) < 0)
+                return r;
+        return make_config(o, env, ret, err);
+}
+
+int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err)
+{
+        struct cg_environ env = { .v = NULL };
+        int r;
+
+        *ret = (struct cg_spawn_spec){ .plan = NULL };
+        r = read_spec(fd, base, &env, ret, err);
         for (size_t i = 0; i < env.n; i++)
                 wipe(env.v[i], strlen(env.v[i]));
         cg_environ_fini(&env);

@@ -214,7 +214,8 @@ static void calls(void **state)
         assert_true(json_is_string(json_object_get(o, "how")));
         assert_string_equal(json_string_value(json_object_get(k, "how")),
                             "list the socket in network.allowUnixSockets");
-        assert_int_equal(cg_denial_sentence(o, &b, NULL), 0);
+        cg_denial_sentence(o, &b);
+        assert_int_equal(cg_buf_end(&b, NULL), 0);
         assert_null(strchr(b.data, '\n'));
         assert_non_null(strstr(b.data, "(x\\x0a[cellgate] y)"));
 }
@@ -226,7 +227,8 @@ static void sentences_are_safe(void **state)
                                            "/a\x1b[31m\n\t\u202e", "why", "no", "how", "source", "kernel");
         cg_auto_buf struct cg_buf b = { .max = 4096 };
 
-        assert_int_equal(cg_denial_sentence(o, &b, NULL), 0);
+        cg_denial_sentence(o, &b);
+        assert_int_equal(cg_buf_end(&b, NULL), 0);
         assert_string_equal(b.data, "the sandbox refused writing /a\\x1b[31m\\x0a\\x09\\u202e: no");
 }
 

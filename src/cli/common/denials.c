@@ -18,11 +18,13 @@ int cg_connection_text(const char *json, struct cg_buf *b, struct cg_err *err)
         cg_auto_json json_t *o = json_loads(json, JSON_ALLOW_NUL, NULL);
 
         const char *server = json_string_value(json_object_get(o, "server"));
-        int r = cg_denial_connection(o, b, err);
 
-        if (r == 0 && server)
-                r = cg_buf_try_adds(b, " by MCP server ", err);
-        return r == 0 && server ? cg_text_try_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err) : r;
+        cg_denial_connection(o, b);
+        if (server) {
+                cg_buf_adds(b, " by MCP server ");
+                cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE);
+        }
+        return cg_buf_end(b, err);
 }
 
 void cg_denial_reports_clear(struct cg_denial_reports *d)

@@ -430,7 +430,8 @@ static int run(const struct cli *cli, struct cg_command *c)
                 return explain(cli, c, 1);
         if (c->masks.warnings.len)
                 fputs(c->masks.warnings.data, stderr);
-        if (cg_rules_say_path_folders(&c->rules, "the command", &folders, &err) == 0 && folders.len)
+        cg_rules_say_path_folders(&c->rules, "the command", &folders);
+        if (cg_buf_end(&folders, NULL) == 0 && folders.len)
                 fprintf(stderr, "cellgate sandbox: %s\n", folders.data);
         if (c->fell_back)
                 fprintf(stderr,

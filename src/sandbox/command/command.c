@@ -129,62 +129,63 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 return r;
         c->fell_back = tier.tier == CG_TIER_AUTO;
         r = cg_tier_decide(&tier, err);
+        if (r < 0)
+                return r;
         c->fell_back &= tier.tier == CG_TIER_LANDLOCK;
-        if (r == 0 && s->own.limits.output_bytes)
-                r = cg_fail(err, CG_E_UNSUPPORTED,
-                            "cellgate.limits.outputMb works for kernels only: a command writes to its own "
-                            "standard output, which nobody reads on the way");
-        if (r == 0)
-                r = cg_exec_rules_mode(s->own.exec, &exec, err);
-        if (r == 0 && exec != CG_EXEC_ALLOW)
-                r = cg_fail(err, CG_E_UNSUPPORTED,
-                            "cellgate.exec works for kernels only: a command is a program itself");
-        if (r == 0)
-                r = cg_sandbox_new_command(flags, &c->sb, err);
-        if (r == 0)
-                r = make_env(c, o, tier.tier, &own_tmp, err);
+        if (s->own.limits.output_bytes)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "cellgate.limits.outputMb works for kernels only: a command writes to its own "
+                               "standard output, which nobody reads on the way");
+        r = cg_exec_rules_mode(s->own.exec, &exec, err);
+        if (r < 0)
+                return r;
+        if (exec != CG_EXEC_ALLOW)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "cellgate.exec works for kernels only: a command is a program itself");
         base.settings = o->settings;
         base.by_name = tier.tier == CG_TIER_FULL;
         base.by_inode = base.by_name && !s->weaker_nested; /* init may not decide then (cg_mediates()) */
-        if (r == 0)
-                r = cg_rules_make(s, &base, &c->rules, err);
-        if (r == 0)
-                r = cg_masks_make(s, &base, &c->env, &c->rules, &c->masks, err);
-        if (r == 0)
-                r = cg_view_add(c->sb, &c->rules, err);
-        if (r == 0 && own_tmp && tier.tier == CG_TIER_FULL)
-                r = add_tmp(c, err);
-        if (r == 0 && (o->only_plan ? cg_state_dir(state) : cg_make_state_dir(state)))
-                r = cg_sandbox_add_hide(c->sb, state, err);
-        for (const char *const *hide = o->hides; r == 0 && hide && *hide; hide++)
-                r = cg_plan_add_hide(c->sb, *hide, "--hide", err);
-        if (r == 0 && s->own.hide_credentials)
-                r = cg_sandbox_add_default_hides(c->sb, o->home, c->rules.homes, err);
-        if (r == 0 && c->proxy) {
+        if ((r = cg_sandbox_new_command(flags, &c->sb, err)) < 0 ||
+            (r = make_env(c, o, tier.tier, &own_tmp, err)) < 0 ||
+            (r = cg_rules_make(s, &base, &c->rules, err)) < 0 ||
+            (r = cg_masks_make(s, &base, &c->env, &c->rules, &c->masks, err)) < 0 ||
+            (r = cg_view_add(c->sb, &c->rules, err)) < 0)
+                return r;
+        if (own_tmp && tier.tier == CG_TIER_FULL && (r = add_tmp(c, err)) < 0)
+                return r;
+        if ((o->only_plan ? cg_state_dir(state) : cg_make_state_dir(state)) &&
+            (r = cg_sandbox_add_hide(c->sb, state, err)) < 0)
+                return r;
+        for (const char *const *hide = o->hides; hide && *hide; hide++)
+                if ((r = cg_plan_add_hide(c->sb, *hide, "--hide", err)) < 0)
+                        return r;
+        if (s->own.hide_credentials &&
+            (r = cg_sandbox_add_default_hides(c->sb, o->home, c->rules.homes, err)) < 0)
+                return r;
+        if (c->proxy) {
                 r = cg_egress_policy(s, c->host_env, &c->policy, err);
-                if (r == 0)
-                        c->policy = cg_command_policy(c, c->policy);
-                if (r == 0)
-                        r = cg_sandbox_add_port(c->sb, CG_PROXY_HTTP_PORT, err);
-                if (r == 0)
-                        r = cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err);
+                if (r < 0)
+                        return r;
+                c->policy = cg_command_policy(c, c->policy);
+                if ((r = cg_sandbox_add_port(c->sb, CG_PROXY_HTTP_PORT, err)) < 0 ||
+                    (r = cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err)) < 0)
+                        return r;
         }
-        if (r == 0)
-                r = cg_doors_plan(s, c->sb, err);
-        if (r == 0) {
-                limits.processes = limits.processes ? limits.processes : CG_PLAN_NO_LIMIT;
-                limits.open_files = limits.open_files ? limits.open_files : CG_PLAN_NO_LIMIT;
-                cg_sandbox_set_limits(c->sb, &limits);
-                cg_sandbox_report_denials(c->sb);
-                if (s->own.watch_files || o->watch_files)
-                        cg_sandbox_set_watch(c->sb);
-        }
-        if (r == 0 && tier.tier == CG_TIER_FULL && !c->rules.off)
-                r = cg_sandbox_set_names(c->sb, s->own.writable_names.v, s->own.writable_names.n,
-                                         s->filesystem.allow_git_config, err);
-        if (r == 0 && tier.tier == CG_TIER_LANDLOCK)
-                r = cg_sandbox_set_landlock(c->sb, tier.deny_rules, c->tmp_on_host ? c->tmp : NULL, err);
-        return r;
+        r = cg_doors_plan(s, c->sb, err);
+        if (r < 0)
+                return r;
+        limits.processes = limits.processes ?: CG_PLAN_NO_LIMIT;
+        limits.open_files = limits.open_files ?: CG_PLAN_NO_LIMIT;
+        cg_sandbox_set_limits(c->sb, &limits);
+        cg_sandbox_report_denials(c->sb);
+        if (s->own.watch_files || o->watch_files)
+                cg_sandbox_set_watch(c->sb);
+        if (tier.tier == CG_TIER_LANDLOCK)
+                return cg_sandbox_set_landlock(c->sb, tier.deny_rules, c->tmp_on_host ? c->tmp : NULL, err);
+        if (tier.tier != CG_TIER_FULL || c->rules.off)
+                return 0;
+        return cg_sandbox_set_names(c->sb, s->own.writable_names.v, s->own.writable_names.n,
+                                    s->filesystem.allow_git_config, err);
 }
 
 int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts, struct cg_command **ret,

@@ -6,32 +6,28 @@
 /* The most bytes of one text from inside. */
 #define SHOWN_MAX 2048u
 
-int cg_denial_add_text(struct cg_buf *b, const char *text, struct cg_err *err)
+void cg_denial_add_text(struct cg_buf *b, const char *text)
 {
-        return cg_text_try_render_as(b, text, strlen(text), SHOWN_MAX, CG_TEXT_LINE, err);
+        cg_text_render_as(b, text, strlen(text), SHOWN_MAX, CG_TEXT_LINE);
 }
 
-int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
+void cg_denial_connection(const json_t *o, struct cg_buf *b)
 {
         const char *host = json_string_value(json_object_get(o, "host")) ?: "",
                    *address = json_string_value(json_object_get(o, "address")) ?: "",
                    *protocol = json_string_value(json_object_get(o, "protocol")) ?: "";
         bool v6 = strchr(host, ':') && host[0] != '[';
         json_int_t port = json_integer_value(json_object_get(o, "port"));
-        int r = cg_buf_try_adds(b, v6 ? "[" : "", err);
 
-        if (r == 0)
-                r = cg_denial_add_text(b, *host ? host : "?", err);
-        if (r == 0)
-                r = cg_buf_try_addf(b, err, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
+        cg_buf_adds(b, v6 ? "[" : "");
+        cg_denial_add_text(b, *host ? host : "?");
+        cg_buf_addf(b, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
         /* A tunnel's bytes are not inspected: only the port indicates https. */
         if (strcmp(protocol, "connect") == 0)
                 protocol = port == 443 ? "https" : "tunnel";
-        if (r == 0)
-                r = cg_denial_add_text(b, *protocol ? protocol : "unknown protocol", err);
-        if (r == 0 && *address)
-                r = cg_buf_try_adds(b, ", ", err);
-        if (r == 0 && *address)
-                r = cg_denial_add_text(b, address, err);
-        return r < 0 ? r : cg_buf_try_adds(b, ")", err);
+        cg_denial_add_text(b, *protocol ? protocol : "unknown protocol");
+        if (*address)
+                cg_buf_adds(b, ", ");
+        cg_denial_add_text(b, address);
+        cg_buf_adds(b, ")");
 }

@@ -235,6 +235,9 @@ static const struct named requests[] = {
         { TIOCSTI, "TIOCSTI" }, { TIOCLINUX, "TIOCLINUX" }, { TIOCSETD, "TIOCSETD" }, { TIOCEXCL, "TIOCEXCL" }
 };
 static const struct named commands[] = { { F_SETLEASE, "F_SETLEASE" } };
+static const struct named setids[] = { { S_ISUID, "S_ISUID" },
+                                       { S_ISGID, "S_ISGID" },
+                                       { CG_SETID_BITS, "S_ISUID|S_ISGID" } };
 
 static const struct named flags[] = {
         { CLONE_NEWUSER, "CLONE_NEWUSER" },     { CLONE_NEWNS, "CLONE_NEWNS" },
@@ -287,9 +290,7 @@ static void describe_call(const struct cg_sandbox_denial *d, const char *name, c
         } else if (d->nr == SYS_fcntl) {
                 add_name(buf, size, commands, CG_ARRAY_LEN(commands), (uint32_t)d->args[1]);
         } else if (setid) {
-                len = strlen(buf);
-                snprintf(buf + len, size - len, "%s%s%s", setid & S_ISUID ? "S_ISUID" : "",
-                         setid == CG_SETID_BITS ? "|" : "", setid & S_ISGID ? "S_ISGID" : "");
+                add_name(buf, size, setids, CG_ARRAY_LEN(setids), setid);
         }
         len = strlen(buf);
         snprintf(buf + len, size - len, ")");
@@ -305,7 +306,8 @@ static json_t *any_text(const char *s)
                 return j;
         snprintf(copy, sizeof(copy), "%s", s);
         for (char *p = copy; *p; p++)
-                *p = (unsigned char)*p < 0x80 ? *p : '?';
+                if ((unsigned char)*p >= 0x80)
+                        *p = '?';
         return json_string(copy);
 }
 
@@ -457,12 +459,11 @@ void cg_denial_stamp(json_t *o)
 }
 
 /* Further paths that the same rule refused: ", /etc/b and 3 more". */
-static int add_others(struct cg_buf *b, const json_t *o, struct cg_err *err)
+static void add_others(struct cg_buf *b, const json_t *o)
 {
         json_int_t more = json_integer_value(json_object_get(o, "more"));
         const json_t *also = json_object_get(o, "also"), *path;
         size_t i, n = 0, all = json_array_size(also), len = 0;
-        int r = 0;
 
         while (n < all && (len += json_string_length(json_array_get(also, n))) <= OTHERS_MAX)
                 n++;
@@ -471,18 +472,17 @@ static int add_others(struct cg_buf *b, const json_t *o, struct cg_err *err)
         {
                 if (i == n)
                         break;
-                r = cg_buf_try_adds(b, i + 1 == n && !more ? " and " : ", ", err);
-                if (r == 0)
-                        r = cg_denial_add_text(b, json_string_value(path), err);
-                if (r < 0)
-                        return r;
+                cg_buf_adds(b, i + 1 == n && !more ? " and " : ", ");
+                cg_denial_add_text(b, json_string_value(path));
         }
         if (more > EXACT_MAX) /* those that init did not report one by one are missing in the number */
-                return cg_buf_try_addf(b, err, " and more than %d others", EXACT_MAX);
-        return more ? cg_buf_try_addf(b, err, " and %" JSON_INTEGER_FORMAT " more", more) : 0;
+                cg_buf_addf(b, " and more than %d others", EXACT_MAX);
+        else if (more)
+                cg_buf_addf(b, " and %" JSON_INTEGER_FORMAT " more", more);
 }
 
-int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
+/* The denied operation: "a connection to ...", "writing /etc/hosts". */
+static void add_operation(struct cg_buf *b, const json_t *o, const char *operation)
 {
         static const struct {
                 const char *operation, *verb;
@@ -490,48 +490,46 @@ int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
                       { "file-write", "writing " },
                       { "exec", "running " },
                       { "socket", "a connection to " } };
-        const char *operation = text_of(o, "operation"), *how = text_of(o, "how"), *verb = "";
+
+        if (strcmp(operation, "network-outbound") == 0 && *text_of(o, "host")) {
+                cg_buf_adds(b, "a connection to ");
+                cg_denial_connection(o, b);
+                return;
+        }
+        if (strcmp(operation, "network-outbound") == 0) {
+                /* The proxy refused the request before it named a host. */
+                cg_buf_adds(b, *text_of(o, "protocol") ? "a request to the proxy" : "a name lookup");
+                return;
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(verbs); i++)
+                if (strcmp(operation, verbs[i].operation) == 0 && *text_of(o, "path"))
+                        cg_buf_adds(b, verbs[i].verb);
+        cg_denial_add_text(b, target_of(o));
+        add_others(b, o);
+}
+
+void cg_denial_sentence(const json_t *o, struct cg_buf *b)
+{
+        const char *operation = text_of(o, "operation"), *how = text_of(o, "how");
         const json_t *process = json_object_get(o, "process");
         const char *name = text_of(process, "name");
-        bool limit = strcmp(operation, "limit") == 0, network = strcmp(operation, "network-outbound") == 0;
-        int r = limit ? 0 : cg_buf_try_adds(b, "the sandbox refused ", err);
 
-        /* The denied operation: "a connection to ...", "writing /etc/hosts". */
-        for (size_t i = 0; i < CG_ARRAY_LEN(verbs); i++) {
-                if (strcmp(operation, verbs[i].operation) == 0 && *text_of(o, "path"))
-                        verb = verbs[i].verb;
+        if (strcmp(operation, "limit") != 0) {
+                cg_buf_adds(b, "the sandbox refused ");
+                add_operation(b, o, operation);
+                /*
+                 * The process by its name, unless it is the session's own Python. Its number
+                 * differs each time, and is gone when this is read.
+                 */
+                if (process && strcmp(text_of(o, "source"), "kernel") != 0) {
+                        cg_buf_adds(b, " (");
+                        cg_denial_add_text(b, *name ? name : "?");
+                        cg_buf_adds(b, ")");
+                }
+                cg_buf_adds(b, ": ");
         }
-        if (r == 0 && network && !*text_of(o, "host")) {
-                /* The proxy refused the request before it named a host. */
-                r = cg_buf_try_adds(b, *text_of(o, "protocol") ? "a request to the proxy" : "a name lookup",
-                                    err);
-        } else if (r == 0 && network) {
-                r = cg_buf_try_adds(b, "a connection to ", err);
-                if (r == 0)
-                        r = cg_denial_connection(o, b, err);
-        } else if (r == 0 && !limit) {
-                r = cg_buf_try_adds(b, verb, err);
-                if (r == 0)
-                        r = cg_denial_add_text(b, target_of(o), err);
-                if (r == 0)
-                        r = add_others(b, o, err);
-        }
-        /*
-         * The process by its name, unless it is the session's own Python. Its number differs each
-         * time, and is gone when this is read.
-         */
-        if (r == 0 && !limit && process && strcmp(text_of(o, "source"), "kernel") != 0) {
-                r = cg_buf_try_adds(b, " (", err);
-                if (r == 0)
-                        r = cg_denial_add_text(b, *name ? name : "?", err);
-                if (r == 0)
-                        r = cg_buf_try_adds(b, ")", err);
-        }
-        if (r == 0 && !limit)
-                r = cg_buf_try_adds(b, ": ", err);
-        if (r == 0)
-                r = cg_denial_add_text(b, text_of(o, "why"), err);
-        if (r == 0 && *how)
-                r = cg_buf_try_adds(b, ". To allow it: ", err);
-        return r < 0 ? r : cg_denial_add_text(b, how, err);
+        cg_denial_add_text(b, text_of(o, "why"));
+        if (*how)
+                cg_buf_adds(b, ". To allow it: ");
+        cg_denial_add_text(b, how);
 }

@@ -31,17 +31,17 @@ void cg_denial_stamp(json_t *o);
  * Appends it as one sentence for people, without line end, what came from inside rendered: what,
  * why, and how to allow it.
  */
-int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err);
+void cg_denial_sentence(const json_t *o, struct cg_buf *b);
 /*
  * Appends a text from inside, at most 2 KiB. Line ends are escaped as well: it must not begin a
  * line of its own.
  */
-int cg_denial_add_text(struct cg_buf *b, const char *text, struct cg_err *err);
+void cg_denial_add_text(struct cg_buf *b, const char *text);
 
 /*
  * Appends the other side of a connection: "example.org:443 (https)", "127.0.0.1:80 (http, a
  * loopback address)"; rendered.
  */
-int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err);
+void cg_denial_connection(const json_t *o, struct cg_buf *b);
 
 #endif

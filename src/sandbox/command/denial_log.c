@@ -178,8 +178,9 @@ void cg_denial_log_add(struct cg_denial_log *v, json_t *denial)
         cg_denial_log_debug(v, "%s", line);
         folder = program_folder(v, o, &inside);
         shown = folder ? about_folder(o, folder, inside) : NULL;
-        if (cg_denial_sentence(shown ? shown : o, &b, NULL) < 0)
-                b.len = 0;
+        cg_denial_sentence(shown ? shown : o, &b);
+        if (cg_buf_end(&b, NULL) < 0)
+                cg_buf_clear(&b);
         write_log(v, o, b.len ? b.data : NULL);
         v->more += (uint64_t)json_integer_value(json_object_get(o, "untold"));
         if (!b.len)

@@ -43,6 +43,14 @@ static void add_text(json_t *list, const char *path)
         json_array_append_new(list, text ? text : json_string("(a name that is not UTF-8)"));
 }
 
+static const char *network_state(const struct cg_command *c, const char *off, const char *none,
+                                 const char *proxy)
+{
+        if (!c->proxy)
+                return off;
+        return c->settings->network.allowed.n ? proxy : none;
+}
+
 static int explain_json(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
 {
         const struct cg_grants *g = c->sb->grants;
@@ -52,7 +60,6 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         cg_auto_free char *text = NULL;
         enum cg_limit_by by[CG_LIMITS];
         size_t len;
-        int r;
 
         json_object_set_new(o, "tier", json_string(cg_sandbox_tier(c->sb)));
         json_object_set_new(o, "layers", layers);
@@ -87,10 +94,7 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         }
         json_object_set_new(o, "base", json_string(c->base.cwd));
         json_object_set_new(o, "entries", cg_command_entries(c));
-        json_object_set_new(o, "network",
-                            json_string(!c->proxy                        ? "off"
-                                        : c->settings->network.allowed.n ? "proxy"
-                                                                         : "none"));
+        json_object_set_new(o, "network", json_string(network_state(c, "off", "none", "proxy")));
         json_object_set_new(o, "allowedDomains", strs_json(&c->settings->network.allowed));
         json_object_set_new(o, "deniedDomains", strs_json(&c->settings->network.denied));
         json_object_set_new(o, "unixSockets",
@@ -106,37 +110,34 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         text = cg_json_text(o, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "plan");
-        r = cg_buf_try_add(out, text, len, err);
-        return r == 0 ? cg_buf_try_adds(out, "\n", err) : r;
+        cg_buf_add(out, text, len);
+        cg_buf_adds(out, "\n");
+        return cg_buf_end(out, err);
 }
 
-static int line(struct cg_buf *out, const char *view, const char *path, const char *why, const char *more,
-                struct cg_err *err)
+static void line(struct cg_buf *out, const char *view, const char *path, const char *why, const char *more)
 {
-        int r = cg_buf_try_addf(out, err, "  %-14s ", view);
-
-        if (r == 0)
-                r = cg_text_try_render(out, path, strlen(path), 0, err);
-        if (r == 0 && (why || *more))
-                r = cg_buf_try_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
-        return r == 0 ? cg_buf_try_adds(out, "\n", err) : r;
+        cg_buf_addf(out, "  %-14s ", view);
+        cg_text_render(out, path, strlen(path), 0);
+        if (why && *more)
+                cg_buf_addf(out, "   (%s, %s)", why, more);
+        else if (why || *more)
+                cg_buf_addf(out, "   (%s)", why ?: more);
+        cg_buf_adds(out, "\n");
 }
 
 /* The entries of the settings, with the paths that they are here. */
-static int explain_entries(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
+static void explain_entries(const struct cg_command *c, struct cg_buf *out)
 {
         cg_auto_json json_t *entries = cg_command_entries(c);
         const json_t *v;
         size_t i;
-        int r = 0;
 
         if (!json_array_size(entries))
-                return 0;
-        r = cg_buf_try_adds(out, "Entries, of which relative ones begin in ", err);
-        if (r == 0)
-                r = cg_text_try_render(out, c->base.cwd, strlen(c->base.cwd), 0, err);
-        if (r == 0)
-                r = cg_buf_try_adds(out, ":\n", err);
+                return;
+        cg_buf_adds(out, "Entries, of which relative ones begin in ");
+        cg_text_render(out, c->base.cwd, strlen(c->base.cwd), 0);
+        cg_buf_adds(out, ":\n");
         json_array_foreach(entries, i, v)
         {
                 const char *entry = json_string_value(json_object_get(v, "entry")),
@@ -148,105 +149,98 @@ static int explain_entries(const struct cg_command *c, struct cg_buf *out, struc
                         snprintf(more, sizeof(more), "names nothing that is there now");
                 else if (n > 1)
                         snprintf(more, sizeof(more), "%lld matches", (long long)n);
-                if (r == 0)
-                        r = cg_buf_try_adds(out, "  ", err);
-                if (r == 0)
-                        r = cg_text_try_render(out, entry, strlen(entry), 0, err);
-                if (r == 0)
-                        r = line(out, "  ->", json_string_value(json_object_get(v, "path")), setting, more,
-                                 err);
+                cg_buf_adds(out, "  ");
+                cg_text_render(out, entry, strlen(entry), 0);
+                line(out, "  ->", json_string_value(json_object_get(v, "path")), setting, more);
         }
-        return r;
+}
+
+static void explain_files(const struct cg_command *c, struct cg_buf *out)
+{
+        const struct cg_sandbox *sb = c->sb;
+        const struct cg_grants *g = sb->grants;
+
+        cg_buf_addf(out, "Tier: %s\nLayers:", cg_sandbox_tier(sb));
+        for (const char *const *layer = cg_sandbox_layers(sb); *layer; layer++)
+                cg_buf_addf(out, " %s", *layer);
+        cg_buf_addf(out, "\nFiles: everything as on the host and %s, but for\n",
+                    sb->root_writable ? "writable" : "read-only");
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                const struct cg_plan_mount *m = &sb->mounts[i];
+
+                line(out, kinds[m->kind], m->path, m->why,
+                     cg_plan_is_absent(sb, m->path) ? "not there, and cannot be made" : "");
+        }
+        for (size_t i = 0; i < sb->n_programs; i++)
+                line(out, "no programs", sb->programs[i], CG_WHY_PATH, "none are made directly in it");
+        if (sb->names)
+                cg_buf_adds(
+                        out,
+                        "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)");
+        for (size_t i = 0; i < sb->n_writable_names; i++) {
+                cg_buf_adds(out, i ? ", " : ", but for ");
+                cg_text_render(out, sb->writable_names[i], strlen(sb->writable_names[i]), 0);
+        }
+        if (sb->names)
+                cg_buf_adds(out, "\n");
+
+        if (g)
+                cg_buf_addf(out, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
+        for (size_t i = 0; g && i < g->n_frozen; i++)
+                line(out, "frozen", g->frozen[i].path, g->frozen[i].because,
+                     g->frozen[i].write ? "nothing new can be made in it" : "nothing new in it can be read");
+        for (size_t i = 0; g && i < g->n_unheld; i++)
+                line(out, "NOT HELD", g->unheld[i], NULL, "may be written");
+        if (c->rules.skipped)
+                cg_buf_addf(out, "  %zu of allowWrite left out: a symlink leads there\n", c->rules.skipped);
+}
+
+static void explain_network(const struct cg_command *c, struct cg_buf *out)
+{
+        const struct cg_settings *s = c->settings;
+
+        cg_buf_addf(out, "Network: %s\n",
+                    network_state(c, "off", "nothing is allowed", "through the proxy, by name"));
+        for (size_t i = 0; i < s->network.allowed.n; i++)
+                line(out, "allowed", s->network.allowed.v[i], NULL, "");
+        for (size_t i = 0; i < s->network.denied.n; i++)
+                line(out, "denied", s->network.denied.v[i], NULL, "");
+        if (s->network.all_unix_sockets)
+                cg_buf_adds(out, "  all unix sockets\n");
+        for (size_t i = 0; i < s->network.unix_sockets.n && !s->network.all_unix_sockets; i++)
+                line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "");
+        for (size_t i = 0; i < s->own.n_expose; i++)
+                cg_buf_addf(out, "  port %u inside is reachable at 127.0.0.1:%u of this machine\n",
+                            s->own.expose[i].inside, s->own.expose[i].host);
+        for (size_t i = 0; i < s->own.n_reach; i++)
+                cg_buf_addf(out, "  port %u inside leads to 127.0.0.1:%u of this machine\n",
+                            s->own.reach[i].inside, s->own.reach[i].host);
+        if (s->network.local_binding)
+                cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n");
+}
+
+static void explain_limits(const struct cg_sandbox *sb, struct cg_buf *out)
+{
+        enum cg_limit_by by[CG_LIMITS];
+
+        cg_sandbox_limits_by(sb, by);
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
+                uint64_t v = cg_limit_get(&sb->limits, i);
+
+                if (v && v != CG_PLAN_NO_LIMIT)
+                        cg_buf_addf(out, "Limit: %s %.12g %s, held by %s, of each %s\n", cg_limit_setting(i),
+                                    cg_limit_figure(&sb->limits, i), cg_limit_unit(i),
+                                    cg_limit_by_name(by[i]), cg_limit_scope(i, by[i]));
+        }
 }
 
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err)
 {
-        const struct cg_settings *s = c->settings;
-        const struct cg_sandbox *sb = c->sb;
-        const struct cg_grants *g = sb->grants;
-        const char *const *layer = cg_sandbox_layers(sb);
-        enum cg_limit_by by[CG_LIMITS];
-        int r;
-
         if (json)
                 return explain_json(c, out, err);
-        r = cg_buf_try_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(sb));
-        for (; *layer && r == 0; layer++)
-                r = cg_buf_try_addf(out, err, " %s", *layer);
-        if (r == 0)
-                r = cg_buf_try_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
-                                    sb->root_writable ? "writable" : "read-only");
-        for (size_t i = 0; i < sb->n_mounts && r == 0; i++) {
-                const struct cg_plan_mount *m = &sb->mounts[i];
-
-                r = line(out, kinds[m->kind], m->path, m->why,
-                         cg_plan_is_absent(sb, m->path) ? "not there, and cannot be made" : "", err);
-        }
-        for (size_t i = 0; i < sb->n_programs && r == 0; i++)
-                r = line(out, "no programs", sb->programs[i], CG_WHY_PATH, "none are made directly in it",
-                         err);
-        if (r == 0 && sb->names)
-                r = cg_buf_try_adds(
-                        out,
-                        "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
-                        err);
-        for (size_t i = 0; i < sb->n_writable_names && r == 0; i++) {
-                r = cg_buf_try_adds(out, i ? ", " : ", but for ", err);
-                if (r == 0)
-                        r = cg_text_try_render(out, sb->writable_names[i], strlen(sb->writable_names[i]), 0,
-                                               err);
-        }
-        if (r == 0 && sb->names)
-                r = cg_buf_try_adds(out, "\n", err);
-
-        if (r == 0 && g)
-                r = cg_buf_try_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
-        for (size_t i = 0; g && i < g->n_frozen && r == 0; i++)
-                r = line(out, "frozen", g->frozen[i].path, g->frozen[i].because,
-                         g->frozen[i].write ? "nothing new can be made in it"
-                                            : "nothing new in it can be read",
-                         err);
-        for (size_t i = 0; g && i < g->n_unheld && r == 0; i++)
-                r = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
-        if (r == 0 && c->rules.skipped)
-                r = cg_buf_try_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
-                                    c->rules.skipped);
-
-        if (r == 0)
-                r = explain_entries(c, out, err);
-        if (r == 0)
-                r = cg_buf_try_addf(out, err, "Network: %s\n",
-                                    !c->proxy              ? "off"
-                                    : s->network.allowed.n ? "through the proxy, by name"
-                                                           : "nothing is allowed");
-        for (size_t i = 0; i < s->network.allowed.n && r == 0; i++)
-                r = line(out, "allowed", s->network.allowed.v[i], NULL, "", err);
-        for (size_t i = 0; i < s->network.denied.n && r == 0; i++)
-                r = line(out, "denied", s->network.denied.v[i], NULL, "", err);
-        if (r == 0 && s->network.all_unix_sockets)
-                r = cg_buf_try_adds(out, "  all unix sockets\n", err);
-        for (size_t i = 0; i < s->network.unix_sockets.n && r == 0 && !s->network.all_unix_sockets; i++)
-                r = line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "", err);
-        for (size_t i = 0; i < s->own.n_expose && r == 0; i++)
-                r = cg_buf_try_addf(out, err,
-                                    "  port %u inside is reachable at 127.0.0.1:%u of this machine\n",
-                                    s->own.expose[i].inside, s->own.expose[i].host);
-        for (size_t i = 0; i < s->own.n_reach && r == 0; i++)
-                r = cg_buf_try_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n",
-                                    s->own.reach[i].inside, s->own.reach[i].host);
-        if (r == 0 && s->network.local_binding)
-                r = cg_buf_try_adds(out, "  where a program listens, this machine's same port leads there\n",
-                                    err);
-
-        cg_sandbox_limits_by(sb, by);
-        for (enum cg_limit i = 0; i < CG_LIMITS && r == 0; i++) {
-                uint64_t v = cg_limit_get(&sb->limits, i);
-
-                if (v && v != CG_PLAN_NO_LIMIT)
-                        r = cg_buf_try_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n",
-                                            cg_limit_setting(i), cg_limit_figure(&sb->limits, i),
-                                            cg_limit_unit(i), cg_limit_by_name(by[i]),
-                                            cg_limit_scope(i, by[i]));
-        }
-        return r;
+        explain_files(c, out);
+        explain_entries(c, out);
+        explain_network(c, out);
+        explain_limits(c->sb, out);
+        return cg_buf_end(out, err);
 }

@@ -27,22 +27,15 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
 {
         const char *hex = json_string_value(json_object_get(mask, "data"));
         size_t n = hex ? strlen(hex) / 2 : 0;
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         char path[PATH_MAX];
         struct cg_rule *rule;
         int r = cg_path_absolute(base, json_string_value(json_object_get(mask, "path")) ?: "", path, err);
-        bool missing;
 
-        if (r == 0)
-                r = cg_place_find(path, &place, err);
-        if (r < 0)
+        if (r < 0 || (r = cg_place_find(path, &place, err)) < 0 || place.missing)
                 return r;
-        missing = place.missing;
-        if (!missing)
-                r = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files",
-                                 err);
-        cg_place_fini(&place);
-        if (r < 0 || missing || !hex)
+        r = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files", err);
+        if (r < 0 || !hex)
                 return r;
         rule = &rules->v[rules->n - 1];
         rule->data = malloc(n + 1);
@@ -63,29 +56,31 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks,
                     const struct cg_path_base *base, const json_t *guards, struct cg_err *err)
 {
-        struct cg_rules rules = { 0 };
+        cg_auto_rules struct cg_rules rules = { 0 };
         int r = cg_session_rules(s, base, guards, &rules, err);
 
         plan->by_settings = true;
         for (size_t i = 0; i < json_array_size(masks) && r == 0 && !rules.off; i++)
                 r = add_mask(&rules, base, json_array_get(masks, i), err);
+        if (r < 0)
+                return r;
         /*
          * A workspace in /tmp or another private folder is visible; without rules it may be
          * written.
          */
-        if (r == 0 && rules.off)
+        if (rules.off)
                 r = cg_sandbox_add_write(plan, base->cwd, err);
-        else if (r == 0 && cg_view_state(&rules, base->cwd) == CG_VIEW_READ)
+        else if (cg_view_state(&rules, base->cwd) == CG_VIEW_READ)
                 r = cg_sandbox_add_bind_ro(plan, base->cwd, base->cwd, err);
-        if (r == 0)
-                r = cg_view_add(plan, &rules, err);
-        if (r == 0 && base->by_name && !rules.off)
-                r = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n,
-                                         s->filesystem.allow_git_config, err);
-        if (r == 0 && (!s->own.has_hide_credentials || s->own.hide_credentials))
-                r = cg_sandbox_add_default_hides(plan, base->home, rules.homes, err);
-        cg_rules_fini(&rules);
-        return r;
+        if (r < 0 || (r = cg_view_add(plan, &rules, err)) < 0)
+                return r;
+        if (base->by_name && !rules.off &&
+            (r = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n,
+                                      s->filesystem.allow_git_config, err)) < 0)
+                return r;
+        if (s->own.has_hide_credentials && !s->own.hide_credentials)
+                return 0;
+        return cg_sandbox_add_default_hides(plan, base->home, rules.homes, err);
 }
 
 /*
@@ -176,73 +171,63 @@ static int add_workspace(struct cg_rules *rules, const struct cg_place *place, e
 static int default_rules(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
 {
         enum cg_holds_home holds = cg_session_view_holds_home(base->cwd, base->home);
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         int r = cg_place_find(base->cwd, &place, err);
 
-        if (r == 0 && holds != CG_IS_ABOVE_HOME) {
-                r = add_workspace(rules, &place, holds, err);
-                if (r == 0)
-                        r = cg_rules_add_present(rules, place.path, true, err);
-                if (r == 0 && !base->by_name)
-                        r = cg_rules_add_found(rules, place.path, err);
-                if (r == 0)
-                        r = cg_rules_add_homes(rules, base->home, true, err);
-                if (r == 0)
-                        r = cg_git_deny_user(rules, NULL, err);
-                if (r == 0)
-                        r = cg_git_deny_variables(rules, err);
-                if (r == 0)
-                        r = cg_rules_add_path_folders(rules, err);
-                if (r == 0)
-                        r = cg_rules_add_nested(rules, err);
-                if (r == 0)
-                        r = cg_rules_add_own(rules, err);
-        }
-        cg_place_fini(&place);
-        return r;
+        if (r < 0 || holds == CG_IS_ABOVE_HOME)
+                return r;
+        if ((r = add_workspace(rules, &place, holds, err)) < 0 ||
+            (r = cg_rules_add_present(rules, place.path, true, err)) < 0 ||
+            (!base->by_name && (r = cg_rules_add_found(rules, place.path, err)) < 0) ||
+            (r = cg_rules_add_homes(rules, base->home, true, err)) < 0 ||
+            (r = cg_git_deny_user(rules, NULL, err)) < 0 || (r = cg_git_deny_variables(rules, err)) < 0 ||
+            (r = cg_rules_add_path_folders(rules, err)) < 0 || (r = cg_rules_add_nested(rules, err)) < 0)
+                return r;
+        return cg_rules_add_own(rules, err);
 }
 
 int cg_session_say_path_folders(const struct cg_settings *s, const struct cg_path_base *base,
                                 struct cg_buf *ret, struct cg_err *err)
 {
-        struct cg_rules rules = { .base = base, .by_name = base->by_name };
+        cg_auto_rules struct cg_rules rules = { .base = base, .by_name = base->by_name };
         enum cg_holds_home holds = s ? CG_HOLDS_NO_HOME : cg_session_view_holds_home(base->cwd, base->home);
-        struct cg_place place = { .path = "" };
+        cg_auto_place struct cg_place place = { .path = "" };
         int r = s ? cg_rules_make_roots(s, base, &rules, err) : cg_place_find(base->cwd, &place, err);
 
-        if (r == 0 && !s && holds != CG_IS_ABOVE_HOME)
-                r = add_workspace(&rules, &place, holds, err);
-        if (r == 0 && !rules.off)
-                r = cg_rules_add_path_folders(&rules, err);
-        if (r == 0)
-                r = cg_rules_say_path_folders(&rules, "cells", ret, err);
-        cg_place_fini(&place);
-        cg_rules_fini(&rules);
-        return r;
+        if (r < 0)
+                return r;
+        if (!s && holds != CG_IS_ABOVE_HOME && (r = add_workspace(&rules, &place, holds, err)) < 0)
+                return r;
+        if (!rules.off && (r = cg_rules_add_path_folders(&rules, err)) < 0)
+                return r;
+        cg_rules_say_path_folders(&rules, "cells", ret);
+        return cg_buf_end(ret, err);
 }
 
 int cg_session_rules(const struct cg_settings *s, const struct cg_path_base *base, const json_t *guards,
                      struct cg_rules *ret, struct cg_err *err)
 {
-        struct cg_rules rules = { .base = base, .by_name = base->by_name, .by_inode = base->by_inode };
+        cg_auto_rules struct cg_rules rules = { .base = base,
+                                                .by_name = base->by_name,
+                                                .by_inode = base->by_inode };
         int r = s ? cg_rules_make(s, base, &rules, err) : default_rules(&rules, base, err);
 
-        if (r == 0 && !rules.off)
-                r = cg_rules_add_guards(&rules, guards, err);
-        if (r == 0 && !rules.off && (!s || json_array_size(guards)))
-                r = cg_rules_add_hardlinks(&rules, err);
-        rules.base = NULL;
         if (r < 0)
-                cg_rules_fini(&rules);
-        else
-                *ret = rules;
-        return r;
+                return r;
+        if (!rules.off &&
+            ((r = cg_rules_add_guards(&rules, guards, err)) < 0 ||
+             ((!s || json_array_size(guards)) && (r = cg_rules_add_hardlinks(&rules, err)) < 0)))
+                return r;
+        rules.base = NULL;
+        *ret = rules;
+        rules = (struct cg_rules){ 0 };
+        return 0;
 }
 
 int cg_session_view_default(struct cg_sandbox *plan, const struct cg_path_base *base, const json_t *guards,
                             struct cg_err *err)
 {
-        struct cg_rules rules;
+        cg_auto_rules struct cg_rules rules = { 0 };
         char real[PATH_MAX];
         int r = cg_session_rules(NULL, base, guards, &rules, err);
 
@@ -253,14 +238,11 @@ int cg_session_view_default(struct cg_sandbox *plan, const struct cg_path_base *
         /* It is visible, also in a folder of which the sandbox has its own, such as /tmp. */
         else if (realpath(base->cwd, real) && real[1])
                 r = cg_sandbox_add_bind_ro(plan, real, real, err);
-        if (r == 0)
-                r = cg_view_add(plan, &rules, err);
-        if (r == 0 && base->by_name)
-                r = cg_sandbox_set_names(plan, NULL, 0, false, err);
-        if (r == 0)
-                r = cg_sandbox_add_default_hides(plan, base->home, rules.homes, err);
-        cg_rules_fini(&rules);
-        return r == 0 ? cg_sandbox_add_hides_below(plan, base->cwd, err) : r;
+        if (r < 0 || (r = cg_view_add(plan, &rules, err)) < 0 ||
+            (base->by_name && (r = cg_sandbox_set_names(plan, NULL, 0, false, err)) < 0) ||
+            (r = cg_sandbox_add_default_hides(plan, base->home, rules.homes, err)) < 0)
+                return r;
+        return cg_sandbox_add_hides_below(plan, base->cwd, err);
 }
 
 uint64_t cg_session_view_print(const struct cg_sandbox *plan)

@@ -73,14 +73,14 @@ static int deny_list(struct cg_rules *rules, const char *folder, const char *con
 static int deny_names(struct cg_rules *rules, const char *folder, bool absent_too, struct cg_err *err)
 {
         bool present = !absent_too && has_no_links(folder);
-        int r = deny_list(rules, folder, files, CG_ARRAY_LEN(files), false, absent_too, present, err);
         char path[PATH_MAX];
+        int r;
 
-        if (r == 0)
-                r = deny_list(rules, folder, folders, CG_ARRAY_LEN(folders), true, absent_too, present, err);
-        if (r < 0 || (present && is_absent(folder, ".claude")))
+        if ((r = deny_list(rules, folder, files, CG_ARRAY_LEN(files), false, absent_too, present, err)) < 0 ||
+            (r = deny_list(rules, folder, folders, CG_ARRAY_LEN(folders), true, absent_too, present, err)) <
+                    0)
                 return r;
-        if (!cg_path_join(path, folder, ".claude"))
+        if ((present && is_absent(folder, ".claude")) || !cg_path_join(path, folder, ".claude"))
                 return 0;
         return deny_list(rules, path, claude_folders, CG_ARRAY_LEN(claude_folders), true, absent_too,
                          present && has_no_links(path), err);
@@ -92,9 +92,9 @@ static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const ch
 {
         int r = deny_names(rules, folder, true, err);
 
-        return r == 0 ? cg_rules_deny_repository(rules, folder, ".git", !s->filesystem.allow_git_config, true,
-                                                 err)
-                      : r;
+        if (r < 0)
+                return r;
+        return cg_rules_deny_repository(rules, folder, ".git", !s->filesystem.allow_git_config, true, err);
 }
 
 static int add_present(struct cg_rules *rules, const char *folder, unsigned int what, struct cg_present *p,
@@ -102,17 +102,20 @@ static int add_present(struct cg_rules *rules, const char *folder, unsigned int 
 {
         int r = deny_names(rules, folder, false, err);
 
-        if (r == 0 && !cg_homes_get(rules->base->homes, folder, p)) {
+        if (r < 0)
+                return r;
+        if (!cg_homes_get(rules->base->homes, folder, p)) {
                 r = cg_present_scan(p, folder, what, NULL, err);
+                if (r < 0)
+                        return r;
                 /* Only links to places that the sandbox may write are denied. */
-                if (r == 0 && cg_rules_may_write(rules, NULL))
-                        r = cg_name_links_find(p, NULL, err);
+                if (cg_rules_may_write(rules, NULL) && (r = cg_name_links_find(p, NULL, err)) < 0)
+                        return r;
         }
-        if (r == 0)
-                r = cg_rules_deny_name_links(rules, p, err);
-        if (r == 0)
-                r = cg_rules_deny_named_programs(rules, p, err);
-        return r == 0 ? cg_rules_deny_repository(rules, folder, ".git", git_config_too, false, err) : r;
+        if ((r = cg_rules_deny_name_links(rules, p, err)) < 0 ||
+            (r = cg_rules_deny_named_programs(rules, p, err)) < 0)
+                return r;
+        return cg_rules_deny_repository(rules, folder, ".git", git_config_too, false, err);
 }
 
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err)
@@ -126,11 +129,13 @@ int cg_rules_add_homes(struct cg_rules *rules, const char *home, bool git_config
 {
         const unsigned int both = CG_NAME_WRITE | CG_NAME_HIDE;
         char account[PATH_MAX];
-        int r = home ? add_present(rules, home, both, &rules->homes[0], git_config_too, err) : 0;
+        int r;
 
-        if (r == 0 && cg_account_home(account) && (!home || strcmp(home, account) != 0))
-                r = add_present(rules, account, both, &rules->homes[1], git_config_too, err);
-        return r;
+        if (home && (r = add_present(rules, home, both, &rules->homes[0], git_config_too, err)) < 0)
+                return r;
+        if (!cg_account_home(account) || (home && strcmp(home, account) == 0))
+                return 0;
+        return add_present(rules, account, both, &rules->homes[1], git_config_too, err);
 }
 
 /* ---- existing names below a folder, in upper or lower case */
@@ -241,12 +246,11 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
 {
         bool config_too = !s->filesystem.allow_git_config;
         size_t n = rules->n;
-        int r = deny_settings(rules, base, err);
+        int r;
 
-        if (r == 0)
-                r = cg_git_deny_user(rules, NULL, err);
-        if (r == 0)
-                r = cg_git_deny_variables(rules, err);
+        if ((r = deny_settings(rules, base, err)) < 0 || (r = cg_git_deny_user(rules, NULL, err)) < 0 ||
+            (r = cg_git_deny_variables(rules, err)) < 0)
+                return r;
 
         /*
          * Existing names at the top are denied, with what they lead to. Init protects names at any
@@ -254,25 +258,27 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
          * absent names are denied, too; placeholders for these belong into a project and a home
          * only.
          */
-        if (r == 0 && base->home)
-                r = cg_rules_add_homes(rules, base->home, config_too, err);
-        if (r == 0 && !base->by_name && cg_rules_may_write(rules, base->cwd)) {
-                r = deny_in(s, rules, base->cwd, err);
-                if (r == 0)
-                        r = search(rules, base->cwd, s->search_depth, !config_too, err);
-        }
-        if (r == 0 && !base->by_name && base->home && strcmp(base->home, base->cwd) != 0 &&
-            cg_rules_may_write(rules, base->home))
-                r = deny_in(s, rules, base->home, err);
-        for (size_t i = 0; i < n && r == 0; i++) {
+        if (base->home && (r = cg_rules_add_homes(rules, base->home, config_too, err)) < 0)
+                return r;
+        if (!base->by_name && cg_rules_may_write(rules, base->cwd) &&
+            ((r = deny_in(s, rules, base->cwd, err)) < 0 ||
+             (r = search(rules, base->cwd, s->search_depth, !config_too, err)) < 0))
+                return r;
+        if (!base->by_name && base->home && strcmp(base->home, base->cwd) != 0 &&
+            cg_rules_may_write(rules, base->home) && (r = deny_in(s, rules, base->home, err)) < 0)
+                return r;
+        for (size_t i = 0; i < n; i++) {
                 char root[PATH_MAX];
 
                 if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder)
                         continue;
                 snprintf(root, sizeof(root), "%s", rules->v[i].path);
                 r = cg_rules_add_present(rules, root, config_too, err);
-                if (r == 0 && !base->by_name && strcmp(root, base->cwd) != 0)
-                        r = search(rules, root, s->search_depth, !config_too, err);
+                if (r < 0)
+                        return r;
+                if (!base->by_name && strcmp(root, base->cwd) != 0 &&
+                    (r = search(rules, root, s->search_depth, !config_too, err)) < 0)
+                        return r;
         }
-        return r == 0 && config_too ? cg_rules_add_nested(rules, err) : r;
+        return config_too ? cg_rules_add_nested(rules, err) : 0;
 }

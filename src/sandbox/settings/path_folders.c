@@ -139,35 +139,34 @@ int cg_rules_add_path_folders(struct cg_rules *rules, struct cg_err *err)
         return r;
 }
 
-int cg_rules_say_path_folders(const struct cg_rules *rules, const char *who, struct cg_buf *ret,
-                              struct cg_err *err)
+void cg_rules_say_path_folders(const struct cg_rules *rules, const char *who, struct cg_buf *ret)
 {
         const char *first = NULL;
-        int r = 0;
 
-        for (size_t i = 0; i < rules->n && r == 0; i++) {
+        for (size_t i = 0; i < rules->n; i++) {
                 const char *path = rules->v[i].path;
 
                 if (!is_rule(&rules->v[i]))
                         continue;
-                r = first ? cg_buf_try_addf(ret, err, ", %s", path)
-                          : cg_buf_try_addf(ret, err, "%s cannot write %s", who, path);
-                first = first ? first : path;
+                if (first) {
+                        cg_buf_addf(ret, ", %s", path);
+                        continue;
+                }
+                cg_buf_addf(ret, "%s cannot write %s", who, path);
+                first = path;
         }
-        for (size_t i = 0; i < rules->n_programs && r == 0; i++) {
+        for (size_t i = 0; i < rules->n_programs; i++) {
                 if (!i && !first)
-                        r = cg_buf_try_addf(ret, err, "%s cannot put programs", who);
+                        cg_buf_addf(ret, "%s cannot put programs", who);
                 else if (!i)
-                        r = cg_buf_try_adds(ret, ", nor put programs", err);
-                if (r == 0)
-                        r = cg_buf_try_addf(ret, err, "%s %s", i ? " or" : " directly into",
-                                            rules->programs[i]);
-                first = first ? first : rules->programs[i];
+                        cg_buf_adds(ret, ", nor put programs");
+                cg_buf_addf(ret, "%s %s", i ? " or" : " directly into", rules->programs[i]);
+                first = first ?: rules->programs[i];
         }
-        if (!first || r < 0)
-                return r;
-        return cg_buf_try_addf(
-                ret, err,
+        if (!first)
+                return;
+        cg_buf_addf(
+                ret,
                 ": these folders are in PATH, and programs there run outside of the sandbox. To allow it: "
                 "add \"%s\" to cellgate.writableNames of a settings file",
                 short_name(first));

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
+#include "base/util.h"
 
 /* Base of relative spellings. Both absolute; where home is NULL, "~" is an ordinary name. */
 struct cg_path_base {
@@ -57,5 +58,6 @@ struct cg_place {
  */
 int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err);
 void cg_place_fini(struct cg_place *place);
+#define cg_auto_place CG_CLEANUP(cg_place_fini)
 
 #endif

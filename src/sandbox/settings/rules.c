@@ -59,7 +59,7 @@ static bool crosses_untrusted_link(const struct list *l, const struct cg_place *
 static int add_path(struct list *l, const char *path, struct cg_err *err)
 {
         bool allow = l->kind == CG_RULE_ALLOW_WRITE || l->kind == CG_RULE_ALLOW_READ;
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         int r = cg_place_find(path, &place, err);
 
         if (r < 0)
@@ -67,21 +67,17 @@ static int add_path(struct list *l, const char *path, struct cg_err *err)
         if (allow && crosses_untrusted_link(l, &place)) {
                 /* In allowRead: the target of the link stays denied by its own name. */
                 l->rules->skipped += l->kind == CG_RULE_ALLOW_WRITE;
-                goto out;
+                return 0;
         }
         /* The links that a denied spelling goes through stay where they are. */
-        if (!allow)
-                r = cg_rules_keep_links(l->rules, &place, l->why, err);
-        if (r < 0)
-                goto out;
+        if (!allow && (r = cg_rules_keep_links(l->rules, &place, l->why, err)) < 0)
+                return r;
         if (!place.path[1] && l->kind == CG_RULE_DENY_READ)
-                r = deny_root(l, err);
+                return deny_root(l, err);
         /* A missing path cannot be read or written; only its creation can be denied. */
-        else if (!place.missing || l->kind == CG_RULE_DENY_WRITE)
-                r = cg_rules_add(l->rules, l->kind, &place, l->why, err);
-out:
-        cg_place_fini(&place);
-        return r;
+        if (place.missing && l->kind != CG_RULE_DENY_WRITE)
+                return 0;
+        return cg_rules_add(l->rules, l->kind, &place, l->why, err);
 }
 
 static int add_match(void *data, const char *path, bool unlisted, struct cg_err *err)
@@ -98,7 +94,7 @@ static int add_later(struct list *l, const char *pattern, struct cg_err *err)
 {
         char folder[PATH_MAX], real[PATH_MAX];
         size_t n = strcspn(pattern, "*?[");
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         int r;
 
         while (n && pattern[n] != '/')
@@ -109,10 +105,9 @@ static int add_later(struct list *l, const char *pattern, struct cg_err *err)
                 return cg_err_prefix(err, "sandbox: %s", l->why);
         r = cg_rules_keep_links(l->rules, &place, l->why, err);
         /* No program can name a file whose path is too long. */
-        if (r == 0 && cg_path_join(real, place.path, pattern + n + 1))
-                r = cg_rules_add_pattern(l->rules, real, l->why, err);
-        cg_place_fini(&place);
-        return r;
+        if (r < 0 || !cg_path_join(real, place.path, pattern + n + 1))
+                return r;
+        return cg_rules_add_pattern(l->rules, real, l->why, err);
 }
 
 static int add_entry(struct list *l, const struct cg_path_entry *entry, struct cg_err *err)
@@ -134,7 +129,9 @@ static int add_entry(struct list *l, const struct cg_path_entry *entry, struct c
         if (l->kind == CG_RULE_ALLOW_WRITE)
                 return 0;
         r = cg_glob_walk(path, add_match, l, err);
-        return r == 0 && l->kind == CG_RULE_DENY_WRITE && l->rules->by_name ? add_later(l, path, err) : r;
+        if (r < 0 || l->kind != CG_RULE_DENY_WRITE || !l->rules->by_name)
+                return r;
+        return add_later(l, path, err);
 }
 
 static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enum cg_rule_kind kind,
@@ -153,68 +150,65 @@ static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enu
 int cg_rules_make_roots(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
                         struct cg_err *err)
 {
-        struct cg_rules rules = { .off = s->filesystem.disabled,
-                                  .by_name = base->by_name,
-                                  .writable_names = &s->own.writable_names,
-                                  .base = base };
-        int r = rules.off ? 0
-                          : add_list(&rules, base, CG_RULE_ALLOW_WRITE, "allowWrite",
-                                     &s->filesystem.allow_write, err);
+        cg_auto_rules struct cg_rules rules = { .off = s->filesystem.disabled,
+                                                .by_name = base->by_name,
+                                                .writable_names = &s->own.writable_names,
+                                                .base = base };
+        int r;
 
-        if (r < 0)
-                cg_rules_fini(&rules);
-        else
-                *ret = rules;
-        return r;
+        if (!rules.off && (r = add_list(&rules, base, CG_RULE_ALLOW_WRITE, "allowWrite",
+                                        &s->filesystem.allow_write, err)) < 0)
+                return r;
+        *ret = rules;
+        rules = (struct cg_rules){ 0 };
+        return 0;
+}
+
+static int make_rules(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
+                      struct cg_err *err)
+{
+        const struct cg_settings_filesystem *fs = &s->filesystem;
+        struct list hides = { .rules = rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };
+        int r;
+
+        if ((r = add_list(rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err)) < 0 ||
+            (r = add_list(rules, base, CG_RULE_DENY_READ, "denyRead", &fs->deny_read, err)) < 0 ||
+            /* ssh refuses to run with settings that belong to root where root is nobody. */
+            (r = add_entry(&hides, &(struct cg_path_entry){ .path = "/etc/ssh/ssh_config.d" }, err)) < 0 ||
+            (r = add_list(rules, base, CG_RULE_ALLOW_READ, "allowRead", &fs->allow_read, err)) < 0)
+                return r;
+        for (size_t i = 0; i < s->creds.n_files; i++) {
+                if (s->creds.files[i].mode != CG_CRED_DENY)
+                        continue;
+                snprintf(hides.why, sizeof(hides.why), "credentials.files.%zu", i);
+                r = add_entry(&hides, &(struct cg_path_entry){ .path = s->creds.files[i].what }, err);
+                if (r < 0)
+                        return r;
+        }
+        if ((r = add_list(rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err)) < 0 ||
+            (r = cg_rules_add_mandatory(s, base, rules, err)) < 0 ||
+            (r = cg_rules_add_path_folders(rules, err)) < 0 || (r = cg_rules_add_own(rules, err)) < 0 ||
+            (r = cg_rules_add_places(rules, base, err)) < 0)
+                return r;
+        return cg_rules_add_hardlinks(rules, err);
 }
 
 int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
                   struct cg_err *err)
 {
         const struct cg_settings_filesystem *fs = &s->filesystem;
-        struct cg_rules rules = { .off = fs->disabled,
-                                  .by_name = base->by_name,
-                                  .by_inode = base->by_inode,
-                                  .writable_names = &s->own.writable_names,
-                                  .base = base };
-        struct list hides = { .rules = &rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };
+        cg_auto_rules struct cg_rules rules = { .off = fs->disabled,
+                                                .by_name = base->by_name,
+                                                .by_inode = base->by_inode,
+                                                .writable_names = &s->own.writable_names,
+                                                .base = base };
         int r;
 
-        if (rules.off) {
-                *ret = rules;
-                return 0;
-        }
-        r = add_list(&rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err);
-        if (r == 0)
-                r = add_list(&rules, base, CG_RULE_DENY_READ, "denyRead", &fs->deny_read, err);
-        /* ssh refuses to run with settings that belong to root where root is nobody. */
-        if (r == 0)
-                r = add_entry(&hides, &(struct cg_path_entry){ .path = "/etc/ssh/ssh_config.d" }, err);
-        if (r == 0)
-                r = add_list(&rules, base, CG_RULE_ALLOW_READ, "allowRead", &fs->allow_read, err);
-        for (size_t i = 0; i < s->creds.n_files && r == 0; i++) {
-                if (s->creds.files[i].mode != CG_CRED_DENY)
-                        continue;
-                snprintf(hides.why, sizeof(hides.why), "credentials.files.%zu", i);
-                r = add_entry(&hides, &(struct cg_path_entry){ .path = s->creds.files[i].what }, err);
-        }
-        if (r == 0)
-                r = add_list(&rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err);
-        if (r == 0)
-                r = cg_rules_add_mandatory(s, base, &rules, err);
-        if (r == 0)
-                r = cg_rules_add_path_folders(&rules, err);
-        if (r == 0)
-                r = cg_rules_add_own(&rules, err);
-        if (r == 0)
-                r = cg_rules_add_places(&rules, base, err);
-        if (r == 0)
-                r = cg_rules_add_hardlinks(&rules, err);
-        if (r < 0) {
-                cg_rules_fini(&rules);
+        if (!rules.off && (r = make_rules(s, base, &rules, err)) < 0)
                 return r;
-        }
-        rules.base = NULL;
+        if (!rules.off)
+                rules.base = NULL;
         *ret = rules;
+        rules = (struct cg_rules){ 0 };
         return 0;
 }

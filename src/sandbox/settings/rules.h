@@ -81,11 +81,11 @@ int cg_rules_make_roots(const struct cg_settings *s, const struct cg_path_base *
  */
 int cg_rules_add_path_folders(struct cg_rules *rules, struct cg_err *err);
 /* A sentence about these without its full stop; @who: "cells". Nothing where there are none. */
-int cg_rules_say_path_folders(const struct cg_rules *rules, const char *who, struct cg_buf *ret,
-                              struct cg_err *err);
+void cg_rules_say_path_folders(const struct cg_rules *rules, const char *who, struct cg_buf *ret);
 
 /* rule_list.c */
 void cg_rules_fini(struct cg_rules *rules);
+#define cg_auto_rules CG_CLEANUP(cg_rules_fini)
 /* Removes those that were added last: the first @n stay. */
 void cg_rules_cut(struct cg_rules *rules, size_t n);
 /* @path is in a folder of which each sandbox has its own: no rule concerns it. */

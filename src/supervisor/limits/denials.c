@@ -52,8 +52,9 @@ void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
         ss->denials_unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
         cg_denial_stamp(denial);
         if (server)
-                cg_buf_try_addf(&b, NULL, "MCP server %s: ", server);
-        if (cg_denial_sentence(denial, &b, NULL) == 0)
+                cg_buf_addf(&b, "MCP server %s: ", server);
+        cg_denial_sentence(denial, &b);
+        if (cg_buf_end(&b, NULL) == 0)
                 json_object_set_new(denial, "text", cg_sup_text_json(b.data ? b.data : ""));
         cg_sup_event(ss, &out, denial, NULL);
 }
