@@ -107,10 +107,10 @@ static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, st
         const char *type;
         int r = cg_json_str(body, "type", NULL, &type, err);
 
-        if (r == 0 && (!type || strlen(type) >= sizeof(req->type) || m->n_frames < 2))
-                r = cg_fail(err, CG_E_PROTO, "REQUEST without a type or content");
         if (r < 0)
                 return r;
+        if (!type || strlen(type) >= sizeof(req->type) || m->n_frames < 2)
+                return cg_fail(err, CG_E_PROTO, "REQUEST without a type or content");
         if (strcmp(type, "usage_request") == 0) {
                 /* Read from /proc in this thread, because Python code may hold the GIL for ever. */
                 cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };

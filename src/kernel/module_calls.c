@@ -64,20 +64,14 @@ static PyObject *m_goes_on(PyObject *module, PyObject *unused)
 enum what { TOOL, METHOD, FUNCTION };
 
 /* @name: of the tool, method or function. */
-static int call_body(struct cg_buf *b, const char *server, size_t server_len, enum what what,
-                     const char *name, size_t name_len, long long timeout_ms, struct cg_err *err)
+static void call_body(struct cg_buf *b, const char *server, size_t server_len, enum what what,
+                      const char *name, size_t name_len, long long timeout_ms)
 {
-        int r = cg_buf_try_adds(b, "{\"server\":", err);
-
-        if (r == 0)
-                r = cg_json_try_quote(b, server, server_len, err);
-        if (r == 0)
-                r = cg_buf_try_adds(b, what == METHOD ? ",\"method\":" : ",\"tool\":", err);
-        if (r == 0)
-                r = cg_json_try_quote(b, name, name_len, err);
-        if (r == 0)
-                r = cg_buf_try_addf(b, err, ",\"timeout_ms\":%lld}", timeout_ms);
-        return r;
+        cg_buf_adds(b, "{\"server\":");
+        cg_json_quote(b, server, server_len);
+        cg_buf_adds(b, what == METHOD ? ",\"method\":" : ",\"tool\":");
+        cg_json_quote(b, name, name_len);
+        cg_buf_addf(b, ",\"timeout_ms\":%lld}", timeout_ms);
 }
 
 /*
@@ -98,10 +92,10 @@ static int start_call(struct cg_wait *w, enum what what, PyObject *args)
         if (!PyArg_ParseTuple(args, "s#s#y*L|K", &server, &server_len, &name, &name_len, &arguments,
                               &timeout_ms, &key))
                 return -1;
+        call_body(&body, server, (size_t)server_len, what, name, (size_t)name_len, timeout_ms);
         if (server_len > CG_MAX_NAME || name_len > CG_MAX_NAME)
                 PyErr_Format(PyExc_ValueError, "names of server and tool have at most %d bytes", CG_MAX_NAME);
-        else if (call_body(&body, server, (size_t)server_len, what, name, (size_t)name_len, timeout_ms,
-                           &err) < 0 ||
+        else if (cg_buf_end(&body, &err) < 0 ||
                  cg_io_call(w, what == FUNCTION, key, (struct cg_bytes){ body.data, body.len },
                             (struct cg_bytes){ arguments.buf, (size_t)arguments.len }, &err) < 0)
                 cg_py_raise(&err);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
+#include "base/util.h"
 
 struct cg_sandbox;
 
@@ -25,6 +26,7 @@ struct cg_spawn_spec {
 int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err);
 /* Also wipes the memory: later kernels are forked from this process and must not read it. */
 void cg_spawn_spec_fini(struct cg_spawn_spec *spec);
+#define cg_auto_spawn_spec CG_CLEANUP(cg_spawn_spec_fini)
 
 /* Makes jansson wipe what it frees. Call once, before the first spec. */
 void cg_spawn_spec_wipe_json(void);

@@ -27,15 +27,17 @@ static bool kilobytes(const char *text, const char *name, uint64_t *ret)
 
 /* ------------------------------------------------------------------ processes */
 
-static int add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_ms, struct cg_err *err)
+static void add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_ms)
 {
         cg_auto_free struct cg_process *list = calloc(CG_MAX_PROCESSES, sizeof(*list));
         uint64_t memory = 0, ticks = 0;
         double seconds = (double)(now_ms - last->at_ms) / 1000, cpu = 0;
         size_t n;
 
-        if (!list)
-                return cg_fail(err, CG_E_NOMEM, "list of processes");
+        if (!list) {
+                cg_buf_fail(b, CG_E_NOMEM);
+                return;
+        }
         n = cg_procs_read(list, CG_MAX_PROCESSES);
         for (size_t i = 0; i < n; i++) {
                 char path[64], text[4096];
@@ -53,12 +55,12 @@ static int add_processes(struct cg_usage *last, struct cg_buf *b, int64_t now_ms
         if (seconds > 0 && ticks >= last->own_ticks)
                 cpu = (double)(ticks - last->own_ticks) / (double)sysconf(_SC_CLK_TCK) / seconds * 100;
         last->own_ticks = ticks;
-        return cg_buf_try_addf(b, err, ",\"kernel_cpu\":%.1f,\"kernel_memory\":%" PRIu64, cpu, memory);
+        cg_buf_addf(b, ",\"kernel_cpu\":%.1f,\"kernel_memory\":%" PRIu64, cpu, memory);
 }
 
 /* ------------------------------------------------------------------ the machine */
 
-static int add_host_cpu(struct cg_usage *last, struct cg_buf *b, struct cg_err *err)
+static void add_host_cpu(struct cg_usage *last, struct cg_buf *b)
 {
         uint64_t v[8] = { 0 }, all = 0, idle;
         uint64_t busy, d_busy, d_all;
@@ -69,7 +71,7 @@ static int add_host_cpu(struct cg_usage *last, struct cg_buf *b, struct cg_err *
                    "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
                    " %" SCNu64,
                    &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) < 4)
-                return 0;
+                return;
         for (size_t i = 0; i < CG_ARRAY_LEN(v); i++)
                 all += v[i];
         idle = v[3] + v[4];
@@ -78,12 +80,11 @@ static int add_host_cpu(struct cg_usage *last, struct cg_buf *b, struct cg_err *
         d_all = all - last->host_all;
         last->host_busy = busy;
         last->host_all = all;
-        if (!d_all || d_busy > d_all)
-                return 0;
-        return cg_buf_try_addf(b, err, ",\"host_cpu_percent\":%.1f", (double)d_busy * 100 / (double)d_all);
+        if (d_all && d_busy <= d_all)
+                cg_buf_addf(b, ",\"host_cpu_percent\":%.1f", (double)d_busy * 100 / (double)d_all);
 }
 
-static int add_host_memory(struct cg_buf *b, struct cg_err *err)
+static void add_host_memory(struct cg_buf *b)
 {
         static const struct {
                 const char *in, *out;
@@ -92,41 +93,34 @@ static int add_host_memory(struct cg_buf *b, struct cg_err *err)
                      { "Slab", "slab" } };
         uint64_t total = 0, available = 0, v;
         char text[8192];
-        int r;
 
         if (!cg_proc_read_text("/proc/meminfo", text, sizeof(text)) || !kilobytes(text, "MemTotal", &total) ||
             !total || !kilobytes(text, "MemAvailable", &available))
-                return 0;
-        r = cg_buf_try_addf(
-                b, err,
-                ",\"host_virtual_memory\":{\"total\":%" PRIu64 ",\"available\":%" PRIu64 ",\"percent\":%.1f,"
-                "\"used\":%" PRIu64,
-                total, available, (double)(total - available) * 100 / (double)total, total - available);
-        for (size_t i = 0; r == 0 && i < CG_ARRAY_LEN(rows); i++)
+                return;
+        cg_buf_addf(b,
+                    ",\"host_virtual_memory\":{\"total\":%" PRIu64 ",\"available\":%" PRIu64
+                    ",\"percent\":%.1f,"
+                    "\"used\":%" PRIu64,
+                    total, available, (double)(total - available) * 100 / (double)total, total - available);
+        for (size_t i = 0; i < CG_ARRAY_LEN(rows); i++)
                 if (kilobytes(text, rows[i].in, &v))
-                        r = cg_buf_try_addf(b, err, ",\"%s\":%" PRIu64, rows[i].out, v);
-        return r == 0 ? cg_buf_try_adds(b, "}", err) : r;
+                        cg_buf_addf(b, ",\"%s\":%" PRIu64, rows[i].out, v);
+        cg_buf_adds(b, "}");
 }
 
 int cg_usage_json(struct cg_usage *last, struct cg_buf *b, struct cg_err *err)
 {
         char host[HOST_NAME_MAX + 1] = "";
         int64_t now_ms = cg_now_ms();
-        int r;
 
         gethostname(host, sizeof(host) - 1);
-        r = cg_buf_try_adds(b, "{\"status\":\"ok\",\"hostname\":", err);
-        if (r == 0)
-                r = cg_json_try_quote(b, host, strlen(host), err);
-        if (r == 0)
-                r = cg_buf_try_addf(b, err, ",\"pid\":%d,\"cpu_count\":%ld", (int)getpid(),
-                                    sysconf(_SC_NPROCESSORS_ONLN));
-        if (r == 0)
-                r = add_processes(last, b, now_ms, err);
-        if (r == 0)
-                r = add_host_cpu(last, b, err);
-        if (r == 0)
-                r = add_host_memory(b, err);
+        cg_buf_adds(b, "{\"status\":\"ok\",\"hostname\":");
+        cg_json_quote(b, host, strlen(host));
+        cg_buf_addf(b, ",\"pid\":%d,\"cpu_count\":%ld", (int)getpid(), sysconf(_SC_NPROCESSORS_ONLN));
+        add_processes(last, b, now_ms);
+        add_host_cpu(last, b);
+        add_host_memory(b);
+        cg_buf_adds(b, "}");
         last->at_ms = now_ms;
-        return r == 0 ? cg_buf_try_adds(b, "}", err) : r;
+        return cg_buf_end(b, err);
 }

@@ -235,60 +235,86 @@ static int warm_up(struct cg_zygote *z, struct cg_err *err)
         return 0;
 }
 
+static int fork_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, const int *fds,
+                       struct cg_sandbox_child *ret, struct cg_err *err)
+{
+        int keep[] = { fds[1], fds[2], fds[3] };
+        struct cg_kernel_start start = { .config = spec->config,
+                                         .config_len = spec->config_len,
+                                         .kernel_fd = fds[1],
+                                         .tool_fd = fds[2],
+                                         .function_fd = fds[3],
+                                         .plan = spec->plan,
+                                         .log = z->log };
+        int r;
+
+        cg_sandbox_free_in_init(spec->plan, cg_py_free_in_init);
+        cg_py_before_fork();
+        /* Fails if this process has a second thread. */
+        r = cg_sandbox_spawn_prepared(spec->plan, keep, CG_ARRAY_LEN(keep), cg_kernel_prepare, cg_kernel_main,
+                                      &start, ret, err);
+        cg_py_after_fork_parent();
+        return r;
+}
+
 /* On failure *err is sent to the supervisor as the reply. */
 static int spawn(struct cg_zygote *z, json_int_t id, bool spare, const int *fds, struct cg_err *err)
 {
-        struct cg_spawn_spec spec;
+        cg_auto_spawn_spec struct cg_spawn_spec spec;
         struct cg_sandbox_child child;
-        struct cg_kernel_start start;
-        int keep[] = { fds[1], fds[2], fds[3] };
         int r = cg_spawn_spec_read(fds[0], z->base, &spec, err);
 
         if (r < 0)
                 return r;
         /* The supervisor removes it. */
         if (spec.tmp && mkdir(spec.tmp, 0700) < 0)
-                r = cg_fail_errno(err, "folder for temporary files %s", spec.tmp);
-        if (r == 0 && z->cold && (spare || z->cold_forks++ >= COLD_FORKS))
-                r = warm_up(z, err);
-        if (r == 0 && spec.notebook && z->notebooks++ == NOTEBOOK_FORKS) {
+                return cg_fail_errno(err, "folder for temporary files %s", spec.tmp);
+        if (z->cold && (spare || z->cold_forks++ >= COLD_FORKS) && (r = warm_up(z, err)) < 0)
+                return r;
+        if (spec.notebook && z->notebooks++ == NOTEBOOK_FORKS) {
                 z->completion = true;
                 r = cg_py_plan_completion(err);
+                if (r < 0)
+                        return r;
         }
-        if (r == 0) {
-                start = (struct cg_kernel_start){ .config = spec.config,
-                                                  .config_len = spec.config_len,
-                                                  .kernel_fd = fds[1],
-                                                  .tool_fd = fds[2],
-                                                  .function_fd = fds[3],
-                                                  .plan = spec.plan,
-                                                  .log = z->log };
-                cg_sandbox_free_in_init(spec.plan, cg_py_free_in_init);
-                cg_py_before_fork();
-                /* Fails if this process has a second thread. */
-                r = cg_sandbox_spawn_prepared(spec.plan, keep, CG_ARRAY_LEN(keep), cg_kernel_prepare,
-                                              cg_kernel_main, &start, &child, err);
-                cg_py_after_fork_parent();
+        r = fork_kernel(z, &spec, fds, &child, err);
+        if (r < 0)
+                return r;
+        r = add_child(z, id, &child, err);
+        if (r < 0) {
+                cg_pidfd_kill(child.init_pidfd, SIGKILL);
+                reap(child.init_pid);
+                close(child.init_pidfd);
+                cg_cgroup_free(child.cgroup);
+        } else {
+                r = send_spawned(z, id, &child, spec.plan, err);
         }
-        if (r == 0) {
-                r = add_child(z, id, &child, err);
-                if (r == 0) {
-                        r = send_spawned(z, id, &child, spec.plan, err);
-                } else {
-                        cg_pidfd_kill(child.init_pidfd, SIGKILL);
-                        reap(child.init_pid);
-                        close(child.init_pidfd);
-                        cg_cgroup_free(child.cgroup);
-                }
-                close(child.status_fd);
-                cg_closep_(&child.denials_fd);
-                cg_closep_(&child.doors_fd);
-                cg_closep_(&child.commands_fd);
-                for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
-                        cg_closep_(&child.ports[i]);
-        }
-        cg_spawn_spec_fini(&spec);
+        close(child.status_fd);
+        cg_closep_(&child.denials_fd);
+        cg_closep_(&child.doors_fd);
+        cg_closep_(&child.commands_fd);
+        for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
+                cg_closep_(&child.ports[i]);
         return r;
+}
+
+static int obey_request(struct cg_zygote *z, const char *text, size_t len, const int *fds, size_t n_fds,
+                        int64_t *id, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        bool spare = false;
+        int r;
+
+        if ((r = cg_json_object(text, len, "request", &o, err)) < 0 ||
+            (r = cg_json_int(o, "spawn", -1, id, err)) < 0 ||
+            (r = cg_json_bool(o, "spare", false, &spare, err)) < 0)
+                return r;
+        if (*id < 0)
+                return cg_fail(err, CG_E_PROTO, "request without \"spawn\"");
+        if (n_fds != REQUEST_FDS)
+                return cg_fail(err, CG_E_PROTO, "spawn request with %zu descriptors, expected %d", n_fds,
+                               REQUEST_FDS);
+        return spawn(z, *id, spare, fds, err);
 }
 
 /*
@@ -300,9 +326,7 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
         char text[REQUEST_BYTES];
         int fds[REQUEST_FDS];
         size_t n_fds = REQUEST_FDS;
-        cg_auto_json json_t *o = NULL;
         int64_t id = 0;
-        bool spare = false;
         struct cg_err why;
         ssize_t len = cg_recv_fds(z->control, text, sizeof(text), fds, &n_fds, err);
         int r;
@@ -311,30 +335,34 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
                 return CG_CLOSED;
         if (len < 0)
                 return (int)len;
-        r = cg_json_object(text, (size_t)len, "request", &o, &why);
-        if (r == 0)
-                r = cg_json_int(o, "spawn", -1, &id, &why);
-        if (r == 0)
-                r = cg_json_bool(o, "spare", false, &spare, &why);
-        if (r == 0 && id < 0)
-                r = cg_fail(&why, CG_E_PROTO, "request without \"spawn\"");
-        if (r == 0 && n_fds != REQUEST_FDS)
-                r = cg_fail(&why, CG_E_PROTO, "spawn request with %zu descriptors, expected %d", n_fds,
-                            REQUEST_FDS);
-        if (r == 0)
-                r = spawn(z, id, spare, fds, &why);
+        r = obey_request(z, text, (size_t)len, fds, n_fds, &id, &why);
         for (size_t i = 0; i < n_fds; i++)
                 close(fds[i]);
-        if (r < 0 && has_ended(z))
+        if (r >= 0)
+                return 0;
+        if (has_ended(z))
                 return CG_CLOSED; /* the supervisor needs no kernel any more */
-        if (r < 0) {
-                cg_log(z->log, CG_LOG_WARN, "no kernel for request %lld: %s", (long long)id, why.msg);
-                return send_json(z,
-                                 json_pack("{s:I, s:i, s:i, s:s}", "failed", (json_int_t)id, "code", why.code,
-                                           "errno", why.sys_errno, "message", why.msg),
-                                 NULL, 0, err);
-        }
-        return 0;
+        cg_log(z->log, CG_LOG_WARN, "no kernel for request %lld: %s", (long long)id, why.msg);
+        return send_json(z,
+                         json_pack("{s:I, s:i, s:i, s:s}", "failed", (json_int_t)id, "code", why.code,
+                                   "errno", why.sys_errno, "message", why.msg),
+                         NULL, 0, err);
+}
+
+/* One part at a time, so that requests do not wait. Returns the time until the next one; -1: never. */
+static int prepare(struct cg_zygote *z)
+{
+        struct cg_err why;
+        int r = z->cold ? cg_py_warm_up(&why) : cg_py_prepare_completion(&why);
+
+        if (z->cold)
+                z->cold = r != 0;
+        else
+                z->completion = r > 0;
+        if (r >= 0)
+                return r ? 0 : IDLE_MS;
+        cg_log(z->log, CG_LOG_WARN, "preparing kernels: %s", why.msg);
+        return -1; /* the next request reports it */
 }
 
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
@@ -349,22 +377,10 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
 
                 if (n < 0 && errno != EINTR)
                         return cg_fail_errno(err, "epoll_wait");
-                idle_ms = n == 0 ? 0 : z->cold ? WARM_UP_MS : IDLE_MS;
-                if (n == 0) { /* one part at a time, so that requests do not wait */
-                        struct cg_err why;
-
-                        r = z->cold ? cg_py_warm_up(&why) : cg_py_prepare_completion(&why);
-                        if (r < 0) {
-                                cg_log(z->log, CG_LOG_WARN, "preparing kernels: %s", why.msg);
-                                idle_ms = -1; /* the next request reports it */
-                        } else if (r == 0) {
-                                idle_ms = IDLE_MS;
-                        }
-                        if (z->cold)
-                                z->cold = r != 0;
-                        else
-                                z->completion = r > 0;
-                }
+                if (n == 0)
+                        idle_ms = prepare(z);
+                else
+                        idle_ms = z->cold ? WARM_UP_MS : IDLE_MS;
                 for (int i = 0; i < n; i++) {
                         if (ev[i].data.ptr)
                                 remove_child(z, ev[i].data.ptr);
@@ -373,9 +389,9 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
                 }
                 r = request ? serve_request(z, err) : 0;
                 /* the supervisor has ended */
-                if (r < 0 && err && err->sys_errno == EPIPE)
+                if (r == CG_CLOSED || (r < 0 && err && err->sys_errno == EPIPE))
                         return 0;
                 if (r != 0)
-                        return r == CG_CLOSED ? 0 : r;
+                        return r;
         }
 }

@@ -187,59 +187,114 @@ static int send_to_init(const struct cg_spawn *sp, const char *type, const int *
         return r;
 }
 
+/* *listener stays -1 where another sandbox's listener is around this one. */
+static int install_watched(const struct sock_fprog *base, unsigned int watched, int *listener,
+                           struct cg_err *err)
+{
+        struct sock_fprog prog = *base;
+        int r = 0;
+
+        if (watched)
+                r = cg_watch_filter(base, watched, &prog, err);
+        if (r >= 0)
+                r = cg_seccomp_install_listener(&prog, base, listener, err);
+        if (prog.filter != base->filter)
+                free(prog.filter);
+        return r;
+}
+
+/* The parts of the plan that do not work without a listener. */
+static int check_unlistened(const struct cg_spawn *sp, bool names, bool exec, struct cg_err *err)
+{
+        if (names)
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: files that programs outside obey (.git/config, .bashrc...) are protected by a "
+                        "listener for system calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
+        /* Without a listener every connect() or listen() would fail, so the start fails. */
+        if (sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
+                        "calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
+        if (exec)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "sandbox: exec \"%s\" needs a listener for system calls, and there is another "
+                               "sandbox's around this one (or Linux is older than 5.0)",
+                               sp->sb->exec >= CG_EXEC_ASK ? "ask" : "deny");
+        return 0;
+}
+
 /* Sends the listener to init and closes it: a process with the listener can allow denied calls. */
 static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 {
         /* Commands beside the main process are the host's own. */
         bool names = cg_mediates(sp->sb), exec = sp->sb->exec != CG_EXEC_ALLOW && !sp->late;
-        unsigned int watched = (sp->sb->watch ? CG_WATCH_FILES : 0u) |
-                               (cg_plan_reports_network(sp->sb) ? CG_WATCH_CONNECT : 0u) |
-                               (exec ? CG_WATCH_EXEC : 0u) |
-                               (sp->commands_fd >= 0 && !sp->late ? CG_WATCH_BESIDE : 0u);
-        struct sock_fprog base, prog;
-        int listener, r = 0;
+        unsigned int watched = 0, flags = sp->sb->filter_flags;
+        struct sock_fprog base;
+        int listener = -1, r;
 
-        cg_seccomp_filter(
-                names ? sp->sb->filter_flags : sp->sb->filter_flags & ~(unsigned int)CG_FILTER_NAMES, &base);
-        prog = base;
+        if (!names)
+                flags &= ~(unsigned int)CG_FILTER_NAMES;
+        cg_seccomp_filter(flags, &base);
         if (sp->listener_in < 0)
-                return cg_seccomp_install(&prog, err);
-        if (watched)
-                r = cg_watch_filter(&base, watched, &prog, err);
-        if (r == 0)
-                r = cg_seccomp_install_listener(&prog, &base, &listener, err);
-        if (prog.filter != base.filter)
-                free(prog.filter);
-        if (r == 0 && listener < 0 && names)
-                r = cg_fail(
-                        err, CG_E_UNSUPPORTED,
-                        "sandbox: files that programs outside obey (.git/config, .bashrc...) are protected by a "
-                        "listener for system calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
-        /* Without a listener every connect() or listen() would fail, so the start fails. */
-        if (r == 0 && listener < 0 && sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
-                r = cg_fail(
-                        err, CG_E_UNSUPPORTED,
-                        "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
-                        "calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
-        if (r == 0 && listener < 0 && exec)
-                r = cg_fail(err, CG_E_UNSUPPORTED,
-                            "sandbox: exec \"%s\" needs a listener for system calls, and there is another "
-                            "sandbox's around this one (or Linux is older than 5.0)",
-                            sp->sb->exec >= CG_EXEC_ASK ? "ask" : "deny");
-        if (r == 0 && listener >= 0) {
-                r = send_to_init(sp, "l", &listener, 1, err);
-                close(listener);
-        }
+                return cg_seccomp_install(&base, err);
+        if (sp->sb->watch)
+                watched |= CG_WATCH_FILES;
+        if (cg_plan_reports_network(sp->sb))
+                watched |= CG_WATCH_CONNECT;
+        if (exec)
+                watched |= CG_WATCH_EXEC;
+        if (sp->commands_fd >= 0 && !sp->late)
+                watched |= CG_WATCH_BESIDE;
+        r = install_watched(&base, watched, &listener, err);
+        if (r >= 0)
+                r = listener < 0 ? check_unlistened(sp, names, exec, err)
+                                 : send_to_init(sp, "l", &listener, 1, err);
+        cg_closep_(&listener);
         close(sp->listener_in);
         return r;
+}
+
+static int apply_landlock_and_filter(const struct cg_spawn *sp, int pins[CG_LANDLOCK_PINS], size_t *n_pins,
+                                     int *listener, struct cg_err *err)
+{
+        struct sock_fprog watching = { .filter = NULL };
+        const struct sock_fprog *filter = &sp->sb->filter;
+        int r = cg_landlock_apply_tier(sp->sb, pins, n_pins, err);
+
+        if (r < 0)
+                return r;
+        if (sp->sb->exec != CG_EXEC_ALLOW && !sp->late) {
+                r = cg_watch_filter(filter, CG_WATCH_EXEC, &watching, err);
+                if (r < 0)
+                        return r;
+                filter = &watching;
+        }
+        r = cg_seccomp_install_brokered(filter, listener, err);
+        free(watching.filter);
+        return r;
+}
+
+/* The listener is sent away: no process inside may reply for the broker. */
+static int send_pins_and_listener(const struct cg_spawn *sp, const int *pins, size_t n, int listener,
+                                  struct cg_err *err)
+{
+        for (size_t sent = 0; sent < n; sent += CG_MAX_FDS) {
+                int r = send_to_init(sp, "p", pins + sent, n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS,
+                                     err);
+
+                if (r < 0)
+                        return r;
+        }
+        return send_to_init(sp, "l", &listener, 1, err);
 }
 
 static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct cg_sandbox_limits limits = sp->sb->limits;
-        struct sock_fprog watching = { .filter = NULL };
         int pins[CG_LANDLOCK_PINS], listener = -1, r;
-        size_t n = 0, sent = 0;
+        size_t n = 0;
 
         if (new_session(err) < 0 || join_session_keyring(err) < 0 || start_in(sp, err) < 0)
                 return -1;
@@ -257,18 +312,9 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
         if (sp->sb->watch)
                 return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: watchFiles works in the full tier only");
         /* Last, Landlock and the filter: they deny calls that the steps above make. */
-        r = cg_landlock_apply_tier(sp->sb, pins, &n, err);
-        if (r == 0 && sp->sb->exec != CG_EXEC_ALLOW && !sp->late)
-                r = cg_watch_filter(&sp->sb->filter, CG_WATCH_EXEC, &watching, err);
-        if (r == 0)
-                r = cg_seccomp_install_brokered(watching.filter ? &watching : &sp->sb->filter, &listener,
-                                                err);
-        free(watching.filter);
-        /* The listener is sent away: no process inside may reply for the broker. */
-        for (; sent < n && r == 0; sent += CG_MAX_FDS)
-                r = send_to_init(sp, "p", pins + sent, n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
-        if (r == 0)
-                r = send_to_init(sp, "l", &listener, 1, err);
+        r = apply_landlock_and_filter(sp, pins, &n, &listener, err);
+        if (r >= 0)
+                r = send_pins_and_listener(sp, pins, n, listener, err);
         while (n)
                 close(pins[--n]);
         cg_closep_(&listener);

@@ -202,29 +202,29 @@ int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
                 { .kind = CG_PLAN_PROC, .path = (char *)"/proc" },
                 { .kind = CG_PLAN_SYS, .path = (char *)"/sys" },
         };
-        struct cg_sandbox *sb = calloc(1, sizeof(*sb));
+        cg_auto_sandbox struct cg_sandbox *sb = calloc(1, sizeof(*sb));
         char real[PATH_MAX];
-        int r = 0;
+        int r;
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){ 0 });
         set_filter(sb, 0);
-        for (size_t i = 0; i < CG_ARRAY_LEN(places) && r == 0; i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(places); i++) {
                 struct cg_plan_mount m = places[i];
 
                 /* /var/tmp may be a symlink to /tmp. Missing folders are skipped. */
                 m.path = real;
-                if (realpath(places[i].path, real))
-                        r = cg_plan_insert(sb, &m, err);
-                else if (errno != ENOENT)
-                        r = cg_fail_errno(err, "sandbox: %s", places[i].path);
+                if (!realpath(places[i].path, real)) {
+                        if (errno == ENOENT)
+                                continue;
+                        return cg_fail_errno(err, "sandbox: %s", places[i].path);
+                }
+                r = cg_plan_insert(sb, &m, err);
+                if (r < 0)
+                        return r;
         }
-        if (r < 0) {
-                cg_sandbox_free(sb);
-                return r;
-        }
-        *ret = sb;
+        *ret = CG_STEAL(sb);
         return 0;
 }
 
@@ -236,9 +236,9 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
                 { .kind = CG_PLAN_PROC, .path = (char *)"/proc" },
                 { .kind = CG_PLAN_SYS, .path = (char *)"/sys" },
         };
-        struct cg_sandbox *sb = calloc(1, sizeof(*sb));
+        cg_auto_sandbox struct cg_sandbox *sb = calloc(1, sizeof(*sb));
         unsigned int filter = 0;
-        int r = 0;
+        int r;
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
@@ -247,16 +247,15 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
         sb->nested_users = flags & CG_COMMAND_NESTED_USERS;
         sb->all_unix = flags & CG_COMMAND_UNIX_SOCKETS;
         sb->weak_proc = flags & CG_COMMAND_WEAK_PROC;
-        filter |= flags & CG_COMMAND_NESTED_USERS ? CG_FILTER_NESTED_USERS : 0;
-        filter |= flags & CG_COMMAND_UNIX_SOCKETS ? CG_FILTER_UNIX_SOCKETS : 0;
+        if (sb->nested_users)
+                filter |= CG_FILTER_NESTED_USERS;
+        if (sb->all_unix)
+                filter |= CG_FILTER_UNIX_SOCKETS;
         set_filter(sb, filter);
-        for (size_t i = 0; i < CG_ARRAY_LEN(places) && r == 0; i++)
-                r = cg_plan_insert(sb, &places[i], err);
-        if (r < 0) {
-                cg_sandbox_free(sb);
-                return r;
-        }
-        *ret = sb;
+        for (size_t i = 0; i < CG_ARRAY_LEN(places); i++)
+                if ((r = cg_plan_insert(sb, &places[i], err)) < 0)
+                        return r;
+        *ret = CG_STEAL(sb);
         return 0;
 }
 
@@ -325,10 +324,33 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
         return NULL;
 }
 
+static int copy_paths(struct cg_sandbox *to, const struct cg_sandbox *sb, struct cg_err *err)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < sb->n_placeholders && r == 0; i++)
+                r = cg_plan_add_placeholder(to, sb->placeholders[i].path, sb->placeholders[i].folder,
+                                            sb->placeholders[i].mount_point, err);
+        for (size_t i = 0; i < sb->n_patterns && r == 0; i++)
+                r = cg_plan_add_pattern(to, sb->patterns[i].text, sb->patterns[i].why, err);
+        for (size_t i = 0; i < sb->n_programs && r == 0; i++)
+                r = cg_plan_add_programs(to, sb->programs[i], err);
+        for (size_t i = 0; sb->linked[i] && r == 0; i++)
+                r = cg_plan_add_linked(to, sb->linked[i], err);
+        for (size_t i = 0; i < sb->unwritten.n && r == 0; i++)
+                r = cg_inodes_add(&to->unwritten, sb->unwritten.v[i].dev, sb->unwritten.v[i].ino, err);
+        for (size_t i = 0; i < sb->n_mounts && r == 0; i++)
+                r = cg_plan_insert(to, &sb->mounts[i], err);
+        if (r < 0 || !sb->names)
+                return r;
+        return cg_sandbox_set_names(to, (const char *const *)sb->writable_names, sb->n_writable_names,
+                                    sb->git_config, err);
+}
+
 int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err)
 {
-        struct cg_sandbox *to = calloc(1, sizeof(*to));
-        int r = 0;
+        cg_auto_sandbox struct cg_sandbox *to = calloc(1, sizeof(*to));
+        int r;
 
         if (!to)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
@@ -349,34 +371,15 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
         to->watch_network = sb->watch_network;
         to->by_settings = sb->by_settings;
         to->doors = sb->doors;
-        for (size_t i = 0; i < sb->n_placeholders && r == 0; i++)
-                r = cg_plan_add_placeholder(to, sb->placeholders[i].path, sb->placeholders[i].folder,
-                                            sb->placeholders[i].mount_point, err);
-        for (size_t i = 0; i < sb->n_patterns && r == 0; i++)
-                r = cg_plan_add_pattern(to, sb->patterns[i].text, sb->patterns[i].why, err);
-        for (size_t i = 0; i < sb->n_programs && r == 0; i++)
-                r = cg_plan_add_programs(to, sb->programs[i], err);
-        for (size_t i = 0; sb->linked[i] && r == 0; i++)
-                r = cg_plan_add_linked(to, sb->linked[i], err);
-        for (size_t i = 0; i < sb->unwritten.n && r == 0; i++)
-                r = cg_inodes_add(&to->unwritten, sb->unwritten.v[i].dev, sb->unwritten.v[i].ino, err);
-        if (r == 0 && sb->names)
-                r = cg_sandbox_set_names(to, (const char *const *)sb->writable_names, sb->n_writable_names,
-                                         sb->git_config, err);
-        for (size_t i = 0; i < sb->n_mounts && r == 0; i++)
-                r = cg_plan_insert(to, &sb->mounts[i], err);
-        if (r == 0) {
-                to->cwd = sb->cwd ? strdup(sb->cwd) : NULL;
-                set_filter(to, sb->filter_flags);
-                r = sb->cwd && !to->cwd ? cg_fail(err, CG_E_NOMEM, "sandbox") : 0;
-                if (r == 0 && sb->commands)
-                        r = cg_sandbox_set_commands(to, (const char *const *)sb->environ, err);
-        }
-        if (r < 0) {
-                cg_sandbox_free(to);
+        set_filter(to, sb->filter_flags);
+        r = copy_paths(to, sb, err);
+        if (r < 0)
                 return r;
-        }
-        *ret = to;
+        if (sb->cwd && !(to->cwd = strdup(sb->cwd)))
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
+        if (sb->commands && (r = cg_sandbox_set_commands(to, (const char *const *)sb->environ, err)) < 0)
+                return r;
+        *ret = CG_STEAL(to);
         return 0;
 }
 
@@ -567,12 +570,10 @@ int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err 
 {
         char real[PATH_MAX];
         struct cg_plan_mount m = { .kind = CG_PLAN_WRITE, .path = real, .src = real };
+        int r;
 
-        int r = resolve("write root", path, real, err);
-
-        if (r == 0)
-                r = check_not_pseudo_fs("write root", real, err);
-        if (r < 0)
+        if ((r = resolve("write root", path, real, err)) < 0 ||
+            (r = check_not_pseudo_fs("write root", real, err)) < 0)
                 return r;
         if (!real[1])
                 sb->root_writable = true;
@@ -585,11 +586,10 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
         struct cg_plan_mount m = { .kind = CG_PLAN_BIND_RO, .path = (char *)dst, .src = real };
 
         size_t n;
-        int r = resolve("read-only source", src, real, err);
+        int r;
 
-        if (r == 0)
-                r = check_absolute("destination", dst, err);
-        if (r < 0)
+        if ((r = resolve("read-only source", src, real, err)) < 0 ||
+            (r = check_absolute("destination", dst, err)) < 0)
                 return r;
         /*
          * A destination must be in normal form. It is not resolved, since a symlink in a folder

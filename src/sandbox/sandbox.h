@@ -29,6 +29,11 @@ struct cg_sandbox;
  */
 int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err);
 struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb);
+static inline void cg_sandbox_freep_(struct cg_sandbox **sb)
+{
+        cg_sandbox_free(*sb);
+}
+#define cg_auto_sandbox CG_CLEANUP(cg_sandbox_freep_)
 /* Copies @sb. */
 int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err);
 

@@ -57,7 +57,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
                 cg_buf_init(&b, 4096);
                 exact[size - 1] = '\0';
-                must(cg_socks_ssh_refusal((const char *)exact, &b, NULL) == 0);
+                cg_socks_ssh_refusal((const char *)exact, &b);
+                must(cg_buf_end(&b, NULL) == 0);
         }
         free(exact);
         return 0;

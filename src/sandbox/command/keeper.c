@@ -316,7 +316,9 @@ static int time_left(int64_t when_ms)
         if (!when_ms)
                 return -1;
         left = when_ms - cg_now_ms();
-        return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+        if (left < 0)
+                return 0;
+        return left > 1000000 ? 1000000 : (int)left;
 }
 
 /* Checks the time limits. True: the command is to end, with *status. */
@@ -602,7 +604,7 @@ static int start(struct keeper *k, struct cg_err *err)
 {
         const char *log_path = k->c->settings->own.violation_log;
         sigset_t set;
-        int log = -1, r = 0;
+        int log = -1, r;
 
         sigemptyset(&set);
         for (size_t i = 0; i < CG_ARRAY_LEN(handed_on); i++)
@@ -610,40 +612,39 @@ static int start(struct keeper *k, struct cg_err *err)
         sigprocmask(SIG_BLOCK, &set, &k->c->old_mask);
         k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
         if (k->signals < 0)
-                r = cg_fail_errno(err, "sandbox: signals");
+                return cg_fail_errno(err, "sandbox: signals");
         k->stderr_flags = fcntl(2, F_GETFL);
         /*
          * Opened on the host, before anything runs that could put something else there. A FIFO that
          * an earlier command has put there is not waited for.
          */
-        if (r == 0 && log_path) {
+        if (log_path) {
                 log = open(log_path,
                            O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK,
                            0600);
                 if (log < 0)
-                        r = cg_fail_errno(err, "violation log %s", log_path);
+                        return cg_fail_errno(err, "violation log %s", log_path);
         }
         cg_denial_log_init(&k->denials, k->c->settings, k->c->base.home, log, k->c->debug);
         if (k->c->control_socket)
                 k->denials.control = k->c->control_fd;
         k->denials.with_text = k->c->report;
-        if (r == 0 && k->c->report)
+        if (k->c->report)
                 report_entries(k->c);
         command_line(k->c, k->denials.command, sizeof(k->denials.command));
-        if (r == 0 && k->c->proxy)
-                r = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
+        if (k->c->proxy && (r = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err)) < 0)
+                return r;
         /* Before there is anything to clean up. The sandbox itself ends with this process. */
-        if (r == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb) || k->c->tmp_on_host))
-                r = start_watcher(k, err);
-        if (r == 0 && k->c->tmp_on_host && mkdir(k->c->tmp, 0700) < 0) {
+        if ((k->c->sb->n_placeholders || uses_group(k->c->sb) || k->c->tmp_on_host) &&
+            (r = start_watcher(k, err)) < 0)
+                return r;
+        if (k->c->tmp_on_host && mkdir(k->c->tmp, 0700) < 0) {
                 r = cg_fail_errno(err, "sandbox: folder for temporary files %s", k->c->tmp);
                 k->c->tmp_on_host = false; /* not ours to remove */
+                return r;
         }
-        if (r == 0)
-                r = cg_placeholders_make(k->c->sb, &k->placeholders, err);
-        if (r == 0)
-                r = cg_sandbox_spawn(k->c->sb, NULL, 0, exec_command, k->c, &k->child, err);
-        if (r < 0)
+        if ((r = cg_placeholders_make(k->c->sb, &k->placeholders, err)) < 0 ||
+            (r = cg_sandbox_spawn(k->c->sb, NULL, 0, exec_command, k->c, &k->child, err)) < 0)
                 return r;
         send_watcher(k);
         /* Groups of keepers that were killed with their watchers; the command runs already. */
@@ -653,9 +654,7 @@ static int start(struct keeper *k, struct cg_err *err)
                 cg_egress_client_init(&k->egress, k->child.ports, CG_STEAL(k->c->policy),
                                       cg_steal_fd(&k->secrets), k->c->ask_seconds ? k->c->control_fd : -1,
                                       &k->denials);
-        if (cg_doors_any(k->c->settings))
-                r = start_doors(k, err);
-        if (r < 0)
+        if (cg_doors_any(k->c->settings) && (r = start_doors(k, err)) < 0)
                 return r;
         leave_stdio();
         if (k->c->settings->own.limits.wall_seconds)

@@ -151,8 +151,9 @@ int cg_chan_send(struct cg_chan *c, json_t *message, struct cg_err *err)
 {
         int r = queue(c, message, err);
 
-        if (r == 0)
-                r = cg_chan_flush(c, err);
+        if (r < 0)
+                return r;
+        r = cg_chan_flush(c, err);
         return r > 0 ? 0 : r;
 }
 
@@ -178,14 +179,18 @@ int cg_chan_send_fds(struct cg_chan *c, json_t *message, const int *fds, size_t 
         int64_t deadline = cg_now_ms() + timeout_ms;
         int r = flush_all(c, deadline, err);
 
-        if (r == 0)
-                r = queue(c, message, err);
-        else
+        if (r != 0) {
                 json_decref(message);
-        if (r == 0 && n) {
-                r = cg_send_fds(c->fd, c->out.data, 1, fds, n, err);
-                if (r == 0)
-                        cg_buf_consume(&c->out, 1);
+                return r;
         }
-        return r == 0 ? flush_all(c, deadline, err) : r;
+        r = queue(c, message, err);
+        if (r < 0)
+                return r;
+        if (n) {
+                r = cg_send_fds(c->fd, c->out.data, 1, fds, n, err);
+                if (r != 0)
+                        return r;
+                cg_buf_consume(&c->out, 1);
+        }
+        return flush_all(c, deadline, err);
 }

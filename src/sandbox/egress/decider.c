@@ -105,7 +105,8 @@ static void on_note(struct decider *d, const struct cg_egress_msg *m)
                 return;
         snprintf(text, sizeof(text), "%s", m->text);
         for (char *c = text; *c; c++)
-                *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
+                if (*c < 0x20 || *c >= 0x7f)
+                        *c = '?';
         cg_decider_send_host(d, json_pack("{s:s, s:I, s:s, s:s, s:n, s:i, s:b, s:n, s:n, s:s, s:s}", "type",
                                           "decision", "sandbox", b->sandbox, "operation", "network-outbound",
                                           "protocol",
@@ -136,7 +137,7 @@ static void on_relay(uv_poll_t *h, int status, int events)
         struct cg_egress_msg m;
         int r = status < 0 ? CG_CLOSED : 0;
 
-        if (r == 0 && (events & UV_WRITABLE)) {
+        if (status >= 0 && (events & UV_WRITABLE)) {
                 for (struct job *j = LIST_FIRST(&d->jobs), *next; j; j = next) {
                         next = LIST_NEXT(j, entry);
                         if (j->state == ANSWERING && !cg_decider_job_send_answer(j))
@@ -181,21 +182,21 @@ static int on_open(struct decider *d, const json_t *m, json_int_t sandbox, struc
         int64_t n;
         int r = cg_json_int(m, "listeners", 0, &n, err);
 
-        if (r == 0 && (n < 1 || n > CG_EGRESS_LISTENERS_MAX))
-                r = cg_fail(err, CG_E_INVAL, "open: 1 to %d listeners", CG_EGRESS_LISTENERS_MAX);
-        if (r == 0)
-                r = cg_json_bool(m, "secrets", false, &secrets, err);
-        if (r == 0)
-                r = cg_chan_take_fds(&d->chan, (size_t)n + secrets, fds, err);
         if (r < 0)
+                return r;
+        if (n < 1 || n > CG_EGRESS_LISTENERS_MAX)
+                return cg_fail(err, CG_E_INVAL, "open: 1 to %d listeners", CG_EGRESS_LISTENERS_MAX);
+        if ((r = cg_json_bool(m, "secrets", false, &secrets, err)) < 0 ||
+            (r = cg_chan_take_fds(&d->chan, (size_t)n + secrets, fds, err)) < 0)
                 return r;
         r = cg_decider_box_open(d, sandbox, json_object_get(m, "policy"), secrets ? fds[n] : -1, fds,
                                 (size_t)n, err);
         for (int64_t i = 0; i < n + secrets; i++)
                 close(fds[i]);
-        if (r == 0)
-                cg_decider_send_host(d, json_pack("{s:s, s:I}", "type", "opened", "sandbox", sandbox));
-        return r;
+        if (r < 0)
+                return r;
+        cg_decider_send_host(d, json_pack("{s:s, s:I}", "type", "opened", "sandbox", sandbox));
+        return 0;
 }
 
 static int on_control_message(struct decider *d, const json_t *m, struct cg_err *err)
@@ -227,25 +228,30 @@ static int on_control_message(struct decider *d, const json_t *m, struct cg_err 
         return r == CG_E_PROTO ? r : 0;
 }
 
+/* CG_TIMEOUT: no whole message is there. CG_CLOSED: the host has ended. */
+static int serve_control(struct decider *d, int events, struct cg_err *err)
+{
+        int r;
+
+        if ((events & UV_WRITABLE) && cg_chan_flush(&d->chan, err) < 0)
+                return CG_CLOSED;
+        if ((events & UV_READABLE) && (r = cg_chan_read(&d->chan, err)) != 0)
+                return r;
+        while (!d->ended) {
+                cg_auto_json json_t *m = NULL;
+
+                if ((r = cg_chan_next(&d->chan, &m, err)) != 0 || (r = on_control_message(d, m, err)) != 0)
+                        return r;
+        }
+        return 0;
+}
+
 static void on_control(uv_poll_t *h, int status, int events)
 {
         struct decider *d = h->data;
         struct cg_err err = { .code = 0 };
-        int r = 0;
+        int r = status < 0 ? CG_CLOSED : serve_control(d, events, &err);
 
-        if (events & UV_WRITABLE)
-                r = cg_chan_flush(&d->chan, &err) < 0 ? CG_CLOSED : 0;
-        if (status < 0)
-                r = CG_CLOSED;
-        if (r == 0 && (events & UV_READABLE))
-                r = cg_chan_read(&d->chan, &err);
-        while (r == 0 && !d->ended) {
-                cg_auto_json json_t *m = NULL;
-
-                r = cg_chan_next(&d->chan, &m, &err);
-                if (r == 0)
-                        r = on_control_message(d, m, &err);
-        }
         if (r == CG_CLOSED) {
                 cg_decider_end(d, 0);
                 return;

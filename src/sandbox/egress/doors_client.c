@@ -20,9 +20,15 @@ extern char **environ;
 
 static unsigned int doors_of(const struct cg_settings *s)
 {
-        return (s->own.n_expose || s->own.n_reach ? CG_DOOR_PORTS : 0u) |
-               (s->network.unix_sockets.n && !s->network.all_unix_sockets ? CG_DOOR_UNIX : 0u) |
-               (s->network.local_binding ? CG_DOOR_LISTEN : 0u);
+        unsigned int doors = 0;
+
+        if (s->own.n_expose || s->own.n_reach)
+                doors |= CG_DOOR_PORTS;
+        if (s->network.unix_sockets.n && !s->network.all_unix_sockets)
+                doors |= CG_DOOR_UNIX;
+        if (s->network.local_binding)
+                doors |= CG_DOOR_LISTEN;
+        return doors;
 }
 
 bool cg_doors_any(const struct cg_settings *s)
@@ -50,12 +56,23 @@ int cg_doors_plan(const struct cg_settings *s, struct cg_sandbox *plan, struct c
 struct words {
         char **v;
         size_t n;
+        bool failed; /* out of memory */
 };
 
-static int add_word(struct words *w, const char *text, struct cg_err *err)
+static void words_fini(struct words *w)
+{
+        while (w->n)
+                free(w->v[--w->n]);
+        free(w->v);
+}
+
+static void add_word(struct words *w, const char *text)
 {
         w->v[w->n] = strdup(text);
-        return w->v[w->n++] ? 0 : cg_fail(err, CG_E_NOMEM, "doors");
+        if (w->v[w->n])
+                w->n++;
+        else
+                w->failed = true;
 }
 
 /*
@@ -68,44 +85,34 @@ static int add_unix(struct words *w, const struct cg_path_base *base, const stru
                     const char *spelled, struct cg_err *err)
 {
         char path[PATH_MAX];
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         bool own = false;
         int r;
 
         if (!spelled[0])
                 return 0;
-        r = cg_path_absolute(base, spelled, path, err);
-        if (r == 0)
-                r = cg_place_find(path, &place, err);
-        if (r < 0)
+        if ((r = cg_path_absolute(base, spelled, path, err)) < 0 ||
+            (r = cg_place_find(path, &place, err)) < 0)
                 return r;
         for (size_t i = 0; !rules->off && i < place.n_links; i++)
                 own |= cg_rules_may_write(rules, place.links[i]);
-        r = add_word(w, "unix", err);
-        if (r == 0)
-                r = add_word(w, path, err);
-        if (r == 0)
-                r = add_word(w, own ? path : place.path, err);
-        cg_place_fini(&place);
-        return r;
+        add_word(w, "unix");
+        add_word(w, path);
+        add_word(w, own ? path : place.path);
+        return 0;
 }
 
-static int add_ports(struct words *w, const char *word, const struct cg_settings_port *list, size_t n,
-                     struct cg_err *err)
+static void add_ports(struct words *w, const char *word, const struct cg_settings_port *list, size_t n)
 {
         char number[16];
-        int r = 0;
 
-        for (size_t i = 0; i < n && r == 0; i++) {
-                r = add_word(w, word, err);
+        for (size_t i = 0; i < n; i++) {
+                add_word(w, word);
                 snprintf(number, sizeof(number), "%u", list[i].inside);
-                if (r == 0)
-                        r = add_word(w, number, err);
+                add_word(w, number);
                 snprintf(number, sizeof(number), "%u", list[i].host);
-                if (r == 0)
-                        r = add_word(w, number, err);
+                add_word(w, number);
         }
-        return r;
 }
 
 static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, struct cg_doors_process *ret,
@@ -143,23 +150,23 @@ int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base,
                    int doors_fd, const int *reach, struct cg_doors_process *ret, struct cg_err *err)
 {
         size_t n = 2 + 3 * (s->network.unix_sockets.n + s->own.n_expose + s->own.n_reach);
-        struct words w = { .v = calloc(n + 1, sizeof(*w.v)) };
-        int r = w.v ? add_word(&w, "cellgate-egress", err) : cg_fail(err, CG_E_NOMEM, "doors");
+        CG_CLEANUP(words_fini) struct words w = { .v = calloc(n + 1, sizeof(*w.v)) };
 
-        if (r == 0)
-                r = add_word(&w, "--doors", err);
-        for (size_t i = 0; i < s->network.unix_sockets.n && r == 0; i++)
-                r = add_unix(&w, base, rules, s->network.unix_sockets.v[i], err);
-        if (r == 0)
-                r = add_ports(&w, "expose", s->own.expose, s->own.n_expose, err);
-        if (r == 0)
-                r = add_ports(&w, "reach", s->own.reach, s->own.n_reach, err);
-        if (r == 0)
-                r = spawn(w.v, s->own.n_reach, doors_fd, reach, ret, err);
-        for (size_t i = 0; i < w.n; i++)
-                free(w.v[i]);
-        free(w.v);
-        return r;
+        if (!w.v)
+                return cg_fail(err, CG_E_NOMEM, "doors");
+        add_word(&w, "cellgate-egress");
+        add_word(&w, "--doors");
+        for (size_t i = 0; i < s->network.unix_sockets.n; i++) {
+                int r = add_unix(&w, base, rules, s->network.unix_sockets.v[i], err);
+
+                if (r < 0)
+                        return r;
+        }
+        add_ports(&w, "expose", s->own.expose, s->own.n_expose);
+        add_ports(&w, "reach", s->own.reach, s->own.n_reach);
+        if (w.failed)
+                return cg_fail(err, CG_E_NOMEM, "doors");
+        return spawn(w.v, s->own.n_reach, doors_fd, reach, ret, err);
 }
 
 const char *cg_doors_read_report(struct cg_doors_process *p)

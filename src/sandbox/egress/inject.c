@@ -214,6 +214,15 @@ static ssize_t replace(const struct link *l, const char *p, size_t len, bool fie
 
 /* ---- requests */
 
+static int put_data(struct link *l, const struct cg_buf *data, bool last)
+{
+        if (l->state != CHUNKED)
+                return cg_buf_try_add(&l->out, data->data, data->len, NULL);
+        if (cg_http_add_chunk(&l->out, data->data, data->len, NULL) < 0)
+                return -1;
+        return last ? cg_buf_try_adds(&l->out, CG_HTTP_LAST_CHUNK, NULL) : 0;
+}
+
 /* Moves the body bytes in @hold to @out, but for the beginning of a fake at their end. */
 static int put_body(struct link *l, bool last)
 {
@@ -226,10 +235,7 @@ static int put_body(struct link *l, bool last)
         if (used < 0)
                 return -1;
         cg_buf_consume(&l->hold, (size_t)used);
-        r = l->state == CHUNKED ? cg_http_add_chunk(&l->out, data.data, data.len, NULL)
-                                : cg_buf_try_add(&l->out, data.data, data.len, NULL);
-        if (r == 0 && l->state == CHUNKED && last)
-                r = cg_buf_try_adds(&l->out, CG_HTTP_LAST_CHUNK, NULL);
+        r = put_data(l, &data, last);
         if (last)
                 l->state = DONE;
         if (data.data)
@@ -292,10 +298,9 @@ static bool is_echoed(const char *head)
 static int take_head(struct link *l, const char *p, size_t len)
 {
         static const char length[] = "\r\nContent-Length: ", chunked[] = "\r\nTransfer-Encoding: chunked\r\n";
-        struct cg_buf rest = { .max = SIZE_MAX / 2 };
+        cg_auto_buf struct cg_buf rest = { .max = SIZE_MAX / 2 };
         const char *head, *found;
         size_t n;
-        int r;
 
         if (cg_buf_try_add(&l->hold, p, len, NULL) < 0 || !l->hold.data) /* never: gcc cannot see that */
                 return -1;
@@ -317,14 +322,10 @@ static int take_head(struct link *l, const char *p, size_t len)
                 l->state = CHUNKED;
         if (is_echoed(head))
                 memset(l->creds, 0, sizeof(l->creds));
-        r = put_head(l, head, n);
-        if (r == 0)
-                r = cg_buf_try_add(&rest, head + n, l->hold.len - n, NULL);
+        if (put_head(l, head, n) < 0 || cg_buf_try_add(&rest, head + n, l->hold.len - n, NULL) < 0)
+                return -1;
         l->hold.len = 0;
-        if (r == 0 && rest.len)
-                r = take_body(l, rest.data, rest.len);
-        cg_buf_fini(&rest);
-        return r;
+        return rest.len ? take_body(l, rest.data, rest.len) : 0;
 }
 
 /* ---- links */
@@ -375,9 +376,10 @@ static void run(struct link *l)
                         break;
                 if (n <= 0)
                         r = -1;
+                else if (l->state == HEAD)
+                        r = take_head(l, scratch, (size_t)n);
                 else
-                        r = l->state == HEAD ? take_head(l, scratch, (size_t)n)
-                                             : take_body(l, scratch, (size_t)n);
+                        r = take_body(l, scratch, (size_t)n);
         }
         if (r == 0 && !l->back.done)
                 r = cg_flow_run(&l->back, &l->in->common, &moved, NULL);
@@ -491,9 +493,7 @@ static void on_chan(uv_poll_t *h, int status, int events)
                 size_t n = 2;
                 struct cg_egress_msg m;
 
-                r = cg_egress_msg_recv(in->chan, &m, fds, &n, NULL);
-                if (r == 0)
-                        r = on_message(in, &m, fds, n);
+                r = cg_egress_msg_recv(in->chan, &m, fds, &n, NULL) ?: on_message(in, &m, fds, n);
         }
         if (r == CG_CLOSED || r < 0) {
                 in->status = r < 0;

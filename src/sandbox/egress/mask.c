@@ -107,6 +107,11 @@ struct spans {
         size_t len; /* of the text */
 };
 
+static void spans_fini(struct spans *s)
+{
+        free(s->v);
+}
+
 static int span_add(struct spans *s, size_t start, size_t end, const char *fake, struct cg_err *err)
 {
         if (s->n == s->cap) {
@@ -126,14 +131,14 @@ static int by_length(const void *a, const void *b)
 {
         size_t la = strlen(((const struct cg_mask *)a)->real), lb = strlen(((const struct cg_mask *)b)->real);
 
-        return la < lb ? 1 : la > lb ? -1 : 0;
+        return (la < lb) - (la > lb);
 }
 
 static int by_start(const void *a, const void *b)
 {
         const struct span *sa = a, *sb = b;
 
-        return sa->start < sb->start ? -1 : sa->start > sb->start ? 1 : 0;
+        return (sa->start > sb->start) - (sa->start < sb->start);
 }
 
 /*
@@ -174,6 +179,34 @@ static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cr
         return r;
 }
 
+static int find_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
+                        struct spans *found, struct cg_err *err)
+{
+        cg_auto_extract struct cg_extract *x = NULL;
+        size_t start, end, last = 0;
+        int r;
+
+        if ((r = cg_extract_new(cred->extract, &x, err)) < 0 ||
+            (r = cg_extract_start(x, text, found->len, err)) < 0)
+                return r;
+        while ((r = cg_extract_next(x, &start, &end, err)) == 1) {
+                const char *fake;
+
+                if (start == end) /* no secret in it */
+                        continue;
+                if (start < last)
+                        return cg_fail(err, CG_E_INVAL, "the values that the pattern finds overlap");
+                last = end;
+                fake = fake_for(m, cred, text + start, end - start, err);
+                if (!fake)
+                        return CG_E_NOMEM;
+                r = span_add(found, start, end, fake, err);
+                if (r < 0)
+                        return r;
+        }
+        return r;
+}
+
 /*
  * Writes @text to @out with every match's first group replaced. Returns how many matches there
  * were, or negative.
@@ -181,39 +214,26 @@ static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cr
 static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
                            size_t len, struct cg_buf *out, struct cg_err *err)
 {
-        cg_auto_extract struct cg_extract *x = NULL;
-        struct spans found = { .len = len };
-        size_t start, end, last = 0, at = 0;
-        int n, r = cg_extract_new(cred->extract, &x, err);
+        CG_CLEANUP(spans_fini) struct spans found = { .len = len };
+        size_t at = 0;
+        int n, r = find_matches(m, cred, text, &found, err);
 
-        if (r == 0)
-                r = cg_extract_start(x, text, len, err);
-        while (r == 0 && (r = cg_extract_next(x, &start, &end, err)) == 1) {
-                const char *fake;
-
-                r = 0;
-                if (start == end) /* no secret in it */
-                        continue;
-                if (start < last)
-                        r = cg_fail(err, CG_E_INVAL, "the values that the pattern finds overlap");
-                last = end;
-                fake = r < 0 ? NULL : fake_for(m, cred, text + start, end - start, err);
-                r = r < 0 ? r : fake ? span_add(&found, start, end, fake, err) : CG_E_NOMEM;
-        }
-        if (r < 0)
+        if (r < 0) {
                 cg_err_prefix(err, "credentials: extract of %s", cred->what);
+                return r;
+        }
         n = (int)found.n; /* without duplicates */
-        if (r == 0 && n && cred->mask_duplicates)
-                r = find_duplicates(m, cred, text, &found, err);
-        for (size_t i = 0; r == 0 && i < found.n; i++) {
-                r = cg_buf_try_add(out, text + at, found.v[i].start - at, err);
-                if (r == 0)
-                        r = cg_buf_try_adds(out, found.v[i].fake, err);
+        if (!n)
+                return 0;
+        if (cred->mask_duplicates && (r = find_duplicates(m, cred, text, &found, err)) < 0)
+                return r;
+        for (size_t i = 0; i < found.n; i++) {
+                cg_buf_add(out, text + at, found.v[i].start - at);
+                cg_buf_adds(out, found.v[i].fake);
                 at = found.v[i].end;
         }
-        if (r == 0 && n)
-                r = cg_buf_try_add(out, text + at, len - at, err);
-        free(found.v);
+        cg_buf_add(out, text + at, len - at);
+        r = cg_buf_end(out, err);
         return r < 0 ? r : n;
 }
 
@@ -233,11 +253,12 @@ static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, co
                 /* The line end of a file is not the token's: clients leave it out. */
                 while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
                         n--;
-                if (!n)
-                        return cg_buf_try_add(out, text, len, err);
-                fake = fake_for(m, cred, text, n, err);
-                r = fake ? cg_buf_try_adds(out, fake, err) : err ? err->code : CG_E_NOMEM;
-                return r == 0 ? cg_buf_try_add(out, text + n, len - n, err) : r;
+                fake = n ? fake_for(m, cred, text, n, err) : "";
+                if (!fake)
+                        return err ? err->code : CG_E_NOMEM;
+                cg_buf_adds(out, fake);
+                cg_buf_add(out, text + n, len - n);
+                return cg_buf_end(out, err);
         }
         r = replace_matches(m, cred, text, len, out, err);
         if (r != 0)
@@ -269,9 +290,11 @@ static int mask_var(struct cg_masks *m, const struct cg_settings_cred *cred, str
         if (!value || !value[0])
                 return 0;
         r = mask_text(m, cred, value, strlen(value), &out, &deny, err);
+        if (r < 0)
+                return r;
         if (r == 0)
                 return cg_environ_set(env, cred->what, out.data, err);
-        return r > 0 && deny ? cg_environ_set(env, cred->what, NULL, err) : r > 0 ? 0 : r;
+        return deny ? cg_environ_set(env, cred->what, NULL, err) : 0;
 }
 
 static int add_file_rule(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
@@ -279,48 +302,47 @@ static int add_file_rule(struct cg_rules *rules, enum cg_rule_kind kind, const s
 {
         int r = cg_rules_add(rules, kind, place, "credentials.files", err);
 
-        if (r == 0 && kind == CG_RULE_MASK)
-                rules->v[rules->n - 1].data = cg_buf_steal(content, &rules->v[rules->n - 1].len);
-        return r;
+        if (r < 0 || kind != CG_RULE_MASK)
+                return r;
+        rules->v[rules->n - 1].data = cg_buf_steal(content, &rules->v[rules->n - 1].len);
+        return 0;
+}
+
+static int read_place(const char *path, char **text, size_t *len, struct cg_err *err)
+{
+        /* A FIFO that an earlier command has put there would be waited for. */
+        cg_auto_fd int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        struct stat st;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "cannot open %s", path);
+        if (!S_ISREG(st.st_mode))
+                return cg_fail(err, CG_E_INVAL,
+                               "%s is not a regular file but a FIFO or a device, for example: remove it",
+                               path);
+        return cg_read_fd(fd, path, CG_MASK_FILE_MAX, text, len, err);
 }
 
 static int mask_file(struct cg_masks *m, const struct cg_settings_cred *cred, const struct cg_path_base *base,
                      struct cg_rules *rules, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out = { .max = CG_MASK_FILE_MAX * 2 };
+        cg_auto_place struct cg_place place = { .path = "" };
         cg_auto_free char *text = NULL;
-        cg_auto_fd int fd = -1;
         char path[PATH_MAX];
-        struct cg_place place;
-        struct stat st;
         size_t len;
         bool deny;
         int r = cg_path_absolute(base, cred->what, path, err);
 
-        if (r == 0)
-                r = cg_place_find(path, &place, err);
-        if (r < 0)
+        if (r < 0 || (r = cg_place_find(path, &place, err)) < 0 || place.missing)
                 return r;
-        if (place.missing)
-                goto out;
-        if (place.folder) {
-                r = cg_fail(err, CG_E_INVAL, "credentials: %s is a folder: mode \"mask\" is for single files",
-                            cred->what);
-                goto out;
-        }
-        /* A FIFO that an earlier command has put there would be waited for. */
-        fd = open(place.path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        if (fd < 0 || fstat(fd, &st) < 0)
-                r = cg_fail_errno(err, "cannot open %s", place.path);
-        else if (!S_ISREG(st.st_mode))
-                r = cg_fail(err, CG_E_INVAL,
-                            "%s is not a regular file but a FIFO or a device, for example: remove it",
-                            place.path);
-        else
-                r = cg_read_fd(fd, place.path, CG_MASK_FILE_MAX, &text, &len, err);
+        if (place.folder)
+                return cg_fail(err, CG_E_INVAL,
+                               "credentials: %s is a folder: mode \"mask\" is for single files", cred->what);
+        r = read_place(place.path, &text, &len, err);
         if (r < 0) {
                 cg_err_prefix(err, "credentials");
-                goto out;
+                return r;
         }
         r = mask_text(m, cred, text, strlen(text), &out, &deny, err);
         /* Bytes after a NUL were not searched: they are not shown. */
@@ -330,13 +352,11 @@ static int mask_file(struct cg_masks *m, const struct cg_settings_cred *cred, co
                                 "out\n",
                                 cred->what);
         explicit_bzero(text, len);
+        if (r < 0)
+                return r;
         if (r == 0)
-                r = add_file_rule(rules, CG_RULE_MASK, &place, &out, err);
-        else if (r > 0)
-                r = deny ? add_file_rule(rules, CG_RULE_DENY_READ, &place, NULL, err) : 0;
-out:
-        cg_place_fini(&place);
-        return r;
+                return add_file_rule(rules, CG_RULE_MASK, &place, &out, err);
+        return deny ? add_file_rule(rules, CG_RULE_DENY_READ, &place, NULL, err) : 0;
 }
 
 /* ---- for the proxy */
@@ -401,20 +421,20 @@ json_t *cg_masks_hosts(const struct cg_masks *masks, const struct cg_settings *s
 int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_environ *env,
                   struct cg_rules *rules, struct cg_masks *ret, struct cg_err *err)
 {
-        struct cg_masks m = { .warnings = { .max = 1u << 20 } };
+        cg_auto_masks struct cg_masks m = { .warnings = { .max = 1u << 20 } };
         size_t bytes = 0;
-        int r = 0;
+        int r;
 
-        for (size_t i = 0; i < s->creds.n_vars && r == 0; i++) {
-                if (s->creds.vars[i].mode == CG_CRED_MASK)
-                        r = mask_var(&m, &s->creds.vars[i], env, err);
-        }
-        for (size_t i = 0; i < s->creds.n_files && r == 0 && !rules->off; i++) {
-                if (s->creds.files[i].mode == CG_CRED_MASK)
-                        r = mask_file(&m, &s->creds.files[i], base, rules, err);
-        }
+        for (size_t i = 0; i < s->creds.n_vars; i++)
+                if (s->creds.vars[i].mode == CG_CRED_MASK &&
+                    (r = mask_var(&m, &s->creds.vars[i], env, err)) < 0)
+                        return r;
+        for (size_t i = 0; i < s->creds.n_files && !rules->off; i++)
+                if (s->creds.files[i].mode == CG_CRED_MASK &&
+                    (r = mask_file(&m, &s->creds.files[i], base, rules, err)) < 0)
+                        return r;
         /* A secret can be put back if it is not too large, and there are not too many. */
-        for (size_t i = 0; i < m.n && r == 0; i++) {
+        for (size_t i = 0; i < m.n; i++) {
                 size_t n = strlen(m.v[i].fake);
 
                 if (n > CG_EGRESS_SECRET_MAX)
@@ -426,16 +446,13 @@ int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, 
                 else
                         bytes += sizeof(struct cg_egress_secret) + 2 * n;
         }
-        if (r == 0 && m.n && s->creds.n_vars + s->creds.n_files > CG_POLICY_CREDS_MAX)
-                r = cg_fail(err, CG_E_LIMIT, "credentials: at most %d of them where some are masked",
-                            CG_POLICY_CREDS_MAX);
-        if (r == 0 && (m.n > CG_EGRESS_SECRETS_MAX || bytes > CG_EGRESS_SECRETS_BYTES))
-                r = cg_fail(err, CG_E_LIMIT, "credentials: at most %d masked values, %u bytes in all",
-                            CG_EGRESS_SECRETS_MAX, CG_EGRESS_SECRETS_BYTES);
-        if (r < 0) {
-                cg_masks_fini(&m);
-                return r;
-        }
+        if (m.n && s->creds.n_vars + s->creds.n_files > CG_POLICY_CREDS_MAX)
+                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d of them where some are masked",
+                               CG_POLICY_CREDS_MAX);
+        if (m.n > CG_EGRESS_SECRETS_MAX || bytes > CG_EGRESS_SECRETS_BYTES)
+                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d masked values, %u bytes in all",
+                               CG_EGRESS_SECRETS_MAX, CG_EGRESS_SECRETS_BYTES);
         *ret = m;
+        m = (struct cg_masks){ 0 };
         return 0;
 }

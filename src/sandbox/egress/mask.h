@@ -36,5 +36,6 @@ json_t *cg_masks_hosts(const struct cg_masks *masks, const struct cg_settings *s
 int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_environ *env,
                   struct cg_rules *rules, struct cg_masks *ret, struct cg_err *err);
 void cg_masks_fini(struct cg_masks *masks);
+#define cg_auto_masks CG_CLEANUP(cg_masks_fini)
 
 #endif

@@ -20,15 +20,14 @@ static void respond(struct conn *c, unsigned int status, const char *phrase, con
                 { 502, "Bad Gateway" },
         };
         char words[CG_POLICY_REASON_MAX + 1];
-        size_t n;
 
         for (size_t i = 0; !phrase && i < CG_ARRAY_LEN(usual); i++)
                 phrase = usual[i].status == status ? usual[i].phrase : NULL;
-        phrase = phrase ? phrase : "Bad Gateway";
         /* A status line has printable ASCII only, and not too much of it. */
-        for (n = 0; phrase[n] && n + 1 < sizeof(words); n++)
-                words[n] = phrase[n] >= ' ' && phrase[n] <= '~' ? phrase[n] : '?';
-        words[n] = '\0';
+        snprintf(words, sizeof(words), "%s", phrase ?: "Bad Gateway");
+        for (char *p = words; *p; p++)
+                if (*p < ' ' || *p > '~')
+                        *p = '?';
         cg_buf_try_addf(&c->reply, NULL, "HTTP/1.1 %u %s\r\nContent-Type: text/plain\r\n", status, words);
         if (mark)
                 cg_buf_try_addf(&c->reply, NULL, "X-Proxy-Error: %s\r\n", mark);
@@ -77,7 +76,7 @@ void cg_conn_refuse(struct conn *c, const struct cg_egress_msg *m)
                         /* ssh prints a disconnect message, but not the code of a SOCKS reply. */
                         cg_conn_reply_socks(c, ssh ? CG_SOCKS_OK : CG_SOCKS_NOT_ALLOWED);
                         if (ssh)
-                                cg_socks_ssh_refusal(m->text, &c->reply, NULL);
+                                cg_socks_ssh_refusal(m->text, &c->reply);
                         break;
                 }
                 /* srt's text first; then the destination, and how to allow it. */

@@ -49,6 +49,21 @@ int cg_socks_password(const uint8_t *p, size_t len, size_t *used, struct cg_err 
         return 0;
 }
 
+/* The length of an address; 0: not known. */
+static size_t address_len(const uint8_t *p)
+{
+        switch (p[3]) {
+        case TYPE_IPV4:
+                return 4;
+        case TYPE_NAME:
+                return 1u + p[4];
+        case TYPE_IPV6:
+                return 16;
+        default:
+                return 0;
+        }
+}
+
 int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks_request *ret,
                      struct cg_err *err)
 {
@@ -59,7 +74,7 @@ int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks
         if (len < 5)
                 return CG_SOCKS_MORE;
         memset(ret, 0, sizeof(*ret));
-        n = p[3] == TYPE_IPV4 ? 4 : p[3] == TYPE_NAME ? 1u + p[4] : p[3] == TYPE_IPV6 ? 16 : 0;
+        n = address_len(p);
         if (n == 0) {
                 *used = len;
                 ret->code = CG_SOCKS_NO_ADDRESS_TYPE;
@@ -103,20 +118,19 @@ void cg_socks_reply(enum cg_socks_code code, uint8_t buf[CG_SOCKS_REPLY_LEN])
         buf[3] = TYPE_IPV4;
 }
 
-static int add_u32(struct cg_buf *out, size_t v, struct cg_err *err)
+static void add_u32(struct cg_buf *out, size_t v)
 {
         const uint8_t b[4] = { (uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v };
 
-        return cg_buf_try_add(out, b, sizeof(b), err);
+        cg_buf_add(out, b, sizeof(b));
 }
 
-int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *err)
+void cg_socks_ssh_refusal(const char *reason, struct cg_buf *out)
 {
         static const uint8_t zero[16] = { 0 };
         char text[SSH_REASON_MAX];
         size_t n = strnlen(reason, sizeof(text)), payload = 1 + 4 + 4 + n + 4, padding;
         uint8_t head[2];
-        int r;
 
         /* The client prints it on a terminal. */
         for (size_t i = 0; i < n; i++)
@@ -127,18 +141,12 @@ int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *
                 padding += 8;
         head[0] = (uint8_t)padding;
         head[1] = 1; /* SSH_MSG_DISCONNECT */
-        r = cg_buf_try_adds(out, "SSH-2.0-policy_refusal\r\n", err);
-        if (r == 0)
-                r = add_u32(out, 1 + payload + padding, err);
-        if (r == 0)
-                r = cg_buf_try_add(out, head, sizeof(head), err);
-        if (r == 0)
-                r = add_u32(out, 1, err); /* host not allowed to connect */
-        if (r == 0)
-                r = add_u32(out, n, err);
-        if (r == 0)
-                r = cg_buf_try_add(out, text, n, err);
-        if (r == 0)
-                r = add_u32(out, 0, err); /* no language */
-        return r == 0 ? cg_buf_try_add(out, zero, padding, err) : r;
+        cg_buf_adds(out, "SSH-2.0-policy_refusal\r\n");
+        add_u32(out, 1 + payload + padding);
+        cg_buf_add(out, head, sizeof(head));
+        add_u32(out, 1); /* host not allowed to connect */
+        add_u32(out, n);
+        cg_buf_add(out, text, n);
+        add_u32(out, 0); /* no language */
+        cg_buf_add(out, zero, padding);
 }

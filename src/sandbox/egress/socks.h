@@ -48,6 +48,6 @@ void cg_socks_reply(enum cg_socks_code code, uint8_t buf[CG_SOCKS_REPLY_LEN]);
  * The banner of an SSH server, and SSH_MSG_DISCONNECT before any keys: an SSH client prints
  * @reason. To be sent after CG_SOCKS_OK, in place of a connection.
  */
-int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *err);
+void cg_socks_ssh_refusal(const char *reason, struct cg_buf *out);
 
 #endif

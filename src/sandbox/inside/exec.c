@@ -60,7 +60,7 @@ static int open_program(const struct cg_med_call *c, char given[PATH_MAX], bool 
 {
         const struct seccomp_notif *call = c->notif;
         bool at = call->data.nr == SYS_execveat;
-        int flags = at ? (int)call->data.args[4] : 0, dirfd = at ? (int)call->data.args[0] : AT_FDCWD;
+        int dirfd = at ? (int)call->data.args[0] : AT_FDCWD;
         int r = cg_caller_read_path(call, call->data.args[at ? 1 : 0], given);
         cg_auto_fd int base = -1, fd = -1;
         struct stat st;
@@ -78,7 +78,7 @@ static int open_program(const struct cg_med_call *c, char given[PATH_MAX], bool 
                 fd = cg_med_resolve_file(c, base, given, movable);
                 if (fd < 0)
                         return -errno;
-        } else if (at && flags & AT_EMPTY_PATH) {
+        } else if (at && call->data.args[4] & AT_EMPTY_PATH) {
                 fd = cg_steal_fd(&base);
         } else {
                 return -ENOENT;
@@ -147,13 +147,12 @@ static int insert_args(struct cg_buf *args, const char *const *list, size_t n)
 {
         cg_auto_buf struct cg_buf b = { .max = args->max };
         size_t first = strlen(args->data) + 1;
-        int r = 0;
 
-        for (size_t i = 0; i < n && r == 0; i++)
-                r = list[i] ? cg_buf_try_add(&b, list[i], strlen(list[i]) + 1, NULL) : 0;
-        if (r == 0)
-                r = cg_buf_try_add(&b, args->data + first, args->len - first, NULL);
-        if (r < 0)
+        for (size_t i = 0; i < n; i++)
+                if (list[i])
+                        cg_buf_add(&b, list[i], strlen(list[i]) + 1);
+        cg_buf_add(&b, args->data + first, args->len - first);
+        if (cg_buf_end(&b, NULL) < 0)
                 return -E2BIG;
         cg_buf_fini(args);
         *args = b;
@@ -280,7 +279,8 @@ static int read_texts(const struct seccomp_notif *call, uint64_t at, struct cg_b
                         r = cg_caller_read_path(call, address, text);
                         if (r < 0 && r != -ENAMETOOLONG)
                                 return r;
-                        if (cg_buf_try_add(b, text, r < 0 ? sizeof(text) : strlen(text) + 1, NULL) < 0)
+                        cg_buf_add(b, text, r < 0 ? sizeof(text) : strlen(text) + 1);
+                        if (cg_buf_end(b, NULL) < 0)
                                 return -E2BIG;
                         if (r == 0)
                                 break;
@@ -342,37 +342,39 @@ static int write_question(const struct cg_execs *e, const struct seccomp_notif *
                                       [CG_EXEC_STDIN] = in };
         char *const *plan = e->sb->environ;
         const char *at = argv;
-        int r = 0;
 
         if (stdin_fd >= 0)
                 cg_med_fd_path(stdin_fd, in);
         if (in[0] && in[0] != '/')
                 *strchrnul(in, ':') = '\0'; /* without the number */
-        for (size_t i = 0; i < CG_ARRAY_LEN(fixed) && r == 0; i++)
-                r = cg_buf_try_add(&b, fixed[i], strlen(fixed[i]) + 1, NULL);
-        for (uint32_t i = 0; i < argc && r == 0; i++, at += strlen(at) + 1)
-                r = cg_buf_try_add(&b, at, strlen(at) + 1, NULL);
+        for (size_t i = 0; i < CG_ARRAY_LEN(fixed); i++)
+                cg_buf_add(&b, fixed[i], strlen(fixed[i]) + 1);
+        for (uint32_t i = 0; i < argc; i++, at += strlen(at) + 1)
+                cg_buf_add(&b, at, strlen(at) + 1);
         at = envp;
-        for (uint32_t i = 0; i < envc && r == 0; i++, at += strlen(at) + 1) {
+        for (uint32_t i = 0; i < envc; i++, at += strlen(at) + 1) {
                 bool planned;
 
                 /* The kernel's start has added it (python_stubs/cellgate_kernel/preload.py). */
                 planned = strcmp(at, "MPLBACKEND=module://matplotlib_inline.backend_inline") == 0;
                 for (size_t k = 0; plan && plan[k] && !planned; k++)
                         planned = strcmp(plan[k], at) == 0;
-                q.n_set += !planned;
-                r = planned ? 0 : cg_buf_try_add(&b, at, strlen(at) + 1, NULL);
+                if (planned)
+                        continue;
+                q.n_set++;
+                cg_buf_add(&b, at, strlen(at) + 1);
         }
-        for (size_t k = 0; plan && plan[k] && r == 0; k++) {
+        for (size_t k = 0; plan && plan[k]; k++) {
                 size_t len = strcspn(plan[k], "=");
 
                 if (find_variable(envp, envc, plan[k], len))
                         continue;
                 q.n_unset++;
-                r = cg_buf_try_add(&b, plan[k], len, NULL) < 0 ? -1 : cg_buf_try_add(&b, "", 1, NULL);
+                cg_buf_add(&b, plan[k], len);
+                cg_buf_add(&b, "", 1);
         }
         q.text_len = (uint32_t)b.len;
-        if (r < 0 || fd < 0 || cg_write_all(fd, (const char *)&q, sizeof(q), NULL) < 0 ||
+        if (cg_buf_end(&b, NULL) < 0 || fd < 0 || cg_write_all(fd, (const char *)&q, sizeof(q), NULL) < 0 ||
             cg_write_all(fd, b.data, b.len, NULL) < 0)
                 return -1;
         return cg_steal_fd(&fd);
@@ -396,17 +398,18 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
         struct stat st = { 0 };
         int r;
 
-        r = read_texts(call, call->data.args[at ? 2 : 1], &argv, &argc);
-        if (r == 0)
-                r = read_texts(call, call->data.args[at ? 3 : 2], &envp, &envc);
-        if (r == -E2BIG)
-                *why = "it has over 256 KiB or 4096 of arguments";
-        if (r == 0 && !argc)
-                r = -EINVAL;
-        if (r == 0 && cg_buf_try_add(&args, argv.data, argv.len, NULL) < 0)
-                r = -ENOMEM;
-        if (r == 0)
-                r = find_program(&c, e->sb, p, &args, why);
+        if ((r = read_texts(call, call->data.args[1 + at], &argv, &argc)) < 0 ||
+            (r = read_texts(call, call->data.args[2 + at], &envp, &envc)) < 0) {
+                if (r == -E2BIG)
+                        *why = "it has over 256 KiB or 4096 of arguments";
+                return r;
+        }
+        if (!argc)
+                return -EINVAL;
+        cg_buf_add(&args, argv.data, argv.len);
+        if (cg_buf_end(&args, NULL) < 0)
+                return -ENOMEM;
+        r = find_program(&c, e->sb, p, &args, why);
         if (r < 0)
                 return r;
         cwd = cg_caller_open(e->notify, call, AT_FDCWD);
@@ -446,8 +449,8 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
                                        .in = { st.st_dev, st.st_ino },
                                        .key = key,
                                        .path = strdup(p->path) };
-        if (cg_buf_try_add(&args, envp.data ?: "", envp.len, NULL) == 0)
-                slot->texts = cg_buf_steal(&args, NULL);
+        cg_buf_add(&args, envp.data ?: "", envp.len);
+        slot->texts = cg_buf_steal(&args, NULL);
         /* What was read is the caller's only if it still waits. */
         if (question < 0 || !slot->texts || !slot->path || !cg_caller_waits(e->notify, call) ||
             !send_message(e, CG_EXEC_ASKED, slot->number, question)) {

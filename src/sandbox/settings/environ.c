@@ -139,49 +139,45 @@ static int set_git(struct cg_environ *env, const struct cg_strs *dirs, struct cg
         bool all = dirs->n > SAFE_DIRECTORIES_MAX;
         size_t n = all ? 1 : dirs->n;
         char name[40], count[24];
-        int r = 0;
+        int r;
 
         if (!n)
                 return 0;
         if (first < 0 || first > 1000)
                 first = 0;
-        for (size_t i = 0; i < n && r == 0; i++) {
+        for (size_t i = 0; i < n; i++) {
                 snprintf(name, sizeof(name), "GIT_CONFIG_KEY_%ld", first + (long)i);
                 r = cg_environ_set(env, name, "safe.directory", err);
+                if (r < 0)
+                        return r;
                 snprintf(name, sizeof(name), "GIT_CONFIG_VALUE_%ld", first + (long)i);
-                if (r == 0)
-                        r = cg_environ_set(env, name, all ? "*" : dirs->v[i], err);
+                r = cg_environ_set(env, name, all ? "*" : dirs->v[i], err);
+                if (r < 0)
+                        return r;
         }
         snprintf(count, sizeof(count), "%ld", first + (long)n);
-        return r == 0 ? cg_environ_set(env, "GIT_CONFIG_COUNT", count, err) : r;
+        return cg_environ_set(env, "GIT_CONFIG_COUNT", count, err);
 }
 
 int cg_environ_make(const struct cg_settings *s, char *const *from, const struct cg_environ_options *opts,
                     struct cg_environ *ret, struct cg_err *err)
 {
-        struct cg_environ env = { 0 };
-        int r = 0;
+        cg_auto_environ struct cg_environ env = { 0 };
+        int r;
 
-        for (; *from && r == 0; from++) {
-                if (is_allowed(s, *from))
-                        r = add(&env, strdup(*from), err);
-        }
-        if (r == 0)
-                r = cg_environ_set(&env, "SANDBOX_RUNTIME", "1", err);
-        if (r == 0 && opts->tmpdir)
-                r = cg_environ_set(&env, "TMPDIR", opts->tmpdir, err);
-        if (r == 0 && opts->http_port)
-                r = set_proxies(&env, opts, err);
-        if (r == 0)
-                r = set_git(&env, &s->safe_directories, err);
-        for (size_t i = 0; i < s->creds.n_vars && r == 0; i++) {
-                if (s->creds.vars[i].mode == CG_CRED_DENY)
-                        r = cg_environ_set(&env, s->creds.vars[i].what, NULL, err);
-        }
-        if (r < 0) {
-                cg_environ_fini(&env);
+        for (; *from; from++)
+                if (is_allowed(s, *from) && (r = add(&env, strdup(*from), err)) < 0)
+                        return r;
+        if ((r = cg_environ_set(&env, "SANDBOX_RUNTIME", "1", err)) < 0 ||
+            (opts->tmpdir && (r = cg_environ_set(&env, "TMPDIR", opts->tmpdir, err)) < 0) ||
+            (opts->http_port && (r = set_proxies(&env, opts, err)) < 0) ||
+            (r = set_git(&env, &s->safe_directories, err)) < 0)
                 return r;
-        }
+        for (size_t i = 0; i < s->creds.n_vars; i++)
+                if (s->creds.vars[i].mode == CG_CRED_DENY &&
+                    (r = cg_environ_set(&env, s->creds.vars[i].what, NULL, err)) < 0)
+                        return r;
         *ret = env;
+        env = (struct cg_environ){ 0 };
         return 0;
 }

@@ -25,6 +25,7 @@ struct cg_environ_options {
 int cg_environ_make(const struct cg_settings *s, char *const *from, const struct cg_environ_options *opts,
                     struct cg_environ *ret, struct cg_err *err);
 void cg_environ_fini(struct cg_environ *env);
+#define cg_auto_environ CG_CLEANUP(cg_environ_fini)
 /* Replaces or adds; @value NULL removes. */
 int cg_environ_set(struct cg_environ *env, const char *name, const char *value, struct cg_err *err);
 const char *cg_environ_get(const struct cg_environ *env, const char *name);

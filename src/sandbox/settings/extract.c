@@ -50,7 +50,7 @@ struct cg_extract {
 
 struct translation {
         const char *p;
-        struct cg_buf out;
+        struct cg_buf *out;
         struct cg_err *err;
         size_t groups;
         unsigned int back; /* largest group that is referred back to */
@@ -64,15 +64,16 @@ static int wrong(struct translation *t, const char *what)
 
 static int put(struct translation *t, const char *text)
 {
-        return cg_buf_try_adds(&t->out, text, t->err);
+        cg_buf_adds(t->out, text);
+        return cg_buf_end(t->out, t->err);
 }
 
+/* Copies @n bytes of the pattern. */
 static int put_next(struct translation *t, size_t n)
 {
-        int r = cg_buf_try_add(&t->out, t->p, n, t->err);
-
+        cg_buf_add(t->out, t->p, n);
         t->p += n;
-        return r;
+        return cg_buf_end(t->out, t->err);
 }
 
 static bool is_digit(char c)
@@ -90,6 +91,13 @@ static bool is_class_escape(const char *p)
         return p[0] == '\\' && p[1] && strchr("dDwWsS", p[1]);
 }
 
+/* The next byte as itself. */
+static int put_escaped(struct translation *t)
+{
+        put(t, "\\");
+        return put_next(t, 1);
+}
+
 /*
  * The escape sequence at t->p. Letters that JavaScript takes literally and PCRE2 does not are
  * rejected: the author of the pattern expects PCRE2's meaning.
@@ -98,17 +106,18 @@ static int put_escape(struct translation *t, bool in_class)
 {
         char c = t->p[1], text[64], *end;
         unsigned long n;
-        int r;
 
         if (!c)
                 return wrong(t, "\\ at end of pattern");
         if (c == 's' || c == 'S') {
                 t->p += 2;
-                r = in_class ? 0 : put(t, "[");
-                if (r == 0)
-                        r = put(t, c == 's' ? (t->utf ? SPACE_UTF : SPACE_BYTES)
-                                            : (t->utf ? NO_SPACE_UTF : NO_SPACE_BYTES));
-                return r == 0 && !in_class ? put(t, "]") : r;
+                if (!in_class)
+                        put(t, "[");
+                if (c == 's')
+                        put(t, t->utf ? SPACE_UTF : SPACE_BYTES);
+                else
+                        put(t, t->utf ? NO_SPACE_UTF : NO_SPACE_BYTES);
+                return put(t, in_class ? "" : "]");
         }
         if (c == 'v') {
                 t->p += 2;
@@ -144,25 +153,26 @@ static int put_escape(struct translation *t, bool in_class)
 /* A hyphen beside an escape such as \w is a hyphen, which PCRE2 requires to be escaped. */
 static int put_class(struct translation *t)
 {
-        int r = put_next(t, t->p[1] == '^' ? 2 : 1);
+        int r;
 
-        while (r == 0 && *t->p != ']') {
+        put_next(t, t->p[1] == '^' ? 2 : 1);
+        while (*t->p != ']') {
                 bool escape = is_class_escape(t->p);
 
                 if (!*t->p)
                         return wrong(t, "Unterminated character class");
                 if (*t->p == '\\')
                         r = put_escape(t, true);
-                else if (*t->p == '[')
-                        r = put(t, "\\[") < 0 ? -1 : (t->p++, 0);
-                else if (*t->p == '-' && is_class_escape(t->p + 1))
-                        r = put(t, "\\-") < 0 ? -1 : (t->p++, 0);
+                else if (*t->p == '[' || (*t->p == '-' && is_class_escape(t->p + 1)))
+                        r = put_escaped(t);
                 else
                         r = put_next(t, 1);
-                if (r == 0 && escape && *t->p == '-')
-                        r = put(t, "\\-") < 0 ? -1 : (t->p++, 0);
+                if (r < 0)
+                        return r;
+                if (escape && *t->p == '-')
+                        put_escaped(t);
         }
-        return r < 0 ? r : put_next(t, 1);
+        return put_next(t, 1);
 }
 
 static int put_group(struct translation *t)
@@ -204,9 +214,9 @@ static int put_quantifier(struct translation *t, size_t n)
 {
         int r = put_next(t, n);
 
-        if (r == 0 && *t->p == '?')
+        if (*t->p == '?')
                 r = put_next(t, 1);
-        if (r == 0 && (*t->p == '+' || *t->p == '*' || *t->p == '?' || (*t->p == '{' && braces(t->p))))
+        if (*t->p == '+' || *t->p == '*' || *t->p == '?' || (*t->p == '{' && braces(t->p)))
                 return wrong(t, "Nothing to repeat");
         return r;
 }
@@ -248,35 +258,36 @@ static int compile(const char *pattern, bool utf, pcre2_code **ret, struct cg_er
         const uint32_t options = PCRE2_ALLOW_EMPTY_CLASS | PCRE2_ALT_BSUX | PCRE2_DOLLAR_ENDONLY |
                                  PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UCP |
                                  PCRE2_AUTO_CALLOUT | (utf ? PCRE2_UTF : 0);
-        struct translation t = { .p = pattern, .err = err, .utf = utf };
-        pcre2_compile_context *limits = NULL;
+        cg_auto_buf struct cg_buf out = { .max = CG_EXTRACT_MAX * 256 };
+        struct translation t = { .p = pattern, .out = &out, .err = err, .utf = utf };
+        pcre2_compile_context *limits;
         char why[200];
         size_t at;
-        int r = 0, code;
+        int code;
 
-        cg_buf_init(&t.out, CG_EXTRACT_MAX * 256);
-        while (*t.p && r == 0)
-                r = put_item(&t);
-        if (r == 0 && !t.groups)
-                r = cg_fail(err, CG_E_PARSE,
-                            "extract must contain at least one capturing group — group 1 is the credential "
-                            "value to mask (e.g. \"token:\\s*(\\S+)\").");
-        if (r == 0 && t.back > t.groups)
-                r = wrong(&t, "a reference to a group that is not there");
-        if (r == 0 && !(limits = pcre2_compile_context_create(NULL)))
-                r = cg_fail(err, CG_E_NOMEM, "extract");
-        if (r == 0) {
-                pcre2_set_parens_nest_limit(limits, NESTING_MAX);
-                *ret = pcre2_compile((const unsigned char *)(t.out.data ? t.out.data : ""), t.out.len,
-                                     options, &code, &at, limits);
-                if (!*ret) {
-                        pcre2_get_error_message(code, (unsigned char *)why, sizeof(why));
-                        r = wrong(&t, why);
-                }
+        while (*t.p) {
+                int r = put_item(&t);
+
+                if (r < 0)
+                        return r;
         }
+        if (!t.groups)
+                return cg_fail(
+                        err, CG_E_PARSE,
+                        "extract must contain at least one capturing group — group 1 is the credential "
+                        "value to mask (e.g. \"token:\\s*(\\S+)\").");
+        if (t.back > t.groups)
+                return wrong(&t, "a reference to a group that is not there");
+        limits = pcre2_compile_context_create(NULL);
+        if (!limits)
+                return cg_fail(err, CG_E_NOMEM, "extract");
+        pcre2_set_parens_nest_limit(limits, NESTING_MAX);
+        *ret = pcre2_compile((const unsigned char *)(out.data ?: ""), out.len, options, &code, &at, limits);
         pcre2_compile_context_free(limits);
-        cg_buf_fini(&t.out);
-        return r;
+        if (*ret)
+                return 0;
+        pcre2_get_error_message(code, (unsigned char *)why, sizeof(why));
+        return wrong(&t, why);
 }
 
 /* The engine calls this for each item that it tries, so that it can be stopped. */

@@ -162,10 +162,11 @@ static int each_path(struct git_reader *g, const char *base, const char *word, p
                 return cg_named_home(word + 1, (size_t)(rest - word - 1), other)
                                ? call_joined(g, other, rest + 1, fn, to, depth)
                                : 0;
-        r = home ? call_joined(g, home, rest + 1, fn, to, depth) : 0;
-        if (r == 0 && cg_account_home(other) && (!home || strcmp(home, other) != 0))
-                r = call_joined(g, other, rest + 1, fn, to, depth);
-        return r;
+        if (home && (r = call_joined(g, home, rest + 1, fn, to, depth)) < 0)
+                return r;
+        if (!cg_account_home(other) || (home && strcmp(home, other) == 0))
+                return 0;
+        return call_joined(g, other, rest + 1, fn, to, depth);
 }
 
 static int deny(struct git_reader *g, const char *path, enum named to, int depth)
@@ -296,10 +297,11 @@ static int read_entry(struct git_reader *g, const char *section, const char *key
 {
         enum named to = named_by(section, key, value);
         char folder[PATH_MAX];
+        const char *base = file ? folder : NULL;
         int r;
 
         g->alias = strcasecmp(section, "alias") == 0;
-        snprintf(folder, sizeof(folder), "%s", file ? file : "");
+        snprintf(folder, sizeof(folder), "%s", file ?: "");
         if (file)
                 *strrchr(folder, '/') = '\0';
         switch (to) {
@@ -310,8 +312,9 @@ static int read_entry(struct git_reader *g, const char *section, const char *key
         case WORK_TREE:
                 return g->which == ALL ? each_path(g, folder, value, note_work_tree, to, depth) : 0;
         case INCLUDE:
-                r = g->which == RELATIVE ? 0 : each_path(g, file ? folder : NULL, value, deny, to, depth);
-                return r < 0 ? r : each_path(g, file ? folder : NULL, value, read_file, to, depth + 1);
+                if (g->which != RELATIVE && (r = each_path(g, base, value, deny, to, depth)) < 0)
+                        return r;
+                return each_path(g, base, value, read_file, to, depth + 1);
         default:
                 return each_path(g, g->top, value, deny, to, depth);
         }
@@ -379,12 +382,11 @@ int cg_git_deny_named(struct cg_rules *rules, const char *file, const char *top,
         struct git_reader g = { .rules = rules, .which = ALL, .top = top, .err = err };
         int r = read_file(&g, file, INCLUDE, 0);
 
+        if (r < 0 || !g.work_tree[0])
+                return r;
         /* The work tree may be another folder than that of the repository. */
-        if (r == 0 && g.work_tree[0]) {
-                g.top = g.work_tree;
-                r = read_file(&g, file, INCLUDE, 0);
-        }
-        return r;
+        g.top = g.work_tree;
+        return read_file(&g, file, INCLUDE, 0);
 }
 
 /* ---- settings that apply to all repositories */
@@ -427,9 +429,13 @@ static int read_joined(struct git_reader *g, const char *folder, const char *nam
 /* A file that a variable names, which cannot be made either. */
 static int read_named(struct git_reader *g, const char *file)
 {
-        int r = file && g->which == ABSOLUTE ? each_path(g, NULL, file, deny, FOLDER, 0) : 0;
+        int r;
 
-        return r == 0 && file && file[0] == '/' ? read_file(g, file, INCLUDE, 0) : r;
+        if (!file)
+                return 0;
+        if (g->which == ABSOLUTE && (r = each_path(g, NULL, file, deny, FOLDER, 0)) < 0)
+                return r;
+        return file[0] == '/' ? read_file(g, file, INCLUDE, 0) : 0;
 }
 
 /*
@@ -457,29 +463,25 @@ int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err
                    *xdg = cg_user_env_get(env, "XDG_CONFIG_HOME");
         char account[PATH_MAX];
         const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
-        int r = read_file(&g, "/etc/gitconfig", INCLUDE, 0);
+        int r;
 
-        if (r == 0)
-                r = read_file(&g, "/usr/local/etc/gitconfig", INCLUDE, 0);
+        if ((r = read_file(&g, "/etc/gitconfig", INCLUDE, 0)) < 0 ||
+            (r = read_file(&g, "/usr/local/etc/gitconfig", INCLUDE, 0)) < 0)
+                return r;
         /* Also those that a variable replaces: the user's other shells may not have it. */
-        for (size_t i = 0; i < CG_ARRAY_LEN(homes) && r == 0; i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(homes); i++) {
                 if (i && home && homes[i] && strcmp(home, homes[i]) == 0)
                         continue;
-                r = read_joined(&g, homes[i], ".gitconfig");
-                if (r == 0)
-                        r = read_joined(&g, homes[i], ".config/git/config");
+                if ((r = read_joined(&g, homes[i], ".gitconfig")) < 0 ||
+                    (r = read_joined(&g, homes[i], ".config/git/config")) < 0)
+                        return r;
         }
-        if (r == 0)
-                r = deny_xdg(&g, xdg);
-        if (r == 0)
-                r = read_joined(&g, xdg, "git/config");
-        if (r == 0)
-                r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_SYSTEM"));
-        if (r == 0)
-                r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_GLOBAL"));
-        if (r == 0 && !top && env)
-                r = read_git_dir(&g, env);
-        return r == 0 ? read_variables(&g, env) : r;
+        if ((r = deny_xdg(&g, xdg)) < 0 || (r = read_joined(&g, xdg, "git/config")) < 0 ||
+            (r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_SYSTEM"))) < 0 ||
+            (r = read_named(&g, cg_user_env_get(env, "GIT_CONFIG_GLOBAL"))) < 0 ||
+            (!top && env && (r = read_git_dir(&g, env)) < 0))
+                return r;
+        return read_variables(&g, env);
 }
 
 /* ---- other variables */

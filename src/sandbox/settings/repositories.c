@@ -98,9 +98,9 @@ static int deny_worktree(struct git *g, int dir, const char *name, const char *p
         (void)dir;
         (void)name;
         (void)depth;
-        return r == 0 && g->config_too
-                       ? cg_rules_deny_name(g->rules, path, "config.worktree", false, false, g->err)
-                       : r;
+        if (r < 0 || !g->config_too)
+                return r;
+        return cg_rules_deny_name(g->rules, path, "config.worktree", false, false, g->err);
 }
 
 /*
@@ -138,13 +138,15 @@ static int deny_configs(struct git *g, const char *gitdir, const char *top)
 {
         static const char *const names[] = { "config", "config.worktree" };
         char config[PATH_MAX + 32];
-        int r = 0;
+        int r;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
                 snprintf(config, sizeof(config), "%s/%s", gitdir, names[i]);
                 r = cg_git_deny_named(g->rules, config, top, g->err);
+                if (r < 0)
+                        return r;
         }
-        return r == 0 ? cg_git_deny_user(g->rules, top, g->err) : r;
+        return cg_git_deny_user(g->rules, top, g->err);
 }
 
 /*
@@ -154,13 +156,15 @@ static int deny_configs(struct git *g, const char *gitdir, const char *top)
 static int deny_worktree_config(struct git *g, const char *file, const char *top)
 {
         char text[GIT_LINE_MAX], gitdir[PATH_MAX];
+        const char *top_of_link = top;
         int n;
 
         if (!read_now(file, text, sizeof(text)) || strncmp(text, "gitdir: ", 8) != 0)
                 return 0;
         text[8 + strcspn(text + 8, "\r\n")] = '\0';
-        n = snprintf(gitdir, sizeof(gitdir), "%s%s%s", text[8] == '/' ? "" : top, text[8] == '/' ? "" : "/",
-                     text + 8);
+        if (text[8] == '/')
+                top_of_link = "";
+        n = snprintf(gitdir, sizeof(gitdir), "%s%s%s", top_of_link, *top_of_link ? "/" : "", text + 8);
         if (n < 0 || (size_t)n + 16 >= sizeof(gitdir))
                 return 0;
         n = deny_configs(g, gitdir, top);
@@ -179,21 +183,23 @@ static int deny_gitdir(struct git *g, const char *path, int depth)
 
         if (n < 0 || (size_t)n >= sizeof(below))
                 return 0;
-        r = cg_rules_deny_name(g->rules, path, "hooks", true, g->absent_too, g->err);
-        if (r == 0)
-                r = cg_rules_deny_name(g->rules, path, "commondir", false, g->absent_too, g->err);
-        if (r == 0 && g->config_too)
-                r = cg_rules_deny_name(g->rules, path, "config", false, g->absent_too, g->err);
-        if (r == 0 && g->config_too)
-                r = cg_rules_deny_name(g->rules, path, "config.worktree", false,
-                                       g->absent_too && wants_worktree_config(path), g->err);
+        if ((r = cg_rules_deny_name(g->rules, path, "hooks", true, g->absent_too, g->err)) < 0 ||
+            (r = cg_rules_deny_name(g->rules, path, "commondir", false, g->absent_too, g->err)) < 0)
+                return r;
+        if (g->config_too &&
+            ((r = cg_rules_deny_name(g->rules, path, "config", false, g->absent_too, g->err)) < 0 ||
+             (r = cg_rules_deny_name(g->rules, path, "config.worktree", false,
+                                     g->absent_too && wants_worktree_config(path), g->err)) < 0))
+                return r;
         /* Init protects these at any depth, without a mount, so that git can remove them. */
-        if (r == 0 && g->rules->base && !g->rules->base->by_name)
-                r = cg_rules_deny_name(g->rules, path, "sequencer/opts", false, false, g->err);
-        if (r == 0)
-                r = each_folder(g, below, depth, deny_worktree);
+        if (g->rules->base && !g->rules->base->by_name &&
+            (r = cg_rules_deny_name(g->rules, path, "sequencer/opts", false, false, g->err)) < 0)
+                return r;
+        r = each_folder(g, below, depth, deny_worktree);
+        if (r < 0)
+                return r;
         snprintf(below, sizeof(below), "%s/modules", path);
-        return r == 0 ? each_folder(g, below, depth, deny_module) : r;
+        return each_folder(g, below, depth, deny_module);
 }
 
 int cg_rules_deny_repository(struct cg_rules *rules, const char *folder, const char *name, bool config_too,
@@ -209,11 +215,12 @@ int cg_rules_deny_repository(struct cg_rules *rules, const char *folder, const c
         if (!S_ISDIR(st.st_mode)) {
                 /* of a work tree: it names the repository */
                 r = cg_rules_deny_name(rules, folder, name, false, true, err);
-                return r == 0 ? deny_worktree_config(&g, path, folder) : r;
+                return r < 0 ? r : deny_worktree_config(&g, path, folder);
         }
         r = deny_gitdir(&g, path, 0);
-        return r == 0 && config_too ? deny_configs(&g, path, strcasecmp(name, ".git") == 0 ? folder : path)
-                                    : r;
+        if (r < 0 || !config_too)
+                return r;
+        return deny_configs(&g, path, strcasecmp(name, ".git") == 0 ? folder : path);
 }
 
 /* ---- repositories at any depth, whose names init protects: files that their settings name */

@@ -302,8 +302,9 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         json_object_del(ss->servers, "pending");
         if (r == 0 && (error || !report)) {
                 code = (int)json_integer_value(json_object_get(error, "code"));
-                r = cg_fail(&err, code < 0 ? code : CG_E_PROTO, "%s",
-                            why ?: "the tool server gave no report");
+                if (code >= 0)
+                        code = CG_E_PROTO;
+                r = cg_fail(&err, code, "%s", why ?: "the tool server gave no report");
         }
         if (r < 0) {
                 cg_sup_host_failed(ss->host, ss->number, m->id, &err);

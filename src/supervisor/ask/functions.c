@@ -161,13 +161,15 @@ void cg_sup_functions_unkept(struct session *ss)
 
 static void refuse(struct ask *a, bool timed_out, const char *why)
 {
-        bool asked = a->type->kind == ASK_MAY_RUN;
+        const char *kind = "unavailable", *status = "failed";
 
-        answer(a->session->kernel, a->number, timed_out && asked ? "rejected" : "failed",
-               !timed_out ? "unavailable"
-               : asked    ? "approval_timeout"
-                          : "timeout",
-               NULL, why);
+        if (timed_out && a->type->kind == ASK_MAY_RUN) {
+                kind = "approval_timeout";
+                status = "rejected";
+        } else if (timed_out) {
+                kind = "timeout";
+        }
+        answer(a->session->kernel, a->number, status, kind, NULL, why);
 }
 
 static void rejected(struct ask *a, const struct decision *d)
@@ -225,13 +227,11 @@ static int check_call(struct kernel *k, const struct cg_msg *m, const json_t *bo
                       const char **tool, int64_t *timeout_ms, struct cg_err *err)
 {
         const struct large_result *result;
-        int r = cg_json_str(body, "server", NULL, server, err);
+        int r;
 
-        if (r == 0)
-                r = cg_json_str(body, "tool", NULL, tool, err);
-        if (r == 0)
-                r = cg_json_int(body, "timeout_ms", 0, timeout_ms, err);
-        if (r < 0)
+        if ((r = cg_json_str(body, "server", NULL, server, err)) < 0 ||
+            (r = cg_json_str(body, "tool", NULL, tool, err)) < 0 ||
+            (r = cg_json_int(body, "timeout_ms", 0, timeout_ms, err)) < 0)
                 return r;
         if (!*server || !*tool || strlen(*server) > CG_MAX_NAME || strlen(*tool) > CG_MAX_NAME)
                 return cg_fail(err, CG_E_PROTO, "CALL: without server or tool, or a name over its limit");
@@ -274,11 +274,10 @@ static int on_call(struct kernel *k, struct cg_msg *m, struct cg_err *err)
         struct cg_err why;
         size_t len;
         const char *args = cg_msg_raw(m, 0, &len);
-        int r = cg_msg_json(m, &body, err);
+        int r;
 
-        if (r == 0)
-                r = check_call(k, m, body, &server, &tool, &timeout_ms, err);
-        if (r < 0)
+        if ((r = cg_msg_json(m, &body, err)) < 0 ||
+            (r = check_call(k, m, body, &server, &tool, &timeout_ms, err)) < 0)
                 return r;
         set = json_object_get(ss->functions, server);
         if (!set)

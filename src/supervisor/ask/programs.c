@@ -117,70 +117,94 @@ static json_t *any_text(const char *text)
  * Appends @arg as a shell would read it: no two lists of arguments have the same line. Characters
  * that could mislead the reader are written as escapes.
  */
-static int add_quoted(struct cg_buf *b, const char *arg)
+static void add_quoted(struct cg_buf *b, const char *arg)
 {
         static const char plain[] =
                 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
         cg_auto_buf struct cg_buf shown = { .max = 5 * CG_EXEC_TEXT_MAX };
         size_t len = strlen(arg);
         bool escapes;
-        int r;
 
-        escapes = cg_text_try_render_as(&shown, arg, len, 0, CG_TEXT_LINE, NULL) < 0 || shown.len != len ||
-                  memcmp(shown.data ?: "", arg, len) != 0;
-        if (*arg && !arg[strspn(arg, plain)])
-                return cg_buf_try_adds(b, arg, NULL);
-        r = cg_buf_try_adds(b, escapes ? "$'" : "'", NULL);
-        for (const char *p = arg; *p && r == 0; p++) {
+        if (*arg && !arg[strspn(arg, plain)]) {
+                cg_buf_adds(b, arg);
+                return;
+        }
+        cg_text_render_as(&shown, arg, len, 0, CG_TEXT_LINE);
+        escapes = cg_buf_end(&shown, NULL) < 0 || shown.len != len || memcmp(shown.data ?: "", arg, len) != 0;
+        cg_buf_adds(b, escapes ? "$'" : "'");
+        for (const char *p = arg; *p; p++) {
                 unsigned char c = (unsigned char)*p;
 
                 if (escapes && (c < 0x20 || c >= 0x7f))
-                        r = cg_buf_try_addf(b, NULL, "\\x%02x", c);
+                        cg_buf_addf(b, "\\x%02x", c);
                 else if (c == '\'')
-                        r = cg_buf_try_adds(b, escapes ? "\\'" : "'\\''", NULL);
+                        cg_buf_adds(b, escapes ? "\\'" : "'\\''");
                 else if (escapes && c == '\\')
-                        r = cg_buf_try_adds(b, "\\\\", NULL);
+                        cg_buf_adds(b, "\\\\");
                 else
-                        r = cg_buf_try_add(b, p, 1, NULL);
+                        cg_buf_add(b, p, 1);
         }
-        return r < 0 ? r : cg_buf_try_adds(b, "'", NULL);
+        cg_buf_adds(b, "'");
+}
+
+/* The texts of init's file, each of which ends with a NUL. */
+struct texts {
+        const char *at, *end;
+        bool failed; /* one was missing */
+};
+
+static const char *next_text(struct texts *t)
+{
+        const char *text = t->at;
+
+        if (text >= t->end) {
+                t->failed = true;
+                return NULL;
+        }
+        t->at += strlen(text) + 1;
+        return text;
+}
+
+static bool add_texts(json_t *list, uint32_t n, struct texts *t)
+{
+        for (const char *text; n && (text = next_text(t)); n--)
+                if (json_array_append_new(list, any_text(text)) < 0)
+                        t->failed = true;
+        return !t->failed;
 }
 
 /* The question as JSON, from init's file. */
 static json_t *read_question(int fd, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
-        const char *fixed[CG_EXEC_FIXED_TEXTS], *at, *end;
-        json_t *argv = json_array(), *set = json_array(), *unset = json_array(), *o;
+        const char *fixed[CG_EXEC_FIXED_TEXTS] = { NULL };
+        cg_auto_json json_t *argv = json_array(), *set = json_array(), *unset = json_array();
         cg_auto_buf struct cg_buf line = { .max = 5 * CG_EXEC_TEXT_MAX };
         struct cg_exec_question q;
-        uint32_t n;
+        struct texts t;
+        json_t *o;
 
         if (pread(fd, &q, sizeof(q), 0) != (ssize_t)sizeof(q) || q.text_len > 4 * CG_EXEC_TEXT_MAX ||
             !(text = malloc((size_t)q.text_len + 1)) ||
-            pread(fd, text, q.text_len, sizeof(q)) != (ssize_t)q.text_len)
-                goto fail;
-        at = text;
-        end = text + q.text_len;
-        *(char *)(uintptr_t)end = '\0';
-        n = CG_EXEC_FIXED_TEXTS + q.argc + q.n_set + q.n_unset;
-        for (uint32_t i = 0; i < n; i++) {
-                json_t *list = i < CG_EXEC_FIXED_TEXTS                      ? NULL
-                               : i < CG_EXEC_FIXED_TEXTS + q.argc           ? argv
-                               : i < CG_EXEC_FIXED_TEXTS + q.argc + q.n_set ? set
-                                                                            : unset;
-
-                if (at >= end || (list && json_array_append_new(list, any_text(at)) < 0))
-                        goto fail;
-                if (!list)
-                        fixed[i] = at;
-                else if (list == argv &&
-                         ((json_array_size(argv) > 1 && cg_buf_try_adds(&line, " ", NULL) < 0) ||
-                          add_quoted(&line, at) < 0))
-                        goto fail;
-                at += strlen(at) + 1;
+            pread(fd, text, q.text_len, sizeof(q)) != (ssize_t)q.text_len) {
+                cg_fail(err, CG_E_PROTO, "a question about a program could not be read");
+                return NULL;
         }
-        o = json_pack("{s:o, s:s, s:o, s:o*, s:b, s:o, s:o, s:{s:o, s:o}}", "argv", argv, "command",
+        text[q.text_len] = '\0';
+        t = (struct texts){ .at = text, .end = text + q.text_len };
+        for (size_t i = 0; i < CG_EXEC_FIXED_TEXTS; i++)
+                fixed[i] = next_text(&t);
+        for (const char *arg = t.at; json_array_size(argv) < q.argc && add_texts(argv, 1, &t); arg = t.at) {
+                cg_buf_adds(&line, json_array_size(argv) > 1 ? " " : "");
+                add_quoted(&line, arg);
+        }
+        add_texts(set, q.n_set, &t);
+        add_texts(unset, q.n_unset, &t);
+        if (t.failed || json_array_size(argv) < q.argc || cg_buf_end(&line, NULL) < 0) {
+                cg_fail(err, CG_E_PROTO, "a question about a program could not be read");
+                return NULL;
+        }
+        o = json_pack("{s:O, s:s, s:o, s:o*, s:b, s:o, s:o, s:{s:O, s:O}}", "argv", argv, "command",
                       line.data ?: "", "program", any_text(fixed[CG_EXEC_PROGRAM]), "interpreter",
                       fixed[CG_EXEC_INTERPRETER][0] ? any_text(fixed[CG_EXEC_INTERPRETER]) : NULL, "writable",
                       q.writable != 0, "cwd", any_text(fixed[CG_EXEC_CWD]), "stdin",
@@ -188,12 +212,6 @@ static json_t *read_question(int fd, struct cg_err *err)
         if (!o)
                 cg_fail(err, CG_E_NOMEM, "question");
         return o;
-fail:
-        json_decref(argv);
-        json_decref(set);
-        json_decref(unset);
-        cg_fail(err, CG_E_PROTO, "a question about a program could not be read");
-        return NULL;
 }
 
 static json_t *denial_of(const json_t *question)

@@ -52,18 +52,18 @@ void cg_sup_artifacts_search(struct session *ss, const struct cell *c,
         cg_sup_commands_own(ss, texts, (size_t)n, 2, CG_FILES_CHANGED_MAX, SEARCH_MS, done, data);
 }
 
-int cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const char *why)
+void cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const char *why)
 {
         cg_auto_json json_t *o = NULL;
-        int r;
 
         /* The process was not the cell's, but in its sandbox. */
         if (!why && cg_json_object(found, len, "artifacts", &o, NULL) < 0)
                 why = "the search gave no valid answer";
-        if (!why)
-                return cg_buf_try_add(b, found, len, NULL);
-        r = cg_buf_try_adds(b, "{\"files\":[],\"truncated\":", NULL);
-        if (r == 0)
-                r = cg_json_try_quote(b, why, strlen(why), NULL);
-        return r == 0 ? cg_buf_try_adds(b, "}", NULL) : r;
+        if (!why) {
+                cg_buf_add(b, found, len);
+                return;
+        }
+        cg_buf_adds(b, "{\"files\":[],\"truncated\":");
+        cg_json_quote(b, why, strlen(why));
+        cg_buf_adds(b, "}");
 }

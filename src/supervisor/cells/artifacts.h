@@ -18,6 +18,6 @@ void cg_sup_artifacts_search(struct session *ss, const struct cell *c,
                              void (*done)(void *data, const char *found, size_t len, const char *why),
                              void *data);
 /* Adds what was found, an object; with @why (NULL: none), that nothing could be. 0 or negative. */
-int cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const char *why);
+void cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const char *why);
 
 #endif

@@ -123,30 +123,28 @@ static void send_to_kernel(struct session *ss, struct cell *c, uint16_t type, js
 /* ------------------------------------------------------------------ ends */
 
 /* Text, because a json_t takes a fifth of the instructions that a short cell costs here. */
-static int begin_result(struct session *ss, struct cell *c, const char *status, int64_t count,
-                        const char *text, bool refused, struct cg_buf *body)
+static void begin_result(struct session *ss, struct cell *c, const char *status, int64_t count,
+                         const char *text, bool refused, struct cg_buf *body)
 {
         char costs[COSTS_SIZE];
-        int r;
 
         cg_sup_egress_drain(ss->sup); /* the cell's denials come before its end */
         cg_sup_denials_drain(ss->kernel);
         cg_sup_denials_cell_ended(ss, c->id);
         cg_sup_costs_end(ss, c, costs);
         cg_buf_init(body, RESULT_BYTES);
-        r = cg_buf_try_addf(body, NULL,
-                            "{\"status\":\"%s\",\"execution_count\":%lld,\"refused\":%s,\"text\":", status,
-                            (long long)count, refused ? "true" : "false");
-        if (r == 0)
-                r = cg_json_try_quote(body, text ?: "", text ? strlen(text) : 0, NULL);
-        return r == 0 ? cg_buf_try_adds(body, costs, NULL) : r;
+        cg_buf_addf(body, "{\"status\":\"%s\",\"execution_count\":%lld,\"refused\":%s,\"text\":", status,
+                    (long long)count, refused ? "true" : "false");
+        cg_json_quote(body, text ?: "", text ? strlen(text) : 0);
+        cg_buf_adds(body, costs);
 }
 
 static void end_result(struct session *ss, struct cell *c, struct cg_buf *body, struct cg_msg *reply)
 {
         struct cg_out out = { .type = CG_HOST_RESULT, .id = c->id, .raw = "", .has_raw = true };
 
-        if (cg_buf_try_adds(body, "}", NULL) < 0) {
+        cg_buf_adds(body, "}");
+        if (cg_buf_end(body, NULL) < 0) {
                 cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: out of memory");
                 return;
         }
@@ -160,32 +158,33 @@ static void send_result(struct session *ss, struct cell *c, const char *status, 
                         const char *text, bool refused, struct cg_msg *reply)
 {
         cg_auto_buf struct cg_buf body;
-        int r = begin_result(ss, c, status, count, text, refused, &body);
 
-        if (r == 0 && c->artifacts && c->costs.started_us) { /* its sandbox has ended */
-                r = cg_buf_try_adds(&body, ",\"artifacts\":", NULL);
-                if (r == 0)
-                        r = cg_sup_artifacts_add(&body, "", 0, text);
+        begin_result(ss, c, status, count, text, refused, &body);
+        if (c->artifacts && c->costs.started_us) { /* its sandbox has ended */
+                cg_buf_adds(&body, ",\"artifacts\":");
+                cg_sup_artifacts_add(&body, "", 0, text);
         }
-        if (r < 0)
-                cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: out of memory");
-        else
-                end_result(ss, c, &body, reply);
+        end_result(ss, c, &body, reply);
+}
+
+/* The Python exception that a status is shown as. */
+static const char *error_name(const char *status)
+{
+        if (strcmp(status, "timeout") == 0)
+                return "TimeoutError";
+        return strcmp(status, "cancelled") == 0 ? "KeyboardInterrupt" : "KernelDied";
 }
 
 /* Sends a REPLY in place of the kernel's. */
 static void send_error_reply(struct session *ss, const struct cell *c, const char *status, const char *text)
 {
         struct cg_out out = { .type = CG_HOST_REPLY, .id = c->id, .has_raw = true };
-        const char *ename = strcmp(status, "timeout") == 0     ? "TimeoutError"
-                            : strcmp(status, "cancelled") == 0 ? "KeyboardInterrupt"
-                                                               : "KernelDied";
-        json_t *content = json_pack("{s:s, s:s, s:o, s:[]}", "status", "error", "ename", ename, "evalue",
-                                    cg_sup_text_json(text), "traceback");
+        cg_auto_json json_t *content = json_pack("{s:s, s:s, s:o, s:[]}", "status", "error", "ename",
+                                                 error_name(status), "evalue", cg_sup_text_json(text),
+                                                 "traceback");
         cg_auto_free char *raw = cg_json_text(content, &out.raw_len);
 
-        json_decref(content);
-        out.raw = raw ? raw : "{}";
+        out.raw = raw ?: "{}";
         cg_sup_event_to_host(ss, &out,
                              json_pack("{s:s, s:o}", "status", status, "text", cg_sup_text_json(text)), NULL);
 }
@@ -348,6 +347,12 @@ static struct cell *pop(struct shell *l, struct cell *c)
         return c;
 }
 
+/* A member that is left out where it has its default. */
+static json_t *only_if(bool set, json_t *value)
+{
+        return set ? value : NULL;
+}
+
 static void run_next(struct shell *l)
 {
         struct cg_out out = { .type = CG_HOST_EXECUTE_INPUT, .raw = "", .has_raw = true };
@@ -375,10 +380,10 @@ static void run_next(struct shell *l)
                                json_pack("{s:s, s:s*}", "type", c->request, "subshell", subshell));
         else
                 send_to_kernel(ss, c, CG_KERNEL_EXECUTE_REQUEST,
-                               json_pack("{s:o*, s:o*, s:o*, s:s*}", "silent", c->silent ? json_true() : NULL,
-                                         "store_history", c->store_history ? NULL : json_false(),
-                                         "allow_stdin", c->allow_stdin ? json_true() : NULL, "subshell",
-                                         subshell));
+                               json_pack("{s:o*, s:o*, s:o*, s:s*}", "silent",
+                                         only_if(c->silent, json_true()), "store_history",
+                                         only_if(!c->store_history, json_false()), "allow_stdin",
+                                         only_if(c->allow_stdin, json_true()), "subshell", subshell));
         if (c->kind == CELL_EXECUTE && !c->silent && (c->announce || !LIST_EMPTY(&ss->members))) {
                 out.id = c->id;
                 body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
@@ -612,11 +617,9 @@ static void on_artifacts(void *data, const char *found, size_t len, const char *
         struct cell *c = take_running(l);
         struct cg_buf *body = &c->ended->body;
 
-        if (cg_buf_try_adds(body, ",\"artifacts\":", NULL) < 0 ||
-            cg_sup_artifacts_add(body, found, len, why) < 0)
-                cg_log(&ss->sup->log, CG_LOG_WARN, "cannot send a result: out of memory");
-        else
-                end_result(ss, c, body, &c->ended->reply);
+        cg_buf_adds(body, ",\"artifacts\":");
+        cg_sup_artifacts_add(body, found, len, why);
+        end_result(ss, c, body, &c->ended->reply);
         cell_free(c);
         if (ss->kernel && ss->kernel->commands) /* else its sandbox ends */
                 run_next(l);
@@ -666,10 +669,12 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
                 snprintf(text, sizeof(text), "%s: %s", ename, evalue);
         raw = cg_msg_raw(m, 0, &raw_len);
         cg_sup_limits_of_cell(ss, failed, ename, evalue, raw, raw_len);
-        status = !failed ? "ok" : l->stop != STOP_NONE ? stop_status(l) : "error";
+        status = "ok";
+        if (failed)
+                status = l->stop != STOP_NONE ? stop_status(l) : "error";
         ended = l->running->artifacts ? calloc(1, sizeof(*ended)) : NULL;
-        if (ended &&
-            begin_result(ss, l->running, status, count, text, failed && refused, &ended->body) == 0) {
+        if (ended) {
+                begin_result(ss, l->running, status, count, text, failed && refused, &ended->body);
                 /* It stays the one that runs until its files are found. */
                 cg_sup_clock_stop(l);
                 uv_timer_stop(&l->grace);
@@ -679,7 +684,6 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
                 cg_sup_artifacts_search(ss, l->running, on_artifacts, l);
                 return;
         }
-        free(ended);
         c = take_running(l);
         send_result(ss, c, status, count, text, failed && refused, m);
         cell_free(c);

@@ -207,6 +207,15 @@ static void finish(struct command *c, const char *status, const char *why)
         send_event(c, &out, body);
 }
 
+/* The same, but with what has stopped the command, if something has. */
+static void finish_unless_stopped(struct command *c, const char *status, const char *why)
+{
+        if (c->status)
+                finish(c, c->status, c->why);
+        else
+                finish(c, status, why);
+}
+
 /* It can end no other way than this: no report of its end comes. */
 static void end_now(struct command *c, const char *status, const char *why)
 {
@@ -216,7 +225,7 @@ static void end_now(struct command *c, const char *status, const char *why)
                 snprintf(c->why, sizeof(c->why), "%s", why);
         }
         if (c->state != LEFT)
-                finish(c, c->status ?: status, c->status ? c->why : why);
+                finish_unless_stopped(c, status, why);
         if (c->ss)
                 command_free(c);
         closed_one(c);
@@ -259,7 +268,9 @@ static size_t last_output(const struct command *c, const struct watch *w)
 {
         int size = w->active ? fcntl(w->fd, F_GETPIPE_SZ) : 0;
 
-        return c->builtin ? SIZE_MAX : size >= 0 ? (size_t)size : TERMINAL_HOLDS;
+        if (c->builtin)
+                return SIZE_MAX;
+        return size >= 0 ? (size_t)size : TERMINAL_HOLDS;
 }
 
 /* Moves output to the host; after the program's end, the result follows the last of it. */
@@ -271,7 +282,7 @@ static void pump(struct command *c)
         drained = read_output(c, &c->output, &c->last_output);
         drained = read_output(c, &c->errors, &c->last_errors) && drained;
         if (c->ss && c->state == ENDED && drained) {
-                finish(c, c->status ?: "ok", c->status ? c->why : "");
+                finish_unless_stopped(c, "ok", "");
                 if (c->ss && (!c->orders.active || c->done)) /* nothing of it is left, or matters */
                         command_free(c);
         }
@@ -553,23 +564,31 @@ static int make_pipes(struct command *c, int theirs[3], struct cg_err *err)
         return 0;
 }
 
-static int start(struct cg_commands *cs, struct command *c, struct cg_err *err)
+/* @fds: those of the request, which the caller closes. */
+static int request(struct cg_commands *cs, struct command *c, int fds[CG_COMMAND_FDS], struct cg_err *err)
 {
-        int fds[CG_COMMAND_FDS] = { c->spec, -1, -1, -1, -1 }, pair[2], r;
+        int pair[2], r;
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return cg_fail_errno(err, "commands");
         fds[CG_COMMAND_ORDERS_FD] = pair[1];
-        r = fcntl(pair[0], F_SETFL, O_NONBLOCK) < 0 ? cg_fail_errno(err, "commands") : 0;
-        if (r == 0)
-                r = cg_sup_watch_start(c->ss->sup, &c->orders, pair[0], on_orders, c, err);
-        else
+        if (fcntl(pair[0], F_SETFL, O_NONBLOCK) < 0) {
+                r = cg_fail_errno(err, "commands");
                 close(pair[0]);
-        if (r == 0 && !c->terminal)
-                r = make_pipes(c, fds + CG_COMMAND_STDIN_FD, err);
-        if (r == 0)
-                r = cg_send_fds(cs->server.fd, (char[]){ CG_COMMAND_REQUEST }, 1, fds,
-                                c->terminal ? CG_COMMAND_STDIN_FD : CG_COMMAND_FDS, err);
+                return r;
+        }
+        if ((r = cg_sup_watch_start(c->ss->sup, &c->orders, pair[0], on_orders, c, err)) < 0 ||
+            (!c->terminal && (r = make_pipes(c, fds + CG_COMMAND_STDIN_FD, err)) < 0))
+                return r;
+        return cg_send_fds(cs->server.fd, (char[]){ CG_COMMAND_REQUEST }, 1, fds,
+                           c->terminal ? CG_COMMAND_STDIN_FD : CG_COMMAND_FDS, err);
+}
+
+static int start(struct cg_commands *cs, struct command *c, struct cg_err *err)
+{
+        int fds[CG_COMMAND_FDS] = { c->spec, -1, -1, -1, -1 };
+        int r = request(cs, c, fds, err);
+
         for (size_t i = 0; i < CG_COMMAND_FDS; i++)
                 cg_closep_(&fds[i]);
         c->spec = -1;
@@ -765,56 +784,61 @@ static void enqueue(struct session *ss, struct command *c)
                 start_waiting(ss->kernel->commands);
 }
 
+static int read_exec(struct session *ss, struct command *c, uint64_t id, const struct cg_msg *m,
+                     const json_t *body, struct cg_err *err)
+{
+        const struct command *o;
+        size_t len, n = 0;
+        const char *texts = cg_msg_raw(m, 0, &len);
+        int r;
+
+        LIST_FOREACH(o, &ss->commands, entry)
+                n += !o->done;
+        if (n >= MAX_COMMANDS)
+                return cg_fail(err, CG_E_LIMIT,
+                               "%d commands of the session run already, or have left processes that run",
+                               MAX_COMMANDS);
+        if ((r = cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err)) < 0 ||
+            (r = cg_json_bool(body, "input", false, &c->has_input, err)) < 0 ||
+            (r = make_spec(c, body, texts, len, err)) < 0)
+                return r;
+        if (c->own_socket) {
+                c->socket_is_input = c->has_input;
+                c->has_input = false;
+                if (c->socket < 0 || c->terminal)
+                        return cg_fail(err, CG_E_PROTO, "the command's socket is missing");
+        }
+        if (c->has_input && !(c->pending = malloc(CG_MAX_COMMAND_INPUT)))
+                return cg_fail(err, CG_E_NOMEM, "command");
+        return cg_sup_audit_request(ss, id, m, err);
+}
+
 void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *m)
 {
-        struct command *c = calloc(1, sizeof(*c)), refused = { .ss = ss, .id = id, .socket = -1 }, *o;
+        struct command *c = calloc(1, sizeof(*c)), refused = { .ss = ss, .id = id, .socket = -1 };
         struct cg_out failed = { .type = CG_HOST_COMMAND_RESULT, .id = id };
         cg_auto_json json_t *body = NULL;
         cg_auto_fd int fd = -1;
         int64_t socket = 0;
-        const char *texts;
         struct cg_err err;
-        size_t len, n = 0;
         int r = cg_msg_json(m, &body, &err);
 
-        LIST_FOREACH(o, &ss->commands, entry)
-                n += !o->done;
-        texts = cg_msg_raw(m, 0, &len);
-        if (r == 0)
+        if (r >= 0)
                 r = cg_json_int(body, "socket", 0, &socket, &err);
-        refused.own_socket = r == 0 && socket > 0;
+        refused.own_socket = r >= 0 && socket > 0;
         if (refused.own_socket)
                 fd = cg_sup_host_socket(cg_sup_host_of(ss, CELL_SLOT(id)), (uint64_t)socket);
-        if (r == 0 && !c)
-                r = cg_fail(&err, CG_E_NOMEM, "command");
         if (c)
                 *c = (struct command){ .spec = -1,
                                        .socket = cg_steal_fd(&fd),
                                        .own_socket = refused.own_socket };
-        if (r == 0 && n >= MAX_COMMANDS)
-                r = cg_fail(&err, CG_E_LIMIT,
-                            "%d commands of the session run already, or have left processes that run",
-                            MAX_COMMANDS);
-        if (r == 0)
-                r = cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, &err);
-        if (r == 0)
-                r = cg_json_bool(body, "input", false, &c->has_input, &err);
-        if (r == 0)
-                r = make_spec(c, body, texts, len, &err);
-        if (r == 0 && c->own_socket) {
-                c->socket_is_input = c->has_input;
-                c->has_input = false;
-                if (c->socket < 0 || c->terminal)
-                        r = cg_fail(&err, CG_E_PROTO, "the command's socket is missing");
-        }
-        if (r == 0 && c->has_input && !(c->pending = malloc(CG_MAX_COMMAND_INPUT)))
-                r = cg_fail(&err, CG_E_NOMEM, "command");
-        if (r == 0)
-                r = cg_sup_audit_request(ss, id, m, &err);
+        if (r >= 0)
+                r = c ? read_exec(ss, c, id, m, body, &err) : cg_fail(&err, CG_E_NOMEM, "command");
         if (r < 0) {
                 if (c) {
                         cg_closep_(&c->spec);
                         cg_closep_(&c->socket);
+                        free(c->pending);
                 }
                 free(c);
                 send_event(&refused, &failed,

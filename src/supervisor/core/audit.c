@@ -182,25 +182,25 @@ static int write_record(struct sup *s, const char *session, const char *kind, co
                         bool reply, bool wait, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf gap = { .max = 100 };
-        int r = 0;
+        int r;
 
         if (!s->audit && start_writer(s, err) < 0)
                 return -1;
-        if (s->audit_gap && cg_buf_try_addf(&gap, err, "{\"records_at_most\":%u}", s->audit_gap) < 0)
+        if (s->audit_gap)
+                cg_buf_addf(&gap, "{\"records_at_most\":%u}", s->audit_gap);
+        if (cg_buf_end(&gap, err) < 0)
                 return -1;
-        if (gap.len)
-                r = send_record(s->audit, "", "log.gap", &gap, false, err);
-        if (r == 0)
-                r = send_record(s->audit, session, kind, body, reply, err);
-        if (r == 0)
-                r = read_replies(s->audit, wait, err);
-        if (r == 0 || err->code != CG_E_SYS) {
-                s->audit_gap = 0;
-                return r;
+        if ((gap.len && (r = send_record(s->audit, "", "log.gap", &gap, false, err)) < 0) ||
+            (r = send_record(s->audit, session, kind, body, reply, err)) < 0 ||
+            (r = read_replies(s->audit, wait, err)) < 0) {
+                if (err->code == CG_E_SYS) {
+                        s->audit_gap += s->audit->unanswered;
+                        end_writer(s);
+                        return -1;
+                }
         }
-        s->audit_gap += s->audit->unanswered;
-        end_writer(s);
-        return -1;
+        s->audit_gap = 0;
+        return r;
 }
 
 /* ------------------------------------------------------------------ records */
@@ -223,21 +223,17 @@ static void report_gap(struct session *ss, const struct cg_err *why)
 }
 
 /*
- * Negative: it must not happen; *err says why. @made: whether @body is whole. @ask: whether it must
- * be written before it happens.
+ * Negative: it must not happen; *err says why. @ask: whether it must be written before it happens.
  */
-static int record(struct session *ss, const char *kind, struct cg_buf *body, bool made, bool ask,
-                  struct cg_err *err)
+static int record(struct session *ss, const char *kind, struct cg_buf *body, bool ask, struct cg_err *err)
 {
         struct session_audit *a = ss->audit;
         struct cg_err why;
 
-        if (made) {
+        if (cg_buf_end(body, &why) == 0) {
                 cg_secrets_redact_buf(&a->secrets, body);
                 if (write_record(ss->sup, ss->id, kind, body, ask, ask && a->strict, &why) == 0)
                         return 0;
-        } else {
-                cg_fail(&why, CG_E_NOMEM, "record");
         }
         cg_log(&ss->sup->log, CG_LOG_WARN, "audit log: %s", why.msg);
         if (a->strict)
@@ -249,21 +245,11 @@ static int record(struct session *ss, const char *kind, struct cg_buf *body, boo
         return 0;
 }
 
-static bool add(struct cg_buf *b, const char *text)
-{
-        return cg_buf_try_adds(b, text, NULL) == 0;
-}
-
-static bool add_quoted(struct cg_buf *b, const char *text, size_t len)
-{
-        return cg_json_try_quote(b, text, len, NULL) == 0;
-}
-
-static bool add_json(struct cg_buf *b, const json_t *value)
+static void add_json(struct cg_buf *b, const json_t *value)
 {
         cg_auto_free char *text = value ? cg_json_text(value, NULL) : NULL;
 
-        return add(b, text ?: "null");
+        cg_buf_adds(b, text ?: "null");
 }
 
 int cg_sup_audit_check(struct session *ss, struct cg_err *err)
@@ -306,16 +292,17 @@ int cg_sup_audit_opened(struct session *ss, struct cg_err *err)
 {
         static const char *const shown[] = { "front", "workspace", "tier", "sandbox", "exec", "settings" };
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
-        bool made;
 
         if (!ss->audit || !ss->host) /* a spare's warm-up is nobody's */
                 return 0;
         ss->audit->opened = true;
-        made = cg_buf_try_addf(&b, NULL, "{\"pid\":%lld", (long long)ss->host->pid) == 0;
-        for (size_t i = 0; i < CG_ARRAY_LEN(shown); i++)
-                made = made && add(&b, ",") && add_quoted(&b, shown[i], strlen(shown[i])) && add(&b, ":") &&
-                       add_json(&b, json_object_get(ss->options, shown[i]));
-        return record(ss, "session.opened", &b, made && add(&b, "}"), true, err);
+        cg_buf_addf(&b, "{\"pid\":%lld", (long long)ss->host->pid);
+        for (size_t i = 0; i < CG_ARRAY_LEN(shown); i++) {
+                cg_buf_addf(&b, ",\"%s\":", shown[i]);
+                add_json(&b, json_object_get(ss->options, shown[i]));
+        }
+        cg_buf_adds(&b, "}");
+        return record(ss, "session.opened", &b, true, err);
 }
 
 void cg_sup_audit_ended(struct session *ss, const char *why)
@@ -325,47 +312,51 @@ void cg_sup_audit_ended(struct session *ss, const char *why)
         if (!ss->audit || !ss->audit->opened)
                 return;
         ss->audit->opened = false;
-        record(ss, "session.ended", &b,
-               add(&b, "{\"why\":") && add_quoted(&b, why ?: "", why ? strlen(why) : 0) && add(&b, "}"),
-               false, NULL);
+        cg_buf_adds(&b, "{\"why\":");
+        cg_json_quote(&b, why ?: "", why ? strlen(why) : 0);
+        cg_buf_adds(&b, "}");
+        record(ss, "session.ended", &b, false, NULL);
 }
 
 /* ------------------------------------------------------------------ what happens in a session */
 
 /* Folder and arguments of an EXEC, each of which ends with a NUL; its variables may be secrets. */
-static bool add_command(struct cg_buf *b, const struct cg_msg *m)
+static void add_command(struct cg_buf *b, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         int64_t words = 0;
         size_t len, left;
         const char *p = cg_msg_raw(m, 0, &left);
-        bool made = add(b, "{\"words\":[");
 
+        cg_buf_adds(b, "{\"words\":[");
         if (cg_msg_json(m, &body, NULL) == 0)
                 cg_json_int(body, "argc", 0, &words, NULL);
-        for (int64_t i = 0; made && i <= words && left; i++) {
+        for (int64_t i = 0; i <= words && left; i++) {
                 len = strnlen(p, left);
-                made = (i == 0 || add(b, ",")) && add_quoted(b, p, len);
+                cg_buf_adds(b, i ? "," : "");
+                cg_json_quote(b, p, len);
                 p += len + (len < left);
                 left -= len + (len < left);
         }
-        return made && add(b, "]}");
+        cg_buf_adds(b, "]}");
 }
 
 /* Names only: definitions contain secrets. */
-static bool add_servers(struct cg_buf *b, const struct cg_msg *m)
+static void add_servers(struct cg_buf *b, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         const char *name, *comma = "";
         json_t *v;
-        bool made = add(b, "{\"servers\":[") && cg_msg_json(m, &body, NULL) == 0;
 
+        cg_buf_adds(b, "{\"servers\":[");
+        cg_buf_fail(b, cg_msg_json(m, &body, NULL));
         json_object_foreach(json_object_get(body, "servers"), name, v)
         {
-                made = made && add(b, comma) && add_quoted(b, name, strlen(name));
+                cg_buf_adds(b, comma);
+                cg_json_quote(b, name, strlen(name));
                 comma = ",";
         }
-        return made && add(b, "]}");
+        cg_buf_adds(b, "]}");
 }
 
 int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m, struct cg_err *err)
@@ -379,49 +370,59 @@ int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m
         switch (m->type) {
         case CG_HOST_EXECUTE:
                 code = cg_msg_raw(m, 0, &len);
-                return record(ss, "cell.started", &b,
-                              cg_buf_try_addf(&b, NULL, "{\"cell\":%llu,\"code\":", (unsigned long long)id) ==
-                                              0 &&
-                                      add_quoted(&b, code, len) && add(&b, "}"),
-                              true, err);
+                cg_buf_addf(&b, "{\"cell\":%llu,\"code\":", (unsigned long long)id);
+                cg_json_quote(&b, code, len);
+                cg_buf_adds(&b, "}");
+                return record(ss, "cell.started", &b, true, err);
         case CG_HOST_EXEC:
-                return record(ss, "command.started", &b, add_command(&b, m), true, err);
+                add_command(&b, m);
+                return record(ss, "command.started", &b, true, err);
         case CG_HOST_SERVERS_ADD:
-                return record(ss, "servers.added", &b, add_servers(&b, m), true, err);
+                add_servers(&b, m);
+                return record(ss, "servers.added", &b, true, err);
         case CG_HOST_SESSION_RESET:
-                return record(ss, "session.reset", &b, add(&b, "{}"), true, err);
+                cg_buf_adds(&b, "{}");
+                return record(ss, "session.reset", &b, true, err);
         default:
                 return 0;
         }
 }
 
-static bool add_digest(struct cg_buf *b, struct cg_bytes bytes)
+static void add_digest(struct cg_buf *b, struct cg_bytes bytes)
 {
         char sha256[CG_SHA256_HEX];
 
         cg_sha256_hex(bytes.data, bytes.len, sha256);
-        return cg_buf_try_addf(b, NULL, "\"bytes\":%zu,\"sha256\":\"%s\"", bytes.len, sha256) == 0;
+        cg_buf_addf(b, "\"bytes\":%zu,\"sha256\":\"%s\"", bytes.len, sha256);
 }
 
 /*
  * Large arguments are recorded by their digest and beginning. Secrets are removed before the cut,
  * which could leave the beginning of one.
  */
-static bool add_arguments(struct cg_buf *b, const struct cg_secrets *secrets, struct cg_bytes arguments)
+static void add_arguments(struct cg_buf *b, const struct cg_secrets *secrets, struct cg_bytes arguments)
 {
         cg_auto_buf struct cg_buf start = { .max = MAX_ARGUMENTS + 1 };
         size_t n = BEGINNING;
 
-        if (arguments.len <= MAX_ARGUMENTS)
-                return add_quoted(b, arguments.data, arguments.len);
-        if (cg_buf_try_add(&start, arguments.data, MAX_ARGUMENTS, NULL) < 0)
-                return false;
+        if (arguments.len <= MAX_ARGUMENTS) {
+                cg_json_quote(b, arguments.data, arguments.len);
+                return;
+        }
+        cg_buf_add(&start, arguments.data, MAX_ARGUMENTS);
+        if (cg_buf_end(&start, NULL) < 0) {
+                cg_buf_fail(b, CG_E_NOMEM);
+                return;
+        }
         cg_secrets_redact_buf(secrets, &start);
         n = n < start.len ? n : start.len;
         while (n > 0 && n < start.len && ((unsigned char)start.data[n] & 0xc0) == 0x80)
                 n--; /* not within a character */
-        return add(b, "{") && add_digest(b, arguments) && add(b, ",\"beginning\":") &&
-               add_quoted(b, start.data, n) && add(b, "}");
+        cg_buf_adds(b, "{");
+        add_digest(b, arguments);
+        cg_buf_adds(b, ",\"beginning\":");
+        cg_json_quote(b, start.data, n);
+        cg_buf_adds(b, "}");
 }
 
 int cg_sup_audit_question(struct session *ss, const json_t *question, const struct cg_frame *raw,
@@ -429,30 +430,38 @@ int cg_sup_audit_question(struct session *ss, const json_t *question, const stru
 {
         cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
         cg_auto_json json_t *who = NULL;
-        bool made;
 
         if (!ss->audit || !ss->host)
                 return 0;
         if (d->by) /* hosts of other users are refused */
                 who = json_pack("{s:s, s:I, s:I}", "by", d->who, "pid", (json_int_t)d->by->pid, "uid",
                                 (json_int_t)geteuid());
-        made = cg_buf_try_addf(&b, NULL, "{\"decision\":\"%s\",\"approval\":%llu,\"reason\":", d->decision,
-                               (unsigned long long)d->approval) == 0 &&
-               add_quoted(&b, d->reason, strlen(d->reason)) && add(&b, ",\"who\":") && add_json(&b, who) &&
-               add(&b, ",\"question\":") && add_json(&b, question) && add(&b, ",\"arguments\":") &&
-               add_arguments(&b, &ss->audit->secrets, cg_frame_bytes(raw)) &&
-               (!d->result ||
-                (add(&b, ",\"result\":{") && add_digest(&b, cg_frame_bytes(d->result)) && add(&b, "}"))) &&
-               add(&b, "}");
-        return record(ss, "question", &b, made, strcmp(d->decision, "accept") == 0, err);
+        cg_buf_addf(&b, "{\"decision\":\"%s\",\"approval\":%llu,\"reason\":", d->decision,
+                    (unsigned long long)d->approval);
+        cg_json_quote(&b, d->reason, strlen(d->reason));
+        cg_buf_adds(&b, ",\"who\":");
+        add_json(&b, who);
+        cg_buf_adds(&b, ",\"question\":");
+        add_json(&b, question);
+        cg_buf_adds(&b, ",\"arguments\":");
+        add_arguments(&b, &ss->audit->secrets, cg_frame_bytes(raw));
+        if (d->result) {
+                cg_buf_adds(&b, ",\"result\":{");
+                add_digest(&b, cg_frame_bytes(d->result));
+                cg_buf_adds(&b, "}");
+        }
+        cg_buf_adds(&b, "}");
+        return record(ss, "question", &b, strcmp(d->decision, "accept") == 0, err);
 }
 
 void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        if (ss->audit && ss->host)
-                record(ss, "call.ended", &b, cg_buf_try_add(&b, body, len, NULL) == 0, false, NULL);
+        if (!ss->audit || !ss->host)
+                return;
+        cg_buf_add(&b, body, len);
+        record(ss, "call.ended", &b, false, NULL);
 }
 
 void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len)
@@ -465,13 +474,15 @@ void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const ch
                 { CG_HOST_DENIED, "denied" },     { CG_HOST_KERNEL_DIED, "kernel.died" },
                 { CG_HOST_NOTICE, "notice" },     { CG_HOST_FUNCTION_CALL, "function.called" },
         };
-        cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
 
-        for (size_t i = 0; ss->audit && ss->host && i < CG_ARRAY_LEN(kinds); i++)
-                if (kinds[i].type == type)
-                        record(ss, kinds[i].kind, &b,
-                               cg_buf_try_addf(&b, NULL, "{\"id\":%llu,\"event\":", (unsigned long long)id) ==
-                                               0 &&
-                                       cg_buf_try_add(&b, body, len, NULL) == 0 && add(&b, "}"),
-                               false, NULL);
+        for (size_t i = 0; ss->audit && ss->host && i < CG_ARRAY_LEN(kinds); i++) {
+                cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
+
+                if (kinds[i].type != type)
+                        continue;
+                cg_buf_addf(&b, "{\"id\":%llu,\"event\":", (unsigned long long)id);
+                cg_buf_add(&b, body, len);
+                cg_buf_adds(&b, "}");
+                record(ss, kinds[i].kind, &b, false, NULL);
+        }
 }

@@ -425,13 +425,14 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         const struct sup *s = k->sup;
         bool sandbox = cg_sup_is_sandboxed(ss);
         const json_t *options = ss->options, *path;
-        enum cg_exec exec = cg_sup_exec(options);
+        static const char *const exec[] = { [CG_EXEC_ALLOW] = NULL,
+                                            [CG_EXEC_DENY] = "deny",
+                                            [CG_EXEC_ASK] = "ask",
+                                            [CG_EXEC_ASK_EACH] = "each" };
         json_t *binds = json_array(), *hides = json_deep_copy(json_object_get(options, "hide"));
         json_t *python_path = json_array();
         char state[PATH_MAX];
-        json_t *env = k->masked_env    ? k->masked_env
-                      : ss->egress_env ? ss->egress_env
-                                       : json_object_get(options, "env");
+        json_t *env = k->masked_env ?: ss->egress_env;
         const char *slash = strrchr(s->dir, '/');
         size_t len = slash ? (size_t)(slash - s->dir) : 0, i;
         char lib[160], tmp[TMP_PATH], real[PATH_MAX], user[32];
@@ -440,6 +441,8 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         cg_auto_free char *text = NULL;
         cg_auto_fd int fd = -1;
 
+        if (!env)
+                env = json_object_get(options, "env");
         snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
         json_array_append_new(binds, json_pack("[ss]", lib, LIB_INSIDE));
         /* Needed if they are below a folder that is private inside, such as /tmp. */
@@ -486,11 +489,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 ss->egress_policy != NULL, "home", ss->sup->home, "user_env",
                 json_object_get(options, "user_env"), "tier", json_object_get(options, "tier"), "tmp",
                 tmp_path(k, tmp), "guards", k->guards, "homes", cg_sup_homes(k->sup), "kernel_env",
-                s->kernel_env, "exec",
-                exec == CG_EXEC_ALLOW      ? NULL
-                : exec == CG_EXEC_ASK      ? "ask"
-                : exec == CG_EXEC_ASK_EACH ? "each"
-                                           : "deny");
+                s->kernel_env, "exec", exec[cg_sup_exec(options)]);
         text = spec ? cg_json_text(spec, &len) : NULL;
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "kernel's specification");
@@ -503,29 +502,28 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         return 0;
 }
 
-static void kernel_spawn(struct kernel *k)
+static int request_spawn(struct kernel *k, struct cg_err *err)
 {
         cg_auto_fd int spec = -1;
+        int r;
+
+        if ((r = cg_sup_masks_make(k, err)) < 0 || (r = spec_fd(k, &spec, err)) < 0)
+                return r;
+        return cg_sup_zygote_request(
+                k->sup, k->seq, !k->session->host,
+                (int[]){ spec, k->kernel_listener, k->tool_listener, k->function_listener }, err);
+}
+
+static void kernel_spawn(struct kernel *k)
+{
         struct cg_err err = { 0 };
-        int fds[4], r;
 
         k->state = K_SPAWNING;
         json_decref(k->guards);
         k->guards = cg_sup_protected_paths(k->sup);
-        r = cg_sup_masks_make(k, &err);
-        if (r == 0)
-                r = spec_fd(k, &spec, &err);
-        if (r == 0) {
-                fds[0] = spec;
-                fds[1] = k->kernel_listener;
-                fds[2] = k->tool_listener;
-                fds[3] = k->function_listener;
-                r = cg_sup_zygote_request(k->sup, k->seq, !k->session->host, fds, &err);
-        }
-        if (r < 0 && (err.sys_errno == EPIPE || err.sys_errno == ECONNRESET))
-                return; /* the zygote has ended; the watch of its process starts another one */
-        if (r < 0)
-                kernel_spawn_failed(k, &err);
+        if (request_spawn(k, &err) >= 0 || err.sys_errno == EPIPE || err.sys_errno == ECONNRESET)
+                return; /* where the zygote has ended, the watch of its process starts another one */
+        kernel_spawn_failed(k, &err);
 }
 
 static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spawned *fds)

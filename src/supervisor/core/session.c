@@ -163,20 +163,22 @@ static void kernel_message(struct session *ss, struct cg_msg *m)
 
 json_t *cg_sup_session_info(const struct session *ss)
 {
+        static const struct kernel none;
         const struct kernel *k = ss->kernel;
-
         static const char *const exec[] = { [CG_EXEC_ALLOW] = "allow",
                                             [CG_EXEC_DENY] = "deny",
                                             [CG_EXEC_ASK] = "ask",
                                             [CG_EXEC_ASK_EACH] = "ask" };
+        const char *mode = exec[cg_sup_exec(ss->options)];
 
-        return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL,
-                         "landlock_abi", k ? k->landlock_abi : NULL, "exec",
-                         json_is_object(cg_sup_exec_setting(ss->options)) ? "rules"
-                                                                          : exec[cg_sup_exec(ss->options)],
-                         "limits", cg_sup_limits_info(ss), "debugger", k && k->debugger, "sandbox",
-                         cg_sup_is_sandboxed(ss), "layers", k ? k->layers : NULL, "python",
-                         k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");
+        if (json_is_object(cg_sup_exec_setting(ss->options)))
+                mode = "rules";
+        if (!k)
+                k = &none;
+        return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k->tier, "landlock_abi",
+                         k->landlock_abi, "exec", mode, "limits", cg_sup_limits_info(ss), "debugger",
+                         k->debugger, "sandbox", cg_sup_is_sandboxed(ss), "layers", k->layers, "python",
+                         k->python ?: "", "ipython", k->ipython ?: "");
 }
 
 static void forget_path_notice(struct session *ss)
@@ -575,13 +577,14 @@ static void release(struct session *ss)
 
 void cg_sup_session_end(struct session *ss, const char *why)
 {
+        const char *text = why ?: "the session ended";
         struct sup *s = ss->sup;
 
         if (ss->ending)
                 return;
         ss->ending = true;
         cg_sup_asks_close(ss, ASK_APPROVALS, "the session ended");
-        cg_sup_commands_end_all(ss, "cancelled", why ? why : "the session ended");
+        cg_sup_commands_end_all(ss, "cancelled", text);
         if (ss->kernel && ss->used) {
                 cg_sup_kernel_retire(ss->kernel, ss->host, ss->number, ss->end_request);
         } else {
@@ -589,19 +592,18 @@ void cg_sup_session_end(struct session *ss, const char *why)
                 if (ss->end_request)
                         send_done(ss->host, ss, ss->end_request);
         }
-        cg_sup_cells_end_all(ss, "cancelled", why ? why : "the session ended",
-                             why ? why : "the session ended");
+        cg_sup_cells_end_all(ss, "cancelled", text, text);
         while (!LIST_EMPTY(&ss->members))
                 cg_sup_detach(ss, LIST_FIRST(&ss->members),
-                              why ? why : "the client that opened the session has ended it");
+                              why ?: "the client that opened the session has ended it");
         if (why)
                 cg_sup_event_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
         cg_sup_broker_detach(s, ss->number, false);
         cg_sup_audit_ended(ss, why);
         s->sessions[ss->number % CG_MAX_SESSIONS] = NULL;
         s->n_sessions--;
-        cg_log(&s->log, CG_LOG_INFO, "session %llu ended%s%s", (unsigned long long)ss->number,
-               why ? ": " : "", why ? why : "");
+        cg_log(&s->log, CG_LOG_INFO, "session %llu ended: %s", (unsigned long long)ss->number,
+               why ?: "as asked");
         cg_sup_cells_close_timers(ss);
         cg_sup_timer_close(ss, &ss->start_timer);
         cg_sup_timer_close(ss, &ss->wall);

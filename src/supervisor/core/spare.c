@@ -68,33 +68,30 @@ uint64_t cg_sup_spare_view(const struct session *ss)
         const json_t *hides = json_object_get(ss->options, "hide"), *path;
         cg_auto_json json_t *guards = cg_sup_protected_paths(ss->sup), *masked = json_array();
         const struct cg_settings *s = ss->settings;
-        struct cg_sandbox *plan = NULL;
+        cg_auto_sandbox struct cg_sandbox *plan = NULL;
         /* Certainly the full tier, which needs no search for protected names. */
         bool full = !tier || strcmp(tier, "full") == 0;
         struct cg_path_base base = cg_sup_paths_of(ss, full);
-        uint64_t print = 0;
         struct cg_err err;
         size_t i;
-        int r = cg_sandbox_new(&plan, &err);
+        int r;
 
+        if (cg_sandbox_new(&plan, &err) < 0)
+                return 0;
         base.homes = cg_sup_homes(ss->sup);
         /* Masked files are part of the view, since one may be replaced. */
         for (i = 0; s && i < s->creds.n_files; i++)
                 if (s->creds.files[i].mode == CG_CRED_MASK)
                         json_array_append_new(masked, json_pack("{s:s}", "path", s->creds.files[i].what));
-        if (r == 0 && s)
+        if (s)
                 r = cg_session_view(plan, s, masked, &base, guards, &err);
-        else if (r == 0)
+        else
                 r = cg_session_view_default(plan, &base, guards, &err);
-        json_array_foreach((json_t *)(uintptr_t)hides, i, path)
-        {
-                if (r == 0)
-                        r = cg_sandbox_add_hide(plan, json_string_value(path), &err);
-        }
-        if (r == 0)
-                print = cg_session_view_print(plan);
-        cg_sandbox_free(plan);
-        return print;
+        if (r < 0)
+                return 0;
+        json_array_foreach((json_t *)(uintptr_t)hides, i,
+                           path) if (cg_sandbox_add_hide(plan, json_string_value(path), &err) < 0) return 0;
+        return cg_session_view_print(plan);
 }
 
 /*

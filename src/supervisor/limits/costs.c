@@ -126,8 +126,12 @@ static void read_use(const struct kernel *k, const struct process_use *since, st
                                        sysconf(_SC_CLK_TCK);
         ret->rss = number(field[STAT_RSS]) * sysconf(_SC_PAGESIZE);
         ret->faults = number(field[STAT_MINFLT]) + number(field[STAT_MAJFLT]);
-        kib = since->faults == ret->faults ? -1 : number_after(k->costs.status_fd, "\nVmHWM:");
-        ret->peak = kib >= 0 ? kib * 1024 : since->faults == ret->faults ? since->peak : -1;
+        if (since->faults == ret->faults) {
+                ret->peak = since->peak;
+                return;
+        }
+        kib = number_after(k->costs.status_fd, "\nVmHWM:");
+        ret->peak = kib >= 0 ? kib * 1024 : -1;
 }
 
 /*
@@ -214,7 +218,9 @@ void cg_sup_costs_begin(struct session *ss, struct cell *c)
 
 static int64_t difference(int64_t start, int64_t end)
 {
-        return start < 0 || end < 0 ? -1 : end > start ? end - start : 0;
+        if (start < 0 || end < 0)
+                return -1;
+        return end > start ? end - start : 0;
 }
 
 /*

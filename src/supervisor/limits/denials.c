@@ -131,16 +131,16 @@ static void set_words_of_names(json_t *o)
         char name[300];
         size_t i;
 
-        cg_buf_try_addf(&how, NULL, "add \"%s\"", cg_names_of(member(o, "path")));
+        cg_buf_addf(&how, "add \"%s\"", cg_names_of(member(o, "path")));
         json_array_foreach(also, i, path)
         {
                 snprintf(name, sizeof(name), "\"%s\"", cg_names_of(json_string_value(path)));
                 if (how.data && !strstr(how.data, name))
-                        cg_buf_try_addf(&how, NULL, ", %s", name);
+                        cg_buf_addf(&how, ", %s", name);
         }
-        cg_buf_try_addf(&how, NULL, "%s to cellgate.writableNames of a settings file",
-                        json_object_get(o, "more") ? " and the names of the others" : "");
-        if (how.data)
+        cg_buf_addf(&how, "%s to cellgate.writableNames of a settings file",
+                    json_object_get(o, "more") ? " and the names of the others" : "");
+        if (cg_buf_end(&how, NULL) == 0)
                 json_object_set_new(o, "how", json_string(how.data));
         json_object_set_new(o, "rule", json_string("names (built in)"));
         json_object_set_new(o, "why", json_string(CG_ACCESS_NAME_WHY "these names"));
@@ -317,21 +317,16 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         bool network, socket, output = json_is_true(json_object_get(report, "output"));
         int r = cg_json_str(report, "operation", "", &operation, err);
 
-        network = r == 0 && strcmp(operation, "network-outbound") == 0;
-        socket = r == 0 && strcmp(operation, "socket") == 0;
-        if (r == 0)
-                r = cg_json_str(report, "rule", "", &name, err);
-        if (r == 0)
-                r = cg_json_str(report, "setting", NULL, &setting, err);
-        if (r == 0)
-                r = cg_json_str(report, network ? "host" : "path", "", &what, err);
-        if (r == 0)
-                r = cg_json_int(report, "errno", 0, &error, err);
-        if (r == 0)
-                r = cg_json_int(report, "port", 0, &port, err);
-        if (r == 0)
-                r = cg_json_int(report, "pid", 0, &pid, err);
         if (r < 0)
+                return r;
+        network = strcmp(operation, "network-outbound") == 0;
+        socket = strcmp(operation, "socket") == 0;
+        if ((r = cg_json_str(report, "rule", "", &name, err)) < 0 ||
+            (r = cg_json_str(report, "setting", NULL, &setting, err)) < 0 ||
+            (r = cg_json_str(report, network ? "host" : "path", "", &what, err)) < 0 ||
+            (r = cg_json_int(report, "errno", 0, &error, err)) < 0 ||
+            (r = cg_json_int(report, "port", 0, &port, err)) < 0 ||
+            (r = cg_json_int(report, "pid", 0, &pid, err)) < 0)
                 return r;
         rule = cg_access_rule_named(name);
         if (!rule || !*what || (!network && *what != '/') ||

@@ -60,15 +60,16 @@ static int set_env(struct session *ss, struct cg_err *err)
 {
         const struct cg_settings *s = ss->settings;
         const json_t *from = json_object_get(ss->options, "env"), *v;
-        struct cg_environ_options eo = { .http_port = s->own.network_off ? 0 : CG_PROXY_HTTP_PORT,
-                                         .socks_port = s->own.network_off ? 0 : CG_PROXY_SOCKS_PORT };
-        struct cg_environ env = { 0 };
+        struct cg_environ_options eo = { .http_port = CG_PROXY_HTTP_PORT, .socks_port = CG_PROXY_SOCKS_PORT };
+        cg_auto_environ struct cg_environ env = { 0 };
         cg_auto_free char **list = calloc(json_array_size(from) + 1, sizeof(*list));
         size_t i;
         int r;
 
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "session");
+        if (s->own.network_off)
+                eo = (struct cg_environ_options){ .http_port = 0 };
         json_array_foreach(from, i, v) list[i] = (char *)(uintptr_t)json_string_value(v);
         r = cg_environ_make(s, list, &eo, &env, err);
         if (r < 0)
@@ -77,7 +78,6 @@ static int set_env(struct session *ss, struct cg_err *err)
         ss->egress_env = json_array();
         for (i = 0; i < env.n; i++)
                 json_array_append_new(ss->egress_env, json_string(env.v[i]));
-        cg_environ_fini(&env);
         return 0;
 }
 
@@ -119,12 +119,9 @@ int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err)
                 return -1;
         if (!s) /* cells have no network; the sandboxes of MCP servers may ask */
                 return 0;
-        r = check_supported(s, err);
-        if (r == 0)
-                r = set_env(ss, err);
-        if (r == 0 && !s->own.network_off)
-                r = set_policy(ss, ask, err);
-        return r;
+        if ((r = check_supported(s, err)) < 0 || (r = set_env(ss, err)) < 0 || s->own.network_off)
+                return r;
+        return set_policy(ss, ask, err);
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -262,28 +259,45 @@ static void on_readable(uv_poll_t *h, int status, int events)
 
 /* ------------------------------------------------------------------ kernels */
 
-int cg_sup_egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
+static int start_proxy(struct sup *s, struct cg_err *err)
+{
+        struct egress *e = s->egress;
+        int r;
+
+        if (e->proxy)
+                return 0;
+        if (e->polling)
+                return cg_fail(err, CG_E_STATE, "the egress proxy has just ended; try again");
+        r = cg_egress_start(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"), &e->proxy, err);
+        if (r < 0)
+                return r;
+        uv_poll_init(&s->loop, &e->poll, cg_egress_fd(e->proxy));
+        e->poll.data = s;
+        e->polling = true;
+        s->children[CG_CHILD_EGRESS] = cg_egress_pid(e->proxy);
+        uv_poll_start(&e->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+        return 0;
+}
+
+static int open_in_proxy(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
 {
         cg_auto_json json_t *policy = json_copy(k->session->egress_policy);
-        struct egress *e = k->sup->egress;
-        int r = policy ? 0 : cg_fail(err, CG_E_NOMEM, "policy");
+        int r;
 
-        if (r == 0 && !e->proxy && e->polling)
-                r = cg_fail(err, CG_E_STATE, "the egress proxy has just ended; try again");
-        if (r == 0 && !e->proxy) {
-                r = cg_egress_start(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"), &e->proxy, err);
-                if (r == 0) {
-                        uv_poll_init(&k->sup->loop, &e->poll, cg_egress_fd(e->proxy));
-                        e->poll.data = k->sup;
-                        e->polling = true;
-                        k->sup->children[CG_CHILD_EGRESS] = cg_egress_pid(e->proxy);
-                        uv_poll_start(&e->poll, UV_READABLE | UV_DISCONNECT, on_readable);
-                }
-        }
-        if (r == 0 && k->inject)
+        if (!policy)
+                return cg_fail(err, CG_E_NOMEM, "policy");
+        r = start_proxy(k->sup, err);
+        if (r < 0)
+                return r;
+        if (k->inject)
                 json_object_set(policy, "inject", k->inject);
-        if (r == 0)
-                r = cg_egress_open(e->proxy, (int64_t)k->seq, policy, k->secrets, ports, n, err);
+        return cg_egress_open(k->sup->egress->proxy, (int64_t)k->seq, policy, k->secrets, ports, n, err);
+}
+
+int cg_sup_egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
+{
+        int r = open_in_proxy(k, ports, n, err);
+
         cg_sup_masks_free(k); /* the proxy has them, or there is no proxy */
         k->has_egress = r == 0;
         return r < 0 ? cg_err_prefix(err, "egress proxy") : 0;

@@ -30,13 +30,13 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
         struct session *ss = k->session;
         const struct cg_settings *s = ss->settings;
         struct cg_path_base base = cg_sup_paths_of(ss, false);
-        struct cg_rules rules = { .off = s && s->filesystem.disabled };
-        struct cg_environ env = { 0 };
-        struct cg_masks masks = { 0 };
+        cg_auto_rules struct cg_rules rules = { .off = s && s->filesystem.disabled };
+        cg_auto_environ struct cg_environ env = { 0 };
+        cg_auto_masks struct cg_masks masks = { 0 };
         const json_t *v;
         bool any = false;
         size_t i, n;
-        int r = 0;
+        int r;
 
         cg_sup_masks_free(k);
         for (i = 0; s && i < s->creds.n_vars; i++)
@@ -52,16 +52,14 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
                 const char *line = json_string_value(v) ?: "", *value = strchr(line, '=');
                 cg_auto_free char *name = strndup(line, strcspn(line, "="));
 
-                if (r == 0 && value)
-                        r = name ? cg_environ_set(&env, name, value + 1, err)
-                                 : cg_fail(err, CG_E_NOMEM, "environment");
+                if (!name)
+                        return cg_fail(err, CG_E_NOMEM, "environment");
+                if (value && (r = cg_environ_set(&env, name, value + 1, err)) < 0)
+                        return r;
         }
-        if (r == 0)
-                r = cg_masks_make(s, &base, &env, &rules, &masks, err);
-        if (r == 0 && ss->egress_policy)
-                r = cg_masks_secrets(&masks, s, &k->secrets, err);
-        if (r < 0)
-                goto end;
+        if ((r = cg_masks_make(s, &base, &env, &rules, &masks, err)) < 0 ||
+            (ss->egress_policy && (r = cg_masks_secrets(&masks, s, &k->secrets, err)) < 0))
+                return r;
 
         k->masked_env = json_array();
         for (i = 0; i < env.n; i++)
@@ -81,11 +79,7 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
                 n = strcspn(p, "\n");
                 cg_sup_notice(ss, "%.*s", (int)n, p);
         }
-end:
-        cg_masks_fini(&masks);
-        cg_rules_fini(&rules);
-        cg_environ_fini(&env);
-        return r;
+        return 0;
 }
 
 void cg_sup_masks_free(struct kernel *k)

@@ -84,7 +84,7 @@ static int check_variables(struct check *c)
                 if (r == 0 && strcmp(name, "HOME") != 0 && strcmp(name, "TMPDIR") != 0)
                         r = cg_sup_server_search_named(c, what, text);
         }
-        return r == 0 ? cg_sup_server_search_pending(c) : r;
+        return r < 0 ? r : cg_sup_server_search_pending(c);
 }
 
 /*
@@ -192,6 +192,34 @@ static int guard_start_files(struct check *c, const char *home)
         return r;
 }
 
+static int guard_git_settings_of(struct check *c, const struct cg_rules *cells,
+                                 const struct cg_path_base *base)
+{
+        cg_auto_rules struct cg_rules rules = { .base = base };
+        char path[PATH_MAX + 1];
+        int r;
+
+        for (size_t i = 0; i < cells->n; i++) {
+                struct cg_place root = { .folder = cells->v[i].folder };
+
+                if (cells->v[i].kind != CG_RULE_ALLOW_WRITE)
+                        continue;
+                snprintf(root.path, sizeof(root.path), "%s", cells->v[i].path);
+                r = cg_rules_add(&rules, CG_RULE_ALLOW_WRITE, &root, "server", c->err);
+                if (r < 0)
+                        return r;
+        }
+        r = cg_git_deny_user(&rules, NULL, c->err);
+        for (size_t i = 0; i < rules.n && r == 0; i++) {
+                const struct cg_rule *rule = &rules.v[i];
+
+                snprintf(path, sizeof(path), "%s%s", rule->path, rule->folder ? "/" : "");
+                if (rule->kind != CG_RULE_ALLOW_WRITE && cg_sup_file_is_open(c, rule->path))
+                        r = cg_sup_server_add_guard(c, path);
+        }
+        return r;
+}
+
 /*
  * What git's settings name for a server whose variables differ from those of the user: the rules of
  * kernels protect what the user's own settings name.
@@ -201,31 +229,10 @@ static int guard_git_settings(struct check *c, const char *home)
         struct cg_path_base base = {
                 .cwd = c->cwd, .home = home, .env = json_object_get(c->def, "env"), .by_name = true
         };
-        char path[PATH_MAX + 1];
         int r = 0;
 
-        for (size_t i = 0; i < c->n_views && r == 0; i++) {
-                const struct cg_rules *cells = &c->views[i].rules;
-                struct cg_rules rules = { .base = &base };
-
-                for (size_t k = 0; k < cells->n && r == 0; k++) {
-                        struct cg_place root = { .folder = cells->v[k].folder };
-
-                        snprintf(root.path, sizeof(root.path), "%s", cells->v[k].path);
-                        if (cells->v[k].kind == CG_RULE_ALLOW_WRITE)
-                                r = cg_rules_add(&rules, CG_RULE_ALLOW_WRITE, &root, "server", c->err);
-                }
-                if (r == 0)
-                        r = cg_git_deny_user(&rules, NULL, c->err);
-                for (size_t k = 0; k < rules.n && r == 0; k++) {
-                        const struct cg_rule *rule = &rules.v[k];
-
-                        snprintf(path, sizeof(path), "%s%s", rule->path, rule->folder ? "/" : "");
-                        if (rule->kind != CG_RULE_ALLOW_WRITE && cg_sup_file_is_open(c, rule->path))
-                                r = cg_sup_server_add_guard(c, path);
-                }
-                cg_rules_fini(&rules);
-        }
+        for (size_t i = 0; i < c->n_views && r == 0; i++)
+                r = guard_git_settings_of(c, &c->views[i].rules, &base);
         return r;
 }
 
@@ -357,15 +364,17 @@ static int check_cwd_links(struct check *c)
         if (c->own_cwd || cg_sup_file_is_exposed(c, c->cwd))
                 return 0;
         r = cg_sup_tree_search_outside(c, what, c->cwd, TREE_SHALLOW);
+        if (r < 0 || !c->node)
+                return r;
         snprintf(path, sizeof(path), "%s/node_modules", c->cwd);
-        return r == 0 && c->node ? cg_sup_tree_search_outside(c, what, path, 0) : r;
+        return cg_sup_tree_search_outside(c, what, path, 0);
 }
 
-static int add_entry(struct cg_buf *b, const char *entry, struct cg_err *err)
+static void add_entry(struct cg_buf *b, const char *entry)
 {
-        int r = b->len ? cg_buf_try_adds(b, ":", err) : 0;
-
-        return r == 0 ? cg_buf_try_adds(b, entry, err) : r;
+        if (b->len)
+                cg_buf_adds(b, ":");
+        cg_buf_adds(b, entry);
 }
 
 /*
@@ -378,22 +387,22 @@ static int set_variables(struct check *c, json_t *inherit)
         json_t *variables = c->path_is_own ? json_object_get(c->def, "env") : inherit;
         cg_auto_buf struct cg_buf path = { .max = (size_t)1 << 20 };
         char entry[PATH_MAX];
-        int r = 0;
+        int r;
 
-        for (const char *list = c->path; r == 0 && cg_sup_path_next(&list, entry);) {
+        for (const char *list = c->path; cg_sup_path_next(&list, entry);) {
                 if (entry[0] != '/')
                         continue;
                 if (!cg_sup_file_is_exposed(c, entry))
-                        r = add_entry(&path, entry, c->err);
+                        add_entry(&path, entry);
                 else if (c->path_is_own)
-                        r = cg_sup_server_refuse(c, "the entry of its \"PATH\",", entry,
-                                                 "cells can write there");
+                        return cg_sup_server_refuse(c, "the entry of its \"PATH\",", entry,
+                                                    "cells can write there");
                 else
-                        r = add_entry(&c->left_out, entry, c->err);
+                        add_entry(&c->left_out, entry);
         }
-        if (r < 0)
+        if ((r = cg_buf_end(&path, c->err)) < 0 || (r = cg_buf_end(&c->left_out, c->err)) < 0)
                 return r;
-        json_object_set_new(variables, "PATH", json_string(path.data ? path.data : ""));
+        json_object_set_new(variables, "PATH", json_string(path.data ?: ""));
         /* The old string is gone; the next cells judge what is left of it. */
         c->path = json_string_value(json_object_get(variables, "PATH")) ?: "";
         for (size_t i = 0; i < CG_ARRAY_LEN(folders); i++) {
@@ -412,7 +421,7 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
         const json_t *args = json_object_get(c->def, "args");
         const struct launcher *l = NULL;
         char found[PATH_MAX] = "";
-        int r = 0;
+        int r;
 
         c->linked |= cg_sup_server_names_linker(command ?: "");
         for (size_t i = 0; i < json_array_size(args); i++)
@@ -422,45 +431,42 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
                 home = json_string_value(json_object_get(inherit, "HOME"));
         if (command && strchr(command, '/')) {
                 r = check_relative(c, "the command", command);
-                if (r == 0 && c->own_cwd && command[0] != '/')
-                        r = cg_fail(c->err, CG_E_INVAL,
-                                    "MCP server \"%s\": the command \"%s\" is relative: give its whole path, "
-                                    "or a \"cwd\"",
-                                    c->name, command);
+                if (r < 0)
+                        return r;
+                if (c->own_cwd && command[0] != '/')
+                        return cg_fail(
+                                c->err, CG_E_INVAL,
+                                "MCP server \"%s\": the command \"%s\" is relative: give its whole path, "
+                                "or a \"cwd\"",
+                                c->name, command);
         }
-        if (r == 0 && command && *command)
-                r = cg_sup_server_check_program(c, command, &l, found, 0);
-        if (r == 0 && l)
-                r = cg_sup_server_check_args(c, l);
-        for (size_t i = 0; i < json_array_size(args) && r == 0; i++)
+        if ((command && *command && (r = cg_sup_server_check_program(c, command, &l, found, 0)) < 0) ||
+            (l && (r = cg_sup_server_check_args(c, l)) < 0))
+                return r;
+        for (size_t i = 0; i < json_array_size(args); i++) {
                 r = check_relative(c, "the argument", json_string_value(json_array_get(args, i)));
-        if (r == 0 && l && cg_sup_server_runs_code(l))
-                r = check_cwd_links(c);
-        if (r == 0)
-                r = cg_sup_server_search_pending(c);
-        if (r == 0 && c->node)
-                r = guard_node_folders(c);
-        if (r == 0)
-                r = check_cwd_place(c); /* the folder of a script is one that cells cannot write by now */
-        if (r == 0 && c->defer && l) {
+                if (r < 0)
+                        return r;
+        }
+        if ((l && cg_sup_server_runs_code(l) && (r = check_cwd_links(c)) < 0) ||
+            (r = cg_sup_server_search_pending(c)) < 0 || (c->node && (r = guard_node_folders(c)) < 0) ||
+            /* the folder of a script is one that cells cannot write by now */
+            (r = check_cwd_place(c)) < 0)
+                return r;
+        if (c->defer && l) {
                 c->defer = false;
                 r = cg_sup_server_check_args(c, l);
+                if (r < 0)
+                        return r;
         }
-        if (r == 0)
-                r = cg_sup_server_search_pending(c);
-        if (r == 0)
-                r = guard_start_files(c, home);
-        if (r == 0)
-                r = guard_git_settings(c, home);
-        if (r == 0)
-                r = check_variables(c);
-        if (r == 0 && c->node)
-                r = guard_node_folders(c); /* of the folders that were found since */
-        if (r == 0)
-                r = set_variables(c, inherit);
-        if (r == 0 && found[0])
+        if ((r = cg_sup_server_search_pending(c)) < 0 || (r = guard_start_files(c, home)) < 0 ||
+            (r = guard_git_settings(c, home)) < 0 || (r = check_variables(c)) < 0 ||
+            /* of the folders that were found since */
+            (c->node && (r = guard_node_folders(c)) < 0) || (r = set_variables(c, inherit)) < 0)
+                return r;
+        if (found[0])
                 json_object_set_new(c->def, "command", json_string(found));
-        return r;
+        return 0;
 }
 
 /* ------------------------------------------------------------------ the whole definition */
@@ -486,12 +492,12 @@ static void begin_again(struct check *c)
 static int check_sandboxed(struct check *c, const json_t *inherit)
 {
         const char *inherited = json_string_value(json_object_get(inherit, "PATH")) ?: "";
-        int r = 0;
 
-        for (size_t i = 0; i < c->scope->n_views && r == 0; i++) {
+        for (size_t i = 0; i < c->scope->n_views; i++) {
                 cg_auto_json json_t *copy = json_deep_copy(inherit);
                 struct cg_err first;
                 char why[600];
+                int r;
 
                 begin_again(c);
                 c->views = &c->scope->views[i];
@@ -502,15 +508,15 @@ static int check_sandboxed(struct check *c, const json_t *inherit)
                 first = *c->err;
                 if (!c->path_is_own)
                         c->path = inherited; /* not the copy's, which goes now */
-                if (r == CG_E_INVAL && cg_sup_server_sandbox_is_wider(c, why, sizeof(why)))
+                if (r < 0 && r != CG_E_INVAL)
+                        return r;
+                if (r < 0 && cg_sup_server_sandbox_is_wider(c, why, sizeof(why)))
                         return cg_fail(c->err, CG_E_INVAL,
                                        "%s. The sandbox that it has allows more than the "
                                        "cells': %s",
                                        first.msg, why);
-                if (r == CG_E_INVAL)
-                        r = 0;
         }
-        return r;
+        return 0;
 }
 
 static int check_definition(struct check *c)
@@ -547,9 +553,10 @@ static int check_definition(struct check *c)
         }
         if (!c->path_is_own)
                 c->path = "";
-        if (r == 0)
-                json_object_set(c->def, "inherit", handed_on);
-        return r;
+        if (r < 0)
+                return r;
+        json_object_set(c->def, "inherit", handed_on);
+        return 0;
 }
 
 /* The longest time for a question about a host, seconds; as for kernels (egress.c). */
@@ -589,18 +596,18 @@ int cg_sup_server_check(struct check *c, const struct server_scope *scope, const
                              .pending = json_array(),
                              .searched = json_array() };
         cg_buf_init(&c->left_out, (size_t)1 << 20);
-        r = c->def && c->guards && c->pending && c->searched ? check_cwd(c)
-                                                             : cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (!c->def || !c->guards || !c->pending || !c->searched)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        r = check_cwd(c);
+        if (r < 0)
+                return r;
         /* Each definition records all its guards, whoever else has them. */
-        if (r == 0) {
-                begin_again(c);
-                r = c->n_views ? check_definition(c) : 0;
-        }
-        if (r == 0)
-                r = add_context(c);
-        if (r == 0 && c->linked && json_array_append_new(c->guards, json_true()) < 0)
-                r = cg_fail(err, CG_E_NOMEM, "MCP server");
-        return r;
+        begin_again(c);
+        if ((c->n_views && (r = check_definition(c)) < 0) || (r = add_context(c)) < 0)
+                return r;
+        if (c->linked && json_array_append_new(c->guards, json_true()) < 0)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        return 0;
 }
 
 void cg_sup_server_check_fini(struct check *c)
