@@ -32,6 +32,12 @@ int cg_json_str(const json_t *o, const char *key, const char *def, const char **
 int cg_json_int(const json_t *o, const char *key, int64_t def, int64_t *ret, struct cg_err *err);
 int cg_json_bool(const json_t *o, const char *key, bool def, bool *ret, struct cg_err *err);
 
+/* The member @key of @o as text, borrowed; "" where it is none. */
+static inline const char *cg_json_text_of(const json_t *o, const char *key)
+{
+        return json_string_value(json_object_get(o, key)) ?: "";
+}
+
 /*
  * Compact text, ASCII when @ascii; returns NULL when out of memory (or text that cannot be JSON).
  * Caller frees.

@@ -14,6 +14,12 @@
  */
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);
 
+/* Whatever the locale is. */
+static inline char cg_ascii_lower(char c)
+{
+        return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
 /*
  * Writes @c as UTF-8 and returns the length in bytes, at most 4. Surrogates become three bytes, as
  * in WTF-8.

@@ -2,6 +2,8 @@
 #ifndef CG_BASE_UTIL_H
 #define CG_BASE_UTIL_H
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +13,8 @@
 
 #define CG_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define CG_CLEANUP(f)   __attribute__((cleanup(f)))
+#define CG_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define CG_MAX(a, b)    ((a) > (b) ? (a) : (b))
 
 /*
  * A large local variable of a function that is called often, which sets what it reads: without the
@@ -45,6 +49,13 @@ static inline void cg_closep_(int *fd)
 }
 #define cg_auto_fd CG_CLEANUP(cg_closep_)
 
+static inline void cg_closedirp_(DIR **dir)
+{
+        if (*dir)
+                closedir(*dir);
+}
+#define cg_auto_dir CG_CLEANUP(cg_closedirp_)
+
 static inline int cg_steal_fd(int *fd)
 {
         int v = *fd;
@@ -74,6 +85,28 @@ static inline uint64_t cg_fnv1a(uint64_t hash, const void *data, size_t len)
         for (size_t i = 0; i < len; i++)
                 hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
         return hash;
+}
+
+/*
+ * @list with room for one more than its @n elements of @size bytes. NULL: out of memory, and it is
+ * unchanged.
+ */
+static inline void *cg_grow(void *list, size_t *cap, size_t n, size_t size)
+{
+        size_t more = *cap ? *cap * 2 : 32;
+
+        if (n < *cap)
+                return list;
+        list = realloc(list, more * size);
+        if (list)
+                *cap = more;
+        return list;
+}
+
+/* What a system call with the result @r was: @r, or -errno. */
+static inline int cg_result(long r)
+{
+        return r < 0 ? -errno : (int)r;
 }
 
 /* CLOCK_MONOTONIC in milliseconds. */

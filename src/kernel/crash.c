@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "config.h"
 
 /* Most bytes of a dump: a hundred frames of a hundred threads, with long paths. */
@@ -76,8 +77,8 @@ static void write_out(const char *p, size_t len)
 
                 if (n < 0 && errno != EINTR)
                         return;
-                p += n > 0 ? n : 0;
-                len -= n > 0 ? (size_t)n : 0;
+                p += CG_MAX(n, 0);
+                len -= CG_MAX(n, 0);
         }
 }
 

@@ -27,8 +27,9 @@ static enum cg_access access_of(const struct cg_sandbox *plan, const char *path,
                 return CG_ACCESS_WRITE;
         if (cg_access_explain(plan, CG_ACCESS_READ, path, error, false, &setting))
                 return CG_ACCESS_READ;
-        return access(path, R_OK) == 0 || (error != ENOENT && errno == ENOENT) ? CG_ACCESS_WRITE
-                                                                               : CG_ACCESS_READ;
+        if (access(path, R_OK) == 0 || (error != ENOENT && errno == ENOENT))
+                return CG_ACCESS_WRITE;
+        return CG_ACCESS_READ;
 }
 
 static PyObject *result(const struct cg_sandbox *plan, enum cg_access_rule rule, const char *operation,

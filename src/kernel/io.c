@@ -95,15 +95,10 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         }
         for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
                 io->shells[i] = (struct cg_shell){ .io = io, .request_fd = -1 };
-        r = cg_io_open_shell_locked(&io->shells[MAIN], "", err);
-        if (r == 0)
-                r = cg_io_open_shell_locked(&io->shells[CONTROL], CG_IO_CONTROL, err);
-        if (r < 0)
-                return r;
-        r = cg_io_make_capture(io, &io->capture[0], 0, err);
-        if (r == 0)
-                r = cg_io_make_capture(io, &io->capture[1], CG_FLAG_STDERR, err);
-        if (r < 0)
+        if ((r = cg_io_open_shell_locked(&io->shells[MAIN], "", err)) < 0 ||
+            (r = cg_io_open_shell_locked(&io->shells[CONTROL], CG_IO_CONTROL, err)) < 0 ||
+            (r = cg_io_make_capture(io, &io->capture[0], 0, err)) < 0 ||
+            (r = cg_io_make_capture(io, &io->capture[1], CG_FLAG_STDERR, err)) < 0)
                 return r;
         alive = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (alive == MAP_FAILED || madvise(alive, page, MADV_WIPEONFORK) < 0)

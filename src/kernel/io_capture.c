@@ -37,7 +37,7 @@ size_t cg_io_read_capture_locked(struct cg_io *io, struct capture *c, size_t max
 
         while (total < max) {
                 char buf[16384];
-                size_t want = max - total < sizeof(buf) ? max - total : sizeof(buf);
+                size_t want = CG_MIN(max - total, sizeof(buf));
                 ssize_t n = read(c->read_end, buf, want);
 
                 if (n <= 0)

@@ -133,7 +133,7 @@ static void drain(struct cg_io *io)
 
                 pthread_mutex_lock(&io->lock);
                 for (int i = 0; i < 2 && !cg_io_full_locked(io); i++) {
-                        size_t want = left[i] < 65536 ? left[i] : 65536;
+                        size_t want = CG_MIN(left[i], 65536);
                         size_t n = cg_io_read_capture_locked(io, &io->capture[i], want);
 
                         left[i] = n < want ? 0 : left[i] - n;

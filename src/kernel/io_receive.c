@@ -290,13 +290,11 @@ int cg_io_on_call_msg(struct link *l, struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
         const char *status, *kind;
-        int r = cg_msg_json(m, &body, err);
+        int r;
 
-        if (r == 0)
-                r = cg_json_str(body, "status", "failed", &status, err);
-        if (r == 0)
-                r = cg_json_str(body, "kind", "", &kind, err);
-        if (r < 0)
+        if ((r = cg_msg_json(m, &body, err)) < 0 ||
+            (r = cg_json_str(body, "status", "failed", &status, err)) < 0 ||
+            (r = cg_json_str(body, "kind", "", &kind, err)) < 0)
                 return r;
         pthread_mutex_lock(&l->io->lock);
         cg_io_end_call_locked(l, m->id, status, kind, CG_STEAL(m->frames[1]));

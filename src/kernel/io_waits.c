@@ -91,19 +91,25 @@ static void push_locked(struct link *l, struct tool_out *t)
         cg_io_wake_locked(l->io);
 }
 
+static int add_and_flush_locked(struct cg_io *io, struct cg_out *m, uint64_t cell, struct cg_err *err)
+{
+        int r = cg_io_add_locked(io, m, cell, NULL, err);
+
+        if (r < 0)
+                return r;
+        cg_io_flush_locked(io);
+        return 0;
+}
+
 /* INPUT_REQUEST and INPUT_CANCEL. */
 static int add_question_locked(struct cg_io *io, struct cg_out *m, uint64_t cell, uint64_t question,
                                struct cg_err *err)
 {
         char body[64];
-        int r;
 
         m->body = body;
         m->body_len = (size_t)snprintf(body, sizeof(body), "{\"question\":%" PRIu64 "}", question);
-        r = cg_io_add_locked(io, m, cell, NULL, err);
-        if (r == 0)
-                cg_io_flush_locked(io);
-        return r;
+        return add_and_flush_locked(io, m, cell, err);
 }
 
 struct cg_tool_call *cg_tool_call_free(struct cg_tool_call *c)
@@ -265,11 +271,8 @@ struct cg_wait *cg_io_wait_sent(struct cg_io *io, uint64_t mark, struct cg_err *
 static int add_wait_locked(struct cg_io *io, uint64_t cell, struct cg_err *err)
 {
         struct cg_out m = { .type = CG_KERNEL_INPUT_WAIT };
-        int r = cg_io_add_locked(io, &m, cell, NULL, err);
 
-        if (r == 0)
-                cg_io_flush_locked(io);
-        return r;
+        return add_and_flush_locked(io, &m, cell, err);
 }
 
 void cg_io_goes_on(struct cg_io *io, uint64_t cell)

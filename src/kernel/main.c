@@ -17,8 +17,10 @@
 
 static int fail_status(struct cg_err *err, PyStatus status)
 {
-        return cg_fail(err, CG_E_STATE, "cannot start Python: %s%s%s", status.func ? status.func : "",
-                       status.func ? ": " : "", status.err_msg ? status.err_msg : "it exits at once");
+        if (status.func)
+                return cg_fail(err, CG_E_STATE, "cannot start Python: %s: %s", status.func,
+                               status.err_msg ?: "it exits at once");
+        return cg_fail(err, CG_E_STATE, "cannot start Python: %s", status.err_msg ?: "it exits at once");
 }
 
 static int pre_init(struct cg_err *err)

@@ -72,7 +72,7 @@ static int write_all(PyObject *module, write_fn fn, unsigned flags, const char *
                 return write_forked(module, flags & CG_FLAG_STDERR ? 1 : 0, data, len);
         cell = cg_py_current_cell(module);
         while (len) {
-                size_t n = len < PIECE ? len : PIECE;
+                size_t n = CG_MIN(len, PIECE);
                 struct cg_err err;
                 int r;
 

@@ -45,7 +45,7 @@ static struct cg_outq_item *item_new(uint16_t type, uint64_t cell, size_t cap, s
         struct cg_outq_item *it = calloc(1, sizeof(*it));
 
         if (it)
-                it->data = malloc(cap ? cap : 1);
+                it->data = malloc(cap ?: 1);
         if (!it || !it->data) {
                 free(it);
                 cg_fail(err, CG_E_NOMEM, "output queue");
@@ -114,7 +114,7 @@ int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *t
                         n = fitting(text, len, CG_MAX_STREAM - it->len);
                 if (!n) {
                         n = fitting(text, len, CG_MAX_STREAM);
-                        it = item_new(CG_KERNEL_STREAM, cell, n > FIRST_CAP ? n : FIRST_CAP, err);
+                        it = item_new(CG_KERNEL_STREAM, cell, CG_MAX(n, FIRST_CAP), err);
                         if (!it)
                                 return CG_E_NOMEM;
                         it->flags = (uint16_t)flags;
@@ -136,18 +136,22 @@ int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *t
 /* Is this an incomplete sequence that more bytes can complete? */
 static bool is_prefix(const unsigned char *p, size_t n)
 {
-        size_t need = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
-                      : (p[0] & 0xf0) == 0xe0        ? 3
-                      : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
-                                                     : 0;
-        unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
-        unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+        /* By the first byte: length, and the range of the second. */
+        static const struct {
+                unsigned char first, last, need, low, high;
+        } rows[] = { { 0xc2, 0xdf, 2, 0x80, 0xbf }, { 0xe0, 0xe0, 3, 0xa0, 0xbf },
+                     { 0xe1, 0xec, 3, 0x80, 0xbf }, { 0xed, 0xed, 3, 0x80, 0x9f },
+                     { 0xee, 0xef, 3, 0x80, 0xbf }, { 0xf0, 0xf0, 4, 0x90, 0xbf },
+                     { 0xf1, 0xf3, 4, 0x80, 0xbf }, { 0xf4, 0xf4, 4, 0x80, 0x8f } };
 
-        if (n >= need)
-                return false;
-        if (n > 1 && (p[1] < low || p[1] > high))
-                return false;
-        return n < 3 || (p[2] & 0xc0) == 0x80;
+        for (size_t i = 0; i < CG_ARRAY_LEN(rows); i++) {
+                if (p[0] < rows[i].first || p[0] > rows[i].last || n >= rows[i].need)
+                        continue;
+                if (n > 1 && (p[1] < rows[i].low || p[1] > rows[i].high))
+                        return false;
+                return n < 3 || (p[2] & 0xc0) == 0x80;
+        }
+        return false;
 }
 
 /*
@@ -271,11 +275,22 @@ static int copy_frames(struct cg_outq_item *it, const struct cg_bytes *more, siz
         return 0;
 }
 
+static int copy_body(struct cg_outq_item *it, const struct cg_out *m, struct cg_err *err)
+{
+        if (!m->body_len)
+                return 0;
+        it->body = malloc(m->body_len);
+        if (!it->body)
+                return cg_fail(err, CG_E_NOMEM, "output queue");
+        it->body_len = m->body_len;
+        memcpy(it->body, m->body, m->body_len);
+        return 0;
+}
+
 int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err)
 {
         bool take = raw && raw->len && m->raw == raw->data;
         struct cg_outq_item *it = item_new(m->type, m->id, take ? 0 : m->raw_len, err);
-        int r = 0;
 
         if (!it)
                 return CG_E_NOMEM;
@@ -284,19 +299,9 @@ int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, s
         if (m->raw_len && !take)
                 memcpy(it->data, m->raw, m->raw_len);
         it->len = m->raw_len;
-        if (m->body_len) {
-                it->body = malloc(m->body_len);
-                it->body_len = m->body_len;
-                if (it->body)
-                        memcpy(it->body, m->body, m->body_len);
-                else
-                        r = cg_fail(err, CG_E_NOMEM, "output queue");
-        }
-        if (r == 0 && m->n_more)
-                r = copy_frames(it, m->more, m->n_more, err);
-        if (r < 0) {
+        if (copy_body(it, m, err) < 0 || (m->n_more && copy_frames(it, m->more, m->n_more, err) < 0)) {
                 cg_outq_item_free(it);
-                return r;
+                return CG_E_NOMEM;
         }
         if (take) {
                 free(it->data);

@@ -35,7 +35,7 @@ static void mark_ours(struct cg_process *list, size_t n)
 
 size_t cg_procs_read(struct cg_process *list, size_t max)
 {
-        DIR *dir = opendir("/proc");
+        cg_auto_dir DIR *dir = opendir("/proc");
         struct dirent *e;
         size_t n = 0;
 
@@ -45,8 +45,6 @@ size_t cg_procs_read(struct cg_process *list, size_t max)
                 if (pid && cg_proc_read_stat(pid, &list[n].stat))
                         list[n++].ours = false;
         }
-        if (dir)
-                closedir(dir);
         /* In the landlock tier /proc cannot be listed, and other processes cannot be read. */
         if (!dir && max && cg_proc_read_stat(0, &list[0].stat))
                 list[n++].ours = false;

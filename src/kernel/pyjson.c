@@ -70,7 +70,7 @@ static char *put_special(char *p, Py_UCS4 c)
                 return p;
         }
         if (c < 0x10000)
-                return put_u(p, c ? c : 0xfffd);
+                return put_u(p, c ?: 0xfffd);
         c -= 0x10000;
         return put_u(put_u(p, 0xd800 + (c >> 10)), 0xdc00 + (c & 0x3ff));
 }
@@ -145,7 +145,7 @@ static int put_text(struct cg_buf *b, PyObject *s)
                 r = put_ascii(b, PyUnicode_DATA(s), (size_t)PyUnicode_GET_LENGTH(s));
         else
                 r = put_wide(b, s);
-        return r < 0 ? r : put(b, "\"", 1);
+        return r ?: put(b, "\"", 1);
 }
 
 static int put_base64(struct cg_buf *b, const Py_buffer *data)
@@ -216,7 +216,7 @@ static int put_dict(struct cg_buf *b, PyObject *v)
                 }
         }
         Py_XDECREF(items);
-        return r < 0 ? r : put(b, "}", 1);
+        return r ?: put(b, "}", 1);
 }
 
 static int put_sequence(struct cg_buf *b, PyObject *v)
@@ -227,12 +227,10 @@ static int put_sequence(struct cg_buf *b, PyObject *v)
         for (Py_ssize_t i = 0; r == 0 && i < PySequence_Fast_GET_SIZE(v); i++) {
                 PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(v, i));
 
-                r = i ? put(b, ",", 1) : 0;
-                if (r == 0)
-                        r = put_value(b, item);
+                r = put(b, ",", i > 0) < 0 ? -1 : put_value(b, item);
                 Py_DECREF(item);
         }
-        return r < 0 ? r : put(b, "]", 1);
+        return r ?: put(b, "]", 1);
 }
 
 /* ------------------------------------------------------------------ other objects */

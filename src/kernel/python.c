@@ -25,7 +25,7 @@
 int cg_py_fail(struct cg_err *err, const char *what)
 {
         PyObject *type, *value, *tb, *text = NULL;
-        const char *s = NULL;
+        const char *s = NULL, *name;
 
         PyErr_Fetch(&type, &value, &tb);
         PyErr_NormalizeException(&type, &value, &tb);
@@ -33,8 +33,8 @@ int cg_py_fail(struct cg_err *err, const char *what)
                 text = PyObject_Str(value);
         if (text)
                 s = PyUnicode_AsUTF8(text);
-        cg_fail(err, CG_E_STATE, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "?",
-                s ? s : "?");
+        name = type ? ((PyTypeObject *)type)->tp_name : "?";
+        cg_fail(err, CG_E_STATE, "%s: %s: %s", what, name, s ?: "?");
         Py_XDECREF(text);
         Py_XDECREF(type);
         Py_XDECREF(value);
@@ -120,7 +120,7 @@ static void fill_gaps(void)
 
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err)
 {
-        const char *list = preload ? preload : "", *python, *ipython;
+        const char *list = preload ?: "", *python, *ipython;
         PyObject *checked, *versions;
         int r = 0;
 

@@ -195,9 +195,9 @@ static int set_host_paths(const json_t *o, json_t *config, struct cg_err *err)
                         }
                 }
         }
-        return paths && json_object_set_new(config, "python_path", paths) == 0
-                       ? 0
-                       : cg_fail(err, CG_E_NOMEM, "spawn request");
+        if (paths && json_object_set_new(config, "python_path", paths) == 0)
+                return 0;
+        return cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
 /* Adds "NAME=VALUE" of a format. */
@@ -334,7 +334,7 @@ static int choose_tier(const json_t *o, const struct cg_settings *s, struct cg_t
         if (!wanted && s)
                 wanted = s->own.tier;
         r = cg_tier_parse(wanted ?: "full", ret, err);
-        return r < 0 ? r : cg_tier_decide(ret, err);
+        return r ?: cg_tier_decide(ret, err);
 }
 
 static int read_spec(int fd, const struct cg_sandbox *base, struct cg_environ *env, struct cg_spawn_spec *ret,

@@ -88,7 +88,7 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
 static int send_json(struct cg_zygote *z, json_t *body, const int *fds, size_t n_fds, struct cg_err *err)
 {
         size_t len = 0;
-        cg_auto_free char *text = body ? cg_json_text(body, &len) : NULL;
+        cg_auto_free char *text = cg_json_text(body, &len);
 
         json_decref(body);
         if (!text)
@@ -349,7 +349,7 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
                          NULL, 0, err);
 }
 
-/* One part at a time, so that requests do not wait. Returns the time until the next one; -1: never. */
+/* One part, so that requests do not wait. Returns the time until the next one; -1: never. */
 static int prepare(struct cg_zygote *z)
 {
         struct cg_err why;
@@ -381,12 +381,11 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
                         idle_ms = prepare(z);
                 else
                         idle_ms = z->cold ? WARM_UP_MS : IDLE_MS;
-                for (int i = 0; i < n; i++) {
+                for (int i = 0; i < n; i++)
                         if (ev[i].data.ptr)
                                 remove_child(z, ev[i].data.ptr);
                         else
                                 request = true;
-                }
                 r = request ? serve_request(z, err) : 0;
                 /* the supervisor has ended */
                 if (r == CG_CLOSED || (r < 0 && err && err->sys_errno == EPIPE))

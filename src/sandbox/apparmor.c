@@ -7,33 +7,22 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-
-/* Reads at most @size - 1 bytes and ends them with NUL. Negative: errno says why. */
-static ssize_t read_text(const char *path, char *buf, size_t size)
-{
-        cg_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
-
-        buf[n > 0 ? n : 0] = '\0';
-        return n;
-}
+#include "base/proc.h"
 
 bool cg_apparmor_restricts(void)
 {
         int saved = errno; /* callers report an error of their own */
         char buf[4];
-        bool found = read_text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", buf, sizeof(buf)) >
-                             0 &&
-                     buf[0] == '1';
 
+        cg_proc_read_text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", buf, sizeof(buf));
         errno = saved;
-        return found;
+        return buf[0] == '1';
 }
 
 int cg_apparmor_leave(const char *attr, struct cg_err *err)
 {
         static const char own[] = "cellgate", command[] = "changeprofile unconfined";
-        const char *path = attr ? attr : "/proc/self/attr/apparmor/current";
+        const char *path = attr ?: "/proc/self/attr/apparmor/current";
         char label[sizeof(own)];
         cg_auto_fd int fd = -1;
 
@@ -41,7 +30,7 @@ int cg_apparmor_leave(const char *attr, struct cg_err *err)
          * Without AppArmor there is no such file, or reading it fails. All of cellgate's profiles
          * have names that begin like this.
          */
-        if (read_text(path, label, sizeof(label)) < 0 || strcmp(label, own) != 0)
+        if (!cg_proc_read_text(path, label, sizeof(label)) || strcmp(label, own) != 0)
                 return 0;
         fd = open(path, O_WRONLY | O_CLOEXEC);
         if (fd < 0 || write(fd, command, strlen(command)) < 0)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/proc.h"
 #include "base/util.h"
 
 #define PREFIX "cellgate-box-"
@@ -38,8 +39,19 @@ struct cg_cgroup {
 
 static unsigned int wanted(const struct cg_sandbox_limits *l)
 {
-        return (l->memory_bytes ? CG_CGROUP_MEMORY : 0u) | (l->processes ? CG_CGROUP_PIDS : 0u) |
-               (l->cores_milli ? CG_CGROUP_CPU : 0u) | (l->cpu_seconds ? CG_CGROUP_USAGE : 0u);
+        const struct {
+                bool set;
+                unsigned int controller;
+        } limits[] = { { l->memory_bytes, CG_CGROUP_MEMORY },
+                       { l->processes, CG_CGROUP_PIDS },
+                       { l->cores_milli, CG_CGROUP_CPU },
+                       { l->cpu_seconds, CG_CGROUP_USAGE } };
+        unsigned int all = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++)
+                if (limits[i].set)
+                        all |= limits[i].controller;
+        return all;
 }
 
 static void note_by(unsigned int has, int version, enum cg_limit_by by[CG_LIMITS])
@@ -47,10 +59,9 @@ static void note_by(unsigned int has, int version, enum cg_limit_by by[CG_LIMITS
         static const enum cg_limit limits[] = { CG_LIMIT_MEMORY, CG_LIMIT_PROCESSES, CG_LIMIT_CORES,
                                                 CG_LIMIT_CPU_TIME };
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++)
                 if (has & 1u << i)
                         by[limits[i]] = version == 2 ? CG_BY_CGROUP2 : CG_BY_CGROUP1;
-        }
 }
 
 void cg_cgroup_probe(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS])
@@ -178,6 +189,22 @@ static int add_file(struct cg_cgroup *c, size_t which, const struct group *g, co
         return cg_fail(err, CG_E_NOMEM, "sandbox: control group");
 }
 
+static int add_files(struct cg_cgroup *c, const struct group *g, struct cg_err *err)
+{
+        const struct {
+                unsigned int controller;
+                const char *file;
+        } files[] = { { CG_CGROUP_MEMORY, g->version == 2 ? "memory.events" : "memory.oom_control" },
+                      { CG_CGROUP_PIDS, "pids.events" },
+                      { CG_CGROUP_USAGE, g->version == 2 ? "cpu.stat" : "cpuacct.usage" } };
+        int r;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(files); i++)
+                if ((g->has & files[i].controller) && (r = add_file(c, i, g, files[i].file, err)) < 0)
+                        return r;
+        return 0;
+}
+
 int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS],
                   struct cg_cgroup **ret, struct cg_err *err)
 {
@@ -208,12 +235,7 @@ int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_
                 }
                 c->n++;
                 note_by(g->has, g->version, by);
-                if (g->has & CG_CGROUP_MEMORY)
-                        r = add_file(c, 0, g, g->version == 2 ? "memory.events" : "memory.oom_control", err);
-                if (r == 0 && (g->has & CG_CGROUP_PIDS))
-                        r = add_file(c, 1, g, "pids.events", err);
-                if (r == 0 && (g->has & CG_CGROUP_USAGE))
-                        r = add_file(c, 2, g, g->version == 2 ? "cpu.stat" : "cpuacct.usage", err);
+                r = add_files(c, g, err);
         }
         if (r < 0 || !c->n)
                 c = cg_cgroup_free(c);
@@ -225,10 +247,9 @@ int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_
 
 int cg_cgroup_clone_fd(const struct cg_cgroup *c)
 {
-        for (size_t i = 0; c && i < c->n; i++) {
+        for (size_t i = 0; c && i < c->n; i++)
                 if (c->v[i].version == 2)
                         return c->v[i].dir;
-        }
         return -1;
 }
 
@@ -263,13 +284,10 @@ void cg_cgroup_joined(struct cg_cgroup *c)
 static uint64_t read_count(const char *path, const char *key)
 {
         char text[2048];
-        cg_auto_fd int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
         const char *p = text;
 
-        if (n <= 0)
+        if (!path || !cg_proc_read_text(path, text, sizeof(text)))
                 return 0;
-        text[n] = '\0';
         for (; key && p && (strncmp(p, key, strlen(key)) != 0 || p[strlen(key)] != ' '); p = p ? p + 1 : NULL)
                 p = strchr(p, '\n');
         return p ? strtoull(p + (key ? strlen(key) : 0), NULL, 10) : 0;
@@ -310,7 +328,7 @@ void cg_cgroup_read(const struct cg_cgroup_files *f, struct cg_limit_counts *ret
                  (came_near(f->memory, "memory.max_usage_in_bytes", "memory.limit_in_bytes") ||
                   came_near(f->memory, "memory.memsw.max_usage_in_bytes", "memory.memsw.limit_in_bytes")))
                 own = killed;
-        ret->oom_kills = own < killed ? own : killed;
+        ret->oom_kills = CG_MIN(own, killed);
         ret->outer_kills = killed - ret->oom_kills;
         ret->forks_denied = read_count(f->processes, "max");
         ret->cpu_ms = v2 ? read_count(f->cpu, "usage_usec") / 1000 : read_count(f->cpu, NULL) / 1000000;
@@ -351,7 +369,7 @@ void cg_cgroup_tidy(const char *files)
 
         cg_cgroup_find(files, CG_CGROUP_ALL, &places);
         for (size_t i = 0; i < places.n; i++) {
-                DIR *d = opendir(places.v[i].path);
+                cg_auto_dir DIR *d = opendir(places.v[i].path);
                 const struct dirent *e;
 
                 while (d && (e = readdir(d))) {
@@ -363,7 +381,5 @@ void cg_cgroup_tidy(const char *files)
                         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
                                 remove_folder(dirfd(d), e->d_name);
                 }
-                if (d)
-                        closedir(d);
         }
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/proc.h"
 #include "base/util.h"
 
 /* A machine with thousands of mounts has a mountinfo of a few hundred kilobytes. */
@@ -39,7 +40,7 @@ static bool has_word(const char *list, size_t len, char separator, const char *w
 
         for (const char *p = list, *end = list + len; p < end;) {
                 const char *stop = memchr(p, separator, (size_t)(end - p));
-                size_t this = (size_t)((stop ? stop : end) - p);
+                size_t this = (size_t)((stop ?: end) - p);
 
                 if (this == n && memcmp(p, word, n) == 0)
                         return true;
@@ -126,19 +127,16 @@ static unsigned int listed(const char *folder, const char *file, unsigned int wa
 {
         char path[PATH_MAX + 64], text[512] = "";
         unsigned int has = 0;
-        cg_auto_fd int fd = -1;
-        ssize_t n;
+        size_t n;
 
         snprintf(path, sizeof(path), "%s/%s", folder, file);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        if (n <= 0)
-                return 0;
-        n -= text[n - 1] == '\n';
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                if (names[i][1] && (want & 1u << i) && has_word(text, (size_t)n, ' ', names[i][1]))
+        cg_proc_read_text(path, text, sizeof(text));
+        n = strlen(text);
+        if (n)
+                n -= text[n - 1] == '\n';
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
+                if (names[i][1] && (want & 1u << i) && has_word(text, n, ' ', names[i][1]))
                         has |= 1u << i;
-        }
         return has;
 }
 
@@ -149,10 +147,9 @@ static bool is_delegated(const char *folder)
         char value[8], type[PATH_MAX + 32], parent[PATH_MAX + 32];
         struct stat here, above;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(marks); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(marks); i++)
                 if (getxattr(folder, marks[i], value, sizeof(value)) == 1 && value[0] == '1')
                         return true;
-        }
         /* The root of the mount, but not the machine's root, which has no type. */
         snprintf(type, sizeof(type), "%s/cgroup.type", folder);
         snprintf(parent, sizeof(parent), "%s/..", folder);
@@ -176,10 +173,9 @@ static bool share_out(const char *folder, unsigned int what)
         char text[64] = "";
         size_t n = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
                 if ((what & 1u << i) && names[i][1])
                         n += (size_t)snprintf(text + n, sizeof(text) - n, "%s+%s", n ? " " : "", names[i][1]);
-        }
         return !n || write_text(folder, "cgroup.subtree_control", text);
 }
 
@@ -275,7 +271,7 @@ static char *read_one(const char *files, const char *name)
         char path[PATH_MAX], *text = NULL;
         size_t len;
 
-        snprintf(path, sizeof(path), "%s/%s", files ? files : "/proc/self", name);
+        snprintf(path, sizeof(path), "%s/%s", files ?: "/proc/self", name);
         return cg_read_file(path, TEXT_MAX, &text, &len, NULL) < 0 ? NULL : text;
 }
 
@@ -295,10 +291,9 @@ void cg_cgroup_find(const char *files, unsigned int want, struct cg_cgroup_place
         ret->n = 0;
         if (t.groups && t.mounts) {
                 find_v2(&t, want, ret);
-                for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
                         if (want & ~had(ret) & 1u << i)
                                 find_v1(&t, i, ret);
-                }
                 if (want & ~had(ret) & CG_CGROUP_USAGE)
                         find_usage(&t, ret);
         }

@@ -89,10 +89,9 @@ int cg_dev_mount(struct cg_dev *dev, uint64_t memory, int target, struct cg_err 
                 if (node < 0 || cg_mount_attach(dev->nodes[i], node) < 0)
                         return cg_fail_errno(err, "sandbox: /dev/%s", nodes[i]);
         }
-        for (size_t i = 0; i < CG_ARRAY_LEN(links); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(links); i++)
                 if (symlinkat(links[i].target, fs, links[i].name) < 0)
                         return cg_fail_errno(err, "sandbox: /dev/%s", links[i].name);
-        }
         if (add_file_system(fs, "pts", "devpts", pts, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err) < 0 ||
             add_file_system(fs, "shm", "tmpfs", shm, CG_MOUNT_PLAIN, err) < 0)
                 return -1;

@@ -96,7 +96,7 @@ static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
                         return -1;
                 if (getrlimit(RLIMIT_CPU, &now) < 0)
                         return cg_fail_errno(err, "sandbox: RLIMIT_CPU");
-                now.rlim_cur = l->cpu_seconds < now.rlim_max ? l->cpu_seconds : now.rlim_max;
+                now.rlim_cur = CG_MIN(l->cpu_seconds, now.rlim_max);
                 if (setrlimit(RLIMIT_CPU, &now) < 0)
                         return cg_fail_errno(err, "sandbox: RLIMIT_CPU");
         }
@@ -118,10 +118,9 @@ static int limit_cpus(const struct cg_spawn *sp, struct cg_err *err)
                 return 0;
         CPU_ZERO(&set);
         skip = sp->first_cpu % n;
-        for (size_t i = 0, seen = 0; (size_t)CPU_COUNT(&set) < wanted; i = (i + 1) % CPU_SETSIZE) {
+        for (size_t i = 0, seen = 0; (size_t)CPU_COUNT(&set) < wanted; i = (i + 1) % CPU_SETSIZE)
                 if (CPU_ISSET(i, &may) && seen++ >= skip)
                         CPU_SET(i, &set);
-        }
         return sched_setaffinity(0, sizeof(set), &set) < 0 ? cg_fail_errno(err, "sandbox: CPUs") : 0;
 }
 
@@ -281,8 +280,7 @@ static int send_pins_and_listener(const struct cg_spawn *sp, const int *pins, si
                                   struct cg_err *err)
 {
         for (size_t sent = 0; sent < n; sent += CG_MAX_FDS) {
-                int r = send_to_init(sp, "p", pins + sent, n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS,
-                                     err);
+                int r = send_to_init(sp, "p", pins + sent, CG_MIN(n - sent, CG_MAX_FDS), err);
 
                 if (r < 0)
                         return r;
@@ -332,9 +330,10 @@ static int check_one_thread(struct cg_err *err)
 
         if (stat("/proc/self/task", &st) < 0)
                 return cg_fail_errno(err, "sandbox: counting threads");
-        return st.st_nlink == 3 ? 0
-                                : cg_fail(err, CG_E_STATE,
-                                          "sandbox: a thread was started before the layers were put on");
+        if (st.st_nlink != 3)
+                return cg_fail(err, CG_E_STATE,
+                               "sandbox: a thread was started before the layers were put on");
+        return 0;
 }
 
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err)

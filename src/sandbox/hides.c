@@ -67,24 +67,22 @@ static int hide_rows(struct cg_sandbox *sb, const char *home, const struct cg_pr
         char path[PATH_MAX], child[PATH_MAX + NAME_MAX + 1];
         int r = 0;
 
-        for (size_t i = 0; scanned && i < CG_PRESENT_HOMES; i++) {
+        for (size_t i = 0; scanned && i < CG_PRESENT_HOMES; i++)
                 if (scanned[i].folder && strcmp(scanned[i].folder, home) == 0)
                         present = scanned[i].rows;
-        }
         if (!present) {
                 r = cg_present_scan(&own, home, CG_NAME_HIDE, NULL, err);
                 present = own.rows;
         }
         for (size_t i = 0; r == 0 && i < n_rows; i++) {
-                const char *slash, *last;
+                const char *last;
                 const struct dirent *d;
-                DIR *dir;
+                cg_auto_dir DIR *dir = NULL;
                 int n;
 
                 if (!(present[i] & CG_NAME_HIDE))
                         continue;
-                slash = strrchr(rows[i].path, '/');
-                last = slash ? slash + 1 : rows[i].path;
+                last = cg_path_base(rows[i].path);
                 n = snprintf(path, sizeof(path), "%s/%s", home, rows[i].path);
                 if (n < 0 || (size_t)n >= sizeof(path))
                         return cg_fail(err, CG_E_LIMIT, "sandbox: the home folder's path is too long");
@@ -100,8 +98,6 @@ static int hide_rows(struct cg_sandbox *sb, const char *home, const struct cg_pr
                         snprintf(child, sizeof(child), "%s%s", path, d->d_name);
                         r = cg_plan_add_hide(sb, child, CG_WHY_CREDENTIALS, err);
                 }
-                if (dir)
-                        closedir(dir);
         }
         return r;
 }
@@ -110,15 +106,17 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, const 
                                  struct cg_err *err)
 {
         char account[PATH_MAX];
-        int r = 0;
+        int r;
 
-        if (home)
-                r = hide_rows(sb, home, scanned, err);
-        if (r == 0 && home && cg_account_home(account) && strcmp(home, account) != 0)
-                r = hide_rows(sb, account, scanned, err);
-        for (size_t i = 0; r == 0 && i < CG_ARRAY_LEN(in_system); i++)
-                r = cg_plan_add_hide(sb, in_system[i], CG_WHY_CREDENTIALS, err);
-        return r;
+        if (home && (r = hide_rows(sb, home, scanned, err)) < 0)
+                return r;
+        if (home && cg_account_home(account) && strcmp(home, account) != 0 &&
+            (r = hide_rows(sb, account, scanned, err)) < 0)
+                return r;
+        for (size_t i = 0; i < CG_ARRAY_LEN(in_system); i++)
+                if ((r = cg_plan_add_hide(sb, in_system[i], CG_WHY_CREDENTIALS, err)) < 0)
+                        return r;
+        return 0;
 }
 
 /* ---- below the workspace */
@@ -145,19 +143,18 @@ int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, str
 
         if (!realpath(workspace, path))
                 return cg_fail_errno(err, "sandbox: workspace %s", workspace);
-        for (size_t i = 0; i < n && n_rows < ROWS_MAX; i++) {
+        for (size_t i = 0; i < n && n_rows < ROWS_MAX; i++)
                 if (all[i].what & CG_NAME_BELOW)
                         rows[n_rows++] = &all[i];
-        }
         folders[n_folders++] = strdup(path[1] ? path : "");
         for (size_t i = 0; i < n_folders && r == 0; i++) {
-                DIR *dir = folders[i] ? opendir(folders[i][0] ? folders[i] : "/") : NULL;
+                cg_auto_dir DIR *dir = folders[i] ? opendir(folders[i][0] ? folders[i] : "/") : NULL;
                 const struct dirent *d;
 
                 while (dir && r == 0 && entries++ < ENTRIES_MAX && (d = readdir(dir))) {
                         bool hide = false, skip = d->d_type != DT_DIR || n_folders == FOLDERS_MAX;
 
-                        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+                        if (cg_path_is_dots(d->d_name) ||
                             (size_t)snprintf(path, sizeof(path), "%s/%s", folders[i], d->d_name) >=
                                     sizeof(path))
                                 continue;
@@ -176,8 +173,6 @@ int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, str
                                         r = cg_fail(err, CG_E_NOMEM, "sandbox: hidden files");
                         }
                 }
-                if (dir)
-                        closedir(dir);
         }
         while (n_folders)
                 free(folders[--n_folders]);

@@ -199,14 +199,12 @@ static int make_subreaper(struct cg_err *err)
 static int keep_only(int fds[FIXED_FDS])
 {
         /* First to high numbers, since one may have the number of another. */
-        for (int i = 0; i < FIXED_FDS; i++) {
+        for (int i = 0; i < FIXED_FDS; i++)
                 if (fds[i] >= 0 && (fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIXED_FDS)) < 0)
                         return -1;
-        }
-        for (int i = 0; i < FIXED_FDS; i++) {
+        for (int i = 0; i < FIXED_FDS; i++)
                 if (fds[i] >= 0 ? dup2(fds[i], i) < 0 : close_range((unsigned int)i, (unsigned int)i, 0) < 0)
                         return -1;
-        }
         return close_range(FIXED_FDS, ~0U, 0);
 }
 
@@ -238,6 +236,8 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
 {
         int fds[FIXED_FDS] = { sp->status_fd,  open_signals(sp), sp->listener_out,
                                sp->denials_fd, sp->doors_fd,     sp->commands_fd };
+        unsigned int kept = cg_mediates(sp->sb) ? 1U << CAP_SYS_PTRACE : 0;
+        int r;
 
         memcpy(fds + PROXY_FD, proxies, sizeof(int) * CG_LANDLOCK_PORTS);
         if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0)
@@ -250,9 +250,11 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
          * Init keeps the capabilities of the main process, which reading a caller's memory
          * requires, and CAP_SYS_PTRACE for callers that are not dumpable (gpg-agent).
          */
-        if ((sp->sb->grants ? cg_caps_drop_outside(err)
-                            : cg_caps_drop(sp->sb->nested_users && !sp->uid,
-                                           cg_mediates(sp->sb) ? 1U << CAP_SYS_PTRACE : 0, err)) < 0)
+        if (sp->sb->grants)
+                r = cg_caps_drop_outside(err);
+        else
+                r = cg_caps_drop(sp->sb->nested_users && !sp->uid, kept, err);
+        if (r < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
 }
@@ -262,7 +264,7 @@ static void kill_children(void)
 {
         char path[64];
         FILE *f;
-        DIR *dir;
+        cg_auto_dir DIR *dir = NULL;
         const struct dirent *d;
         int pid;
 
@@ -283,8 +285,6 @@ static void kill_children(void)
                 if (pid && cg_proc_read_stat(pid, &stat) && stat.parent == getpid())
                         kill(pid, SIGKILL);
         }
-        if (dir)
-                closedir(dir);
 }
 
 /*
@@ -307,7 +307,7 @@ static bool end_all(void)
                         ;
                 if (pid < 0 || left <= 0) /* no children left */
                         return pid < 0;
-                poll(&signals, 1, left < 10 ? (int)left : 10);
+                poll(&signals, 1, CG_MIN(left, 10));
                 while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info))
                         ;
         }
@@ -329,14 +329,12 @@ static _Noreturn void run_server(const struct cg_spawn *sp, int sock, int listen
         int null = open("/dev/null", O_RDWR | O_CLOEXEC), keep[] = { sock, listener };
 
         /* Above init's own, and in ascending order. */
-        for (size_t i = 0; i < CG_ARRAY_LEN(keep); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(keep); i++)
                 if (keep[i] >= 0 && (keep[i] = fcntl(keep[i], F_DUPFD_CLOEXEC, FIXED_FDS)) < 0)
                         _exit(125);
-        }
-        for (int fd = 0; fd < FIXED_FDS; fd++) {
+        for (int fd = 0; fd < FIXED_FDS; fd++)
                 if (fd < 3 ? dup2(null, fd) < 0 : close_range((unsigned int)fd, (unsigned int)fd, 0) < 0)
                         _exit(125);
-        }
         late.late = true;
         late.ready_fd = -1;
         late.listener_in = keep[1];
@@ -416,6 +414,7 @@ static void report_stopped(pid_t main_pid, struct cg_notify notify[LISTENERS])
 static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify notify[LISTENERS],
                  pid_t servers[LISTENERS], struct cg_mediator *mediator, struct cg_execs *execs)
 {
+        struct cg_sandbox_status report = { .magic = CG_SANDBOX_STATUS_MAGIC, .exit_code = -1 };
         int status, main_status = 0;
         bool ended = false;
         pid_t pid;
@@ -444,12 +443,11 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify not
                 while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
                         ;
         }
-        send_status(
-                (struct cg_sandbox_status){ .magic = CG_SANDBOX_STATUS_MAGIC,
-                                            .exit_code = WIFEXITED(main_status) ? WEXITSTATUS(main_status)
-                                                                                : -1,
-                                            .signal = WIFSIGNALED(main_status) ? WTERMSIG(main_status) : 0 },
-                notify);
+        if (WIFEXITED(main_status))
+                report.exit_code = WEXITSTATUS(main_status);
+        else if (WIFSIGNALED(main_status))
+                report.signal = WTERMSIG(main_status);
+        send_status(report, notify);
         return true;
 }
 
@@ -597,7 +595,7 @@ static int send_proxies(const struct cg_spawn *sp, int mine[CG_LANDLOCK_PORTS], 
                 mine[n] = pair[0];
                 fds[n] = pair[1];
         }
-        if (r == 0 && n)
+        if (r >= 0 && n)
                 r = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);
         while (n--)
                 cg_closep_(&fds[n]);
@@ -625,10 +623,9 @@ static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
             prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 _exit(125); /* init ends with it, without a status */
         while (!ended) {
-                while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+                while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info))
                         if (info.ssi_signo != SIGCHLD)
                                 kill(init, (int)info.ssi_signo);
-                }
                 while (!ended && (pid = waitpid(-1, NULL, WNOHANG)) > 0)
                         ended = pid == init;
                 if (!ended && poll(&p, 1, -1) < 0 && errno != EINTR)
@@ -658,17 +655,28 @@ static int fork_guard(const struct cg_spawn *sp, struct cg_err *err)
         return make_subreaper(err);
 }
 
+/* *pid: the main process, where it was forked to prepare something. */
+static int make_tier(const struct cg_spawn *sp, int proxies[CG_LANDLOCK_PORTS], pid_t *pid,
+                     struct cg_err *err)
+{
+        int r;
+
+        if (sp->sb->off)
+                return make_subreaper(err);
+        if (!sp->sb->grants)
+                return make_sandbox(sp, pid, err);
+        r = fork_guard(sp, err);
+        return r ?: send_proxies(sp, proxies, err);
+}
+
 _Noreturn void cg_init_run(const struct cg_spawn *sp)
 {
         int proxies[CG_LANDLOCK_PORTS] = { -1, -1, -1, -1 };
         struct cg_err err = { 0 };
         pid_t pid = 0;
 
-        if (become_init(sp, &err) < 0 || (sp->sb->exec >= CG_EXEC_ASK && cg_execs_check(&err) < 0))
-                fail(sp, &err);
-        if (sp->sb->off      ? make_subreaper(&err) < 0
-            : sp->sb->grants ? fork_guard(sp, &err) < 0 || send_proxies(sp, proxies, &err) < 0
-                             : make_sandbox(sp, &pid, &err) < 0)
+        if (become_init(sp, &err) < 0 || (sp->sb->exec >= CG_EXEC_ASK && cg_execs_check(&err) < 0) ||
+            make_tier(sp, proxies, &pid, &err) < 0)
                 fail(sp, &err);
         if (!pid && (pid = fork_main(sp, &err)) < 0)
                 fail(sp, &err);

@@ -8,8 +8,10 @@
 int cg_inodes_add(struct cg_inodes *set, dev_t dev, ino_t ino, struct cg_err *err)
 {
         size_t n = set->n;
-        struct cg_inode *v = n & (n - 1) ? set->v : realloc(set->v, (n ? 2 * n : 1) * sizeof(*v));
+        struct cg_inode *v = set->v;
 
+        if (!(n & (n - 1)))
+                v = realloc(v, (2 * n + !n) * sizeof(*v));
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: hard links");
         set->v = v;
@@ -25,12 +27,11 @@ int cg_inodes_add_below(struct cg_inodes *set, char *const *folders)
 
         if (!tree)
                 return -1;
-        while (r == 0 && (errno = 0, e = fts_read(tree))) {
+        while (r == 0 && (errno = 0, e = fts_read(tree)))
                 if (e->fts_info == FTS_F && e->fts_statp->st_nlink > 1)
                         r = cg_inodes_add(set, e->fts_statp->st_dev, e->fts_statp->st_ino, NULL);
                 else if (e->fts_info == FTS_ERR || (e->fts_info == FTS_DNR && e->fts_errno != EACCES))
                         r = -1;
-        }
         r = errno ? -1 : r;
         fts_close(tree);
         return r;
@@ -38,9 +39,8 @@ int cg_inodes_add_below(struct cg_inodes *set, char *const *folders)
 
 bool cg_inodes_has(const struct cg_inodes *set, const struct stat *st)
 {
-        for (size_t i = 0; i < set->n; i++) {
+        for (size_t i = 0; i < set->n; i++)
                 if (set->v[i].ino == st->st_ino && set->v[i].dev == st->st_dev)
                         return true;
-        }
         return false;
 }

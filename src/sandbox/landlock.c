@@ -62,14 +62,18 @@ int cg_landlock_abi(void)
 
 static int check_abi(int least, int *abi, struct cg_err *err)
 {
+        const char *why = "not built in";
+
         *abi = cg_landlock_abi();
+        if (*abi == -EOPNOTSUPP)
+                why = "switched off";
+        else if (*abi == -EPERM)
+                why = "a system call filter forbids it";
         if (*abi < 1)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "sandbox: this Linux has no Landlock (%s): it needs 5.13 or "
                                "newer with landlock in the lsm= list of the kernel's command line",
-                               *abi == -EOPNOTSUPP ? "switched off"
-                               : *abi == -EPERM    ? "a system call filter forbids it"
-                                                   : "not built in");
+                               why);
         if (*abi < least)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
@@ -210,15 +214,13 @@ static int allow_kernel_files(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n
         _Static_assert(CG_ARRAY_LEN(of_proc) <= CG_LANDLOCK_PINS && CG_LANDLOCK_PINS <= CG_NOTIFY_PINS,
                        "room for all");
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(of_sys); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_sys); i++)
                 if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_READ_DIR, of_sys[i], err) < 0)
                         return -1;
-        }
-        for (size_t i = 0; i < CG_ARRAY_LEN(of_dev); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_dev); i++)
                 if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_WRITE_FILE | CG_LL_TRUNCATE, of_dev[i],
                                 err) < 0)
                         return -1;
-        }
         /*
          * Rules apply to inodes, and /proc may replace its inodes when memory is short: init keeps
          * these open while the sandbox runs.
@@ -266,15 +268,14 @@ int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PIN
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
                 return cg_fail_errno(err, "sandbox: Landlock ruleset");
-        for (size_t i = 0; i < g->n && r == 0; i++)
-                r = allow_plain(ruleset, g->v[i].access, g->v[i].path, err);
-        if (r == 0 && g->private_dir)
-                r = allow_below(ruleset, attr.handled_access_fs, g->private_dir, err);
-        if (r == 0 && g->shown)
-                r = allow_below(ruleset, read_rights, g->shown, err);
-        if (r == 0)
-                r = allow_kernel_files(ruleset, pins, n_pins, err);
-        if (r == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
-                r = cg_fail_errno(err, "sandbox: Landlock");
-        return r;
+        for (size_t i = 0; i < g->n; i++)
+                if ((r = allow_plain(ruleset, g->v[i].access, g->v[i].path, err)) < 0)
+                        return r;
+        if ((g->private_dir && (r = allow_below(ruleset, attr.handled_access_fs, g->private_dir, err)) < 0) ||
+            (g->shown && (r = allow_below(ruleset, read_rights, g->shown, err)) < 0) ||
+            (r = allow_kernel_files(ruleset, pins, n_pins, err)) < 0)
+                return r;
+        if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+                return cg_fail_errno(err, "sandbox: Landlock");
+        return 0;
 }

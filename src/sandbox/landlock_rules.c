@@ -22,17 +22,11 @@
 
 static uint64_t rights_of(enum cg_grant_state state)
 {
-        return state == CG_GRANT_HIDDEN ? 0 : state == CG_GRANT_READ ? RIGHTS_READ : RIGHTS_WRITE;
-}
+        static const uint64_t rights[] = {
+                [CG_GRANT_HIDDEN] = 0, [CG_GRANT_READ] = RIGHTS_READ, [CG_GRANT_WRITE] = RIGHTS_WRITE
+        };
 
-static void *grow_list(void *list, size_t *cap, size_t n, size_t size)
-{
-        size_t want = *cap ? *cap * 2 : 64;
-        void *p = n < *cap ? list : realloc(list, want * size);
-
-        if (p && n >= *cap)
-                *cap = want;
-        return p;
+        return rights[state];
 }
 
 static int no_memory(struct cg_err *err)
@@ -68,7 +62,7 @@ struct cg_grants *cg_grants_free(struct cg_grants *g)
 
 static int add_node(struct cg_grants *g, const struct cg_grant_node *node, struct cg_err *err)
 {
-        struct cg_grant_node *v = grow_list(g->nodes, &g->cap_nodes, g->n_nodes, sizeof(*v));
+        struct cg_grant_node *v = cg_grow(g->nodes, &g->cap_nodes, g->n_nodes, sizeof(*v));
 
         if (!v)
                 return no_memory(err);
@@ -81,9 +75,12 @@ static int add_node(struct cg_grants *g, const struct cg_grant_node *node, struc
         return 0;
 }
 
+/* The end comes first, then "/". */
 static int rank(char c)
 {
-        return c == '\0' ? 0 : c == '/' ? 1 : (unsigned char)c + 1;
+        if (c == '/')
+                return 1;
+        return c ? (unsigned char)c + 1 : 0;
 }
 
 /* Sorts "/" before all other characters, so that children directly follow their parent. */
@@ -134,7 +131,7 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
                         err, CG_E_UNSUPPORTED,
                         "sandbox: %s is to show other content (%s): the landlock tier can hide a file and "
                         "show it, nothing between; use mode \"deny\"",
-                        m->path, m->why ? m->why : "masked");
+                        m->path, m->why ?: "masked");
         default: /* private places do not exist in this tier, so they are hidden */
                 break;
         }
@@ -151,12 +148,11 @@ static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct c
         size_t to = 0;
         int r = add_node(g, &root, err);
 
-        for (size_t i = 0; i < sb->n_mounts && r == 0; i++) {
+        for (size_t i = 0; i < sb->n_mounts && r == 0; i++)
                 if (sb->mounts[i].path[1])
                         r = node_of_mount(g, sb, &sb->mounts[i], err);
                 else if (sb->mounts[i].kind == CG_PLAN_WRITE)
                         g->nodes[0].state = CG_GRANT_WRITE;
-        }
         if (r < 0)
                 return r;
         /* Sorts nodes; keeps the last entry for each path, and none below whole ones. */
@@ -210,15 +206,13 @@ static int drop_unheld(struct cg_grants *g, struct cg_err *err)
 {
         for (size_t i = 1; i < g->n_nodes; i++) {
                 struct cg_grant_node *n = &g->nodes[i];
-                const char *slash = strrchr(n->path, '/');
                 char parent[PATH_MAX], **v;
 
-                snprintf(parent, sizeof(parent), "%.*s", slash > n->path ? (int)(slash - n->path) : 1,
-                         n->path);
+                cg_path_parent(n->path, parent);
                 if ((!n->keep && n->state != CG_GRANT_READ) || !n->path[1] ||
                     cg_grants_state(g, parent) != CG_GRANT_WRITE)
                         continue;
-                v = grow_list(g->unheld, &g->cap_unheld, g->n_unheld, sizeof(*v));
+                v = cg_grow(g->unheld, &g->cap_unheld, g->n_unheld, sizeof(*v));
                 if (!v)
                         return no_memory(err);
                 g->unheld = v;
@@ -246,7 +240,7 @@ static int add_grant(struct cg_grants *g, const char *path, uint64_t access, str
                         "sandbox: more than %d Landlock rules (the last for %s): in the landlock tier each thing "
                         "in a folder above a denied path takes one; deny the whole folder, or move what is denied",
                         CG_GRANTS_MAX, path);
-        v = grow_list(g->v, &g->cap, g->n, sizeof(*v));
+        v = cg_grow(g->v, &g->cap, g->n, sizeof(*v));
         if (!v)
                 return no_memory(err);
         g->v = v;
@@ -268,16 +262,18 @@ static int freeze(struct grant_walk *w, const struct cg_grant_node *because, boo
 {
         struct cg_grants *g = w->g;
         struct cg_frozen *v;
+        char why[80] = "";
 
+        if (because->why)
+                snprintf(why, sizeof(why), " (%s)", because->why);
         if (write && w->deny_rules == CG_DENY_RULES_REFUSE)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
-                        "sandbox: the landlock tier cannot deny %s%s%s%s while %s may be written. Choose by "
+                        "sandbox: the landlock tier cannot deny %s%s while %s may be written. Choose by "
                         "\"tier\": \"landlock:freeze\" (nothing new can be made in the folders that lead to what is denied), "
                         "\"landlock:accept\" (such files are not protected from writing), or the full tier",
-                        because->path, because->why ? " (" : "", because->why ? because->why : "",
-                        because->why ? ")" : "", w->path);
-        v = grow_list(g->frozen, &g->cap_frozen, g->n_frozen, sizeof(*v));
+                        because->path, why, w->path);
+        v = cg_grow(g->frozen, &g->cap_frozen, g->n_frozen, sizeof(*v));
         if (!v)
                 return no_memory(err);
         g->frozen = v;
@@ -332,21 +328,20 @@ static bool append(struct grant_walk *w, size_t len, const char *name, size_t n)
 static int grant_listed(struct grant_walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
                         struct cg_err *err)
 {
-        DIR *dir = opendir(w->path);
+        cg_auto_dir DIR *dir = opendir(w->path);
         size_t len = strlen(w->path), from;
         uint64_t rest = rights_of(state) & ~have;
         const struct dirent *d;
         struct stat st;
         int r = 0;
 
-        if (!dir) {
-                /* The sandbox cannot list the folder either, but may access paths in it. */
-                return errno == EACCES || errno == ENOENT || errno == ENOTDIR
-                               ? 1
-                               : cg_fail_errno(err, "sandbox: %s", w->path);
-        }
+        /* The sandbox cannot list the folder either, but may access paths in it. */
+        if (!dir && (errno == EACCES || errno == ENOENT || errno == ENOTDIR))
+                return 1;
+        if (!dir)
+                return cg_fail_errno(err, "sandbox: %s", w->path);
         while (r == 0 && (d = readdir(dir))) {
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+                if (cg_path_is_dots(d->d_name) ||
                     !append(w, len, d->d_name, strlen(d->d_name)))
                         continue;
                 from = lo;
@@ -359,7 +354,6 @@ static int grant_listed(struct grant_walk *w, enum cg_grant_state state, uint64_
                         r = add_grant(w->g, w->path, S_ISDIR(st.st_mode) ? rest : rest & CG_LL_FILE, err);
                 w->path[len] = '\0';
         }
-        closedir(dir);
         return r;
 }
 
@@ -385,6 +379,19 @@ static int grant_named(struct grant_walk *w, enum cg_grant_state state, uint64_t
 }
 
 /*
+ * Rights of @want that may be granted for the whole folder without giving the node too much.
+ * Listing the folder of a hidden file is allowed: in the full tier the name is visible as well.
+ */
+static uint64_t rights_beside(const struct cg_grant_node *n, uint64_t want)
+{
+        if (n->keep)
+                return want & RIGHTS_READ;
+        if (n->state == CG_GRANT_HIDDEN && !n->folder)
+                return CG_LL_READ_DIR;
+        return rights_of(n->state);
+}
+
+/*
  * Grants at and below the current path with @state, except for nodes [lo, hi), all of which are
  * below it. @have: rights granted by parents already.
  */
@@ -397,14 +404,7 @@ static int grant_tree(struct grant_walk *w, enum cg_grant_state state, uint64_t 
 
         for (size_t i = lo; i < hi; i++) {
                 const struct cg_grant_node *n = &w->g->nodes[i];
-                /*
-                 * Rights that may be granted for the whole folder without giving the node too much.
-                 * Listing the folder of a hidden file is allowed: in the full tier the name is
-                 * visible as well.
-                 */
-                uint64_t may = n->keep                                     ? want & RIGHTS_READ
-                               : n->state == CG_GRANT_HIDDEN && !n->folder ? CG_LL_READ_DIR
-                                                                           : rights_of(n->state);
+                uint64_t may = rights_beside(n, want);
 
                 if ((want & ~may) && (!because || (all & ~may)))
                         because = n;
@@ -412,36 +412,42 @@ static int grant_tree(struct grant_walk *w, enum cg_grant_state state, uint64_t 
         }
         r = add_grant(w->g, w->path, all & ~have, err);
         have |= all;
-        if (r < 0 || !because)
-                return r == 0 && lo < hi ? grant_named(w, state, have, lo, hi, err) : r;
+        if (r < 0)
+                return r;
+        if (!because)
+                return lo < hi ? grant_named(w, state, have, lo, hi, err) : 0;
         if (want & ~have) {
                 r = freeze(w, because, state == CG_GRANT_WRITE, err);
-                if (r == 0)
-                        r = grant_listed(w, state, have, lo, hi, err);
+                if (r < 0)
+                        return r;
+                r = grant_listed(w, state, have, lo, hi, err);
                 if (r <= 0)
                         return r;
         }
         return grant_named(w, state, have, lo, hi, err);
 }
 
+static void free_grants(struct cg_grants **g)
+{
+        cg_grants_free(*g);
+}
+
 int cg_grants_make(const struct cg_sandbox *sb, enum cg_deny_rules deny_rules, const char *private_dir,
                    struct cg_grants **ret, struct cg_err *err)
 {
-        struct cg_grants *g = calloc(1, sizeof(*g));
+        CG_CLEANUP(free_grants) struct cg_grants *g = calloc(1, sizeof(*g));
         struct grant_walk w = { .g = g, .deny_rules = deny_rules, .path = "/" };
-        int r = g ? make_nodes(g, sb, err) : no_memory(err);
+        int r;
 
-        if (r == 0 && deny_rules == CG_DENY_RULES_ACCEPT)
-                r = drop_unheld(g, err);
-        if (r == 0)
-                r = grant_tree(&w, g->nodes[0].state, 0, 1, g->n_nodes, err);
-        /* Made by the caller when the sandbox starts, so it is granted by name: see landlock.c. */
-        if (r == 0 && private_dir && !(g->private_dir = strdup(private_dir)))
-                r = no_memory(err);
-        if (r < 0) {
-                cg_grants_free(g);
+        if (!g)
+                return no_memory(err);
+        if ((r = make_nodes(g, sb, err)) < 0 ||
+            (deny_rules == CG_DENY_RULES_ACCEPT && (r = drop_unheld(g, err)) < 0) ||
+            (r = grant_tree(&w, g->nodes[0].state, 0, 1, g->n_nodes, err)) < 0)
                 return r;
-        }
-        *ret = g;
+        /* Made by the caller when the sandbox starts, so it is granted by name: see landlock.c. */
+        if (private_dir && !(g->private_dir = strdup(private_dir)))
+                return no_memory(err);
+        *ret = CG_STEAL(g);
         return 0;
 }

@@ -88,13 +88,13 @@ double cg_limit_figure(const struct cg_sandbox_limits *l, enum cg_limit limit)
 void cg_limit_why(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_by by, char *buf,
                   size_t size)
 {
-        const char *unit = limit == CG_LIMIT_PROCESSES || limit == CG_LIMIT_OPEN_FILES ? ""
-                                                                                       : rows[limit].unit;
-
         double figure = cg_limit_figure(l, limit);
+        char unit[32] = "";
 
-        snprintf(buf, size, "%s limit of %.*g%s%s reached (%s)", rows[limit].words, figure < 1000 ? 3 : 12,
-                 figure, *unit ? " " : "", unit, cg_limit_by_name(by));
+        if (limit != CG_LIMIT_PROCESSES && limit != CG_LIMIT_OPEN_FILES)
+                snprintf(unit, sizeof(unit), " %s", rows[limit].unit);
+        snprintf(buf, size, "%s limit of %.*g%s reached (%s)", rows[limit].words, figure < 1000 ? 3 : 12,
+                 figure, unit, cg_limit_by_name(by));
 }
 
 void cg_limit_where(enum cg_limit limit, enum cg_limit_said said, char *buf, size_t size)
@@ -149,13 +149,14 @@ int64_t cg_limit_next_look_ms(uint64_t left_ms)
         long cpus = sysconf(_SC_NPROCESSORS_ONLN);
         uint64_t ms = left_ms / (uint64_t)(cpus > 0 ? cpus : 1);
 
-        return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : (int64_t)ms;
+        if (ms < LOOK_MIN_MS)
+                return LOOK_MIN_MS;
+        return ms > LOOK_MAX_MS ? LOOK_MAX_MS : (int64_t)ms;
 }
 
 void cg_limits_fill(struct cg_sandbox_limits *l, const struct cg_sandbox_limits *more)
 {
-        for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++)
                 if (!*field(l, i))
                         *field(l, i) = cg_limit_get(more, i);
-        }
 }

@@ -29,10 +29,9 @@
 static int open_parent(const char *path, const char **name)
 {
         char folder[PATH_MAX];
-        const char *slash = strrchr(path, '/');
 
-        *name = slash + 1;
-        snprintf(folder, sizeof(folder), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+        *name = cg_path_base(path);
+        cg_path_parent(path, folder);
         return cg_mount_open(folder);
 }
 
@@ -143,7 +142,10 @@ void cg_placeholders_remove(const struct cg_sandbox *sb, int *fds)
                 if (!sb->placeholders[i].mount_point || (fds && fds[i] < 0))
                         continue;
                 dir = open_parent(sb->placeholders[i].path, &name);
-                own = fds ? fds[i] : dir < 0 ? -1 : open_it(dir, name);
+                if (fds)
+                        own = fds[i];
+                else if (dir >= 0)
+                        own = open_it(dir, name);
                 /* Other users of it hold shared locks; the last one removes it. */
                 if (dir >= 0 && own >= 0 && flock(own, LOCK_EX | LOCK_NB) == 0 && fstat(own, &st) == 0 &&
                     cg_placeholder_is(&st) && is_still_there(dir, name, own))

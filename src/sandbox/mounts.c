@@ -145,10 +145,9 @@ static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct c
         char path[PATH_MAX];
 
         /* Sorted by depth: the first one is the outermost. */
-        for (size_t i = 0; i < sb->n_mounts && !root; i++) {
+        for (size_t i = 0; i < sb->n_mounts && !root; i++)
                 if (sb->mounts[i].kind == CG_PLAN_WRITE && cg_path_within(hidden, sb->mounts[i].path))
                         root = sb->mounts[i].path;
-        }
         if (!root || strcmp(root, hidden) == 0)
                 return 0;
         /* After the root's path; "/" is the only one that ends with a slash. */
@@ -287,10 +286,9 @@ static int apply(struct view *v, struct cg_err *err)
         if (root < 0 ||
             cg_mount_set(root, CG_MOUNT_PLAIN | (v->sb->root_writable ? 0 : MOUNT_ATTR_RDONLY), true) < 0)
                 return cg_fail_errno(err, "sandbox: read-only root");
-        for (size_t i = 0; i < v->sb->n_mounts; i++) {
+        for (size_t i = 0; i < v->sb->n_mounts; i++)
                 if (place(v, i, err) < 0)
                         return -1;
-        }
         /* Folders become read-only once all mounts in them are done. */
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &v->sb->mounts[i];

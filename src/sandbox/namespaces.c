@@ -92,7 +92,7 @@ int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err)
                 if (fds[n] < 0)
                         r = cg_fail_errno(err, "sandbox: port %u", sp->sb->ports[n]);
         }
-        if (r == 0)
+        if (r >= 0)
                 r = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);
         while (n--)
                 cg_closep_(&fds[n]);

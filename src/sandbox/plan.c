@@ -64,21 +64,6 @@ static void mount_fini(struct cg_plan_mount *m)
         *m = (struct cg_plan_mount){ 0 };
 }
 
-static int grow(void **list, size_t *cap, size_t n, size_t size, struct cg_err *err)
-{
-        size_t more = *cap ? *cap * 2 : 32;
-        void *p;
-
-        if (n < *cap)
-                return 0;
-        p = realloc(*list, more * size);
-        if (!p)
-                return cg_fail(err, CG_E_NOMEM, "sandbox");
-        *list = p;
-        *cap = more;
-        return 0;
-}
-
 int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
 {
         struct cg_plan_mount copy = *m;
@@ -97,8 +82,9 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
         }
         if (sb->n_mounts == CG_PLAN_MOUNTS_MAX)
                 return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d paths", CG_PLAN_MOUNTS_MAX);
-        if (grow(&list, &sb->cap_mounts, sb->n_mounts, sizeof(*sb->mounts), err) < 0)
-                return CG_E_NOMEM;
+        list = cg_grow(list, &sb->cap_mounts, sb->n_mounts, sizeof(*sb->mounts));
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
         sb->mounts = list;
         copy.path = strdup(m->path);
         copy.src = m->src ? strdup(m->src) : NULL;
@@ -128,8 +114,9 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
                         return 0;
                 }
         }
-        if (grow(&list, &sb->cap_placeholders, sb->n_placeholders, sizeof(*sb->placeholders), err) < 0)
-                return CG_E_NOMEM;
+        list = cg_grow(list, &sb->cap_placeholders, sb->n_placeholders, sizeof(*sb->placeholders));
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
         sb->placeholders = list;
         copy = strdup(path);
         if (!copy)
@@ -145,8 +132,9 @@ int cg_plan_add_pattern(struct cg_sandbox *sb, const char *text, const char *why
         struct cg_plan_pattern new = { 0 };
         void *list = sb->patterns;
 
-        if (grow(&list, &sb->cap_patterns, sb->n_patterns, sizeof(*sb->patterns), err) < 0)
-                return CG_E_NOMEM;
+        list = cg_grow(list, &sb->cap_patterns, sb->n_patterns, sizeof(*sb->patterns));
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
         sb->patterns = list;
         new.text = strdup(text);
         new.why = strdup(why);
@@ -164,8 +152,9 @@ int cg_plan_add_programs(struct cg_sandbox *sb, const char *path, struct cg_err 
         void *list = sb->programs;
         char *copy;
 
-        if (grow(&list, &sb->cap_programs, sb->n_programs, sizeof(*sb->programs), err) < 0)
-                return CG_E_NOMEM;
+        list = cg_grow(list, &sb->cap_programs, sb->n_programs, sizeof(*sb->programs));
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
         sb->programs = list;
         copy = strdup(path);
         if (!copy)
@@ -542,7 +531,7 @@ static int check_absolute(const char *what, const char *path, struct cg_err *err
 {
         if (!path || path[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "sandbox: %s \"%s\" is not an absolute path", what,
-                               path ? path : "");
+                               path ?: "");
         if (strlen(path) >= PATH_MAX)
                 return cg_fail(err, CG_E_LIMIT, "sandbox: %s is longer than %d bytes", what, PATH_MAX);
         return 0;
@@ -601,7 +590,7 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
                 return cg_fail(err, CG_E_INVAL, "sandbox: destination %s has an empty, \".\" or \"..\" part",
                                dst);
         r = check_not_pseudo_fs("destination", dst, err);
-        return r < 0 ? r : cg_plan_insert(sb, &m, err);
+        return r ?: cg_plan_insert(sb, &m, err);
 }
 
 int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, struct cg_err *err)
@@ -649,8 +638,9 @@ static bool can_write(const struct cg_sandbox *sb, const char *path)
 {
         const struct cg_plan_mount *m = cg_plan_mount_at(sb, path);
 
-        return m ? m->kind == CG_PLAN_WRITE || m->kind == CG_PLAN_TMPFS || m->kind == CG_PLAN_DEV
-                 : sb->root_writable;
+        if (m)
+                return m->kind == CG_PLAN_WRITE || m->kind == CG_PLAN_TMPFS || m->kind == CG_PLAN_DEV;
+        return sb->root_writable;
 }
 
 bool cg_sandbox_has_own_tmp(const struct cg_sandbox *sb)

@@ -160,10 +160,9 @@ int cg_plan_add_linked(struct cg_sandbox *sb, const char *path, struct cg_err *e
 /* @path must not be made. */
 static inline bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path)
 {
-        for (size_t i = 0; i < sb->n_placeholders; i++) {
+        for (size_t i = 0; i < sb->n_placeholders; i++)
                 if (!sb->placeholders[i].mount_point && strcmp(sb->placeholders[i].path, path) == 0)
                         return true;
-        }
         return false;
 }
 

@@ -36,9 +36,8 @@ int main(int argc, char **argv)
                 return 1;
         }
         fprintf(f, "/* Made by cg-filters from seccomp_rules.c. */\n");
-        for (unsigned int flags = 0; flags < CG_FILTERS; flags++) {
+        for (unsigned int flags = 0; flags < CG_FILTERS; flags++)
                 if (cg_filter_exists(flags) && write_filter(f, flags) < 0)
                         return 1;
-        }
         return fclose(f) ? 1 : 0;
 }

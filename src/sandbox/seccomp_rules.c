@@ -301,10 +301,9 @@ static void add_sockets(struct rules *r, unsigned int flags)
                         deny_if1(r, SCMP_SYS(socketpair),
                                  SCMP_CMP(1, SCMP_CMP_MASKED_EQ, SOCKET_TYPE_MASK, type));
         }
-        for (unsigned int family = 0; family < AF_MAX; family++) {
+        for (unsigned int family = 0; family < AF_MAX; family++)
                 if (family != AF_UNIX)
                         deny_if1(r, SCMP_SYS(socketpair), ARG_IS(0, family));
-        }
         deny_if1(r, SCMP_SYS(socketpair), ARG_FROM(0, AF_MAX));
 }
 

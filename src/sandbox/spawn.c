@@ -152,7 +152,7 @@ static int wait_ready(int fd, struct cg_err *err)
         do {
                 int64_t left = deadline - cg_now_ms();
 
-                e = poll(&p, 1, left > 0 ? (int)left : 0);
+                e = poll(&p, 1, CG_MAX(left, 0));
         } while (e < 0 && errno == EINTR);
         if (e < 0)
                 return cg_fail_errno(err, "sandbox: waiting for the main process");
@@ -185,8 +185,9 @@ static int receive_ports(const struct cg_sandbox *sb, int sock, int *ret, struct
         got = cg_recv_fds(sock, &byte, 1, ret, &n, err);
         if (got < 0)
                 return (int)got;
-        return got == 1 && n == sb->n_ports ? 0
-                                            : cg_fail(err, CG_E_CLOSED, "sandbox: its ports did not arrive");
+        if (got == 1 && n == sb->n_ports)
+                return 0;
+        return cg_fail(err, CG_E_CLOSED, "sandbox: its ports did not arrive");
 }
 
 static int make_group(struct cg_spawn *sp, enum cg_limit_by by[CG_LIMITS], struct cg_err *err)
@@ -224,7 +225,7 @@ static void explain_group(const struct cg_spawn *sp, const enum cg_limit_by by[C
  */
 static uint64_t processes_beside(void)
 {
-        DIR *dir = opendir("/proc");
+        cg_auto_dir DIR *dir = opendir("/proc");
         uint64_t count = 2;
         const struct dirent *d;
         uid_t uid = getuid();
@@ -239,8 +240,6 @@ static uint64_t processes_beside(void)
                 if (stat(path, &st) == 0 && st.st_uid == uid)
                         count += st.st_nlink - 2;
         }
-        if (dir)
-                closedir(dir);
         return count;
 }
 
@@ -304,7 +303,9 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
                 return CG_E_NOMEM;
         sp.status_fd = status[1];
         sp.ports_fd = ports[1];
-        sp.cwd = sb->cwd ? sb->cwd : getcwd(cwd, sizeof(cwd)) && cwd[0] == '/' ? cwd : "/";
+        sp.cwd = sb->cwd;
+        if (!sp.cwd)
+                sp.cwd = getcwd(cwd, sizeof(cwd)) && cwd[0] == '/' ? cwd : "/";
         sp.first_cpu = (size_t)cg_now_ms();
         if (sb->grants)
                 sp.processes_beside = processes_beside();

@@ -21,31 +21,25 @@ static int do_nothing(void *data)
 
 int cg_tier_try_full(struct cg_err *err)
 {
-        struct cg_sandbox *sb = NULL;
+        cg_auto_sandbox struct cg_sandbox *sb = NULL;
         struct cg_sandbox_child child;
-        int r = cg_sandbox_new_command(0, &sb, err);
+        int r;
 
-        if (r == 0)
-                r = cg_sandbox_set_cwd(sb, "/", err);
-        if (r == 0)
-                r = cg_sandbox_spawn(sb, NULL, 0, do_nothing, NULL, &child, err);
-        if (r == 0) {
-                cg_pidfd_kill(child.init_pidfd, SIGKILL);
-                close(child.init_pidfd);
-                close(child.status_fd);
-                while (waitpid(child.init_pid, NULL, 0) < 0 && errno == EINTR)
-                        ;
-        }
-        cg_sandbox_free(sb);
-        return r;
+        if ((r = cg_sandbox_new_command(0, &sb, err)) < 0 || (r = cg_sandbox_set_cwd(sb, "/", err)) < 0 ||
+            (r = cg_sandbox_spawn(sb, NULL, 0, do_nothing, NULL, &child, err)) < 0)
+                return r;
+        cg_pidfd_kill(child.init_pidfd, SIGKILL);
+        close(child.init_pidfd);
+        close(child.status_fd);
+        while (waitpid(child.init_pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+        return 0;
 }
 
 int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
 {
-        static const char needs[] =
-                "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12 with landlock in lsm=); this "
-                "machine has %s%.0d";
         struct cg_err full = { 0 }, landlock = { 0 };
+        char has[32] = "none";
         int abi;
 
         if (choice->tier == CG_TIER_FULL)
@@ -59,8 +53,12 @@ int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
                 choice->tier = CG_TIER_LANDLOCK;
                 return 0;
         }
-        cg_fail(&landlock, CG_E_UNSUPPORTED, needs, CG_TIER_LANDLOCK_ABI, abi < 0 ? "none" : "ABI ",
-                abi < 0 ? 0 : abi);
+        if (abi >= 0)
+                snprintf(has, sizeof(has), "ABI %d", abi);
+        cg_fail(&landlock, CG_E_UNSUPPORTED,
+                "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12 with landlock in lsm=); this "
+                "machine has %s",
+                CG_TIER_LANDLOCK_ABI, has);
         if (choice->tier == CG_TIER_LANDLOCK)
                 return cg_fail(err, CG_E_UNSUPPORTED, "%s", landlock.msg);
         return cg_fail(err, CG_E_UNSUPPORTED,
@@ -98,7 +96,9 @@ int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_deny_rules deny_rules
 
 const char *cg_sandbox_tier(const struct cg_sandbox *sb)
 {
-        return sb->off ? "off" : sb->grants ? "landlock" : "full";
+        if (sb->off)
+                return "off";
+        return sb->grants ? "landlock" : "full";
 }
 
 const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)

@@ -73,10 +73,9 @@ static int make_env(struct cg_command *c, const struct cg_command_options *o, en
         for (size_t i = 0; i < CG_ARRAY_LEN(names) && !eo.tmpdir; i++) {
                 size_t n = strlen(names[i]);
 
-                for (char *const *p = o->env; *p && !eo.tmpdir; p++) {
+                for (char *const *p = o->env; *p && !eo.tmpdir; p++)
                         if (strncmp(*p, names[i], n) == 0 && (*p)[n])
                                 eo.tmpdir = *p + n;
-                }
         }
         *own_tmp = !eo.tmpdir;
         if (on_host && getrandom(r, sizeof(r), 0) != (ssize_t)sizeof(r))
@@ -118,12 +117,12 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
         unsigned int flags = (s->network.all_unix_sockets ? CG_COMMAND_UNIX_SOCKETS : 0u) |
                              (s->nested_user_namespaces ? CG_COMMAND_NESTED_USERS : 0u) |
                              (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
-        const char *text = o->tier ? o->tier : s->own.tier;
+        const char *text = o->tier ?: s->own.tier;
         struct cg_tier_choice tier;
         enum cg_exec exec;
         char state[PATH_MAX];
         bool own_tmp = false;
-        int r = cg_tier_parse(text ? text : "full", &tier, err);
+        int r = cg_tier_parse(text ?: "full", &tier, err);
 
         if (r < 0)
                 return r;
@@ -200,7 +199,7 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         }
         c->settings = s;
         c->user_env = cg_user_env(opts->env, opts->cwd);
-        c->base = (struct cg_path_base){ .cwd = opts->base ? opts->base : opts->cwd,
+        c->base = (struct cg_path_base){ .cwd = opts->base ?: opts->cwd,
                                          .home = opts->home,
                                          .env = c->user_env };
         c->proxy = !s->own.network_off;
@@ -231,7 +230,7 @@ static json_int_t count_matches(const struct cg_rules *rules, const char *settin
                 n += rules->v[i].kind != CG_RULE_KEEP && !rules->v[i].missing &&
                      strcmp(rules->v[i].why, setting) == 0;
         /* There are no rules for /proc and the like, or for links that are not followed. */
-        return n ? n : access(path, F_OK) == 0;
+        return n ?: access(path, F_OK) == 0;
 }
 
 json_t *cg_command_entries(const struct cg_command *c)

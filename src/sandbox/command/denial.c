@@ -424,22 +424,14 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command, bool 
 
 /* ---- all kinds */
 
-static const char *text_of(const json_t *o, const char *key)
-{
-        const char *text = json_string_value(json_object_get(o, key));
-
-        return text ? text : "";
-}
-
 /* The object of a denied operation. */
 static const char *target_of(const json_t *o)
 {
         static const char *const keys[] = { "path", "call", "host", "limit" };
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
-                if (*text_of(o, keys[i]))
-                        return text_of(o, keys[i]);
-        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++)
+                if (*cg_json_text_of(o, keys[i]))
+                        return cg_json_text_of(o, keys[i]);
         return "?";
 }
 
@@ -454,8 +446,8 @@ void cg_denial_stamp(json_t *o)
         json_object_set_new(o, "time", json_string(now));
         if (!json_object_get(o, "line"))
                 json_object_set_new(o, "line",
-                                    json_sprintf("deny %s %s (%s)", text_of(o, "operation"), target_of(o),
-                                                 text_of(o, "why")));
+                                    json_sprintf("deny %s %s (%s)", cg_json_text_of(o, "operation"),
+                                                 target_of(o), cg_json_text_of(o, "why")));
 }
 
 /* Further paths that the same rule refused: ", /etc/b and 3 more". */
@@ -491,18 +483,18 @@ static void add_operation(struct cg_buf *b, const json_t *o, const char *operati
                       { "exec", "running " },
                       { "socket", "a connection to " } };
 
-        if (strcmp(operation, "network-outbound") == 0 && *text_of(o, "host")) {
+        if (strcmp(operation, "network-outbound") == 0 && *cg_json_text_of(o, "host")) {
                 cg_buf_adds(b, "a connection to ");
                 cg_denial_connection(o, b);
                 return;
         }
         if (strcmp(operation, "network-outbound") == 0) {
                 /* The proxy refused the request before it named a host. */
-                cg_buf_adds(b, *text_of(o, "protocol") ? "a request to the proxy" : "a name lookup");
+                cg_buf_adds(b, *cg_json_text_of(o, "protocol") ? "a request to the proxy" : "a name lookup");
                 return;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(verbs); i++)
-                if (strcmp(operation, verbs[i].operation) == 0 && *text_of(o, "path"))
+                if (strcmp(operation, verbs[i].operation) == 0 && *cg_json_text_of(o, "path"))
                         cg_buf_adds(b, verbs[i].verb);
         cg_denial_add_text(b, target_of(o));
         add_others(b, o);
@@ -510,9 +502,9 @@ static void add_operation(struct cg_buf *b, const json_t *o, const char *operati
 
 void cg_denial_sentence(const json_t *o, struct cg_buf *b)
 {
-        const char *operation = text_of(o, "operation"), *how = text_of(o, "how");
+        const char *operation = cg_json_text_of(o, "operation"), *how = cg_json_text_of(o, "how");
         const json_t *process = json_object_get(o, "process");
-        const char *name = text_of(process, "name");
+        const char *name = cg_json_text_of(process, "name");
 
         if (strcmp(operation, "limit") != 0) {
                 cg_buf_adds(b, "the sandbox refused ");
@@ -521,14 +513,14 @@ void cg_denial_sentence(const json_t *o, struct cg_buf *b)
                  * The process by its name, unless it is the session's own Python. Its number
                  * differs each time, and is gone when this is read.
                  */
-                if (process && strcmp(text_of(o, "source"), "kernel") != 0) {
+                if (process && strcmp(cg_json_text_of(o, "source"), "kernel") != 0) {
                         cg_buf_adds(b, " (");
                         cg_denial_add_text(b, *name ? name : "?");
                         cg_buf_adds(b, ")");
                 }
                 cg_buf_adds(b, ": ");
         }
-        cg_denial_add_text(b, text_of(o, "why"));
+        cg_denial_add_text(b, cg_json_text_of(o, "why"));
         if (*how)
                 cg_buf_adds(b, ". To allow it: ");
         cg_denial_add_text(b, how);

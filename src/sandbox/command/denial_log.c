@@ -39,10 +39,9 @@ static bool is_ignored(const struct cg_denial_log *v, const char *line)
         for (size_t i = 0; i < s->n_ignores; i++) {
                 if (strcmp(s->ignores[i].command, "*") != 0 && !strstr(v->command, s->ignores[i].command))
                         continue;
-                for (size_t k = 0; k < s->ignores[i].texts.n; k++) {
+                for (size_t k = 0; k < s->ignores[i].texts.n; k++)
                         if (strstr(line, s->ignores[i].texts.v[k]))
                                 return true;
-                }
         }
         return false;
 }
@@ -178,7 +177,7 @@ void cg_denial_log_add(struct cg_denial_log *v, json_t *denial)
         cg_denial_log_debug(v, "%s", line);
         folder = program_folder(v, o, &inside);
         shown = folder ? about_folder(o, folder, inside) : NULL;
-        cg_denial_sentence(shown ? shown : o, &b);
+        cg_denial_sentence(shown ?: o, &b);
         if (cg_buf_end(&b, NULL) < 0)
                 cg_buf_clear(&b);
         write_log(v, o, b.len ? b.data : NULL);
@@ -207,13 +206,12 @@ void cg_denial_log_add(struct cg_denial_log *v, json_t *denial)
 
 void cg_denial_log_summary(const struct cg_denial_log *v)
 {
-        for (size_t i = 0; i < v->n; i++) {
+        for (size_t i = 0; i < v->n; i++)
                 if (v->times[i] > 1)
                         dprintf(2, "cellgate sandbox: %s (%" PRIu64 " times)\n", v->sentences[i],
                                 v->times[i]);
                 else
                         dprintf(2, "cellgate sandbox: %s\n", v->sentences[i]);
-        }
         if (v->more)
                 dprintf(2, "cellgate sandbox: and %" PRIu64 " more that are not shown\n", v->more);
 }

@@ -45,29 +45,27 @@ void cg_egress_client_poll(const struct cg_egress_client *c, struct pollfd fds[C
         fds[2] = (struct pollfd){ .fd = c->egress ? cg_egress_fd(c->egress) : -1, .events = POLLIN };
 }
 
-static const char *text_of(const json_t *o, const char *key)
-{
-        const char *s = json_string_value(json_object_get(o, key));
-
-        return s ? s : "";
-}
-
 /* Logs a decision in the wording of srt. */
 static void debug_decision(const struct cg_egress_client *c, const json_t *event)
 {
-        const char *protocol = text_of(event, "protocol"), *list = text_of(event, "list"),
-                   *host = text_of(event, "host");
+        static const struct {
+                const char *list, *text[2];
+        } rules[] = { { "answers", { "User denied", "User allowed" } },
+                      { "allowedDomains", { "Allowed by config rule", "Allowed by config rule" } },
+                      { "deniedDomains", { "Denied by config rule", "Denied by config rule" } } };
+        const char *protocol = cg_json_text_of(event, "protocol"), *list = cg_json_text_of(event, "list"),
+                   *host = cg_json_text_of(event, "host");
         const char *error = json_string_value(json_object_get(event, "error"));
         bool allowed = json_is_true(json_object_get(event, "allowed")),
              socks = strncmp(protocol, "socks", 5) == 0;
         int port = (int)json_integer_value(json_object_get(event, "port"));
-        const char *rule = strcmp(list, "answers") == 0          ? allowed ? "User allowed" : "User denied"
-                           : strcmp(list, "allowedDomains") == 0 ? "Allowed by config rule"
-                           : strcmp(list, "deniedDomains") == 0  ? "Denied by config rule"
-                           : c->denials->settings->network.strict_allowlist
-                                   ? "No matching config rule, denying"
-                                   : "No matching rule, denying";
+        const char *rule = "No matching rule, denying";
 
+        if (c->denials->settings->network.strict_allowlist)
+                rule = "No matching config rule, denying";
+        for (size_t i = 0; i < CG_ARRAY_LEN(rules); i++)
+                if (strcmp(list, rules[i].list) == 0)
+                        rule = rules[i].text[allowed];
         if (!host[0]) /* a request without a host; the denial has the reason */
                 return;
         if (socks)
@@ -131,7 +129,8 @@ static void ask(struct cg_egress_client *c, json_t *event)
 {
         json_int_t id = json_integer_value(json_object_get(event, "id"));
 
-        cg_denial_log_debug(c->denials, "No matching rule, asking user: %s:%d", text_of(event, "host"),
+        cg_denial_log_debug(c->denials, "No matching rule, asking user: %s:%d",
+                            cg_json_text_of(event, "host"),
                             (int)json_integer_value(json_object_get(event, "port")));
         if (!send_line(c, event))
                 answer(c, id, CG_EGRESS_NO, "nobody can be asked");
@@ -143,11 +142,11 @@ bool cg_egress_client_answer(struct cg_egress_client *c, const char *line, size_
         const char *reason;
 
         if (c->ask_fd < 0 || cg_json_object(line, len, "answer", &m, NULL) < 0 ||
-            strcmp(text_of(m, "type"), "answer") != 0)
+            strcmp(cg_json_text_of(m, "type"), "answer") != 0)
                 return false;
         reason = json_string_value(json_object_get(m, "reason"));
-        answer(c, json_integer_value(json_object_get(m, "id")), cg_egress_answer_of(text_of(m, "decision")),
-               reason ? reason : "refused by the user");
+        answer(c, json_integer_value(json_object_get(m, "id")),
+               cg_egress_answer_of(cg_json_text_of(m, "decision")), reason ?: "refused by the user");
         return true;
 }
 
@@ -160,7 +159,7 @@ void cg_egress_client_read_events(struct cg_egress_client *c)
         if (!c->egress)
                 return;
         while ((r = cg_egress_next(c->egress, &event, &err)) == 0) {
-                const char *type = text_of(event, "type");
+                const char *type = cg_json_text_of(event, "type");
 
                 if (strcmp(type, "decision") == 0) {
                         debug_decision(c, event);
@@ -175,14 +174,15 @@ void cg_egress_client_read_events(struct cg_egress_client *c)
                 } else if (strcmp(type, "egress_cancel") == 0) {
                         send_line(c, event);
                 } else if (strcmp(type, "error") == 0) {
-                        dprintf(2, "cellgate sandbox: network: %s\n", text_of(event, "message"));
+                        dprintf(2, "cellgate sandbox: network: %s\n", cg_json_text_of(event, "message"));
                 }
                 json_decref(event);
         }
         if (r == CG_TIMEOUT)
                 return;
-        dprintf(2, "cellgate sandbox: the egress proxy has ended: no network any more%s%s\n",
-                r < 0 ? ": " : "", r < 0 ? err.msg : "");
+        if (r >= 0)
+                snprintf(err.msg, sizeof(err.msg), "it has closed the connection");
+        dprintf(2, "cellgate sandbox: the egress proxy has ended: no network any more: %s\n", err.msg);
         c->egress = cg_egress_free(c->egress);
 }
 

@@ -40,7 +40,7 @@ static void add_text(json_t *list, const char *path)
 {
         json_t *text = json_string(path); /* NULL: not UTF-8 */
 
-        json_array_append_new(list, text ? text : json_string("(a name that is not UTF-8)"));
+        json_array_append_new(list, text ?: json_string("(a name that is not UTF-8)"));
 }
 
 static const char *network_state(const struct cg_command *c, const char *off, const char *none,
@@ -86,7 +86,7 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
                         add_text(g->frozen[i].write ? frozen : unread, g->frozen[i].path);
                 for (size_t i = 0; i < g->n_unheld; i++)
                         add_text(unheld, g->unheld[i]);
-                json_object_set_new(o, "landlock_abi", json_integer(abi > 0 ? abi : 0));
+                json_object_set_new(o, "landlock_abi", json_integer(CG_MAX(abi, 0)));
                 json_object_set_new(o, "rules", json_integer((json_int_t)g->n));
                 json_object_set_new(o, "nothingNewIn", frozen);
                 json_object_set_new(o, "nothingNewReadableIn", unread);

@@ -385,7 +385,7 @@ static bool answer_sync(struct keeper *k, const char *line, size_t len)
         read_denials(k);
         cg_egress_client_read_events(&k->egress);
         o = json_pack("{s:s, s:O*}", "type", "synced", "id", json_object_get(m, "id"));
-        text = o ? cg_json_text(o, &len) : NULL;
+        text = cg_json_text(o, &len);
         if (text) {
                 text[len++] = '\n'; /* in the place of the NUL */
                 send(k->c->control_fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -568,7 +568,7 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
         for (size_t i = 0; c->argv[i] && n + 1 < size; i++) {
                 int len = snprintf(buf + n, size - n, "%s%s", i ? " " : "", c->argv[i]);
 
-                n += len > 0 ? (size_t)len : 0;
+                n += CG_MAX(len, 0);
         }
 }
 
@@ -593,7 +593,7 @@ static void report_entries(const struct cg_command *c)
         cg_auto_free char *text = NULL;
         size_t len;
 
-        text = o ? cg_json_text(o, &len) : NULL;
+        text = cg_json_text(o, &len);
         if (!text || len > REPORT_MAX)
                 return;
         text[len++] = '\n'; /* in the place of the NUL */

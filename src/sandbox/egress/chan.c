@@ -114,7 +114,7 @@ static int queue(struct cg_chan *c, json_t *message, struct cg_err *err)
 {
         cg_auto_json json_t *m = message;
         size_t len = 0;
-        cg_auto_free char *text = m ? cg_json_text(m, &len) : NULL;
+        cg_auto_free char *text = cg_json_text(m, &len);
         uint8_t header[HEADER];
         char *room;
 
@@ -165,7 +165,7 @@ static int flush_all(struct cg_chan *c, int64_t deadline_ms, struct cg_err *err)
 
                 if (r <= 0)
                         return r;
-                r = cg_wait_fd(c->fd, POLLOUT, left > 0 ? left : 0, err);
+                r = cg_wait_fd(c->fd, POLLOUT, CG_MAX(left, 0), err);
                 if (r < 0)
                         return r;
                 if (r == CG_TIMEOUT)

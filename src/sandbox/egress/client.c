@@ -36,10 +36,9 @@ static const char *from_env(char *const *env, const char *const *names)
         for (; *names; names++) {
                 size_t n = strlen(*names);
 
-                for (char *const *p = env; *p; p++) {
+                for (char *const *p = env; *p; p++)
                         if (strncmp(*p, *names, n) == 0 && (*p)[n] == '=' && (*p)[n + 1])
                                 return *p + n + 1;
-                }
         }
         return NULL;
 }
@@ -178,10 +177,9 @@ static const char *const answers[] = {
 
 enum cg_egress_answer cg_egress_answer_of(const char *decision)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(answers); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(answers); i++)
                 if (strcmp(answers[i], decision) == 0)
                         return (enum cg_egress_answer)i;
-        }
         return CG_EGRESS_NO;
 }
 

@@ -83,8 +83,8 @@ static void on_ask(struct decider *d, const struct cg_egress_msg *m)
                 return;
         }
         cg_policy_decide(b->policy, &j->host, j->port, &dec);
-        snprintf(j->list, sizeof(j->list), "%s", dec.list ? dec.list : "");
-        snprintf(j->rule, sizeof(j->rule), "%s", dec.rule ? dec.rule : "");
+        snprintf(j->list, sizeof(j->list), "%s", dec.list ?: "");
+        snprintf(j->rule, sizeof(j->rule), "%s", dec.rule ?: "");
         if (dec.verdict == CG_VERDICT_ALLOW)
                 cg_decider_dial(j);
         else if (dec.verdict == CG_VERDICT_ASK)

@@ -41,10 +41,9 @@ void cg_decider_question_leave(struct decider *d, struct question *q, bool notif
 {
         const struct job *j;
 
-        LIST_FOREACH(j, &d->jobs, entry) {
+        LIST_FOREACH(j, &d->jobs, entry)
                 if (j->question == q)
                         return;
-        }
         if (!q)
                 return;
         if (notify)
@@ -134,10 +133,9 @@ int cg_decider_question_on_answer(struct decider *d, const json_t *m, struct cg_
         if (cg_json_int(m, "id", 0, &id, err) < 0 || cg_json_str(m, "decision", "", &decision, err) < 0 ||
             cg_json_str(m, "reason", "user denied", &reason, err) < 0)
                 return CG_E_PARSE;
-        LIST_FOREACH(q, &d->questions, entry) {
+        LIST_FOREACH(q, &d->questions, entry)
                 if (q->id == id)
                         break;
-        }
         if (!q)
                 return 0; /* too late: it was refused meanwhile, or its jobs are gone */
         allow = strcmp(decision, "once") == 0 || strcmp(decision, "session") == 0;

@@ -11,10 +11,9 @@ struct box *cg_decider_box_find(struct decider *d, uint32_t number)
 {
         struct box *b;
 
-        LIST_FOREACH(b, &d->boxes, entry) {
+        LIST_FOREACH(b, &d->boxes, entry)
                 if (b->number == number)
                         break;
-        }
         return b;
 }
 
@@ -22,10 +21,9 @@ struct box *cg_decider_box_find_sandbox(struct decider *d, json_int_t sandbox)
 {
         struct box *b;
 
-        LIST_FOREACH(b, &d->boxes, entry) {
+        LIST_FOREACH(b, &d->boxes, entry)
                 if (b->sandbox == sandbox)
                         break;
-        }
         return b;
 }
 

@@ -208,10 +208,9 @@ static bool vet(struct job *j)
                 return true;
         /* Without this machine's own addresses the fixed classes still hold. */
         if (getifaddrs(&list) == 0) {
-                for (struct ifaddrs *i = list; i && n_own < OWN_MAX; i = i->ifa_next) {
+                for (struct ifaddrs *i = list; i && n_own < OWN_MAX; i = i->ifa_next)
                         if (i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, &own[n_own]))
                                 n_own++;
-                }
                 freeifaddrs(list);
         }
         for (size_t i = 0; i < j->n_addrs; i++) {
@@ -274,10 +273,9 @@ static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
                 snprintf(why, sizeof(why), "the name could not be resolved: %s", uv_strerror(status));
                 cg_decider_job_answer(j, CG_EGRESS_UNREACHABLE, why);
         } else {
-                for (const struct addrinfo *a = list; a && j->n_addrs < ADDRS_MAX; a = a->ai_next) {
+                for (const struct addrinfo *a = list; a && j->n_addrs < ADDRS_MAX; a = a->ai_next)
                         if (a->ai_addr && cg_addr_from_sockaddr(a->ai_addr, &j->addrs[j->n_addrs]))
                                 j->n_addrs++;
-                }
                 if (vet(j))
                         job_connect(j);
         }
@@ -346,7 +344,7 @@ void cg_decider_dial(struct job *j)
                 return;
         case CG_ROUTE_PARENT:
                 j->to_proxy = true;
-                snprintf(j->answer.extra, sizeof(j->answer.extra), "%s", up->auth ? up->auth : "");
+                snprintf(j->answer.extra, sizeof(j->answer.extra), "%s", up->auth ?: "");
                 if (cg_host_parse(up->host, strlen(up->host), &h, NULL) == 0)
                         go_to(j, &h, up->port);
                 else

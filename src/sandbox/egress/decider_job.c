@@ -60,7 +60,7 @@ static json_t *text_or_null(const char *s)
 
         for (size_t cut = 0; n && !j && cut < 4 && cut < n; cut++)
                 j = json_stringn(s, n - cut);
-        return j ? j : json_null();
+        return j ?: json_null();
 }
 
 void cg_decider_job_report(struct job *j, enum cg_egress_result result, const char *why)

@@ -66,15 +66,14 @@ void cg_decider_watch(struct decider *d)
         int relay = cg_decider_host_is_slow(d) ? 0 : UV_READABLE;
         const struct job *j;
 
-        LIST_FOREACH(j, &d->jobs, entry) {
+        LIST_FOREACH(j, &d->jobs, entry)
                 if (j->state == ANSWERING)
                         relay |= UV_WRITABLE;
-        }
         if (control != d->control_events)
                 uv_poll_start(&d->control_poll, control, d->on_control);
         /* Without other events, the end of the relay is still reported. */
         if (relay != d->relay_events)
-                uv_poll_start(&d->relay_poll, relay ? relay : UV_DISCONNECT, d->on_relay);
+                uv_poll_start(&d->relay_poll, relay ?: UV_DISCONNECT, d->on_relay);
         d->control_events = control;
         d->relay_events = relay;
 }

@@ -4,17 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/util.h"
 
 static bool is_digit(char c)
 {
         return c >= '0' && c <= '9';
-}
-
-/* ASCII only, whatever the locale. */
-static char lower(char c)
-{
-        return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
 static const char explanation[] =
@@ -84,10 +79,9 @@ static bool classify(struct cg_domain *d, bool brackets, bool deny)
          * Clients send names in ASCII (xn--...): an entry with other bytes would match nothing, not
          * even what it is to deny.
          */
-        for (const char *s = d->host; *s; s++) {
+        for (const char *s = d->host; *s; s++)
                 if ((unsigned char)*s >= 0x7f)
                         return false;
-        }
         if (cg_addr_parse(d->host, strlen(d->host), &d->addr)) {
                 d->kind = CG_DOMAIN_ADDR;
                 return d->addr.family == 4 || brackets;
@@ -145,7 +139,7 @@ int cg_domains_add(struct cg_domains *list, const char *entry, bool deny, struct
                 return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, explanation);
         }
         for (char *c = d.host; *c; c++)
-                *c = lower(*c);
+                *c = cg_ascii_lower(*c);
         list->v[list->n++] = d;
         return 0;
 }

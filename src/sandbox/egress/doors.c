@@ -130,7 +130,9 @@ static const char *rest_of(const char *path, const char *place)
 
         if (strncmp(path, place, n) != 0)
                 return NULL;
-        return path[n] == '/' ? path + n + 1 : path[n] ? NULL : path + n;
+        if (path[n] == '/')
+                return path + n + 1;
+        return path[n] ? NULL : path + n;
 }
 
 /*
@@ -339,10 +341,8 @@ static void run(struct link *l)
         }
         l->out.want_read |= out == CG_TIMEOUT;
         l->back.want_read |= back == CG_TIMEOUT;
-        cg_endpoint_watch(l->client,
-                          (l->out.want_read ? UV_READABLE : 0) | (l->back.want_write ? UV_WRITABLE : 0));
-        cg_endpoint_watch(l->server,
-                          (l->back.want_read ? UV_READABLE : 0) | (l->out.want_write ? UV_WRITABLE : 0));
+        cg_endpoint_watch(l->client, l->out.want_read * UV_READABLE | l->back.want_write * UV_WRITABLE);
+        cg_endpoint_watch(l->server, l->back.want_read * UV_READABLE | l->out.want_write * UV_WRITABLE);
 }
 
 static void add_link(struct listener *from, int fd)
@@ -455,10 +455,9 @@ static void listens(struct doors *d, int32_t port)
 
         if (port < 1 || port > 65535)
                 return;
-        for (size_t i = 0; i < d->n_listeners; i++) {
+        for (size_t i = 0; i < d->n_listeners; i++)
                 if (!d->listeners[i]->inside && d->listeners[i]->port == port)
                         return;
-        }
         l = new_listener(d, false, (uint16_t)port, (uint16_t)port, -1);
         if (!l)
                 return;
@@ -485,10 +484,9 @@ static void take_message(struct doors *d, const struct cg_door_msg *m, int fd)
                 listens(d, m->value);
                 break;
         case CG_DOOR_SOCKET:
-                LIST_FOREACH(l, &d->links, entry) {
+                LIST_FOREACH(l, &d->links, entry)
                         if (l->id == m->id && l->state == WANTS_SOCKET)
                                 break;
-                }
                 if (l)
                         stop_waiting(l);
                 if (l && fd >= 0)
@@ -592,12 +590,11 @@ int cg_doors_main(int argc, char **argv)
                         return 1;
         }
         /* The first try comes before the rights go: low ports of this machine may take one. */
-        for (size_t i = 0; i < d->n_listeners; i++) {
+        for (size_t i = 0; i < d->n_listeners; i++)
                 if (d->listeners[i]->inside)
                         start_listener(d->listeners[i]);
                 else
                         try_to_bind(d->listeners[i]);
-        }
         if (cg_egress_lock_part(CG_EGRESS_DOORS, &err) < 0) {
                 report("no doors: %s", err.msg);
                 return 1;

@@ -185,7 +185,7 @@ const char *cg_doors_read_report(struct cg_doors_process *p)
                 }
                 if (c == '\n') {
                         p->line.len = 0; /* the text stays until the next */
-                        return p->line.data ? p->line.data : "";
+                        return p->line.data ?: "";
                 }
                 cg_buf_try_add(&p->line, &c, 1, NULL);
         }

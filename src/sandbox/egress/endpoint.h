@@ -20,6 +20,7 @@ struct cg_endpoint {
 struct cg_endpoint *cg_endpoint_new(uv_loop_t *loop, int fd, void *owner, uv_poll_cb on);
 /* NULL: nothing to do. */
 void cg_endpoint_watch(struct cg_endpoint *e, int events);
+
 /* Closes the socket; freed by the loop, later. Returns NULL; @e may be NULL. */
 struct cg_endpoint *cg_endpoint_close(struct cg_endpoint *e);
 

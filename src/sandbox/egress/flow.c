@@ -92,8 +92,9 @@ static int take_chunks(struct cg_flow *f, const char *p, size_t len, size_t *use
                                   : cg_http_add_chunk(&f->out, data.p, data.len, err);
                 if (r == CG_CHUNKED_END) {
                         f->source_done = true;
-                        return status == 0 && !f->plain ? cg_buf_try_adds(&f->out, CG_HTTP_LAST_CHUNK, err)
-                                                        : status;
+                        if (status == 0 && !f->plain)
+                                return cg_buf_try_adds(&f->out, CG_HTTP_LAST_CHUNK, err);
+                        return status;
                 }
                 if (status < 0)
                         return status;
@@ -107,7 +108,7 @@ static int take(struct cg_flow *f, const char *p, size_t len, size_t *used, stru
         if (f->mode == CG_FLOW_CHUNKED)
                 return take_chunks(f, p, len, used, err);
         if (f->mode == CG_FLOW_COUNTED) {
-                len = f->left < len ? (size_t)f->left : len;
+                len = CG_MIN(f->left, len);
                 f->left -= len;
                 f->source_done = f->left == 0;
         }
@@ -143,10 +144,15 @@ static int at_end(struct cg_flow *f, struct cg_err *err)
         return 0;
 }
 
+/* The bytes that may be read at once. */
+static size_t room_of(const struct cg_flow *f, size_t most)
+{
+        return f->mode == CG_FLOW_COUNTED ? CG_MIN(f->left, most) : most;
+}
+
 static int read_some(struct cg_flow *f, struct cg_flow_common *c, size_t *moved, struct cg_err *err)
 {
-        size_t used, room = f->mode == CG_FLOW_COUNTED && f->left < CG_FLOW_CHUNK ? (size_t)f->left
-                                                                                  : CG_FLOW_CHUNK;
+        size_t used, room = room_of(f, CG_FLOW_CHUNK);
         ssize_t n;
         int r;
 
@@ -186,8 +192,7 @@ static bool has_pipe(struct cg_flow *f, struct cg_flow_common *c)
 
 static int splice_some(struct cg_flow *f, size_t *moved, struct cg_err *err)
 {
-        size_t room = f->mode == CG_FLOW_COUNTED && f->left < CG_FLOW_PIPE_SIZE ? (size_t)f->left
-                                                                                : CG_FLOW_PIPE_SIZE;
+        size_t room = room_of(f, CG_FLOW_PIPE_SIZE);
         ssize_t n;
 
         do
@@ -234,7 +239,7 @@ int cg_flow_run(struct cg_flow *f, struct cg_flow_common *c, bool *activity, str
                 if (turn > CG_FLOW_TURN)
                         return CG_TIMEOUT;
                 if (f->before->len) {
-                        size_t used, n = f->before->len < CG_FLOW_CHUNK ? f->before->len : CG_FLOW_CHUNK;
+                        size_t used, n = CG_MIN(f->before->len, CG_FLOW_CHUNK);
 
                         moved = f->before->len;
                         r = take(f, f->before->data, n, &used, err);

@@ -4,9 +4,11 @@
  */
 #include "sandbox/egress/http.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "base/util.h"
 
 /* ---- characters */
@@ -19,10 +21,9 @@ static bool is_token_byte(unsigned char c)
 
 static bool is_token(struct cg_slice t)
 {
-        for (size_t i = 0; i < t.len; i++) {
+        for (size_t i = 0; i < t.len; i++)
                 if (!is_token_byte((unsigned char)t.p[i]))
                         return false;
-        }
         return t.len > 0;
 }
 
@@ -251,7 +252,7 @@ static int parse_fields(const char *p, const char *end, struct cg_http_head *h, 
         if (p != end)
                 return bad(err, "something follows the head's empty line");
         r = find_framing(h, err);
-        return r < 0 ? r : mark_fields(h, err);
+        return r ?: mark_fields(h, err);
 }
 
 /* "HTTP/1.1". Positive: a version that exists, but that this is not for. */
@@ -272,7 +273,7 @@ static int parse_version(struct cg_slice t, uint8_t *minor)
 static int parse_authority(struct cg_slice t, struct cg_host *host, uint16_t *port, struct cg_err *err)
 {
         const char *close = t.len && t.p[0] == '[' ? memchr(t.p, ']', t.len) : NULL;
-        const char *from = close ? close : t.p;
+        const char *from = close ?: t.p;
         const char *colon = memchr(from, ':', t.len - (size_t)(from - t.p));
         size_t host_len = colon ? (size_t)(colon - t.p) : t.len;
         uint64_t v = *port;
@@ -332,12 +333,12 @@ int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret
                 ret->port = 80;
                 target = (struct cg_slice){ target.p + 7, n - 7 };
         }
-        r = parse_authority(target, &ret->host, &ret->port, err);
-        if (r == 0)
-                r = parse_fields(at, p + len, &ret->head, err);
-        if (r == 0 && ret->connect && (ret->head.framing == CG_HTTP_CHUNKED || ret->head.length))
-                r = bad(err, "CONNECT with a body");
-        return r;
+        if ((r = parse_authority(target, &ret->host, &ret->port, err)) < 0 ||
+            (r = parse_fields(at, p + len, &ret->head, err)) < 0)
+                return r;
+        if (ret->connect && (ret->head.framing == CG_HTTP_CHUNKED || ret->head.length))
+                return bad(err, "CONNECT with a body");
+        return 0;
 }
 
 /* ---- responses */
@@ -374,10 +375,9 @@ int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_ht
         /*
          * No body follows. Its length is worth passing on, which chunks cannot announce.
          */
-        for (size_t i = 0; i < h->n_fields; i++) {
+        for (size_t i = 0; i < h->n_fields; i++)
                 if (status >= 200 && status != 204 && same(h->fields[i].name, "content-length"))
                         h->fields[i].skip = false;
-        }
         h->framing = CG_HTTP_NO_BODY;
         h->length = 0;
         return 0;
@@ -403,17 +403,14 @@ unsigned int cg_http_check_host(const struct cg_http_request *r)
 
 static char fold(char c)
 {
-        if (c == '_' || c == '.')
-                return '-';
-        return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+        return c == '_' || c == '.' ? '-' : cg_ascii_lower(c);
 }
 
 static bool same_folded(struct cg_slice a, const char *b, size_t len)
 {
-        for (size_t i = 0; i < a.len && i < len; i++) {
+        for (size_t i = 0; i < a.len && i < len; i++)
                 if (fold(a.p[i]) != fold(b[i]))
                         return false;
-        }
         return a.len == len;
 }
 
@@ -422,10 +419,9 @@ void cg_http_strip(struct cg_http_head *h, const char *names)
         while (*names) {
                 size_t len = strcspn(names, "\n");
 
-                for (size_t i = 0; i < h->n_fields; i++) {
+                for (size_t i = 0; i < h->n_fields; i++)
                         if (same_folded(h->fields[i].name, names, len))
                                 h->fields[i].skip = true;
-                }
                 names += len;
                 names += *names == '\n';
         }
@@ -437,13 +433,10 @@ static int add_fields(struct cg_buf *out, const struct cg_http_head *h, struct c
 {
         int r = 0;
 
-        for (size_t i = 0; r == 0 && i < h->n_fields; i++) {
-                const struct cg_http_field *f = &h->fields[i];
-
+        for (const struct cg_http_field *f = h->fields; r == 0 && f < h->fields + h->n_fields; f++)
                 if (!f->skip)
                         r = cg_buf_try_addf(out, err, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p,
                                             (int)f->value.len, f->value.p);
-        }
         return r;
 }
 
@@ -460,37 +453,38 @@ int cg_http_request_write(const struct cg_http_request *r, bool absolute, const 
                           struct cg_buf *out, struct cg_err *err)
 {
         const char *slash = r->path.len == 0 || r->path.p[0] != '/' ? "/" : "";
-        char authority[CG_AUTHORITY_MAX];
+        char authority[CG_AUTHORITY_MAX], origin[CG_AUTHORITY_MAX + 8] = "";
         int status;
 
         cg_host_authority(&r->host, r->port, 80, authority, sizeof(authority));
-        status = cg_buf_try_addf(out, err, "%.*s %s%s%s%.*s HTTP/1.1\r\nHost: %s\r\n", (int)r->method.len,
-                                 r->method.p, absolute ? "http://" : "", absolute ? authority : "", slash,
-                                 (int)r->path.len, r->path.len ? r->path.p : "", authority);
-        if (status == 0)
-                status = add_fields(out, &r->head, err);
-        if (status == 0)
-                status = add_framing(out, r->head.framing, r->head.length, err);
-        if (status == 0 && auth)
-                status = cg_buf_try_addf(out, err, "Proxy-Authorization: %s\r\n", auth);
-        return status == 0 ? cg_buf_try_adds(out, "Connection: close\r\n\r\n", err) : status;
+        if (absolute)
+                snprintf(origin, sizeof(origin), "http://%s", authority);
+        if ((status = cg_buf_try_addf(out, err, "%.*s %s%s%.*s HTTP/1.1\r\nHost: %s\r\n", (int)r->method.len,
+                                      r->method.p, origin, slash, (int)r->path.len, r->path.p ?: "",
+                                      authority)) < 0 ||
+            (status = add_fields(out, &r->head, err)) < 0 ||
+            (status = add_framing(out, r->head.framing, r->head.length, err)) < 0 ||
+            (auth && (status = cg_buf_try_addf(out, err, "Proxy-Authorization: %s\r\n", auth)) < 0))
+                return status;
+        return cg_buf_try_adds(out, "Connection: close\r\n\r\n", err);
 }
 
 int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive,
                            struct cg_buf *out, struct cg_err *err)
 {
         enum cg_http_framing framing = chunked ? CG_HTTP_CHUNKED : r->head.framing;
-        int status = cg_buf_try_addf(out, err, "HTTP/1.1 %u %.*s\r\n", r->status, (int)r->reason.len,
-                                     r->reason.len ? r->reason.p : "");
+        const char *connection = keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
+        int status;
 
-        if (status == 0)
-                status = add_fields(out, &r->head, err);
-        if (status == 0 && (chunked || framing == CG_HTTP_LENGTH))
-                status = add_framing(out, framing, r->head.length, err);
-        /* An interim response ends nothing. */
-        if (status == 0 && r->status >= 200)
-                status = cg_buf_try_addf(out, err, "Connection: %s\r\n", keep_alive ? "keep-alive" : "close");
-        return status == 0 ? cg_buf_try_adds(out, "\r\n", err) : status;
+        if ((status = cg_buf_try_addf(out, err, "HTTP/1.1 %u %.*s\r\n", r->status, (int)r->reason.len,
+                                      r->reason.p ?: "")) < 0 ||
+            (status = add_fields(out, &r->head, err)) < 0 ||
+            ((chunked || framing == CG_HTTP_LENGTH) &&
+             (status = add_framing(out, framing, r->head.length, err)) < 0) ||
+            /* An interim response ends nothing. */
+            (r->status >= 200 && (status = cg_buf_try_adds(out, connection, err)) < 0))
+                return status;
+        return cg_buf_try_adds(out, "\r\n", err);
 }
 
 /* ---- chunks */
@@ -501,10 +495,9 @@ int cg_http_add_chunk(struct cg_buf *out, const char *p, size_t len, struct cg_e
 
         if (!len)
                 return 0;
-        r = cg_buf_try_addf(out, err, "%zx\r\n", len);
-        if (r == 0)
-                r = cg_buf_try_add(out, p, len, err);
-        return r == 0 ? cg_buf_try_adds(out, "\r\n", err) : r;
+        if ((r = cg_buf_try_addf(out, err, "%zx\r\n", len)) < 0 || (r = cg_buf_try_add(out, p, len, err)) < 0)
+                return r;
+        return cg_buf_try_adds(out, "\r\n", err);
 }
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, DONE };

@@ -164,7 +164,7 @@ static const struct secret *at_fake(const struct link *l, const char *p, size_t 
         *part = false;
         for (size_t i = 0; i < l->box->n; i++) {
                 const struct secret *s = &l->box->v[i];
-                size_t n = len < s->fake_len ? len : s->fake_len;
+                size_t n = CG_MIN(len, s->fake_len);
 
                 if (!(l->creds[s->cred / 8] & 1u << (s->cred % 8)) || (field && !s->in_fields) ||
                     memcmp(p, s->fake, n) != 0)
@@ -183,6 +183,7 @@ static const struct secret *at_fake(const struct link *l, const char *p, size_t 
 static ssize_t replace(const struct link *l, const char *p, size_t len, bool field, bool last,
                        struct cg_buf *out)
 {
+        static const struct secret one = { .real_len = 1, .fake_len = 1 };
         size_t at = 0;
 
         while (at < len) {
@@ -193,7 +194,7 @@ static ssize_t replace(const struct link *l, const char *p, size_t len, bool fie
 
                 /* The end may be the beginning of a fake: it waits for more bytes. */
                 if (!f && !last) {
-                        plain -= len - at < FAKE_LEN - 1 ? len - at : FAKE_LEN - 1;
+                        plain -= CG_MIN(len - at, FAKE_LEN - 1);
                         while (plain < len && memcmp(p + plain, CG_EGRESS_FAKE, len - plain) != 0)
                                 plain++;
                 }
@@ -205,9 +206,11 @@ static ssize_t replace(const struct link *l, const char *p, size_t len, bool fie
                 s = at_fake(l, f, len - at, field, &part);
                 if (!s && part && !last)
                         break;
-                if (cg_buf_try_add(out, s ? s->real : f, s ? s->real_len : 1, NULL) < 0)
+                if (!s)
+                        s = &one; /* not a fake: its first byte stays */
+                if (cg_buf_try_add(out, s->real ?: f, s->real_len, NULL) < 0)
                         return -1;
-                at += s ? s->fake_len : 1;
+                at += s->fake_len;
         }
         return (ssize_t)at;
 }
@@ -428,10 +431,9 @@ static void new_link(struct injector *in, const struct cg_egress_msg *m, int rel
                 return;
         }
         l->in = in;
-        LIST_FOREACH(b, &in->boxes, entry) {
+        LIST_FOREACH(b, &in->boxes, entry)
                 if (b->number == m->box)
                         break;
-        }
         l->box = b;
         memcpy(l->creds, m->creds, sizeof(l->creds));
         cg_buf_init(&l->hold, HEAD_MAX + CG_EGRESS_SECRET_MAX + 2 * CG_FLOW_CHUNK);
@@ -463,10 +465,9 @@ static int on_message(struct injector *in, const struct cg_egress_msg *m, int *f
                 r = open_box(in, m->box, fds[0]);
         if (m->type == CG_EGRESS_BOX_CLOSE) {
                 r = 0;
-                LIST_FOREACH(b, &in->boxes, entry) {
+                LIST_FOREACH(b, &in->boxes, entry)
                         if (b->number == m->box)
                                 break;
-                }
                 for (struct link *l = LIST_FIRST(&in->links), *next; b && l; l = next) {
                         next = LIST_NEXT(l, entry);
                         if (l->box == b)

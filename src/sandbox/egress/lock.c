@@ -52,7 +52,7 @@ static int drop_rights(struct cg_err *err)
 
         /* A connection is two descriptors, with pipes six. */
         if (getrlimit(RLIMIT_NOFILE, &l) == 0) {
-                l.rlim_cur = l.rlim_max < WANTED_FILES ? l.rlim_max : WANTED_FILES;
+                l.rlim_cur = CG_MIN(l.rlim_max, WANTED_FILES);
                 setrlimit(RLIMIT_NOFILE, &l);
         }
         l = (struct rlimit){ 0, 0 };

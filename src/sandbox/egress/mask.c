@@ -49,7 +49,7 @@ static char *make_fake(size_t len, struct cg_err *err)
                  r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14],
                  r[15]);
         n = strlen(head);
-        fake = calloc(1, (len > n ? len : n) + 1);
+        fake = calloc(1, CG_MAX(len, n) + 1);
         if (!fake) {
                 cg_fail(err, CG_E_NOMEM, "mask");
                 return NULL;
@@ -69,11 +69,10 @@ static const char *fake_for(struct cg_masks *m, const struct cg_settings_cred *c
 {
         struct cg_mask mask = { .cred = cred };
 
-        for (size_t i = 0; i < m->n; i++) {
+        for (size_t i = 0; i < m->n; i++)
                 if (m->v[i].cred == cred && strlen(m->v[i].real) == len &&
                     memcmp(m->v[i].real, real, len) == 0)
                         return m->v[i].fake;
-        }
         if (m->n == m->cap) {
                 size_t cap = m->cap ? m->cap * 2 : 8;
                 struct cg_mask *v = realloc(m->v, cap * sizeof(*v));
@@ -114,16 +113,12 @@ static void spans_fini(struct spans *s)
 
 static int span_add(struct spans *s, size_t start, size_t end, const char *fake, struct cg_err *err)
 {
-        if (s->n == s->cap) {
-                size_t cap = s->cap ? s->cap * 2 : 16;
-                struct span *v = realloc(s->v, cap * sizeof(*v));
+        struct span *v = cg_grow(s->v, &s->cap, s->n, sizeof(*v));
 
-                if (!v)
-                        return cg_fail(err, CG_E_NOMEM, "mask");
-                s->v = v;
-                s->cap = cap;
-        }
-        s->v[s->n++] = (struct span){ start, end, fake };
+        if (!v)
+                return cg_fail(err, CG_E_NOMEM, "mask");
+        s->v = v;
+        v[s->n++] = (struct span){ start, end, fake };
         return 0;
 }
 
@@ -234,7 +229,7 @@ static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cr
         }
         cg_buf_add(out, text + at, len - at);
         r = cg_buf_end(out, err);
-        return r < 0 ? r : n;
+        return r ?: n;
 }
 
 /*
@@ -409,10 +404,9 @@ json_t *cg_masks_hosts(const struct cg_masks *masks, const struct cg_settings *s
                 if (cred->has_hosts || cred->mode == CG_CRED_DENY)
                         json_object_set(o, "hosts", hosts);
                 json_decref(hosts);
-                for (size_t k = 0; k < masks->n; k++) {
+                for (size_t k = 0; k < masks->n; k++)
                         if (masks->v[k].cred == cred && strlen(masks->v[k].real) != strlen(masks->v[k].fake))
                                 json_object_set_new(o, "resized", json_true());
-                }
                 json_array_append_new(list, o);
         }
         return list;

@@ -282,7 +282,7 @@ static int read_no_proxy(struct no_proxy *np, const char *text, struct cg_err *e
                 if (strncmp(s, "*.", 2) == 0)
                         s++;
                 for (char *c = s; *c; c++)
-                        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c | 0x20) : *c;
+                        *c = cg_ascii_lower(*c);
                 v = realloc(np->suffixes, (np->n_suffixes + 1) * sizeof(*v));
                 if (!v)
                         return cg_fail(err, CG_E_NOMEM, "noProxy");
@@ -309,7 +309,7 @@ static int read_parent(struct cg_policy *p, const json_t *o, struct cg_err *err)
         if (http)
                 r = read_upstream(&p->http, http, "parentProxy.http", err);
         if (r == 0 && (https || http))
-                r = read_upstream(&p->https, https ? https : http, "parentProxy.https", err);
+                r = read_upstream(&p->https, https ?: http, "parentProxy.https", err);
         return r == 0 && no_proxy ? read_no_proxy(&p->no_proxy, no_proxy, err) : r;
 }
 
@@ -379,7 +379,7 @@ static int make_policy(struct cg_policy *p, const json_t *own, struct cg_policy 
                 cg_policy_free(p);
                 if (err)
                         *err = mine;
-                return mine.code ? mine.code : CG_E_INVAL;
+                return mine.code ?: CG_E_INVAL;
         }
         *ret = p;
         return 0;
@@ -493,10 +493,9 @@ void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16
 static bool in_ranges(const struct cg_range *v, size_t n, const struct cg_addr *a,
                       const struct cg_addr *carried)
 {
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
                 if (cg_range_has(&v[i], a) || (carried && cg_range_has(&v[i], carried)))
                         return true;
-        }
         return false;
 }
 
@@ -521,18 +520,19 @@ const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, ui
         if (cg_domains_find_addr(&p->allowed, a, port))
                 return NULL;
         class = cg_addr_class(a);
-        if (cg_host_is_loopback_name(h))
+        if (cg_host_is_loopback_name(h)) {
                 /* Not one that merely carries a loopback address: those lead to a gateway. */
-                return (a->family == 4 ? a->b[0] == 127 : memcmp(a->b, loopback6, 16) == 0) ? NULL
-                                                                                            : non_loopback;
+                bool loopback = a->family == 4 ? a->b[0] == 127 : memcmp(a->b, loopback6, 16) == 0;
+
+                return loopback ? NULL : non_loopback;
+        }
         if (class != CG_ADDR_PUBLIC && (class != CG_ADDR_PRIVATE || !p->private_ok))
                 return cg_addr_class_name(class);
         if (in_ranges(p->ranges, p->n_ranges, a, carried))
                 return listed;
-        for (size_t i = 0; i < n_own; i++) {
+        for (size_t i = 0; i < n_own; i++)
                 if (cg_addr_equal(&own[i], a) || (carried && cg_addr_equal(&own[i], carried)))
                         return own_address;
-        }
         return NULL;
 }
 
@@ -540,11 +540,12 @@ int cg_policy_vet_rank(const char *why)
 {
         if (why == deny_listed)
                 return 0;
-        for (int c = CG_ADDR_LOOPBACK; c <= CG_ADDR_PRIVATE; c++) {
+        for (int c = CG_ADDR_LOOPBACK; c <= CG_ADDR_PRIVATE; c++)
                 if (strcmp(why, cg_addr_class_name((enum cg_addr_class)c)) == 0)
                         return c;
-        }
-        return why == listed ? 50 : why == own_address ? 51 : 52;
+        if (why == listed)
+                return 50;
+        return why == own_address ? 51 : 52;
 }
 
 /* ---- routes */

@@ -132,10 +132,9 @@ static void on_message(struct relay *r, const struct cg_egress_msg *m, int *fds,
         struct conn *c;
         struct box *b;
 
-        LIST_FOREACH(b, &r->boxes, entry) {
+        LIST_FOREACH(b, &r->boxes, entry)
                 if (b->number == m->box)
                         break;
-        }
         switch (m->type) {
         case CG_EGRESS_BOX_OPEN:
                 open_box(r, m, fds, n);

@@ -124,10 +124,9 @@ struct conn *cg_conn_find(struct relay *r, uint32_t box, uint32_t id)
 {
         struct conn *c;
 
-        LIST_FOREACH(c, &r->by_id[id % HASH], hash) {
+        LIST_FOREACH(c, &r->by_id[id % HASH], hash)
                 if (c->id == id && c->box->number == box)
                         return c->state == ASKED && !c->to_ask ? c : NULL;
-        }
         return NULL;
 }
 
@@ -135,10 +134,9 @@ bool cg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id)
 {
         const struct conn *x;
 
-        LIST_FOREACH(x, &r->by_id[id % HASH], hash) {
+        LIST_FOREACH(x, &r->by_id[id % HASH], hash)
                 if (x == c && x->id == id)
                         return true;
-        }
         return false;
 }
 
@@ -153,8 +151,7 @@ int cg_conn_read(struct conn *c, size_t limit)
         if (c->in.len >= limit)
                 return CG_TIMEOUT;
         do
-                n = recv(c->client->fd, c->r->common.scratch,
-                         limit - c->in.len < CG_FLOW_CHUNK ? limit - c->in.len : CG_FLOW_CHUNK, 0);
+                n = recv(c->client->fd, c->r->common.scratch, CG_MIN(limit - c->in.len, CG_FLOW_CHUNK), 0);
         while (n < 0 && errno == EINTR);
         if (n < 0 && errno == EAGAIN)
                 return CG_TIMEOUT;

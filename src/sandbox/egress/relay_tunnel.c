@@ -71,8 +71,8 @@ bool cg_conn_step_tunnel(struct conn *c)
         out = cg_flow_run(&c->out, &c->r->common, &moved, &err);
         c->back.want_read = !c->reply.len;
         wait = c->reply.len ? 1 : gathers(c);
-        back = wait == 0 ? cg_flow_run(&c->back, &c->r->common, &moved, &err) : wait < 0 ? wait : 0;
-        if (out < 0 || back < 0) {
+        back = wait == 0 ? cg_flow_run(&c->back, &c->r->common, &moved, &err) : 0;
+        if (out < 0 || wait < 0 || back < 0) {
                 cg_conn_abort(c);
                 return false;
         }

@@ -31,10 +31,9 @@ const char *cg_access_rule_name(enum cg_access_rule rule)
 
 enum cg_access_rule cg_access_rule_named(const char *name)
 {
-        for (size_t i = 1; i < CG_ARRAY_LEN(names); i++) {
+        for (size_t i = 1; i < CG_ARRAY_LEN(names); i++)
                 if (strcmp(names[i], name) == 0)
                         return (enum cg_access_rule)i;
-        }
         return CG_ACCESS_NONE;
 }
 
@@ -45,10 +44,9 @@ const char *cg_access_operation(enum cg_access access)
 
 int cg_access_of_operation(const char *operation)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(operations); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(operations); i++)
                 if (strcmp(operations[i], operation) == 0)
                         return (int)i;
-        }
         return -1;
 }
 
@@ -104,12 +102,11 @@ static enum cg_access_rule by_mount(const struct cg_plan_mount *m, enum cg_acces
  */
 static bool mode_refuses(const char *path, enum cg_access how)
 {
-        const char *slash = strrchr(path, '/');
         char folder[PATH_MAX];
 
         if (access(path, how == CG_ACCESS_READ ? R_OK : W_OK) < 0 && errno == EACCES)
                 return true;
-        snprintf(folder, sizeof(folder), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+        cg_path_parent(path, folder);
         return how == CG_ACCESS_WRITE && access(folder, W_OK | X_OK) < 0 && errno == EACCES;
 }
 
@@ -129,10 +126,9 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
                 return sb->exec == CG_EXEC_DENY ? CG_ACCESS_PROGRAMS : CG_ACCESS_NOT_APPROVED;
         m = cg_plan_mount_at(sb, path);
         /* Covers are last, and hide all below them. */
-        for (size_t i = sb->n_mounts; i-- > 0 && sb->mounts[i].kind == CG_PLAN_COVER;) {
+        for (size_t i = sb->n_mounts; i-- > 0 && sb->mounts[i].kind == CG_PLAN_COVER;)
                 if (cg_path_within(path, sb->mounts[i].path))
                         m = &sb->mounts[i];
-        }
         if ((!m || m->kind != CG_PLAN_COVER) && access == CG_ACCESS_WRITE && error == EACCES &&
             cg_mediate_explain(sb, path, &from)) {
                 *setting = from;
@@ -156,7 +152,9 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
 
 enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb)
 {
-        return sb->off ? CG_ACCESS_NONE : sb->n_ports ? CG_ACCESS_NO_DIRECT : CG_ACCESS_NO_NETWORK;
+        if (sb->off)
+                return CG_ACCESS_NONE;
+        return sb->n_ports ? CG_ACCESS_NO_DIRECT : CG_ACCESS_NO_NETWORK;
 }
 
 bool cg_access_hidden_in_home(const struct cg_sandbox *sb, const char *name, char *path)
@@ -167,11 +165,10 @@ bool cg_access_hidden_in_home(const struct cg_sandbox *sb, const char *name, cha
 
                 if (sb->mounts[i].kind != CG_PLAN_COVER || !sb->mounts[i].why)
                         continue;
-                for (size_t n = strlen(name); n > 0; n--) {
+                for (size_t n = strlen(name); n > 0; n--)
                         if ((!name[n] || name[n] == '/') && n < len && hidden[len - n - 1] == '/' &&
                             strncmp(hidden + len - n, name, n) == 0)
                                 return snprintf(path, PATH_MAX, "%s%s", hidden, name + n) < PATH_MAX;
-                }
         }
         return false;
 }
@@ -200,10 +197,12 @@ bool cg_access_resolve(const char *path, char *real)
                 memcpy(tail, longer, (size_t)n + 1);
                 slash[slash == part] = '\0'; /* "/" stays, and exists */
         }
+        if (!tail[0])
+                return true;
         n = snprintf(longer, sizeof(longer), "%s%s", real[1] ? real : "", tail);
         if (n < 0 || n >= PATH_MAX)
                 return false;
-        memcpy(real, n ? longer : "/", n ? (size_t)n + 1 : 2);
+        memcpy(real, longer, (size_t)n + 1);
         return true;
 }
 
@@ -348,7 +347,7 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
 
         snprintf(ret->why, sizeof(ret->why), "%s", words[rule].why);
         ret->how = words[rule].how;
-        snprintf(ret->rule, sizeof(ret->rule), "%s", setting ? setting : words[rule].rule);
+        snprintf(ret->rule, sizeof(ret->rule), "%s", setting ?: words[rule].rule);
         if (rule == CG_ACCESS_NAME) {
                 const char *name = cg_names_of(path);
 

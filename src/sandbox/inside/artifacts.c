@@ -79,7 +79,7 @@ static bool in_time(struct walk *w)
 /* False: more than may be read, or not readable; *@size is then not set. */
 static bool hash_file(struct walk *w, int fd, long long *size, char *digits)
 {
-        uint64_t max = w->bytes_left < MAX_FILE_BYTES ? w->bytes_left : MAX_FILE_BYTES, sum = 0;
+        uint64_t max = CG_MIN(w->bytes_left, MAX_FILE_BYTES), sum = 0;
         uint8_t bytes[SHA256_DIGEST_SIZE];
         struct sha256_ctx c;
         struct stat st;
@@ -95,7 +95,7 @@ static bool hash_file(struct walk *w, int fd, long long *size, char *digits)
                         sha256_update(&c, (size_t)n, (const uint8_t *)w->data);
                 }
         } while (sum <= max && (n > 0 || (n < 0 && errno == EINTR)) && in_time(w));
-        w->bytes_left -= sum < w->bytes_left ? sum : w->bytes_left;
+        w->bytes_left -= CG_MIN(sum, w->bytes_left);
         if (n != 0 || sum > max)
                 return false;
         *size = (long long)sum;
@@ -112,7 +112,6 @@ static void add_file(struct walk *w, int dir, const char *name, const struct sta
         long long size = st->st_size;
         cg_auto_fd int fd = -1;
         bool hashed;
-        int r;
 
         if (!S_ISREG(st->st_mode) || earlier(&st->st_ctim, &w->since))
                 return;
@@ -124,14 +123,12 @@ static void add_file(struct walk *w, int dir, const char *name, const struct sta
         }
         fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         hashed = fd >= 0 && hash_file(w, fd, &size, digits);
-        r = cg_buf_try_adds(&w->out, w->n_files++ ? ",{" : "{", NULL);
-        if (r == 0)
-                r = cg_files_add_name(&w->out, "path", w->path);
-        if (r == 0)
-                r = cg_buf_try_addf(&w->out, NULL, ",\"size\":%lld%s%s%s}", size,
-                                    hashed ? ",\"sha256\":\"" : "", digits, hashed ? "\"" : "");
-        if (r < 0)
-                stop(w, "out of memory");
+        cg_buf_adds(&w->out, w->n_files++ ? ",{" : "{");
+        cg_files_add_name(&w->out, "path", w->path);
+        cg_buf_addf(&w->out, ",\"size\":%lld", size);
+        if (hashed)
+                cg_buf_addf(&w->out, ",\"sha256\":\"%s\"", digits);
+        cg_buf_adds(&w->out, "}");
 }
 
 static int compare_paths(const void *a, const void *b)
@@ -142,7 +139,7 @@ static int compare_paths(const void *a, const void *b)
 /* The folder @fd (takes), whose path is w->path. */
 static void walk(struct walk *w, int fd, int depth)
 {
-        DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+        cg_auto_dir DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
         const struct dirent *d;
         size_t len;
 
@@ -160,7 +157,7 @@ static void walk(struct walk *w, int fd, int depth)
                 size_t n = strlen(d->d_name);
                 struct stat st;
 
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+                if (cg_path_is_dots(d->d_name))
                         continue;
                 if (++w->entries > MAX_ENTRIES) {
                         stop(w, "more than 100,000 entries");
@@ -190,7 +187,6 @@ static void walk(struct walk *w, int fd, int depth)
         }
         if (errno && !w->stop)
                 skip(w, "a folder cannot be read");
-        closedir(folder);
 }
 
 /* @path: absolute and without links, as in the plan. Mounts are folders or files. */
@@ -224,10 +220,9 @@ static void walk_all(struct walk *w, const struct cg_sandbox *sb)
                 stop(w, "out of memory");
                 return;
         }
-        for (size_t i = 0; i < sb->n_mounts; i++) { /* a pin shows what its parent shows */
+        for (size_t i = 0; i < sb->n_mounts; i++) /* a pin shows what its parent shows */
                 if (sb->mounts[i].kind != CG_PLAN_PIN)
                         w->mounts[w->n_mounts++] = sb->mounts[i].path;
-        }
         qsort(w->mounts, w->n_mounts, sizeof(*w->mounts), compare_paths);
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
@@ -264,19 +259,20 @@ int cg_files_changed(const struct cg_sandbox *sb, char *const *argv)
                           .end_ms = cg_now_ms() + MAX_MS,
                           .bytes_left = MAX_BYTES,
                           .data = data };
-        int r;
+        bool ok;
 
         cg_buf_init(&w.out, CG_FILES_CHANGED_MAX);
-        r = data ? cg_buf_try_adds(&w.out, "{\"files\":[", NULL) : -1;
-        if (r == 0) {
-                walk_all(&w, sb);
-                /* The next cell's changes are to be later than all of this one's. */
-                wait_for_tick(&w.newest);
-                r = cg_buf_try_addf(&w.out, NULL, "]%s%s%s}", w.truncated ? ",\"truncated\":\"" : "",
-                                    w.truncated ?: "", w.truncated ? "\"" : "");
-        }
-        errno = r < 0 ? ENOMEM : 0;
-        r = r < 0 || !cg_files_flush(&w.out) ? cg_files_failed("search", "for files") : 0;
+        if (!data)
+                return cg_files_failed("search", "for files");
+        cg_buf_adds(&w.out, "{\"files\":[");
+        walk_all(&w, sb);
+        /* The next cell's changes are to be later than all of this one's. */
+        wait_for_tick(&w.newest);
+        cg_buf_adds(&w.out, "]");
+        if (w.truncated)
+                cg_buf_addf(&w.out, ",\"truncated\":\"%s\"", w.truncated);
+        cg_buf_adds(&w.out, "}");
+        ok = cg_files_flush(&w.out);
         cg_buf_fini(&w.out);
-        return r;
+        return ok ? 0 : cg_files_failed("search", "for files");
 }

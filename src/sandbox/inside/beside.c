@@ -66,7 +66,7 @@ static bool is_beside(const struct cg_notify *n, pid_t pid)
 
 static bool has_beside(const struct cg_notify *n, pid_t group)
 {
-        DIR *dir = opendir("/proc");
+        cg_auto_dir DIR *dir = opendir("/proc");
         const struct dirent *d;
         bool found = !dir;
 
@@ -76,8 +76,6 @@ static bool has_beside(const struct cg_notify *n, pid_t group)
 
                 found = pid && cg_proc_read_stat(pid, &stat) && stat.group == group && is_beside(n, pid);
         }
-        if (dir)
-                closedir(dir);
         return found;
 }
 

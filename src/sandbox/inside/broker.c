@@ -55,7 +55,9 @@ static int read_memory(const struct broker_call *c, uint64_t at, void *buf, size
 {
         int r = cg_caller_read(c->notif, at, buf, len);
 
-        return r < 0 ? r : cg_caller_waits(c->notify, c->notif) ? 0 : -ESRCH;
+        if (r < 0)
+                return r;
+        return cg_caller_waits(c->notify, c->notif) ? 0 : -ESRCH;
 }
 
 /*
@@ -141,7 +143,7 @@ static int apply(struct broker_call *c, struct change *ch)
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
         if (!c->path[0]) {
                 n = readlink(link, c->path, sizeof(c->path) - 1);
-                c->path[n > 0 ? n : 0] = '\0';
+                c->path[CG_MAX(n, 0)] = '\0';
         }
         if (c->mediator)
                 c->denied = !cg_mediate_may_change(c->mediator, fd, c->path, &c->setting);
@@ -168,12 +170,11 @@ static int apply(struct broker_call *c, struct change *ch)
                 r = (int)syscall(CG_SYS_FCHMODAT2, fd, "", ch->mode, AT_EMPTY_PATH);
                 if (r < 0 && (errno == ENOSYS || errno == EPERM)) /* before Linux 6.6, or in a container */
                         r = chmod(link, ch->mode);
-                return r < 0 ? -errno : 0;
+                return cg_result(r);
         case OWNER:
-                return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+                return cg_result(fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH));
         default:
-                return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno
-                                                                                                     : 0;
+                return cg_result(syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH));
         }
 }
 
@@ -199,7 +200,7 @@ static int do_mode(struct broker_call *c)
                         fd = cg_mediate_take_writer(c->mediator, c->notify, c->notif, ch.dirfd, ch.mode);
                 if (fd < 0)
                         return apply(c, &ch);
-                return fchmod(fd, ch.mode) < 0 ? -errno : 0;
+                return cg_result(fchmod(fd, ch.mode));
         default: /* fchmodat, which has no flags, and fchmodat2 */
                 ch.dirfd = (int)a[0];
                 ch.path = a[1];
@@ -294,7 +295,7 @@ static int do_times(struct broker_call *c)
         }
         if (r == 0 && !ch.path && ch.dirfd < 0)
                 return ch.dirfd == AT_FDCWD ? -EFAULT : -EBADF;
-        return r == 0 ? apply(c, &ch) : r;
+        return r ?: apply(c, &ch);
 }
 
 /* ---- connections */
@@ -322,10 +323,9 @@ static int find_port(const struct cg_broker *b, const union address *a, size_t l
         } else {
                 return -EAFNOSUPPORT;
         }
-        for (size_t i = 0; i < b->sb->n_ports && loopback; i++) {
+        for (size_t i = 0; i < b->sb->n_ports && loopback; i++)
                 if (b->sb->ports[i] == port)
                         return (int)i;
-        }
         return loopback ? -ECONNREFUSED : -ENETUNREACH;
 }
 
@@ -374,18 +374,12 @@ static int tcp_pair(int *client, int *server)
 /* Flags of the caller's descriptor; fdinfo includes O_CLOEXEC. */
 static int descriptor_flags(const struct broker_call *c, int fd)
 {
-        char path[64], text[256];
-        cg_auto_fd int info = -1;
+        char name[32], text[256];
         unsigned int flags = 0;
         const char *line;
-        ssize_t n;
 
-        snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", (int)c->notif->pid, fd);
-        info = open(path, O_RDONLY | O_CLOEXEC);
-        n = info < 0 ? -1 : read(info, text, sizeof(text) - 1);
-        if (n <= 0)
-                return -EBADF;
-        text[n] = '\0';
+        snprintf(name, sizeof(name), "fdinfo/%d", fd);
+        cg_caller_proc_text((pid_t)c->notif->pid, name, text, sizeof(text));
         line = strstr(text, "flags:");
         if (!line || sscanf(line, "flags: %o", &flags) != 1)
                 return -EBADF;
@@ -477,10 +471,9 @@ static void answer(struct broker_call *c, int r)
 /* NULL: not one of the broker's calls. */
 static const struct broker_handler *find_handler(int nr)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++)
                 if (handlers[i].nr == nr)
                         return &handlers[i];
-        }
         return NULL;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/inside/notify.h"
 
@@ -52,7 +53,7 @@ int cg_caller_read_path(const struct seccomp_notif *call, uint64_t at, char path
                  * are short.
                  */
                 size_t page = PAGE - (size_t)((at + len) % PAGE), most = len ? PATH_MAX - len : SHORT;
-                ssize_t n = read_some(call, at + len, path + len, page < most ? page : most);
+                ssize_t n = read_some(call, at + len, path + len, CG_MIN(page, most));
 
                 if (n <= 0)
                         return n < 0 && errno != EFAULT ? -EPERM : -EFAULT;
@@ -130,16 +131,19 @@ int cg_caller_take(const struct cg_notify *n, const struct seccomp_notif *call, 
         return copy;
 }
 
+bool cg_caller_proc_text(pid_t tid, const char *name, char *text, size_t size)
+{
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/%d/%s", (int)tid, name);
+        return cg_proc_read_text(path, text, size);
+}
+
 const char *cg_caller_status(pid_t tid, const char *key, char text[CG_CALLER_STATUS_MAX])
 {
-        cg_auto_fd int fd = -1;
-        char path[64], *p;
-        ssize_t n;
+        const char *p;
 
-        snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, text, CG_CALLER_STATUS_MAX - 1);
-        text[n > 0 ? n : 0] = '\0';
+        cg_caller_proc_text(tid, "status", text, CG_CALLER_STATUS_MAX);
         p = strstr(text, key);
         return p ? p + strlen(key) : NULL;
 }

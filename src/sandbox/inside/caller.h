@@ -54,6 +54,8 @@ int cg_caller_take(const struct cg_notify *n, const struct seccomp_notif *call, 
  * such line.
  */
 #define CG_CALLER_STATUS_MAX 4096
+/* Reads the start of /proc/TID/@name as text; "" and false when it cannot be read. */
+bool cg_caller_proc_text(pid_t tid, const char *name, char *text, size_t size);
 const char *cg_caller_status(pid_t tid, const char *key, char text[CG_CALLER_STATUS_MAX]);
 /* The process of the thread @tid, or -1. */
 pid_t cg_caller_process(pid_t tid);

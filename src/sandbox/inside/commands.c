@@ -143,10 +143,9 @@ static pid_t fork_builtin(const struct cg_sandbox *sb, const struct command_requ
         if (pid != 0)
                 return pid;
         /* The runner's own 0, 1 and 2 are /dev/null, so none of these is one of them. */
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 3; i++)
                 if (dup2(fds[i], i) < 0)
                         _exit(125);
-        }
         close_range(3, ~0U, 0);
         /* As the main process: init reads the paths of its calls. */
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
@@ -181,10 +180,9 @@ static int start_program(struct runner *r, const struct command_request *q, int 
                 status = cg_proc_spawn(&spec, &proc, err);
         }
 
-        for (size_t i = 3; i-- > 0;) { /* of a terminal all are the same */
+        for (size_t i = 3; i-- > 0;) /* of a terminal all are the same */
                 if (i == 0 || fds[i] != fds[i - 1])
                         cg_closep_(&fds[i]);
-        }
         if (status < 0)
                 return status;
         cg_closep_(&proc.pidfd);
@@ -194,11 +192,12 @@ static int start_program(struct runner *r, const struct command_request *q, int 
 
 static void report_end(struct runner *r, int status)
 {
-        struct cg_command_report end = { .type = CG_COMMAND_ENDED,
-                                         .pid = r->pid,
-                                         .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-                                         .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0 };
+        struct cg_command_report end = { .type = CG_COMMAND_ENDED, .pid = r->pid, .exit_code = -1 };
 
+        if (WIFEXITED(status))
+                end.exit_code = WEXITSTATUS(status);
+        else if (WIFSIGNALED(status))
+                end.signal = WTERMSIG(status);
         r->pid = 0;
         report(r, &end, -1);
 }
@@ -209,10 +208,9 @@ static bool reap(struct runner *r)
         int status;
         pid_t pid;
 
-        while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
                 if (pid == r->pid)
                         report_end(r, status);
-        }
         return pid == 0;
 }
 

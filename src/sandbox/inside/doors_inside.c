@@ -227,14 +227,13 @@ void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
                 cg_closep_(&sock);
                 return;
         }
-        for (size_t i = 0; i < CG_DOORS_WAITING && !error && !c; i++) {
+        for (size_t i = 0; i < CG_DOORS_WAITING && !error && !c; i++)
                 if (d->calls[i].state == CG_CALL_FREE)
                         c = &d->calls[i];
-        }
         if (!c) {
                 if (sock >= 0)
                         close(sock);
-                cg_reply_result(n, call, error ? error : -EAGAIN);
+                cg_reply_result(n, call, error ?: -EAGAIN);
                 return;
         }
         *c = (struct cg_door_call){ .notify = n, .call = *call, .sock = sock, .target = -1 };
@@ -300,7 +299,7 @@ static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
                 else if (m->value == EPERM)
                         refuse(c);
                 else
-                        finish(c, m->value ? m->value : ECONNREFUSED);
+                        finish(c, m->value ?: ECONNREFUSED);
                 return fd >= 0;
         }
         return false;
@@ -364,8 +363,12 @@ int cg_doors_timeout(const struct cg_doors *d)
 
                 if (c->state == CG_CALL_FREE)
                         continue;
-                mine = mine < 0 ? 0 : mine > CHECK_MS ? CHECK_MS : mine;
-                left = left < 0 || mine < left ? mine : left;
+                if (mine < 0)
+                        mine = 0;
+                if (mine > CHECK_MS)
+                        mine = CHECK_MS;
+                if (left < 0 || mine < left)
+                        left = mine;
         }
         return (int)left;
 }

@@ -250,14 +250,9 @@ static bool file_at(pid_t pid, const char *name, struct cg_exec_file *file)
 /* The process has no standard input, or execve() closes it. */
 static bool lacks_stdin(pid_t pid)
 {
-        char path[48], info[256], *flags;
-        cg_auto_fd int fd = -1;
-        ssize_t n;
+        char info[256], *flags;
 
-        snprintf(path, sizeof(path), "/proc/%d/fdinfo/0", (int)pid);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, info, sizeof(info) - 1);
-        info[n > 0 ? n : 0] = '\0';
+        cg_caller_proc_text(pid, "fdinfo/0", info, sizeof(info));
         flags = strstr(info, "flags:");
         return !flags || strtoul(flags + strlen("flags:"), NULL, 8) & O_CLOEXEC;
 }
@@ -294,10 +289,9 @@ static int read_texts(const struct seccomp_notif *call, uint64_t at, struct cg_b
 
 static struct cg_exec_call *find_call(struct cg_execs *e, uint32_t number)
 {
-        for (size_t i = 0; i < CG_EXEC_CALLS; i++) {
+        for (size_t i = 0; i < CG_EXEC_CALLS; i++)
                 if (e->calls[i].state != CG_EXEC_FREE && e->calls[i].number == number)
                         return &e->calls[i];
-        }
         return NULL;
 }
 
@@ -318,10 +312,9 @@ static bool send_message(const struct cg_execs *e, int type, uint32_t number, in
 /* @name=... is in the @n texts at @list. */
 static const char *find_variable(const char *list, size_t n, const char *name, size_t len)
 {
-        for (; n--; list += strlen(list) + 1) {
+        for (; n--; list += strlen(list) + 1)
                 if (strncmp(list, name, len) == 0 && list[len] == '=')
                         return list;
-        }
         return NULL;
 }
 
@@ -425,10 +418,9 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
         key = cg_fnv1a(key, p->path, strlen(p->path) + 1);
         key = cg_fnv1a(key, argv.data, argv.len);
         key = cg_fnv1a(key, envp.data ?: "", envp.len);
-        for (size_t i = 0; i < CG_ARRAY_LEN(e->refused); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(e->refused); i++)
                 if (e->refused[i].key == key && cg_now_ms() < e->refused[i].until_ms)
                         return -EPERM;
-        }
         for (size_t i = 0; i < CG_EXEC_CALLS && !slot; i++)
                 slot = e->calls[i].state == CG_EXEC_FREE ? &e->calls[i] : NULL;
         if (!slot)
@@ -595,14 +587,9 @@ void cg_execs_answer(struct cg_execs *e, const struct cg_exec_message *m)
 /* The fields 48 to 51 of /proc/PID/stat: where arguments and variables begin and end. */
 static bool find_texts(pid_t pid, uint64_t at[4])
 {
-        char path[48], text[2048], *p;
-        cg_auto_fd int fd = -1;
-        ssize_t n;
+        char text[2048], *p;
 
-        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        text[n > 0 ? n : 0] = '\0';
+        cg_caller_proc_text(pid, "stat", text, sizeof(text));
         p = strrchr(text, ')');
         for (int field = 2; p && field < 48; field++)
                 p = strchr(p + 1, ' ');
@@ -677,10 +664,9 @@ bool cg_execs_status(struct cg_execs *e, pid_t pid, int status)
 
 int cg_execs_timeout(const struct cg_execs *e)
 {
-        for (size_t i = 0; e->sb && i < CG_EXEC_CALLS; i++) {
+        for (size_t i = 0; e->sb && i < CG_EXEC_CALLS; i++)
                 if (e->calls[i].state != CG_EXEC_FREE)
                         return CHECK_MS;
-        }
         return -1;
 }
 

@@ -43,6 +43,12 @@ static int open_regular(const char *path, struct stat *st)
         return -1;
 }
 
+/* Bytes that are copied at once of @left; -1: of any number. */
+static size_t piece(long long left)
+{
+        return left < 0 || left > COPY_BYTES ? COPY_BYTES : (size_t)left;
+}
+
 /* Copies at most @left bytes; -1: to the end. Files go into a socket as they are in memory. */
 static bool copy(int from, int to, long long left)
 {
@@ -50,10 +56,11 @@ static bool copy(int from, int to, long long left)
         ssize_t sent = 0;
 
         while (left != 0) {
-                sent = sendfile(to, from, NULL, left > 0 && left < COPY_BYTES ? (size_t)left : COPY_BYTES);
+                sent = sendfile(to, from, NULL, piece(left));
                 if (sent == 0 || (sent < 0 && errno != EINTR))
                         break;
-                left -= left > 0 && sent > 0 ? sent : 0;
+                if (left > 0)
+                        left -= CG_MAX(sent, 0);
         }
         if (left == 0 || sent >= 0)
                 return true;
@@ -61,7 +68,7 @@ static bool copy(int from, int to, long long left)
                 return false;
         data = malloc(COPY_BYTES);
         while (data && left != 0) {
-                ssize_t n = read(from, data, left > 0 && left < COPY_BYTES ? (size_t)left : COPY_BYTES);
+                ssize_t n = read(from, data, piece(left));
 
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -72,9 +79,10 @@ static bool copy(int from, int to, long long left)
 
                         if (w < 0 && errno != EINTR)
                                 return false;
-                        done += w > 0 ? w : 0;
+                        done += CG_MAX(w, 0);
                 }
-                left -= left > 0 ? n : 0;
+                if (left > 0)
+                        left -= n;
         }
         return data != NULL;
 }
@@ -115,12 +123,12 @@ static bool receive(int fd)
                 size_t n = 0;
 
                 for (ssize_t r = 1; n < sizeof(left) && (r > 0 || (r < 0 && errno == EINTR));
-                     n += r > 0 ? (size_t)r : 0)
+                     n += CG_MAX(r, 0))
                         r = recv(STDIN_FILENO, (char *)&left + n, sizeof(left) - n, 0);
                 if (n < sizeof(left) || !left)
                         return n == sizeof(left);
                 while (left) {
-                        size_t most = left < COPY_BYTES ? (size_t)left : COPY_BYTES;
+                        size_t most = CG_MIN(left, COPY_BYTES);
                         ssize_t r = splice(STDIN_FILENO, NULL, to, NULL, most, SPLICE_F_MOVE);
 
                         if (r < 0 && errno == EINTR)
@@ -270,29 +278,25 @@ static bool add_entry(int dir, const char *name, bool named, struct cg_buf *b)
         char target[PATH_MAX];
         struct stat st;
         ssize_t n;
-        int r;
 
         if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return false;
-        r = cg_buf_try_adds(b, "{", NULL);
-        if (r == 0 && named)
-                r = cg_files_add_name(b, "name", name);
-        if (r == 0)
-                r = cg_buf_try_addf(b, NULL, "%s\"type\":\"%s\",\"size\":%lld,\"mode\":%u,\"mtime_ns\":%lld",
-                                    named ? "," : "", kind_of(st.st_mode), (long long)st.st_size,
-                                    (unsigned)st.st_mode & 07777, in_ns(&st.st_mtim));
-        n = S_ISLNK(st.st_mode) ? readlinkat(dir, name, target, sizeof(target) - 1) : -1;
-        if (r == 0 && n >= 0) {
-                target[n] = '\0';
-                r = cg_buf_try_adds(b, ",", NULL);
-                if (r == 0)
-                        r = cg_files_add_name(b, "target", target);
+        cg_buf_adds(b, "{");
+        if (named) {
+                cg_files_add_name(b, "name", name);
+                cg_buf_adds(b, ",");
         }
-        if (r == 0)
-                r = cg_buf_try_adds(b, "}", NULL);
-        if (r < 0)
-                errno = ENOMEM;
-        return r == 0;
+        cg_buf_addf(b, "\"type\":\"%s\",\"size\":%lld,\"mode\":%u,\"mtime_ns\":%lld", kind_of(st.st_mode),
+                    (long long)st.st_size, (unsigned)st.st_mode & 07777, in_ns(&st.st_mtim));
+        n = S_ISLNK(st.st_mode) ? readlinkat(dir, name, target, sizeof(target) - 1) : -1;
+        if (n >= 0) {
+                target[n] = '\0';
+                cg_buf_adds(b, ",");
+                cg_files_add_name(b, "target", target);
+        }
+        cg_buf_adds(b, "}");
+        errno = ENOMEM;
+        return cg_buf_end(b, NULL) == 0;
 }
 
 static int do_stat(char *const *argv)
@@ -300,52 +304,48 @@ static int do_stat(char *const *argv)
         cg_auto_buf struct cg_buf b;
 
         cg_buf_init(&b, 4 * COPY_BYTES);
-        return add_entry(AT_FDCWD, argv[1], false, &b) && cg_files_flush(&b)
-                       ? 0
-                       : cg_files_failed("stat", argv[1]);
+        if (add_entry(AT_FDCWD, argv[1], false, &b) && cg_files_flush(&b))
+                return 0;
+        return cg_files_failed("stat", argv[1]);
 }
 
 static int do_list(char *const *argv)
 {
         int fd = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+        cg_auto_dir DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
         cg_auto_buf struct cg_buf b;
         const struct dirent *d;
-        bool ok = dir != NULL, first = true;
+        bool ok = true, first = true;
         size_t n = 0;
 
         cg_buf_init(&b, 4 * COPY_BYTES);
-        ok = ok && cg_buf_try_adds(&b, "[", NULL) == 0;
+        if (!dir)
+                return cg_files_failed("list", argv[1]);
+        cg_buf_adds(&b, "[");
         while (ok && (errno = 0, d = readdir(dir))) {
                 size_t before = b.len;
 
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+                if (cg_path_is_dots(d->d_name))
                         continue;
                 if (++n > CG_FILES_LIST_MAX) {
                         errno = E2BIG;
                         ok = false;
                         break;
                 }
-                ok = first || cg_buf_try_adds(&b, ",", NULL) == 0;
-                if (ok && !add_entry(dirfd(dir), d->d_name, true, &b)) {
+                cg_buf_adds(&b, first ? "" : ",");
+                if (!add_entry(dirfd(dir), d->d_name, true, &b)) {
                         ok = errno == ENOENT; /* removed since */
                         b.len = before;
                         continue;
                 }
                 first = false;
-                if (ok && b.len > COPY_BYTES)
+                if (b.len > COPY_BYTES)
                         ok = cg_files_flush(&b);
         }
-        ok = ok && errno == 0 && cg_buf_try_adds(&b, "]", NULL) == 0 && cg_files_flush(&b);
-        if (!ok) {
-                int e = cg_files_failed("list", argv[1]);
-
-                if (dir)
-                        closedir(dir);
-                return e;
-        }
-        closedir(dir);
-        return 0;
+        if (!ok || errno)
+                return cg_files_failed("list", argv[1]);
+        cg_buf_adds(&b, "]");
+        return cg_files_flush(&b) ? 0 : cg_files_failed("list", argv[1]);
 }
 
 /* ---- changes of folders */
@@ -398,10 +398,9 @@ static bool remove_at(int dir, const char *name, int depth)
                 cg_closep_(&fd);
                 return false;
         }
-        while (ok && (errno = 0, d = readdir(folder))) {
+        while (ok && (errno = 0, d = readdir(folder)))
                 if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
                         ok = remove_at(dirfd(folder), d->d_name, depth + 1) || errno == ENOENT;
-        }
         fd = errno;
         closedir(folder);
         errno = fd;
@@ -456,11 +455,10 @@ int cg_files_run(const struct cg_sandbox *sb, char *const *argv)
 
         if (strcmp(argv[0], "changed") == 0 && argv[1])
                 return cg_files_changed(sb, argv);
-        for (size_t i = 0; i < CG_ARRAY_LEN(operations); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(operations); i++)
                 if (strcmp(argv[0], operations[i].name) == 0 && argv[1] &&
                     (operations[i].paths == 1 || argv[2]))
                         return operations[i].run(argv);
-        }
         errno = ENOSYS;
         return cg_files_failed("no such operation:", argv[0]);
 }

@@ -34,22 +34,27 @@ static bool is_utf8(const char *text)
         return true;
 }
 
-int cg_files_add_name(struct cg_buf *b, const char *key, const char *text)
+void cg_files_add_name(struct cg_buf *b, const char *key, const char *text)
 {
-        bool plain = is_utf8(text);
-        int r = cg_buf_try_addf(b, NULL, "\"%s%s\":", key, plain ? "" : "_hex");
-
-        if (r == 0 && plain)
-                return cg_json_try_quote(b, text, strlen(text), NULL);
-        for (const char *p = text; r == 0 && *p; p++)
-                r = cg_buf_try_addf(b, NULL, "%s%02x", p == text ? "\"" : "", (unsigned char)*p);
-        return r == 0 ? cg_buf_try_adds(b, "\"", NULL) : r;
+        if (is_utf8(text)) {
+                cg_buf_addf(b, "\"%s\":", key);
+                cg_json_quote(b, text, strlen(text));
+                return;
+        }
+        cg_buf_addf(b, "\"%s_hex\":\"", key);
+        for (const char *p = text; *p; p++)
+                cg_buf_addf(b, "%02x", (unsigned char)*p);
+        cg_buf_adds(b, "\"");
 }
 
 bool cg_files_flush(struct cg_buf *b)
 {
-        bool ok = cg_write_all(STDOUT_FILENO, b->data, b->len, NULL) == 0;
+        bool ok = cg_buf_end(b, NULL) == 0;
 
-        b->len = 0;
+        if (ok)
+                ok = cg_write_all(STDOUT_FILENO, b->data, b->len, NULL) == 0;
+        else
+                errno = ENOMEM;
+        cg_buf_clear(b);
         return ok;
 }

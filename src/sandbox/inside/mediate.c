@@ -88,9 +88,9 @@ static int do_symlinkat(struct cg_med_call *call, uint64_t text_addr, int dirfd,
         if (!cg_med_read_path(call, text_addr, text) || !text[0])
                 return CG_MED_CONTINUE;
         r = lookup_new(call, dirfd, addr, CG_OP_CREATE_LINK, S_IFLNK, &arg);
-        return r < 0 ? r
-                     : cg_med_check_created(call, &arg, CG_OP_CREATE_LINK,
-                                            cg_med_result(symlinkat(text, arg.dir, arg.name)));
+        return r
+                       ?: cg_med_check_created(call, &arg, CG_OP_CREATE_LINK,
+                                               cg_med_result(symlinkat(text, arg.dir, arg.name)));
 }
 
 static int do_unlinkat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags)
@@ -145,7 +145,7 @@ static bool has_protected_below(struct move_scan *s, int fd, const char *path, i
 {
         const struct cg_sandbox *sb = s->call->mediator->sb;
         int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        DIR *dir = own < 0 ? NULL : fdopendir(own);
+        cg_auto_dir DIR *dir = own < 0 ? NULL : fdopendir(own);
         const struct dirent *d;
         bool found = false;
 
@@ -159,7 +159,7 @@ static bool has_protected_below(struct move_scan *s, int fd, const char *path, i
                 const char *setting = NULL;
                 int sub = -1;
 
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+                if (cg_path_is_dots(d->d_name))
                         continue;
                 if (!s->left || depth > SCAN_DEPTH ||
                     (size_t)snprintf(arg.path, sizeof(arg.path), "%s/%s", path, d->d_name) >=
@@ -188,7 +188,6 @@ static bool has_protected_below(struct move_scan *s, int fd, const char *path, i
         }
         if (!found && errno)
                 s->left = 0;
-        closedir(dir);
         return found;
 }
 
@@ -535,10 +534,9 @@ void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
 
 void cg_mediate_child_ended(struct cg_mediator *m, pid_t pid)
 {
-        for (size_t i = 0; i < CG_MEDIATE_HELPERS; i++) {
+        for (size_t i = 0; i < CG_MEDIATE_HELPERS; i++)
                 if (m->helpers[i] == pid)
                         m->helpers[i] = 0;
-        }
 }
 
 bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *notif)

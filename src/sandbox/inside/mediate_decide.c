@@ -33,17 +33,16 @@ bool cg_mediates(const struct cg_sandbox *sb)
                 return true;
         /* In the /proc of another pid namespace the callers have other numbers. */
         n = readlink("/proc/self", self, sizeof(self) - 1);
-        self[n > 0 ? n : 0] = '\0';
+        self[CG_MAX(n, 0)] = '\0';
         return n > 0 && atoi(self) == (int)getpid();
 }
 
 bool cg_mediate_holds_root(const struct cg_sandbox *sb, const char *path)
 {
-        for (size_t i = 0; i < sb->n_mounts; i++) {
+        for (size_t i = 0; i < sb->n_mounts; i++)
                 if (sb->mounts[i].kind == CG_PLAN_WRITE && strcmp(sb->mounts[i].path, path) != 0 &&
                     cg_path_within(sb->mounts[i].path, path))
                         return true;
-        }
         return false;
 }
 
@@ -63,10 +62,8 @@ enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, 
         /* A path that must not be made is not mounted; its parent decides. */
         if (best->kind == CG_PLAN_READ && cg_plan_is_absent(sb, best->path)) {
                 char parent[PATH_MAX];
-                const char *slash = strrchr(best->path, '/');
 
-                snprintf(parent, sizeof(parent), "%.*s", slash > best->path ? (int)(slash - best->path) : 1,
-                         best->path);
+                cg_path_parent(best->path, parent);
                 return cg_mediate_region(sb, parent, len);
         }
         if (best->kind != CG_PLAN_WRITE)
@@ -77,10 +74,9 @@ enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, 
 
 bool cg_med_is_writable_name(const struct cg_sandbox *sb, const char *path, size_t root)
 {
-        for (size_t i = 0; i < sb->n_writable_names; i++) {
+        for (size_t i = 0; i < sb->n_writable_names; i++)
                 if (cg_names_match(sb->writable_names[i], path, root))
                         return true;
-        }
         return false;
 }
 
@@ -94,10 +90,9 @@ const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bo
                     (!cg_path_within(path, p->path) && !(leads && cg_path_within(p->path, path))))
                         continue;
                 *setting = NULL;
-                for (size_t k = 0; k < sb->n_mounts; k++) {
+                for (size_t k = 0; k < sb->n_mounts; k++)
                         if (sb->mounts[k].kind == CG_PLAN_READ && strcmp(sb->mounts[k].path, p->path) == 0)
                                 *setting = sb->mounts[k].why;
-                }
                 return p->path;
         }
         return NULL;
@@ -147,10 +142,9 @@ static bool has_git_files_beside(const struct cg_path_arg *arg)
                                              "hooks",  "modules",         "worktrees" };
         size_t len = (size_t)(strrchr(arg->path, '/') - arg->path);
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
                 if (has_entry(arg->path, len, names[i]))
                         return true;
-        }
         return false;
 }
 
@@ -170,10 +164,9 @@ enum cg_git_part cg_med_git_part(const struct cg_path_arg *arg)
         size_t next = 0, top;
 
         while (part == CG_GIT_FREE &&
-               (bare = cg_git_part_bare(arg->path, arg->root, &next, &top)) != CG_GIT_FREE) {
+               (bare = cg_git_part_bare(arg->path, arg->root, &next, &top)) != CG_GIT_FREE)
                 if (has_entry(arg->path, top, "HEAD"))
                         part = bare;
-        }
         return part;
 }
 
@@ -280,9 +273,9 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
                         return NULL;
                 return ".git/config";
         case CG_GIT_HOOKS:
-                return operation == CG_OP_MKDIR || (operation == CG_OP_REMOVE && is_folder(arg))
-                               ? NULL
-                               : ".git/hooks";
+                if (operation == CG_OP_MKDIR || (operation == CG_OP_REMOVE && is_folder(arg)))
+                        return NULL;
+                return ".git/hooks";
         case CG_GIT_SAMPLE:
                 return brings_names(operation) || operation == CG_OP_MKDIR ? ".git/hooks" : NULL;
         case CG_GIT_DENIED:
@@ -298,11 +291,11 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
                  * A repository without a work tree whose configuration was not made here:
                  * without its HEAD the rest would not be protected any more.
                  */
-                return has_entry(arg->path, (size_t)(last - 1 - arg->path), "config") &&
-                                       !cg_made_has(&call->mediator->configs, arg->dir, "config") &&
-                                       !is_marked(arg->dir, "config")
-                               ? "HEAD"
-                               : NULL;
+                if (has_entry(arg->path, (size_t)(last - 1 - arg->path), "config") &&
+                    !cg_made_has(&call->mediator->configs, arg->dir, "config") &&
+                    !is_marked(arg->dir, "config"))
+                        return "HEAD";
+                return NULL;
         case CG_OP_MODIFY:
         case CG_OP_SETATTR:
                 return NULL;
@@ -312,11 +305,11 @@ static const char *git_rule(const struct cg_med_call *call, const struct cg_path
                  * already. A socket named HEAD does not make one: processes can make sockets
                  * without init.
                  */
-                return has_git_files_beside(arg) &&
-                                       (fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-                                        (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)))
-                               ? "HEAD"
-                               : NULL;
+                if (has_git_files_beside(arg) &&
+                    (fstatat(arg->dir, arg->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+                     (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))))
+                        return "HEAD";
+                return NULL;
         }
 }
 
@@ -368,10 +361,9 @@ static bool is_in_programs(const struct cg_sandbox *sb, const char *path)
 {
         size_t len = (size_t)(strrchr(path, '/') - path);
 
-        for (size_t i = 0; i < sb->n_programs; i++) {
+        for (size_t i = 0; i < sb->n_programs; i++)
                 if (strlen(sb->programs[i]) == len && memcmp(sb->programs[i], path, len) == 0)
                         return true;
-        }
         return false;
 }
 
@@ -461,8 +453,7 @@ const char *cg_mediate_explain(const struct cg_sandbox *sb, const char *path, co
         part = rule ? CG_GIT_FREE : cg_git_part(path, root);
         if (part == CG_GIT_CONFIG && sb->git_config)
                 return NULL;
-        return rule                                           ? rule
-               : part == CG_GIT_FREE || part == CG_GIT_SAMPLE ? NULL
-               : part == CG_GIT_SELF                          ? ".git"
-                                                              : ".git/*";
+        if (rule || part == CG_GIT_FREE || part == CG_GIT_SAMPLE)
+                return rule;
+        return part == CG_GIT_SELF ? ".git" : ".git/*";
 }

@@ -51,7 +51,7 @@ static mode_t read_umask(struct cg_mediator *m, pid_t tid)
                 m->status.tid = tid;
                 n = pread(m->status.fd, text, sizeof(text) - 1, 0);
         }
-        text[n > 0 ? n : 0] = '\0';
+        text[CG_MAX(n, 0)] = '\0';
         p = strstr(text, "\nUmask:");
         /* One that cannot be read is the strictest. */
         return p && sscanf(p, "\nUmask: %o", &mask) == 1 ? (mode_t)mask : 0777;
@@ -74,7 +74,7 @@ void cg_med_fd_path(int fd, char buf[PATH_MAX])
 
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
         n = readlink(link, buf, PATH_MAX - 1);
-        buf[n > 0 ? n : 0] = '\0';
+        buf[CG_MAX(n, 0)] = '\0';
 }
 
 /* The same for a folder, faster: init's working directory has no other use. */
@@ -159,10 +159,9 @@ static bool has_own_numbers(int fd)
 
         if (fstatfs(fd, &fs) < 0)
                 return false;
-        for (size_t i = 0; i < CG_ARRAY_LEN(local); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(local); i++)
                 if ((unsigned int)fs.f_type == local[i])
                         return true;
-        }
         return false;
 }
 
@@ -196,11 +195,10 @@ static int find_dirfd(const struct cg_med_call *call, int dirfd)
         if (own < 0)
                 cg_caller_link(call->notif, dirfd, link);
         if (identify_folder(own < 0 ? AT_FDCWD : own, link, &at)) {
-                for (i = 0; i < CG_MEDIATE_FOLDERS; i++) {
+                for (i = 0; i < CG_MEDIATE_FOLDERS; i++)
                         if (v[i].fd >= 0 && v[i].ino == at.ino && v[i].dev == at.dev &&
                             v[i].mount == at.mount)
                                 break;
-                }
         }
         if (i < CG_MEDIATE_FOLDERS) {
                 at.fd = v[i].fd;
@@ -326,7 +324,7 @@ static bool follow_link(struct path_walk *w, int fd, const char *name, const cha
         ssize_t n = readlinkat(fd, "", text, sizeof(text) - 1);
         int to;
 
-        text[n > 0 ? n : 0] = '\0';
+        text[CG_MAX(n, 0)] = '\0';
         cg_med_fd_path(fd, link);
         w->movable |= can_change(w, link);
         if (!is_on_proc(fd))
@@ -571,7 +569,7 @@ bool cg_med_follow_link(const struct cg_med_call *call, struct cg_path_arg *arg)
         struct stat a, b;
         bool ok;
 
-        text[n > 0 ? n : 0] = '\0';
+        text[CG_MAX(n, 0)] = '\0';
         if (fd < 0 || n <= 0) {
                 cg_closep_(&fd);
                 return false;

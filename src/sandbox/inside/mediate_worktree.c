@@ -37,7 +37,7 @@ bool cg_med_read_plain_config(int dir, const char *name, char *text, size_t *len
         if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
                 return false;
         n = pread(fd, text, CG_GIT_CONFIG_MAX + 1, 0);
-        *len = n > 0 ? (size_t)n : 0;
+        *len = CG_MAX(n, 0);
         return n >= 0 && n <= (ssize_t)CG_GIT_CONFIG_MAX && cg_git_config_is_plain(text, *len);
 }
 
@@ -97,7 +97,7 @@ static bool gitdir_text(const struct cg_med_call *call, const struct cg_path_arg
                 return false;
         fd = openat(dir, "gitdir", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         n = fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ? -1 : read(fd, noted, sizeof(noted) - 1);
-        noted[n > 0 ? n : 0] = '\0';
+        noted[CG_MAX(n, 0)] = '\0';
         noted[strcspn(noted, "\n")] = '\0';
         return strcmp(noted, arg->path) == 0 && has_plain_repository(folder) &&
                (size_t)snprintf(text, size, "gitdir: %s\n", folder) < size && !strchr(folder, '\n');

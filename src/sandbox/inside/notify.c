@@ -119,12 +119,11 @@ void cg_notify_work(struct cg_notify *n, const struct pollfd *fd)
         }
         got = cg_recv_fds(n->sock, &byte, 1, fds, &count, NULL) == 1;
         if (got && byte == 'p') { /* the landlock tier's */
-                for (size_t i = 0; i < count; i++) {
+                for (size_t i = 0; i < count; i++)
                         if (n->n_pins < CG_NOTIFY_PINS)
                                 n->pins[n->n_pins++] = fds[i];
                         else
                                 close(fds[i]);
-                }
                 return;
         }
         if (got && count == 1)

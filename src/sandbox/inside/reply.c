@@ -17,8 +17,12 @@ void cg_reply_result(const struct cg_notify *n, const struct seccomp_notif *call
         union {
                 struct seccomp_notif_resp r;
                 char room[512];
-        } a = { .r = { .id = call->id, .error = r < 0 ? r : 0, .val = r < 0 ? 0 : r } };
+        } a = { .r = { .id = call->id } };
 
+        if (r < 0)
+                a.r.error = r;
+        else
+                a.r.val = r;
         /* It fails if the caller has been killed or interrupted meanwhile. */
         ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &a);
 }
@@ -104,11 +108,11 @@ static void report(struct cg_notify *n, const struct seccomp_notif *call, int er
                 if (process)
                         d.pid = atoi(process);
         }
-        snprintf(d.path, sizeof(d.path), "%s", path ? path : "");
+        snprintf(d.path, sizeof(d.path), "%s", path ?: "");
         if (p) {
                 d.access = p->access;
                 d.rule = p->rule;
-                snprintf(d.setting, sizeof(d.setting), "%s", p->setting ? p->setting : "");
+                snprintf(d.setting, sizeof(d.setting), "%s", p->setting ?: "");
         }
         d.lost = n->lost;
         if (send(n->out, &d, sizeof(d), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(d))

@@ -10,13 +10,14 @@
 #include <unistd.h>
 
 #include "base/proc.h"
+#include "base/util.h"
 
 /* Between its last system call and the release of its memory a process takes some microseconds. */
 #define TRIES 20
 
 static bool is_alone(pid_t main_pid)
 {
-        DIR *dir = opendir("/proc");
+        cg_auto_dir DIR *dir = opendir("/proc");
         const struct dirent *d;
         bool found = false, others = !dir;
 
@@ -26,8 +27,6 @@ static bool is_alone(pid_t main_pid)
                 found |= pid == main_pid;
                 others |= pid && pid != main_pid && pid != getpid();
         }
-        if (dir)
-                closedir(dir);
         return found && !others;
 }
 
@@ -55,7 +54,7 @@ static bool has_anything(pid_t main_pid)
         const struct dirent *d;
         bool has = false;
         char path[64];
-        DIR *dir;
+        cg_auto_dir DIR *dir = NULL;
 
         snprintf(path, sizeof(path), "/proc/%d/task", (int)main_pid);
         dir = opendir(path);
@@ -66,7 +65,6 @@ static bool has_anything(pid_t main_pid)
 
                 has = tid && thread_has_anything(main_pid, tid);
         }
-        closedir(dir);
         return has;
 }
 

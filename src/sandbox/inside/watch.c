@@ -86,8 +86,11 @@ int cg_watch_filter(const struct sock_fprog *base, unsigned int what, struct soc
                 calls[n++] = SYS_execve;
                 calls[n++] = SYS_execveat;
         }
-        steps = 2 * n + 1 + (what & CG_WATCH_EXEC ? CG_ARRAY_LEN(no_shared_folder) : 0) +
-                (what & CG_WATCH_BESIDE ? CG_BESIDE_STEPS : 0);
+        steps = 2 * n + 1;
+        if (what & CG_WATCH_EXEC)
+                steps += CG_ARRAY_LEN(no_shared_folder);
+        if (what & CG_WATCH_BESIDE)
+                steps += CG_BESIDE_STEPS;
         len = steps + 2 + base->len;
         if (len > BPF_MAXINSNS || base->filter[0].k != offsetof(struct seccomp_data, arch) ||
             base->filter[1].code != (BPF_JMP | BPF_JEQ | BPF_K))
@@ -151,20 +154,19 @@ static enum cg_access_rule write_rule(const struct cg_sandbox *sb, const char *p
 {
         enum cg_access_rule rule = cg_access_explain(sb, CG_ACCESS_WRITE, path, EROFS, false, setting);
 
-        return rule == CG_ACCESS_NOT_ALLOWED || rule == CG_ACCESS_DENY_WRITE || rule == CG_ACCESS_MASKED
-                       ? rule
-                       : CG_ACCESS_NONE;
+        if (rule == CG_ACCESS_NOT_ALLOWED || rule == CG_ACCESS_DENY_WRITE || rule == CG_ACCESS_MASKED)
+                return rule;
+        return CG_ACCESS_NONE;
 }
 
 /* Whether a call changes @path if it is allowed to; a failure for another reason is no denial. */
 static bool would_write(enum effect effect, uint64_t flags, const char *path)
 {
-        const char *slash = strrchr(path, '/');
         char parent[PATH_MAX];
         struct stat st, above;
         bool exists = lstat(path, &st) == 0;
 
-        snprintf(parent, sizeof(parent), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+        cg_path_parent(path, parent);
         if (effect == CHANGE)
                 return exists;
         if (exists)

@@ -72,11 +72,10 @@ static const struct {
  */
 static bool all_of(const char *s, size_t n, const char *more)
 {
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
                 if (!(isascii((unsigned char)s[i]) && isalnum((unsigned char)s[i])) &&
                     (!s[i] || !strchr(more, s[i])))
                         return false;
-        }
         return true;
 }
 
@@ -96,19 +95,17 @@ static bool is_value(enum value kind, const char *s, size_t n)
                        (n == 5 && strncasecmp(s, "false", n) == 0) ||
                        (n == 2 && strncasecmp(s, "no", n) == 0) || (n == 3 && strncasecmp(s, "yes", n) == 0);
         case NUMBER:
-                for (size_t i = 0; i < n; i++) {
+                for (size_t i = 0; i < n; i++)
                         if (!isdigit((unsigned char)s[i]))
                                 return false;
-                }
                 return n > 0 && n < 8;
         case NAME:
                 return n > 0 && (s[0] != '-' || (n == 9 && memcmp(s, "--no-tags", n) == 0)) &&
                        all_of(s, n, "-._/+@") && !has_text(s, n, "..");
         case WORD:
-                for (size_t i = 0; i < n; i++) {
+                for (size_t i = 0; i < n; i++)
                         if (isascii((unsigned char)s[i]) && !all_of(s + i, 1, "-._/+@ "))
                                 return false;
-                }
                 return n > 0 && s[0] != '-';
         case REFSPEC:
                 return n > 0 && all_of(s, n, "-._/+@*:") && !has_text(s, n, "..") && s[0] != '-';
@@ -122,10 +119,9 @@ static bool is_value(enum value kind, const char *s, size_t n)
         if (!n || !all_of(s, n, s[0] == '/' ? "-._~:/@!+,=% " : "-._~:/?@!$&()*+,=%") ||
             has_text(s, n, "::") || has_text(s, n, "/-") || has_text(s, n, "@-") || s[0] == '-')
                 return false;
-        for (size_t i = 0; i < CG_ARRAY_LEN(schemes); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(schemes); i++)
                 if (n > strlen(schemes[i]) && strncmp(s, schemes[i], strlen(schemes[i])) == 0)
                         return true;
-        }
         if (s[0] == '/')
                 return true;
         return !has_text(s, n, "://") && memchr(s, ':', n) && memchr(s, ':', n) != s && memchr(s, '@', n);
@@ -167,11 +163,10 @@ static bool read_key(const char *s, size_t n, const struct section *in)
                 return false;
         while (at < n && s[at] == ' ')
                 at++;
-        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++)
                 if (strlen(keys[i].key) == len && strncasecmp(keys[i].key, s, len) == 0 &&
                     strcasecmp(keys[i].section, in->name) == 0 && keys[i].named == in->named)
                         return is_value(keys[i].value, s + at, n - at);
-        }
         return false;
 }
 
@@ -184,7 +179,7 @@ bool cg_git_config_is_plain(const char *text, size_t len)
                 return false;
         while (text < end) {
                 const char *next = memchr(text, '\n', (size_t)(end - text));
-                size_t n = (size_t)((next ? next : end) - text);
+                size_t n = (size_t)((next ?: end) - text);
                 const char *line = text;
 
                 text = next ? next + 1 : end;

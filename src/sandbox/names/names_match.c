@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "base/util.h"
 
 /*
@@ -42,7 +43,7 @@ static size_t folded(const char *name, size_t len, char to[NAME_MAX + 1])
                 const char *as = NULL;
                 unsigned int c;
 
-                used = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : u[0] >= 0xc0 ? 2 : 1;
+                used = 1 + (u[0] >= 0xc0) + (u[0] >= 0xe0) + (u[0] >= 0xf0);
                 c = used == 1 ? 0 : u[0] & (0x7f >> used);
                 for (size_t i = 1; i < used; i++) {
                         if (i >= len - at || (u[i] & 0xc0) != 0x80) {
@@ -54,16 +55,12 @@ static size_t folded(const char *name, size_t len, char to[NAME_MAX + 1])
                 }
                 for (size_t i = 0; i < CG_ARRAY_LEN(folds) && c && !as; i++)
                         as = c >= folds[i].first && c <= folds[i].last ? folds[i].as : NULL;
-                memcpy(to + n, as ? as : name + at, as ? strlen(as) : used);
-                n += as ? strlen(as) : used;
+                if (as)
+                        n = (size_t)(stpcpy(to + n, as) - to);
+                else
+                        n = (size_t)((char *)mempcpy(to + n, name + at, used) - to);
         }
         return n;
-}
-
-/* Inline, since init calls it for each row of the table when a file is created. Rows are ASCII. */
-static char lower(char c)
-{
-        return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
 /*
@@ -99,7 +96,7 @@ static bool has_plain_name(const char *pattern, size_t plen, const char *name, s
         if (star == pattern && !memchr(star + 1, '*', behind))
                 return len >= behind && strncasecmp(star + 1, name + len - behind, behind) == 0;
         if (isalnum((unsigned char)pattern[plen - 1]) &&
-            (!len || lower(pattern[plen - 1]) != lower(name[len - 1])))
+            (!len || cg_ascii_lower(pattern[plen - 1]) != cg_ascii_lower(name[len - 1])))
                 return false;
         return has_wildcard_name(pattern, plen, name, len);
 }
@@ -119,8 +116,9 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
 
         for (size_t i = 0; i < len && ascii; i++)
                 ascii = (unsigned char)name[i] < 0x80;
-        return ascii || len > NAME_MAX ? has_plain_name(pattern, plen, name, len)
-                                       : has_folded_name(pattern, plen, name, len);
+        if (ascii || len > NAME_MAX)
+                return has_plain_name(pattern, plen, name, len);
+        return has_folded_name(pattern, plen, name, len);
 }
 
 /* Fast path: @name may match the first name of @pattern, of which two characters are compared. */
@@ -129,10 +127,11 @@ static inline bool may_begin(const char *pattern, const char *name)
         if ((unsigned char)name[0] >= 0x80 || (name[0] && (unsigned char)name[1] >= 0x80))
                 return true; /* has_name() decides */
         if (pattern[0] == '.')
-                return name[0] == '.' && (pattern[1] == '*' || lower(pattern[1]) == lower(name[1]));
-        return pattern[0] == '*' ||
-               (lower(pattern[0]) == lower(name[0]) &&
-                (!isalnum((unsigned char)pattern[1]) || lower(pattern[1]) == lower(name[1])));
+                return name[0] == '.' &&
+                       (pattern[1] == '*' || cg_ascii_lower(pattern[1]) == cg_ascii_lower(name[1]));
+        return pattern[0] == '*' || (cg_ascii_lower(pattern[0]) == cg_ascii_lower(name[0]) &&
+                                     (!isalnum((unsigned char)pattern[1]) ||
+                                      cg_ascii_lower(pattern[1]) == cg_ascii_lower(name[1])));
 }
 
 enum fit { NO, BEGINS, WHOLE };
@@ -231,7 +230,7 @@ const char *cg_names_leads(const char *path, size_t root)
 static bool is(const char *name, size_t len, const char *want)
 {
         /* Folding keeps an ASCII letter at the beginning. */
-        if (len && (unsigned char)name[0] < 0x80 && lower(name[0]) != lower(want[0]))
+        if (len && (unsigned char)name[0] < 0x80 && cg_ascii_lower(name[0]) != cg_ascii_lower(want[0]))
                 return false;
         return has_name(want, strlen(want), name, len);
 }
@@ -280,8 +279,9 @@ static enum cg_git_part part_within(const char *rest)
                         return CG_GIT_HOOKS;
                 p += n + 1;
                 n = strlen(p);
-                return !strchr(p, '/') && n > 7 && strcmp(p + n - 7, ".sample") == 0 ? CG_GIT_SAMPLE
-                                                                                     : CG_GIT_DENIED;
+                if (!strchr(p, '/') && n > 7 && strcmp(p + n - 7, ".sample") == 0)
+                        return CG_GIT_SAMPLE;
+                return CG_GIT_DENIED;
         }
         last = last ? last + 1 : rest;
         if (is(last, strlen(last), "config") || is_options(rest, last))
@@ -353,8 +353,9 @@ const char *cg_names_of(const char *path)
                 part = cg_git_part_bare(path, 0, &next, &top);
         if ((part == CG_GIT_CONFIG || part == CG_GIT_HOOKS) && strstr(path, "/sequencer"))
                 return ".git/sequencer";
-        return part == CG_GIT_CONFIG                            ? ".git/config"
-               : part == CG_GIT_HOOKS || part == CG_GIT_SAMPLE  ? ".git/hooks"
-               : part == CG_GIT_DENIED && strstr(path, "hooks") ? ".git/hooks"
-                                                                : ".git";
+        if (part == CG_GIT_CONFIG)
+                return ".git/config";
+        if (part == CG_GIT_HOOKS || part == CG_GIT_SAMPLE || (part == CG_GIT_DENIED && strstr(path, "hooks")))
+                return ".git/hooks";
+        return ".git";
 }

@@ -14,10 +14,9 @@ static const char *set_end(const char *p)
 
         if (!close || close == p + 1)
                 return NULL;
-        for (const char *q = p + 1; q + 2 < close; q++) {
+        for (const char *q = p + 1; q + 2 < close; q++)
                 if (q[1] == '-' && (unsigned char)q[0] > (unsigned char)q[2])
                         return NULL; /* "[z-a]" is text */
-        }
         return close;
 }
 
@@ -100,10 +99,9 @@ bool cg_pattern_advance(const struct cg_pattern *p, struct cg_pattern_at *at, co
 
                 any = 0;
                 memset(to.bits, 0, p->words * sizeof(to.bits[0]));
-                for (size_t k = 0; k < p->words; k++) {
+                for (size_t k = 0; k < p->words; k++)
                         for (uint64_t left = at->bits[k]; left; left &= left - 1)
                                 step(p, &to, k * 64 + (size_t)__builtin_ctzll(left), *text);
-                }
                 for (size_t k = 0; k < p->words; k++)
                         any |= at->bits[k] = to.bits[k];
         }

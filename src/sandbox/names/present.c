@@ -29,10 +29,9 @@ static bool may_be(const char *rest, const char *name, size_t len)
         size_t n = 0;
 
         /* Fast path: most differ in the first two letters. */
-        for (; n < 2 && rest[n] && rest[n] != '*' && rest[n] != '/'; n++) {
+        for (; n < 2 && rest[n] && rest[n] != '*' && rest[n] != '/'; n++)
                 if ((rest[n] ^ name[n]) & ~0x20)
                         return false;
-        }
         n = strcspn(rest, "/");
         if (!rest[n] && memchr(rest, '*', n))
                 return fnmatch(rest, name, FNM_CASEFOLD | FNM_PERIOD) == 0;
@@ -59,7 +58,7 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
         cg_auto_free size_t *below = calloc(n, sizeof(*below));
         const struct dirent *d;
         char path[PATH_MAX];
-        DIR *dir = NULL;
+        cg_auto_dir DIR *dir = NULL;
         int len = snprintf(path, sizeof(path), "%s/%.*s", l->folder, (int)at, l->all[rows[0]].path);
 
         errno = ENOMEM;
@@ -95,7 +94,6 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
         }
         if (errno) /* not all names are known */
                 all_present(l, rows, n);
-        closedir(dir);
 }
 
 int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what, struct cg_stamps *stamps,
@@ -115,10 +113,9 @@ int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what,
                 cg_present_fini(p);
                 return cg_fail(err, CG_E_NOMEM, "sandbox: names");
         }
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
                 if (l.all[i].what & what)
                         rows[n_rows++] = i;
-        }
         if (n_rows)
                 scan_folder(&l, rows, n_rows, 0, !cg_real_path(folder, real) || strcmp(folder, real) != 0);
         return 0;

@@ -52,10 +52,9 @@ static bool is_local(const char *path)
 
         if (statfs(path, &fs) < 0)
                 return false;
-        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
                 if ((unsigned long)fs.f_type == types[i])
                         return true;
-        }
         return false;
 }
 
@@ -72,7 +71,7 @@ void cg_stamps_add(struct cg_stamps *s, const char *path)
         struct cg_stamp *v = realloc(s->v, (s->n + 1) * sizeof(*v)), *new;
         bool other_mount;
 
-        s->v = v ? v : s->v;
+        s->v = v ?: s->v;
         if (!v || !(v[s->n].path = strdup(path))) {
                 s->unsure = true;
                 return;

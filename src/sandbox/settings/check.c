@@ -78,10 +78,9 @@ static bool is_pattern(const char *host, bool bracketed)
          * No name has these characters, so the entry would never match. Nor has one letters beyond
          * ASCII: clients send such names as xn--...
          */
-        for (const char *p = host; *p; p++) {
+        for (const char *p = host; *p; p++)
                 if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f || strchr("/:%@\\?#", *p))
                         return false;
-        }
         n = strlen(host);
         return n && strchr(host, '.') && host[0] != '.' && host[n - 1] != '.' && !strstr(host, "..") &&
                !strchr(host, '*');
@@ -102,9 +101,9 @@ const char *cg_check_allowed_domain(const char *text)
 {
         char host[DOMAIN_MAX];
 
-        return split_port(text, host) && is_pattern(host, text[0] == '[') ? NULL
-                                                                          : DOMAIN_MESSAGE
-                       ". An optional \":port\" suffix (1-65535) restricts the entry to that port.";
+        if (split_port(text, host) && is_pattern(host, text[0] == '['))
+                return NULL;
+        return DOMAIN_MESSAGE ". An optional \":port\" suffix (1-65535) restricts the entry to that port.";
 }
 
 const char *cg_check_denied_domain(const char *text)
@@ -163,19 +162,19 @@ const char *cg_check_name(const char *text)
 {
         if (strlen(text) >= CG_NAMES_WRITABLE_LEN)
                 return "name is too long";
-        return text[0] && text[0] != '/' && text[0] != '~' && text[strlen(text) - 1] != '/' &&
-                               !strstr(text, "//")
-                       ? NULL
-                       : "must be a name, or names with \"/\" between them, as \".vscode\" and \".git/config\"";
+        if (text[0] && text[0] != '/' && text[0] != '~' && text[strlen(text) - 1] != '/' &&
+            !strstr(text, "//"))
+                return NULL;
+        return "must be a name, or names with \"/\" between them, as \".vscode\" and \".git/config\"";
 }
 
 const char *cg_check_tier(const char *text)
 {
         struct cg_tier_choice choice;
 
-        return cg_tier_parse(text, &choice, NULL) == 0
-                       ? NULL
-                       : "tier must be full, landlock or auto, the latter two alone or with :refuse, :freeze or :accept";
+        if (cg_tier_parse(text, &choice, NULL) == 0)
+                return NULL;
+        return "tier must be full, landlock or auto, the latter two alone or with :refuse, :freeze or :accept";
 }
 
 const char *cg_check_url(const char *text)
@@ -184,10 +183,10 @@ const char *cg_check_url(const char *text)
 
         while (isalnum((unsigned char)*p) || (p > text && strchr("+-.", *p) && *p))
                 p++;
-        return p > text && !isdigit((unsigned char)text[0]) && strncmp(p, "://", 3) == 0 && p[3] &&
-                               !strpbrk(text, " \t\r\n")
-                       ? NULL
-                       : "Invalid url";
+        if (p > text && !isdigit((unsigned char)text[0]) && strncmp(p, "://", 3) == 0 && p[3] &&
+            !strpbrk(text, " \t\r\n"))
+                return NULL;
+        return "Invalid url";
 }
 
 const char *cg_check_variable(const char *text)
@@ -209,9 +208,9 @@ const char *cg_check_mach_name(const char *text)
 {
         const char *star = strchr(text, '*');
 
-        return !star || !star[1]
-                       ? NULL
-                       : "Wildcards are only allowed as a single trailing \"*\" (e.g., \"com.example.*\" or \"*\" for all services).";
+        if (!star || !star[1])
+                return NULL;
+        return "Wildcards are only allowed as a single trailing \"*\" (e.g., \"com.example.*\" or \"*\" for all services).";
 }
 
 static bool covers(const char *allowed, const char *host)
@@ -233,9 +232,8 @@ bool cg_domain_covered(const char *host, const struct cg_strs *allowed)
 
         if (!split_port(host, wanted))
                 return false; /* an address without brackets among them: write it with */
-        for (size_t i = 0; i < allowed->n; i++) {
+        for (size_t i = 0; i < allowed->n; i++)
                 if (split_port(allowed->v[i], entry) && covers(entry, wanted))
                         return true;
-        }
         return false;
 }

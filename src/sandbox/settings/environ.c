@@ -34,24 +34,19 @@ const char *cg_environ_get(const struct cg_environ *env, const char *name)
         return i < env->n ? env->v[i] + strlen(name) + 1 : NULL;
 }
 
+/* Takes @line. */
 static int add(struct cg_environ *env, char *line, struct cg_err *err)
 {
-        if (line && env->n + 2 > env->cap) {
-                size_t cap = env->cap ? env->cap * 2 : 64;
-                char **v = realloc(env->v, cap * sizeof(*v));
+        /* and for the NULL */
+        char **v = line ? cg_grow(env->v, &env->cap, env->n + 1, sizeof(*v)) : NULL;
 
-                if (!v) {
-                        free(line);
-                        line = NULL;
-                } else {
-                        env->v = v;
-                        env->cap = cap;
-                }
-        }
-        if (!line)
+        if (!v) {
+                free(line);
                 return cg_fail(err, CG_E_NOMEM, "environment");
-        env->v[env->n++] = line;
-        env->v[env->n] = NULL;
+        }
+        env->v = v;
+        v[env->n++] = line;
+        v[env->n] = NULL;
         return 0;
 }
 
@@ -83,8 +78,10 @@ static bool is_allowed(const struct cg_settings *s, const char *line)
                 const char *name = s->own.env.v[i];
                 size_t n = strlen(name);
 
-                if (name[n - 1] == '*' ? len >= n - 1 && strncmp(line, name, n - 1) == 0
-                                       : len == n && strncmp(line, name, n) == 0)
+                if (name[n - 1] != '*' && len != n)
+                        continue;
+                n -= name[n - 1] == '*';
+                if (len >= n && strncmp(line, name, n) == 0)
                         return true;
         }
         return false;

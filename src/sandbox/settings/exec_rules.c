@@ -10,6 +10,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/path.h"
 #include "base/util.h"
 
 #define RULES_MAX 256
@@ -88,12 +89,11 @@ static int check_rule(const json_t *rule, bool allows, unsigned *regexes, struct
                         k++;
                 if (k == CG_ARRAY_LEN(keys) || (keys[k].allows && !allows))
                         return cg_fail(err, CG_E_INVAL, "a rule of this list has no member \"%.50s\"", key);
-                if (keys[k].type == JSON_TRUE   ? !json_is_boolean(v)
-                    : keys[k].type == JSON_NULL ? check_match(v, regexes, err) < 0
-                                                : json_typeof(v) != keys[k].type)
-                        return keys[k].type == JSON_NULL
-                                       ? CG_E_INVAL
-                                       : cg_fail(err, CG_E_INVAL, "\"%s\" has another type", key);
+                if (keys[k].type == JSON_NULL && check_match(v, regexes, err) < 0)
+                        return CG_E_INVAL;
+                if (keys[k].type != JSON_NULL && json_typeof(v) != keys[k].type &&
+                    !(keys[k].type == JSON_TRUE && json_is_false(v)))
+                        return cg_fail(err, CG_E_INVAL, "\"%s\" has another type", key);
         }
         if (!json_object_get(rule, "program") && !json_object_get(rule, "line"))
                 return cg_fail(err, CG_E_INVAL, "a rule needs \"program\" or \"line\"");
@@ -158,18 +158,18 @@ int cg_exec_rules_mode(const json_t *setting, enum cg_exec *ret, struct cg_err *
         const char *text = json_string_value(setting),
                    *each = json_string_value(json_object_get(setting, "commands"));
 
+        *ret = CG_EXEC_ALLOW;
         if (!setting || (text && strcmp(text, "allow") == 0))
-                *ret = CG_EXEC_ALLOW;
-        else if (text && strcmp(text, "deny") == 0)
-                *ret = CG_EXEC_DENY;
-        else if (json_is_object(setting) ? check_rules(setting, err) == 0 : text && strcmp(text, "ask") == 0)
-                *ret = each && strcmp(each, "each") == 0 ? CG_EXEC_ASK_EACH : CG_EXEC_ASK;
-        else
-                return json_is_object(setting)
-                               ? CG_E_INVAL
-                               : cg_fail(err, CG_E_INVAL,
-                                         "exec must be \"allow\", \"ask\", \"deny\" or rules");
-        return 0;
+                return 0;
+        *ret = CG_EXEC_DENY;
+        if (text && strcmp(text, "deny") == 0)
+                return 0;
+        *ret = each && strcmp(each, "each") == 0 ? CG_EXEC_ASK_EACH : CG_EXEC_ASK;
+        if (json_is_object(setting))
+                return check_rules(setting, err) < 0 ? CG_E_INVAL : 0;
+        if (text && strcmp(text, "ask") == 0)
+                return 0;
+        return cg_fail(err, CG_E_INVAL, "exec must be \"allow\", \"ask\", \"deny\" or rules");
 }
 
 /* ---- deciding */
@@ -226,19 +226,16 @@ static enum outcome matches(const json_t *m, const json_t *text, bool globs)
         pcre2_match_data_free(data);
         pcre2_match_context_free(limits);
         pcre2_code_free(re);
-        return r >= 0 ? YES : r == PCRE2_ERROR_NOMATCH ? NO : UNCLEAR;
+        if (r >= 0)
+                return YES;
+        return r == PCRE2_ERROR_NOMATCH ? NO : UNCLEAR;
 }
 
 static enum outcome both(enum outcome a, enum outcome b)
 {
-        return a == NO || b == NO ? NO : a == UNCLEAR || b == UNCLEAR ? UNCLEAR : YES;
-}
-
-static const char *last_name(const char *path)
-{
-        const char *slash = strrchr(path, '/');
-
-        return slash ? slash + 1 : path;
+        if (a == NO || b == NO)
+                return NO;
+        return a == UNCLEAR || b == UNCLEAR ? UNCLEAR : YES;
 }
 
 /* The line of `sh -c LINE`. NULL: the program is none, or has other arguments. */
@@ -252,13 +249,13 @@ static const json_t *line_of(const json_t *argv, const char *program)
         unsigned found = 0;
 
         for (size_t i = 0; own && i < CG_ARRAY_LEN(shells); i++)
-                found |= (strcmp(last_name(own), shells[i]) == 0) |
-                         (strcmp(last_name(program), shells[i]) == 0) << 1;
+                found |= (strcmp(cg_path_base(own), shells[i]) == 0) |
+                         (strcmp(cg_path_base(program), shells[i]) == 0) << 1;
         if (found != 3 || !option || strcmp(option, "-c") != 0)
                 return NULL;
-        return n == 3                                    ? json_array_get(argv, 2)
-               : n == 4 && end && strcmp(end, "--") == 0 ? json_array_get(argv, 3)
-                                                         : NULL;
+        if (n == 4 && end && strcmp(end, "--") == 0)
+                return json_array_get(argv, 3);
+        return n == 3 ? json_array_get(argv, 2) : NULL;
 }
 
 /* Further conditions of a rule that allows. */
@@ -274,7 +271,7 @@ static bool may_allow(const json_t *rule, const json_t *question, const char *pr
                 return false;
         /* Programs with several names do what the first argument says. */
         if (!json_object_get(rule, "argv") && !json_object_get(rule, "line") &&
-            (!own || (strcmp(own, program) != 0 && strcmp(own, last_name(program)) != 0)))
+            (!own || (strcmp(own, program) != 0 && strcmp(own, cg_path_base(program)) != 0)))
                 return false;
         json_array_foreach(argv, i, v) if (!json_is_string(v)) return false;
         for (int unset = 0; unset < 2; unset++) {

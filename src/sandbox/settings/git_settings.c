@@ -90,10 +90,9 @@ static enum named named_by(const char *section, const char *key, const char *val
         /* Aliases and ways to update a submodule are programs where they begin so. */
         if (value[0] == '!')
                 return PROGRAM;
-        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++)
                 if (strcasecmp(keys[i].key, key) == 0)
                         return keys[i].to;
-        }
         return NOTHING;
 }
 
@@ -334,12 +333,11 @@ static int read_text(struct git_reader *g, char *text, const char *file, int dep
                         bool quoted = false;
 
                         snprintf(section, sizeof(section), "%.*s", (int)strcspn(p + 1, " \t.]\""), p + 1);
-                        for (end = p; *end && (*end != ']' || quoted); end++) {
+                        for (end = p; *end && (*end != ']' || quoted); end++)
                                 if (*end == '\\' && end[1])
                                         end++;
                                 else if (*end == '"')
                                         quoted = !quoted;
-                        }
                         p = end + (*end == ']');
                         p += strspn(p, " \t\r");
                 }
@@ -416,9 +414,9 @@ static int read_variables(struct git_reader *g, const json_t *env)
 /* $XDG_CONFIG_HOME/git, which cannot be made either. */
 static int deny_xdg(struct git_reader *g, const char *xdg)
 {
-        return xdg && xdg[0] == '/' && g->which != RELATIVE
-                       ? cg_rules_deny_name(g->rules, xdg, "git", true, true, g->err)
-                       : 0;
+        if (xdg && xdg[0] == '/' && g->which != RELATIVE)
+                return cg_rules_deny_name(g->rules, xdg, "git", true, true, g->err);
+        return 0;
 }
 
 static int read_joined(struct git_reader *g, const char *folder, const char *name)
@@ -446,10 +444,10 @@ static int read_git_dir(struct git_reader *g, const json_t *env)
 {
         const char *dir = cg_user_env_get(env, "GIT_DIR"), *tree = cg_user_env_get(env, "GIT_WORK_TREE");
         const char *cwd = cg_user_env_get(env, CG_USER_ENV_CWD);
-        const struct cg_path_base base = { .cwd = cwd ? cwd : g->rules->base->cwd };
+        const struct cg_path_base base = { .cwd = cwd ?: g->rules->base->cwd };
         char top[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
 
-        if (!dir || cg_path_absolute(&base, tree ? tree : ".", top, NULL) < 0 ||
+        if (!dir || cg_path_absolute(&base, tree ?: ".", top, NULL) < 0 ||
             cg_path_absolute(&base, dir, path, NULL) < 0 || !cg_path_join(config, path, "config"))
                 return 0;
         return cg_git_deny_named(g->rules, config, top, g->err);
@@ -503,12 +501,11 @@ static int deny_options(struct git_reader *g, char *value)
                 if (word[0] == '-' && word[1] && word[2] && strchr("/~.", word[2]))
                         word += 2;
                 for (part = strtok_r(word, ":=,@", &inner); part && r == 0;
-                     part = strtok_r(NULL, ":=,@", &inner)) {
+                     part = strtok_r(NULL, ":=,@", &inner))
                         if (folder && strchr("/~.", part[0]))
                                 r = each_path(g, NULL, part, deny, FOLDER, 0);
                         else if (!folder && part[0] != '-' && strchr(part, '/'))
                                 r = deny_word(g, part, false);
-                }
         }
         return r;
 }

@@ -67,10 +67,9 @@ static int note_folder(struct walk *w, const struct stat *st, const struct cg_pa
                 bigger.seen = calloc(bigger.cap_seen, sizeof(*bigger.seen));
                 if (!bigger.seen)
                         return cg_fail(w->err, CG_E_NOMEM, "pattern %s", w->pattern.text);
-                for (size_t i = 0; i < w->cap_seen; i++) {
+                for (size_t i = 0; i < w->cap_seen; i++)
                         if (w->seen[i].ino)
                                 *seen_slot(&bigger, &w->seen[i]) = w->seen[i];
-                }
                 free(w->seen);
                 w->seen = bigger.seen;
                 w->cap_seen = bigger.cap_seen;
@@ -104,7 +103,7 @@ static int walk_into(struct walk *w, int parent, const char *name, const char *p
         char child[PATH_MAX];
         const struct dirent *d;
         struct stat st;
-        DIR *dir;
+        cg_auto_dir DIR *dir = NULL;
 
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
                 return 0;
@@ -132,7 +131,7 @@ static int walk_into(struct walk *w, int parent, const char *name, const char *p
         while (r == 0 && (d = readdir(dir))) {
                 struct cg_pattern_at here = *at;
 
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+                if (cg_path_is_dots(d->d_name))
                         continue;
                 if (!cg_path_join(child, path, d->d_name))
                         continue; /* no program can name it either */
@@ -148,11 +147,9 @@ static int walk_into(struct walk *w, int parent, const char *name, const char *p
                         r = w->found(w->data, child, false, w->err);
                 if (r < 0)
                         break;
-                r = cg_pattern_advance(&w->pattern, &here, "/") && is_folder(fd, d)
-                            ? walk_into(w, fd, d->d_name, child, depth + 1, &here)
-                            : 0;
+                if (cg_pattern_advance(&w->pattern, &here, "/") && is_folder(fd, d))
+                        r = walk_into(w, fd, d->d_name, child, depth + 1, &here);
         }
-        closedir(dir);
         return r;
 }
 
@@ -170,7 +167,7 @@ int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_er
         /* The walk starts at the folders before the first part with a pattern character. */
         while (n && pattern[n] != '/')
                 n--;
-        snprintf(base, sizeof(base), "%.*s", n ? (int)n : 1, n ? pattern : "/");
+        snprintf(base, sizeof(base), "%.*s", n ? (int)n : 1, pattern);
         for (const char *p = base; base[1] && *p; p++)
                 depth += *p == '/';
         cg_pattern_start(&w.pattern, &at);

@@ -67,6 +67,8 @@ static int search_folder(struct search *s, int fd, size_t len);
 
 static int want(struct search *s, const struct stat *st, enum cg_rule_kind kind)
 {
+        struct wanted *v;
+
         if (!S_ISREG(st->st_mode) || st->st_nlink < 2)
                 return 0;
         if (s->rules->by_inode && s->stage == GATHER_DENIED && kind == CG_RULE_DENY_WRITE)
@@ -77,15 +79,10 @@ static int want(struct search *s, const struct stat *st, enum cg_rule_kind kind)
                                "folders that must not be written, have several names "
                                "(hard links), %s among them; " COPY_THEM,
                                WANTED_MAX, s->path);
-        if (s->n == s->cap) {
-                size_t cap = s->cap ? s->cap * 2 : 64;
-                struct wanted *v = realloc(s->v, cap * sizeof(*v));
-
-                if (!v)
-                        return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
-                s->v = v;
-                s->cap = cap;
-        }
+        v = cg_grow(s->v, &s->cap, s->n, sizeof(*v));
+        if (!v)
+                return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
+        s->v = v;
         s->v[s->n++] = (struct wanted){
                 .dev = st->st_dev, .ino = st->st_ino, .kind = kind, .links = st->st_nlink
         };
@@ -96,8 +93,10 @@ static int search_from(struct search *s, const char *path)
 {
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
+        if (fd < 0)
+                return 0;
         snprintf(s->path, sizeof(s->path), "%s", path);
-        return fd < 0 ? 0 : search_folder(s, fd, path[1] ? strlen(path) : 0);
+        return search_folder(s, fd, path[1] ? strlen(path) : 0);
 }
 
 static int compare_wanted(const void *a, const void *b)
@@ -206,7 +205,7 @@ static __attribute__((noinline)) int check_file(struct search *s, const struct s
  */
 static int search_folder(struct search *s, int fd, size_t len)
 {
-        DIR *dir = fdopendir(fd);
+        cg_auto_dir DIR *dir = fdopendir(fd);
         const struct dirent *d;
         struct stat st;
         int r = 0, n, sub;
@@ -217,7 +216,7 @@ static int search_folder(struct search *s, int fd, size_t len)
         }
         while (r == 0 && (d = readdir(dir))) {
                 n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name);
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
+                if (cg_path_is_dots(d->d_name) || n < 0 ||
                     (size_t)n >= sizeof(s->path) - len || (!len && cg_rules_is_own(s->path)))
                         continue;
                 if (++s->entries > ENTRIES_MAX ||
@@ -248,7 +247,6 @@ static int search_folder(struct search *s, int fd, size_t len)
                                 "written, in %.200s",
                                 s->path);
         }
-        closedir(dir);
         return r;
 }
 
@@ -310,12 +308,12 @@ int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
         int r = find_wanted(&s);
 
         first = s.n;
-        if (r == 0 && rules->linked) {
+        if (r >= 0 && rules->linked) {
                 s.stage = GATHER_SHARED;
                 r = search_write_roots(&s, n);
                 keep_shared(&s, first);
         }
-        if (r == 0 && s.n) {
+        if (r >= 0 && s.n) {
                 qsort(s.v, s.n, sizeof(*s.v), compare_wanted);
                 s.stage = DENY_NAMES;
                 r = search_write_roots(&s, n);

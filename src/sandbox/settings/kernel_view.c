@@ -106,7 +106,7 @@ static bool is_open(int dir, const char *name)
 
 static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *err)
 {
-        DIR *dir = opendir(home);
+        cg_auto_dir DIR *dir = opendir(home);
         const struct dirent *d;
         struct cg_place place;
         char path[PATH_MAX];
@@ -132,7 +132,6 @@ static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *e
                         r = cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
                 cg_place_fini(&place);
         }
-        closedir(dir);
         return r;
 }
 
@@ -163,8 +162,9 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
 static int add_workspace(struct cg_rules *rules, const struct cg_place *place, enum cg_holds_home holds,
                          struct cg_err *err)
 {
-        return holds == CG_IS_HOME ? allow_open(rules, place->path, err)
-                                   : cg_rules_add(rules, CG_RULE_ALLOW_WRITE, place, "workspace", err);
+        if (holds == CG_IS_HOME)
+                return allow_open(rules, place->path, err);
+        return cg_rules_add(rules, CG_RULE_ALLOW_WRITE, place, "workspace", err);
 }
 
 /* Denies changing files of the workspace that programs outside obey. */

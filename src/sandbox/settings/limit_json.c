@@ -42,7 +42,10 @@ json_t *cg_limit_denial(const struct cg_sandbox_limits *l, enum cg_limit limit, 
         cg_limit_why(l, limit, by, reached, sizeof(reached));
         cg_limit_how(limit, said, how, sizeof(how));
         cg_limit_where(limit, said, rule, sizeof(rule));
-        snprintf(why, sizeof(why), "%s%s%s", reached, what ? ": " : "", what ? what : "");
+        if (what)
+                snprintf(why, sizeof(why), "%s: %s", reached, what);
+        else
+                snprintf(why, sizeof(why), "%s", reached);
         return json_pack("{s:s, s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "operation", "limit", "limit",
                          cg_limit_name(limit), "value", number(cg_limit_figure(l, limit)), "unit",
                          cg_limit_unit(limit), "layer", cg_limit_by_name(by), "scope",

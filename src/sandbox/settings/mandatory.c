@@ -63,10 +63,9 @@ static int deny_list(struct cg_rules *rules, const char *folder, const char *con
 {
         int r = 0;
 
-        for (size_t i = 0; i < n && r == 0; i++) {
+        for (size_t i = 0; i < n && r == 0; i++)
                 if (!present || !is_absent(folder, names[i]))
                         r = cg_rules_deny_name(rules, folder, names[i], is_folder, absent_too, err);
-        }
         return r;
 }
 
@@ -178,7 +177,7 @@ static int search_child(struct search *f, int dir, const char *name, const char 
 /* Takes @fd. */
 static int search_folder(struct search *f, int fd, const char *path, int depth)
 {
-        DIR *dir = fdopendir(fd);
+        cg_auto_dir DIR *dir = fdopendir(fd);
         const struct dirent *d;
         int r = 0;
 
@@ -189,7 +188,7 @@ static int search_folder(struct search *f, int fd, const char *path, int depth)
         while (r == 0 && (d = readdir(dir))) {
                 char child[PATH_MAX];
 
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+                if (cg_path_is_dots(d->d_name) ||
                     !cg_path_join(child, path, d->d_name))
                         continue;
                 if (cg_names_find(child, f->root, CG_NAME_WRITE))
@@ -200,7 +199,6 @@ static int search_folder(struct search *f, int fd, const char *path, int depth)
                 else if (strcasecmp(d->d_name, ".git") == 0)
                         r = cg_rules_deny_name(f->rules, path, d->d_name, false, true, f->err);
         }
-        closedir(dir);
         return r;
 }
 

@@ -43,33 +43,28 @@ static int deny_target(struct cg_rules *rules, const char *folder, const char *n
 static int deny_matches(struct cg_rules *rules, const char *folder, const char *last, struct cg_err *err)
 {
         char pattern[PATH_MAX];
-        DIR *dir = opendir(folder);
+        cg_auto_dir DIR *dir = opendir(folder);
         const struct dirent *d;
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         int r = 0;
 
-        while (dir && r == 0 && (d = readdir(dir))) {
+        while (dir && r == 0 && (d = readdir(dir)))
                 if (fnmatch(last, d->d_name, FNM_CASEFOLD | FNM_PERIOD) == 0)
                         r = deny_target(rules, folder, d->d_name, err);
-        }
-        if (dir)
-                closedir(dir);
         if (r < 0 || !rules->by_name || cg_place_find(folder, &place, NULL) < 0)
                 return r;
         if (place.n_links && cg_rules_may_write(rules, place.path) && !cg_path_is_pattern(place.path) &&
             cg_path_join(pattern, place.path, last))
-                r = cg_rules_add_pattern(rules, pattern, "mandatory", err);
-        cg_place_fini(&place);
-        return r;
+                return cg_rules_add_pattern(rules, pattern, "mandatory", err);
+        return 0;
 }
 
 /* True if a write root is @path, or is below it. */
 static bool holds_root(const struct cg_rules *rules, const char *path)
 {
-        for (size_t i = 0; i < rules->n; i++) {
+        for (size_t i = 0; i < rules->n; i++)
                 if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[i].path, path))
                         return true;
-        }
         return false;
 }
 
@@ -103,7 +98,7 @@ static int add_link(struct search *s)
         struct cg_present *p = s->p;
         char **v = realloc(p->links, (p->n_links + 1) * sizeof(*v));
 
-        p->links = v ? v : p->links;
+        p->links = v ?: p->links;
         if (!v || !(v[p->n_links] = strdup(s->path)))
                 return cg_fail(s->err, CG_E_NOMEM, "sandbox: names");
         p->n_links++;
@@ -148,7 +143,7 @@ static int find_in(struct search *s, int at, const char *name, int depth)
 
                 for (ssize_t i = 0; i < n && s->left; i += d->d_reclen) {
                         d = (const void *)(room + i);
-                        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+                        if (cg_path_is_dots(d->d_name))
                                 continue;
                         s->left--;
                         r = visit(s, dir, d, end, depth);
@@ -166,11 +161,10 @@ int cg_name_links_find(struct cg_present *p, struct cg_stamps *stamps, struct cg
         const struct cg_name *rows = cg_names(&n);
         int r = 0;
 
-        for (size_t i = 0; i < n && r == 0; i++) {
+        for (size_t i = 0; i < n && r == 0; i++)
                 if (p->rows[i] & CG_NAME_WRITE && !strchr(rows[i].path, '*') &&
                     cg_path_join(s.path, p->folder, rows[i].path))
                         r = find_in(&s, AT_FDCWD, s.path, 1);
-        }
         if (r == 0 && cg_path_join(s.path, p->folder, ".git/hooks"))
                 r = find_in(&s, AT_FDCWD, s.path, 1);
         return r;
@@ -213,10 +207,9 @@ int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p,
                         r = deny_target(rules, p->folder, row, err);
                 }
         }
-        if (r == 0)
-                r = deny_target(rules, p->folder, ".git/config", err);
-        if (r == 0)
-                r = deny_target(rules, p->folder, ".git/hooks", err);
+        if (r < 0 || (r = deny_target(rules, p->folder, ".git/config", err)) < 0 ||
+            (r = deny_target(rules, p->folder, ".git/hooks", err)) < 0)
+                return r;
         for (size_t i = 0; i < p->n_links && r == 0; i++)
                 r = deny_link(rules, p->links[i], err);
         return r;

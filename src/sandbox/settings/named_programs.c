@@ -84,10 +84,9 @@ static bool is_script(const char *word)
                                             ".rb", ".pl",  ".bash", ".ps1", ".php", ".lua", ".fish", ".zsh" };
         const char *dot = strrchr(word, '.');
 
-        for (size_t i = 0; dot && i < CG_ARRAY_LEN(ends); i++) {
+        for (size_t i = 0; dot && i < CG_ARRAY_LEN(ends); i++)
                 if (strcmp(dot, ends[i]) == 0)
                         return true;
-        }
         return false;
 }
 
@@ -96,10 +95,9 @@ static bool is_command(const char *key)
 {
         static const char *const keys[] = { "command", "entry", "run", "program" };
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++)
                 if (strcasecmp(keys[i], key) == 0)
                         return true;
-        }
         return false;
 }
 
@@ -136,9 +134,9 @@ static int deny_relative(struct name_reader *f, const char *name)
         struct cg_path_base base = { .cwd = f->folder };
         char path[PATH_MAX];
 
-        return cg_path_absolute(&base, name, path, NULL) < 0
-                       ? 0
-                       : deny_program(f, path, strchr(name, '/') != NULL);
+        if (cg_path_absolute(&base, name, path, NULL) < 0)
+                return 0;
+        return deny_program(f, path, strchr(name, '/') != NULL);
 }
 
 /*
@@ -186,7 +184,7 @@ static int read_file(struct name_reader *f)
         if (!text)
                 return cg_fail(f->err, CG_E_NOMEM, "sandbox: %s", path);
         n = read(fd, text, TEXT_MAX);
-        text[n > 0 ? n : 0] = '\0';
+        text[CG_MAX(n, 0)] = '\0';
         for (char *word = strtok_r(text, separators, &save); word && r == 0 && words++ < WORDS_MAX;
              word = strtok_r(NULL, separators, &save)) {
                 r = deny_word(f, word);
@@ -229,7 +227,7 @@ int cg_rules_deny_named_programs(struct cg_rules *rules, const struct cg_present
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(folders) && r == 0; i++) {
                 bool there = may_be_there(p, folders[i]) && cg_path_join(path, p->folder, folders[i]);
-                DIR *dir = there ? opendir(path) : NULL;
+                cg_auto_dir DIR *dir = there ? opendir(path) : NULL;
                 const struct dirent *d;
 
                 for (size_t n = 0; dir && r == 0 && n < HOOKS_MAX && (d = readdir(dir));) {
@@ -242,8 +240,6 @@ int cg_rules_deny_named_programs(struct cg_rules *rules, const struct cg_present
                         r = read_file(&f);
                         n++;
                 }
-                if (dir)
-                        closedir(dir);
         }
         return r;
 }

@@ -32,15 +32,13 @@ static const char *const own_others[] = { CG_LIBDIR, CG_BINDIR "/cellgate", CG_B
 /* True if the folder of programs has others, too: then only our programs are read-only. */
 static bool shares_bin(void)
 {
-        DIR *dir = opendir(CG_INSTALLED(CG_BINDIR));
+        cg_auto_dir DIR *dir = opendir(CG_INSTALLED(CG_BINDIR));
         const struct dirent *d;
         bool shared = false;
 
         while (dir && !shared && (d = readdir(dir)))
                 shared = d->d_name[0] != '.' && strcmp(d->d_name, "cellgate") != 0 &&
                          strcmp(d->d_name, "srt") != 0;
-        if (dir)
-                closedir(dir);
         return shared;
 }
 
@@ -54,10 +52,9 @@ static bool concerns(const struct cg_rules *rules, const char *path, bool whole)
 
         if (cg_rules_may_write(rules, path))
                 return true;
-        for (size_t i = 0; i < rules->n && whole; i++) {
+        for (size_t i = 0; i < rules->n && whole; i++)
                 if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[i].path, path))
                         return true;
-        }
         /* hardlinks.c denies the other names of such a file. */
         return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1;
 }
@@ -65,24 +62,17 @@ static bool concerns(const struct cg_rules *rules, const char *path, bool whole)
 /* @whole: also if it has a write root. Links on the way to it are kept. */
 static int deny(struct cg_rules *rules, const char *path, bool whole, const char *why, struct cg_err *err)
 {
-        struct cg_place place;
-        int r = cg_place_find(path, &place, err);
+        cg_auto_place struct cg_place place = { .path = "" };
+        int r;
 
-        if (r < 0)
+        if ((r = cg_place_find(path, &place, err)) < 0 ||
+            (r = cg_rules_keep_open_links(rules, &place, why, err)) < 0)
                 return r;
-        for (size_t i = 0; i < place.n_links && r == 0; i++) {
-                struct cg_place link = { 0 };
-
-                snprintf(link.path, sizeof(link.path), "%s", place.links[i]);
-                if (cg_rules_may_write(rules, link.path))
-                        r = cg_rules_add(rules, CG_RULE_KEEP, &link, why, err);
-        }
         if (place.missing)
                 place.folder = path[0] && path[strlen(path) - 1] == '/';
-        if (r == 0 && concerns(rules, place.path, whole))
-                r = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, why, err);
-        cg_place_fini(&place);
-        return r;
+        if (!concerns(rules, place.path, whole))
+                return 0;
+        return cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, why, err);
 }
 
 static int deny_present(struct cg_rules *rules, const char *path, bool whole, struct cg_err *err)
@@ -105,13 +95,12 @@ int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
                 r = deny_present(rules, CG_INSTALLED(own_folders[i]), true, err);
         for (size_t i = 0; i < CG_ARRAY_LEN(own_others) && r == 0; i++)
                 r = deny_present(rules, CG_INSTALLED(own_others[i]), false, err);
-        if (r == 0 && !shares_bin())
-                r = deny_present(rules, CG_INSTALLED(CG_BINDIR), false, err);
+        if (r < 0 || (!shares_bin() && (r = deny_present(rules, CG_INSTALLED(CG_BINDIR), false, err)) < 0))
+                return r;
         /* the program that runs, which may be a copy */
-        if (r == 0 && n > 0) {
-                exe[n] = '\0';
+        exe[CG_MAX(n, 0)] = '\0';
+        if (n > 0)
                 r = deny_present(rules, exe, false, err);
-        }
         if (r < 0 || !cg_pyvenv_home(CG_INSTALLED(CG_KERNEL_ENV), home, sizeof(home)))
                 return r;
         /*
@@ -126,7 +115,7 @@ int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
         snprintf(lib, sizeof(lib), "%s/lib", home);
         r = deny_present(rules, lib, false, err);
         snprintf(lib, sizeof(lib), "%s/lib/python%s", home, cg_kernel_env_own_version((char[16]){ "" }));
-        return r < 0 ? r : deny_present(rules, lib, true, err);
+        return r ?: deny_present(rules, lib, true, err);
 }
 
 /* @base: a variable's value; NULL, "" and relative paths name no folder. */

@@ -31,20 +31,18 @@ static int add_folder(struct cg_rules *rules, const struct cg_place *place, stru
 {
         char why[CG_RULES_WHY_MAX];
 
-        for (size_t i = 0; i < rules->n; i++) {
+        for (size_t i = 0; i < rules->n; i++)
                 if (is_rule(&rules->v[i]) && strcmp(rules->v[i].path, place->path) == 0)
                         return 0;
-        }
         cg_rules_why(why, CG_WHY_PATH, short_name(place->path));
         return cg_rules_add(rules, CG_RULE_DENY_WRITE, place, why, err);
 }
 
 static bool is_write_root(const struct cg_rules *rules, const char *path)
 {
-        for (size_t i = 0; i < rules->n; i++) {
+        for (size_t i = 0; i < rules->n; i++)
                 if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && strcmp(rules->v[i].path, path) == 0)
                         return true;
-        }
         return false;
 }
 
@@ -52,10 +50,9 @@ static int add_programs(struct cg_rules *rules, const char *path, struct cg_err 
 {
         char **v;
 
-        for (size_t i = 0; i < rules->n_programs; i++) {
+        for (size_t i = 0; i < rules->n_programs; i++)
                 if (strcmp(rules->programs[i], path) == 0)
                         return 0;
-        }
         v = realloc(rules->programs, (rules->n_programs + 1) * sizeof(*v));
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
@@ -73,27 +70,21 @@ static int add_programs(struct cg_rules *rules, const char *path, struct cg_err 
  */
 static int deny_folder(struct cg_rules *rules, const char *path, struct cg_err *err)
 {
-        struct cg_place place, link = { 0 };
+        cg_auto_place struct cg_place place = { .path = "" };
         int r;
 
         if (cg_rules_is_opened(rules, path))
                 return 0;
-        r = cg_place_find(path, &place, NULL);
-        if (r < 0)
+        if (cg_place_find(path, &place, NULL) < 0)
                 return 0; /* a loop of links, for example: nothing is found there */
-        for (size_t i = 0; i < place.n_links && r == 0; i++) {
-                snprintf(link.path, sizeof(link.path), "%s", place.links[i]);
-                if (cg_rules_may_write(rules, link.path))
-                        r = cg_rules_add(rules, CG_RULE_KEEP, &link, CG_WHY_PATH, err);
-        }
-        if (place.missing)
-                place.folder = true;
-        if (r == 0 && place.folder && (!place.missing || rules->by_name) &&
-            cg_rules_may_write(rules, place.path) && !cg_rules_is_opened(rules, place.path))
-                r = is_write_root(rules, place.path) ? add_programs(rules, place.path, err)
-                                                     : add_folder(rules, &place, err);
-        cg_place_fini(&place);
-        return r;
+        r = cg_rules_keep_open_links(rules, &place, CG_WHY_PATH, err);
+        if (r < 0 || (place.missing ? !rules->by_name : !place.folder) ||
+            !cg_rules_may_write(rules, place.path) || cg_rules_is_opened(rules, place.path))
+                return r;
+        if (is_write_root(rules, place.path))
+                return add_programs(rules, place.path, err);
+        place.folder = true;
+        return add_folder(rules, &place, err);
 }
 
 /* An entry, at most one for each folder that it is relative to. */

@@ -55,11 +55,11 @@ int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char 
                 r = append_parts(ret, base->home, err);
         else if (spelled[0] != '/')
                 r = append_parts(ret, base->cwd, err);
-        if (r == 0)
-                r = append_parts(ret, spelled + home, err);
-        if (r == 0 && !ret[0])
+        if (r < 0 || (r = append_parts(ret, spelled + home, err)) < 0)
+                return r;
+        if (!ret[0])
                 memcpy(ret, "/", 2);
-        return r;
+        return 0;
 }
 
 bool cg_path_join(char ret[PATH_MAX], const char *folder, const char *name)
@@ -174,10 +174,10 @@ int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err)
         memcpy(w.rest, path, n + 1);
         while (r == 0 && w.rest[0])
                 r = step(&w);
-        if (r == 0 && !ret->path[0])
-                memcpy(ret->path, "/", 2);
         if (r < 0)
                 cg_place_fini(ret);
+        else if (!ret->path[0])
+                memcpy(ret->path, "/", 2);
         return r;
 }
 

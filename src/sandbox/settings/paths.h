@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
+#include "base/path.h"
 #include "base/util.h"
 
 /* Base of relative spellings. Both absolute; where home is NULL, "~" is an ordinary name. */

@@ -41,7 +41,8 @@ size_t cg_reader_enter(struct cg_reader *r, const char *key)
         size_t mark = r->path_len, room = sizeof(r->path) - r->path_len;
         int n = snprintf(r->path + r->path_len, room, "%s%s", mark ? "." : "", key);
 
-        r->path_len += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+        if (n > 0)
+                r->path_len += (size_t)n < room ? (size_t)n : room - 1;
         return mark;
 }
 
@@ -297,10 +298,9 @@ int cg_reader_limit(struct cg_reader *r, const json_t *v, const struct cg_field 
 
         if (!json_is_number(v))
                 return cg_reader_fail(r, "Expected number, received %s", type_name(v));
-        for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++)
                 if (strcmp(f->key, cg_limit_setting(i)) == 0)
                         wrong = cg_limit_set(to, i, json_number_value(v));
-        }
         return wrong ? cg_reader_fail(r, "%s", wrong) : 0;
 }
 

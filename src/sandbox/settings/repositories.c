@@ -56,7 +56,7 @@ typedef int (*git_fn)(struct git *g, int dir, const char *name, const char *path
 static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
 {
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
-        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        cg_auto_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
         const struct dirent *d;
 
         if (!dir) {
@@ -66,7 +66,7 @@ static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
         while (r == 0 && (d = readdir(dir))) {
                 char child[PATH_MAX];
 
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+                if (cg_path_is_dots(d->d_name) ||
                     !cg_path_join(child, path, d->d_name))
                         continue;
                 if (++g->entries > GIT_ENTRIES_MAX)
@@ -76,7 +76,6 @@ static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
                 else if (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN)
                         r = fn(g, dirfd(dir), d->d_name, child, depth);
         }
-        closedir(dir);
         return r;
 }
 
@@ -86,8 +85,9 @@ static int deny_module(struct git *g, int dir, const char *name, const char *pat
         if (depth > GIT_DEPTH_MAX)
                 return cg_fail(g->err, CG_E_LIMIT, "sandbox: submodules are more than %d deep at %s",
                                GIT_DEPTH_MAX, path);
-        return cg_rules_has_head(dir, name) ? deny_gitdir(g, path, depth + 1)
-                                            : each_folder(g, path, depth + 1, deny_module);
+        if (cg_rules_has_head(dir, name))
+                return deny_gitdir(g, path, depth + 1);
+        return each_folder(g, path, depth + 1, deny_module);
 }
 
 /* The folder of a further work tree, which names the places of settings and hooks. */
@@ -129,7 +129,7 @@ static bool read_now(const char *path, char *text, size_t size)
         struct stat st;
         ssize_t n = fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ? -1 : read(fd, text, size - 1);
 
-        text[n > 0 ? n : 0] = '\0';
+        text[CG_MAX(n, 0)] = '\0';
         return n > 0;
 }
 
@@ -215,7 +215,7 @@ int cg_rules_deny_repository(struct cg_rules *rules, const char *folder, const c
         if (!S_ISDIR(st.st_mode)) {
                 /* of a work tree: it names the repository */
                 r = cg_rules_deny_name(rules, folder, name, false, true, err);
-                return r < 0 ? r : deny_worktree_config(&g, path, folder);
+                return r ?: deny_worktree_config(&g, path, folder);
         }
         r = deny_gitdir(&g, path, 0);
         if (r < 0 || !config_too)
@@ -237,19 +237,17 @@ struct nested {
 
 static int add_folder(struct nested *s, const char *path)
 {
+        char **v;
+
         if (s->n == NESTED_FOLDERS_MAX)
                 return 0;
-        if (s->n == s->cap) {
-                size_t cap = s->cap ? s->cap * 2 : 64;
-                char **v = realloc(s->folders, cap * sizeof(*v));
-
-                if (!v)
-                        return cg_fail(s->g.err, CG_E_NOMEM, "sandbox: looking for repositories");
+        v = cg_grow(s->folders, &s->cap, s->n, sizeof(*v));
+        if (v)
                 s->folders = v;
-                s->cap = cap;
-        }
-        s->folders[s->n] = strdup(path);
-        return s->folders[s->n++] ? 0 : cg_fail(s->g.err, CG_E_NOMEM, "sandbox: looking for repositories");
+        if (!v || !(v[s->n] = strdup(path)))
+                return cg_fail(s->g.err, CG_E_NOMEM, "sandbox: looking for repositories");
+        s->n++;
+        return 0;
 }
 
 static int search_entry(struct nested *s, int dir, const struct dirent *d, const char *folder)
@@ -257,7 +255,7 @@ static int search_entry(struct nested *s, int dir, const struct dirent *d, const
         char path[PATH_MAX];
         struct stat st;
 
-        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+        if (cg_path_is_dots(d->d_name) ||
             !cg_path_join(path, folder, d->d_name))
                 return 0;
         if (strcasecmp(d->d_name, ".git") == 0)
@@ -274,19 +272,16 @@ int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err)
         struct nested s = { .g = { .rules = rules, .config_too = true, .err = err } };
         int r = 0;
 
-        for (size_t i = 0; i < rules->n && r == 0; i++) {
+        for (size_t i = 0; i < rules->n && r == 0; i++)
                 if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && rules->v[i].folder && rules->v[i].path[1])
                         r = add_folder(&s, rules->v[i].path);
-        }
         for (size_t i = 0; i < s.n && r == 0; i++) {
                 char *folder = s.folders[i];
-                DIR *dir = opendir(folder);
+                cg_auto_dir DIR *dir = opendir(folder);
                 const struct dirent *d;
 
                 while (dir && r == 0 && s.entries++ < NESTED_ENTRIES_MAX && (d = readdir(dir)))
                         r = search_entry(&s, dirfd(dir), d, folder);
-                if (dir)
-                        closedir(dir);
         }
         while (s.n)
                 free(s.folders[--s.n]);

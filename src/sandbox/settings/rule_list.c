@@ -47,7 +47,7 @@ void cg_rules_why(char ret[CG_RULES_WHY_MAX], const char *why, const char *name)
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err)
 {
-        struct cg_rule rule = { .kind = kind, .missing = place->missing, .folder = place->folder };
+        struct cg_rule rule = { .kind = kind, .missing = place->missing, .folder = place->folder }, *v;
 
         if (cg_rules_is_own(place->path))
                 return 0;
@@ -56,15 +56,10 @@ int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg
                                "sandbox: the settings come to more than %d paths (the last by %s); name the "
                                "folders that hold them instead",
                                CG_RULES_MAX, why);
-        if (rules->n == rules->cap) {
-                size_t cap = rules->cap ? rules->cap * 2 : 64;
-                struct cg_rule *v = realloc(rules->v, cap * sizeof(*v));
-
-                if (!v)
-                        return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
-                rules->v = v;
-                rules->cap = cap;
-        }
+        v = cg_grow(rules->v, &rules->cap, rules->n, sizeof(*v));
+        if (!v)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
+        rules->v = v;
         rule.path = strdup(place->path);
         if (!rule.path)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
@@ -89,8 +84,8 @@ int cg_rules_add_pattern(struct cg_rules *rules, const char *text, const char *w
         return 0;
 }
 
-int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
-                        struct cg_err *err)
+static int keep_links(struct cg_rules *rules, const struct cg_place *place, bool open, const char *why,
+                      struct cg_err *err)
 {
         int r = 0;
 
@@ -98,27 +93,38 @@ int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, co
                 struct cg_place link = { 0 };
 
                 snprintf(link.path, sizeof(link.path), "%s", place->links[i]);
-                r = cg_rules_add(rules, CG_RULE_KEEP, &link, why, err);
+                if (!open || cg_rules_may_write(rules, link.path))
+                        r = cg_rules_add(rules, CG_RULE_KEEP, &link, why, err);
         }
         return r;
 }
 
+int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
+                        struct cg_err *err)
+{
+        return keep_links(rules, place, false, why, err);
+}
+
+int cg_rules_keep_open_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
+                             struct cg_err *err)
+{
+        return keep_links(rules, place, true, why, err);
+}
+
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
 {
-        for (size_t i = 0; i < rules->n; i++) {
+        for (size_t i = 0; i < rules->n; i++)
                 if (rules->v[i].kind == CG_RULE_ALLOW_WRITE &&
                     (!path || cg_path_within(path, rules->v[i].path)))
                         return true;
-        }
         return false;
 }
 
 bool cg_rules_is_opened(const struct cg_rules *rules, const char *path)
 {
-        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++) {
+        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++)
                 if (cg_names_match(rules->writable_names->v[i], path, 0))
                         return true;
-        }
         return false;
 }
 
@@ -126,19 +132,17 @@ int cg_rules_deny_name(struct cg_rules *rules, const char *folder, const char *n
                        bool absent_too, struct cg_err *err)
 {
         char path[PATH_MAX];
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         int r;
 
         if (!cg_path_join(path, folder, name) || cg_rules_is_opened(rules, path))
                 return 0;
-        r = cg_place_find(path, &place, err);
-        if (r < 0)
+        if ((r = cg_place_find(path, &place, err)) < 0 ||
+            (r = cg_rules_keep_links(rules, &place, "mandatory", err)) < 0)
                 return r;
-        r = cg_rules_keep_links(rules, &place, "mandatory", err);
         if (place.missing)
                 place.folder = is_folder;
-        if (r == 0 && (absent_too || !place.missing) && cg_rules_may_write(rules, place.path))
-                r = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, "mandatory", err);
-        cg_place_fini(&place);
-        return r;
+        if ((place.missing && !absent_too) || !cg_rules_may_write(rules, place.path))
+                return 0;
+        return cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, "mandatory", err);
 }

@@ -22,7 +22,7 @@ struct list {
 /* "/" itself cannot be covered by a mount: each of its entries is. */
 static int deny_root(struct list *l, struct cg_err *err)
 {
-        DIR *dir = opendir("/");
+        cg_auto_dir DIR *dir = opendir("/");
         const struct dirent *d;
         int r = 0;
 
@@ -31,13 +31,12 @@ static int deny_root(struct list *l, struct cg_err *err)
         while (r == 0 && (d = readdir(dir))) {
                 struct cg_place place = { 0 };
 
-                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || d->d_type == DT_LNK)
+                if (cg_path_is_dots(d->d_name) || d->d_type == DT_LNK)
                         continue;
                 snprintf(place.path, sizeof(place.path), "/%s", d->d_name);
                 place.folder = d->d_type == DT_DIR;
                 r = cg_rules_add(l->rules, l->kind, &place, l->why, err);
         }
-        closedir(dir);
         return r;
 }
 
@@ -48,10 +47,9 @@ static bool crosses_untrusted_link(const struct list *l, const struct cg_place *
 {
         if (place->link)
                 return true;
-        for (size_t i = 0; i < place->n_links; i++) {
+        for (size_t i = 0; i < place->n_links; i++)
                 if (cg_rules_may_write(l->rules, place->links[i]))
                         return true;
-        }
         return false;
 }
 

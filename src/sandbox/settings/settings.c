@@ -74,14 +74,18 @@ static int read_mode(struct cg_reader *r, const json_t *v, const struct cg_field
 
 static int read_no_match(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        const char *s = json_is_string(v) ? json_string_value(v) : "";
+        static const char *const names[] = { [CG_CRED_NO_MATCH_WARN] = "warn",
+                                             [CG_CRED_NO_MATCH_DENY] = "deny",
+                                             [CG_CRED_NO_MATCH_ERROR] = "error" };
+        const char *s = json_string_value(v) ?: "";
 
-        if (strcmp(s, "warn") != 0 && strcmp(s, "deny") != 0 && strcmp(s, "error") != 0)
-                return cg_reader_fail(r, "Invalid enum value. Expected 'warn' | 'deny' | 'error'");
-        *(enum cg_cred_no_match *)to = s[0] == 'w'   ? CG_CRED_NO_MATCH_WARN
-                                       : s[0] == 'd' ? CG_CRED_NO_MATCH_DENY
-                                                     : CG_CRED_NO_MATCH_ERROR;
-        return 0;
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                if (strcmp(s, names[i]) != 0)
+                        continue;
+                *(enum cg_cred_no_match *)to = (enum cg_cred_no_match)i;
+                return 0;
+        }
+        return cg_reader_fail(r, "Invalid enum value. Expected 'warn' | 'deny' | 'error'");
 }
 
 static int read_extract(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

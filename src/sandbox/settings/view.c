@@ -73,16 +73,11 @@ static void nodes_fini(struct nodes *nodes)
 /* Copies the first @len bytes of the node's path. */
 static int add_node(struct nodes *nodes, const struct node *node, size_t len, struct cg_err *err)
 {
-        size_t cap = nodes->cap ? nodes->cap * 2 : 128;
-        struct node *v = nodes->v;
+        struct node *v = cg_grow(nodes->v, &nodes->cap, nodes->n, sizeof(*v));
 
-        if (nodes->n == nodes->cap) {
-                v = realloc(v, cap * sizeof(*v));
-                if (!v)
-                        return cg_fail(err, CG_E_NOMEM, "sandbox: view");
-                nodes->v = v;
-                nodes->cap = cap;
-        }
+        if (!v)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: view");
+        nodes->v = v;
         v[nodes->n] = *node;
         v[nodes->n].path = strndup(node->path, len);
         if (!v[nodes->n].path)
@@ -124,10 +119,10 @@ static void merge(struct nodes *nodes)
                 }
                 if (!last->rule)
                         last->rule = n->rule;
-                last->mask = last->mask ? last->mask : n->mask;
+                last->mask = last->mask ?: n->mask;
                 last->keep |= n->keep;
                 last->pin |= n->pin;
-                last->missing = last->missing ? last->missing : n->missing;
+                last->missing = last->missing ?: n->missing;
                 last->folder |= n->folder;
                 free(n->path);
         }
@@ -138,12 +133,10 @@ static void merge(struct nodes *nodes)
 static enum cg_view_state state_above(const struct cg_rules *rules, const char *path)
 {
         char parent[PATH_MAX];
-        const char *slash = strrchr(path, '/');
-        size_t n = slash ? (size_t)(slash - path) : 0;
 
         if (!path[1])
                 return rules->off ? CG_VIEW_WRITE : CG_VIEW_READ;
-        snprintf(parent, sizeof(parent), "%.*s", n ? (int)n : 1, n ? path : "/");
+        cg_path_parent(path, parent);
         return cg_view_state(rules, parent);
 }
 
@@ -159,14 +152,18 @@ static bool wanted_kind(const struct cg_rules *rules, const struct node *n, enum
                 return above != CG_VIEW_HIDDEN && !n->keep;
         }
         if (n->keep || n->missing || n->mask) {
-                *ret = n->keep ? CG_PLAN_PIN : n->mask ? CG_PLAN_MASK : CG_PLAN_READ;
+                *ret = n->mask ? CG_PLAN_MASK : CG_PLAN_READ;
+                if (n->keep)
+                        *ret = CG_PLAN_PIN;
                 return !*restored && (n->mask || above == CG_VIEW_WRITE);
         }
         if (is == above) {
                 *ret = CG_PLAN_PIN;
                 return n->pin && is == CG_VIEW_WRITE;
         }
-        *ret = is == CG_VIEW_WRITE ? CG_PLAN_WRITE : *restored ? CG_PLAN_BIND_RO : CG_PLAN_READ;
+        *ret = *restored ? CG_PLAN_BIND_RO : CG_PLAN_READ;
+        if (is == CG_VIEW_WRITE)
+                *ret = CG_PLAN_WRITE;
         return n->path[1] != '\0' || is != CG_VIEW_WRITE;
 }
 
@@ -251,12 +248,12 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
 
         /* Folders above nodes that get a mount. */
         n = nodes.n;
-        for (size_t i = 0; i < n && r == 0; i++) {
+        for (size_t i = 0; i < n && r == 0; i++)
                 if (wanted_kind(rules, &nodes.v[i], &kind, &restored) && kind != CG_PLAN_WRITE)
                         r = pin_above(&nodes, rules, &nodes.v[i], err);
-        }
-        if (r == 0)
-                merge(&nodes);
+        if (r < 0)
+                return r;
+        merge(&nodes);
 
         /* The mounts. */
         for (size_t i = 0; i < nodes.n && r == 0; i++) {

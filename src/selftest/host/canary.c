@@ -60,10 +60,9 @@ static int listen_all(struct servers *s)
         s->fds[s->n++] = (struct pollfd){ .fd = 0, .events = POLLIN };
         if (listen_at(s, "port_udp", (struct sockaddr *)&v4, sizeof(v4), SOCK_DGRAM) < 0)
                 return -1;
-        for (size_t i = 0; i < CG_ARRAY_LEN(ports); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(ports); i++)
                 if (listen_at(s, ports[i], (struct sockaddr *)&v4, sizeof(v4), SOCK_STREAM) < 0)
                         return -1;
-        }
         printf("loopback4=127.0.0.1\n");
         if (listen_at(s, "port_denied6", (struct sockaddr *)&v6, sizeof(v6), SOCK_STREAM) == 0)
                 printf("loopback6=::1\n");
@@ -119,7 +118,7 @@ static void answer(int fd)
                 for (char *p = buf; (p = strcasestr(p, "\nHost:")); p += 6)
                         host = p + 6;
                 snprintf(body, sizeof(body), "cellgate-selftest host=%.*s\n",
-                         host ? (int)strcspn(host, "\r\n") : 0, host ? host : "");
+                         host ? (int)strcspn(host, "\r\n") : 0, host ?: "");
                 n = snprintf(head, sizeof(head),
                              "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n",
                              strlen(body));
@@ -161,7 +160,7 @@ int cg_canary_main(void)
         const char *secret = getenv("CELLGATE_SELFTEST_MEMORY");
         struct servers s = { .n = 0 };
 
-        snprintf(memory, sizeof(memory), "%s", secret ? secret : "");
+        snprintf(memory, sizeof(memory), "%s", secret ?: "");
         signal(SIGCHLD, SIG_IGN);
         signal(SIGPIPE, SIG_IGN);
         /* So that any process may try, also where Yama lets only parents trace. */
@@ -178,10 +177,9 @@ int cg_canary_main(void)
                         return 0;
                 if (s.fds[1].revents & POLLIN)
                         echo(s.fds[1].fd);
-                for (nfds_t i = 2; i < s.n; i++) {
+                for (nfds_t i = 2; i < s.n; i++)
                         if (s.fds[i].revents & POLLIN)
                                 serve(&s, s.fds[i].fd);
-                }
         }
         return 0;
 }

@@ -151,6 +151,11 @@ static void decide(struct kernel_host *h, uint64_t approval, bool yes)
                 cg_approval_reject(h->session, approval, "selftest", NULL);
 }
 
+static bool is_allowed(struct kernel_host *h, const char *text)
+{
+        return strncmp(text, "allow:", 6) == 0 || (strncmp(text, "once:", 5) == 0 && h->once++ == 0);
+}
+
 /*
  * The prefix of a call's text, or of a program's first argument, selects the decision; what has
  * none is refused.
@@ -162,19 +167,16 @@ static void on_approval(struct kernel_host *h, const struct cg_event *e)
         cg_auto_json json_t *o = NULL;
 
         h->asked++;
-        text = cg_json_object(args, len, "arguments", &o, NULL) < 0 ? NULL
-               : strcmp(cg_event_method(e), "exec") == 0
-                       ? json_string_value(json_array_get(json_object_get(o, "argv"), 1))
-                       : json_string_value(json_object_get(o, "text"));
+        cg_json_object(args, len, "arguments", &o, NULL);
+        text = json_string_value(json_object_get(o, "text"));
+        if (strcmp(cg_event_method(e), "exec") == 0)
+                text = json_string_value(json_array_get(json_object_get(o, "argv"), 1));
         if (text && strncmp(text, "later:", 6) == 0)
                 h->later = cg_event_approval(e);
         else if (text && strncmp(text, "wait:", 5) == 0)
                 h->waiting = cg_event_approval(e);
         else
-                decide(h, cg_event_approval(e),
-                       h->scene->bare || !text ? h->scene->bare
-                                               : (strncmp(text, "allow:", 6) == 0 ||
-                                                  (strncmp(text, "once:", 5) == 0 && h->once++ == 0)));
+                decide(h, cg_event_approval(e), h->scene->bare || (text && is_allowed(h, text)));
 }
 
 static void on_stream(struct kernel_host *h, const struct cg_event *e)
@@ -296,8 +298,11 @@ static int write_scene(struct kernel_host *h, struct cg_err *err)
 
         if (fd < 0)
                 return cg_fail_errno(err, "%s", path);
-        if (cg_json_object(info, strlen(info), "session", &o, err) < 0 ||
-            cg_scene_add_layers(&text, o, err) < 0 || cg_buf_try_adds(&text, h->scene->text.data, err) < 0)
+        if (cg_json_object(info, strlen(info), "session", &o, err) < 0)
+                return -1;
+        cg_scene_add_layers(&text, o);
+        cg_buf_adds(&text, h->scene->text.data);
+        if (cg_buf_end(&text, err) < 0)
                 return -1;
         return cg_write_all(fd, text.data, text.len, err);
 }
@@ -346,7 +351,7 @@ static int run_session(struct kernel_host *h, struct cg_client *client, const ch
         cg_auto_buf struct cg_buf code = { .max = 65536 };
         struct cg_err problem = { 0 };
         char work[PATH_MAX];
-        const char *why;
+        const char *why = "it was not made";
         int r;
 
         if (copy_helper(h->scene, err) < 0)
@@ -356,23 +361,22 @@ static int run_session(struct kernel_host *h, struct cg_client *client, const ch
                 return -1;
         skip_what_is_not_there(h);
         r = write_scene(h, err);
-        if (r == 0)
-                r = cg_buf_try_adds(
-                        &code, "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'",
-                        err);
-        for (size_t i = 0; i < h->list->n && r == 0; i++) {
+        cg_buf_adds(&code, "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'");
+        for (size_t i = 0; i < h->list->n; i++)
                 if (h->list->v[i].due)
-                        r = cg_buf_try_addf(&code, err, ", '%s'", h->list->v[i].name);
-        }
-        if (r == 0)
-                r = cg_buf_try_adds(&code, "], stdin=subprocess.DEVNULL).returncode", err);
-        if (r == 0) {
+                        cg_buf_addf(&code, ", '%s'", h->list->v[i].name);
+        cg_buf_adds(&code, "], stdin=subprocess.DEVNULL).returncode");
+        if (r >= 0)
+                r = cg_buf_end(&code, err);
+        if (r >= 0) {
                 h->where = where;
                 h->on_text = take_lines;
-                why = run_cell(h, code.data, &problem) < 0 ? problem.msg
-                      : h->died[0]                         ? h->died
-                      : h->error[0]                        ? h->error
-                                                           : "it was not made";
+                if (run_cell(h, code.data, &problem) < 0)
+                        why = problem.msg;
+                else if (h->died[0])
+                        why = h->died;
+                else if (h->error[0])
+                        why = h->error;
                 h->on_text = NULL;
                 cg_report_missing(h->report, h->list, where, why);
         }
@@ -393,7 +397,7 @@ static int add_server(struct kernel_host *h, struct cg_err *err)
         cg_auto_free char *text = NULL;
         size_t len;
 
-        text = o ? cg_json_text(o, &len) : NULL;
+        text = cg_json_text(o, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         return cg_session_add_mcp_servers(h->session, text, len, 0, NULL, err);
@@ -435,17 +439,17 @@ static int run_python(struct kernel_host *h, const struct cg_attempt_line *a, st
         snprintf(own, sizeof(own), "/tmp/cellgate-selftest-%.16s", h->scene->secret);
         other_file(h, other);
         /* The pattern does not match itself in memory: its last letter is a set. */
-        if (cg_buf_try_addf(
-                    &code, err,
-                    "from cellgate_kernel import selftest\n"
-                    "OWN, OTHER, PATTERN = '%s', '%s', 'SELFTEST_SECRE[T]=%.*s[%c]'\n"
-                    "DECISION, ASK_DECISION, CALL_RESULT, SERVERS_ADD, SERVERS, EXECUTE, EGRESS_DECISION = %d, %d, %d, %d, %d, %d, %d\n"
-                    "def F(wire, kind, *more): return selftest.forge(selftest.message(%d, wire, kind, *more))\n"
-                    "selftest.run('%s', %s)\n",
-                    own, other, (int)last, h->scene->secret, h->scene->secret[last], CG_HOST_DECISION,
-                    CG_BROKER_ASK_DECISION, CG_TOOL_CALL_RESULT, CG_HOST_SERVERS_ADD, CG_BROKER_SERVERS,
-                    CG_HOST_EXECUTE, CG_HOST_EGRESS_DECISION, CG_WIRE_VERSION, a->name, a->python) < 0 ||
-            run_cell(h, code.data, err) < 0)
+        cg_buf_addf(
+                &code,
+                "from cellgate_kernel import selftest\n"
+                "OWN, OTHER, PATTERN = '%s', '%s', 'SELFTEST_SECRE[T]=%.*s[%c]'\n"
+                "DECISION, ASK_DECISION, CALL_RESULT, SERVERS_ADD, SERVERS, EXECUTE, EGRESS_DECISION = %d, %d, %d, %d, %d, %d, %d\n"
+                "def F(wire, kind, *more): return selftest.forge(selftest.message(%d, wire, kind, *more))\n"
+                "selftest.run('%s', %s)\n",
+                own, other, (int)last, h->scene->secret, h->scene->secret[last], CG_HOST_DECISION,
+                CG_BROKER_ASK_DECISION, CG_TOOL_CALL_RESULT, CG_HOST_SERVERS_ADD, CG_BROKER_SERVERS,
+                CG_HOST_EXECUTE, CG_HOST_EGRESS_DECISION, CG_WIRE_VERSION, a->name, a->python);
+        if (cg_buf_end(&code, err) < 0 || run_cell(h, code.data, err) < 0)
                 return -1;
 
         line = h->out.len ? strrchr(h->out.data, '\t') : NULL;
@@ -470,8 +474,10 @@ static int run_python(struct kernel_host *h, const struct cg_attempt_line *a, st
                 snprintf(note, sizeof(note), "%.*s", (int)strcspn(line + 1, "\n"), line + 1);
                 *line = '\0';
                 line = strrchr(h->out.data, '\n') ? strrchr(h->out.data, '\n') + 1 : h->out.data;
-                if (strcmp(line, a->allow ? "works" : "held") == 0)
-                        o = a->allow ? CG_OUT_WORKS : CG_OUT_HELD;
+                if (strcmp(line, "works") == 0 && a->allow)
+                        o = CG_OUT_WORKS;
+                else if (strcmp(line, "held") == 0 && !a->allow)
+                        o = CG_OUT_HELD;
                 else if (strcmp(line, "hole") == 0)
                         o = CG_OUT_HOLE;
         }
@@ -481,10 +487,9 @@ static int run_python(struct kernel_host *h, const struct cg_attempt_line *a, st
 
 static bool any_wanted(const struct cg_attempt_list *l)
 {
-        for (size_t i = 0; i < l->n; i++) {
+        for (size_t i = 0; i < l->n; i++)
                 if (l->v[i].python && l->v[i].wanted)
                         return true;
-        }
         return false;
 }
 

@@ -21,7 +21,7 @@ static json_t *mark(const char *marks, const json_t *params)
         cg_auto_fd int fd = open(marks, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
 
         if (fd >= 0)
-                dprintf(fd, "%s\n", text ? text : "(nothing)");
+                dprintf(fd, "%s\n", text ?: "(nothing)");
         return json_pack("{s:[{s:s, s:s}]}", "content", "type", "text", "text", "marked");
 }
 
@@ -51,7 +51,7 @@ static int answer(const char *marks, const char *line, size_t len)
                 result = strcmp(method, "tools/call") == 0 ? mark(marks, params) : json_object();
         reply = json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", json_object_get(request, "id"), "result",
                           result);
-        text = reply ? cg_json_text(reply, &len) : NULL;
+        text = cg_json_text(reply, &len);
         return text && puts(text) >= 0 ? fflush(stdout) : -1;
 }
 
@@ -59,9 +59,8 @@ int cg_selftest_mcp_main(const char *marks)
 {
         cg_auto_free char *line = malloc(MAX_LINE);
 
-        while (line && fgets(line, MAX_LINE, stdin)) {
+        while (line && fgets(line, MAX_LINE, stdin))
                 if (answer(marks, line, strcspn(line, "\n")) < 0)
                         return CG_EXIT_USAGE;
-        }
         return line ? 0 : CG_EXIT_USAGE;
 }

@@ -32,7 +32,7 @@ static void print_json(json_t *o)
         cg_auto_free char *text = NULL;
         size_t len;
 
-        text = o ? cg_json_text(o, &len) : NULL;
+        text = cg_json_text(o, &len);
         if (text)
                 puts(text);
         json_decref(o);
@@ -43,7 +43,7 @@ void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const 
 {
         bool kernel = a->command && strcmp(where, "sandbox") != 0, bad;
         cg_auto_buf struct cg_buf safe = { .max = 16384 };
-        char tier[900];
+        char tier[900], prefix[64] = "";
 
         if (r->weak && o == CG_OUT_FAILS) {
                 snprintf(tier, sizeof(tier), "the landlock tier does not allow it: %.800s", note);
@@ -62,11 +62,15 @@ void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const 
                 if (j && *note)
                         json_object_set_new(j, "note", json_string(note));
                 print_json(j);
-        } else if ((bad || !r->quiet) && cg_text_try_render(&safe, note, strlen(note), 0, NULL) == 0) {
+        } else if (bad || !r->quiet) {
                 /* A note may come from hostile code inside: control characters are escaped. */
-                printf("%-4s %s%s%-*s %s%s%s", outcomes[o].word, kernel ? where : "", kernel ? ":" : "",
-                       (int)r->width - (kernel ? (int)strlen(where) + 1 : 0), a->name, outcomes[o].say,
-                       safe.len ? ": " : "", safe.len ? safe.data : "");
+                cg_text_render(&safe, note, strlen(note), 0);
+                if (kernel)
+                        snprintf(prefix, sizeof(prefix), "%s:", where);
+                printf("%-4s %s%-*s %s", outcomes[o].word, prefix, (int)(r->width - strlen(prefix)), a->name,
+                       outcomes[o].say);
+                if (cg_buf_end(&safe, NULL) == 0 && safe.len)
+                        printf(": %s", safe.data);
                 if (bad)
                         printf("  (%s)", a->what);
                 printf("\n");
@@ -89,7 +93,7 @@ int cg_report_sum(const struct cg_report *r)
                        skipped, failed);
         else
                 printf("\n%zu attempts: %zu held, %zu holes, %zu skipped\n", all, held, holes, skipped);
-        return fflush(stdout) ? CG_EXIT_USAGE : holes || failed ? 1 : 0;
+        return fflush(stdout) ? CG_EXIT_USAGE : (holes || failed);
 }
 
 /* ---- the list of attempts */
@@ -139,7 +143,7 @@ static void add_kinds(const struct cg_attempt_list *l, struct cg_buf *b)
                         before += is && j < i;
                 }
                 if (!before && same >= 10)
-                        cg_buf_try_addf(b, NULL, "%s%.*s-*", b->len ? ", " : "", (int)len, name);
+                        cg_buf_addf(b, "%s%.*s-*", b->len ? ", " : "", (int)len, name);
         }
 }
 
@@ -158,7 +162,7 @@ static int check_patterns(const struct cg_attempt_list *l, const char *const *on
                 add_kinds(l, &kinds);
                 return cg_fail(err, CG_E_INVAL,
                                "--only %s: there is no such attempt; --list lists all %zu, among them %s",
-                               *only, l->n, kinds.data ? kinds.data : "");
+                               *only, l->n, kinds.data ?: "");
         }
         return 0;
 }

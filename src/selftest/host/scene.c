@@ -155,7 +155,7 @@ const char *cg_scene_search_path(const struct cg_scene *s, char buf[CG_SCENE_SEA
         const char *path = getenv("PATH");
 
         snprintf(buf, CG_SCENE_SEARCH_MAX, "%.4000s:%.3000s/work/programs:%.3000s/work/programs-later",
-                 path ? path : "/usr/bin:/bin", s->dir, s->dir);
+                 path ?: "/usr/bin:/bin", s->dir, s->dir);
         return buf;
 }
 
@@ -167,22 +167,22 @@ int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(line, sizeof(line), fmt, ap);
         va_end(ap);
-        return cg_buf_try_addf(&s->text, err, "%s\n", line);
+        cg_buf_addf(&s->text, "%s\n", line);
+        return cg_buf_end(&s->text, err);
 }
 
-int cg_scene_add_layers(struct cg_buf *out, const json_t *info, struct cg_err *err)
+void cg_scene_add_layers(struct cg_buf *out, const json_t *info)
 {
         json_t *layer;
         size_t i;
 
-        if (cg_buf_try_adds(out, "layers=", err) < 0)
-                return -1;
+        cg_buf_adds(out, "layers=");
         json_array_foreach(json_object_get(info, "layers"), i, layer)
         {
-                if (json_is_string(layer) && cg_buf_try_addf(out, err, "%s ", json_string_value(layer)) < 0)
-                        return -1;
+                if (json_is_string(layer))
+                        cg_buf_addf(out, "%s ", json_string_value(layer));
         }
-        return cg_buf_try_adds(out, "proxy environment descriptors session\n", err);
+        cg_buf_adds(out, "proxy environment descriptors session\n");
 }
 
 static int write_file(const char *path, const char *content, struct cg_err *err)
@@ -227,8 +227,9 @@ static int make_files(const struct cg_scene *s, struct cg_err *err)
                                    : symlink(links[i].target, path)) < 0)
                         return cg_fail_errno(err, "selftest: %s", path);
         }
-        return mkfifo(cg_scene_path(s, "out/fifo", path), 0600) < 0 ? cg_fail_errno(err, "selftest: %s", path)
-                                                                    : 0;
+        if (mkfifo(cg_scene_path(s, "out/fifo", path), 0600) < 0)
+                return cg_fail_errno(err, "selftest: %s", path);
+        return 0;
 }
 
 /*
@@ -248,7 +249,7 @@ static int make_folder(struct cg_scene *s, struct cg_err *err)
         if (mkdtemp(s->dir))
                 return 0;
         s->dir[0] = '\0';
-        return cg_fail_errno(err, "selftest: a folder in %s or /tmp", home ? home : "the home folder");
+        return cg_fail_errno(err, "selftest: a folder in %s or /tmp", home ?: "the home folder");
 }
 
 /* Bound by a relative name: the full path may be too long for a socket's address. */
@@ -400,7 +401,8 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
                         break;
         }
         buf[n - 4] = '\0';
-        return cg_buf_try_adds(&s->text, buf, err);
+        cg_buf_adds(&s->text, buf);
+        return cg_buf_end(&s->text, err);
 }
 
 /* A name in /etc/hosts that resolves to loopback. It needs a dot: settings allow no others. */
@@ -412,11 +414,10 @@ static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
 
         if (cg_read_file("/etc/hosts", 1 << 20, &text, &len, NULL) < 0)
                 return 0;
-        for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
                 if (sscanf(line, "%63s %255s", address, name) == 2 && strncmp(address, "127.", 4) == 0 &&
                     strchr(name, '.') && !strpbrk(name, "\"\\%#"))
                         return cg_scene_set(s, err, "loopback_name=%s", name);
-        }
         return 0;
 }
 
@@ -449,33 +450,44 @@ int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
 }
 
 /* %A, %D: ports; %N: a name that resolves to loopback, where the machine has one; %T: the tier. */
-static int put_setting(const struct cg_scene *s, char what, struct cg_buf *out, struct cg_err *err)
+static void put_setting(const struct cg_scene *s, char what, struct cg_buf *out)
 {
-        const char *name = what == 'A'   ? "\nport_allowed="
-                           : what == 'D' ? "\nport_denied="
-                                         : "\nloopback_name=";
-        const char *value = strstr(s->text.data, name);
+        static const char *const names[] = {
+                ['A'] = "\nport_allowed=", ['D'] = "\nport_denied=", ['N'] = "\nloopback_name="
+        };
+        const char *value;
         int n;
 
-        if (what == 'T')
-                return s->tier ? cg_buf_try_addf(out, err, ", \"tier\": \"%s\"", s->tier) : 0;
+        if (what == 'T') {
+                if (s->tier)
+                        cg_buf_addf(out, ", \"tier\": \"%s\"", s->tier);
+                return;
+        }
+        value = strstr(s->text.data, names[(unsigned char)what]);
         if (!value)
-                return 0;
-        value += strlen(name);
+                return;
+        value += strlen(names[(unsigned char)what]);
         n = (int)strcspn(value, "\n");
-        return cg_buf_try_addf(out, err, what == 'N' ? ", \"%.*s\"" : "%.*s", n, value);
+        if (what == 'N')
+                cg_buf_addf(out, ", \"%.*s\"", n, value);
+        else
+                cg_buf_add(out, value, (size_t)n);
 }
 
 int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out;
         char path[PATH_MAX];
-        int r = 0;
 
         cg_buf_init(&out, SCENE_MAX);
-        for (const char *p = settings; *p && r == 0; p++)
-                r = *p == '%' ? put_setting(s, *++p, &out, err) : cg_buf_try_add(&out, p, 1, err);
-        return r == 0 ? write_file(cg_scene_path(s, "settings.json", path), out.data, err) : r;
+        for (const char *p = settings; *p; p++)
+                if (*p == '%')
+                        put_setting(s, *++p, &out);
+                else
+                        cg_buf_add(&out, p, 1);
+        if (cg_buf_end(&out, err) < 0)
+                return -1;
+        return write_file(cg_scene_path(s, "settings.json", path), out.data, err);
 }
 
 int cg_scene_write(const struct cg_scene *s, struct cg_err *err)
@@ -575,10 +587,9 @@ static enum cg_outcome after_sockets(const struct cg_scene *s, char *note, size_
 
         if (poll(fds, CG_ARRAY_LEN(fds), 0) <= 0)
                 return CG_OUT_HELD;
-        for (size_t i = 0; i < CG_ARRAY_LEN(fds); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(fds); i++)
                 if (fds[i].revents & POLLIN)
                         snprintf(note, size, "something came to %s", names[i]);
-        }
         return note[0] ? CG_OUT_HOLE : CG_OUT_HELD;
 }
 

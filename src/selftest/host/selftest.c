@@ -98,7 +98,8 @@ static int find_layers(struct selftest *s, struct cg_err *err)
                 return -1;
         s->weak = strcmp(json_string_value(json_object_get(o, "tier")) ?: "full", "landlock") == 0;
         s->report.weak = s->weak;
-        return cg_scene_add_layers(&s->scene.text, o, err);
+        cg_scene_add_layers(&s->scene.text, o);
+        return cg_buf_end(&s->scene.text, err);
 }
 
 /* ---- the run */
@@ -151,10 +152,9 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
         argv[n++] = (char *)(uintptr_t)CG_INSTALLED(CG_SELFTEST_HELPER);
         argv[n++] = (char *)cg_scene_path(&s->scene, "scene", scene);
         argv[n++] = (char *)"command";
-        for (size_t i = 0; i < s->attempts.n; i++) {
+        for (size_t i = 0; i < s->attempts.n; i++)
                 if (s->attempts.v[i].due)
                         argv[n++] = (char *)(uintptr_t)s->attempts.v[i].name;
-        }
         snprintf(env[0], sizeof(env[0]), "HOME=%s", cg_scene_path(&s->scene, "home", folder));
         snprintf(env[1], sizeof(env[1]), "PATH=%s", cg_scene_search_path(&s->scene, folders));
         snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_SECRET=%s", s->scene.secret);
@@ -215,8 +215,10 @@ static void show_log(const struct selftest *s)
         char path[PATH_MAX];
         size_t len;
 
-        if (cg_read_file(cg_scene_path(&s->scene, "log", path), MAX_LOG, &text, &len, NULL) == 0 &&
-            cg_text_try_render(&safe, text, len < 4000 ? len : 4000, 0, NULL) == 0 && safe.len)
+        if (cg_read_file(cg_scene_path(&s->scene, "log", path), MAX_LOG, &text, &len, NULL) < 0)
+                return;
+        cg_text_render(&safe, text, len < 4000 ? len : 4000, 0);
+        if (cg_buf_end(&safe, NULL) == 0 && safe.len)
                 fprintf(stderr, "%s\n", safe.data);
 }
 

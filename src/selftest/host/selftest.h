@@ -120,7 +120,7 @@ void cg_scene_end(struct cg_scene *s);
 int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
 /* Appends "layers=" and the layers of a sandbox, the array "layers" of @info, to @out. */
-int cg_scene_add_layers(struct cg_buf *out, const json_t *info, struct cg_err *err);
+void cg_scene_add_layers(struct cg_buf *out, const json_t *info);
 /* DIR/@name into @buf, of PATH_MAX bytes. */
 const char *cg_scene_path(const struct cg_scene *s, const char *name, char *buf);
 /* PATH with folders in the workspace, one of which does not exist. */

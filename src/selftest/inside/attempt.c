@@ -39,15 +39,33 @@ const char *cg_errno_name(int error)
 {
         const char *name = strerrorname_np(error);
 
-        return name ? name : "an unknown error";
+        return name ?: "an unknown error";
+}
+
+enum cg_verdict cg_hole_if(struct cg_try *t, bool hole, const char *note, const char *held)
+{
+        if (hole)
+                return cg_hole(t, "%s", note);
+        return cg_held(t, "%s", held);
+}
+
+enum cg_verdict cg_works_if(struct cg_try *t, bool works, const char *note)
+{
+        if (works)
+                return cg_works(t, "%s", "");
+        return cg_fails(t, "%s", note);
+}
+
+const char *cg_error_or(long result, const char *text)
+{
+        return result < 0 ? cg_errno_name(errno) : text;
 }
 
 static bool is_one_of(const int *errors, size_t n)
 {
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
                 if (errors[i] && errors[i] == errno)
                         return true;
-        }
         return false;
 }
 
@@ -73,7 +91,7 @@ enum cg_verdict cg_refused(struct cg_try *t, long result)
 
 enum cg_verdict cg_possible(struct cg_try *t, long result)
 {
-        return result >= 0 ? cg_works(t, "%s", "") : cg_fails(t, "%s", cg_errno_name(errno));
+        return cg_works_if(t, result >= 0, cg_errno_name(errno));
 }
 
 /* The scene is a few dozen lines, so a linear search suffices. */
@@ -375,7 +393,7 @@ enum cg_verdict cg_try_create(struct cg_try *t, const struct cg_attempt *a)
 
 enum cg_verdict cg_try_leak(struct cg_try *t, const struct cg_attempt *a)
 {
-        const char *name = a->arg2 ? a->arg2 : "hidden_content", *secret = cg_scene(t, name);
+        const char *name = a->arg2 ?: "hidden_content", *secret = cg_scene(t, name);
         char buf[4096];
         long n = cg_slurp(a->arg, buf, sizeof(buf));
 
@@ -383,7 +401,7 @@ enum cg_verdict cg_try_leak(struct cg_try *t, const struct cg_attempt *a)
                 return cg_skip(t, "the scene has no %s", name);
         if (n > 0 && cg_has(buf, (size_t)n, secret))
                 return cg_hole(t, "its content was read");
-        return n < 0 ? cg_held(t, "%s", cg_errno_name(errno)) : cg_held(t, "it has other content");
+        return cg_held(t, "%s", cg_error_or(n, "it has other content"));
 }
 
 enum cg_verdict cg_try_list(struct cg_try *t, const struct cg_attempt *a)
@@ -393,11 +411,10 @@ enum cg_verdict cg_try_list(struct cg_try *t, const struct cg_attempt *a)
 
         if (!d)
                 return cg_refused(t, -1);
-        while ((e = readdir(d))) {
+        while ((e = readdir(d)))
                 if (!is_word_of(". ..", e->d_name, strlen(e->d_name)) &&
                     !(a->arg2 && is_word_of(a->arg2, e->d_name, strlen(e->d_name))))
                         return cg_hole(t, "%s has %.100s", a->arg, e->d_name);
-        }
         return cg_held(t, "%s", a->arg2 ? "only harmless names" : "empty");
 }
 

@@ -117,6 +117,13 @@ enum cg_verdict cg_works(struct cg_try *t, const char *fmt, ...) __attribute__((
 enum cg_verdict cg_fails(struct cg_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 enum cg_verdict cg_skip(struct cg_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* A hole if @hole, else held; with one of the notes. */
+enum cg_verdict cg_hole_if(struct cg_try *t, bool hole, const char *note, const char *held);
+/* Works, or fails with the note. */
+enum cg_verdict cg_works_if(struct cg_try *t, bool works, const char *note);
+/* The name of errno if @result is negative, else @text. */
+const char *cg_error_or(long result, const char *text);
+
 /*
  * Verdict on a system call's result (-1 and errno): held if it failed with EPERM, EACCES, ENOSYS or
  * an error of a->also.

@@ -55,8 +55,7 @@ static enum cg_verdict x32(struct cg_try *t, const struct cg_attempt *a)
 #if defined(__x86_64__)
         long result = syscall(0x40000000 + 39 /* getpid */);
 
-        return result < 0 && errno == ENOSYS ? cg_held(t, "ENOSYS")
-                                             : cg_hole(t, "a call by the x32 table was made");
+        return cg_hole_if(t, result >= 0 || errno != ENOSYS, "a call by the x32 table was made", "ENOSYS");
 #else
         return cg_skip(t, "this processor has no such calls");
 #endif
@@ -152,10 +151,9 @@ static enum cg_verdict memfd_exec(struct cg_try *t, const struct cg_attempt *a)
         long n;
         pid_t pid;
 
-        while (from >= 0 && (n = read(from, buf, sizeof(buf))) > 0) {
+        while (from >= 0 && (n = read(from, buf, sizeof(buf))) > 0)
                 if (write(to, buf, (size_t)n) != n)
                         return cg_fails(t, "%s", cg_errno_name(errno));
-        }
         pid = fork();
         if (pid == 0) {
                 close(2);
@@ -163,8 +161,7 @@ static enum cg_verdict memfd_exec(struct cg_try *t, const struct cg_attempt *a)
                 _exit(99);
         }
         waitpid(pid, &status, 0);
-        return WIFEXITED(status) && WEXITSTATUS(status) == 2 ? cg_works(t, "%s", "")
-                                                             : cg_fails(t, "it did not run");
+        return cg_works_if(t, WIFEXITED(status) && WEXITSTATUS(status) == 2, "it did not run");
 }
 
 static const struct cg_attempt attempts[] = {

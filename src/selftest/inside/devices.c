@@ -16,13 +16,13 @@ static enum cg_verdict make_node(struct cg_try *t, const struct cg_attempt *a)
 {
         int r = mknod("node", (mode_t)(a->call[0] | 0600),
                       makedev((unsigned)a->call[1], (unsigned)a->call[2]));
-        long opened = 0;
+        int opened;
 
-        if (r == 0) {
-                opened = open("node", O_RDONLY | O_NONBLOCK);
-                unlink("node");
-        }
-        return r < 0 ? cg_refused(t, r) : cg_hole(t, opened < 0 ? "it was made" : "it was made and opened");
+        if (r < 0)
+                return cg_refused(t, r);
+        opened = open("node", O_RDONLY | O_NONBLOCK);
+        unlink("node");
+        return cg_hole(t, opened < 0 ? "it was made" : "it was made and opened");
 }
 
 static enum cg_verdict disks(struct cg_try *t, const struct cg_attempt *a)

@@ -38,8 +38,7 @@ static enum cg_verdict by_exec(struct cg_try *t, const struct cg_attempt *a)
          * A file that is not executable fails with EACCES anyway; ENOEXEC would mean that it was
          * read.
          */
-        return errno == ENOEXEC ? cg_hole(t, "its beginning was read")
-                                : cg_held(t, "%s", cg_errno_name(errno));
+        return cg_hole_if(t, errno == ENOEXEC, "its beginning was read", cg_errno_name(errno));
 }
 
 static enum cg_verdict size_of(struct cg_try *t, const struct cg_attempt *a)
@@ -48,8 +47,9 @@ static enum cg_verdict size_of(struct cg_try *t, const struct cg_attempt *a)
 
         if (stat("secret.txt", &st) < 0)
                 return cg_refused(t, -1);
-        return st.st_size ? cg_hole(t, "its size is shown: %lld", (long long)st.st_size)
-                          : cg_held(t, "0 bytes");
+        if (st.st_size)
+                return cg_hole(t, "its size is shown: %lld", (long long)st.st_size);
+        return cg_held(t, "0 bytes");
 }
 
 static enum cg_verdict shadow(struct cg_try *t, const struct cg_attempt *a)
@@ -57,8 +57,9 @@ static enum cg_verdict shadow(struct cg_try *t, const struct cg_attempt *a)
         char buf[512];
         long n = cg_slurp(a->arg, buf, sizeof(buf));
 
-        return n > 0 ? cg_hole(t, "it can be read")
-                     : cg_held(t, "%s", n < 0 ? cg_errno_name(errno) : "empty");
+        if (n > 0)
+                return cg_hole(t, "it can be read");
+        return cg_held(t, "%s", n < 0 ? cg_errno_name(errno) : "empty");
 }
 
 static const struct cg_attempt attempts[] = {

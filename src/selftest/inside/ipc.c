@@ -25,8 +25,8 @@ static enum cg_verdict sysv_memory(struct cg_try *t, const struct cg_attempt *a)
         p = shmat(id, NULL, SHM_RDONLY);
         if (p == (void *)-1)
                 return cg_held(t, "%s", cg_errno_name(errno));
-        return secret && strncmp(p, secret, strlen(secret)) == 0 ? cg_hole(t, "its content was read")
-                                                                 : cg_held(t, "another one");
+        return cg_hole_if(t, secret && strncmp(p, secret, strlen(secret)) == 0, "its content was read",
+                          "another one");
 }
 
 static enum cg_verdict sysv_queue(struct cg_try *t, const struct cg_attempt *a)
@@ -48,7 +48,7 @@ static enum cg_verdict sysv_list(struct cg_try *t, const struct cg_attempt *a)
         snprintf(key, sizeof(key), "%10ld ", (long)(key_t)cg_scene_number(t, "sysv_key"));
         if (n > 0 && cg_has(buf, (size_t)n, key))
                 return cg_hole(t, "the host's segments are listed");
-        return n < 0 ? cg_held(t, "%s", cg_errno_name(errno)) : cg_held(t, "it is not in the list");
+        return cg_held(t, "%s", cg_error_or(n, "it is not in the list"));
 }
 
 static enum cg_verdict posix_queue(struct cg_try *t, const struct cg_attempt *a)

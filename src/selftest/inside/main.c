@@ -46,7 +46,7 @@ static const char *const places[] = {
 
 static int place_of(const struct cg_attempt *a)
 {
-        return a->in ? a->in : CG_IN_BOTH;
+        return a->in ?: CG_IN_BOTH;
 }
 
 static int list(void)
@@ -141,10 +141,12 @@ static void run_one(const char *scene, const struct cg_attempt *a, struct attemp
         } else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) {
                 o->verdict = CG_HELD;
                 snprintf(o->note, sizeof(o->note), "the process was ended (SIGSYS)");
+        } else if (WIFSIGNALED(status)) {
+                snprintf(o->note, sizeof(o->note), "the attempt's process ended by itself (signal %d)",
+                         WTERMSIG(status));
         } else {
-                snprintf(o->note, sizeof(o->note), "the attempt's process ended by itself (%s %d)",
-                         WIFSIGNALED(status) ? "signal" : "status",
-                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+                snprintf(o->note, sizeof(o->note), "the attempt's process ended by itself (status %d)",
+                         WEXITSTATUS(status));
         }
 }
 
@@ -152,10 +154,9 @@ static bool is_wanted(const struct cg_attempt *a, int place, char *const *names)
 {
         if (!(place_of(a) & place))
                 return false;
-        for (char *const *n = names; *n; n++) {
+        for (char *const *n = names; *n; n++)
                 if (strcmp(*n, a->name) == 0)
                         return true;
-        }
         return !*names;
 }
 

@@ -97,9 +97,9 @@ static const char *split(const char *path, char *folder)
 /* An exchange needs an existing target, which cannot be made. */
 static int by_noreplace(const char *path)
 {
-        return cg_make("fresh") < 0
-                       ? -1
-                       : (int)syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, path, RENAME_NOREPLACE);
+        if (cg_make("fresh") < 0)
+                return -1;
+        return (int)syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, path, RENAME_NOREPLACE);
 }
 
 static int by_tmpfile(const char *path)
@@ -361,7 +361,7 @@ static enum cg_verdict worktree_file(struct cg_try *t, const struct cg_attempt *
                 return cg_fails(t, "it cannot be read");
         close(fd);
         unlink("names/of-tree/.git");
-        return strstr(text, "/nowhere") ? cg_hole(t, "it was written") : cg_held(t, "it was not written");
+        return cg_hole_if(t, strstr(text, "/nowhere"), "it was written", "it was not written");
 }
 
 static const char plain[] = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n";

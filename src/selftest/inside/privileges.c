@@ -61,8 +61,7 @@ static enum cg_verdict securebits(struct cg_try *t, const struct cg_attempt *a)
 /* prctl(call[0]) must have the value call[1]. */
 static enum cg_verdict has_setting(struct cg_try *t, const struct cg_attempt *a)
 {
-        return (unsigned long)prctl((int)a->call[0], 0, 0, 0, 0) == a->call[1] ? cg_held(t, "set")
-                                                                               : cg_hole(t, "%s", a->arg);
+        return cg_hole_if(t, (unsigned long)prctl((int)a->call[0], 0, 0, 0, 0) != a->call[1], a->arg, "set");
 }
 
 /* The flag call[0] of the mount that has a->arg; a->arg2: its name */
@@ -72,8 +71,9 @@ static enum cg_verdict mount_flag(struct cg_try *t, const struct cg_attempt *a)
 
         if (statvfs(a->arg, &v) < 0)
                 return cg_fails(t, "%s: %s", a->arg, cg_errno_name(errno));
-        return v.f_flag & a->call[0] ? cg_held(t, "mounted %s", a->arg2)
-                                     : cg_hole(t, "%s is not mounted %s", a->arg, a->arg2);
+        if (v.f_flag & a->call[0])
+                return cg_held(t, "mounted %s", a->arg2);
+        return cg_hole(t, "%s is not mounted %s", a->arg, a->arg2);
 }
 
 static enum cg_verdict give_away(struct cg_try *t, const struct cg_attempt *a)
@@ -117,18 +117,17 @@ static enum cg_verdict core_files(struct cg_try *t, const struct cg_attempt *a)
         struct rlimit l = { 1, 1 };
 
         getrlimit(RLIMIT_CORE, &l);
-        return l.rlim_max == 0 ? cg_held(t, "none")
-                               : cg_hole(t, "the host's core_pattern gets the memory after a crash");
+        return cg_hole_if(t, l.rlim_max != 0, "the host's core_pattern gets the memory after a crash",
+                          "none");
 }
 
 static enum cg_verdict secret_any_variable(struct cg_try *t, const struct cg_attempt *a)
 {
         const char *secret = cg_scene(t, "secret");
 
-        for (char **e = environ; *e; e++) {
+        for (char **e = environ; *e; e++)
                 if (secret && strstr(*e, secret))
                         return cg_hole(t, "%.60s has it", *e);
-        }
         return cg_held(t, "in no variable");
 }
 

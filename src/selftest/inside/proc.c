@@ -25,7 +25,7 @@ static enum cg_verdict canary_memory(struct cg_try *t, const struct cg_attempt *
 
         if (n > 0 && secret && cg_has(buf, (size_t)n, secret))
                 return cg_hole(t, "its memory was read");
-        return n < 0 ? cg_held(t, "%s", cg_errno_name(errno)) : cg_held(t, "the number is another process's");
+        return cg_held(t, "%s", cg_error_or(n, "the number is another process's"));
 }
 
 /* A hidden file below @folder, a link of /proc to a process's root or working folder. */
@@ -80,8 +80,7 @@ static enum cg_verdict canary_namespace(struct cg_try *t, const struct cg_attemp
 
         if (fd < 0)
                 return cg_held(t, "%s", cg_errno_name(errno));
-        return cg_is_canary(t) ? cg_hole(t, "it was opened")
-                               : cg_held(t, "that number is another process in here");
+        return cg_hole_if(t, cg_is_canary(t), "it was opened", "that number is another process in here");
 }
 
 static enum cg_verdict canary_link(struct cg_try *t, const struct cg_attempt *a)
@@ -106,7 +105,7 @@ static enum cg_verdict host_ports(struct cg_try *t, const struct cg_attempt *a)
         snprintf(wanted, sizeof(wanted), ":%04lX ", cg_scene_number(t, "port_denied"));
         if (n > 0 && cg_has(buf, (size_t)n, wanted))
                 return cg_hole(t, "the host's listening ports are shown");
-        return n < 0 ? cg_held(t, "%s", cg_errno_name(errno)) : cg_held(t, "the host's ports are not in it");
+        return cg_held(t, "%s", cg_error_or(n, "the host's ports are not in it"));
 }
 
 /* The first of several names that exists; the list is separated by blanks. */
@@ -114,10 +113,9 @@ static enum cg_verdict open_first(struct cg_try *t, const struct cg_attempt *a)
 {
         char *names = strdup(a->arg), *save = NULL;
 
-        for (char *p = strtok_r(names, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
+        for (char *p = strtok_r(names, " ", &save); p; p = strtok_r(NULL, " ", &save))
                 if (access(p, F_OK) == 0)
                         return cg_refused(t, open(p, O_WRONLY | O_NONBLOCK));
-        }
         return cg_held(t, "none of these is there");
 }
 

@@ -33,7 +33,7 @@ static enum cg_verdict on_canary(struct cg_try *t, long result)
 {
         if (result < 0)
                 return cg_filtered(t, result);
-        return cg_is_canary(t) ? cg_hole(t, "done") : cg_held(t, "that number is another process in here");
+        return cg_hole_if(t, cg_is_canary(t), "done", "that number is another process in here");
 }
 
 static enum cg_verdict signal_canary(struct cg_try *t, const struct cg_attempt *a)
@@ -204,11 +204,10 @@ static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt 
 
         if (pid < 0)
                 return cg_fails(t, "%s", cg_errno_name(errno));
-        if (pid == 0) {
+        if (pid == 0)
                 for (;;)
                         pause();
-        }
-        for (size_t i = 0; i < sizeof(who) / sizeof(who[0]) && !failed; i++) {
+        for (size_t i = 0; i < sizeof(who) / sizeof(who[0]) && !failed; i++)
                 if (setpriority(PRIO_PROCESS, (id_t)who[i], 5) < 0 || setpriority(PRIO_PGRP, 0, 5) < 0)
                         failed = "nice";
                 else if (syscall(SYS_ioprio_set, 1, who[i], IOPRIO_NONE) < 0)
@@ -221,7 +220,6 @@ static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt 
                 else if (prlimit(who[i], RLIMIT_CORE, NULL, &l) < 0 ||
                          prlimit(who[i], RLIMIT_CORE, &l, NULL) < 0)
                         failed = "prlimit";
-        }
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         return failed ? cg_fails(t, "%s: %s", failed, cg_errno_name(errno)) : cg_works(t, "%s", "");
@@ -238,7 +236,7 @@ static enum cg_verdict all_memory(struct cg_try *t, const struct cg_attempt *a)
                        0);
 
         if (p == MAP_FAILED)
-                return errno == ENOMEM ? cg_held(t, "ENOMEM") : cg_hole(t, "%s", cg_errno_name(errno));
+                return cg_hole_if(t, errno != ENOMEM, cg_errno_name(errno), "ENOMEM");
         munmap(p, size);
         return cg_hole(t, "all of the machine's memory can be used");
 #endif
@@ -313,13 +311,12 @@ static enum cg_verdict own_child(struct cg_try *t, const struct cg_attempt *a)
         int status = 0;
         pid_t pid = fork();
 
-        if (pid == 0) {
+        if (pid == 0)
                 for (;;)
                         pause();
-        }
         if (pid < 0 || kill(pid, SIGKILL) < 0 || waitpid(pid, &status, 0) != pid)
                 return cg_fails(t, "%s", cg_errno_name(errno));
-        return WIFSIGNALED(status) ? cg_works(t, "%s", "") : cg_fails(t, "it ended by itself");
+        return cg_works_if(t, WIFSIGNALED(status), "it ended by itself");
 }
 
 static struct rlimit limit;

@@ -114,8 +114,9 @@ static enum cg_verdict gone(struct cg_try *t, const struct cg_attempt *a)
 {
         if (!proxy_port(t))
                 return cg_skip(t, "there is no proxy here");
-        return a->allow ? cg_fails(t, "the proxy cannot be reached: %s", cg_errno_name(errno))
-                        : cg_held(t, "there is nothing to connect to");
+        if (a->allow)
+                return cg_fails(t, "the proxy cannot be reached: %s", cg_errno_name(errno));
+        return cg_held(t, "there is nothing to connect to");
 }
 
 /*
@@ -127,19 +128,19 @@ static size_t expand(const struct cg_try *t, const char *text, char *buf, size_t
         size_t n = 0;
 
         for (; *text && n < size - 300; text++) {
-                const char *name = text[0] != '%'   ? NULL
-                                   : text[1] == 'A' ? "port_allowed"
-                                   : text[1] == 'D' ? "port_denied"
-                                   : text[1] == 'O' ? "port_other"
-                                   : text[1] == 'N' ? "loopback_name"
-                                                    : NULL;
-                const char *value = name ? cg_scene(t, name) : NULL;
+                static const char *const names[] = { "Aport_allowed", "Dport_denied", "Oport_other",
+                                                     "Nloopback_name" };
+                const char *name = NULL, *value;
 
+                for (size_t i = 0; text[0] == '%' && i < sizeof(names) / sizeof(names[0]); i++)
+                        if (names[i][0] == text[1])
+                                name = names[i] + 1;
+                value = name ? cg_scene(t, name) : NULL;
                 if (!name) {
                         buf[n++] = *text;
                         continue;
                 }
-                n += (size_t)snprintf(buf + n, size - n, "%s", value ? value : "0");
+                n += (size_t)snprintf(buf + n, size - n, "%s", value ?: "0");
                 text++;
         }
         buf[n] = '\0';
@@ -151,18 +152,22 @@ static enum cg_verdict exchange(struct cg_try *t, const struct cg_attempt *a, co
 {
         char host[600], data[2000];
         struct answer answer;
-        bool tunnel = strcmp(method, "CONNECT") == 0;
 
         expand(t, a->arg, host, sizeof(host));
-        snprintf(data, sizeof(data), "%s %s%s%s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n", method,
-                 tunnel ? "" : "http://", host, tunnel ? "" : "/", host,
-                 tunnel ? "\r\nGET / HTTP/1.1\r\nHost: tunnel\r\n" : "");
+        if (strcmp(method, "CONNECT") == 0)
+                snprintf(data, sizeof(data),
+                         "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\nGET / HTTP/1.1\r\nHost: tunnel\r\n"
+                         "Connection: close\r\n\r\n",
+                         host, host);
+        else
+                snprintf(data, sizeof(data),
+                         "%s http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", method, host,
+                         host);
         if (ask(t, data, strlen(data), &answer) < 0)
                 return gone(t, a);
         if (!a->allow)
                 return judge(t, &answer);
-        return cg_has(answer.text, answer.n, "cellgate-selftest") ? cg_works(t, "%s", "")
-                                                                  : cg_fails(t, "%s", first_line(&answer));
+        return cg_works_if(t, cg_has(answer.text, answer.n, "cellgate-selftest"), first_line(&answer));
 }
 
 static enum cg_verdict http(struct cg_try *t, const struct cg_attempt *a)
@@ -182,10 +187,9 @@ static enum cg_verdict raw(struct cg_try *t, const struct cg_attempt *a)
         struct answer answer;
         size_t n = expand(t, a->arg, data, sizeof(data));
 
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
                 if (data[i] == '\a') /* replaces NUL, which a string cannot contain */
                         data[i] = '\0';
-        }
         return ask(t, data, n, &answer) < 0 ? gone(t, a) : judge(t, &answer);
 }
 
@@ -257,7 +261,7 @@ static enum cg_verdict socks(struct cg_try *t, const struct cg_attempt *a, unsig
         close(fd);
         name = code >= 0 && code <= 8 ? socks_errors[code] : "closed";
         if (a->allow)
-                return code == 0 ? cg_works(t, "%s", "") : cg_fails(t, "%s", name);
+                return cg_works_if(t, code == 0, name);
         if (code == 0 || (code >= 3 && code <= 6))
                 return cg_hole(t, "not refused: %s", name);
         return cg_held(t, "%s", name);

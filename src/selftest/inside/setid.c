@@ -23,7 +23,7 @@ static enum cg_verdict look_at_mode(struct cg_try *t, const char *path, long res
         if (there && S_ISREG(st.st_mode) && st.st_mode & (S_ISUID | S_ISGID))
                 return cg_hole(t, "a file of mode %04o", st.st_mode & 07777u);
         errno = error;
-        return result < 0 ? cg_held(t, "%s", cg_errno_name(errno)) : cg_held(t, "without these bits");
+        return cg_held(t, "%s", cg_error_or(result, "without these bits"));
 }
 
 static enum cg_verdict setid_chmod(struct cg_try *t, const struct cg_attempt *a)

@@ -142,9 +142,10 @@ static enum cg_verdict tcp(struct cg_try *t, const char *text, unsigned port, bo
                 error = errno;
         if (is_unreachable(error) || (refusal && error == ECONNREFUSED))
                 return cg_held(t, "%s", cg_errno_name(error));
-        return error ? cg_hole(t, "packets leave: %s",
-                               error == EINPROGRESS ? "no answer yet" : cg_errno_name(error))
-                     : cg_hole(t, "connected");
+        if (error)
+                return cg_hole(t, "packets leave: %s",
+                               error == EINPROGRESS ? "no answer yet" : cg_errno_name(error));
+        return cg_hole(t, "connected");
 }
 
 static enum cg_verdict tcp_to(struct cg_try *t, const struct cg_attempt *a)
@@ -170,8 +171,7 @@ static enum cg_verdict udp_to(struct cg_try *t, const struct cg_attempt *a)
         int fd = socket(to.ss_family, SOCK_DGRAM, 0);
 
         if (fd < 0 || sendto(fd, "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len) < 0)
-                return is_unreachable(errno) ? cg_held(t, "%s", cg_errno_name(errno))
-                                             : cg_hole(t, "%s", cg_errno_name(errno));
+                return cg_hole_if(t, !is_unreachable(errno), cg_errno_name(errno), cg_errno_name(errno));
         return cg_hole(t, "a packet left");
 }
 
@@ -218,8 +218,9 @@ static enum cg_verdict dns(struct cg_try *t, const struct cg_attempt *a)
                                 return cg_hole(t, "a question left for %s", address);
                 }
         }
-        return asked ? cg_held(t, "%d resolvers, none within reach", asked)
-                     : cg_held(t, "there is no resolver");
+        if (asked)
+                return cg_held(t, "%d resolvers, none within reach", asked);
+        return cg_held(t, "there is no resolver");
 }
 
 /* One dump as by getifaddrs(), which must show loopback only. */
@@ -254,7 +255,7 @@ static enum cg_verdict links(struct cg_try *t, const struct cg_attempt *a)
                         break;
         }
         if (a->allow)
-                return n_links ? cg_works(t, "%s", "") : cg_fails(t, "no interface is shown");
+                return cg_works_if(t, n_links, "no interface is shown");
         return n_links > 1 ? cg_hole(t, "%d interfaces", n_links) : cg_held(t, "only loopback");
 }
 

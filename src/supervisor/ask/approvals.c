@@ -37,8 +37,8 @@ static struct cg_bytes arguments(const struct ask *a, char **text)
 {
         if (a->type->has_raw)
                 return cg_frame_bytes(a->raw);
-        *text = json_dumps(a->body, JSON_COMPACT | JSON_SORT_KEYS);
-        return (struct cg_bytes){ *text ?: "", *text ? strlen(*text) : 0 };
+        *text = json_dumps(a->body, JSON_COMPACT | JSON_SORT_KEYS) ?: strdup("");
+        return (struct cg_bytes){ *text, strlen(*text) };
 }
 
 static json_t *describe(const struct ask *a)
@@ -46,7 +46,7 @@ static json_t *describe(const struct ask *a)
         const struct session *ss = a->session;
         const json_t *o = ss->options;
         int64_t waiting_ms = cg_now_ms() - a->asked_ms, left_ms = ss->approval_timeout_ms - waiting_ms;
-        json_t *left = ss->approval_timeout_ms > 0 ? json_integer(left_ms > 0 ? left_ms : 0) : NULL;
+        json_t *left = ss->approval_timeout_ms > 0 ? json_integer(CG_MAX(left_ms, 0)) : NULL;
         char id[17];
 
         snprintf(id, sizeof(id), "%016" PRIx64, a->key);
@@ -93,14 +93,13 @@ void cg_sup_approvals_list(struct host *h, const struct cg_msg *m)
 
                 if (!ss)
                         continue;
-                LIST_FOREACH(a, &ss->asks.list, entry) {
+                LIST_FOREACH(a, &ss->asks.list, entry)
                         if (!a->key)
                                 others += (a->type->kind & ASK_DECIDABLE) != 0;
                         else if (json_array_size(list) < CG_MAX_APPROVALS)
                                 json_array_append_new(list, describe(a));
                         else
                                 more++;
-                }
         }
         cg_sup_host_send(h, &out,
                          json_pack("{s:o, s:I, s:I}", "approvals", list, "more", more, "others", others));

@@ -42,10 +42,9 @@ static const struct limit {
 
 static const struct limit *limit_of(enum ask_kind kind)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++)
                 if (limits[i].kind == kind)
                         return &limits[i];
-        }
         return &limits[0]; /* a kind that was forgotten there: the strictest */
 }
 

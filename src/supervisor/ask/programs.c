@@ -148,12 +148,12 @@ static void add_quoted(struct cg_buf *b, const char *arg)
 }
 
 /* The texts of init's file, each of which ends with a NUL. */
-struct texts {
+struct question_texts {
         const char *at, *end;
         bool failed; /* one was missing */
 };
 
-static const char *next_text(struct texts *t)
+static const char *next_text(struct question_texts *t)
 {
         const char *text = t->at;
 
@@ -165,7 +165,7 @@ static const char *next_text(struct texts *t)
         return text;
 }
 
-static bool add_texts(json_t *list, uint32_t n, struct texts *t)
+static bool add_texts(json_t *list, uint32_t n, struct question_texts *t)
 {
         for (const char *text; n && (text = next_text(t)); n--)
                 if (json_array_append_new(list, any_text(text)) < 0)
@@ -181,7 +181,7 @@ static json_t *read_question(int fd, struct cg_err *err)
         cg_auto_json json_t *argv = json_array(), *set = json_array(), *unset = json_array();
         cg_auto_buf struct cg_buf line = { .max = 5 * CG_EXEC_TEXT_MAX };
         struct cg_exec_question q;
-        struct texts t;
+        struct question_texts t;
         json_t *o;
 
         if (pread(fd, &q, sizeof(q), 0) != (ssize_t)sizeof(q) || q.text_len > 4 * CG_EXEC_TEXT_MAX ||
@@ -191,7 +191,7 @@ static json_t *read_question(int fd, struct cg_err *err)
                 return NULL;
         }
         text[q.text_len] = '\0';
-        t = (struct texts){ .at = text, .end = text + q.text_len };
+        t = (struct question_texts){ .at = text, .end = text + q.text_len };
         for (size_t i = 0; i < CG_EXEC_FIXED_TEXTS; i++)
                 fixed[i] = next_text(&t);
         for (const char *arg = t.at; json_array_size(argv) < q.argc && add_texts(argv, 1, &t); arg = t.at) {
@@ -306,6 +306,7 @@ int cg_sup_programs_open(struct kernel *k, int fd, struct cg_err *err)
 {
         int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 
-        return copy < 0 ? cg_fail_errno(err, "programs of cells")
-                        : cg_sup_watch_start(k->sup, &k->programs, copy, on_message, k, err);
+        if (copy < 0)
+                return cg_fail_errno(err, "programs of cells");
+        return cg_sup_watch_start(k->sup, &k->programs, copy, on_message, k, err);
 }

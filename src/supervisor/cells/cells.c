@@ -135,7 +135,8 @@ static void begin_result(struct session *ss, struct cell *c, const char *status,
         cg_buf_init(body, RESULT_BYTES);
         cg_buf_addf(body, "{\"status\":\"%s\",\"execution_count\":%lld,\"refused\":%s,\"text\":", status,
                     (long long)count, refused ? "true" : "false");
-        cg_json_quote(body, text ?: "", text ? strlen(text) : 0);
+        text = text ?: "";
+        cg_json_quote(body, text, strlen(text));
         cg_buf_adds(body, costs);
 }
 
@@ -464,7 +465,7 @@ static void arm_unordered_timer(struct session *ss)
         if (!first)
                 return;
         left = first - cg_now_ms();
-        cg_sup_timer_start(&ss->unordered_timer, on_unordered_timer, (uint64_t)(left > 0 ? left : 0));
+        cg_sup_timer_start(&ss->unordered_timer, on_unordered_timer, (uint64_t)CG_MAX(left, 0));
 }
 
 static void on_unordered_timer(uv_timer_t *t)

@@ -255,7 +255,7 @@ static bool read_output(struct command *c, struct watch *w, size_t *left)
                         return true;
                 if (n == 0 || (n < 0 && errno != EINTR)) /* EIO: a terminal without processes */
                         close_watch(c, w);
-                out.raw_len = n > 0 ? (size_t)n : 0;
+                out.raw_len = CG_MAX(n, 0);
                 *left -= c->state == ENDED ? out.raw_len : 0;
                 if (n > 0)
                         send_event(c, &out, NULL);
@@ -336,7 +336,7 @@ static void write_input(struct command *c)
                         break;
                 if (n < 0 && errno != EINTR) /* the program reads no more */
                         close_watch(c, &c->input);
-                done += n > 0 ? (size_t)n : 0;
+                done += CG_MAX(n, 0);
         }
         if (!c->input.active)
                 done = c->n_pending;

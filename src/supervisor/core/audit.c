@@ -247,7 +247,7 @@ static int record(struct session *ss, const char *kind, struct cg_buf *body, boo
 
 static void add_json(struct cg_buf *b, const json_t *value)
 {
-        cg_auto_free char *text = value ? cg_json_text(value, NULL) : NULL;
+        cg_auto_free char *text = cg_json_text(value, NULL);
 
         cg_buf_adds(b, text ?: "null");
 }
@@ -313,7 +313,8 @@ void cg_sup_audit_ended(struct session *ss, const char *why)
                 return;
         ss->audit->opened = false;
         cg_buf_adds(&b, "{\"why\":");
-        cg_json_quote(&b, why ?: "", why ? strlen(why) : 0);
+        why = why ?: "";
+        cg_json_quote(&b, why, strlen(why));
         cg_buf_adds(&b, "}");
         record(ss, "session.ended", &b, false, NULL);
 }
@@ -415,7 +416,7 @@ static void add_arguments(struct cg_buf *b, const struct cg_secrets *secrets, st
                 return;
         }
         cg_secrets_redact_buf(secrets, &start);
-        n = n < start.len ? n : start.len;
+        n = CG_MIN(n, start.len);
         while (n > 0 && n < start.len && ((unsigned char)start.data[n] & 0xc0) == 0x80)
                 n--; /* not within a character */
         cg_buf_adds(b, "{");

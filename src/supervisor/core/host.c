@@ -130,10 +130,9 @@ static int check_confinement(const struct sup *s, int sock, pid_t pid, struct cg
                 return -1;
         if (cg_wait_fd(pidfd, POLLIN, 0, NULL) == 0) /* the number may be another process's by now */
                 return cg_fail(err, CG_E_CLOSED, "the process has ended");
-        return strcmp(b.data, s->confinement.data) == 0
-                       ? 0
-                       : cg_fail(err, CG_E_INVAL,
-                                 "its limits, namespaces or rights are not those of this supervisor");
+        if (strcmp(b.data, s->confinement.data) == 0)
+                return 0;
+        return cg_fail(err, CG_E_INVAL, "its limits, namespaces or rights are not those of this supervisor");
 }
 
 static bool has_room(const struct sup *s, pid_t pid)

@@ -49,11 +49,10 @@ json_t *cg_sup_text_json(const char *text)
         cg_buf_init(&b, left + 1);
         for (; left; p += n, left -= n) {
                 n = cg_utf8_next(p, left, &c);
-                if (cg_buf_try_add(&b, n ? (const char *)p : "?", n ? n : 1, NULL) < 0)
-                        break;
-                n = n ? n : 1;
+                cg_buf_add(&b, n ? (const char *)p : "?", n ?: 1);
+                n = n ?: 1;
         }
-        return json_stringn(b.data ? b.data : "", b.len);
+        return json_stringn(b.data ?: "", b.len);
 }
 
 void cg_sup_host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err)
@@ -99,14 +98,13 @@ int cg_sup_host_socket(struct host *h, uint64_t number)
 
         if (h->lifeline.active)
                 cg_sup_host_take_sockets(h); /* its end is reported by the watch */
-        for (size_t i = 0; i < h->n_sockets; i++) {
+        for (size_t i = 0; i < h->n_sockets; i++)
                 if (h->sockets[i].number > number)
                         h->sockets[kept++] = h->sockets[i];
                 else if (h->sockets[i].number == number && fd < 0)
                         fd = h->sockets[i].fd;
                 else
                         close(h->sockets[i].fd);
-        }
         h->n_sockets = kept;
         return fd;
 }

@@ -490,7 +490,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 json_object_get(options, "user_env"), "tier", json_object_get(options, "tier"), "tmp",
                 tmp_path(k, tmp), "guards", k->guards, "homes", cg_sup_homes(k->sup), "kernel_env",
                 s->kernel_env, "exec", exec[cg_sup_exec(options)]);
-        text = spec ? cg_json_text(spec, &len) : NULL;
+        text = cg_json_text(spec, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "kernel's specification");
         fd = memfd_create("cellgate-spec", MFD_CLOEXEC);

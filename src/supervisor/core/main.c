@@ -86,7 +86,7 @@ static void report_start(struct sup *s, const struct cg_err *err)
 {
         cg_auto_json json_t *o = err ? json_pack("{s:i, s:s}", "code", err->code, "error", err->msg)
                                      : json_pack("{s:b}", "ready", 1);
-        cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
+        cg_auto_free char *text = cg_json_text(o, NULL);
         struct cg_err why;
         struct stat st;
 
@@ -228,7 +228,7 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
         };
         int c;
 
-        while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
                 if (c == 'd')
                         s->dir = optarg;
                 else if (c == 'p')
@@ -255,7 +255,6 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                         exit(printf("%s", c == 'h' ? usage : "cellgate-supervisor " CG_VERSION "\n") < 0);
                 else
                         exit(2);
-        }
         if (optind < argc) {
                 fprintf(stderr, "cellgate-supervisor: unexpected argument \"%s\"; see --help\n",
                         argv[optind]);

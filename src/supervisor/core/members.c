@@ -89,7 +89,7 @@ bool cg_sup_has_room(const struct session *ss, uint16_t slot)
  */
 static bool encode(struct session *ss, struct cg_out *out, json_t *body, char **text)
 {
-        *text = body ? cg_json_text(body, &out->body_len) : NULL;
+        *text = cg_json_text(body, &out->body_len);
         if (!body)
                 return true;
         json_decref(body);

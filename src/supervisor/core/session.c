@@ -240,7 +240,7 @@ static void notice_sandbox(struct session *ss)
 
 static void answer_start(struct session *ss, const struct cg_err *err)
 {
-        uint64_t request = ss->opening ? ss->opening : ss->resetting;
+        uint64_t request = ss->opening ?: ss->resetting;
         struct cg_out out = { .type = CG_HOST_SESSION_OPENED, .session = ss->number, .id = request };
 
         uv_timer_stop(&ss->start_timer);

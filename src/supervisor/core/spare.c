@@ -304,10 +304,9 @@ static bool is_mounted_apart(const struct sup *s, const json_t *options)
 
         if (!mount_of(json_string_value(json_object_get(options, "workspace")), &mount))
                 return false;
-        for (size_t i = 0; i < CG_ARRAY_LEN(kept); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(kept); i++)
                 if (mount_of(kept[i], &other) && other == mount)
                         return false;
-        }
         return true;
 }
 

@@ -77,13 +77,13 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
 {
         json_int_t seq = json_integer_value(json_object_get(o, "spawned"));
         json_int_t failed = json_integer_value(json_object_get(o, "failed"));
-        struct kernel *k = cg_sup_kernel_by_seq(s, (uint64_t)(seq ? seq : failed));
+        struct kernel *k = cg_sup_kernel_by_seq(s, (uint64_t)(seq ?: failed));
         struct cg_err err = { .code = CG_E_SYS };
 
         if (k && seq && n_fds >= 3) {
                 bool reports = json_is_true(json_object_get(o, "denials"));
                 bool doors = json_is_true(json_object_get(o, "doors"));
-                size_t n = reports ? 4 : 3; /* these are the kernel's */
+                size_t n = 3 + reports; /* these are the kernel's */
                 struct cg_spawned spawned = { .pidfd = fds[0],
                                               .status_fd = fds[1],
                                               .commands_fd = fds[2],

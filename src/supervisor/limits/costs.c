@@ -54,7 +54,7 @@ static pid_t first_child(pid_t pid)
         snprintf(file, sizeof(file), "task/%d/children", (int)pid);
         cg_auto_fd int fd = open_proc(pid, file, O_RDONLY);
         n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        text[n > 0 ? n : 0] = '\0';
+        text[CG_MAX(n, 0)] = '\0';
         return (pid_t)strtol(text, NULL, 10);
 }
 
@@ -86,7 +86,7 @@ static bool read_proc(int fd, char *text, size_t size)
 {
         ssize_t n = fd < 0 ? -1 : pread(fd, text, size - 1, 0);
 
-        text[n > 0 ? n : 0] = '\0';
+        text[CG_MAX(n, 0)] = '\0';
         return n > 0;
 }
 
@@ -229,7 +229,7 @@ static int64_t difference(int64_t start, int64_t end)
  */
 static int64_t most_memory(const struct process_use *start, const struct process_use *end)
 {
-        return end->peak != start->peak && end->peak > end->rss ? end->peak : end->rss;
+        return end->peak != start->peak ? CG_MAX(end->peak, end->rss) : end->rss;
 }
 
 void cg_sup_costs_end(const struct session *ss, struct cell *c, char buf[COSTS_SIZE])

@@ -55,7 +55,7 @@ void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
                 cg_buf_addf(&b, "MCP server %s: ", server);
         cg_denial_sentence(denial, &b);
         if (cg_buf_end(&b, NULL) == 0)
-                json_object_set_new(denial, "text", cg_sup_text_json(b.data ? b.data : ""));
+                json_object_set_new(denial, "text", cg_sup_text_json(b.data ?: ""));
         cg_sup_event(ss, &out, denial, NULL);
 }
 
@@ -89,16 +89,9 @@ static const char *network_how(const struct session *ss)
 
 /* ------------------------------------------------------------------ once in a cell */
 
-static const char *member(const json_t *o, const char *key)
-{
-        const char *text = json_string_value(json_object_get(o, key));
-
-        return text ? text : "";
-}
-
 static bool is_network(const json_t *o)
 {
-        return strcmp(member(o, "operation"), "network-outbound") == 0;
+        return strcmp(cg_json_text_of(o, "operation"), "network-outbound") == 0;
 }
 
 /* Adds @n to a number of @o, which is absent if it is 0. */
@@ -110,16 +103,16 @@ static void add_to(json_t *o, const char *key, json_int_t n)
 
 static bool is_name(const json_t *o)
 {
-        return strncmp(member(o, "why"), CG_ACCESS_NAME_WHY, strlen(CG_ACCESS_NAME_WHY)) == 0;
+        return strncmp(cg_json_text_of(o, "why"), CG_ACCESS_NAME_WHY, strlen(CG_ACCESS_NAME_WHY)) == 0;
 }
 
 /* One rule, or names that programs outside obey: one report. */
 static bool is_same_kind(const json_t *held, const json_t *o)
 {
-        bool same = strcmp(member(held, "rule"), member(o, "rule")) == 0 &&
-                    strcmp(member(held, "how"), member(o, "how")) == 0;
+        bool same = strcmp(cg_json_text_of(held, "rule"), cg_json_text_of(o, "rule")) == 0 &&
+                    strcmp(cg_json_text_of(held, "how"), cg_json_text_of(o, "how")) == 0;
 
-        return strcmp(member(held, "operation"), member(o, "operation")) == 0 &&
+        return strcmp(cg_json_text_of(held, "operation"), cg_json_text_of(o, "operation")) == 0 &&
                (same || (is_name(held) && is_name(o)));
 }
 
@@ -131,7 +124,7 @@ static void set_words_of_names(json_t *o)
         char name[300];
         size_t i;
 
-        cg_buf_addf(&how, "add \"%s\"", cg_names_of(member(o, "path")));
+        cg_buf_addf(&how, "add \"%s\"", cg_names_of(cg_json_text_of(o, "path")));
         json_array_foreach(also, i, path)
         {
                 snprintf(name, sizeof(name), "\"%s\"", cg_names_of(json_string_value(path)));
@@ -150,10 +143,10 @@ static void set_words_of_names(json_t *o)
 static void add_path(json_t *held, const json_t *o)
 {
         json_t *paths = json_object_get(held, "paths"), *also = json_object_get(held, "also");
-        const char *path = member(o, "path");
+        const char *path = cg_json_text_of(o, "path");
 
         add_to(held, "untold", json_integer_value(json_object_get(o, "untold")));
-        if (strcmp(member(held, "rule"), member(o, "rule")) != 0)
+        if (strcmp(cg_json_text_of(held, "rule"), cg_json_text_of(o, "rule")) != 0)
                 json_object_set_new(held, "several", json_true());
         if (!*path || json_object_get(paths, path))
                 return;
@@ -175,7 +168,7 @@ static void hold(struct session *ss, json_t *o)
         json_t *held, *process = json_object_get(o, "process");
         size_t i;
 
-        if (strcmp(member(process, "name"), "cellgate-kernel") == 0)
+        if (strcmp(cg_json_text_of(process, "name"), "cellgate-kernel") == 0)
                 json_object_set_new(process, "name", json_string("python")); /* as in its own reports */
         if (!ss) {
                 json_decref(o);
@@ -199,7 +192,7 @@ static void hold(struct session *ss, json_t *o)
         }
         if (json_array_size(ss->held_denials) < MAX_HELD) {
                 json_object_set_new(o, "also", json_array());
-                json_object_set_new(o, "paths", json_pack("{s:b}", member(o, "path"), true));
+                json_object_set_new(o, "paths", json_pack("{s:b}", cg_json_text_of(o, "path"), true));
                 json_array_append_new(ss->held_denials, o);
                 return;
         }
@@ -217,12 +210,13 @@ static void set_told(struct session *ss, const json_t *o)
         if (!ss->told_denials)
                 ss->told_denials = json_object();
         if (json_object_size(ss->told_denials) < MAX_TOLD)
-                json_object_set_new(ss->told_denials, member(o, "path"), json_string(member(o, "operation")));
+                json_object_set_new(ss->told_denials, cg_json_text_of(o, "path"),
+                                    json_string(cg_json_text_of(o, "operation")));
 }
 
 static bool is_told(const struct session *ss, const json_t *o, const char *path)
 {
-        return strcmp(member(ss->told_denials, path), member(o, "operation")) == 0;
+        return strcmp(cg_json_text_of(ss->told_denials, path), cg_json_text_of(o, "operation")) == 0;
 }
 
 /* Removes the paths that were told. False: none is left. */
@@ -235,11 +229,10 @@ static bool keep_untold(const struct session *ss, json_t *o)
                 json_object_del(o, "also");
                 return !ss->network_told;
         }
-        for (size_t i = json_array_size(also); i-- > 0;) {
+        for (size_t i = json_array_size(also); i-- > 0;)
                 if (is_told(ss, o, json_string_value(json_array_get(also, i))))
                         json_array_remove(also, i);
-        }
-        if (*member(o, "path") && is_told(ss, o, member(o, "path"))) {
+        if (*cg_json_text_of(o, "path") && is_told(ss, o, cg_json_text_of(o, "path"))) {
                 if (!json_array_size(also))
                         return false;
                 json_object_set(o, "path", json_array_get(also, 0));
@@ -283,7 +276,8 @@ static void on_reports(struct watch *w)
                 json_t *o = cg_denial_of_call(&d, false, k->session && k->session->settings);
 
                 /* With "exec": "deny" all programs have one reason; others have their own. */
-                if (o && (d.rule ? d.access != CG_ACCESS_EXEC : strcmp(member(o, "operation"), "exec") == 0))
+                if (o && (d.rule ? d.access != CG_ACCESS_EXEC
+                                 : strcmp(cg_json_text_of(o, "operation"), "exec") == 0))
                         hold(k->session, o);
                 else if (o && k->session)
                         cg_sup_denial_report(k->session, cg_sup_running_cell(k->session), o);
@@ -365,7 +359,7 @@ void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)
                 return;
         }
         cg_sup_denials_drain(ss->kernel); /* init's own report is the better one */
-        if (strcmp(member(denial, "source"), "kernel") == 0) {
+        if (strcmp(cg_json_text_of(denial, "source"), "kernel") == 0) {
                 if (cg_sup_denial_report_some(ss, m->id, json_incref(denial), &ss->kernel_denials))
                         set_told(ss, denial);
         } else if (cg_sup_rate_take(&ss->kernel_denials)) {

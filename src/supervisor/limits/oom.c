@@ -227,7 +227,9 @@ uint64_t cg_oom_next_check_ms(uint64_t available, uint64_t reserve)
 {
         uint64_t ms = available > reserve ? (available - reserve) / BYTES_PER_MS : 0;
 
-        return ms < CHECK_MIN_MS ? CHECK_MIN_MS : ms > CHECK_MAX_MS ? CHECK_MAX_MS : ms;
+        if (ms < CHECK_MIN_MS)
+                return CHECK_MIN_MS;
+        return ms > CHECK_MAX_MS ? CHECK_MAX_MS : ms;
 }
 
 /*
@@ -247,7 +249,7 @@ static void add_memfds(struct use *u, pid_t pid)
         char path[64], link[16];
         const struct dirent *e;
         struct stat st;
-        DIR *dir;
+        cg_auto_dir DIR *dir = NULL;
 
         snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
         dir = opendir(path);
@@ -265,8 +267,6 @@ static void add_memfds(struct use *u, pid_t pid)
                 u->seen[u->n_seen++] = st.st_ino;
                 u->held += (uint64_t)st.st_blocks * 512;
         }
-        if (dir)
-                closedir(dir);
 }
 
 /* Adds the files in private folders of @pid that are in memory, not those of the machine. */
@@ -293,7 +293,7 @@ static void add_children(pid_t pid, pid_t *list, size_t *n)
 {
         char path[64], file[400];
         const struct dirent *e;
-        DIR *dir;
+        cg_auto_dir DIR *dir = NULL;
 
         snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
         dir = opendir(path);
@@ -313,8 +313,6 @@ static void add_children(pid_t pid, pid_t *list, size_t *n)
                         list[(*n)++] = (pid_t)child;
                 }
         }
-        if (dir)
-                closedir(dir);
 }
 
 /* Adds the memory of @pid; @share: of pages that processes share, only its share. */
@@ -355,7 +353,7 @@ static uint64_t use_of(pid_t pid, bool share)
                 add_children(list[i], list, &n);
         }
         /* Mapped shared memory is part of u->held, or anonymous. */
-        return u->anon + (u->shmem > u->held ? u->shmem : u->held);
+        return u->anon + CG_MAX(u->shmem, u->held);
 }
 
 uint64_t cg_oom_use(pid_t pid)

@@ -33,7 +33,7 @@ static uint64_t room(const struct sup *s)
 {
         uint64_t all = cg_oom_room();
 
-        return s->job_memory && s->job_memory < all ? s->job_memory : all;
+        return s->job_memory ? CG_MIN(s->job_memory, all) : all;
 }
 
 int cg_sup_limits_check(struct session *ss, struct cg_err *err)
@@ -79,16 +79,17 @@ int cg_sup_limits_check_least(const struct session *ss, struct cg_err *err)
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
                 double least = cg_limit_least_for_kernel(i), figure = cg_limit_figure(&ss->limits, i);
                 enum cg_limit_said said = source_of(ss, i);
-                bool bytes;
 
                 if (figure <= 0 || figure >= least)
                         continue;
                 cg_limit_where(i, said, where, sizeof(where));
-                bytes = said == CG_SAID_API && i == CG_LIMIT_MEMORY;
+                if (said == CG_SAID_API && i == CG_LIMIT_MEMORY) { /* in bytes */
+                        figure = (double)ss->limits.memory_bytes;
+                        least *= (double)MIB;
+                }
                 return cg_fail(err, CG_E_INVAL,
                                "%s=%.0f is too small a limit for a kernel: the least that works is %.0f",
-                               where, bytes ? (double)ss->limits.memory_bytes : figure,
-                               bytes ? least * (double)MIB : least);
+                               where, figure, least);
         }
         return 0;
 }
@@ -112,12 +113,12 @@ void cg_sup_limits_explain_start(const struct session *ss, char *buf, size_t siz
 /* The limits with their defaults. The zygote sets those other than memory itself. */
 static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
-        bool sandbox = cg_sup_is_sandboxed(ss);
-        const struct cg_sandbox_limits defaults = { .memory_bytes = sandbox ? ss->sup->memory_default : 0,
-                                                    .processes = sandbox ? CG_PLAN_PROCESSES : 0,
-                                                    .open_files = CG_PLAN_OPEN_FILES };
-        struct cg_sandbox_limits l = ss->limits;
+        struct cg_sandbox_limits l = ss->limits, defaults = { .open_files = CG_PLAN_OPEN_FILES };
 
+        if (cg_sup_is_sandboxed(ss)) {
+                defaults.memory_bytes = ss->sup->memory_default;
+                defaults.processes = CG_PLAN_PROCESSES;
+        }
         cg_limits_fill(&l, &defaults);
         return l;
 }

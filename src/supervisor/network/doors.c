@@ -37,18 +37,17 @@ int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct c
         const struct session *ss = k->session;
         struct cg_path_base base = cg_sup_paths_of(ss, false);
         const struct cg_settings *s = ss->settings;
-        struct cg_rules rules = { 0 };
-        int fd, r = cg_rules_make(s, &base, &rules, err);
+        cg_auto_rules struct cg_rules rules = { 0 };
+        int fd, r;
 
-        if (r == 0)
-                r = cg_doors_start(s, &base, &rules, doors_fd, reach, &k->doors, err);
-        cg_rules_fini(&rules);
-        if (r < 0)
+        if ((r = cg_rules_make(s, &base, &rules, err)) < 0 ||
+            (r = cg_doors_start(s, &base, &rules, doors_fd, reach, &k->doors, err)) < 0)
                 return r;
         /* A duplicate, since the watch closes its descriptor. */
         fd = fcntl(k->doors.reports, F_DUPFD_CLOEXEC, 3);
-        return fd < 0 ? cg_fail_errno(err, "doors")
-                      : cg_sup_watch_start(k->sup, &k->doors_watch, fd, on_lines, k, err);
+        if (fd < 0)
+                return cg_fail_errno(err, "doors");
+        return cg_sup_watch_start(k->sup, &k->doors_watch, fd, on_lines, k, err);
 }
 
 void cg_sup_doors_close(struct kernel *k)

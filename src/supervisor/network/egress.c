@@ -102,9 +102,8 @@ static int set_policy(struct session *ss, bool ask, struct cg_err *err)
          * As with tool calls: without a limit by the host, a question stays open until it is
          * answered or the connection is given up.
          */
-        json_object_set_new(
-                ss->egress_policy, "askTimeoutMs",
-                json_integer(timeout_ms > 0 && timeout_ms < ASK_MAX_MS ? timeout_ms : ASK_MAX_MS));
+        json_object_set_new(ss->egress_policy, "askTimeoutMs",
+                            json_integer(timeout_ms > 0 ? CG_MIN(timeout_ms, ASK_MAX_MS) : ASK_MAX_MS));
         return 0;
 }
 

@@ -107,15 +107,17 @@ static bool named_home(const char *spelled, char ret[PATH_MAX])
 int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX])
 {
         const char *home = c->scope->home;
-        bool absolute = spelled[0] == '/';
+
         int n;
 
         if (named_home(spelled, ret))
                 return 0;
         if (spelled[0] == '~' && (spelled[1] == '/' || !spelled[1]) && home)
                 n = snprintf(ret, PATH_MAX, "%s%s", home, spelled + 1);
+        else if (spelled[0] == '/')
+                n = snprintf(ret, PATH_MAX, "%s", spelled);
         else
-                n = snprintf(ret, PATH_MAX, "%s%s%s", absolute ? "" : c->cwd, absolute ? "" : "/", spelled);
+                n = snprintf(ret, PATH_MAX, "%s/%s", c->cwd, spelled);
         return n < 0 || n >= PATH_MAX ? CG_E_LIMIT : 0;
 }
 
@@ -198,11 +200,14 @@ bool cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *
                         if (!value && strcmp(name, "HOME") == 0)
                                 value = c->scope->home;
                 }
-                if ((value ? cg_buf_try_adds(ret, value, NULL) : cg_buf_try_add(ret, text, 1, NULL)) < 0)
-                        return false;
-                text = value ? p + n + (braces && p[n] == '}') : text + 1;
+                if (value) {
+                        cg_buf_adds(ret, value);
+                        text = p + n + (braces && p[n] == '}');
+                } else {
+                        cg_buf_add(ret, text++, 1);
+                }
         }
-        return true;
+        return cg_buf_end(ret, NULL) == 0;
 }
 
 bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
@@ -214,6 +219,5 @@ bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[
         if (!strchr(text, '$'))
                 return false;
         snprintf(found, PATH_MAX, "more than 1 MiB of text, which cannot be searched");
-        return !cg_sup_text_expand(c, text, &expanded) ||
-               words_are_exposed(c, expanded.data ? expanded.data : "", found);
+        return !cg_sup_text_expand(c, text, &expanded) || words_are_exposed(c, expanded.data ?: "", found);
 }

@@ -84,7 +84,7 @@ static int check_variables(struct check *c)
                 if (r == 0 && strcmp(name, "HOME") != 0 && strcmp(name, "TMPDIR") != 0)
                         r = cg_sup_server_search_named(c, what, text);
         }
-        return r < 0 ? r : cg_sup_server_search_pending(c);
+        return r ?: cg_sup_server_search_pending(c);
 }
 
 /*
@@ -290,10 +290,10 @@ static int make_cwd(struct check *c)
         }
         c->own_cwd = true;
         /* Relative entries of its sandbox's settings mean the folder that the session works in. */
-        return json_object_set_new(c->def, "cwd", json_string(c->cwd)) < 0 ||
-                               json_object_set_new(c->def, "base", json_string(c->scope->workspace)) < 0
-                       ? cg_fail(c->err, CG_E_NOMEM, "MCP server")
-                       : 0;
+        if (json_object_set_new(c->def, "cwd", json_string(c->cwd)) < 0 ||
+            json_object_set_new(c->def, "base", json_string(c->scope->workspace)) < 0)
+                return cg_fail(c->err, CG_E_NOMEM, "MCP server");
+        return 0;
 }
 
 static int check_cwd(struct check *c)
@@ -575,9 +575,9 @@ static int add_context(struct check *c)
         cg_json_int(c->scope->options, "approval_timeout_ms", 0, &timeout_ms, NULL);
         if (timeout_ms > 0 && timeout_ms < ask_s * 1000)
                 ask_s = (timeout_ms + 999) / 1000;
-        return json_object_set_new(c->def, "ask", json_integer(ask_s)) < 0
-                       ? cg_fail(c->err, CG_E_NOMEM, "MCP server")
-                       : 0;
+        if (json_object_set_new(c->def, "ask", json_integer(ask_s)) < 0)
+                return cg_fail(c->err, CG_E_NOMEM, "MCP server");
+        return 0;
 }
 
 int cg_sup_server_check(struct check *c, const struct server_scope *scope, const char *name,

@@ -111,13 +111,14 @@ static json_t *writing_options(const struct session *ss)
 
 static int check_time(const struct server_scope *scope, struct cg_err *err)
 {
-        return !cg_budget_is_spent(&scope->budget)
-                       ? 0
-                       : cg_fail(err, CG_E_TIMEDOUT,
-                                 "the check whether cells could write files of MCP servers took "
-                                 "longer than %d s: keep their programs in small folders where cells cannot write, or "
-                                 "end other sessions",
-                                 CHECK_MS / 1000);
+        if (cg_budget_is_spent(&scope->budget))
+                return cg_fail(
+                        err, CG_E_TIMEDOUT,
+                        "the check whether cells could write files of MCP servers took "
+                        "longer than %d s: keep their programs in small folders where cells cannot write, or "
+                        "end other sessions",
+                        CHECK_MS / 1000);
+        return 0;
 }
 
 /* By the clock four times as long, which a busy machine may need. */
@@ -141,7 +142,7 @@ static int begin_check(struct server_scope *scope, const struct cg_budget *all, 
                                "MCP server \"%s\": its files were not checked, because the check of other "
                                "servers took longer than %d s, most of it that of \"%s\": keep large folders "
                                "away from its program, or where cells cannot write",
-                               name, ALL_CHECKS_MS / 1000, slowest->name ? slowest->name : "?");
+                               name, ALL_CHECKS_MS / 1000, slowest->name ?: "?");
         scope->budget = new_budget(CHECK_MS);
         return 0;
 }
@@ -154,26 +155,30 @@ static void end_check(struct slowest *slowest, const char *name, int64_t since_m
                 *slowest = (struct slowest){ .name = name, .ms = ms };
 }
 
+static int append(json_t *list, json_t *item, struct cg_err *err)
+{
+        return json_array_append(list, item) < 0 ? cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
+}
+
 /* Unless cells of that session write the same as those of another view, or anything. */
 static int add_view(struct server_scope *scope, const struct session *ss, json_t *known, struct cg_err *err)
 {
         struct server_view *v = &scope->views[scope->n_views];
         cg_auto_json json_t *o = writing_options(ss);
-        int r;
 
         if (!o)
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
         if (!cg_sup_is_sandboxed(ss) || cg_sup_list_has(known, o))
                 return 0;
-        r = check_time(scope, err);
         *v = (struct server_view){ .options = ss->options, .workspace = workspace_of(ss) };
-        if (r == 0 && json_array_append(known, o) < 0)
-                r = cg_fail(err, CG_E_NOMEM, "MCP servers");
-        if (r == 0)
-                r = cg_sup_server_rules(ss, NULL, &v->rules, err);
-        if (r < 0 || v->rules.off) {
+        if (check_time(scope, err) < 0 || append(known, o, err) < 0 ||
+            cg_sup_server_rules(ss, NULL, &v->rules, err) < 0) {
                 cg_rules_fini(&v->rules);
-                return r < 0 ? cg_err_prefix(err, "workspace %s", v->workspace) : 0;
+                return cg_err_prefix(err, "workspace %s", v->workspace);
+        }
+        if (v->rules.off) {
+                cg_rules_fini(&v->rules);
+                return 0;
         }
         v->n_rules = v->rules.n;
         v->linked = v->rules.linked;
@@ -339,22 +344,22 @@ static const struct examined *find_same(const struct registration *g, const stru
 
 static int examine(struct registration *g, struct examined *x)
 {
-        struct cg_rules before = { .off = false }, now = { .off = false };
+        cg_auto_rules struct cg_rules before = { .off = false }, now = { .off = false };
         const struct examined *same = find_same(g, x);
         const char *open = same ? same->open : NULL;
         int r = check_time(&g->scope, &g->err);
 
-        if (r == 0 && !same && is_near(x, g->all)) {
-                r = cg_sup_server_rules(x->session, x->guards, &before, &g->err);
-                if (r == 0)
-                        r = cg_sup_server_rules(x->session, g->all, &now, &g->err);
-                open = r == 0 ? find_open(&before, &now) : NULL;
+        if (r < 0)
+                return r;
+        if (!same && is_near(x, g->all)) {
+                if ((r = cg_sup_server_rules(x->session, x->guards, &before, &g->err)) < 0 ||
+                    (r = cg_sup_server_rules(x->session, g->all, &now, &g->err)) < 0)
+                        return r;
+                open = find_open(&before, &now);
         }
         if (open && !(x->open = strdup(open)))
-                r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
-        cg_rules_fini(&before);
-        cg_rules_fini(&now);
-        return r;
+                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        return 0;
 }
 
 /* Ends the registration: its definitions go to the tool server, or the host is answered. */
@@ -553,7 +558,7 @@ static char *definition_key(const struct session *x, const json_t *definition)
 
         if (cwd && strncmp(cwd, x->dir, strlen(x->dir)) == 0)
                 json_object_del(o, "cwd");
-        return o ? cg_json_text(o, NULL) : NULL;
+        return cg_json_text(o, NULL);
 }
 
 /* *ret: borrowed from @known, {definition_key(): guards of what cells of the scope could write}. */
@@ -572,21 +577,22 @@ static int guards_for(struct server_scope *scope, const struct cg_budget *all, s
         if (*ret)
                 return 0;
         r = begin_check(scope, all, slowest, name, err);
-        if (r == 0) {
+        if (r >= 0) {
                 r = cg_sup_server_check(&c, scope, name, definition, 0, err);
                 end_check(slowest, name, since_ms);
                 if (r < 0)
                         cg_secrets_redact_with(json_object_get(definition, "secrets"), err->msg);
-                if (r == 0 && json_object_set(known, key, c.guards) < 0)
+                else if (json_object_set(known, key, c.guards) < 0)
                         r = cg_fail(err, CG_E_NOMEM, "workspace");
                 cg_sup_server_check_fini(&c);
         }
-        *ret = json_object_get(known, key);
-        return r < 0 ? cg_err_prefix(err,
+        if (r < 0)
+                return cg_err_prefix(err,
                                      "workspace %s: its cells could change what an MCP server of another "
                                      "session runs; choose another folder",
-                                     scope->workspace)
-                     : 0;
+                                     scope->workspace);
+        *ret = json_object_get(known, key);
+        return 0;
 }
 
 static int keep_more(struct session *x, const char *name, const json_t *guards, struct cg_err *err)

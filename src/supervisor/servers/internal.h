@@ -19,6 +19,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 #include "base/buf.h"
+#include "base/path.h"
 #include "sandbox/settings/rules.h"
 #include "sandbox/settings/settings.h"
 
@@ -197,8 +198,7 @@ bool cg_sup_path_is_code(const char *path, bool settings);
 bool cg_sup_path_is_file(const char *path);
 /* Removes the last component. */
 void cg_sup_path_cut_last(char *path);
-/* The last component, borrowed. */
-const char *cg_sup_path_base(const char *path);
+
 bool cg_sup_list_has(const json_t *list, const json_t *item);
 /*
  * The rules of the session's kernels, but for those about PATH. The caller frees them:

@@ -78,7 +78,7 @@ static void find_root(const struct check *c, const char *path, bool folder, bool
         snprintf(up, sizeof(up), "%s", at);
         cg_sup_path_cut_last(up);
         /* Programs find their libraries beside their folder. */
-        if ((strcmp(cg_sup_path_base(at), "bin") == 0 || strcmp(cg_sup_path_base(at), "libexec") == 0) &&
+        if ((strcmp(cg_path_base(at), "bin") == 0 || strcmp(cg_path_base(at), "libexec") == 0) &&
             cg_sup_file_is_open(c, up) && !cg_sup_file_holds_write_root(c, up))
                 snprintf(root, PATH_MAX, "%s", up);
 }
@@ -139,12 +139,14 @@ static int search_outside(struct check *c, const char *what, const char *path, b
         bool own, programs;
         int r = link ? 0 : cg_sup_tree_search_outside(c, what, path, 0);
 
+        if (r < 0)
+                return r;
         find_root(c, path, folder, c->node, root, &own);
         /* Programs in a folder of programs do not load what is beside them. */
-        programs = strcmp(cg_sup_path_base(root), "bin") == 0 || strcmp(cg_sup_path_base(root), "sbin") == 0;
-        if (r == 0 && (!own || (!link && !programs)) && !cg_sup_file_is_open(c, root))
+        programs = strcmp(cg_path_base(root), "bin") == 0 || strcmp(cg_path_base(root), "sbin") == 0;
+        if ((!own || (!link && !programs)) && !cg_sup_file_is_open(c, root))
                 r = cg_sup_tree_search_outside(c, what, root, own ? TREE_VISIBLE | TREE_LENIENT : 0);
-        return r == 0 && c->node ? search_node_folders(c, what, root) : r;
+        return r < 0 || !c->node ? r : search_node_folders(c, what, root);
 }
 
 /* Makes what belongs to @path (real) read-only, where cells could write it. */
@@ -174,13 +176,14 @@ static int guard(struct check *c, const char *what, const char *path, bool folde
                                "that cells write (%s). Keep it where cells cannot write",
                                c->name, GUARDED_MAX, root);
         r = cg_sup_server_add_guard(c, root);
+        if (r < 0)
+                return r;
         /* Other names of its files in write roots of all views: hardlinks.c. */
         for (size_t i = 0; i < c->n_views; i++)
                 inside &= cg_rules_may_write(&c->views[i].rules, root);
-        if (r == 0)
-                r = inside ? cg_sup_tree_search_inside(c, what, root)
-                           : cg_sup_tree_search_outside(c, what, root, 0);
-        return r;
+        if (inside)
+                return cg_sup_tree_search_inside(c, what, root);
+        return cg_sup_tree_search_outside(c, what, root, 0);
 }
 
 static int guard_base_of_venv(struct check *c, const char *program);
@@ -188,19 +191,20 @@ static int guard_base_of_venv(struct check *c, const char *program);
 /* @path (absolute) with all links on the way to it. */
 int cg_sup_server_guard_path(struct check *c, const char *what, const char *path)
 {
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         int r = cg_place_find(path, &place, c->err);
 
         if (r < 0)
                 return r;
-        for (size_t i = 0; i < place.n_links && r == 0; i++)
-                r = guard(c, what, place.links[i], false, true);
-        if (r == 0 && place.missing && cg_sup_file_is_open(c, place.path))
-                r = cg_sup_server_refuse(c, what, place.path, "it does not exist, and cells could create it");
-        else if (r == 0 && !place.missing)
-                r = guard(c, what, place.path, place.folder, false);
-        cg_place_fini(&place);
-        return r == 0 ? guard_base_of_venv(c, path) : r;
+        for (size_t i = 0; i < place.n_links; i++)
+                if ((r = guard(c, what, place.links[i], false, true)) < 0)
+                        return r;
+        if (place.missing && cg_sup_file_is_open(c, place.path))
+                return cg_sup_server_refuse(c, what, place.path,
+                                            "it does not exist, and cells could create it");
+        if (!place.missing && (r = guard(c, what, place.path, place.folder, false)) < 0)
+                return r;
+        return guard_base_of_venv(c, path);
 }
 
 /* Files that name further folders of modules: *.pth, and what editable installations leave. */
@@ -223,7 +227,7 @@ static int guard_named_in(struct check *c, const char *folder, const char *name)
         if (cg_read_regular(path, (size_t)1 << 20, &text, &len, &why) < 0)
                 return cg_sup_server_fail(c, path, why.msg);
         for (size_t i = 0; i < len; i++) /* Python reads on after a NUL */
-                text[i] = text[i] ? text[i] : '\n';
+                text[i] = text[i] ?: '\n';
         for (char *p = strtok_r(text, "\r\n'\"", &save); p && r == 0; p = strtok_r(NULL, "\r\n'\"", &save)) {
                 int len_path = p[0] == '/' ? snprintf(path, sizeof(path), "%s", p)
                                            : snprintf(path, sizeof(path), "%s/%s", folder, p);
@@ -246,7 +250,7 @@ static int guard_modules(struct check *c, const char *prefix)
         if (r)
                 return cg_sup_server_fail(c, prefix, "its folders of modules cannot be listed");
         for (size_t i = 0; i < g.gl_pathc && r == 0; i++) {
-                DIR *dir = opendir(g.gl_pathv[i]);
+                cg_auto_dir DIR *dir = opendir(g.gl_pathv[i]);
                 const struct dirent *d;
 
                 if (!dir && errno != ENOTDIR)
@@ -257,8 +261,6 @@ static int guard_modules(struct check *c, const char *prefix)
                         r = guard_named_in(c, g.gl_pathv[i], d->d_name);
                 if (dir && r == 0 && errno)
                         r = cg_sup_server_fail(c, g.gl_pathv[i], "it cannot be read");
-                if (dir)
-                        closedir(dir);
         }
         globfree(&g);
         return r;
@@ -271,27 +273,26 @@ static int guard_base_of_venv(struct check *c, const char *program)
         const char *own_home = json_string_value(json_object_get(env, "HOME")) ?: c->scope->home;
         const char *base = json_string_value(json_object_get(env, "PYTHONUSERBASE"));
         const char *prefix = json_string_value(json_object_get(env, "PYTHONHOME"));
-        char folder[PATH_MAX], home[PATH_MAX], user[PATH_MAX + 16];
+        char folder[PATH_MAX], home[PATH_MAX], user[PATH_MAX + 16] = "";
+        const char *const prefixes[] = { folder, user, base, prefix, "/usr/local" };
         int r;
 
-        if (strncmp(cg_sup_path_base(program), "py", 2) != 0)
+        if (strncmp(cg_path_base(program), "py", 2) != 0)
                 return 0;
         snprintf(folder, sizeof(folder), "%s", program);
         cg_sup_path_cut_last(folder);
         cg_sup_path_cut_last(folder);
-        r = guard_modules(c, folder[1] ? folder : "");
-        if (r == 0 && own_home && strlen(own_home) < PATH_MAX) {
+        if (!folder[1])
+                folder[0] = '\0';
+        if (own_home && strlen(own_home) < PATH_MAX)
                 snprintf(user, sizeof(user), "%s/.local", own_home);
-                r = guard_modules(c, user);
+        for (size_t i = 0; i < CG_ARRAY_LEN(prefixes); i++) {
+                if (!prefixes[i] || strlen(prefixes[i]) >= PATH_MAX || (prefixes[i] == user && !user[0]))
+                        continue;
+                r = guard_modules(c, prefixes[i]);
+                if (r < 0)
+                        return r;
         }
-        if (r == 0 && base && strlen(base) < PATH_MAX)
-                r = guard_modules(c, base);
-        if (r == 0 && prefix && strlen(prefix) < PATH_MAX)
-                r = guard_modules(c, prefix);
-        if (r == 0)
-                r = guard_modules(c, "/usr/local");
-        if (r < 0)
-                return r;
         if (!cg_pyvenv_home(folder, home, sizeof(home)))
                 return 0;
         if (!cg_sup_file_is_exposed(c, home)) {

@@ -123,7 +123,7 @@ static const struct launcher runs_nothing = { .kind = RUNS_NOTHING };
 /* By its name, without a version: python3.11 is python. */
 static const struct launcher *find_launcher(const char *program)
 {
-        const char *base = cg_sup_path_base(program);
+        const char *base = cg_path_base(program);
         char name[64];
         size_t n;
 
@@ -179,9 +179,11 @@ static int check_code_word(struct check *c, const struct launcher *l, const char
             (word[0] == '/' || (!c->own_cwd && !c->defer)) && cg_sup_file_absolute(c, word, path) == 0 &&
             (cg_sup_path_is_file(path) || (l->kind == RUNS_SCRIPT && cg_sup_path_is_present(path))))
                 r = cg_sup_server_guard_path(c, what, path);
-        if (r == 0 && cg_sup_text_is_exposed(c, word, path))
+        if (r < 0)
+                return r;
+        if (cg_sup_text_is_exposed(c, word, path))
                 return cg_sup_server_refuse(c, what, path, "cells can write there");
-        return r == 0 ? cg_sup_server_search_named(c, what, word) : r;
+        return cg_sup_server_search_named(c, what, word);
 }
 
 /*
@@ -236,10 +238,10 @@ static int check_code_value(struct check *c, const char *option, const char *val
         snprintf(what, sizeof(what), "the option \"%.200s\" leads to", option);
         if (!cg_sup_text_is_exposed(c, value, path))
                 return cg_sup_server_search_named(c, what, value);
-        return cg_sup_file_absolute(c, value, whole) == 0 && strcmp(whole, path) == 0 &&
-                               cg_sup_path_is_file(path)
-                       ? 0
-                       : cg_sup_server_refuse(c, what, path, "cells can write there");
+        if (cg_sup_file_absolute(c, value, whole) == 0 && strcmp(whole, path) == 0 &&
+            cg_sup_path_is_file(path))
+                return 0;
+        return cg_sup_server_refuse(c, what, path, "cells can write there");
 }
 
 /*
@@ -267,7 +269,7 @@ static int check_interpreter(struct check *c, const char *program, int depth)
         word = strtok_r(line + 2, " \t\r", &save);
         if (!word)
                 return 0;
-        env = strcmp(cg_sup_path_base(word), "env") == 0;
+        env = strcmp(cg_path_base(word), "env") == 0;
         r = cg_sup_server_check_program(c, word, &l, found, depth + 1);
         while (r == 0 && (word = strtok_r(NULL, " \t\r", &save))) {
                 if (env && word[0] != '-' && !strchr(word, '=')) {
@@ -307,7 +309,7 @@ int cg_sup_server_check_program(struct check *c, const char *command, const stru
                 *ret = find_launcher(real);
         c->node |= (*ret)->node && (*ret)->kind == RUNS_SCRIPT;
         r = check_interpreter(c, real, depth);
-        return r == 0 ? cg_sup_server_guard_path(c, "its program", found) : r;
+        return r ?: cg_sup_server_guard_path(c, "its program", found);
 }
 
 /* Words that @l obeys, up to its operand and with it; then the server's own. */

@@ -57,17 +57,15 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
 static int check_spelled(const struct session *ss, const struct cg_sandbox *plan, const char *path,
                          struct cg_err *err)
 {
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         int r = cg_place_find(path, &place, err);
 
         if (r < 0)
                 return r;
-        for (size_t i = 0; i < place.n_links && r == 0; i++)
-                r = check_path(ss, plan, place.links[i], err);
-        if (r == 0)
-                r = check_path(ss, plan, place.path, err);
-        cg_place_fini(&place);
-        return r;
+        for (size_t i = 0; i < place.n_links; i++)
+                if ((r = check_path(ss, plan, place.links[i], err)) < 0)
+                        return r;
+        return check_path(ss, plan, place.path, err);
 }
 
 /* Refuses the folder of programs @bin of a Python, and the library folder beside it. */
@@ -93,18 +91,25 @@ static int check_environment(const struct session *ss, const struct cg_sandbox *
         char path[PATH_MAX], real[PATH_MAX];
         int r = check_path(ss, plan, env, err);
 
-        if (r == 0 && CG_WHEEL && cg_path_join(path, env, "bin/python")) {
+        if (r < 0)
+                return r;
+        if (CG_WHEEL && cg_path_join(path, env, "bin/python")) {
                 r = check_spelled(ss, plan, path, err);
-                if (r == 0 && realpath(path, real)) {
+                if (r < 0)
+                        return r;
+                if (realpath(path, real)) {
                         *strrchr(real, '/') = '\0';
                         r = check_python(ss, plan, real, err);
+                        if (r < 0)
+                                return r;
                 }
         }
-        if (r == 0 && cg_pyvenv_home(env, path, sizeof(path)))
-                r = check_python(ss, plan, path, err);
-        for (size_t i = 0; r == 0 && cg_kernel_env_system_packages(env, i, path); i++)
-                r = check_spelled(ss, plan, path, err);
-        return r;
+        if (cg_pyvenv_home(env, path, sizeof(path)) && (r = check_python(ss, plan, path, err)) < 0)
+                return r;
+        for (size_t i = 0; cg_kernel_env_system_packages(env, i, path); i++)
+                if ((r = check_spelled(ss, plan, path, err)) < 0)
+                        return r;
+        return 0;
 }
 
 /*
@@ -117,7 +122,7 @@ static bool is_linked(const char *env)
         const struct dirent *d;
         bool linked = false;
         struct stat st;
-        DIR *dir = cg_kernel_env_packages(env, path) ? opendir(path) : NULL;
+        cg_auto_dir DIR *dir = cg_kernel_env_packages(env, path) ? opendir(path) : NULL;
 
         while (dir && !linked && (d = readdir(dir))) {
                 const char *end = strrchr(d->d_name, '.');
@@ -126,8 +131,6 @@ static bool is_linked(const char *env)
                 linked = end && strcmp(end, ".dist-info") == 0 && fstatat(dirfd(dir), path, &st, 0) == 0 &&
                          st.st_nlink > 1;
         }
-        if (dir)
-                closedir(dir);
         return linked;
 }
 
@@ -168,15 +171,14 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
         struct cg_path_base base = cg_sup_paths_of(ss, true);
         const struct cg_settings *s = ss->settings;
         cg_auto_json json_t *places = NULL;
-        struct cg_sandbox *plan = NULL;
+        cg_auto_sandbox struct cg_sandbox *plan = NULL;
         char real[PATH_MAX], own[PATH_MAX];
         const json_t *place, *files = json_object_get(ss->options, "policy_files");
         size_t i;
         int r = env ? cg_kernel_env_check(env, err) : 0;
 
-        if (r == 0 && cg_sup_is_sandboxed(ss))
-                r = cg_own_check_workspace(ss->workspace, base.home, err);
-        if (r < 0 || !cg_sup_is_sandboxed(ss))
+        if (r < 0 || !cg_sup_is_sandboxed(ss) ||
+            (r = cg_own_check_workspace(ss->workspace, base.home, err)) < 0)
                 return r;
         /*
          * A place of cellgate's own must not be a workspace: it would be as if it were not
@@ -196,22 +198,22 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
                 return 0;
         /* Without guards: they protect paths from this session only, not from others. */
         r = cg_sandbox_new(&plan, err);
-        if (r == 0)
-                r = s ? cg_session_view(plan, s, NULL, &base, NULL, err)
-                      : cg_session_view_default(plan, &base, NULL, err);
-        if (r == 0 && env)
-                r = check_environment(ss, plan, env, err);
+        if (r < 0)
+                return r;
+        r = s ? cg_session_view(plan, s, NULL, &base, NULL, err)
+              : cg_session_view_default(plan, &base, NULL, err);
+        if (r < 0 || (env && (r = check_environment(ss, plan, env, err)) < 0))
+                return r;
         json_array_foreach((json_t *)(uintptr_t)files, i, place)
         {
                 const char *path = json_string_value(place);
 
-                if (r == 0 && check_spelled(ss, plan, path, err) < 0)
-                        r = cg_fail(
+                if (check_spelled(ss, plan, path, err) < 0)
+                        return cg_fail(
                                 err, CG_E_INVAL,
                                 "policy file %s: cells could write it, or a link of its path, and the next session"
                                 " would obey that; move it to another folder",
                                 path);
         }
-        cg_sandbox_free(plan);
-        return r;
+        return 0;
 }

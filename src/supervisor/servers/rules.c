@@ -46,13 +46,6 @@ void cg_sup_path_cut_last(char *path)
                 slash[slash == path] = '\0';
 }
 
-const char *cg_sup_path_base(const char *path)
-{
-        const char *slash = strrchr(path, '/');
-
-        return slash ? slash + 1 : path;
-}
-
 bool cg_sup_path_is_present(const char *path)
 {
         struct stat st;
@@ -76,7 +69,7 @@ bool cg_sup_path_is_code(const char *path, bool settings)
                 "py pyw pyz js mjs cjs ts mts cts tsx jsx rb pl pm php sh bash zsh fish lua "
                 "jar war class wasm so r R jl ps1 groovy kts exs ex tcl awk mk go rs";
         static const char naming[] = "json json5 jsonc toml yaml yml ini conf cfg env xml properties";
-        const char *dot = strrchr(cg_sup_path_base(path), '.');
+        const char *dot = strrchr(cg_path_base(path), '.');
 
         return access(path, X_OK) == 0 || (dot && cg_sup_list_has_word(programs, dot + 1)) ||
                (settings && (!dot || cg_sup_list_has_word(naming, dot + 1)));

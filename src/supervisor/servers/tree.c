@@ -84,15 +84,14 @@ static int visit_link(struct tree_walk *w)
                 return 0;
         if (json_array_append_new(c->pending, json_string(w->path)) < 0)
                 return exposed ? cg_sup_server_refuse(c, w->what, w->path, "its name is not UTF-8") : 0;
-        return json_array_append_new(c->pending, json_string(w->what)) < 0
-                       ? cg_fail(c->err, CG_E_NOMEM, "MCP server")
-                       : 0;
+        if (json_array_append_new(c->pending, json_string(w->what)) < 0)
+                return cg_fail(c->err, CG_E_NOMEM, "MCP server");
+        return 0;
 }
 
 static int visit_file(struct tree_walk *w, const struct stat *st)
 {
-        size_t cap = w->cap ? w->cap * 2 : 256;
-        struct name *v = w->names;
+        struct name *v;
 
         if (st->st_nlink < 2 || !is_changeable(st) || w->c->linked)
                 return 0;
@@ -100,13 +99,10 @@ static int visit_file(struct tree_walk *w, const struct stat *st)
                 w->c->linked = true;
                 return 0;
         }
-        if (w->n_names == w->cap) {
-                v = realloc(v, cap * sizeof(*v));
-                if (!v)
-                        return cg_fail(w->c->err, CG_E_NOMEM, "MCP server");
-                w->names = v;
-                w->cap = cap;
-        }
+        v = cg_grow(w->names, &w->cap, w->n_names, sizeof(*v));
+        if (!v)
+                return cg_fail(w->c->err, CG_E_NOMEM, "MCP server");
+        w->names = v;
         v[w->n_names++] = (struct name){ .dev = st->st_dev, .ino = st->st_ino, .links = st->st_nlink };
         return 0;
 }
@@ -133,7 +129,7 @@ static int walk_entry(struct tree_walk *w, int dir, const struct dirent *d, size
         bool lenient = w->flags & TREE_LENIENT;
         struct stat st;
 
-        if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 || n < 0 ||
+        if (cg_path_is_dots(d->d_name) || n < 0 ||
             (size_t)n >= sizeof(w->path) - len)
                 return 0;
         if (++c->entries > SERVER_ENTRIES_MAX && !lenient)
@@ -181,7 +177,7 @@ static int walk_entry(struct tree_walk *w, int dir, const struct dirent *d, size
 /* Takes @fd. */
 static int walk_folder(struct tree_walk *w, int fd, size_t len, int depth)
 {
-        DIR *dir = fdopendir(fd);
+        cg_auto_dir DIR *dir = fdopendir(fd);
         const struct dirent *d;
         int r = 0;
 
@@ -194,7 +190,6 @@ static int walk_folder(struct tree_walk *w, int fd, size_t len, int depth)
         w->path[len] = '\0';
         if (r == 0 && !d && errno)
                 r = cannot_read(w);
-        closedir(dir);
         return r;
 }
 
@@ -247,7 +242,7 @@ static bool has_names_beside_only(const struct check *c, const char *path, const
         const struct dirent *d;
         nlink_t found = 0;
         struct stat st;
-        DIR *dir;
+        cg_auto_dir DIR *dir = NULL;
 
         snprintf(folder, sizeof(folder), "%s", path);
         slash = strrchr(folder, '/');
@@ -261,15 +256,14 @@ static bool has_names_beside_only(const struct check *c, const char *path, const
                 found += d->d_ino == file->st_ino &&
                          fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
                          st.st_ino == file->st_ino && st.st_dev == file->st_dev;
-        if (dir)
-                closedir(dir);
         return found == file->st_nlink;
 }
 
 int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags)
 {
-        cg_auto_json json_t *key = json_sprintf("%s%s%s", flags & TREE_VISIBLE ? "visible:" : "",
-                                                flags & TREE_LENIENT ? LENIENT : "", path);
+        const char *visible = flags & TREE_VISIBLE ? "visible:" : "";
+        const char *lenient = flags & TREE_LENIENT ? LENIENT : "";
+        cg_auto_json json_t *key = json_sprintf("%s%s%s", visible, lenient, path);
         size_t n_searched = json_array_size(c->searched);
         struct tree_walk w = { .c = c, .what = what, .flags = flags, .files = true };
         size_t entries = c->entries;
