@@ -20,9 +20,9 @@
 #include "cli/common/prompt.h"
 #include "cli/common/supervisors.h"
 
-/* A supervisor answers at once; one that hangs must not hold up the others. */
 /* Between attempts to connect to a supervisor that refuses, or does not answer. */
-#define AGAIN_MS  3000
+#define AGAIN_MS 3000
+/* A supervisor answers at once; one that hangs must not hold up the others. */
 #define ANSWER_MS 3000
 /* Programs of a user that differ in their preloaded modules, environment, limits or version. */
 #define MAX_SOURCES 32
@@ -161,10 +161,11 @@ static int read_list(struct approvals *a, struct source *s, struct cg_err *err)
 {
         cg_auto_json json_t *o = NULL;
         char *text = NULL;
-        int r = s->client ? cg_client_approvals(s->client, &text, err) : 0;
 
-        if (r < 0 || !text)
-                return r;
+        if (!s->client)
+                return 0;
+        if (cg_client_approvals(s->client, &text, err) < 0)
+                return -1;
         o = json_loads(text, JSON_ALLOW_NUL, NULL);
         cg_free(text);
         json_decref(s->list);
@@ -211,42 +212,43 @@ static int find(struct approvals *a, struct cg_err *err)
 
 /* ------------------------------------------------------------------ list, show, decide */
 
-static int add_rendered(struct cg_buf *b, const char *text, struct cg_err *err)
+static void add_rendered(struct cg_buf *b, const char *text)
 {
-        return cg_text_try_render_as(b, text, strlen(text), 0, CG_TEXT_LINE, err);
+        cg_text_render_as(b, text, strlen(text), 0, CG_TEXT_LINE);
 }
 
 /* Names the subject of a question in a few words. */
-static int add_what(const json_t *q, struct cg_buf *b, struct cg_err *err)
+static void add_what(const json_t *q, struct cg_buf *b)
 {
         const char *method = text_of(q, "method");
 
-        if (strcmp(method, CG_METHOD_EXEC) == 0)
-                return cg_buf_try_adds(b, "a program", err);
-        if (strcmp(method, CG_METHOD_CONNECT) != 0)
-                return cg_approve_name(b, text_of(q, "server"), method, text_of(q, "tool"), err);
-        if (cg_buf_try_adds(b, "connection to ", err) < 0 || add_rendered(b, text_of(q, "host"), err) < 0)
-                return -1;
-        return cg_buf_try_addf(b, err, ":%lld", number_of(q, "port"));
+        if (strcmp(method, CG_METHOD_EXEC) == 0) {
+                cg_buf_adds(b, "a program");
+        } else if (strcmp(method, CG_METHOD_CONNECT) != 0) {
+                cg_approve_name(b, text_of(q, "server"), method, text_of(q, "tool"));
+        } else {
+                cg_buf_adds(b, "connection to ");
+                add_rendered(b, text_of(q, "host"));
+                cg_buf_addf(b, ":%lld", number_of(q, "port"));
+        }
 }
 
-static int add_lines(const json_t *q, struct cg_buf *b, struct cg_err *err)
+static void add_lines(const json_t *q, struct cg_buf *b)
 {
-        bool ends = json_object_get(q, "left_ms");
-
-        if (cg_buf_try_addf(b, err, "%.16s  ", text_of(q, "id")) < 0 || add_what(q, b, err) < 0 ||
-            cg_buf_try_adds(b, "\n  waits for ", err) < 0)
-                return -1;
+        cg_buf_addf(b, "%.16s  ", text_of(q, "id"));
+        add_what(q, b);
+        cg_buf_adds(b, "\n  waits for ");
         cg_add_duration(b, number_of(q, "waiting_ms"));
-        if (cg_buf_try_adds(b, ends ? ", ends in " : ", no time limit", err) < 0)
-                return -1;
-        if (ends)
+        if (json_object_get(q, "left_ms")) {
+                cg_buf_adds(b, ", ends in ");
                 cg_add_duration(b, number_of(q, "left_ms"));
-        if (cg_buf_try_addf(b, err, "; cell %lld of session %.8s of process %lld, in ", number_of(q, "cell"),
-                            text_of(q, "session"), number_of(q, "pid")) < 0 ||
-            add_rendered(b, text_of(q, "workspace"), err) < 0)
-                return -1;
-        return cg_buf_try_adds(b, "\n", err);
+        } else {
+                cg_buf_adds(b, ", no time limit");
+        }
+        cg_buf_addf(b, "; cell %lld of session %.8s of process %lld, in ", number_of(q, "cell"),
+                    text_of(q, "session"), number_of(q, "pid"));
+        add_rendered(b, text_of(q, "workspace"));
+        cg_buf_adds(b, "\n");
 }
 
 /* Takes @o. Returns the exit status, or negative. */
@@ -259,7 +261,9 @@ static int print_json(json_t *o, size_t flags, struct cg_err *err)
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "output");
         r = cg_cli_print(text);
-        return r == CG_EXIT_OK ? cg_cli_print("\n") : r;
+        if (r == CG_EXIT_OK)
+                r = cg_cli_print("\n");
+        return r;
 }
 
 static int list(struct approvals *a, struct cg_err *err)
@@ -279,39 +283,33 @@ static int list(struct approvals *a, struct cg_err *err)
                 return print_json(json_pack("{s:O, s:I, s:I, s:I}", "approvals", all, "more", a->more,
                                             "others", a->others, "private", private),
                                   JSON_INDENT(2), err);
-        json_array_foreach(all, i, q)
-        {
-                if (add_lines(q, &b, err) < 0)
-                        return -1;
-        }
+        json_array_foreach(all, i, q) add_lines(q, &b);
         if (!json_array_size(all))
-                cg_buf_try_adds(&b, "no question waits that can be decided here\n", NULL);
+                cg_buf_adds(&b, "no question waits that can be decided here\n");
         if (a->more)
-                cg_buf_try_addf(&b, NULL, "%lld more are not listed\n", a->more);
+                cg_buf_addf(&b, "%lld more are not listed\n", a->more);
         if (a->others)
-                cg_buf_try_addf(
-                        &b, NULL,
-                        "%lld more can be decided only where their session was started, which was without"
-                        " --decide-elsewhere\n",
-                        a->others);
+                cg_buf_addf(&b,
+                            "%lld more can be decided only where their session was started, which was without"
+                            " --decide-elsewhere\n",
+                            a->others);
         if (private)
-                cg_buf_try_addf(&b, NULL,
-                                "not reachable from here: the questions of %lld private supervisor%s\n",
-                                private, private == 1 ? "" : "s");
-        return cg_cli_print(b.data);
+                cg_buf_addf(&b, "not reachable from here: the questions of %lld private supervisor%s\n",
+                            private, cg_cli_s(private));
+        return cg_cli_print_buf(&b);
 }
 
-static int add_code(const char *code, struct cg_buf *b, struct cg_err *err)
+static void add_code(const char *code, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
 
         if (!*code)
-                return 0;
-        if (cg_text_try_render(&text, code, strlen(code), 0, err) < 0 ||
-            cg_buf_try_adds(b, "code of the cell:\n  ", err) < 0 ||
-            cg_text_wrap(text.data, text.len, 2, WIDTH, b, err) < 0)
-                return -1;
-        return cg_buf_try_adds(b, "\n", err);
+                return;
+        cg_text_render(&text, code, strlen(code), 0);
+        cg_buf_fail(b, text.failed);
+        cg_buf_adds(b, "code of the cell:\n  ");
+        cg_text_wrap(text.data ?: "", text.len, 2, WIDTH, b);
+        cg_buf_adds(b, "\n");
 }
 
 static int show(const struct approvals *a, struct cg_err *err)
@@ -321,12 +319,12 @@ static int show(const struct approvals *a, struct cg_err *err)
 
         if (a->json)
                 return print_json(json_incref(a->asked), JSON_INDENT(2), err);
-        if (add_lines(a->asked, &b, err) < 0 ||
-            cg_buf_try_addf(&b, err, "wants to %s:\n", cg_call_title(&a->call)) < 0 ||
-            cg_call_show(&a->call, &view, &b, err) < 0 || add_code(text_of(a->asked, "code"), &b, err) < 0 ||
-            cg_buf_try_addf(&b, err, "digest %s\n", text_of(a->asked, "digest")) < 0)
-                return -1;
-        return cg_cli_print(b.data);
+        add_lines(a->asked, &b);
+        cg_buf_addf(&b, "wants to %s:\n", cg_call_title(&a->call));
+        cg_call_show(&a->call, &view, &b);
+        add_code(text_of(a->asked, "code"), &b);
+        cg_buf_addf(&b, "digest %s\n", text_of(a->asked, "digest"));
+        return cg_cli_print_buf(&b);
 }
 
 static int decide(const struct approvals *a, bool accept, const char *reason, struct cg_err *err)
@@ -356,21 +354,24 @@ static int show_new(struct approvals *a, const json_t *list, const json_t *old, 
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
         const json_t *q;
+        json_t *line;
         size_t i;
 
         json_array_foreach(list, i, q)
         {
-                json_t *line = NULL;
-
                 if (listed(old, text_of(q, "id")))
                         continue;
-                if (!a->json && add_lines(q, &b, err) < 0)
-                        return -1;
-                line = a->json ? json_pack("{s:s}", "type", type) : NULL;
+                if (!a->json) {
+                        add_lines(q, &b);
+                        continue;
+                }
+                line = json_pack("{s:s}", "type", type);
                 json_object_update(line, (json_t *)(uintptr_t)q);
-                if (line && print_json(line, JSON_COMPACT, err) != 0)
+                if (print_json(line, JSON_COMPACT, err) != 0)
                         a->status = CG_EXIT_USAGE;
         }
+        if (cg_buf_end(&b, err) < 0)
+                return -1;
         if (b.len && cg_cli_print(b.data) != CG_EXIT_OK)
                 a->status = CG_EXIT_USAGE;
         return 0;
@@ -382,14 +383,15 @@ static int update(struct approvals *a, struct source *s, struct cg_err *err)
         cg_auto_json json_t *old = json_incref(s->list);
         bool ended = read_list(a, s, err) < 0;
         char *text = NULL;
-        int r;
+        int r = 0;
 
         if (ended) {
                 json_decref(s->list);
                 s->list = json_array();
         }
-        r = a->prompt ? 0 : show_new(a, s->list, old, "question", err);
-        if (r == 0 && a->json)
+        if (!a->prompt)
+                r = show_new(a, s->list, old, "question", err);
+        if (r >= 0 && a->json)
                 r = show_new(a, old, s->list, "closed", err);
         if (a->prompt && a->asked && a->client == s->client &&
             (ended || cg_client_approval(s->client, text_of(a->asked, "id"), &text, NULL) < 0))
@@ -431,7 +433,7 @@ static int ask_next(struct approvals *a, struct cg_err *err)
 static int on_key(struct approvals *a, struct cg_err *err)
 {
         enum cg_prompt_answer answer;
-        const char *typed;
+        const char *reason = NULL;
         struct cg_err why;
 
         if (cg_prompt_read(a->prompt, &answer, err) < 0)
@@ -442,8 +444,9 @@ static int on_key(struct approvals *a, struct cg_err *err)
                 a->status = CG_EXIT_CANCELLED;
                 return 0;
         }
-        typed = cg_prompt_text(a->prompt, NULL) ?: "refused in another terminal";
-        if (decide(a, answer == CG_ANSWER_YES, answer == CG_ANSWER_YES ? NULL : typed, &why) < 0)
+        if (answer != CG_ANSWER_YES)
+                reason = cg_prompt_text(a->prompt, NULL) ?: "refused in another terminal";
+        if (decide(a, answer == CG_ANSWER_YES, reason, &why) < 0)
                 cg_screen_note(&a->screen, "%s", why.msg);
         else if (a->command == ACCEPT)
                 a->status = CG_EXIT_OK;
@@ -454,16 +457,18 @@ static int wait_once(struct approvals *a, int sig, struct cg_err *err)
 {
         bool asking = a->prompt && cg_prompt_is_open(a->prompt);
         struct pollfd p[3 + MAX_SOURCES] = { { .fd = sig, .events = POLLIN },
-                                             { .fd = asking ? cg_prompt_fd(a->prompt) : -1,
-                                               .events = POLLIN },
-                                             { .fd = 1 } }; /* the end of its reader */
-        int timeout_ms = asking ? cg_prompt_timeout(a->prompt) : -1;
+                                             { .fd = -1, .events = POLLIN },
+                                             { .fd = 1 } }; /* 1: the end of its reader */
+        int timeout_ms = SCAN_MS;
 
+        if (asking) {
+                p[1].fd = cg_prompt_fd(a->prompt);
+                timeout_ms = cg_prompt_timeout(a->prompt);
+        }
         for (size_t i = 0; i < a->n; i++) {
-                struct cg_client *client = a->sources[i].client;
-
-                p[3 + i] = (struct pollfd){ .fd = client ? cg_client_approvals_fd(client, err) : -1,
-                                            .events = POLLIN };
+                p[3 + i] = (struct pollfd){ .fd = -1, .events = POLLIN };
+                if (a->sources[i].client)
+                        p[3 + i].fd = cg_client_approvals_fd(a->sources[i].client, err);
         }
         if (timeout_ms < 0 || timeout_ms > SCAN_MS)
                 timeout_ms = SCAN_MS;
@@ -522,10 +527,10 @@ static int check_one(struct approvals *a, size_t i, struct cg_err *err)
 
         a->id = a->ids[i];
         r = find(a, err);
-        if (r == 0 && a->n_digests && strcmp(a->digests[i], text_of(a->asked, "digest")) != 0)
-                r = cg_fail(err, CG_E_INVAL, "question %.40s has another digest: nothing was decided", a->id);
-        if (r == 0)
+        if (r == 0 && (!a->n_digests || strcmp(a->digests[i], text_of(a->asked, "digest")) == 0))
                 return CG_EXIT_OK;
+        if (r == 0)
+                cg_fail(err, CG_E_INVAL, "question %.40s has another digest: nothing was decided", a->id);
         cg_cli_fail("approvals", err);
         return CG_EXIT_RAISED;
 }
@@ -534,7 +539,9 @@ static int check_one(struct approvals *a, size_t i, struct cg_err *err)
 static int decide_one(struct approvals *a, size_t i, struct cg_err *err)
 {
         a->id = a->ids[i];
-        a->digest = a->n_digests ? a->digests[i] : NULL;
+        a->digest = NULL;
+        if (a->n_digests)
+                a->digest = a->digests[i];
         a->status = -1;
         if (find(a, err) == 0) {
                 if (a->command == SHOW)
@@ -584,9 +591,7 @@ static enum approvals_command command_of(const char *word)
 
 static int parse(struct approvals *a, int argc, char **argv, struct cg_err *err)
 {
-        struct cg_optscan scan = {
-                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 2
-        };
+        struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 2);
         const char *value = NULL, *word = argc > 1 ? argv[1] : "";
         bool one;
         int id;
@@ -628,11 +633,15 @@ int cg_cli_approvals(int argc, char **argv)
         int r = parse(&a, argc, argv, &err);
 
         cg_screen_init(&a.screen);
-        if (r == 0)
-                r = a.help ? cg_opt_help(table, CG_ARRAY_LEN(table), ~0u, before, after) : run(&a, &err);
+        if (r == 0 && a.help)
+                r = cg_opt_help(table, CG_ARRAY_LEN(table), ~0u, before, after);
+        else if (r == 0)
+                r = run(&a, &err);
+        if (r < 0)
+                r = cg_cli_fail("approvals", &err);
         while (a.n)
                 source_free(&a.sources[--a.n]);
         json_decref(a.asked);
         cg_prompt_free(a.prompt);
-        return r < 0 ? cg_cli_fail("approvals", &err) : r;
+        return r;
 }

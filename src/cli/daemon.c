@@ -44,7 +44,7 @@ static const char help[] =
 struct daemons {
         bool json, force;
         json_t *list;
-        struct cg_buf text;
+        struct cg_buf *text;
         bool left; /* stop: one runs on */
 };
 
@@ -78,7 +78,12 @@ static json_t *status_of(const char *address, struct cg_client **client)
         if (cg_client_open(&co, client, &err) == 0 && cg_client_status(*client, &text, &err) == 0)
                 o = json_loads(text, 0, NULL);
         cg_free(text);
-        return o ? o : json_pack("{s:s, s:i, s:s}", "address", address, "pid", (int)pid, "error", err.msg);
+        return o ?: json_pack("{s:s, s:i, s:s}", "address", address, "pid", (int)pid, "error", err.msg);
+}
+
+static long long integer(const json_t *o, const char *key)
+{
+        return json_integer_value(json_object_get(o, key));
 }
 
 /* The folders that spares keep in use. */
@@ -89,10 +94,9 @@ static void show_spares(struct cg_buf *b, const json_t *o)
 
         json_array_foreach(json_object_get(o, "spare_workspaces"), i, folder)
         {
-                cg_buf_try_adds(b, "  a spare session uses the folder ", NULL);
-                cg_text_try_render_as(b, json_string_value(folder), json_string_length(folder), 0,
-                                      CG_TEXT_LINE, NULL);
-                cg_buf_try_adds(b, "\n", NULL);
+                cg_buf_adds(b, "  a spare session uses the folder ");
+                cg_text_render_as(b, json_string_value(folder), json_string_length(folder), 0, CG_TEXT_LINE);
+                cg_buf_adds(b, "\n");
         }
 }
 
@@ -104,14 +108,12 @@ static void show_clients(struct cg_buf *b, const json_t *o)
 
         json_array_foreach(json_object_get(o, "clients"), i, client)
         {
-                json_int_t pid = json_integer_value(json_object_get(client, "pid")),
-                           n = json_integer_value(json_object_get(client, "sessions"));
                 char path[64], words[400] = "";
                 size_t len = 0;
 
                 if (json_is_true(json_object_get(client, "own")))
                         continue;
-                snprintf(path, sizeof(path), "/proc/%lld/cmdline", (long long)pid);
+                snprintf(path, sizeof(path), "/proc/%lld/cmdline", integer(client, "pid"));
                 cg_proc_read_text(path, words, sizeof(words));
                 while (len + 1 < sizeof(words) &&
                        (words[len] || words[len + 1])) { /* NULs are between words */
@@ -119,61 +121,58 @@ static void show_clients(struct cg_buf *b, const json_t *o)
                                 words[len] = ' ';
                         len++;
                 }
-                cg_buf_try_addf(b, NULL, "  process %lld: %lld session%s: ", (long long)pid, (long long)n,
-                                n == 1 ? "" : "s");
-                cg_text_try_render_as(b, words, len, 0, CG_TEXT_LINE, NULL); /* perhaps an agent's code */
-                cg_buf_try_adds(b, "\n", NULL);
+                cg_buf_addf(b, "  process %lld: %lld session%s: ", integer(client, "pid"),
+                            integer(client, "sessions"), cg_cli_s(integer(client, "sessions")));
+                cg_text_render_as(b, words, len, 0, CG_TEXT_LINE); /* perhaps an agent's code */
+                cg_buf_adds(b, "\n");
         }
 }
 
-static json_int_t sessions_of_others(const json_t *o)
+static long long sessions_of_others(const json_t *o)
 {
-        json_int_t n = 0;
         const json_t *client;
+        long long n = 0;
         size_t i;
 
         json_array_foreach(json_object_get(o, "clients"), i, client)
         {
                 if (!json_is_true(json_object_get(client, "own")))
-                        n += json_integer_value(json_object_get(client, "sessions"));
+                        n += integer(client, "sessions");
         }
         return n;
-}
-
-static long long integer(const json_t *o, const char *key)
-{
-        return json_integer_value(json_object_get(o, key));
 }
 
 static int show(const char *address, void *data)
 {
         struct daemons *d = data;
-        struct cg_buf *b = &d->text;
+        struct cg_buf *b = d->text;
         struct cg_client *client;
         cg_auto_json json_t *o = status_of(address, &client);
         const char *error = json_string_value(json_object_get(o, "error")),
                    *preload = json_string_value(json_object_get(o, "preload")),
                    *env = json_string_value(json_object_get(o, "kernel_env"));
+        long long sessions = sessions_of_others(o), spares = integer(o, "spares");
 
         cg_client_close(client);
         if (!o)
                 return 0;
         json_array_append(d->list, o);
         if (error) {
-                cg_buf_try_addf(b, NULL, "process %lld at %s: %s\n", integer(o, "pid"), address, error);
+                cg_buf_addf(b, "process %lld at %s: %s\n", integer(o, "pid"), address, error);
                 return 0;
         }
-        cg_buf_try_addf(b, NULL, "process %lld: version %s, up ", integer(o, "pid"),
-                        json_string_value(json_object_get(o, "version")));
+        cg_buf_addf(b, "process %lld: version %s, up ", integer(o, "pid"),
+                    json_string_value(json_object_get(o, "version")));
         cg_add_duration(b, integer(o, "uptime_ms"));
-        cg_buf_try_addf(b, NULL, ", %lld session%s, %lld spare%s, %lld MB, ends ",
-                        (long long)sessions_of_others(o), sessions_of_others(o) == 1 ? "" : "s",
-                        integer(o, "spares"), integer(o, "spares") == 1 ? "" : "s",
-                        integer(o, "memory_bytes") >> 20);
+        cg_buf_addf(b, ", %lld session%s, %lld spare%s, %lld MB, ends ", sessions, cg_cli_s(sessions), spares,
+                    cg_cli_s(spares), integer(o, "memory_bytes") >> 20);
         cg_add_duration(b, integer(o, "linger_ms"));
-        cg_buf_try_addf(b, NULL, " after its last client\n  at %s%s%s%s%s; log: %s.log\n", address,
-                        preload ? ", preloaded: " : "", preload ? preload : "", env ? ", environment: " : "",
-                        env ? env : "", address);
+        cg_buf_addf(b, " after its last client\n  at %s", address);
+        if (preload)
+                cg_buf_addf(b, ", preloaded: %s", preload);
+        if (env)
+                cg_buf_addf(b, ", environment: %s", env);
+        cg_buf_addf(b, "; log: %s.log\n", address);
         show_spares(b, o);
         show_clients(b, o);
         return 0;
@@ -183,8 +182,10 @@ static int show(const char *address, void *data)
 static bool kill_listener(const char *address, struct cg_err *err)
 {
         pid_t pid = listener(address);
-        cg_auto_fd int pidfd = pid ? cg_pidfd_open(pid, err) : -1;
+        cg_auto_fd int pidfd = -1;
 
+        if (pid)
+                pidfd = cg_pidfd_open(pid, err);
         /* It still listens: the descriptor is of no process that has got its number since. */
         if (pidfd < 0 || listener(address) != pid)
                 return false;
@@ -217,23 +218,27 @@ static int stop(const char *address, void *data)
                         cg_fail(&err, CG_E_TIMEDOUT, "it has not ended within %d s", END_MS / 1000);
         }
         cg_client_close(client);
-        cg_buf_try_addf(&d->text, NULL, "process %lld %s%s\n", pid,
-                        ended ? "has ended" : "runs on: ", ended ? "" : err.msg);
-        if (!ended && sessions_of_others(o)) {
-                show_clients(&d->text, o);
-                cg_buf_try_adds(&d->text, "  --force ends these sessions\n", NULL);
+        if (ended) {
+                cg_buf_addf(d->text, "process %lld has ended\n", pid);
+                return 0;
         }
-        d->left |= !ended;
+        d->left = true;
+        cg_buf_addf(d->text, "process %lld runs on: %s\n", pid, err.msg);
+        if (sessions_of_others(o)) {
+                show_clients(d->text, o);
+                cg_buf_adds(d->text, "  --force ends these sessions\n");
+        }
         return 0;
 }
 
 int cg_cli_daemon(int argc, char **argv)
 {
-        struct daemons d = { .text = { .max = CG_MAX_REPORT } };
+        cg_auto_json json_t *list = json_array();
+        cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT };
+        struct daemons d = { .text = &text, .list = list };
         bool stops = argc > 1 && strcmp(argv[1], "stop") == 0;
-        cg_auto_free char *json = NULL;
         struct cg_err err;
-        int r = 0;
+        int r;
 
         for (int i = 1; i < argc; i++)
                 if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
@@ -243,29 +248,27 @@ int cg_cli_daemon(int argc, char **argv)
                 return cg_cli_fail("daemon", &err);
         }
         for (int i = 2; i < argc; i++) {
-                if (!stops && strcmp(argv[i], "--json") == 0)
+                if (!stops && strcmp(argv[i], "--json") == 0) {
                         d.json = true;
-                else if (stops && strcmp(argv[i], "--force") == 0)
+                } else if (stops && strcmp(argv[i], "--force") == 0) {
                         d.force = true;
-                else
-                        r = cg_fail(&err, CG_E_INVAL, "unexpected argument \"%s\"; --help lists the options",
-                                    argv[i]);
+                } else {
+                        cg_fail(&err, CG_E_INVAL, "unexpected argument \"%s\"; --help lists the options",
+                                argv[i]);
+                        return cg_cli_fail("daemon", &err);
+                }
         }
-        d.list = json_array();
-        if (r == 0)
-                r = cg_supervisors(stops ? stop : show, &d, &err);
-        if (r < 0) {
-                json_decref(d.list);
-                cg_buf_fini(&d.text);
+        if (cg_supervisors(stops ? stop : show, &d, &err) < 0)
                 return cg_cli_fail("daemon", &err);
+        if (!text.len)
+                cg_buf_adds(&text, "no shared supervisor is running\n");
+        if (d.json) {
+                cg_auto_free char *json = json_dumps(list, JSON_INDENT(2));
+
+                cg_buf_clear(&text);
+                cg_buf_fail(&text, json ? 0 : CG_E_NOMEM);
+                cg_buf_addf(&text, "%s\n", json ?: "");
         }
-        if (!d.text.len)
-                cg_buf_try_adds(&d.text, "no shared supervisor is running\n", NULL);
-        json = d.json ? json_dumps(d.list, JSON_INDENT(2)) : NULL;
-        r = cg_cli_print(json ? json : d.text.data);
-        if (r == CG_EXIT_OK && json)
-                r = cg_cli_print("\n");
-        json_decref(d.list);
-        cg_buf_fini(&d.text);
+        r = cg_cli_print_buf(&text);
         return r == CG_EXIT_OK && d.left ? CG_EXIT_RAISED : r;
 }

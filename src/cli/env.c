@@ -73,7 +73,6 @@ static volatile sig_atomic_t interrupted;
 
 static void on_signal(int sig)
 {
-        (void)sig;
         interrupted = 1;
 }
 
@@ -87,7 +86,8 @@ static void say(const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        if (cg_text_try_render(&b, text, strlen(text), 0, NULL) == 0)
+        cg_text_render(&b, text, strlen(text), 0);
+        if (cg_buf_end(&b, NULL) == 0)
                 fprintf(stderr, "cellgate env: %s\n", b.data);
 }
 
@@ -161,8 +161,10 @@ static int run_program(const char *const *argv, const char *extra, const char *c
                 return cg_fail(err, CG_E_STATE, "interrupted");
         if (status == 0)
                 return 0;
-        if (!isatty(2) && tail.len && cg_text_try_render(&shown, tail.data, tail.len, 0, NULL) == 0)
-                fprintf(stderr, "%s\n", shown.data);
+        if (!isatty(2) && tail.len) {
+                cg_text_render(&shown, tail.data, tail.len, 0);
+                fprintf(stderr, "%s\n", shown.data ?: "");
+        }
         return cg_fail(err, CG_E_STATE, "%s of %s failed; %s",
                        strcmp(argv[2], "-m") == 0 ? argv[3] : "the list of fonts", argv[0],
                        isatty(2) ? "its last lines say why" : "its last lines are above");
@@ -209,11 +211,11 @@ static int lock(const char *dir, struct cg_err *err)
         fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0200);
         if (fd < 0)
                 return cg_fail_errno(err, "cannot write %s", path);
-        if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-                return errno == EWOULDBLOCK
-                               ? cg_fail(err, CG_E_STATE, "another `cellgate env` is changing %s", dir)
-                               : cg_fail_errno(err, "lock %s", path);
-        return cg_steal_fd(&fd);
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+                return cg_steal_fd(&fd);
+        if (errno == EWOULDBLOCK)
+                return cg_fail(err, CG_E_STATE, "another `cellgate env` is changing %s", dir);
+        return cg_fail_errno(err, "lock %s", path);
 }
 
 /* ------------------------------------------------------------------ steps of create and add */
@@ -260,25 +262,28 @@ static int install(const char *dir, bool made_here, bool whole, const char *cons
         /* A name that is wrong is found before the packages that kernels need are downloaded. */
         const char *find[3 + MAX_PACKAGES] = { "--quiet", "--dry-run", "--no-deps" };
         char list[512] = "";
-        int r = 0;
 
         memcpy(find + 3, packages, n * sizeof(*packages));
         if (n && !has_package(dir, "IPython") && run_pip(dir, find, 3 + n, err) < 0)
-                return err->code;
-        if (made_here)
-                r = run_pip(dir, pinned, CG_ARRAY_LEN(pinned), err);
-        else if (!whole || !has_package(dir, "IPython") || !has_package(dir, "comm") ||
-                 !has_package(dir, "matplotlib_inline"))
-                r = run_pip(dir, names, CG_ARRAY_LEN(names), err);
+                return -1;
+        if (made_here) {
+                if (run_pip(dir, pinned, CG_ARRAY_LEN(pinned), err) < 0)
+                        return -1;
+        } else if (!whole || !has_package(dir, "IPython") || !has_package(dir, "comm") ||
+                   !has_package(dir, "matplotlib_inline")) {
+                if (run_pip(dir, names, CG_ARRAY_LEN(names), err) < 0)
+                        return -1;
+        }
         for (size_t i = 0; i < n && strlen(list) < sizeof(list) - 64; i++)
                 snprintf(list + strlen(list), sizeof(list) - strlen(list), " %.50s", packages[i]);
-        if (r == 0 && n) {
+        if (n) {
                 say("installing%s", list);
-                r = run_pip(dir, packages, n, err);
+                if (run_pip(dir, packages, n, err) < 0)
+                        return -1;
         }
-        if (r == 0)
-                r = list_fonts(dir, err);
-        return r == 0 && interrupted ? cg_fail(err, CG_E_STATE, "interrupted") : r;
+        if (list_fonts(dir, err) < 0)
+                return -1;
+        return interrupted ? cg_fail(err, CG_E_STATE, "interrupted") : 0;
 }
 
 /* ------------------------------------------------------------------ create */
@@ -287,7 +292,7 @@ static int install(const char *dir, bool made_here, bool whole, const char *cons
 static int place_for(const char *name, char **ret, struct cg_err *err)
 {
         cg_auto_free char *dir = NULL, *parent = NULL, *real = NULL;
-        const char *last;
+        const char *last = name;
 
         if (!strchr(name, '/')) {
                 if (!cg_kernel_env_is_name(name))
@@ -296,26 +301,27 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
                                 "\"%s\" is not a name: use at most 64 letters, digits, \"-\", \"_\" and \".\", or a folder with a slash in "
                                 "it",
                                 name);
-                if (cg_kernel_envs_dir(&dir, err) < 0 || cg_make_dirs(dir, 0700, err) < 0)
+                if (cg_kernel_envs_dir(&real, err) < 0 || cg_make_dirs(real, 0700, err) < 0)
                         return -1;
-                return asprintf(ret, "%s/%s", dir, name) < 0 ? cg_fail(err, CG_E_NOMEM, "path") : 0;
+        } else {
+                parent = strdup(name);
+                if (!parent)
+                        return cg_fail(err, CG_E_NOMEM, "path");
+                while (strlen(parent) > 1 && parent[strlen(parent) - 1] == '/')
+                        parent[strlen(parent) - 1] = '\0';
+                last = strrchr(parent, '/') + 1;
+                if (!last[0] || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
+                        return cg_fail(err, CG_E_INVAL, "%s names no new folder", name);
+                dir = strndup(parent, (size_t)(last - parent));
+                if (!dir)
+                        return cg_fail(err, CG_E_NOMEM, "path");
+                real = realpath(dir, NULL);
+                if (!real)
+                        return cg_fail_errno(err, "folder %s", dir);
         }
-        parent = strdup(name);
-        if (!parent)
+        if (asprintf(ret, "%s/%s", real[1] ? real : "", last) < 0)
                 return cg_fail(err, CG_E_NOMEM, "path");
-        while (strlen(parent) > 1 && parent[strlen(parent) - 1] == '/')
-                parent[strlen(parent) - 1] = '\0';
-        last = strrchr(parent, '/');
-        if (!last || !last[1] || strcmp(last + 1, ".") == 0 || strcmp(last + 1, "..") == 0)
-                return cg_fail(err, CG_E_INVAL, "%s names no new folder", name);
-        last++;
-        dir = strndup(parent, (size_t)(last - parent));
-        real = dir ? realpath(dir, NULL) : NULL;
-        if (!real)
-                return cg_fail_errno(err, "folder %s", dir ? dir : name);
-        return asprintf(ret, "%s/%s", strcmp(real, "/") == 0 ? "" : real, last) < 0
-                       ? cg_fail(err, CG_E_NOMEM, "path")
-                       : 0;
+        return 0;
 }
 
 /*
@@ -340,7 +346,9 @@ static int take_folder(const char *dir, struct cg_err *err)
                 if (locked < 0 || cg_remove_tree_within(dir, 60000, err) < 0)
                         return -1;
         }
-        return mkdir(dir, 0700) == 0 ? lock(dir, err) : cg_fail_errno(err, "cannot make %s", dir);
+        if (mkdir(dir, 0700) < 0)
+                return cg_fail_errno(err, "cannot make %s", dir);
+        return lock(dir, err);
 }
 
 static int create(const char *name, const char *const *packages, size_t n, struct cg_err *err)
@@ -355,18 +363,11 @@ static int create(const char *name, const char *const *packages, size_t n, struc
         if (locked < 0)
                 return locked;
         say("making %s with Python %s", dir, cg_kernel_env_own_version((char[16]){ "" }));
-        r = write_state(dir, CG_ENV_IS_CHANGING, err);
-        if (r == 0)
-                r = run_program(
-                        (const char *const[]){ CG_INSTALLED(CG_PYTHON), "-I", "-m", "venv", dir, NULL }, NULL,
-                        NULL, err);
-        if (r == 0)
-                r = install(dir, true, true, packages, n, err);
-        if (r == 0)
-                r = write_state(dir, CG_ENV_IS_READY, err);
-        if (r < 0) {
+        const char *const venv[] = { CG_INSTALLED(CG_PYTHON), "-I", "-m", "venv", dir, NULL };
+        if (write_state(dir, CG_ENV_IS_CHANGING, err) < 0 || run_program(venv, NULL, NULL, err) < 0 ||
+            install(dir, true, true, packages, n, err) < 0 || write_state(dir, CG_ENV_IS_READY, err) < 0) {
                 cg_remove_tree_within(dir, 60000, NULL);
-                return r;
+                return -1;
         }
         printf("%s\n", dir);
         say("ready. Use it with --kernel-env %s: cellgate run, mcp serve, jupyter. More packages: cellgate env add %s PACKAGE",
@@ -376,43 +377,42 @@ static int create(const char *name, const char *const *packages, size_t n, struc
 
 /* ------------------------------------------------------------------ add, remove, list */
 
+/* The steps of add, with the lock. */
+static int change(const char *dir, bool ours, const char *const *packages, size_t n, struct cg_err *err)
+{
+        bool unfinished = cg_kernel_env_state(dir) == CG_ENV_UNFINISHED;
+        const char *const check[] = { "--dry-run", "-r", CG_INSTALLED(REQUIREMENTS) };
+        const char *ready = ours ? CG_ENV_IS_READY : CG_ENV_FOREIGN_READY;
+
+        if (write_state(dir, ours ? CG_ENV_IS_CHANGING : CG_ENV_FOREIGN_CHANGING, err) < 0)
+                return -1;
+        if (install(dir, ours, !unfinished, packages, n, err) < 0 ||
+            (ours && unfinished && run_pip(dir, check, CG_ARRAY_LEN(check), err) < 0)) {
+                /* pip takes back what it could not finish, unless it was ended itself. */
+                if (!interrupted && !unfinished)
+                        write_state(dir, ready, NULL);
+                return -1;
+        }
+        return write_state(dir, ready, err);
+}
+
 static int add(const char *name, const char *const *packages, size_t n, struct cg_err *err)
 {
         cg_auto_free char *dir = NULL;
         cg_auto_fd int locked = -1;
-        bool unfinished, ours;
         char version[64];
-        int r = cg_kernel_env_find(name, &dir, err);
 
-        if (r < 0)
-                return r;
+        if (cg_kernel_env_find(name, &dir, err) < 0)
+                return -1;
         if (!cg_kernel_env_fits(dir, version))
                 return cg_fail(err, CG_E_INVAL, "%s is not an environment of Python %s%s%s", dir,
                                cg_kernel_env_own_version((char[16]){ "" }), version[0] ? ", but of " : "",
                                version);
         locked = lock(dir, err);
-        if (locked < 0)
-                return locked;
-        unfinished = cg_kernel_env_state(dir) == CG_ENV_UNFINISHED;
-        ours = cg_kernel_env_is_ours(dir);
-        r = write_state(dir, ours ? CG_ENV_IS_CHANGING : CG_ENV_FOREIGN_CHANGING, err);
-        if (r == 0)
-                r = install(dir, ours, !unfinished, packages, n, err);
-        if (r == 0 && ours && unfinished)
-                r = run_pip(dir, (const char *const[]){ "--dry-run", "-r", CG_INSTALLED(REQUIREMENTS) }, 3,
-                            err);
-        /* pip takes back what it could not finish, unless it was ended itself. */
-        if (r == 0 || (!interrupted && !unfinished)) {
-                struct cg_err second;
-
-                if (write_state(dir, ours ? CG_ENV_IS_READY : CG_ENV_FOREIGN_READY, &second) < 0 && r == 0) {
-                        *err = second;
-                        r = -1;
-                }
-        }
-        if (r == 0)
-                say("done: new sessions with --kernel-env %s have it", name);
-        return r;
+        if (locked < 0 || change(dir, cg_kernel_env_is_ours(dir), packages, n, err) < 0)
+                return -1;
+        say("done: new sessions with --kernel-env %s have it", name);
+        return 0;
 }
 
 static int remove_one(const char *name, struct cg_err *err)
@@ -429,8 +429,9 @@ static int remove_one(const char *name, struct cg_err *err)
         locked = lock(dir, err);
         if (locked < 0)
                 return locked;
-        r = write_state(dir, CG_ENV_IS_CHANGING, err); /* what is left of it is not used */
-        return r < 0 ? r : cg_remove_tree_within(dir, 60000, err);
+        if (write_state(dir, CG_ENV_IS_CHANGING, err) < 0) /* what is left of it is not used */
+                return -1;
+        return cg_remove_tree_within(dir, 60000, err);
 }
 
 static int by_name(const void *a, const void *b)
@@ -444,36 +445,37 @@ static int list(struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 1 << 20 };
         cg_auto_free char *dir = NULL;
-        char path[PATH_MAX], version[64], own[16], note[96];
+        char path[PATH_MAX], version[64], own[16];
         struct dirent **names = NULL;
         int r = cg_kernel_envs_dir(&dir, err), n;
 
         if (r < 0)
                 return r;
         cg_kernel_env_own_version(own);
-        r = cg_buf_try_addf(&b, err, "%-20s Python %-8s %s\n", "(built in)", own,
-                            CG_INSTALLED(CG_KERNEL_ENV));
+        cg_buf_addf(&b, "%-20s Python %-8s %s\n", "(built in)", own, CG_INSTALLED(CG_KERNEL_ENV));
         n = scandir(dir, &names, NULL, NULL);
         if (n > 0)
                 qsort(names, (size_t)n, sizeof(*names), by_name);
         for (int i = 0; i < n; i++) {
-                if (r == 0 && cg_kernel_env_is_name(names[i]->d_name)) {
-                        note[0] = '\0';
+                if (cg_kernel_env_is_name(names[i]->d_name)) {
+                        bool fits;
+
                         snprintf(path, sizeof(path), "%s/%s", dir, names[i]->d_name);
-                        if (!cg_kernel_env_fits(path, version))
-                                snprintf(note, sizeof(note), "  (not of Python %s: kernels cannot use it)",
-                                         own);
+                        fits = cg_kernel_env_fits(path, version);
+                        cg_buf_addf(&b, "%-20s Python %-8s %s", names[i]->d_name, version[0] ? version : "?",
+                                    path);
+                        if (!fits)
+                                cg_buf_addf(&b, "  (not of Python %s: kernels cannot use it)", own);
                         else if (cg_kernel_env_state(path) == CG_ENV_UNFINISHED)
-                                snprintf(note, sizeof(note),
-                                         "  (unfinished: `cellgate env add` finishes it)");
-                        r = cg_buf_try_addf(&b, err, "%-20s Python %-8s %s%s\n", names[i]->d_name,
-                                            version[0] ? version : "?", path, note);
+                                cg_buf_adds(&b, "  (unfinished: `cellgate env add` finishes it)");
+                        cg_buf_adds(&b, "\n");
                 }
                 free(names[i]);
         }
         free(names);
+        r = cg_buf_end(&b, err);
         if (r == 0 && cg_cli_print(b.data) != CG_EXIT_OK)
-                r = cg_fail(err, CG_E_SYS, "standard output cannot be written");
+                return cg_fail(err, CG_E_SYS, "standard output cannot be written");
         return r;
 }
 
@@ -481,48 +483,39 @@ static int list(struct cg_err *err)
 
 static int run_command(int argc, char **argv, struct cg_err *err)
 {
-        static const struct {
-                const char *name;
-                int least, most;
-        } commands[] = {
-                { "create", 1, INT_MAX }, { "add", 1, INT_MAX }, { "list", 0, 0 }, { "remove", 1, 1 }
-        };
+        const char *what = argv[1];
         const char *const *packages = (const char *const *)(uintptr_t)(argv + 3);
-        int n = argc - 2;
+        bool lists = strcmp(what, "list") == 0, removes = strcmp(what, "remove") == 0,
+             creates = strcmp(what, "create") == 0;
+        int n = argc - 2, most = INT_MAX;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
-                if (strcmp(argv[1], commands[i].name) != 0)
-                        continue;
-                if (n < commands[i].least)
-                        return cg_fail(err, CG_E_INVAL, "%s: which environment? --help says more", argv[1]);
-                if (n > commands[i].most)
-                        return cg_fail(err, CG_E_INVAL, "%s: unexpected argument \"%s\"", argv[1],
-                                       argv[2 + commands[i].most]);
-                if (n > 0 && argv[2][0] == '-')
-                        return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help lists the options",
-                                       argv[2]);
-                if (n - 1 > (int)MAX_PACKAGES)
-                        return cg_fail(err, CG_E_LIMIT, "at most %u packages at once", MAX_PACKAGES);
-                for (int k = 3; k < argc; k++)
-                        if (argv[k][0] == '-' || !argv[k][0])
-                                return cg_fail(
-                                        err, CG_E_INVAL,
-                                        "\"%s\" is not a package: options of pip are set in its own settings"
-                                        " (pip.conf, PIP_INDEX_URL, ...)",
-                                        argv[k]);
-                switch (i) {
-                case 0:
-                        return create(argv[2], packages, (size_t)n - 1, err);
-                case 1:
-                        return add(argv[2], packages, (size_t)n - 1, err);
-                case 2:
-                        return list(err);
-                default:
-                        return remove_one(argv[2], err);
-                }
-        }
-        return cg_fail(err, CG_E_INVAL, "there is no command \"env %s\": use create, add, list or remove",
-                       argv[1]);
+        if (!lists && !removes && !creates && strcmp(what, "add") != 0)
+                return cg_fail(err, CG_E_INVAL,
+                               "there is no command \"env %s\": use create, add, list or remove", what);
+        if (lists || removes)
+                most = removes;
+        if (n < 1 && !lists)
+                return cg_fail(err, CG_E_INVAL, "%s: which environment? --help says more", what);
+        if (n > most)
+                return cg_fail(err, CG_E_INVAL, "%s: unexpected argument \"%s\"", what, argv[2 + most]);
+        if (lists)
+                return list(err);
+        if (argv[2][0] == '-')
+                return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help lists the options",
+                               argv[2]);
+        if (removes)
+                return remove_one(argv[2], err);
+        if (n - 1 > (int)MAX_PACKAGES)
+                return cg_fail(err, CG_E_LIMIT, "at most %u packages at once", MAX_PACKAGES);
+        for (int k = 3; k < argc; k++)
+                if (argv[k][0] == '-' || !argv[k][0])
+                        return cg_fail(err, CG_E_INVAL,
+                                       "\"%s\" is not a package: options of pip are set in its own settings"
+                                       " (pip.conf, PIP_INDEX_URL, ...)",
+                                       argv[k]);
+        if (creates)
+                return create(argv[2], packages, (size_t)n - 1, err);
+        return add(argv[2], packages, (size_t)n - 1, err);
 }
 
 int cg_cli_env(int argc, char **argv)
@@ -544,5 +537,7 @@ int cg_cli_env(int argc, char **argv)
         if (run_command(argc, argv, &err) == 0)
                 return CG_EXIT_OK;
         cg_cli_fail("env", &err);
-        return interrupted ? CG_EXIT_CANCELLED : err.code == CG_E_STATE ? CG_EXIT_RAISED : CG_EXIT_USAGE;
+        if (interrupted)
+                return CG_EXIT_CANCELLED;
+        return err.code == CG_E_STATE ? CG_EXIT_RAISED : CG_EXIT_USAGE;
 }

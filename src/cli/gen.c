@@ -65,49 +65,42 @@ struct gen {
 
 static int apply(struct gen *g, int id, const char *value, struct cg_err *err)
 {
-        switch (id) {
-        case OUT:
-                g->out = value;
+        static const struct cg_opt_place places[] = {
+                { OUT, offsetof(struct gen, out) },
+                { TOOLS, offsetof(struct gen, tools) },
+                { VERBOSE, offsetof(struct gen, verbose) },
+                { HELP, offsetof(struct gen, help) },
+        };
+
+        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, g))
                 return 0;
-        case TOOLS:
-                g->tools = value;
-                return 0;
-        case TIMEOUT:
+        if (id == TIMEOUT)
                 return cg_opt_seconds("--timeout", value, &g->timeout_ms, err);
-        case VERBOSE:
-                g->verbose = true;
-                return 0;
-        case HELP:
-                g->help = true;
-                return 0;
-        default:
-                if (g->name)
-                        return cg_fail(err, CG_E_INVAL,
-                                       "one server at a time: %s and %s were given; a COMMAND follows --",
-                                       g->name, value);
-                g->name = value;
-                return 0;
-        }
+        if (g->name)
+                return cg_fail(err, CG_E_INVAL,
+                               "one server at a time: %s and %s were given; a COMMAND follows --", g->name,
+                               value);
+        g->name = value;
+        return 0;
 }
 
 static int parse(struct gen *g, int argc, char **argv, struct cg_err *err)
 {
-        struct cg_optscan scan = {
-                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1
-        };
+        struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 1);
         const char *value = NULL;
-        int id, r = 0;
+        int id;
 
         *g = (struct gen){ .name = NULL };
-        while (r == 0 && !g->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+        while (!g->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 if (id == CG_OPT_ARG && scan.dashes) {
                         g->command = argv + scan.i - 1;
                         break;
                 }
-                r = id < 0 ? id : apply(g, id, value, err);
+                if (id < 0 || apply(g, id, value, err) < 0)
+                        return -1;
         }
-        if (r < 0 || g->help)
-                return r;
+        if (g->help)
+                return 0;
         if (!g->name)
                 return cg_fail(err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
         if (!g->out)
@@ -151,15 +144,15 @@ static int print_report(const struct gen *g, const char *report_text)
         }
         cg_report_print(&screen, g->name, report, g->verbose, &counts);
         n = counts.full + counts.degraded;
-        cg_buf_try_addf(&b, NULL, "%s/%s: %zu %s", g->out, package.data, n, n == 1 ? "tool" : "tools");
+        cg_buf_addf(&b, "%s/%s: %zu tool%s", g->out, package.data, n, cg_cli_s((long long)n));
         if (counts.degraded)
-                cg_buf_try_addf(&b, NULL, ", %zu typed less closely than the schema%s", counts.degraded,
-                                g->verbose ? "" : " (--verbose says how)");
+                cg_buf_addf(&b, ", %zu typed less closely than the schema%s", counts.degraded,
+                            g->verbose ? "" : " (--verbose says how)");
         if (counts.rejected)
-                cg_buf_try_addf(&b, NULL, "; %zu rejected", counts.rejected);
-        cg_buf_try_adds(&b, "\n", NULL);
-        r = cg_cli_print(b.data ?: "");
-        return r != CG_EXIT_OK ? r : counts.rejected ? CG_EXIT_RAISED : CG_EXIT_OK;
+                cg_buf_addf(&b, "; %zu rejected", counts.rejected);
+        cg_buf_adds(&b, "\n");
+        r = cg_cli_print_buf(&b);
+        return r == CG_EXIT_OK && counts.rejected ? CG_EXIT_RAISED : r;
 }
 
 static int generate(const struct gen *g)
@@ -167,6 +160,7 @@ static int generate(const struct gen *g)
         struct cg_codegen_options o = { .server = g->name, .out_dir = g->out, .root_package = true };
         char package[CG_CODEGEN_PACKAGE_SIZE];
         cg_auto_free char *tools = NULL, *report = NULL;
+        const char *source = g->tools;
         struct cg_err err;
         size_t len;
         int r;
@@ -176,21 +170,21 @@ static int generate(const struct gen *g)
                 cg_err_prefix(&err, "%s", g->name);
                 return cg_cli_fail("gen", &err);
         }
-        if (!g->tools)
+        if (!source) {
+                source = g->command[0];
                 r = ask_server(g, &tools, &len, &err);
-        else if (strcmp(g->tools, "-") == 0)
-                r = cg_read_fd(0, "standard input", CG_MAX_TOOL_RESULT, &tools, &len, &err);
-        else
-                r = cg_read_file(g->tools, CG_MAX_TOOL_RESULT, &tools, &len, &err);
+        } else if (strcmp(source, "-") == 0) {
+                source = "standard input";
+                r = cg_read_fd(0, source, CG_MAX_TOOL_RESULT, &tools, &len, &err);
+        } else {
+                r = cg_read_file(source, CG_MAX_TOOL_RESULT, &tools, &len, &err);
+        }
         if (r < 0)
                 return cg_cli_fail("gen", &err);
         if (cg_codegen(&o, tools, len, &report, &err) < 0) {
                 /* Lines and columns count in the list of tools, which the message begins with. */
                 if (err.code == CG_E_PARSE)
-                        cg_err_prefix(&err, "%s",
-                                      !g->tools                    ? g->command[0]
-                                      : strcmp(g->tools, "-") == 0 ? "standard input"
-                                                                   : g->tools);
+                        cg_err_prefix(&err, "%s", source);
                 return cg_cli_fail("gen", &err);
         }
         return print_report(g, report);

@@ -38,7 +38,6 @@ static int exec_front(int argc, char **argv)
 /* SQLite is linked to that program only. */
 static int audit(int argc, char **argv)
 {
-        (void)argc;
         return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"), "audit", argv);
 }
 
@@ -64,37 +63,34 @@ static int help(void)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        cg_buf_try_adds(
+        cg_buf_adds(
                 &b,
                 "Usage: cellgate COMMAND [OPTIONS]\n\n"
-                "Runs an agent's Python in a sandboxed kernel; MCP tool calls run only with approval.\n\n",
-                NULL);
+                "Runs an agent's Python in a sandboxed kernel; MCP tool calls run only with approval.\n\n");
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
-                cg_buf_try_addf(&b, NULL, "  %-10s %s\n", commands[i].name, commands[i].what);
-        cg_buf_try_addf(&b, NULL, "  %-10s %s\n  %-10s %s\n", "help",
-                        "this text; help COMMAND describes one command, as COMMAND --help does", "version",
-                        "the version, and how this program was built");
-        cg_buf_try_adds(&b,
-                        "\n  --help     this text\n"
-                        "  --version  the version\n",
-                        NULL);
-        return cg_cli_print(b.data);
+                cg_buf_addf(&b, "  %-10s %s\n", commands[i].name, commands[i].what);
+        cg_buf_addf(&b, "  %-10s %s\n  %-10s %s\n", "help",
+                    "this text; help COMMAND describes one command, as COMMAND --help does", "version",
+                    "the version, and how this program was built");
+        cg_buf_adds(&b, "\n  --help     this text\n"
+                        "  --version  the version\n");
+        return cg_cli_print_buf(&b);
 }
 
 static int version(void)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        cg_buf_try_addf(&b, NULL,
-                        "cellgate " CG_VERSION "\n"
-                        "commit      " CG_VCS "\n"
-                        "build       " CG_FEATURES "\n"
-                        "built with  " CG_BUILT_WITH "\n"
-                        "python      %s, %s\n"
-                        "kernels     %s\n",
-                        cg_kernel_env_own_version((char[16]){ "" }), CG_INSTALLED(CG_PYTHON),
-                        cg_kernel_env_default((char[PATH_MAX]){ "" }));
-        return cg_cli_print(b.data);
+        cg_buf_addf(&b,
+                    "cellgate " CG_VERSION "\n"
+                    "commit      " CG_VCS "\n"
+                    "build       " CG_FEATURES "\n"
+                    "built with  " CG_BUILT_WITH "\n"
+                    "python      %s, %s\n"
+                    "kernels     %s\n",
+                    cg_kernel_env_own_version((char[16]){ "" }), CG_INSTALLED(CG_PYTHON),
+                    cg_kernel_env_default((char[PATH_MAX]){ "" }));
+        return cg_cli_print_buf(&b);
 }
 
 static int run(int argc, char **argv)

@@ -46,7 +46,7 @@ static const char *text_of(const json_t *o, const char *key, const char *def)
 {
         const char *text = json_string_value(json_object_get(o, key));
 
-        return text ? text : def;
+        return text ?: def;
 }
 
 /* The members of a question about a program that CALL leaves out. */
@@ -73,23 +73,26 @@ static int decide(struct cg_pol *p, const json_t *o, struct cg_pol_verdict *v, s
                                     .cell = (uint64_t)json_integer_value(json_object_get(o, "cell")),
                                     .time_s = time(NULL),
                                     .now_ms = cg_now_ms() };
-        cg_auto_json json_t *question = exec ? question_of(o) : NULL, *empty = json_object();
+        cg_auto_json json_t *question = NULL, *empty = json_object();
         json_t *args = json_object_get(o, "arguments");
         cg_auto_free char *text = NULL;
 
         if (!exec && !connect && !*call.server)
                 return cg_fail(err, CG_E_INVAL, "a call has server, program or host");
-        if (exec)
+        if (exec) {
                 call.method = CG_METHOD_EXEC;
-        else if (connect)
+                args = question = question_of(o);
+        } else if (connect) {
                 call.method = CG_METHOD_CONNECT;
-        else
+                args = (json_t *)(uintptr_t)o;
+        } else {
                 call.method = text_of(o, "method", CG_METHOD_CALL);
-        if (exec || connect)
-                args = exec ? question : (json_t *)(uintptr_t)o;
+        }
         /* A text is taken as it is: for arguments that are no object. */
-        text = json_is_string(args) ? strdup(json_string_value(args))
-                                    : cg_json_text(args ? args : empty, NULL);
+        if (json_is_string(args))
+                text = strdup(json_string_value(args));
+        else
+                text = cg_json_text(args ?: empty, NULL);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "call");
         call.args = text;
@@ -103,15 +106,17 @@ static int check(struct cg_pol *p, struct cg_buf *b, struct cg_err *err)
 {
         if (cg_pol_warnings(p, time(NULL), b, err) < 0)
                 return -1;
-        return b->len ? 0 : cg_buf_try_adds(b, "no errors, no warnings\n", err);
+        if (!b->len)
+                cg_buf_adds(b, "no errors, no warnings\n");
+        return 0;
 }
 
 static void add_verdict(struct cg_buf *b, const struct cg_pol_verdict *v)
 {
-        cg_buf_try_adds(b, decisions[v->decision], NULL);
+        cg_buf_adds(b, decisions[v->decision]);
         if (v->rule[0]) {
-                cg_buf_try_adds(b, " by ", NULL);
-                cg_text_try_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, NULL);
+                cg_buf_adds(b, " by ");
+                cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE);
         }
 }
 
@@ -128,9 +133,10 @@ static int run_cases(struct cg_pol *p, const char *file, struct cg_buf *b, struc
         if (cg_read_file(file, CG_MAX_SETTINGS, &text, &len, err) < 0)
                 return -1;
         cases = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+        if (!cases)
+                return cg_fail(err, CG_E_PARSE, "%s: a list is expected: %s", file, why.text);
         if (!json_is_array(cases))
-                return cg_fail(err, CG_E_PARSE, "%s: a list is expected%s%s", file, cases ? "" : ": ",
-                               cases ? "" : why.text);
+                return cg_fail(err, CG_E_PARSE, "%s: a list is expected", file);
         json_array_foreach(cases, i, one)
         {
                 const char *expect = text_of(one, "expect", "");
@@ -140,12 +146,12 @@ static int run_cases(struct cg_pol *p, const char *file, struct cg_buf *b, struc
                 if (strcmp(expect, decisions[v.decision]) == 0)
                         continue;
                 wrong++;
-                cg_buf_try_addf(b, NULL, "/%zu: ", i);
+                cg_buf_addf(b, "/%zu: ", i);
                 add_verdict(b, &v);
-                cg_buf_try_addf(b, NULL, ", expected: %s\n", expect);
+                cg_buf_addf(b, ", expected: %s\n", expect);
         }
-        cg_buf_try_addf(b, NULL, "%zu calls, %zu as expected\n", json_array_size(cases),
-                        json_array_size(cases) - wrong);
+        cg_buf_addf(b, "%zu calls, %zu as expected\n", json_array_size(cases),
+                    json_array_size(cases) - wrong);
         return wrong > 0;
 }
 
@@ -157,14 +163,15 @@ static int explain(struct cg_pol *p, const char *call, struct cg_buf *b, struct 
 
         if (cg_json_object(call, strlen(call), "--call", &o, err) < 0 || decide(p, o, &v, &trace, err) < 0)
                 return -1;
-        if (trace.len)
-                cg_text_try_render(b, trace.data, trace.len, 0, err);
+        cg_buf_fail(b, trace.failed);
+        cg_text_render(b, trace.data, trace.len, 0);
         add_verdict(b, &v);
-        cg_buf_try_adds(b, v.text ? ": " : "\n", NULL);
-        if (!v.text)
-                return 0;
-        cg_text_try_render_as(b, v.text, strlen(v.text), 0, CG_TEXT_LINE, NULL);
-        return cg_buf_try_adds(b, "\n", err);
+        if (v.text) {
+                cg_buf_adds(b, ": ");
+                cg_text_render_as(b, v.text, strlen(v.text), 0, CG_TEXT_LINE);
+        }
+        cg_buf_adds(b, "\n");
+        return 0;
 }
 
 static int add_file(struct cg_pol *p, const char *file, struct cg_err *err)
@@ -190,15 +197,15 @@ static int run(unsigned what, const char **words, size_t n, const char *call, st
                         return -1;
         if (what == CHECK)
                 return check(p, b, err);
-        return what == TEST ? run_cases(p, words[n - 1], b, err) : explain(p, call, b, err);
+        if (what == TEST)
+                return run_cases(p, words[n - 1], b, err);
+        return explain(p, call, b, err);
 }
 
 static int parse(int argc, char **argv, unsigned what, const char **words, size_t *n, const char **call,
                  struct cg_err *err)
 {
-        struct cg_optscan scan = {
-                .table = table, .n = CG_ARRAY_LEN(table), .command = what, .argc = argc, .argv = argv, .i = 2
-        };
+        struct cg_optscan scan = CG_OPT_SCAN(table, what, argc, argv, 2);
         const char *value;
         int id;
 
@@ -242,6 +249,6 @@ int cg_cli_policy(int argc, char **argv)
                 r = run(1u << k, words, n, call, &b, &err);
         if (r < 0)
                 return cg_cli_fail("policy", &err);
-        printed = cg_cli_print(b.data);
+        printed = cg_cli_print_buf(&b);
         return printed == CG_EXIT_OK && r > 0 ? CG_EXIT_RAISED : printed;
 }

@@ -250,14 +250,13 @@ static void test_explanations_are_safe(void **state)
         cg_auto_buf struct cg_buf plain = { .max = 1000 }, odd = { .max = 1000 }, rule = { .max = 1000 };
 
         (void)state;
-        assert_int_equal(cg_approve_explain(&plain, "fs", CG_METHOD_CALL, "read_file", NULL, NULL), 0);
+        cg_approve_explain(&plain, "fs", CG_METHOD_CALL, "read_file", NULL);
         assert_string_equal(plain.data,
                             "no approval rule allows fs.read_file (--approve fs.read_file would)");
-        assert_int_equal(cg_approve_explain(&odd, "fs", CG_METHOD_CALL, "x'; rm -rf ~ #\x1b[2J", NULL, NULL),
-                         0);
+        cg_approve_explain(&odd, "fs", CG_METHOD_CALL, "x'; rm -rf ~ #\x1b[2J", NULL);
         assert_null(strstr(odd.data, "--approve"));
         assert_null(strchr(odd.data, '\x1b'));
-        assert_int_equal(cg_approve_explain(&rule, "fs", CG_METHOD_CALL, "read", "!fs.*", NULL), 0);
+        cg_approve_explain(&rule, "fs", CG_METHOD_CALL, "read", "!fs.*");
         assert_string_equal(rule.data, "refused by the approval rule !fs.*");
 }
 

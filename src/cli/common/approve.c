@@ -274,7 +274,7 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
                                 *rule = r->text;
                         return CG_APPROVE_REFUSE;
                 }
-                accepting = accepting ? accepting : r;
+                accepting = accepting ?: r;
         }
         if (!accepting && a->base == CG_APPROVE_ACCEPT && strcmp(method, CG_METHOD_EXEC) == 0)
                 return a->def == CG_APPROVE_ASK ? CG_APPROVE_ASK : CG_APPROVE_REFUSE;
@@ -313,7 +313,8 @@ static struct cg_pol_call completed(const struct cg_approve *a, const struct cg_
         struct cg_pol_call c = *call;
 
         c.front = a->front;
-        c.cell |= c.cell ? a->session << 32 : 0;
+        if (c.cell)
+                c.cell |= a->session << 32;
         c.time_s = time(NULL);
         c.now_ms = cg_now_ms();
         return c;
@@ -353,13 +354,12 @@ void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call)
                 cg_pol_refuse(a->policy, cg_pol_key(&c));
 }
 
-int cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
-                               const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule,
-                               struct cg_err *err)
+void cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
+                                const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule)
 {
-        if (!v->policy.rule[0] && by_rule(b, call->server, call->method, call->tool, v->rule, err) < 0)
-                return -1;
-        return cg_pol_explain(b, &v->policy, v->mute, err);
+        if (!v->policy.rule[0])
+                by_rule(b, call->server, call->method, call->tool, v->rule);
+        cg_buf_fail(b, cg_pol_explain(b, &v->policy, v->mute, NULL));
 }
 
 bool cg_approve_is_plain(const char *s)
@@ -368,51 +368,54 @@ bool cg_approve_is_plain(const char *s)
                strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
 }
 
-int cg_approve_name(struct cg_buf *b, const char *server, const char *method, const char *tool,
-                    struct cg_err *err)
+void cg_approve_name(struct cg_buf *b, const char *server, const char *method, const char *tool)
 {
         cg_auto_json json_t *question = NULL;
-        const char *command;
-        int r;
+        const char *command = NULL;
 
         if (strcmp(method, CG_METHOD_EXEC) == 0) {
-                r = cg_json_object(tool, strlen(tool), "question", &question, NULL);
-                command = r == 0 ? json_string_value(json_object_get(question, "command")) : NULL;
-                return cg_text_try_render_as(b, command ?: "a program", command ? strlen(command) : 9, 2048,
-                                             CG_TEXT_LINE, err);
+                if (cg_json_object(tool, strlen(tool), "question", &question, NULL) == 0)
+                        command = json_string_value(json_object_get(question, "command"));
+                command = command ?: "a program";
+                cg_text_render_as(b, command, strlen(command), 2048, CG_TEXT_LINE);
+                return;
         }
-        r = cg_text_try_render_as(b, server, strlen(server), 0, CG_TEXT_LINE, err);
-        if (r == 0)
-                r = cg_buf_try_adds(b, is_call(method) ? "." : ":", err);
-        if (r == 0 && !is_call(method))
-                return cg_buf_try_adds(b, method, err);
-        return r < 0 ? r : cg_text_try_render_as(b, tool, strlen(tool), 0, CG_TEXT_LINE, err);
+        cg_text_render_as(b, server, strlen(server), 0, CG_TEXT_LINE);
+        if (is_call(method)) {
+                cg_buf_adds(b, ".");
+                cg_text_render_as(b, tool, strlen(tool), 0, CG_TEXT_LINE);
+        } else {
+                cg_buf_addf(b, ":%s", method);
+        }
 }
 
 const char *cg_approve_scope(const char *method)
 {
-        return strcmp(method, CG_METHOD_READ) == 0   ? "all resources of this server"
-               : strcmp(method, CG_METHOD_GET) == 0  ? "all prompts of this server"
-               : strcmp(method, CG_METHOD_EXEC) == 0 ? "exactly this command, folder and variables"
-                                                     : "this tool";
+        if (strcmp(method, CG_METHOD_READ) == 0)
+                return "all resources of this server";
+        if (strcmp(method, CG_METHOD_GET) == 0)
+                return "all prompts of this server";
+        if (strcmp(method, CG_METHOD_EXEC) == 0)
+                return "exactly this command, folder and variables";
+        return "this tool";
 }
 
-int cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
-                       const char *rule, struct cg_err *err)
+void cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
+                        const char *rule)
 {
-        int r = rule ? cg_buf_try_adds(b, "refused by the approval rule ", err)
-                     : cg_buf_try_adds(b, "no approval rule allows ", err);
-
-        if (r == 0 && rule)
-                return cg_text_try_render(b, rule, strlen(rule), 0, err);
-        if (r == 0)
-                r = cg_approve_name(b, server, method, tool, err);
-        if (r == 0 && strcmp(method, CG_METHOD_EXEC) == 0)
-                return cg_buf_try_adds(
-                        b, " (--approve ask would ask; --exec allow lets cells start all programs)", err);
-        if (r == 0 && cg_approve_is_plain(server) && (!is_call(method) || cg_approve_is_plain(tool)))
-                r = cg_buf_try_addf(b, err,
-                                    is_call(method) ? " (--approve %s.%s would)" : " (--approve %s:%s would)",
-                                    server, is_call(method) ? tool : method);
-        return r;
+        if (rule) {
+                cg_buf_adds(b, "refused by the approval rule ");
+                cg_text_render(b, rule, strlen(rule), 0);
+                return;
+        }
+        cg_buf_adds(b, "no approval rule allows ");
+        cg_approve_name(b, server, method, tool);
+        if (strcmp(method, CG_METHOD_EXEC) == 0)
+                cg_buf_adds(b, " (--approve ask would ask; --exec allow lets cells start all programs)");
+        else if (!cg_approve_is_plain(server))
+                return;
+        else if (!is_call(method))
+                cg_buf_addf(b, " (--approve %s:%s would)", server, method);
+        else if (cg_approve_is_plain(tool))
+                cg_buf_addf(b, " (--approve %s.%s would)", server, tool);
 }

@@ -69,11 +69,10 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
  * Why a call was refused, and how to allow it, as one sentence for the code in the kernel and for
  * the person. @rule as it came from cg_approve_decide(). Names are rendered.
  */
-int cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
-                       const char *rule, struct cg_err *err);
+void cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
+                        const char *rule);
 /* SERVER.TOOL or SERVER:METHOD on one line, rendered. */
-int cg_approve_name(struct cg_buf *b, const char *server, const char *method, const char *tool,
-                    struct cg_err *err);
+void cg_approve_name(struct cg_buf *b, const char *server, const char *method, const char *tool);
 
 /* True if a name can be part of a rule that a person copies into a shell. */
 bool cg_approve_is_plain(const char *name);
@@ -121,11 +120,10 @@ enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_po
 void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call);
 
 /* cg_approve_explain(), or the front's own. */
-typedef int (*cg_approve_explain_fn)(struct cg_buf *b, const char *server, const char *method,
-                                     const char *tool, const char *rule, struct cg_err *err);
+typedef void (*cg_approve_explain_fn)(struct cg_buf *b, const char *server, const char *method,
+                                      const char *tool, const char *rule);
 /* Why the call was refused: by a file, else @by_rule says so. */
-int cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
-                               const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule,
-                               struct cg_err *err);
+void cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
+                                const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule);
 
 #endif

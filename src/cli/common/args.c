@@ -24,9 +24,9 @@
  */
 #define INDENT_REST "  ~ "
 
-int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
+void cg_name_render(struct cg_buf *b, const char *name)
 {
-        return cg_text_try_render_as(b, name, strlen(name), 0, CG_TEXT_LINE, err);
+        cg_text_render_as(b, name, strlen(name), 0, CG_TEXT_LINE);
 }
 
 struct wrapped {
@@ -34,10 +34,10 @@ struct wrapped {
         unsigned width, column;
 };
 
-static int new_line(struct wrapped *w, const char *indent, struct cg_err *err)
+static void new_line(struct wrapped *w, const char *indent)
 {
         w->column = (unsigned)strlen(indent);
-        return cg_buf_try_adds(w->b, "\n", err) < 0 ? CG_E_NOMEM : cg_buf_try_adds(w->b, indent, err);
+        cg_buf_addf(w->b, "\n%s", indent);
 }
 
 /*
@@ -58,37 +58,44 @@ static size_t fitting(const struct wrapped *w, const char *text, size_t len)
                         word = i;
                 column += (c < 0x80) + 2 * (c >= 0xc0);
                 if (column > w->width)
-                        return word ? word : i;
+                        return word ?: i;
         }
         return len;
 }
 
 /* @text is rendered already: what is left of controls is newline and tab. */
-static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *err)
+static void wrap(struct wrapped *w, const char *text, size_t len)
 {
-        for (;;) {
+        while (!w->b->failed) {
                 size_t n = fitting(w, text, len), from = w->b->len;
 
-                if (cg_buf_try_add(w->b, text, n, err) < 0)
-                        return -1;
-                for (char *p = w->b->data + from; n && (p = strchr(p, '\t'));)
-                        *p = ' ';
+                cg_buf_add(w->b, text, n);
+                for (size_t i = from; i < w->b->len; i++)
+                        if (w->b->data[i] == '\t')
+                                w->b->data[i] = ' ';
                 if (n == len)
-                        return 0;
-                if (new_line(w, text[n] == '\n' ? INDENT : INDENT_REST, err) < 0)
-                        return -1;
+                        return;
+                new_line(w, text[n] == '\n' ? INDENT : INDENT_REST);
                 n += text[n] == '\n';
                 text += n;
                 len -= n;
         }
 }
 
-int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
-                 struct cg_err *err)
+void cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b)
 {
         struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = column };
 
-        return wrap(&w, text, len, err);
+        wrap(&w, text, len);
+}
+
+/* Lines of a call, from its text; a text that is not whole fails. */
+static void add_wrapped(struct cg_buf *b, const struct cg_buf *text, unsigned width)
+{
+        cg_buf_fail(b, text->failed);
+        cg_buf_adds(b, INDENT);
+        cg_text_wrap(text->data ?: "", text->len, sizeof(INDENT) - 1, width, b);
+        cg_buf_adds(b, "\n");
 }
 
 const char *cg_call_title(const struct cg_call *call)
@@ -110,8 +117,20 @@ const char *cg_call_title(const struct cg_call *call)
 
 const char *cg_call_subject(const struct cg_event *e)
 {
-        return strcmp(cg_event_method(e), CG_METHOD_EXEC) == 0 ? cg_event_arguments(e, NULL)
-                                                               : cg_event_tool(e);
+        if (strcmp(cg_event_method(e), CG_METHOD_EXEC) == 0)
+                return cg_event_arguments(e, NULL);
+        return cg_event_tool(e);
+}
+
+struct cg_call cg_call_asked(const struct cg_event *e)
+{
+        struct cg_call call = { .server = cg_event_server(e),
+                                .tool = cg_event_tool(e),
+                                .method = cg_event_method(e),
+                                .cell = cg_event_cell(e) };
+
+        call.args = cg_event_arguments(e, &call.args_len);
+        return call;
 }
 
 struct cg_pol_call cg_call_of(const struct cg_event *e)
@@ -137,7 +156,7 @@ static size_t next_utf8(const char *p, const char *end, uint32_t *c)
 }
 
 /* Characters between @at and @to, on one line but for blanks that are folded. */
-static int add_part(struct cg_buf *b, const char *at, const char *to, const char *end, struct cg_err *err)
+static void add_part(struct cg_buf *b, const char *at, const char *to, const char *end)
 {
         const char *from = at;
         struct cg_fold f;
@@ -146,29 +165,27 @@ static int add_part(struct cg_buf *b, const char *at, const char *to, const char
         for (; at < to && (n = cg_fold_next(next_utf8, at, end, &f)) > 0; at += n) {
                 if (!f.blanks)
                         continue;
+                cg_text_render_as(b, from, (size_t)(at - from), 0, CG_TEXT_LINE);
                 /* No name has a line break: what begins a line comes from here. */
-                if (cg_text_try_render_as(b, from, (size_t)(at - from), 0, CG_TEXT_LINE, err) < 0 ||
-                    cg_buf_try_addf(b, err, "\n... [%zu blanks]\n~ ", f.blanks) < 0)
-                        return -1;
+                cg_buf_addf(b, "\n... [%zu blanks]\n~ ", f.blanks);
                 from = at + n;
         }
-        return cg_text_try_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE, err);
+        cg_text_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE);
 }
 
 /*
  * A name or a command. Of one with more than @max characters (0: no limit) the middle is left out.
  */
-static int add_name(struct cg_buf *b, const char *name, size_t max, struct cg_err *err)
+static void add_name(struct cg_buf *b, const char *name, size_t max)
 {
         const char *end = name + strlen(name), *head = end, *tail = end;
 
         if (max)
                 cg_fold_cut(next_utf8, name, end, max, &head, &tail);
-        if (add_part(b, name, head, end, err) < 0 ||
-            (tail > head &&
-             cg_buf_try_addf(b, err, "\n... [%zu more bytes not shown]\n~ ", (size_t)(tail - head)) < 0))
-                return -1;
-        return add_part(b, tail, end, end, err);
+        add_part(b, name, head, end);
+        if (tail > head)
+                cg_buf_addf(b, "\n... [%zu more bytes not shown]\n~ ", (size_t)(tail - head));
+        add_part(b, tail, end, end);
 }
 
 static const char *last_name(const char *path)
@@ -210,14 +227,13 @@ static const char *const program_keys[] = { "command", "program", "interpreter",
  * comes first if the command line begins with another name. shown[]: the members that the lines
  * show.
  */
-static int add_program(struct cg_slice args, bool whole, const char *shown[N_LINES + 1], struct cg_buf *b,
-                       struct cg_err *err)
+static void add_program(struct cg_slice args, bool whole, const char *shown[N_LINES + 1], struct cg_buf *b)
 {
         static const char *const titles[] = { "command   ", "program   ", "run by    ", "folder    " };
         cg_auto_free char *program = member_text(args, "program");
         bool other = named_otherwise(args, program);
         struct cg_slice v = CG_SLICE_NONE;
-        size_t n = 0;
+        size_t n = 0, max = whole ? 0 : SHORT_NAME;
 
         for (size_t i = 0; i < N_LINES; i++) {
                 size_t k = other && i <= PROGRAM ? PROGRAM - i : i;
@@ -225,90 +241,93 @@ static int add_program(struct cg_slice args, bool whole, const char *shown[N_LIN
 
                 if (!args.p || !cg_json_find(args, program_keys[k], &v))
                         continue;
+                cg_buf_adds(b, i ? "\n" : "");
+                cg_buf_adds(b, other && k == COMMAND ? "called as " : titles[k]);
                 /* not UTF-8: the arguments show it */
-                if (cg_buf_try_addf(b, err, "%s%s", i ? "\n" : "",
-                                    other && k == COMMAND ? "called as " : titles[k]) < 0 ||
-                    add_name(b, text ? text : "(not UTF-8)", whole ? 0 : SHORT_NAME, err) < 0)
-                        return -1;
+                add_name(b, text ?: "(not UTF-8)", max);
                 if (text)
                         shown[n++] = program_keys[k];
         }
         shown[n] = NULL;
         if (args.p && cg_json_find(args, "writable", &v) && cg_json_kind(v) == 't')
-                return cg_buf_try_adds(b, "\nnote      cells can change this program", err);
-        return 0;
+                cg_buf_adds(b, "\nnote      cells can change this program");
 }
 
 /* The line that names the tool, the resource or the prompt. */
-static int add_subject(const struct cg_call *call, struct cg_slice args, bool whole, struct cg_buf *b,
-                       struct cg_err *err)
+static void add_subject(const struct cg_call *call, struct cg_slice args, bool whole, struct cg_buf *b)
 {
-        bool read = strcmp(call->method, CG_METHOD_READ) == 0, get = strcmp(call->method, CG_METHOD_GET) == 0;
-        cg_auto_free char *text = read || get ? member_text(args, read ? "uri" : "name") : NULL;
-        const char *kind = get ? "\nprompt    " : "\ntool      ";
+        static const struct {
+                const char *method, *title, *key; /* key: of the argument that names it */
+        } subjects[] = {
+                { CG_METHOD_READ, "resource  ", "uri" },
+                { CG_METHOD_GET, "prompt    ", "name" },
+        };
+        cg_auto_free char *text = NULL;
+        const char *title = "tool      ", *name = call->tool;
 
         if (strcmp(call->method, CG_METHOD_CONNECT) == 0) /* its host is among the arguments */
-                return 0;
-        if (cg_buf_try_adds(b, read ? "\nresource  " : kind, err) < 0)
-                return CG_E_NOMEM;
-        if ((read || get) && !text)
-                return cg_buf_try_adds(b, "(not named)", err);
-        return add_name(b, text ? text : call->tool, whole ? 0 : SHORT_NAME, err);
+                return;
+        for (size_t i = 0; i < CG_ARRAY_LEN(subjects); i++)
+                if (strcmp(call->method, subjects[i].method) == 0) {
+                        title = subjects[i].title;
+                        name = text = member_text(args, subjects[i].key);
+                }
+        cg_buf_addf(b, "\n%s", title);
+        if (name)
+                add_name(b, name, whole ? 0 : SHORT_NAME);
+        else
+                cg_buf_adds(b, "(not named)");
 }
 
 /* The line about the size; with a digest, so that a person can compare what is shown in parts. */
-static int add_size(const struct cg_call *call, bool digest, struct cg_buf *b, struct cg_err *err)
+static void add_size(const struct cg_call *call, bool digest, struct cg_buf *b)
 {
         unsigned char sum[SHA256_DIGEST_SIZE];
         char hex[2 * sizeof(sum) + 1];
         struct sha256_ctx sha;
 
+        cg_buf_addf(b, "\narguments %zu bytes\n", call->args_len);
         if (!digest)
-                return cg_buf_try_addf(b, err, "\narguments %zu bytes\n", call->args_len);
+                return;
         sha256_init(&sha);
         sha256_update(&sha, call->args_len, (const unsigned char *)call->args);
         sha256_digest(&sha, sizeof(sum), sum);
         cg_hex(hex, sum, sizeof(sum));
-        return cg_buf_try_addf(b, err, "\narguments %zu bytes\nSHA-256   %s\n", call->args_len, hex);
+        cg_buf_addf(b, "SHA-256   %s\n", hex);
 }
 
 /* The lines of a call. Unless @whole, the middle of long texts is left out. */
-static int add_call(const struct cg_call *call, unsigned width, bool whole, bool digest, struct cg_buf *b,
-                    struct cg_err *err)
+static void add_call(const struct cg_call *call, unsigned width, bool whole, bool digest, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
-        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = sizeof(INDENT) - 1 };
         struct cg_slice args = CG_SLICE_NONE;
-        bool is_object = cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0, cut;
-        bool program = strcmp(call->method, CG_METHOD_EXEC) == 0;
+        bool is_object = cg_json_object_slice(call->args, call->args_len, &args, NULL) == 0;
         const char *shown[N_LINES + 1] = { NULL };
 
-        if (program ? add_program(args, whole, shown, &text, err) < 0
-                    : cg_buf_try_adds(&text, "server    ", err) < 0 ||
-                              add_name(&text, call->server, whole ? 0 : SHORT_NAME, err) < 0 ||
-                              add_subject(call, args, whole, &text, err) < 0)
-                return -1;
-        if (add_size(call, digest, &text, err) < 0)
-                return -1;
-        /* One that is no object should not happen; a person is shown what came nevertheless. */
-        if (is_object ? cg_pretty_json(args, whole ? 0 : SHORT_STRING, shown, &text, &cut, err) < 0
-                      : cg_buf_try_adds(&text, "(not one JSON object) ", err) < 0 ||
-                                cg_text_try_render(&text, call->args, call->args_len, 0, err) < 0)
-                return -1;
-        if (cg_buf_try_adds(b, INDENT, err) < 0 || wrap(&w, text.data, text.len, err) < 0)
-                return -1;
-        return cg_buf_try_adds(b, "\n", err);
+        if (strcmp(call->method, CG_METHOD_EXEC) == 0) {
+                add_program(args, whole, shown, &text);
+        } else {
+                cg_buf_adds(&text, "server    ");
+                add_name(&text, call->server, whole ? 0 : SHORT_NAME);
+                add_subject(call, args, whole, &text);
+        }
+        add_size(call, digest, &text);
+        if (is_object) {
+                cg_pretty_json(args, whole ? 0 : SHORT_STRING, shown, &text);
+        } else {
+                /* This should not happen; a person is shown what came nevertheless. */
+                cg_buf_adds(&text, "(not one JSON object) ");
+                cg_text_render(&text, call->args, call->args_len, 0);
+        }
+        add_wrapped(b, &text, width);
 }
 
-int cg_call_line(const char *args, unsigned width, struct cg_buf *b, struct cg_err *err)
+void cg_call_line(const char *args, unsigned width, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
-        struct wrapped w = { .b = b, .width = width, .column = sizeof(INDENT) - 1 };
 
-        if (add_name(&text, args, SHORT_LINE, err) < 0 || cg_buf_try_adds(b, INDENT, err) < 0 ||
-            wrap(&w, text.data ?: "", text.len, err) < 0)
-                return -1;
-        return cg_buf_try_adds(b, "\n", err);
+        add_name(&text, args, SHORT_LINE);
+        add_wrapped(b, &text, width);
 }
 
 /* The offset of the line with this number, counted from 0; the length if there are fewer. */
@@ -330,49 +349,56 @@ static size_t count_lines(const struct cg_buf *b)
         return n;
 }
 
-static int add_lines(struct cg_buf *b, const struct cg_buf *all, size_t from, size_t n, struct cg_err *err)
+static void add_lines(struct cg_buf *b, const struct cg_buf *all, size_t from, size_t n)
 {
-        size_t start = line_at(all, from);
+        size_t start;
 
-        return cg_buf_try_add(b, all->data + start, line_at(all, from + n) - start, err);
+        if (b->failed) /* perhaps as @all has, whose last line then has no end */
+                return;
+        start = line_at(all, from);
+        cg_buf_add(b, all->data + start, line_at(all, from + n) - start);
 }
 
 /* The first view of a call that is too long for one view: its beginning and its end. */
-static int show_short(const struct cg_call *call, const struct cg_call_view *v, struct cg_buf *b,
-                      struct cg_err *err)
+static void show_short(const struct cg_call *call, const struct cg_call_view *v, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf all = { .max = SIZE_MAX - 1 };
         size_t n, end = v->lines / 3;
 
-        if (add_call(call, v->width, false, true, &all, err) < 0)
-                return -1;
+        add_call(call, v->width, false, true, &all);
+        cg_buf_fail(b, all.failed);
         n = count_lines(&all);
-        if (n <= v->lines)
-                return cg_buf_try_add(b, all.data, all.len, err);
-        if (add_lines(b, &all, 0, v->lines - end, err) < 0 ||
-            cg_buf_try_addf(b, err, "... [%zu more lines not shown]\n", n - v->lines) < 0)
-                return -1;
-        return add_lines(b, &all, n - end, end, err);
+        if (n <= v->lines) {
+                cg_buf_add(b, all.data, all.len);
+                return;
+        }
+        add_lines(b, &all, 0, v->lines - end);
+        cg_buf_addf(b, "... [%zu more lines not shown]\n", n - v->lines);
+        add_lines(b, &all, n - end, end);
 }
 
-int cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b, struct cg_err *err)
+void cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf all = { .max = SIZE_MAX - 1 };
+        bool limited = v->lines && !v->part;
         size_t n;
 
         v->last = false;
-        if (v->lines && !v->part && call->args_len > TRY_WHOLE)
-                return show_short(call, v, b, err);
-        if (add_call(call, v->width, true, v->part > 0, &all, err) < 0)
-                return -1;
-        n = count_lines(&all);
-        if (!v->lines || (!v->part && n <= v->lines)) {
-                v->last = true;
-                return cg_buf_try_add(b, all.data, all.len, err);
+        if (limited && call->args_len > TRY_WHOLE) {
+                show_short(call, v, b);
+                return;
         }
-        if (!v->part)
-                return show_short(call, v, b, err);
-        v->parts = (n + v->lines - 1) / v->lines;
-        v->last = v->part >= v->parts;
-        return add_lines(b, &all, (v->part - 1) * v->lines, v->lines, err);
+        add_call(call, v->width, true, v->part > 0, &all);
+        cg_buf_fail(b, all.failed);
+        n = count_lines(&all);
+        if (limited && n > v->lines) {
+                show_short(call, v, b);
+        } else if (!v->part || !v->lines) {
+                cg_buf_add(b, all.data, all.len);
+                v->last = !b->failed;
+        } else {
+                v->parts = (n + v->lines - 1) / v->lines;
+                add_lines(b, &all, (v->part - 1) * v->lines, v->lines);
+                v->last = !b->failed && v->part >= v->parts;
+        }
 }

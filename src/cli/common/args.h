@@ -26,7 +26,7 @@ struct cg_call_view {
         size_t lines; /* of a view; 0: the first view is not limited */
         size_t part;  /* 0: the first view; N: the Nth part of the whole text */
         /* set by cg_call_show() */
-        bool last;    /* the last part, or a first view that shows all */
+        bool last;    /* the last part, or a first view that shows all; false where the buffer failed */
         size_t parts; /* where @part is not 0: how many there are */
 };
 
@@ -37,23 +37,25 @@ struct cg_call_view {
  * folded. In a first view that does not show all, the middle of long strings and of many lines is
  * left out, and a digest says what was left out; each cut is marked.
  */
-int cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b, struct cg_err *err);
+void cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b);
 
 /*
  * Appends arguments in short, as they are spelled: one or a few lines as above, with the middle
  * left out.
  */
-int cg_call_line(const char *args, unsigned width, struct cg_buf *b, struct cg_err *err);
+void cg_call_line(const char *args, unsigned width, struct cg_buf *b);
 
 /*
  * Appends rendered text that begins at @column, broken before @width columns as above: what follows
  * a break is indented and marked.
  */
-int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
-                 struct cg_err *err);
+void cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b);
 
 /* The tool of an APPROVAL_REQUEST, for cg_approve_decide(). Lives as long as the event. */
 const char *cg_call_subject(const struct cg_event *e);
+
+/* The call of an APPROVAL_REQUEST. Lives as long as the event. */
+struct cg_call cg_call_asked(const struct cg_event *e);
 
 /* An APPROVAL_REQUEST or EGRESS_REQUEST for cg_approve_judge(). Lives as long as the event. */
 struct cg_pol_call cg_call_of(const struct cg_event *e);
@@ -62,6 +64,6 @@ struct cg_pol_call cg_call_of(const struct cg_event *e);
 const char *cg_call_title(const struct cg_call *call);
 
 /* A name on one line: as cg_render(), with newline and tab as escapes too. */
-int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err);
+void cg_name_render(struct cg_buf *b, const char *name);
 
 #endif

@@ -47,5 +47,14 @@ int cg_cli_fail(const char *command, const struct cg_err *err);
 
 /* Prints help on standard output: CG_EXIT_OK, or CG_EXIT_USAGE when it cannot be written. */
 int cg_cli_print(const char *text);
+/* The same for a text that may have failed. */
+struct cg_buf;
+int cg_cli_print_buf(const struct cg_buf *b);
+
+/* The end of a plural. */
+static inline const char *cg_cli_s(long long n)
+{
+        return n == 1 ? "" : "s";
+}
 
 #endif

@@ -85,8 +85,10 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
                 im->folder = strdup(im->dir); /* ".", "a/..", "/": a folder that exists */
         } else {
                 im->name = name;
-                im->folder = slash ? strndup(im->dir, slash > im->dir ? (size_t)(slash - im->dir) : 1)
-                                   : strdup(".");
+                if (slash)
+                        im->folder = strndup(im->dir, slash == im->dir ? 1 : (size_t)(slash - im->dir));
+                else
+                        im->folder = strdup(".");
         }
         if (!im->folder)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
@@ -94,7 +96,8 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
          * A relative path is most likely in the workspace, where an earlier kernel may have put a
          * symbolic link in any place of it. An absolute one was written out by the user.
          */
-        how.resolve = im->folder[0] == '/' ? 0 : RESOLVE_NO_SYMLINKS;
+        if (im->folder[0] != '/')
+                how.resolve = RESOLVE_NO_SYMLINKS;
         im->parent = (int)syscall(SYS_openat2, AT_FDCWD, im->folder, &how, sizeof(how));
         if (im->parent < 0 && errno == ELOOP)
                 return cg_fail_errno(
@@ -108,9 +111,29 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
         return 0;
 }
 
+/* Names what is in the place of the folder. */
+static const char *file_type(mode_t mode)
+{
+        static const struct {
+                mode_t type;
+                const char *name;
+        } types[] = {
+                { S_IFLNK, "a symbolic link" },
+                { S_IFIFO, "a FIFO" },
+                { S_IFSOCK, "a socket" },
+                { S_IFREG, "a file" },
+                { S_IFDIR, "another folder by now" },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
+                if ((mode & S_IFMT) == types[i].type)
+                        return types[i].name;
+        return "a device";
+}
+
 static int open_dir(struct cg_images *im, struct cg_err *err)
 {
-        const char *name = im->name ? im->name : ".";
+        const char *name = im->name ?: ".";
         struct stat st;
 
         /* A cell can remove the folder: then there is one more. */
@@ -129,24 +152,15 @@ static int open_dir(struct cg_images *im, struct cg_err *err)
                         err, CG_E_SYS,
                         "%s, where images go, is %s, not a folder: remove it, or give another folder with "
                         "--images",
-                        im->dir,
-                        !known                 ? "something else"
-                        : S_ISLNK(st.st_mode)  ? "a symbolic link"
-                        : S_ISFIFO(st.st_mode) ? "a FIFO"
-                        : S_ISSOCK(st.st_mode) ? "a socket"
-                        : S_ISREG(st.st_mode)  ? "a file"
-                        : S_ISDIR(st.st_mode)  ? "another folder by now"
-                                               : "a device");
+                        im->dir, known ? file_type(st.st_mode) : "something else");
         }
-        if (im->fd < 0)
-                return cg_fail_errno(err, "cannot open the folder for images, %s", im->dir);
-        return 0;
+        return im->fd < 0 ? cg_fail_errno(err, "cannot open the folder for images, %s", im->dir) : 0;
 }
 
 int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,
                     char **ret, struct cg_err *err)
 {
-        unsigned n = im->cell == cell ? im->number + 1 : 1;
+        unsigned n = 1;
         cg_auto_fd int fd = -1;
         cg_auto_free char *path = NULL;
         char name[80];
@@ -154,6 +168,8 @@ int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, 
 
         if (r < 0)
                 return r;
+        if (im->cell == cell)
+                n = im->number + 1;
         /* The first free name for this cell. */
         for (; fd < 0 && n <= MAX_NUMBER; n++) {
                 snprintf(name, sizeof(name), "cell%" PRIu64 "-%u.%s", cell, n, extension);
@@ -166,9 +182,12 @@ int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, 
                                MAX_NUMBER, cell);
         im->cell = cell;
         im->number = n - 1;
-        if (asprintf(&path, "%s/%s", im->dir, name) < 0)
+        if (asprintf(&path, "%s/%s", im->dir, name) < 0) {
                 path = NULL;
-        r = path ? cg_write_all(fd, data, len, err) : cg_fail(err, CG_E_NOMEM, "image");
+                r = cg_fail(err, CG_E_NOMEM, "image");
+        } else {
+                r = cg_write_all(fd, data, len, err);
+        }
         if (r < 0) {
                 unlinkat(im->fd, name, 0); /* half an image is worse than none */
                 return cg_err_prefix(err, "image %s/%s", im->dir, name);

@@ -8,10 +8,7 @@
 #include "base/kernel_env.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "cli/common/limit_option.h"
-#include "cli/common/mcp_file.h"
-#include "cli/common/policy_file.h"
-#include "cli/common/settings_file.h"
+#include "cli/common/files.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
@@ -213,12 +210,7 @@ static int default_log_level(enum cg_kernel_command command)
 int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command command, int argc, char **argv,
                            struct cg_optscan *scan, struct cg_err *err)
 {
-        *scan = (struct cg_optscan){ .table = table,
-                                     .n = CG_ARRAY_LEN(table),
-                                     .command = command,
-                                     .argc = argc,
-                                     .argv = argv,
-                                     .i = 1 };
+        *scan = CG_OPT_SCAN(table, command, argc, argv, 1);
         *o = (struct cg_kernel_options){
                 .command = command,
                 .log_level = default_log_level(command),
@@ -234,7 +226,9 @@ int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command c
                 cg_approve_set_front(o->approve, "mcp serve");
         else if (command & JUPYTER)
                 cg_approve_set_front(o->approve, "jupyter");
-        return o->env && o->hosts && o->policies ? 0 : cg_fail(err, CG_E_NOMEM, "options");
+        if (!o->env || !o->hosts || !o->policies)
+                return cg_fail(err, CG_E_NOMEM, "options");
+        return 0;
 }
 
 void cg_kernel_options_fini(struct cg_kernel_options *o)
@@ -254,15 +248,94 @@ static bool is_url(const char *text)
         return strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
 }
 
-int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err)
+#define LIMITS_ "memoryMb, cores, processes, openFiles, fileMb, outputMb, cpuSeconds, wallSeconds"
+
+static int read_limit(struct cg_sandbox_limits *l, const char *value, struct cg_err *err)
+{
+        size_t len = strcspn(value, "=");
+        const char *number = value[len] ? value + len + 1 : "", *wrong;
+        char *end = NULL;
+        double figure;
+
+        if (!len || !number[0] || strspn(number, "0123456789.") != strlen(number))
+                return cg_fail(err, CG_E_INVAL, "--limit needs NAME=NUMBER such as memoryMb=512, not \"%s\"",
+                               value);
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
+                const char *name = cg_limit_setting(i);
+
+                if (strlen(name) != len || memcmp(name, value, len) != 0)
+                        continue;
+                figure = strtod(number, &end);
+                wrong = *end ? "Expected number" : cg_limit_set(l, i, figure);
+                if (wrong)
+                        return cg_fail(err, CG_E_INVAL, "--limit %s: %s", value, wrong);
+                return 0;
+        }
+        return cg_fail(err, CG_E_INVAL, "--limit %s: there is no such limit; limits: " LIMITS_, value);
+}
+
+#define PLACE(id_, member) \
+        { \
+                id_, offsetof(struct cg_kernel_options, member) \
+        }
+
+/* CG_E_INVAL: a value that is known without files to be wrong. */
+static int check_value(const struct cg_kernel_options *o, int id, const char *value, struct cg_err *err)
 {
         switch (id) {
-        case CG_KOPT_WORKSPACE:
-                o->workspace = value;
+        case CG_KOPT_TIER:
+                return cg_tier_parse(value, &(struct cg_tier_choice){ .deny_rules = CG_DENY_RULES_REFUSE },
+                                     err);
+        case CG_KOPT_EXEC:
+                if (strcmp(value, "allow") == 0 || strcmp(value, "ask") == 0 || strcmp(value, "deny") == 0)
+                        return 0;
+                return cg_fail(err, CG_E_INVAL, "--exec must be allow, ask or deny, not \"%s\"", value);
+        case CG_KOPT_AUDIT:
+                if (strcmp(value, "strict") == 0 || strcmp(value, "best-effort") == 0)
+                        return 0;
+                return cg_fail(err, CG_E_INVAL, "--audit must be strict or best-effort, not \"%s\"", value);
+        case CG_KOPT_WEBHOOK:
+                if (is_url(value))
+                        return 0;
+                return cg_fail(err, CG_E_INVAL, "--webhook must be an http or https URL, not \"%s\"", value);
+        case CG_KOPT_ENV:
+                if (*value && *value != '=' && (o->env_by_name || strchr(value, '=')))
+                        return 0;
+                return cg_fail(err, CG_E_INVAL, "--env needs %sNAME=VALUE, not \"%s\"",
+                               o->env_by_name ? "NAME or " : "", value);
+        case CG_KOPT_ALLOW_HOST:
+                return cg_settings_check_host(value, err);
+        default:
                 return 0;
-        case CG_KOPT_MCP:
-                o->mcp = value;
+        }
+}
+
+int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err)
+{
+        static const struct cg_opt_place places[] = {
+                PLACE(CG_KOPT_WORKSPACE, workspace),
+                PLACE(CG_KOPT_MCP, mcp),
+                PLACE(CG_KOPT_SANDBOX, sandbox),
+                PLACE(CG_KOPT_TIER, tier),
+                PLACE(CG_KOPT_EXEC, exec),
+                PLACE(CG_KOPT_AUDIT, audit),
+                PLACE(CG_KOPT_AUDIT_KEY, audit_key),
+                PLACE(CG_KOPT_AUDIT_HEAD, audit_head),
+                PLACE(CG_KOPT_DECIDE_ELSEWHERE, decide_elsewhere),
+                PLACE(CG_KOPT_WEBHOOK, webhook),
+                PLACE(CG_KOPT_NO_SANDBOX, no_sandbox),
+                PLACE(CG_KOPT_IMAGES, images),
+                PLACE(CG_KOPT_ARTIFACTS, artifacts),
+                PLACE(CG_KOPT_PRELOAD, preload),
+                PLACE(CG_KOPT_PRIVATE, private),
+                PLACE(CG_KOPT_HELP, help),
+        };
+
+        if (check_value(o, id, value, err) < 0)
+                return -1;
+        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
                 return 0;
+        switch (id) {
         case CG_KOPT_APPROVE:
                 return cg_approve_add(o->approve, value, err);
         case CG_KOPT_LAX_RULES:
@@ -272,74 +345,20 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 o->policies[o->n_policies++] = value;
                 return 0;
         case CG_KOPT_ENV:
-                if (!*value || *value == '=' || (!o->env_by_name && !strchr(value, '=')))
-                        return cg_fail(err, CG_E_INVAL, "--env needs %sNAME=VALUE, not \"%s\"",
-                                       o->env_by_name ? "NAME or " : "", value);
                 o->env[o->n_env++] = value;
-                return 0;
-        case CG_KOPT_SANDBOX:
-                o->sandbox = value;
                 return 0;
         case CG_KOPT_ALLOW_HOST:
                 o->hosts[o->n_hosts++] = value;
-                return cg_settings_check_host(value, err);
+                return 0;
         case CG_KOPT_LIMIT:
-                return cg_limit_option(&o->limits, value, err);
-        case CG_KOPT_TIER:
-                o->tier = value;
-                return cg_tier_parse(value, &(struct cg_tier_choice){ .deny_rules = CG_DENY_RULES_REFUSE },
-                                     err);
-        case CG_KOPT_EXEC:
-                o->exec = value;
-                return strcmp(value, "allow") == 0 || strcmp(value, "ask") == 0 || strcmp(value, "deny") == 0
-                               ? 0
-                               : cg_fail(err, CG_E_INVAL, "--exec must be allow, ask or deny, not \"%s\"",
-                                         value);
-        case CG_KOPT_AUDIT:
-                o->audit = value;
-                return strcmp(value, "strict") == 0 || strcmp(value, "best-effort") == 0
-                               ? 0
-                               : cg_fail(err, CG_E_INVAL, "--audit must be strict or best-effort, not \"%s\"",
-                                         value);
-        case CG_KOPT_AUDIT_KEY:
-                o->audit_key = value;
-                return 0;
-        case CG_KOPT_AUDIT_HEAD:
-                o->audit_head = value;
-                return 0;
-        case CG_KOPT_DECIDE_ELSEWHERE:
-                o->decide_elsewhere = true;
-                return 0;
-        case CG_KOPT_WEBHOOK:
-                o->webhook = value;
-                return is_url(value) ? 0
-                                     : cg_fail(err, CG_E_INVAL,
-                                               "--webhook must be an http or https URL, not \"%s\"", value);
-        case CG_KOPT_NO_SANDBOX:
-                o->no_sandbox = true;
-                return 0;
-        case CG_KOPT_IMAGES:
-                o->images = value;
-                return 0;
-        case CG_KOPT_ARTIFACTS:
-                o->artifacts = true;
-                return 0;
-        case CG_KOPT_PRELOAD:
-                o->preload = value;
-                return 0;
+                return read_limit(&o->limits, value, err);
         case CG_KOPT_KERNEL_ENV:
                 free(CG_STEAL(o->kernel_env));
-                return cg_kernel_env_find(value, &o->kernel_env, err) < 0
-                               ? -1
-                               : cg_kernel_env_check(o->kernel_env, err);
-        case CG_KOPT_PRIVATE:
-                o->private = true;
-                return 0;
+                if (cg_kernel_env_find(value, &o->kernel_env, err) < 0)
+                        return -1;
+                return cg_kernel_env_check(o->kernel_env, err);
         case CG_KOPT_LOG_LEVEL:
                 return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
-        case CG_KOPT_HELP:
-                o->help = true;
-                return 0;
         default:
                 return 1;
         }
@@ -348,6 +367,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
 int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, struct cg_err *err)
 {
         cg_auto_free char *path = NULL;
+        json_t *word;
 
         if (o->id == CG_KOPT_KERNEL_ENV && cg_kernel_env_find(value, &path, err) < 0)
                 return -1;
@@ -361,8 +381,11 @@ int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *va
         if (o->id == CG_KOPT_IMAGES && value[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "--images %s must be an absolute path here", value);
         /* One word each, so that a value that begins with a dash stays a value. */
-        if (json_array_append_new(words, o->value ? json_sprintf("--%s=%s", o->name, path ?: value)
-                                                  : json_sprintf("--%s", o->name)) < 0)
+        if (o->value)
+                word = json_sprintf("--%s=%s", o->name, path ?: value);
+        else
+                word = json_sprintf("--%s", o->name);
+        if (json_array_append_new(words, word) < 0)
                 return cg_fail(err, CG_E_NOMEM, "options (they must be UTF-8)");
         return 0;
 }
@@ -389,7 +412,20 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                 return cg_fail(err, CG_E_INVAL,
                                "--decide-elsewhere needs a sandbox and the shared supervisor: leave out --%s",
                                o->no_sandbox ? "no-sandbox" : "private");
-        return cg_settings_check_together(o->sandbox, o->n_hosts, o->no_sandbox, err);
+        if (o->sandbox && o->no_sandbox)
+                return cg_fail(err, CG_E_INVAL, "--sandbox and --no-sandbox contradict each other");
+        if (o->n_hosts && o->no_sandbox)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--allow-host and --no-sandbox contradict each other: without a sandbox every host"
+                        " can be reached");
+        if (o->n_hosts && o->sandbox)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--allow-host takes the place of --sandbox: name the host in network.allowedDomains"
+                        " of %s instead",
+                        o->sandbox);
+        return 0;
 }
 
 void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_client_options *co)
@@ -420,7 +456,9 @@ static int check_audit(struct cg_kernel_options *o, const char *workspace, const
                 return 0;
         if (is_url(o->audit_head)) {
                 o->audit_head_to = strdup(o->audit_head);
-                return o->audit_head_to ? 0 : cg_fail(err, CG_E_NOMEM, "--audit-head");
+                if (!o->audit_head_to)
+                        return cg_fail(err, CG_E_NOMEM, "--audit-head");
+                return 0;
         }
         fd = open(o->audit_head, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         if (fd < 0)
@@ -452,11 +490,14 @@ static int check_http(const struct cg_kernel_options *o, const char *workspace, 
 static int read_policies(struct cg_kernel_options *o, const struct cg_settings *s, struct cg_err *err)
 {
         /* The folder in which Jupyter will start a kernel is not known yet. */
-        const char *workspace = o->command == CG_JUP_INSTALL ? NULL : o->workspace ?: ".";
+        const char *workspace = o->workspace ?: ".";
         struct cg_pol *p = cg_approve_policy(o->approve);
         enum cg_exec exec = CG_EXEC_ALLOW;
         const char *set = o->exec;
+        bool allowed;
 
+        if (o->command == CG_JUP_INSTALL)
+                workspace = NULL;
         if (workspace && (check_audit(o, workspace, s, err) < 0 || check_http(o, workspace, s, err) < 0))
                 return -1;
         for (size_t i = 0; i < o->n_policies; i++) {
@@ -471,8 +512,11 @@ static int read_policies(struct cg_kernel_options *o, const struct cg_settings *
                 return 0;
         if (!set && !(s && s->own.exec))
                 set = o->exec = "ask";
-        if (set ? strcmp(set, "allow") == 0
-                : cg_exec_rules_mode(s->own.exec, &exec, err) < 0 || exec == CG_EXEC_ALLOW)
+        if (set)
+                allowed = strcmp(set, "allow") == 0;
+        else
+                allowed = cg_exec_rules_mode(s->own.exec, &exec, err) < 0 || exec == CG_EXEC_ALLOW;
+        if (allowed)
                 return cg_fail(
                         err, CG_E_INVAL,
                         "--policy has rules about programs, but exec is \"allow\", so nothing would be asked"
@@ -485,9 +529,11 @@ int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct c
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_free char *text = NULL;
 
-        if ((o->sandbox ? cg_settings_file_read(o->sandbox, &text, err)
-                        : cg_settings_for_hosts(o->hosts, &text, err)) < 0 ||
-            (text && cg_settings_parse(text, strlen(text), "settings", 0, &s, err) < 0) ||
+        if (cg_settings_file_read(o->sandbox, &text, err) < 0)
+                return -1;
+        if (!text && cg_settings_for_hosts(o->hosts, &text, err) < 0)
+                return -1;
+        if ((text && cg_settings_parse(text, strlen(text), "settings", 0, &s, err) < 0) ||
             read_policies(o, s, err) < 0)
                 return -1;
         *ret = CG_STEAL(text);
@@ -524,4 +570,12 @@ void cg_kernel_hides_fini(struct cg_kernel_hides *hides)
 {
         for (size_t i = 0; i < CG_KERNEL_HIDES; i++)
                 free(hides->files[i]);
+}
+
+void cg_limit_options(const struct cg_sandbox_limits *l, struct cg_session_options *so)
+{
+#define X(id, field, scale, name, setting, unit, words) so->field = l->field;
+        CG_LIMITS_TABLE(X)
+#undef X
+        so->cli_hints = 1;
 }

@@ -156,5 +156,7 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
                               struct cg_kernel_hides *hides, struct cg_session_options *so,
                               struct cg_err *err);
 void cg_kernel_hides_fini(struct cg_kernel_hides *hides);
+/* Sets the limits of @so, which override those of the settings. */
+void cg_limit_options(const struct cg_sandbox_limits *l, struct cg_session_options *so);
 
 #endif

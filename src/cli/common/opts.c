@@ -26,9 +26,12 @@ static int unknown(const struct cg_optscan *o, const char *word, size_t len, str
 
         memcpy(name, word, len < MAX_WORD ? len : MAX_WORD);
         for (size_t i = 0; i < o->n; i++) {
-                const char *candidate = has(&o->table[i], o->command) ? o->table[i].name : NULL;
-                size_t d = candidate ? cg_text_distance(name + strspn(name, "-"), candidate, NULL) : least;
+                const char *candidate = o->table[i].name;
+                size_t d;
 
+                if (!candidate || !has(&o->table[i], o->command))
+                        continue;
+                d = cg_text_distance(name + strspn(name, "-"), candidate, NULL);
                 if (d < least && d < strlen(candidate)) {
                         least = d;
                         best = candidate;
@@ -53,28 +56,28 @@ static int take(struct cg_optscan *o, const struct cg_opt *opt, const char *word
         if (!rest && o->i >= o->argc)
                 return cg_fail(err, CG_E_INVAL, "option %.*s needs a value: %.*s %s", (int)len, word,
                                (int)len, word, opt->value);
-        *value = rest ? rest : o->argv[o->i++];
+        *value = rest ?: o->argv[o->i++];
         return opt->id;
 }
 
 static int long_option(struct cg_optscan *o, const char *word, const char **value, struct cg_err *err)
 {
-        const char *equal = strchr(word, '=');
-        size_t len = equal ? (size_t)(equal - word) : strlen(word);
+        size_t len = strcspn(word, "=");
+        const char *rest = word[len] ? word + len + 1 : NULL;
 
         for (size_t i = 0; i < o->n; i++) {
                 const struct cg_opt *opt = &o->table[i];
 
                 if (has(opt, o->command) && opt->name && strlen(opt->name) == len - 2 &&
                     memcmp(opt->name, word + 2, len - 2) == 0)
-                        return take(o, opt, word, len, equal ? equal + 1 : NULL, value, err);
+                        return take(o, opt, word, len, rest, value, err);
         }
         return unknown(o, word, len, err);
 }
 
 int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err)
 {
-        const char *word;
+        const char *word, *rest = NULL;
 
         o->found = NULL;
         if (o->i >= o->argc)
@@ -90,9 +93,10 @@ int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err)
         }
         if (word[1] == '-')
                 return long_option(o, word, value, err);
+        if (word[2])
+                rest = word + 2;
         for (size_t i = 0; i < o->n; i++) {
                 const struct cg_opt *opt = &o->table[i];
-                const char *rest = word[2] ? word + 2 : NULL;
 
                 if (has(opt, o->command) && opt->letter == word[1] && (opt->value || !rest))
                         return take(o, opt, word, 2, rest, value, err);
@@ -100,16 +104,34 @@ int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err)
         return unknown(o, word, strlen(word), err);
 }
 
-/* "-c, --code CODE" */
-static int option_text(const struct cg_opt *opt, char *buf, size_t size)
+bool cg_opt_store(const struct cg_opt_place *places, size_t n, int id, const char *value, void *options)
 {
-        char letter[] = { '-', opt->letter, ',', ' ', '\0' };
+        for (size_t i = 0; i < n; i++) {
+                char *at = (char *)options + places[i].offset;
 
-        if (!opt->name)
-                letter[2] = '\0';
-        return snprintf(buf, size, "  %s%s%s%s%s", opt->letter ? letter : "", opt->name ? "--" : "",
-                        opt->name ? opt->name : "", opt->value && (opt->letter || opt->name) ? " " : "",
-                        opt->value ? opt->value : "");
+                if (places[i].id != id)
+                        continue;
+                if (value)
+                        memcpy(at, &value, sizeof(value));
+                else
+                        memcpy(at, &(bool){ true }, sizeof(bool));
+                return true;
+        }
+        return false;
+}
+
+/* "-c, --code CODE" */
+static const char *option_text(const struct cg_opt *opt, struct cg_buf *b)
+{
+        cg_buf_clear(b);
+        cg_buf_adds(b, "  ");
+        if (opt->letter)
+                cg_buf_addf(b, opt->name ? "-%c, " : "-%c", opt->letter);
+        if (opt->name)
+                cg_buf_addf(b, "--%s", opt->name);
+        if (opt->value)
+                cg_buf_addf(b, b->len > 2 ? " %s" : "%s", opt->value);
+        return b->data ?: "";
 }
 
 /*
@@ -119,51 +141,49 @@ static int option_text(const struct cg_opt *opt, char *buf, size_t size)
 static void add_wrapped(struct cg_buf *b, const char *text, size_t column)
 {
         while (*text) {
-                size_t len = strcspn(text, "\n"), indent = strspn(text, " "), at = column, hang;
-                const char *gap = memmem(text + indent, len - indent, "  ", 2);
+                size_t len = strcspn(text, "\n"), hang = strspn(text, " "), at = column;
+                const char *gap = memmem(text + hang, len - hang, "  ", 2);
 
-                hang = gap ? (size_t)(gap - text) + strspn(gap, " ") : indent;
+                if (gap)
+                        hang = (size_t)(gap - text) + strspn(gap, " ");
                 for (size_t i = 0, blanks, word; i < len; i += blanks + word) {
                         blanks = strspn(text + i, " ");
                         word = strcspn(text + i + blanks, " \n");
                         if (i && at + blanks + word > HELP_WIDTH) {
-                                cg_buf_try_addf(b, NULL, "\n%*s", (int)(column + hang), "");
+                                cg_buf_addf(b, "\n%*s", (int)(column + hang), "");
                                 at = column + hang;
                         } else {
-                                cg_buf_try_addf(b, NULL, "%*s", (int)blanks, "");
+                                cg_buf_addf(b, "%*s", (int)blanks, "");
                                 at += blanks;
                         }
-                        cg_buf_try_add(b, text + i + blanks, word, NULL);
+                        cg_buf_add(b, text + i + blanks, word);
                         at += word;
                 }
-                cg_buf_try_adds(b, "\n", NULL);
+                cg_buf_adds(b, "\n");
                 text += len;
                 if (*text == '\n' && *++text)
-                        cg_buf_try_addf(b, NULL, "%*s", (int)column, "");
+                        cg_buf_addf(b, "%*s", (int)column, "");
         }
 }
 
 int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const char *before, const char *after)
 {
-        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        cg_auto_buf struct cg_buf b = { .max = 65536 }, left = { .max = 256 };
         size_t column = 0;
-        char left[80];
 
         for (size_t i = 0; i < n; i++)
                 if (has(&table[i], command)) {
-                        size_t len = (size_t)option_text(&table[i], left, sizeof(left)) + 2;
-
-                        column = len > column ? len : column;
+                        option_text(&table[i], &left);
+                        column = left.len + 2 > column ? left.len + 2 : column;
                 }
-        cg_buf_try_adds(&b, before, NULL);
+        cg_buf_adds(&b, before);
         for (size_t i = 0; i < n; i++)
                 if (has(&table[i], command)) {
-                        option_text(&table[i], left, sizeof(left));
-                        cg_buf_try_addf(&b, NULL, "%-*s", (int)column, left);
+                        cg_buf_addf(&b, "%-*s", (int)column, option_text(&table[i], &left));
                         add_wrapped(&b, table[i].help, column);
                 }
-        cg_buf_try_adds(&b, after, NULL);
-        return cg_cli_print(b.data);
+        cg_buf_adds(&b, after);
+        return cg_cli_print_buf(&b);
 }
 
 int cg_opt_seconds(const char *what, const char *text, int64_t *ret_ms, struct cg_err *err)

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "base/util.h"
 
 /* Without letter and name: an argument, which only the help lists by its value. */
 struct cg_opt {
@@ -33,6 +34,15 @@ struct cg_optscan {
 
 enum { CG_OPT_END = 0, CG_OPT_ARG = 1 };
 
+/* Goes through a command line from the word @first on. */
+#define CG_OPT_SCAN(table_, command_, argc_, argv_, first) \
+        ((struct cg_optscan){ .table = (table_), \
+                              .n = CG_ARRAY_LEN(table_), \
+                              .command = (command_), \
+                              .argc = (argc_), \
+                              .argv = (argv_), \
+                              .i = (first) })
+
 /*
  * Next option or argument. Return: an option's id with its value in *value (borrowed from argv;
  * NULL where it takes none); CG_OPT_ARG with the word; CG_OPT_END; negative: CG_E_INVAL.
@@ -40,6 +50,15 @@ enum { CG_OPT_END = 0, CG_OPT_ARG = 1 };
  * must not change its meaning when an option is added.
  */
 int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err);
+
+/* An option that is only stored: a const char * at @offset, or a bool where it takes no value. */
+struct cg_opt_place {
+        int id;
+        size_t offset;
+};
+
+/* Stores the option in @options (borrows @value). False: it has no place. */
+bool cg_opt_store(const struct cg_opt_place *places, size_t n, int id, const char *value, void *options);
 
 /*
  * Prints the help of @command on standard output: @before, a line or more for each of its options,

@@ -46,7 +46,7 @@ size_t cg_fold_next(cg_fold_char *next, const char *p, const char *end, struct c
 
         f->blanks = 0;
         if (!n || !is_blank(c))
-                return n ? n : p < end;
+                return n ?: p < end;
         for (size_t len = n; len && is_blank(c); len = next(at, end, &c)) {
                 breaks += c == '\n';
                 blanks++;
@@ -81,73 +81,67 @@ struct pretty {
         struct cg_buf *b;
         size_t string_max;
         const char *const *skip; /* members of the outermost object that are left out; or NULL */
-        bool cut, one_line;
-        struct cg_err *err;
+        bool one_line;
 };
 
-static int indent(struct pretty *p, unsigned depth)
+static void indent(struct pretty *p, unsigned depth)
 {
-        int r = cg_buf_try_adds(p->b, "\n", p->err);
-
-        for (unsigned i = 0; i < depth && r == 0; i++)
-                r = cg_buf_try_adds(p->b, "  ", p->err);
-        return r;
+        cg_buf_addf(p->b, "\n%*s", (int)depth * 2, "");
 }
 
 /*
  * One character of a string. An escape for a harmless character (\u0065) is shown as that
  * character, so that a path cannot hide in escapes; any other stays as it was written.
  */
-static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, bool shown)
+static void put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, bool shown)
 {
-        if (at[0] != '\\')
-                return shown ? cg_buf_try_add(p->b, at, n, p->err)
-                             : cg_buf_try_addf(p->b, p->err,
-                                               cp < 0x100     ? "\\x%02x"
-                                               : cp < 0x10000 ? "\\u%04x"
-                                                              : "\\U%08x",
-                                               cp);
-        if (!shown || cp < 0x20 || cp == '"' || cp == '\\')
-                return cg_buf_try_add(p->b, at, n, p->err);
-        return cg_json_decode((struct cg_slice){ at, n }, p->b, p->err);
+        if (at[0] == '\\' && shown && cp >= 0x20 && cp != '"' && cp != '\\')
+                cg_buf_fail(p->b, cg_json_decode((struct cg_slice){ at, n }, p->b, NULL));
+        else if (at[0] == '\\' || shown)
+                cg_buf_add(p->b, at, n);
+        else if (cp < 0x100)
+                cg_buf_addf(p->b, "\\x%02x", cp);
+        else if (cp < 0x10000)
+                cg_buf_addf(p->b, "\\u%04x", cp);
+        else
+                cg_buf_addf(p->b, "\\U%08x", cp);
 }
 
 /* The characters between @at and @to. @lines: a newline begins a line. */
-static int put_chars(struct pretty *p, const char *at, const char *to, const char *end, bool lines,
-                     unsigned depth)
+static void put_chars(struct pretty *p, const char *at, const char *to, const char *end, bool lines,
+                      unsigned depth)
 {
         struct cg_text_scan scan = { .next = cg_json_char, .judged = true };
         struct cg_fold f;
         size_t n;
 
         for (; at < to && (n = cg_fold_next(cg_json_char, at, end, &f)) > 0; at += n) {
-                if (f.blanks ? cg_buf_try_addf(p->b, p->err, "\" [%zu blanks] \"", f.blanks) < 0
-                             : put_char(p, at, n, f.c, cg_text_shown(&scan, at, end, f.c)) < 0)
-                        return -1;
-                if (!f.blanks && f.c == '\n' && lines && at + n < to && indent(p, depth + 1) < 0)
-                        return -1;
+                if (f.blanks) {
+                        cg_buf_addf(p->b, "\" [%zu blanks] \"", f.blanks);
+                        continue;
+                }
+                put_char(p, at, n, f.c, cg_text_shown(&scan, at, end, f.c));
+                if (f.c == '\n' && lines && at + n < to)
+                        indent(p, depth + 1);
         }
-        return 0;
 }
 
 /* @s: the bytes between the quotes. */
-static int put_string(struct pretty *p, struct cg_slice s, unsigned depth)
+static void put_string(struct pretty *p, struct cg_slice s, unsigned depth)
 {
         const char *end = s.p + s.len, *head = end, *tail = end;
 
         if (p->string_max)
                 cg_fold_cut(cg_json_char, s.p, end, p->string_max, &head, &tail);
-        p->cut = p->cut || tail > head;
-        if (cg_buf_try_adds(p->b, "\"", p->err) < 0 ||
-            put_chars(p, s.p, head, end, !p->one_line, depth) < 0 ||
-            (tail > head && cg_buf_try_addf(p->b, p->err, "\" ... [%zu more bytes not shown] ... \"",
-                                            (size_t)(tail - head)) < 0) ||
-            put_chars(p, tail, end, end, false, depth) < 0)
-                return -1;
-        return cg_buf_try_adds(p->b, "\"", p->err);
+        cg_buf_adds(p->b, "\"");
+        put_chars(p, s.p, head, end, !p->one_line, depth);
+        if (tail > head)
+                cg_buf_addf(p->b, "\" ... [%zu more bytes not shown] ... \"", (size_t)(tail - head));
+        put_chars(p, tail, end, end, false, depth);
+        cg_buf_adds(p->b, "\"");
 }
 
-static int put_value(struct pretty *p, struct cg_slice v, unsigned depth);
+static void put_value(struct pretty *p, struct cg_slice v, unsigned depth);
 
 static bool is_skipped(const struct pretty *p, struct cg_slice key)
 {
@@ -157,62 +151,62 @@ static bool is_skipped(const struct pretty *p, struct cg_slice key)
         return false;
 }
 
-static int put_items(struct pretty *p, struct cg_slice v, unsigned depth)
+static void put_items(struct pretty *p, struct cg_slice v, unsigned depth)
 {
         struct cg_json_walk w;
         struct cg_slice key, value;
-        const char open[2] = { v.p[0], '\0' };
         bool outer = p->one_line;
         size_t count = 0;
-        int r = cg_buf_try_adds(p->b, open, p->err);
 
+        cg_buf_add(p->b, v.p, 1);
         p->one_line = outer || (depth && v.len <= ONE_LINE && !memchr(v.p, '\\', v.len));
-
-        cg_json_walk_init(&w, v, open[0], NULL);
-        while (r == 0 && cg_json_walk_next(&w, &key, &value, NULL) == 0) {
+        cg_json_walk_init(&w, v, v.p[0], NULL);
+        while (cg_json_walk_next(&w, &key, &value, NULL) == 0) {
                 if (!depth && key.p && is_skipped(p, key))
                         continue;
-                if ((count++ && cg_buf_try_adds(p->b, p->one_line ? ", " : ",", p->err) < 0) ||
-                    (!p->one_line && indent(p, depth + 1) < 0) ||
-                    (key.p && (put_string(p, key, depth + 1) < 0 || cg_buf_try_adds(p->b, ": ", p->err) < 0)))
-                        return -1;
-                r = put_value(p, value, depth + 1);
+                if (count++)
+                        cg_buf_adds(p->b, p->one_line ? ", " : ",");
+                if (!p->one_line)
+                        indent(p, depth + 1);
+                if (key.p) {
+                        put_string(p, key, depth + 1);
+                        cg_buf_adds(p->b, ": ");
+                }
+                put_value(p, value, depth + 1);
         }
-        if (r == 0 && count && !p->one_line)
-                r = indent(p, depth);
+        if (count && !p->one_line)
+                indent(p, depth);
         p->one_line = outer;
-        return r < 0 ? r : cg_buf_try_adds(p->b, open[0] == '{' ? "}" : "]", p->err);
+        cg_buf_adds(p->b, v.p[0] == '{' ? "}" : "]");
 }
 
-static int put_value(struct pretty *p, struct cg_slice v, unsigned depth)
+static void put_value(struct pretty *p, struct cg_slice v, unsigned depth)
 {
         switch (cg_json_kind(v)) {
         case '{':
         case '[':
-                return put_items(p, v, depth);
+                put_items(p, v, depth);
+                break;
         case '"':
-                return put_string(p, (struct cg_slice){ v.p + 1, v.len - 2 }, depth);
+                put_string(p, (struct cg_slice){ v.p + 1, v.len - 2 }, depth);
+                break;
         default:
-                return cg_buf_try_add(p->b, v.p, v.len, p->err);
+                cg_buf_add(p->b, v.p, v.len);
         }
 }
 
-int cg_pretty_json(struct cg_slice v, size_t string_max, const char *const *skip, struct cg_buf *b, bool *cut,
-                   struct cg_err *err)
+void cg_pretty_json(struct cg_slice v, size_t string_max, const char *const *skip, struct cg_buf *b)
 {
-        struct pretty p = { .b = b, .string_max = string_max, .skip = skip, .err = err };
-        int r = put_value(&p, v, 0);
+        struct pretty p = { .b = b, .string_max = string_max, .skip = skip };
 
-        *cut = p.cut;
-        return r;
+        put_value(&p, v, 0);
 }
 
-int cg_pretty_ascii(struct cg_slice v, struct cg_buf *b, struct cg_err *err)
+void cg_pretty_ascii(struct cg_slice v, struct cg_buf *b)
 {
         const char *p = v.p, *end = v.p + v.len, *from = p;
-        int r = 0;
 
-        while (p < end && r == 0) {
+        while (p < end) {
                 uint32_t c = 0;
                 size_t n;
 
@@ -220,17 +214,17 @@ int cg_pretty_ascii(struct cg_slice v, struct cg_buf *b, struct cg_err *err)
                         p++;
                         continue;
                 }
-                r = cg_buf_try_add(b, from, (size_t)(p - from), err);
+                cg_buf_add(b, from, (size_t)(p - from));
                 n = cg_utf8_next((const unsigned char *)p, (size_t)(end - p), &c);
-                if (r == 0 && c < 0x20)
-                        r = cg_buf_try_adds(b, " ", err); /* valid JSON has controls between tokens only */
-                else if (r == 0 && c < 0x10000)
-                        r = cg_buf_try_addf(b, err, "\\u%04x", c);
-                else if (r == 0)
-                        r = cg_buf_try_addf(b, err, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10),
-                                            0xdc00 + ((c - 0x10000) & 0x3ff));
-                p += n ? n : 1;
+                if (c < 0x20)
+                        cg_buf_adds(b, " "); /* valid JSON has controls between tokens only */
+                else if (c < 0x10000)
+                        cg_buf_addf(b, "\\u%04x", c);
+                else
+                        cg_buf_addf(b, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10),
+                                    0xdc00 + ((c - 0x10000) & 0x3ff));
+                p += n ?: 1;
                 from = p;
         }
-        return r < 0 ? r : cg_buf_try_add(b, from, (size_t)(p - from), err);
+        cg_buf_add(b, from, (size_t)(p - from));
 }

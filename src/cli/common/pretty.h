@@ -35,16 +35,15 @@ void cg_fold_cut(cg_fold_char *next, const char *p, const char *end, size_t max,
  * Both take a value that has been checked to CG_JSON_DEPTH levels.
  *
  * Appends it in lines with indentation, for a person who has to judge it. Of strings with more than
- * @string_max characters (0: no limit) the middle is left out, and *cut is set. @skip: names of
+ * @string_max characters (0: no limit) the middle is left out. @skip: names of
  * members of @v that are left out, which the caller shows, up to NULL; or NULL.
  */
-int cg_pretty_json(struct cg_slice v, size_t string_max, const char *const *skip, struct cg_buf *b, bool *cut,
-                   struct cg_err *err);
+void cg_pretty_json(struct cg_slice v, size_t string_max, const char *const *skip, struct cg_buf *b);
 
 /*
  * Appends it as one line of ASCII: line ends between tokens become blanks, characters over 0x7e
  * escapes. Readers that split at U+2028 or a carriage return see one line as well.
  */
-int cg_pretty_ascii(struct cg_slice v, struct cg_buf *b, struct cg_err *err);
+void cg_pretty_ascii(struct cg_slice v, struct cg_buf *b);
 
 #endif

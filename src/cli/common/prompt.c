@@ -69,21 +69,17 @@ struct cg_prompt {
 
 int cg_prompt_open(struct cg_screen *screen, struct cg_prompt **ret, struct cg_err *err)
 {
+        cg_auto_fd int tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
         struct cg_prompt *p;
-        int tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
 
         if (tty < 0 && !(isatty(0) && isatty(2)))
                 return cg_fail(err, CG_E_UNSUPPORTED, "there is no terminal for questions");
         p = calloc(1, sizeof(*p));
-        if (!p) {
-                if (tty >= 0)
-                        close(tty);
+        if (!p)
                 return cg_fail(err, CG_E_NOMEM, "prompt");
-        }
-        p->screen = screen;
-        p->own = tty >= 0;
-        p->in = p->own ? tty : 0;
-        p->out = p->own ? tty : 2;
+        *p = (struct cg_prompt){ .screen = screen, .own = tty >= 0, .in = 0, .out = 2 };
+        if (p->own)
+                p->in = p->out = cg_steal_fd(&tty);
         cg_buf_init(&p->line, MAX_LINE);
         *ret = p;
         return 0;
@@ -153,7 +149,6 @@ struct cg_prompt *cg_prompt_free(struct cg_prompt *p)
 
 bool cg_prompt_is_interactive(const struct cg_prompt *p)
 {
-        (void)p;
         return isatty(0) == 1 || isatty(2) == 1;
 }
 
@@ -171,7 +166,7 @@ const char *cg_prompt_text(const struct cg_prompt *p, size_t *len)
 {
         if (len)
                 *len = p->has_text ? p->line.len : 0;
-        return p->has_text ? (p->line.data ? p->line.data : "") : NULL;
+        return p->has_text ? (p->line.data ?: "") : NULL;
 }
 
 static int put(struct cg_prompt *p, const char *text, struct cg_err *err)
@@ -179,19 +174,24 @@ static int put(struct cg_prompt *p, const char *text, struct cg_err *err)
         return cg_write_all(p->out, text, strlen(text), err);
 }
 
+static int put_buf(struct cg_prompt *p, const struct cg_buf *b, struct cg_err *err)
+{
+        if (cg_buf_end(b, err) < 0)
+                return -1;
+        return put(p, b->data ?: "", err);
+}
+
 /* Begins a line of ours, whatever the terminal went through before. */
-static int begin(struct cg_prompt *p, struct cg_err *err)
+static void begin(struct cg_prompt *p, struct cg_buf *b)
 {
         cg_screen_clear(p->screen);
         /*
          * Soft reset, attributes off, first character set: undoes what would hide or garble the
          * question.
          */
-        if (p->screen->style && put(p, "\x1b[!p\x1b[0m\x0f", err) < 0)
-                return -1;
-        if (put(p, "\n", err) < 0 || put(p, cg_screen_mark(p->screen), err) < 0)
-                return -1;
-        return put(p, " ", err);
+        if (p->screen->style)
+                cg_buf_adds(b, "\x1b[!p\x1b[0m\x0f");
+        cg_buf_addf(b, "\n%s ", cg_screen_mark(p->screen));
 }
 
 static bool may_last(const struct cg_prompt *p)
@@ -203,7 +203,9 @@ static unsigned width(const struct cg_prompt *p)
 {
         struct winsize ws;
 
-        return ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col : 80;
+        if (ioctl(p->out, TIOCGWINSZ, &ws) < 0 || ws.ws_col < 20)
+                return 80;
+        return ws.ws_col;
 }
 
 /* Asks for the answer. */
@@ -211,28 +213,29 @@ static int question(struct cg_prompt *p, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 1024 };
         const char *d = p->confirm.digits;
-        int r;
 
-        if (cg_buf_try_adds(&b, p->screen->style ? PASTE_ON : "", err) < 0 ||
-            cg_buf_try_adds(&b, cg_screen_mark(p->screen), err) < 0)
-                return -1;
-        if (p->state == CONNECTION)
-                r = cg_buf_try_addf(&b, err,
-                                    " Allow? y%s yes once, s%s yes for this session, n no,\n"
-                                    "           d never in this session: ",
-                                    d, d);
-        else if (!p->all_shown)
-                r = cg_buf_try_addf(&b, err, " v shows %s, n no, r no with a reason: ",
-                                    p->view.part ? "the next part" : "everything in parts");
-        else
-                r = cg_buf_try_addf(
-                        &b, err, " Allow? y%s yes, n no, r no with a reason,%sv view everything%s", d,
-                        width(p) < ANSWER_COLUMNS ? "\n           " : " ", may_last(p) ? ",\n" : ": ");
-        if (r == 0 && p->state == CALL && p->all_shown && may_last(p))
-                r = cg_buf_try_addf(&b, err, "           a%s always for %s in this session: ", d,
+        if (p->screen->style)
+                cg_buf_adds(&b, PASTE_ON);
+        cg_buf_adds(&b, cg_screen_mark(p->screen));
+        if (p->state == CONNECTION) {
+                cg_buf_addf(&b,
+                            " Allow? y%s yes once, s%s yes for this session, n no,\n"
+                            "           d never in this session: ",
+                            d, d);
+        } else if (!p->all_shown) {
+                cg_buf_addf(&b, " v shows %s, n no, r no with a reason: ",
+                            p->view.part ? "the next part" : "everything in parts");
+        } else {
+                cg_buf_addf(&b, " Allow? y%s yes, n no, r no with a reason,", d);
+                cg_buf_adds(&b, width(p) < ANSWER_COLUMNS ? "\n           " : " ");
+                cg_buf_adds(&b, "v view everything");
+                if (may_last(p))
+                        cg_buf_addf(&b, ",\n           a%s always for %s in this session", d,
                                     cg_approve_scope(p->call->method));
+                cg_buf_adds(&b, ": ");
+        }
         discard_typed(p);
-        return r < 0 ? r : put(p, b.data, err);
+        return put_buf(p, &b, err);
 }
 
 /* Says which answers there are, after another one. */
@@ -241,18 +244,19 @@ static int again(struct cg_prompt *p, struct cg_err *err)
         static const char digits[] = " The digits are new for each question.\n";
         cg_auto_buf struct cg_buf b = { .max = 1024 };
         const char *d = p->confirm.digits;
-        int r = cg_buf_try_adds(&b, cg_screen_mark(p->screen), err);
 
-        if (r == 0 && p->state == CONNECTION)
-                r = cg_buf_try_addf(&b, err, " Please type y%s, s%s, n or d and Enter.%s", d, d, digits);
-        else if (r == 0 && !p->all_shown)
-                r = cg_buf_try_adds(&b, " Please type v, n or r and Enter. Yes counts once all was shown.\n",
-                                    err);
-        else if (r == 0 && may_last(p))
-                r = cg_buf_try_addf(&b, err, " Please type y%s, n, r, a%s or v and Enter.%s", d, d, digits);
-        else if (r == 0)
-                r = cg_buf_try_addf(&b, err, " Please type y%s, n, r or v and Enter.%s", d, digits);
-        return r < 0 || put(p, b.data, err) < 0 ? -1 : question(p, err);
+        cg_buf_adds(&b, cg_screen_mark(p->screen));
+        if (p->state == CONNECTION)
+                cg_buf_addf(&b, " Please type y%s, s%s, n or d and Enter.%s", d, d, digits);
+        else if (!p->all_shown)
+                cg_buf_adds(&b, " Please type v, n or r and Enter. Yes counts once all was shown.\n");
+        else if (may_last(p))
+                cg_buf_addf(&b, " Please type y%s, n, r, a%s or v and Enter.%s", d, d, digits);
+        else
+                cg_buf_addf(&b, " Please type y%s, n, r or v and Enter.%s", d, digits);
+        if (put_buf(p, &b, err) < 0)
+                return -1;
+        return question(p, err);
 }
 
 /*
@@ -271,7 +275,9 @@ int cg_prompt_timeout(const struct cg_prompt *p)
 {
         int64_t left = p->opens_ms - cg_now_ms();
 
-        return p->state == IDLE || !p->opens_ms ? -1 : left > 0 ? (int)left : 0;
+        if (p->state == IDLE || !p->opens_ms)
+                return -1;
+        return left > 0 ? (int)left : 0;
 }
 
 int cg_prompt_due(struct cg_prompt *p, struct cg_err *err)
@@ -295,34 +301,40 @@ int cg_prompt_due(struct cg_prompt *p, struct cg_err *err)
 static size_t view_lines(const struct cg_prompt *p)
 {
         struct winsize ws;
-        size_t rows = ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_row ? ws.ws_row : DEFAULT_LINES;
+        size_t rows = DEFAULT_LINES;
 
+        if (ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_row)
+                rows = ws.ws_row;
         if (rows < MIN_VIEW + QUESTION_LINES)
                 return MIN_VIEW;
         return rows > MAX_VIEW + QUESTION_LINES ? MAX_VIEW : rows - QUESTION_LINES;
 }
 
-/* Shows the call's first view, or the part that the view says. */
-static int show_call(struct cg_prompt *p, struct cg_err *err)
+/* Shows the call's first view, or the part that the view says. @b: what comes before it. */
+static int show_call(struct cg_prompt *p, struct cg_buf *b, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
-        int r = cg_call_show(p->call, &p->view, &b, err);
-
-        p->all_shown = p->all_shown || (r == 0 && p->view.last);
-        if (r == 0 && p->view.part && p->view.parts > 1)
-                r = cg_buf_try_addf(&b, err, "%s Part %zu of %zu.\n", cg_screen_mark(p->screen), p->view.part,
-                                    p->view.parts);
-        else if (r == 0 && !p->view.last)
-                r = cg_buf_try_addf(&b, err, "%s Not all is shown. Yes counts once all was shown.\n",
-                                    cg_screen_mark(p->screen));
-        return r < 0 ? r : put(p, b.data, err);
+        cg_call_show(p->call, &p->view, b);
+        if (p->view.part && p->view.parts > 1)
+                cg_buf_addf(b, "%s Part %zu of %zu.\n", cg_screen_mark(p->screen), p->view.part,
+                            p->view.parts);
+        else if (!p->view.last)
+                cg_buf_addf(b, "%s Not all is shown. Yes counts once all was shown.\n",
+                            cg_screen_mark(p->screen));
+        if (put_buf(p, b, err) < 0)
+                return -1;
+        p->all_shown = p->all_shown || p->view.last;
+        return 0;
 }
 
 /* The next part; after the last one the first. */
 static int show_next(struct cg_prompt *p, struct cg_err *err)
 {
-        p->view.part = p->view.part && p->view.last ? 1 : p->view.part + 1;
-        return show_call(p, err);
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+
+        if (p->view.last)
+                p->view.part = 0;
+        p->view.part++;
+        return show_call(p, &b, err);
 }
 
 static void start(struct cg_prompt *p, enum prompt_state state)
@@ -335,16 +347,15 @@ static void start(struct cg_prompt *p, enum prompt_state state)
 
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf b = { .max = 4096 };
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
 
         start(p, CALL);
         p->call = call;
         p->view = (struct cg_call_view){ .width = width(p), .lines = view_lines(p) };
         p->all_shown = false;
-        if (begin(p, err) < 0 ||
-            cg_buf_try_addf(&b, err, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_title(call)) <
-                    0 ||
-            put(p, b.data, err) < 0 || show_call(p, err) < 0)
+        begin(p, &b);
+        cg_buf_addf(&b, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_title(call));
+        if (show_call(p, &b, err) < 0)
                 return -1;
         close_question(p);
         return 0;
@@ -357,10 +368,13 @@ int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell,
         cg_auto_buf struct cg_buf b = { .max = 65536 * 8 };
 
         start(p, CONNECTION);
-        if (cg_buf_try_addf(&text, err, "Cell %" PRIu64 " wants to connect to %s", cell, to) < 0 ||
-            cg_screen_break_mark(text.data, text.len, &safe) < 0 ||
-            cg_text_wrap(safe.data, safe.len, sizeof(CG_MARK), width(p), &b, err) < 0 ||
-            cg_buf_try_adds(&b, "\n", err) < 0 || begin(p, err) < 0 || put(p, b.data, err) < 0)
+        begin(p, &b);
+        cg_buf_addf(&text, "Cell %" PRIu64 " wants to connect to %s", cell, to);
+        cg_screen_break_mark(&text, &safe);
+        cg_buf_fail(&b, safe.failed);
+        cg_text_wrap(safe.data ?: "", safe.len, sizeof(CG_MARK), width(p), &b);
+        cg_buf_adds(&b, "\n");
+        if (put_buf(p, &b, err) < 0)
                 return -1;
         close_question(p);
         return 0;
@@ -368,17 +382,17 @@ int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell,
 
 int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint64_t cell, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf b = { .max = 65536 };
-        cg_auto_buf struct cg_buf safe = { .max = 65536 * 4 };
+        cg_auto_buf struct cg_buf text = { .max = 65536 };
+        cg_auto_buf struct cg_buf b = { .max = 65536 * 4 };
 
         start(p, INPUT);
-        if (cg_buf_try_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
-            cg_text_try_render(&b, prompt, strlen(prompt), 4096, err) < 0 ||
-            cg_screen_break_mark(b.data, b.len, &safe) < 0 || begin(p, err) < 0)
-                return -1;
+        begin(p, &b);
+        cg_buf_addf(&text, "Input for cell %" PRIu64 ": ", cell);
+        cg_text_render(&text, prompt, strlen(prompt), 4096);
+        cg_screen_break_mark(&text, &b);
         if (password)
                 change_mode(p, ECHO); /* before the prompt: who sees it may type at once */
-        return put(p, safe.data, err);
+        return put_buf(p, &b, err);
 }
 
 static void finish(struct cg_prompt *p)
@@ -420,6 +434,26 @@ static bool is_word(const char *typed, const char *letter, const char *word)
         return strcasecmp(typed, letter) == 0 || strcasecmp(typed, word) == 0;
 }
 
+/* The answer to a question about a call or a connection; CG_ANSWER_NONE: it is none. */
+static enum cg_prompt_answer answer_of(const struct cg_prompt *p, const char *typed)
+{
+        bool connection = p->state == CONNECTION;
+
+        if (is_word(typed, "n", "no"))
+                return CG_ANSWER_NO;
+        if (connection && is_word(typed, "d", "never"))
+                return CG_ANSWER_NEVER;
+        if (!connection && !p->all_shown)
+                return CG_ANSWER_NONE;
+        if (cg_confirm_accepts(&p->confirm, typed, "y", "yes"))
+                return CG_ANSWER_YES;
+        if (connection && cg_confirm_accepts(&p->confirm, typed, "s", "session"))
+                return CG_ANSWER_SESSION;
+        if (!connection && may_last(p) && cg_confirm_accepts(&p->confirm, typed, "a", "always"))
+                return CG_ANSWER_ALWAYS;
+        return CG_ANSWER_NONE;
+}
+
 /* Pasted text, or several lines at once: the answer to a question is typed. */
 static bool is_pasted(struct cg_prompt *p)
 {
@@ -437,14 +471,19 @@ static bool is_pasted(struct cg_prompt *p)
 /* Handles a line that was typed. *ret stays CG_ANSWER_NONE where the question is still open. */
 static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf b = { .max = 256 };
         const char *typed;
-        bool may_accept;
 
-        if (p->state == INPUT || p->state == REASON) {
-                if (p->state == REASON)
-                        trim(&p->line);
-                *ret = p->state == REASON ? CG_ANSWER_NO : CG_ANSWER_TEXT;
-                p->has_text = p->state == INPUT || p->line.len;
+        if (p->state == INPUT) {
+                *ret = CG_ANSWER_TEXT;
+                p->has_text = true;
+                finish(p);
+                return 0;
+        }
+        if (p->state == REASON) {
+                *ret = CG_ANSWER_NO;
+                trim(&p->line);
+                p->has_text = p->line.len;
                 finish(p);
                 return 0;
         }
@@ -454,33 +493,24 @@ static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err
                 return 0;
         }
         trim(&p->line);
-        typed = p->line.data ? p->line.data : "";
-        may_accept = p->state == CONNECTION || p->all_shown;
-        if (may_accept && cg_confirm_accepts(&p->confirm, typed, "y", "yes"))
-                *ret = CG_ANSWER_YES;
-        else if (is_word(typed, "n", "no"))
-                *ret = CG_ANSWER_NO;
-        else if (p->state == CALL && may_accept && may_last(p) &&
-                 cg_confirm_accepts(&p->confirm, typed, "a", "always"))
-                *ret = CG_ANSWER_ALWAYS;
-        else if (p->state == CONNECTION && cg_confirm_accepts(&p->confirm, typed, "s", "session"))
-                *ret = CG_ANSWER_SESSION;
-        else if (p->state == CONNECTION && is_word(typed, "d", "never"))
-                *ret = CG_ANSWER_NEVER;
+        typed = p->line.data ?: "";
+        *ret = answer_of(p, typed);
         if (*ret != CG_ANSWER_NONE) {
                 finish(p);
                 return 0;
         }
         if (p->state == CALL && is_word(typed, "r", "reason")) {
                 start(p, REASON);
-                if (put(p, p->screen->style ? PASTE_OFF : "", err) < 0 ||
-                    put(p, cg_screen_mark(p->screen), err) < 0)
-                        return -1;
-                return put(p, " Reason, which the code receives: ", err);
+                if (p->screen->style)
+                        cg_buf_adds(&b, PASTE_OFF);
+                cg_buf_addf(&b, "%s Reason, which the code receives: ", cg_screen_mark(p->screen));
+                return put_buf(p, &b, err);
         }
-        if (p->state == CALL && is_word(typed, "v", "view"))
-                return show_next(p, err) < 0 ? -1 : question(p, err);
-        return again(p, err);
+        if (p->state != CALL || !is_word(typed, "v", "view"))
+                return again(p, err);
+        if (show_next(p, err) < 0)
+                return -1;
+        return question(p, err);
 }
 
 /* End of file, or the terminal was closed: the answer is no. */
@@ -512,7 +542,9 @@ int cg_prompt_read(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_er
                 return 0;
         }
         newline = memchr(typed, '\n', (size_t)n);
-        r = cg_buf_try_add(&p->line, typed, newline ? (size_t)(newline - typed) : (size_t)n, err);
+        if (newline)
+                n = newline - typed;
+        r = cg_buf_try_add(&p->line, typed, (size_t)n, err);
         if (r == CG_E_LIMIT)
                 return end_of_file(p, ret);
         if (r < 0 || !newline)

@@ -16,9 +16,9 @@ static void add_text(struct cg_buf *b, struct cg_slice object, const char *key)
         struct cg_slice v;
 
         if (cg_json_find(object, key, &v) && cg_json_string(v, &text, NULL) == 0)
-                cg_name_render(b, text.data, NULL);
+                cg_name_render(b, text.data);
         else
-                cg_buf_try_adds(b, "?", NULL);
+                cg_buf_adds(b, "?");
 }
 
 static bool has_text(struct cg_slice object, const char *key, const char *value)
@@ -30,36 +30,40 @@ static bool has_text(struct cg_slice object, const char *key, const char *value)
                strcmp(text.data, value) == 0;
 }
 
+/* A warning is a text, or {"pointer", "text"}. */
+static void add_warning(struct cg_buf *b, struct cg_slice warning)
+{
+        cg_auto_buf struct cg_buf text = { .max = 65536 };
+        struct cg_slice pointer;
+
+        if (cg_json_string(warning, &text, NULL) == 0) {
+                cg_name_render(b, text.data);
+                return;
+        }
+        add_text(b, warning, "text");
+        if (!cg_json_find(warning, "pointer", &pointer) || pointer.len <= 2)
+                return;
+        cg_buf_adds(b, " at ");
+        add_text(b, warning, "pointer");
+}
+
 static void print_tool(struct cg_screen *screen, const char *server, struct cg_slice tool, const char *status)
 {
-        cg_auto_buf struct cg_buf b = { .max = 4096 };
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
         struct cg_slice warnings, w;
         struct cg_json_walk walk;
         const char *between = ": ";
 
         add_text(&b, tool, "tool");
-        cg_buf_try_addf(&b, NULL, " is %s", status);
+        cg_buf_addf(&b, " is %s", status);
         if (cg_json_find(tool, "warnings", &warnings)) {
                 cg_json_walk_init(&walk, warnings, '[', NULL);
-                while (cg_json_walk_next(&walk, NULL, &w, NULL) == 0) {
-                        cg_auto_buf struct cg_buf text = { .max = 65536 };
-
-                        cg_buf_try_adds(&b, between, NULL);
-                        between = "; ";
-                        /* A warning is a text, or {"pointer", "text"}. */
-                        if (cg_json_string(w, &text, NULL) == 0) {
-                                cg_name_render(&b, text.data, NULL);
-                                continue;
-                        }
-                        add_text(&b, w, "text");
-                        if (!cg_json_find(w, "pointer", &w) || w.len <= 2)
-                                continue;
-                        cg_buf_try_adds(&b, " at ", NULL);
-                        if (cg_json_string(w, &text, NULL) == 0)
-                                cg_name_render(&b, text.data, NULL);
+                for (; cg_json_walk_next(&walk, NULL, &w, NULL) == 0; between = "; ") {
+                        cg_buf_adds(&b, between);
+                        add_warning(&b, w);
                 }
         }
-        cg_screen_note(screen, "%s: %s", server, b.data);
+        cg_screen_note(screen, "%s: %s", server, b.data ?: status);
 }
 
 void cg_report_print(struct cg_screen *screen, const char *server, struct cg_slice report, bool all,
@@ -72,8 +76,10 @@ void cg_report_print(struct cg_screen *screen, const char *server, struct cg_sli
         if (cg_json_find(report, "error", &tools)) {
                 cg_auto_buf struct cg_buf why = { .max = 65536 }, shown = { .max = 65536 };
 
-                if (cg_json_string(tools, &why, NULL) == 0 &&
-                    cg_text_try_render(&shown, why.data, why.len, 0, NULL) == 0)
+                if (cg_json_string(tools, &why, NULL) < 0)
+                        return;
+                cg_text_render(&shown, why.data, why.len, 0);
+                if (cg_buf_end(&shown, NULL) == 0)
                         cg_screen_note(screen, "not available: %.*s", (int)shown.len, shown.data);
                 return;
         }

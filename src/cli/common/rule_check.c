@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/cli.h"
 
 /* Names that a message lists where none is similar. */
 #define MAX_NAMES 8
@@ -26,7 +27,7 @@ json_t *cg_rules_known(const char *report, const json_t *servers)
         const char *name;
         size_t i;
 
-        json_object_foreach((json_t *)(uintptr_t)(inner ? inner : servers), name, one)
+        json_object_foreach((json_t *)(uintptr_t)(inner ?: servers), name, one)
                 json_object_set_new(known, name, json_null());
         json_object_foreach(started, name, one)
         {
@@ -115,7 +116,8 @@ static size_t distance(const char *pattern, size_t len, const char *name)
                 memcpy(part, name + from, n);
                 part[n] = '\0';
                 d = cg_text_distance(literal, part, fold);
-                best = d < best ? d : best;
+                if (d < best)
+                        best = d;
         }
         return best;
 }
@@ -159,8 +161,11 @@ static const char *nearest_tool(const char *pattern, const json_t *tools, size_t
         json_array_foreach(tools, i, tool)
         {
                 const char *name = json_string_value(tool);
-                size_t d = name ? distance(pattern, strlen(pattern), name) : SIZE_MAX;
+                size_t d;
 
+                if (!name)
+                        continue;
+                d = distance(pattern, strlen(pattern), name);
                 if (d < *least) {
                         *least = d;
                         best = name;
@@ -173,17 +178,17 @@ static const char *nearest_tool(const char *pattern, const json_t *tools, size_t
 
 static void add_name(struct cg_buf *b, const char *name, size_t len)
 {
-        cg_text_try_render_as(b, name, len, 0, CG_TEXT_LINE, NULL);
+        cg_text_render_as(b, name, len, 0, CG_TEXT_LINE);
 }
 
 static void add_suggestion(struct cg_buf *b, const struct cg_approve_parts *r, const char *server,
                            const char *tool)
 {
-        cg_buf_try_addf(b, NULL, "; did you mean %s", r->deny ? "!" : "");
+        cg_buf_addf(b, "; did you mean %s", r->deny ? "!" : "");
         add_name(b, server, strlen(server));
-        cg_buf_try_adds(b, r->tools ? "." : ":", NULL);
+        cg_buf_adds(b, r->tools ? "." : ":");
         add_name(b, tool, strlen(tool));
-        cg_buf_try_adds(b, "?", NULL);
+        cg_buf_adds(b, "?");
 }
 
 /* The names that there are, for a rule that is like none. */
@@ -195,29 +200,28 @@ static void add_names(struct cg_buf *b, const char *what, const json_t *names)
         json_array_foreach(names, i, name)
         {
                 if (i == MAX_NAMES) {
-                        cg_buf_try_addf(b, NULL, " and %zu more", json_array_size(names) - i);
+                        cg_buf_addf(b, " and %zu more", json_array_size(names) - i);
                         return;
                 }
-                cg_buf_try_adds(b, i ? ", " : what, NULL);
+                cg_buf_adds(b, i ? ", " : what);
                 add_name(b, json_string_value(name) ?: "?", json_string_length(name));
         }
 }
 
 static void explain_server(struct cg_buf *b, const struct cg_approve_parts *r, const json_t *known)
 {
-        const char *best = nearest_server(r, known), *tool = r->tools ?: r->method, *server;
+        const char *best = nearest_server(r, known), *tool = r->tools ?: r->method, *near = NULL, *server;
         const json_t *tools = json_object_get(known, best ?: "");
         cg_auto_json json_t *names = json_array();
+        size_t least = farthest(strlen(tool));
         json_t *one;
 
-        cg_buf_try_adds(b, "there is no MCP server ", NULL);
+        cg_buf_adds(b, "there is no MCP server ");
         add_name(b, r->server, r->server_len);
         if (best) {
-                size_t least = farthest(strlen(tool));
-                const char *near = r->tools && !has_tool(tools, tool) ? nearest_tool(tool, tools, &least)
-                                                                      : NULL;
-
-                add_suggestion(b, r, best, near ? near : tool);
+                if (r->tools && !has_tool(tools, tool))
+                        near = nearest_tool(tool, tools, &least);
+                add_suggestion(b, r, best, near ?: tool);
                 return;
         }
         json_object_foreach((json_t *)(uintptr_t)known, server, one)
@@ -228,24 +232,26 @@ static void explain_server(struct cg_buf *b, const struct cg_approve_parts *r, c
 static void explain_tool(struct cg_buf *b, const struct cg_approve_parts *r, const json_t *known)
 {
         const char *server, *in = NULL, *best = NULL, *first = NULL;
+        bool many = memchr(r->server, '*', r->server_len);
         size_t least = farthest(strlen(r->tools));
         json_t *tools;
 
         json_object_foreach((json_t *)(uintptr_t)known, server, tools)
         {
-                const char *tool = server_matches(r, server) ? nearest_tool(r->tools, tools, &least) : NULL;
+                const char *tool;
 
+                if (!server_matches(r, server))
+                        continue;
+                first = first ?: server;
+                tool = nearest_tool(r->tools, tools, &least);
                 if (tool) {
                         best = tool;
                         in = server;
                 }
-                if (!first && server_matches(r, server))
-                        first = server;
         }
-        cg_buf_try_adds(b, memchr(r->server, '*', r->server_len) ? "no MCP server " : "the MCP server ",
-                        NULL);
+        cg_buf_adds(b, many ? "no MCP server " : "the MCP server ");
         add_name(b, r->server, r->server_len);
-        cg_buf_try_adds(b, memchr(r->server, '*', r->server_len) ? " has a tool " : " has no tool ", NULL);
+        cg_buf_adds(b, many ? " has a tool " : " has no tool ");
         add_name(b, r->tools, strlen(r->tools));
         if (best)
                 add_suggestion(b, r, in, best);
@@ -257,13 +263,13 @@ static void explain_tool(struct cg_buf *b, const struct cg_approve_parts *r, con
 static void explain(struct cg_buf *b, const struct cg_approve_parts *r, enum rule_match found,
                     const json_t *known)
 {
-        cg_buf_try_adds(b, "the approval rule ", NULL);
+        cg_buf_adds(b, "the approval rule ");
         add_name(b, r->text, strlen(r->text));
         if (found == UNKNOWN) {
                 const char *server;
                 json_t *tools;
 
-                cg_buf_try_adds(b, " could not be checked: the MCP server ", NULL);
+                cg_buf_adds(b, " could not be checked: the MCP server ");
                 json_object_foreach((json_t *)(uintptr_t)known, server, tools)
                 {
                         if (!json_is_null(tools) || !server_matches(r, server))
@@ -271,10 +277,10 @@ static void explain(struct cg_buf *b, const struct cg_approve_parts *r, enum rul
                         add_name(b, server, strlen(server));
                         break;
                 }
-                cg_buf_try_adds(b, " did not start, so its tools are not known", NULL);
+                cg_buf_adds(b, " did not start, so its tools are not known");
                 return;
         }
-        cg_buf_try_adds(b, r->deny ? " refuses nothing: " : " accepts nothing: ", NULL);
+        cg_buf_adds(b, r->deny ? " refuses nothing: " : " accepts nothing: ");
         if (found == NO_SERVER)
                 explain_server(b, r, known);
         else
@@ -287,6 +293,8 @@ int cg_rules_check(const struct cg_approve *a, const json_t *known, struct cg_bu
         size_t stopping = 0;
         struct cg_approve_parts r;
 
+        if (!known)
+                return cg_fail(err, CG_E_NOMEM, "approval rules");
         for (size_t i = 0; cg_approve_rule(a, i, &r); i++) {
                 cg_auto_buf struct cg_buf b = { .max = 65536 };
                 enum rule_match found = find(&r, known);
@@ -294,15 +302,17 @@ int cg_rules_check(const struct cg_approve *a, const json_t *known, struct cg_bu
                 if (found == MATCHES)
                         continue;
                 explain(&b, &r, found, known);
-                if (r.deny && found != UNKNOWN && !cg_approve_is_lax(a) && !stopping++)
-                        cg_buf_try_add(&first, b.data, b.len, NULL);
-                else if (cg_buf_try_addf(notes, err, "%s\n", b.data ?: "approval rules: no memory is left") <
-                         0)
+                if (cg_buf_end(&b, err) < 0)
                         return -1;
+                if (r.deny && found != UNKNOWN && !cg_approve_is_lax(a) && !stopping++)
+                        cg_buf_adds(&first, b.data);
+                else
+                        cg_buf_addf(notes, "%s\n", b.data);
         }
         if (!stopping)
-                return 0;
-        return cg_fail(err, CG_E_INVAL, "%s%s Correct the rule%s, or start with --lax-rules",
-                       first.data ?: "", first.len && first.data[first.len - 1] == '?' ? "" : ".",
-                       stopping > 1 ? "s" : "");
+                return cg_buf_end(notes, err);
+        if (first.len && first.data[first.len - 1] != '?')
+                cg_buf_adds(&first, ".");
+        return cg_fail(err, CG_E_INVAL, "%s Correct the rule%s, or start with --lax-rules", first.data ?: "",
+                       cg_cli_s((long long)stopping));
 }

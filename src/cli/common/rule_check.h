@@ -19,6 +19,7 @@ json_t *cg_rules_known(const char *report, const json_t *servers);
 /*
  * Appends a line to @notes for each rule that matches no server or no tool in @known, with a
  * similar name. CG_E_INVAL if one of them refuses, unless rules are lax (cg_approve_set_lax()).
+ * @known: of cg_rules_known().
  */
 int cg_rules_check(const struct cg_approve *a, const json_t *known, struct cg_buf *notes, struct cg_err *err);
 

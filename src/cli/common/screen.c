@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "cli/common/cli.h"
 
 /*
  * A note is one line for a person; the longest is an error message of cg_err with its rendered
@@ -39,7 +40,7 @@ static void put(struct cg_screen *s, int fd, const char *text, size_t len)
         if (s->error || !len)
                 return;
         if (cg_write_all(fd, text, len, &err) < 0) {
-                s->error = err.sys_errno ? err.sys_errno : EIO;
+                s->error = err.sys_errno ?: EIO;
                 s->error_fd = fd;
         }
 }
@@ -67,32 +68,31 @@ void cg_screen_clear(struct cg_screen *s)
  * remembered in s->match, because a kernel can write "[cell" to standard output and "gate]" to
  * standard error.
  */
-static int break_mark(struct cg_screen *s, const char *text, size_t len, struct cg_buf *b)
+static void break_mark(struct cg_screen *s, const struct cg_buf *text, struct cg_buf *b)
 {
         static const char mark[] = CG_MARK;
         size_t from = 0;
-        int r = 0;
 
-        for (size_t i = 0; i < len && r == 0; i++) {
-                if (text[i] != mark[s->match])
+        cg_buf_fail(b, text->failed);
+        for (size_t i = 0; i < text->len; i++) {
+                if (text->data[i] != mark[s->match])
                         s->match = 0;
-                s->match += text[i] == mark[s->match];
+                s->match += text->data[i] == mark[s->match];
                 if (s->match < sizeof(mark) - 1)
                         continue;
-                r = cg_buf_try_add(b, text + from, i - from, NULL);
-                if (r == 0)
-                        r = cg_buf_try_addf(b, NULL, "\\x%02x", text[i]);
+                cg_buf_add(b, text->data + from, i - from);
+                cg_buf_addf(b, "\\x%02x", text->data[i]);
                 from = i + 1;
                 s->match = 0;
         }
-        return r < 0 ? r : cg_buf_try_add(b, text + from, len - from, NULL);
+        cg_buf_add(b, text->data + from, text->len - from);
 }
 
-int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b)
+void cg_screen_break_mark(const struct cg_buf *text, struct cg_buf *b)
 {
         struct cg_screen alone = { .match = 0 };
 
-        return break_mark(&alone, text, len, b);
+        break_mark(&alone, text, b);
 }
 
 static void put_terminal(struct cg_screen *s, int fd, const char *text, size_t len)
@@ -101,14 +101,16 @@ static void put_terminal(struct cg_screen *s, int fd, const char *text, size_t l
         cg_auto_buf struct cg_buf safe = { .max = SIZE_MAX - 1 };
 
         erase_progress(s);
-        if (cg_text_try_render_as(&shown, text, len, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
-            break_mark(s, shown.data ? shown.data : "", shown.len, &safe) < 0) {
+        cg_text_render_as(&shown, text, len, 0, CG_TEXT_OUTPUT);
+        break_mark(s, &shown, &safe);
+        if (cg_buf_end(&safe, NULL) < 0) {
                 s->error = ENOMEM;
                 s->error_fd = fd;
                 return;
         }
         put(s, fd, safe.data, safe.len);
-        s->line_start = safe.len ? safe.data[safe.len - 1] == '\n' : s->line_start;
+        if (safe.len)
+                s->line_start = safe.data[safe.len - 1] == '\n';
 }
 
 void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len)
@@ -153,8 +155,8 @@ void cg_screen_traceback(struct cg_screen *s, const char *text, size_t len, cons
         erase_progress(s);
         for (const char *line = text, *end = text + len; line < end;) {
                 const char *eol = memchr(line, '\n', (size_t)(end - line));
-                size_t n = (size_t)((eol ? eol : end) - line);
-                const char *colour = n ? colour_of(line, n, ename) : NULL;
+                size_t n = (size_t)((eol ?: end) - line);
+                const char *colour = colour_of(line, n, ename);
 
                 if (colour)
                         put(s, 2, colour, strlen(colour));
@@ -183,34 +185,75 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
                 if (*p == '\n')
                         *p = ' '; /* one line, with the mark before it */
         cg_screen_clear(s);
-        if (cg_buf_try_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
-            cg_buf_try_adds(&line, " ", NULL) < 0 ||
-            cg_text_try_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
-            /* A terminal breaks a long line, and its rest begins in the first column. */
-            cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &line) < 0 ||
-            cg_buf_try_adds(&line, "\n", NULL) < 0)
-                return;
-        put(s, 2, line.data, line.len);
+        cg_buf_addf(&line, "%s ", s->tty[2] ? cg_screen_mark(s) : CG_MARK);
+        cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4);
+        /* A terminal breaks a long line, and its rest begins in the first column. */
+        cg_screen_break_mark(&shown, &line);
+        cg_buf_adds(&line, "\n");
+        if (cg_buf_end(&line, NULL) == 0)
+                put(s, 2, line.data, line.len);
 }
 
 void cg_screen_progress(struct cg_screen *s, const char *text)
 {
-        cg_auto_buf struct cg_buf line = { .max = 65536 };
+        cg_auto_buf struct cg_buf given = { .max = 65536 }, line = { .max = 65536 };
         struct winsize ws;
-        size_t n;
+        size_t n = 79;
 
         if (!s->tty[2] || (!s->line_start && !s->progress))
                 return;
         erase_progress(s);
-        if (cg_buf_try_addf(&line, NULL, CG_MARK " ") < 0 ||
-            cg_screen_break_mark(text, strlen(text), &line) < 0)
+        cg_buf_adds(&line, CG_MARK " ");
+        cg_buf_adds(&given, text);
+        cg_screen_break_mark(&given, &line);
+        if (cg_buf_end(&line, NULL) < 0)
                 return;
         /* No character needs more columns than bytes. A second row could not be erased. */
-        n = ioctl(2, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col - 1u : 79u;
+        if (ioctl(2, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20)
+                n = ws.ws_col - 1u;
         if (line.len < n)
                 n = line.len;
         while (n < line.len && ((unsigned char)line.data[n] & 0xc0) == 0x80)
                 n--;
         put(s, 2, line.data, n);
         s->progress = true;
+}
+
+/* ---- texts of the command */
+
+int cg_cli_fail(const char *command, const struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf shown = { .max = sizeof(err->msg) * 16 };
+        cg_auto_buf struct cg_buf b = { .max = sizeof(err->msg) * 64 };
+
+        /* Names and servers' text in it may hold the mark of questions and notes. */
+        cg_buf_adds(&b, "cellgate");
+        if (*command)
+                cg_buf_addf(&b, " %s", command);
+        cg_buf_adds(&b, ": ");
+        cg_text_render(&shown, err->msg, strlen(err->msg), 0);
+        cg_screen_break_mark(&shown, &b);
+        cg_buf_adds(&b, "\n");
+        if (cg_buf_end(&b, NULL) == 0)
+                cg_write_all(2, b.data, b.len, NULL);
+        return CG_EXIT_USAGE;
+}
+
+int cg_cli_print(const char *text)
+{
+        struct cg_err err;
+
+        if (cg_write_all(1, text, strlen(text), &err) == 0)
+                return CG_EXIT_OK;
+        cg_err_prefix(&err, "standard output");
+        return cg_cli_fail("", &err);
+}
+
+int cg_cli_print_buf(const struct cg_buf *b)
+{
+        struct cg_err err;
+
+        if (cg_buf_end(b, &err) == 0)
+                return cg_cli_print(b->data ?: "");
+        return cg_cli_fail("", &err);
 }

@@ -47,9 +47,9 @@ void cg_screen_traceback(struct cg_screen *s, const char *text, size_t len, cons
 
 /*
  * Copies rendered text from outside, for a line of ours, with the mark broken up wherever it
- * occurs.
+ * occurs. @b fails where @text has failed.
  */
-int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b);
+void cg_screen_break_mark(const struct cg_buf *text, struct cg_buf *b);
 
 /*
  * One line of ours on standard error, with the mark; what came from outside must be passed as an

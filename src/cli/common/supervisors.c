@@ -77,9 +77,9 @@ void cg_add_duration(struct cg_buf *b, int64_t ms)
         int64_t s = ms / 1000;
 
         if (s < 120)
-                cg_buf_try_addf(b, NULL, "%lld s", (long long)s);
+                cg_buf_addf(b, "%lld s", (long long)s);
         else if (s < 7200)
-                cg_buf_try_addf(b, NULL, "%lld min", (long long)(s / 60));
+                cg_buf_addf(b, "%lld min", (long long)(s / 60));
         else
-                cg_buf_try_addf(b, NULL, "%lld h", (long long)(s / 3600));
+                cg_buf_addf(b, "%lld h", (long long)(s / 3600));
 }

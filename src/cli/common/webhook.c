@@ -72,8 +72,11 @@ static void post(struct webhook *w, const json_t *question)
 static void read_answers(struct webhook *w)
 {
         char text[1024];
-        ssize_t n = w->fd >= 0 ? recv(w->fd, text, sizeof(text) - 1, MSG_DONTWAIT) : -1;
+        ssize_t n;
 
+        if (w->fd < 0)
+                return;
+        n = recv(w->fd, text, sizeof(text) - 1, MSG_DONTWAIT);
         if (n == 0)
                 drop_sender(w, "cellgate-post has ended");
         if (n <= 0)
@@ -104,11 +107,13 @@ static int64_t check(struct webhook *w, struct cg_client *client)
 
                 if (!id || json_integer_value(json_object_get(q, "pid")) != getpid())
                         continue;
-                if (left_ms > 0)
-                        next_ms = left_ms < next_ms ? left_ms : next_ms;
-                else
-                        json_object_set_new(w->posted, id, json_true());
-                if (left_ms <= 0 && !json_object_get(old, id))
+                if (left_ms > 0) {
+                        if (left_ms < next_ms)
+                                next_ms = left_ms;
+                        continue;
+                }
+                json_object_set_new(w->posted, id, json_true());
+                if (!json_object_get(old, id))
                         post(w, q);
         }
         return next_ms;
@@ -141,13 +146,14 @@ static void *watch(void *data)
 
 int cg_webhook_start(const char *url, const struct cg_client_options *o, struct cg_err *err)
 {
-        struct webhook *w = url ? calloc(1, sizeof(*w)) : NULL;
+        struct webhook *w;
         sigset_t all, before;
         pthread_t thread;
         int r;
 
         if (!url)
                 return 0;
+        w = calloc(1, sizeof(*w));
         if (!w)
                 return cg_fail(err, CG_E_NOMEM, "--webhook");
         *w = (struct webhook){ .url = url, .client = *o, .sender = CG_PROC_NONE, .fd = -1 };

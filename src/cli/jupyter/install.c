@@ -26,8 +26,11 @@ static const char *environment(void)
 {
         const char *env = getenv("VIRTUAL_ENV");
 
-        env = env && *env ? env : getenv("CONDA_PREFIX");
-        return env && *env ? env : NULL;
+        if (!env || !*env)
+                env = getenv("CONDA_PREFIX");
+        if (!env || !*env)
+                return NULL;
+        return env;
 }
 
 static int kernels_dir(const struct cg_jup_options *o, char **ret, struct cg_err *err)
@@ -86,8 +89,7 @@ static bool matches(const char *prefix, const char *rest)
 /* Debugging needs debugpy where the kernels' Python looks for packages. */
 static bool has_debugger(const char *kernel_env)
 {
-        return matches(kernel_env ? kernel_env : CG_INSTALLED(CG_KERNEL_ENV),
-                       "/lib/python3*/site-packages/debugpy");
+        return matches(kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV), "/lib/python3*/site-packages/debugpy");
 }
 
 /*
@@ -98,8 +100,10 @@ static bool names_provisioner(const struct cg_jup_options *o)
 {
         static const char *const rest[] = { "/lib/python3*/site-packages/cellgate/jupyter_provisioner.py",
                                             "/lib/python3*/dist-packages/cellgate/jupyter_provisioner.py" };
-        const char *prefix = o->prefix ?: o->sys_prefix ? environment() : NULL;
+        const char *prefix = o->prefix;
 
+        if (!prefix && o->sys_prefix)
+                prefix = environment();
         if (strcmp(o->provisioner, "auto") != 0)
                 return strcmp(o->provisioner, "always") == 0;
         return prefix && (matches(prefix, rest[0]) || matches(prefix, rest[1]));
@@ -107,27 +111,25 @@ static bool names_provisioner(const struct cg_jup_options *o)
 
 int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
-        struct cg_kernelspec spec = { .name = o->name ? o->name : "cellgate",
-                                      .display_name = o->display_name ? o->display_name : "Python (cellgate)",
+        struct cg_kernelspec spec = { .name = o->name ?: "cellgate",
+                                      .display_name = o->display_name ?: "Python (cellgate)",
                                       .debugger = has_debugger(o->kernel.kernel_env),
                                       .provisioner = names_provisioner(o) };
         cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL;
         cg_auto_free const char **argv = NULL;
         char exe[PATH_MAX + 1];
-        int r = kernels_dir(o, &kernels, err);
 
-        (void)hangs;
-        if (r == 0) /* a mistake shows now, not in the log of whatever starts the kernel */
-                r = cg_kernel_options_settings(&o->kernel, &settings, err);
-        if (r == 0)
-                r = make_argv(o, exe, &argv, err);
+        if (kernels_dir(o, &kernels, err) < 0)
+                return -1;
+        /* A mistake shows now, not in the log of whatever starts the kernel. */
+        if (cg_kernel_options_settings(&o->kernel, &settings, err) < 0 || make_argv(o, exe, &argv, err) < 0)
+                return -1;
         spec.argv = argv;
-        if (r == 0)
-                r = cg_kernelspec_write(&spec, kernels, CG_INSTALLED(CG_DATADIR "/logos"), &dir, err);
-        if (r < 0)
-                return r;
+        if (cg_kernelspec_write(&spec, kernels, CG_INSTALLED(CG_DATADIR "/logos"), &dir, err) < 0)
+                return -1;
         if (asprintf(&line, "Installed kernelspec %s in %s\n", spec.name, dir) < 0)
                 return cg_fail(err, CG_E_NOMEM, "message");
-        return cg_cli_print(line) == CG_EXIT_OK ? 0
-                                                : cg_fail(err, CG_E_SYS, "standard output cannot be written");
+        if (cg_cli_print(line) != CG_EXIT_OK)
+                return cg_fail(err, CG_E_SYS, "standard output cannot be written");
+        return 0;
 }

@@ -28,7 +28,7 @@ static enum cg_front_answer decide(void *data, const struct cg_event *e, struct 
         case CG_APPROVE_ASK:
                 return CG_FRONT_ASK;
         default:
-                cg_approve_explain_verdict(why, &call, &v, cg_approve_explain, NULL);
+                cg_approve_explain_verdict(why, &call, &v, cg_approve_explain);
                 return CG_FRONT_REFUSE;
         }
 }
@@ -46,12 +46,11 @@ static int check(void *data, const char *report, const char *mcp, size_t mcp_len
         cg_auto_json json_t *servers = mcp ? json_loadb(mcp, mcp_len, JSON_ALLOW_NUL, NULL) : NULL;
         cg_auto_json json_t *known = cg_rules_known(report, servers);
 
-        return known ? cg_rules_check(data, known, notes, err) : cg_fail(err, CG_E_NOMEM, "approval rules");
+        return cg_rules_check(data, known, notes, err);
 }
 
 static bool may_last(void *data, const struct cg_event *e)
 {
-        (void)data;
         return cg_approve_may_last(cg_event_method(e), cg_call_subject(e));
 }
 
@@ -59,44 +58,35 @@ static int show(void *data, const struct cg_event *e, size_t part, bool all_show
                 bool *last, struct cg_buf *text)
 {
         struct cg_call_view view = { .width = WIDTH, .lines = part ? PART_LINES : VIEW_LINES, .part = part };
-        struct cg_call call = { .server = cg_event_server(e),
-                                .tool = cg_event_tool(e),
-                                .method = cg_event_method(e),
-                                .cell = cg_event_cell(e) };
-        int r;
+        struct cg_call call = cg_call_asked(e);
 
-        call.args = cg_event_arguments(e, &call.args_len);
-        r = cg_buf_try_addf(text, NULL, "[cellgate] This cell wants to %s:\n", cg_call_title(&call));
-        if (r == 0)
-                r = cg_call_show(&call, &view, text, NULL);
+        cg_buf_addf(text, "[cellgate] This cell wants to %s:\n", cg_call_title(&call));
+        cg_call_show(&call, &view, text);
         *last = view.last;
-        if (r == 0 && part && view.parts > 1)
-                r = cg_buf_try_addf(text, NULL, "[cellgate] Part %zu of %zu.\n", part, view.parts);
-        else if (r == 0 && !view.last)
-                r = cg_buf_try_adds(text, "[cellgate] Not all is shown. Yes counts once all was shown.\n",
-                                    NULL);
-        if (r < 0)
-                return r;
-        if (!view.last && !all_shown)
-                return cg_buf_try_addf(text, NULL, "[cellgate] v shows %s, n no;\n" REASON,
-                                       part ? "the next part" : "everything in parts");
-        if (!may_last(data, e))
-                return cg_buf_try_addf(text, NULL, "[cellgate] Allow? y%s yes, n no;\n" REASON, digits);
-        return cg_buf_try_addf(text, NULL,
-                               "[cellgate] Allow? y%s yes, n no,\n"
-                               "           a%s always for %s in this session;\n" REASON,
-                               digits, digits, cg_approve_scope(call.method));
+        if (part && view.parts > 1)
+                cg_buf_addf(text, "[cellgate] Part %zu of %zu.\n", part, view.parts);
+        else if (!view.last)
+                cg_buf_adds(text, "[cellgate] Not all is shown. Yes counts once all was shown.\n");
+        if (!view.last && !all_shown) {
+                cg_buf_addf(text, "[cellgate] v shows %s, n no",
+                            part ? "the next part" : "everything in parts");
+        } else {
+                cg_buf_addf(text, "[cellgate] Allow? y%s yes, n no", digits);
+                if (may_last(data, e))
+                        cg_buf_addf(text, ",\n           a%s always for %s in this session", digits,
+                                    cg_approve_scope(call.method));
+        }
+        cg_buf_adds(text, ";\n" REASON);
+        return cg_buf_end(text, NULL);
 }
 
 static void nobody(void *data, const struct cg_event *e, struct cg_buf *why)
 {
-        (void)data;
-        cg_approve_explain(why, cg_event_server(e), cg_event_method(e), cg_call_subject(e), NULL, NULL);
-        cg_buf_try_adds(
+        cg_approve_explain(why, cg_event_server(e), cg_event_method(e), cg_call_subject(e), NULL);
+        cg_buf_adds(
                 why,
                 "; nobody could be asked, since the notebook client shows no questions (allow_stdin) or the cell has"
-                " ended. Install the kernel with such a rule: cellgate jupyter install --approve RULE",
-                NULL);
+                " ended. Install the kernel with such a rule: cellgate jupyter install --approve RULE");
 }
 
 static void always(void *data, const struct cg_event *e)

@@ -10,6 +10,7 @@ int main(int argc, char **argv)
 {
         if (argc < 2)
                 return CG_EXIT_USAGE;
-        return strcmp(argv[1], "run") == 0 ? cg_cli_run(argc - 1, argv + 1)
-                                           : cg_cli_jupyter(argc - 1, argv + 1);
+        if (strcmp(argv[1], "run") == 0)
+                return cg_cli_run(argc - 1, argv + 1);
+        return cg_cli_jupyter(argc - 1, argv + 1);
 }

@@ -72,49 +72,38 @@ void cg_jup_options_fini(struct cg_jup_options *o)
 static int apply(struct cg_jup_options *o, enum cg_kernel_command command, int id, const char *value,
                  struct cg_err *err)
 {
+        static const struct cg_opt_place places[] = {
+                { CG_KOPT_FILE, offsetof(struct cg_jup_options, file) },
+                { CG_KOPT_USER, offsetof(struct cg_jup_options, user) },
+                { CG_KOPT_PREFIX, offsetof(struct cg_jup_options, prefix) },
+                { CG_KOPT_SYS_PREFIX, offsetof(struct cg_jup_options, sys_prefix) },
+                { CG_KOPT_NAME, offsetof(struct cg_jup_options, name) },
+                { CG_KOPT_DISPLAY_NAME, offsetof(struct cg_jup_options, display_name) },
+                { CG_KOPT_ADDRESS, offsetof(struct cg_jup_options, address) },
+                { CG_KOPT_JSON, offsetof(struct cg_jup_options, json) },
+        };
         int r = cg_kernel_options_apply(&o->kernel, id, value, err);
 
         if (r <= 0)
                 return r;
-        switch (id) {
-        case CG_KOPT_FILE:
-                o->file = value;
+        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
                 return 0;
+        switch (id) {
         case CG_KOPT_READY_FD:
-                r = cg_opt_int("--ready-fd", value, 3, INT_MAX, &o->ready_fd, err);
-                if (r == 0 && fcntl(o->ready_fd, F_SETFD, FD_CLOEXEC) < 0)
-                        r = cg_fail_errno(err, "--ready-fd %s", value);
-                return r;
+                if (cg_opt_int("--ready-fd", value, 3, INT_MAX, &o->ready_fd, err) < 0)
+                        return -1;
+                if (fcntl(o->ready_fd, F_SETFD, FD_CLOEXEC) < 0)
+                        return cg_fail_errno(err, "--ready-fd %s", value);
+                return 0;
         case CG_KOPT_PROVISIONER:
                 o->provisioner = value;
                 if (strcmp(value, "auto") == 0 || strcmp(value, "always") == 0 || strcmp(value, "never") == 0)
                         return 0;
                 return cg_fail(err, CG_E_INVAL, "--provisioner %s: use auto, always or never", value);
-        case CG_KOPT_USER:
-                o->user = true;
-                return 0;
-        case CG_KOPT_PREFIX:
-                o->prefix = value;
-                return 0;
-        case CG_KOPT_SYS_PREFIX:
-                o->sys_prefix = true;
-                return 0;
-        case CG_KOPT_NAME:
-                o->name = value;
-                return 0;
-        case CG_KOPT_DISPLAY_NAME:
-                o->display_name = value;
-                return 0;
         case CG_KOPT_LINGER:
                 return cg_opt_seconds("--linger", value, &o->linger_ms, err);
         case CG_KOPT_SPARES:
                 return cg_opt_int("--spares", value, 0, 16, &o->spares, err);
-        case CG_KOPT_ADDRESS:
-                o->address = value;
-                return 0;
-        case CG_KOPT_JSON:
-                o->json = true;
-                return 0;
         default:
                 if (command != CG_JUP_ATTACH || o->session)
                         return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
@@ -180,7 +169,7 @@ int cg_jup_parse(int argc, char **argv, enum cg_kernel_command command, struct c
 {
         struct cg_optscan scan;
         const char *value = NULL;
-        int id, r = 0;
+        int id;
 
         *o = (struct cg_jup_options){ .spares = 1, .provisioner = "auto" };
         if (cg_kernel_options_init(&o->kernel, command, argc, argv, &scan, err) < 0)
@@ -190,17 +179,19 @@ int cg_jup_parse(int argc, char **argv, enum cg_kernel_command command, struct c
         o->ignored = calloc((size_t)argc + 1, sizeof(*o->ignored));
         if (!o->words || !o->ignored)
                 return cg_fail(err, CG_E_NOMEM, "options");
-        while (r == 0 && !o->kernel.help && (id = next_word(&scan, o, &value, err)) != CG_OPT_END) {
-                r = id < 0 ? id : apply(o, command, id, value, err);
+        while (!o->kernel.help && (id = next_word(&scan, o, &value, err)) != CG_OPT_END) {
+                if (id < 0 || apply(o, command, id, value, err) < 0)
+                        return -1;
                 /* A kernelspec's argv repeats the options that `run` has as well. */
-                if (r == 0 && command == CG_JUP_INSTALL && scan.found && scan.found->commands & CG_JUP_RUN)
-                        r = cg_kernel_options_word(o->words, scan.found, value, err);
+                if (command == CG_JUP_INSTALL && scan.found && scan.found->commands & CG_JUP_RUN &&
+                    cg_kernel_options_word(o->words, scan.found, value, err) < 0)
+                        return -1;
         }
-        if (r < 0 || o->kernel.help)
-                return r;
+        if (o->kernel.help)
+                return 0;
         if (cg_kernel_options_check(&o->kernel, err) < 0)
                 return -1;
-        if ((o->user ? 1 : 0) + (o->prefix ? 1 : 0) + (o->sys_prefix ? 1 : 0) > 1)
+        if (o->user + !!o->prefix + o->sys_prefix > 1)
                 return cg_fail(err, CG_E_INVAL, "give one of --user, --prefix and --sys-prefix");
         if (command == CG_JUP_RUN && !o->file)
                 return cg_fail(err, CG_E_INVAL, "which connection file? -f FILE");

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "cli/common/supervisors.h"
 #include "cli/common/webhook.h"
@@ -26,26 +27,30 @@
 static int make_env(const struct cg_jup_options *o, char ***ret, struct cg_err *err)
 {
         char **v = calloc(o->kernel.n_env + 1, sizeof(*v));
-        size_t n = 0;
 
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "environment");
         *ret = v;
         for (size_t i = 0; i < o->kernel.n_env; i++) {
-                const char *value = strchr(o->kernel.env[i], '=') ? NULL : getenv(o->kernel.env[i]);
-                int len;
+                const char *name = o->kernel.env[i], *value = getenv(name);
+                bool given = strchr(name, '=');
 
-                if (!value && !strchr(o->kernel.env[i], '='))
+                if (!given && !value)
                         continue;
-                len = value ? asprintf(&v[n], "%s=%s", o->kernel.env[i], value)
-                            : asprintf(&v[n], "%s", o->kernel.env[i]);
-                if (len < 0) {
-                        v[n] = NULL;
+                if (asprintf(v, "%s%s%s", name, given ? "" : "=", given ? "" : value) < 0) {
+                        *v = NULL;
                         return cg_fail(err, CG_E_NOMEM, "environment");
                 }
-                n++;
+                v++;
         }
         return 0;
+}
+
+static void free_env(char ***env)
+{
+        for (char **v = *env; v && *v; v++)
+                free(*v);
+        free(*env);
 }
 
 /* Checked here, so that an error has the line and column in the file. */
@@ -66,9 +71,9 @@ static int read_json(const char *path, char **text, size_t *len, struct cg_err *
 int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_free char *mcp = NULL, *settings = NULL;
-        char **env = NULL;
+        CG_CLEANUP(free_env) char **env = NULL;
         size_t mcp_len = 0;
-        struct cg_kernel_hides hides = { .list = { NULL } };
+        CG_CLEANUP(cg_kernel_hides_fini) struct cg_kernel_hides hides = { .list = { NULL } };
         struct cg_client_options co = {
                 .size = sizeof(co), .linger_ms = o->linger_ms, .spares = o->spares, .no_spare = o->spares == 0
         };
@@ -81,38 +86,29 @@ int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         cg_auto_buf struct cg_buf ignored = { .max = 1000 };
         /* The process that started us, from Jupyter's clients; it may have ended already. */
         const char *parent = getenv("JPY_PARENT_PID");
-        long pid = parent ? strtol(parent, NULL, 10) : 0;
-        int r = read_json(o->kernel.mcp, &mcp, &mcp_len, err);
+        long pid = strtol(parent ?: "0", NULL, 10);
 
-        fo.ready_fd = o->ready_fd;
-        fo.parent = pid > 1 && pid < INT32_MAX ? (pid_t)pid : 0;
-        if (r == 0)
-                r = cg_kernel_options_settings(&o->kernel, &settings, err);
-        if (r == 0)
-                r = cg_kernel_options_session(&o->kernel, NULL, &hides, &so, err);
-        if (r == 0)
-                r = make_env(o, &env, err);
+        if (read_json(o->kernel.mcp, &mcp, &mcp_len, err) < 0 ||
+            cg_kernel_options_settings(&o->kernel, &settings, err) < 0 ||
+            cg_kernel_options_session(&o->kernel, NULL, &hides, &so, err) < 0 || make_env(o, &env, err) < 0)
+                return -1;
         cg_kernel_options_client(&o->kernel, &co);
         so.settings = settings;
         so.ask_egress = 1;
         so.env = (const char *const *)env;
+        fo.ready_fd = o->ready_fd;
+        if (pid > 1 && pid < INT32_MAX)
+                fo.parent = (pid_t)pid;
         fo.mcp = mcp;
         fo.mcp_len = mcp_len;
         fo.ends_with_kernel = o->runs_notebook;
         for (size_t i = 0; i < o->n_ignored; i++)
-                if (cg_buf_try_addf(&ignored, NULL, "%s%s", i ? " " : "", o->ignored[i]) < 0)
-                        break;
+                cg_buf_addf(&ignored, " %s", o->ignored[i]);
         if (ignored.len)
-                cg_log(&fo.log, CG_LOG_WARN, "ignored, since they mean nothing here: %s", ignored.data);
-        if (r == 0)
-                r = cg_webhook_start(o->kernel.webhook, &co, err);
-        if (r == 0)
-                r = cg_front_run(&fo, hangs, err);
-        for (size_t i = 0; env && env[i]; i++)
-                free(env[i]);
-        free(env);
-        cg_kernel_hides_fini(&hides);
-        return r;
+                cg_log(&fo.log, CG_LOG_WARN, "ignored, since they mean nothing here:%s", ignored.data);
+        if (cg_webhook_start(o->kernel.webhook, &co, err) < 0)
+                return -1;
+        return cg_front_run(&fo, hangs, err);
 }
 
 /* ------------------------------------------------------------------ sessions that are open */
@@ -135,41 +131,35 @@ static json_t *sessions_at(const char *address, struct cg_err *err)
         return list;
 }
 
-struct session_list {
-        json_t *all; /* every session, with its "address" */
-};
-
+/* Appends the sessions of a supervisor to the list @data, each with its "address". */
 static int collect(const char *address, void *data)
 {
-        struct session_list *l = data;
         struct cg_err err;
-        json_t *list = sessions_at(address, &err), *s;
+        cg_auto_json json_t *list = sessions_at(address, &err);
+        json_t *s;
         size_t i;
 
         json_array_foreach(list, i, s)
         {
                 json_object_set_new(s, "address", json_string(address));
-                json_array_append(l->all, s);
+                json_array_append(data, s);
         }
-        json_decref(list);
         return 0;
 }
 
 /* The sessions of one supervisor, which must exist, or of all supervisors of this user. */
-static int collect_all(const char *address, struct session_list *l, struct cg_err *err)
+static int collect_all(const char *address, json_t **ret, struct cg_err *err)
 {
         json_t *list;
 
-        l->all = json_array();
-        if (!l->all)
-                return cg_fail(err, CG_E_NOMEM, "list");
+        *ret = json_array();
         if (!address)
-                return cg_supervisors(collect, l, err);
+                return cg_supervisors(collect, *ret, err);
         list = sessions_at(address, err);
         if (!list)
-                return err->code < 0 ? err->code : -1;
+                return -1;
         json_decref(list);
-        return collect(address, l);
+        return collect(address, *ret);
 }
 
 static const char *text_of(const json_t *s, const char *key)
@@ -180,53 +170,44 @@ static const char *text_of(const json_t *s, const char *key)
 int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-        struct session_list l = { NULL };
+        cg_auto_json json_t *all = NULL;
+        cg_auto_free char *json = NULL;
         json_t *s;
         size_t i;
-        int r = collect_all(o->address, &l, err);
 
-        (void)hangs;
-        if (r == 0 && o->json) {
-                cg_auto_free char *text = json_dumps(l.all, JSON_INDENT(2)), *lines = NULL;
-
-                json_decref(l.all);
-                if (!text || asprintf(&lines, "%s\n", text) < 0)
-                        return cg_fail(err, CG_E_NOMEM, "list");
-                return cg_cli_print(lines) == CG_EXIT_OK ? 0 : cg_fail(err, CG_E_SYS, "standard output");
+        if (collect_all(o->address, &all, err) < 0)
+                return -1;
+        if (o->json) {
+                json = json_dumps(all, JSON_INDENT(2));
+                cg_buf_fail(&b, json ? 0 : CG_E_NOMEM);
+                cg_buf_addf(&b, "%s\n", json ?: "");
+        } else if (!json_array_size(all)) {
+                cg_buf_adds(&b, "no session is open\n");
+        } else {
+                json_array_foreach(all, i, s)
+                {
+                        cg_buf_addf(&b, "%s  %-7s  Python %-7s  %-10s  ", text_of(s, "id"),
+                                    json_is_true(json_object_get(s, "running")) ? "running" : "idle",
+                                    text_of(s, "python"),
+                                    json_is_true(json_object_get(s, "sandbox")) ? "sandbox" : "no sandbox");
+                        cg_text_render(&b, text_of(s, "workspace"), strlen(text_of(s, "workspace")), 0);
+                        cg_buf_adds(&b, "\n");
+                }
         }
-        json_array_foreach(l.all, i, s)
-        {
-                char *workspace = NULL;
-
-                if (r == 0)
-                        r = cg_render(text_of(s, "workspace"), strlen(text_of(s, "workspace")), 0, &workspace,
-                                      err);
-                if (r == 0)
-                        r = cg_buf_try_addf(&b, err, "%s  %-7s  Python %-7s  %-10s  %s\n", text_of(s, "id"),
-                                            json_is_true(json_object_get(s, "running")) ? "running" : "idle",
-                                            text_of(s, "python"),
-                                            json_is_true(json_object_get(s, "sandbox")) ? "sandbox"
-                                                                                        : "no sandbox",
-                                            workspace);
-                cg_free(workspace);
-        }
-        json_decref(l.all);
-        if (r == 0 && !b.len)
-                r = cg_buf_try_adds(&b, "no session is open\n", err);
-        if (r == 0 && cg_cli_print(b.data) != CG_EXIT_OK)
-                r = cg_fail(err, CG_E_SYS, "standard output cannot be written");
-        return r;
+        if (cg_cli_print_buf(&b) != CG_EXIT_OK)
+                return cg_fail(err, CG_E_SYS, "standard output cannot be written");
+        return 0;
 }
 
 /* ------------------------------------------------------------------ attach */
 
 /* The session whose id begins with @id: borrowed from the list. NULL: none, or more than one. */
-static const json_t *find_session(const struct session_list *l, const char *id, struct cg_err *err)
+static const json_t *find_session(const json_t *all, const char *id, struct cg_err *err)
 {
         const json_t *s, *found = NULL;
         size_t i, n = 0;
 
-        json_array_foreach(l->all, i, s)
+        json_array_foreach(all, i, s)
         {
                 if (strncmp(text_of(s, "id"), id, strlen(id)) == 0) {
                         found = s;
@@ -270,22 +251,20 @@ int cg_jup_attach(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                                        .judge = cg_jup_judge(o->kernel.approve),
                                        .announce = true,
                                        .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
-        struct session_list l = { NULL };
-        const json_t *s = NULL;
-        int r = collect_all(o->address, &l, err);
+        cg_auto_json json_t *all = NULL;
+        const json_t *s;
 
-        if (r == 0) {
-                s = find_session(&l, o->session, err);
-                r = s ? 0 : -1;
-        }
+        if (collect_all(o->address, &all, err) < 0)
+                return -1;
+        s = find_session(all, o->session, err);
+        if (!s)
+                return -1;
         co.address = text_of(s, "address");
         fo.attach = text_of(s, "id");
-        if (r == 0 && !fo.connection_file) {
-                r = default_file(fo.attach, &file, err);
+        if (!fo.connection_file) {
+                if (default_file(fo.attach, &file, err) < 0)
+                        return -1;
                 fo.connection_file = file;
         }
-        if (r == 0)
-                r = cg_front_run(&fo, hangs, err);
-        json_decref(l.all);
-        return r;
+        return cg_front_run(&fo, hangs, err);
 }

@@ -35,43 +35,48 @@ static int help(void)
                 "the server's tools cannot be read or written.\n");
 }
 
+/* Return: 0; HELP; negative. */
+static int parse(struct cg_accept *a, int argc, char **argv, struct cg_err *err)
+{
+        struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 1);
+        const char *value = NULL;
+        int id;
+
+        while ((id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+                if (id == HELP || id < 0)
+                        return id;
+                if (id == YES)
+                        a->yes = true;
+                else if (!a->server)
+                        a->server = value;
+                else if (!a->tool)
+                        a->tool = value;
+                else
+                        return cg_fail(err, CG_E_INVAL, "one tool at a time: %s and %s were given", a->tool,
+                                       value);
+        }
+        if (!a->server)
+                return cg_fail(err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
+        if (!a->yes && !(isatty(0) && isatty(2)))
+                return cg_fail(err, CG_E_STATE,
+                               "there is no terminal to ask at: --yes accepts without a question");
+        return 0;
+}
+
 int cg_cli_mcp_accept(int argc, char **argv)
 {
-        struct cg_optscan scan = {
-                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1
-        };
         struct cg_accept a = { .server = NULL };
-        const char *value = NULL;
         struct cg_err err;
-        int id, r = 0;
+        int r = parse(&a, argc, argv, &err);
 
-        while (r == 0 && (id = cg_opt_next(&scan, &value, &err)) != CG_OPT_END) {
-                if (id == HELP)
-                        return help();
-                if (id < 0)
-                        r = id;
-                else if (id == YES)
-                        a.yes = true;
-                else if (!a.server)
-                        a.server = value;
-                else if (!a.tool)
-                        a.tool = value;
-                else
-                        r = cg_fail(&err, CG_E_INVAL, "one tool at a time: %s and %s were given", a.tool,
-                                    value);
-        }
-        if (r == 0 && !a.server)
-                r = cg_fail(&err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
-        if (r == 0 && !a.yes && !(isatty(0) && isatty(2)))
-                r = cg_fail(&err, CG_E_STATE,
-                            "there is no terminal to ask at: --yes accepts without a question");
-        if (r == 0)
-                r = cg_accept_tools(&a, &err);
-        if (r == 0 && !a.waiting)
-                r = cg_fail(&err, CG_E_NOTFOUND, "no tool of MCP server \"%s\" waits for acceptance",
-                            a.server);
-        if (r < 0)
+        if (r == HELP)
+                return help();
+        if (r < 0 || cg_accept_tools(&a, &err) < 0)
                 return cg_cli_fail("mcp accept", &err);
+        if (!a.waiting) {
+                cg_fail(&err, CG_E_NOTFOUND, "no tool of MCP server \"%s\" waits for acceptance", a.server);
+                return cg_cli_fail("mcp accept", &err);
+        }
         printf("%zu of %zu accepted\n", a.accepted, a.waiting);
         return a.accepted == a.waiting ? CG_EXIT_OK : CG_EXIT_RAISED;
 }

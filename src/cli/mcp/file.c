@@ -17,7 +17,7 @@
 #include "base/state_dir.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "cli/common/mcp_file.h"
+#include "cli/common/files.h"
 #include "cli/mcp/mcp.h"
 
 /* Longest wait for another command that changes the file. */
@@ -27,36 +27,37 @@ static int user_path(char path[PATH_MAX], struct cg_err *err)
 {
         const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
         char account[PATH_MAX];
-        int n;
+        int n = -1;
 
-        if (!home || home[0] != '/')
-                home = cg_account_home(account) ? account : NULL;
         if (config && config[0] == '/')
                 n = snprintf(path, PATH_MAX, "%s/cellgate/mcp.json", config);
-        else
-                n = home ? snprintf(path, PATH_MAX, "%s/.config/cellgate/mcp.json", home) : -1;
-        return n > 0 && n < PATH_MAX ? 0
-                                     : cg_fail(err, CG_E_INVAL,
-                                               "neither XDG_CONFIG_HOME nor HOME names a folder for --user");
+        else if (home && home[0] == '/')
+                n = snprintf(path, PATH_MAX, "%s/.config/cellgate/mcp.json", home);
+        else if (cg_account_home(account))
+                n = snprintf(path, PATH_MAX, "%s/.config/cellgate/mcp.json", account);
+        if (n < 0 || n >= PATH_MAX)
+                return cg_fail(err, CG_E_INVAL, "neither XDG_CONFIG_HOME nor HOME names a folder for --user");
+        return 0;
 }
 
 /* All commands that change a file wait for one lock, where no cell can hold it. */
 static int lock_changes(struct cg_mcp_config *c, struct cg_err *err)
 {
         char path[PATH_MAX + 8];
-        int r = cg_state_folder("mcp-files", path, err);
+        int r;
 
-        if (r < 0)
+        if (cg_state_folder("mcp-files", path, err) < 0)
                 return cg_err_prefix(err, "%s cannot be locked", c->path);
         strcat(path, "/lock");
         c->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (c->lock < 0)
                 return cg_fail_errno(err, "%s", path);
         r = cg_lock_fd(c->lock, LOCK_MS, NULL, err);
-        return r == CG_TIMEOUT ? cg_fail(err, CG_E_TIMEDOUT,
-                                         "another `cellgate mcp` has kept %s locked for %d s: end it", path,
-                                         LOCK_MS / 1000)
-                               : r;
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_TIMEDOUT,
+                               "another `cellgate mcp` has kept %s locked for %d s: end it", path,
+                               LOCK_MS / 1000);
+        return r;
 }
 
 /*
@@ -67,22 +68,23 @@ static int open_file(struct cg_mcp_config *c, bool user, bool change, int *fd, s
 {
         char workspace[PATH_MAX];
         struct stat st;
-        int r = change ? 0 : stat(c->path, &st);
 
         *fd = -1;
-        if (r < 0 && errno == ENOENT)
-                return 0;
-        if (!change && r == 0 && !S_ISREG(st.st_mode)) { /* as in --mcp <(command) */
+        if (!change && stat(c->path, &st) < 0) {
+                if (errno == ENOENT)
+                        return 0;
+        } else if (!change && !S_ISREG(st.st_mode)) { /* as in --mcp <(command) */
                 *fd = open(c->path, O_RDONLY | O_CLOEXEC);
-                return *fd < 0 ? cg_fail_errno(err, "cannot open %s", c->path) : 0;
+                if (*fd < 0)
+                        return cg_fail_errno(err, "cannot open %s", c->path);
+                return 0;
         }
         if (!realpath(".", workspace))
                 return cg_fail_errno(err, "the current folder");
-        r = cg_mcp_file_folder(c->path, user ? NULL : workspace, change, &c->folder, c->name, err);
-        if (r == 0 && change)
-                r = lock_changes(c, err);
-        if (r < 0)
-                return r;
+        if (cg_mcp_file_folder(c->path, user ? NULL : workspace, change, &c->folder, c->name, err) < 0)
+                return -1;
+        if (change && lock_changes(c, err) < 0)
+                return -1;
         *fd = openat(c->folder, c->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (*fd < 0 && errno == ELOOP)
                 return cg_fail(err, CG_E_STATE, "%s is a symbolic link, and is not replaced", c->path);
@@ -100,30 +102,21 @@ int cg_mcp_config_load(const char *file, bool user, bool change, struct cg_mcp_c
         cg_auto_fd int fd = -1;
         json_t *servers, *other;
         size_t len;
-        int r = 0;
 
         *ret = (struct cg_mcp_config){ .folder = -1, .lock = -1 };
-        if (user)
-                r = user_path(ret->path, err);
-        else
-                snprintf(ret->path, sizeof(ret->path), "%s",
-                         file                             ? file
-                         : access(".mcp.json", F_OK) == 0 ? ".mcp.json"
-                         : access("mcp.json", F_OK) == 0  ? "mcp.json"
-                                                          : ".mcp.json");
-        if (r == 0)
-                r = open_file(ret, user, change, &fd, err);
-        if (r < 0)
-                return r;
+        if (!file && access(".mcp.json", F_OK) < 0 && access("mcp.json", F_OK) == 0)
+                file = "mcp.json";
+        snprintf(ret->path, sizeof(ret->path), "%s", file ?: ".mcp.json");
+        if (user && user_path(ret->path, err) < 0)
+                return -1;
+        if (open_file(ret, user, change, &fd, err) < 0)
+                return -1;
         if (fd < 0) {
                 ret->file = json_pack("{s{}}", "mcpServers");
                 ret->absent = true;
-        } else {
-                r = cg_read_fd(fd, ret->path, CG_MAX_SETTINGS, &text, &len, err);
-                if (r == 0)
-                        r = cg_json_object(text, len, ret->path, &ret->file, err);
-                if (r < 0)
-                        return r;
+        } else if (cg_read_fd(fd, ret->path, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+                   cg_json_object(text, len, ret->path, &ret->file, err) < 0) {
+                return -1;
         }
         /* As cg_json_mcp_servers() finds them. */
         servers = json_object_get(ret->file, "mcpServers");
@@ -180,13 +173,11 @@ static int write_in_place(const struct cg_mcp_config *c, const char *text, size_
                 return cg_fail_errno(err, "cannot write %s", c->path);
         if (!S_ISREG(st.st_mode))
                 return cg_fail(err, CG_E_INVAL, "%s is not a regular file", c->path);
-        r = cg_state_folder("mcp-files", copy, err);
-        if (r == 0)
-                r = cg_write_atomically(strcat(copy, "/unfinished"), text, len, 0600, err);
-        if (r < 0)
-                return r;
+        if (cg_state_folder("mcp-files", copy, err) < 0 ||
+            cg_write_atomically(strcat(copy, "/unfinished"), text, len, 0600, err) < 0)
+                return -1;
         r = cg_write_all(fd, text, len, err);
-        if (r == 0 && (ftruncate(fd, (off_t)len) < 0 || fsync(fd) < 0))
+        if (r >= 0 && (ftruncate(fd, (off_t)len) < 0 || fsync(fd) < 0))
                 r = cg_fail_errno(err, "cannot write %s", c->path);
         if (r < 0)
                 return cg_err_prefix(err, "%s is incomplete now, and %s is what it should contain", c->path,

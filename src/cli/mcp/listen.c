@@ -198,41 +198,46 @@ static bool read_some(const struct cg_listen *l, struct connection *c, const cha
         return found;
 }
 
+/* 0; CG_TIMEOUT: no redirect with @state has come by @end_ms. */
+static int wait_redirect(const struct cg_listen *l, struct connection *all, const char *state, int64_t end_ms,
+                         struct cg_oauth_redirect *ret, struct cg_err *err)
+{
+        struct pollfd fds[CONNECTIONS + 1] = { { .fd = l->fd, .events = POLLIN } };
+        int64_t left;
+
+        for (uint64_t age = 0; (left = end_ms - cg_now_ms()) > 0;) {
+                for (int i = 0; i < CONNECTIONS; i++)
+                        fds[i + 1] = (struct pollfd){ .fd = all[i].fd, .events = POLLIN };
+                if (poll(fds, CONNECTIONS + 1, left > INT32_MAX ? INT32_MAX : (int)left) < 0) {
+                        if (errno != EINTR)
+                                return cg_fail_errno(err, "waiting for the redirect");
+                        continue;
+                }
+                for (int i = 0; i < CONNECTIONS; i++)
+                        if (fds[i + 1].revents && read_some(l, &all[i], state, ret))
+                                return 0;
+                if (fds[0].revents)
+                        accept_one(l, all, ++age);
+        }
+        return CG_TIMEOUT;
+}
+
 int cg_listen_wait(struct cg_listen *l, const char *state, int64_t timeout_ms, struct cg_oauth_redirect *ret,
                    struct cg_err *err)
 {
-        struct connection *all = calloc(CONNECTIONS, sizeof(*all));
-        int64_t end = cg_now_ms() + timeout_ms, left;
-        bool found = false;
-        uint64_t age = 0;
-        int r = 0;
+        cg_auto_free struct connection *all = calloc(CONNECTIONS, sizeof(*all));
+        int r;
 
         if (!all)
                 return cg_fail(err, CG_E_NOMEM, "connections");
         for (int i = 0; i < CONNECTIONS; i++)
                 all[i].fd = -1;
-        while (!found && r == 0 && (left = end - cg_now_ms()) > 0) {
-                struct pollfd fds[CONNECTIONS + 1] = { { .fd = l->fd, .events = POLLIN } };
-
-                for (int i = 0; i < CONNECTIONS; i++)
-                        fds[i + 1] = (struct pollfd){ .fd = all[i].fd, .events = POLLIN };
-                if (poll(fds, CONNECTIONS + 1, left > INT32_MAX ? INT32_MAX : (int)left) < 0) {
-                        if (errno != EINTR)
-                                r = cg_fail_errno(err, "waiting for the redirect");
-                        continue;
-                }
-                for (int i = 0; i < CONNECTIONS && !found; i++)
-                        if (fds[i + 1].revents)
-                                found = read_some(l, &all[i], state, ret);
-                if (!found && fds[0].revents)
-                        accept_one(l, all, ++age);
-        }
+        r = wait_redirect(l, all, state, cg_now_ms() + timeout_ms, ret, err);
         cg_listen_close(l);
         for (int i = 0; i < CONNECTIONS; i++)
                 cg_closep_(&all[i].fd);
-        free(all);
-        if (r == 0 && !found)
-                r = cg_fail(err, CG_E_TIMEDOUT, "nobody signed in within %lld s",
-                            (long long)(timeout_ms / 1000));
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_TIMEDOUT, "nobody signed in within %lld s",
+                               (long long)(timeout_ms / 1000));
         return r;
 }

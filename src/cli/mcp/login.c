@@ -71,37 +71,32 @@ struct login_options {
 
 static int parse(struct login_options *o, unsigned command, int argc, char **argv, struct cg_err *err)
 {
-        struct cg_optscan scan = { .table = table,
-                                   .n = CG_ARRAY_LEN(table),
-                                   .command = command,
-                                   .argc = argc,
-                                   .argv = argv,
-                                   .i = 1 };
+        struct cg_optscan scan = CG_OPT_SCAN(table, command, argc, argv, 1);
+        static const struct cg_opt_place places[] = {
+                { MCP, offsetof(struct login_options, mcp) },
+                { URL, offsetof(struct login_options, url) },
+                { NO_BROWSER, offsetof(struct login_options, no_browser) },
+                { HELP, offsetof(struct login_options, help) },
+        };
         const char *value = NULL;
-        int id, r = 0;
+        int id;
 
         *o = (struct login_options){ .timeout_ms = DEFAULT_MS };
-        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+        while (!o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 if (id < 0)
                         return id;
+                if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
+                        continue;
+                if (id == TIMEOUT && cg_opt_seconds("--timeout", value, &o->timeout_ms, err) < 0)
+                        return -1;
                 if (id == CG_OPT_ARG && o->name)
                         return cg_fail(err, CG_E_INVAL, "one server at a time: %s and %s were given", o->name,
                                        value);
                 if (id == CG_OPT_ARG)
                         o->name = value;
-                else if (id == MCP)
-                        o->mcp = value;
-                else if (id == URL)
-                        o->url = value;
-                else if (id == TIMEOUT)
-                        r = cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
-                else if (id == NO_BROWSER)
-                        o->no_browser = true;
-                else
-                        o->help = true;
         }
-        if (r < 0 || o->help)
-                return r;
+        if (o->help)
+                return 0;
         if (!o->name)
                 return cg_fail(err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
         if (o->mcp && o->url)
@@ -115,6 +110,8 @@ struct target {
         char *url;
         struct cg_mcp_def *def; /* of a file; NULL: none */
         struct cg_oauth_config config;
+        struct cg_oauth_net net;
+        enum cg_addr_class place;
 };
 
 static void target_fini(struct target *t)
@@ -126,6 +123,17 @@ static void target_fini(struct target *t)
                 cg_oauth_config_fini(&t->config);
 }
 
+static struct cg_oauth_server server_of(const struct login_options *o, struct target *t)
+{
+        t->place = CG_ADDR_PUBLIC;
+        return (struct cg_oauth_server){ .name = o->name,
+                                         .url = t->url,
+                                         .config = &t->config,
+                                         .fetch = cg_oauth_net_fetch,
+                                         .data = &t->net,
+                                         .place = &t->place };
+}
+
 static int target_of_file(const struct login_options *o, struct target *t, struct cg_err *err)
 {
         cg_auto_json json_t *file = NULL, *servers = NULL, *expanded = NULL;
@@ -133,29 +141,25 @@ static int target_of_file(const struct login_options *o, struct target *t, struc
         char where[CG_MAX_NAME + 32];
         const json_t *def;
         size_t len;
-        int r = cg_read_file(o->mcp, CG_MAX_SETTINGS, &text, &len, err);
 
-        if (r == 0)
-                r = cg_json_object(text, len, o->mcp, &file, err);
-        if (r == 0)
-                r = cg_json_mcp_servers(file, &servers, err);
-        if (r < 0)
-                return r;
+        if (cg_read_file(o->mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+            cg_json_object(text, len, o->mcp, &file, err) < 0 || cg_json_mcp_servers(file, &servers, err) < 0)
+                return -1;
         def = json_object_get(servers, o->name);
         if (!json_is_object(def))
                 return cg_fail(err, CG_E_NOTFOUND, "%s defines no MCP server \"%s\"", o->mcp, o->name);
         snprintf(where, sizeof(where), "MCP server \"%.200s\"", o->name);
         expanded = cg_json_expand_server(def, where, err);
-        if (!expanded)
-                return CG_E_INVAL;
-        r = cg_mcp_def_new(o->name, expanded, NULL, &t->def, err);
-        if (r < 0)
-                return r;
+        if (!expanded || cg_mcp_def_new(o->name, expanded, NULL, &t->def, err) < 0)
+                return -1;
         if (t->def->kind == CG_MCP_STDIO)
                 return cg_fail(err, CG_E_INVAL,
                                "MCP server \"%s\" has no \"url\": only servers over HTTP want a login",
                                o->name);
         t->config = t->def->oauth; /* borrowed */
+        t->net.ca_file = t->def->ca_file;
+        t->net.proxy = t->def->proxy;
+        t->net.no_proxy = t->def->no_proxy;
         t->url = strdup(t->def->url);
         return t->url ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
@@ -164,31 +168,35 @@ static int target_of_file(const struct login_options *o, struct target *t, struc
 static int find_url(const struct login_options *o, char **ret, struct cg_err *err)
 {
         cg_auto_json json_t *urls = NULL;
-        int r = o->url ? 0 : cg_oauth_store_urls(o->name, &urls, err);
+        const char *url = o->url;
 
-        if (r == 0 && !o->url && json_array_size(urls) != 1)
-                r = cg_fail(
-                        err, CG_E_NOTFOUND,
-                        json_array_size(urls)
-                                ? "several MCP servers are named \"%s\": say which one by --mcp FILE or --url URL"
-                                : "nothing is stored about an MCP server \"%s\": say where it is by --mcp FILE or "
-                                  "--url URL",
-                        o->name);
-        if (r == 0 && !(*ret = strdup(o->url ?: json_string_value(json_array_get(urls, 0)))))
-                r = cg_fail(err, CG_E_NOMEM, "MCP server");
-        return r;
+        if (!url) {
+                if (cg_oauth_store_urls(o->name, &urls, err) < 0)
+                        return -1;
+                if (!json_array_size(urls))
+                        return cg_fail(
+                                err, CG_E_NOTFOUND,
+                                "nothing is stored about an MCP server \"%s\": say where it is by --mcp "
+                                "FILE or --url URL",
+                                o->name);
+                if (json_array_size(urls) > 1)
+                        return cg_fail(err, CG_E_NOTFOUND,
+                                       "several MCP servers are named \"%s\": say which one by --mcp FILE or "
+                                       "--url URL",
+                                       o->name);
+                url = json_string_value(json_array_get(urls, 0));
+        }
+        *ret = strdup(url);
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
 
 static int target_of_record(const struct login_options *o, struct target *t, struct cg_err *err)
 {
         cg_auto_json json_t *record = NULL;
         const json_t *definition;
-        int r = find_url(o, &t->url, err);
 
-        if (r == 0)
-                r = cg_oauth_store_load(o->name, t->url, &record, err);
-        if (r < 0)
-                return r;
+        if (find_url(o, &t->url, err) < 0 || cg_oauth_store_load(o->name, t->url, &record, err) < 0)
+                return -1;
         definition = json_object_get(record, "definition");
         if (json_is_true(json_object_get(definition, "hasSecret")))
                 return cg_fail(
@@ -205,6 +213,12 @@ struct person {
         struct cg_listen listen;
         struct cg_proc browser;
 };
+
+static void person_fini(struct person *p)
+{
+        cg_listen_close(&p->listen);
+        cg_closep_(&p->browser.pidfd);
+}
 
 /* The browser gets no terminal, and its end is not waited for. */
 static void open_browser(const char *url, struct cg_proc *ret)
@@ -259,51 +273,57 @@ static int open_listener(const struct cg_oauth_server *s, struct cg_listen *l, s
 
 static int login(const struct login_options *o, struct cg_err *err)
 {
+        CG_CLEANUP(person_fini)
         struct person person = { .options = o, .listen = { .fd = -1 }, .browser = CG_PROC_NONE };
-        struct target t = { 0 };
-        struct cg_oauth_net net = { 0 };
-        enum cg_addr_class place = CG_ADDR_PUBLIC;
-        struct cg_oauth_server s = { .name = o->name,
-                                     .config = &t.config,
-                                     .fetch = cg_oauth_net_fetch,
-                                     .data = &net,
-                                     .place = &place };
-        cg_auto_free char *scope = NULL;
+        CG_CLEANUP(target_fini) struct target t = { 0 };
         struct cg_oauth_login l = { .redirect_uri = person.listen.uri,
                                     .authorize = authorize,
                                     .data = &person };
-        int r = o->mcp ? target_of_file(o, &t, err) : target_of_record(o, &t, err);
+        cg_auto_free char *scope = NULL;
+        struct cg_oauth_server s;
+        int r;
 
-        s.url = t.url;
-        if (r == 0 && t.config.off)
-                r = cg_fail(
+        if ((o->mcp ? target_of_file(o, &t, err) : target_of_record(o, &t, err)) < 0)
+                return -1;
+        if (t.config.off)
+                return cg_fail(
                         err, CG_E_INVAL,
                         "the definition of \"%s\" says \"oauth\": false, or has a header \"Authorization\"",
                         o->name);
-        if (r == 0 && t.config.client_credentials)
-                r = cg_fail(err, CG_E_INVAL,
-                            "the definition of \"%s\" has the grant client_credentials: no person signs in",
-                            o->name);
-        if (r == 0 && t.def) {
-                net.ca_file = t.def->ca_file;
-                net.proxy = t.def->proxy;
-                net.no_proxy = t.def->no_proxy;
-        }
-        if (r == 0)
-                r = open_listener(&s, &person.listen, err);
-        if (r == 0) {
-                r = cg_oauth_net_init(&net, err);
-                if (r == 0) {
-                        r = cg_oauth_login(&s, &l, &scope, err);
-                        cg_oauth_net_fini(&net);
-                }
-        }
-        if (r == 0)
-                printf("Signed in at %s%s%s.\n", o->name, scope && *scope ? " for: " : "", scope ?: "");
-        cg_listen_close(&person.listen);
-        if (person.browser.pidfd >= 0)
-                cg_closep_(&person.browser.pidfd);
-        target_fini(&t);
+        if (t.config.client_credentials)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "the definition of \"%s\" has the grant client_credentials: no person signs in",
+                        o->name);
+        s = server_of(o, &t);
+        if (open_listener(&s, &person.listen, err) < 0 || cg_oauth_net_init(&t.net, err) < 0)
+                return -1;
+        r = cg_oauth_login(&s, &l, &scope, err);
+        cg_oauth_net_fini(&t.net);
+        if (r < 0)
+                return r;
+        if (scope && *scope)
+                printf("Signed in at %s for: %s.\n", o->name, scope);
+        else
+                printf("Signed in at %s.\n", o->name);
+        return 0;
+}
+
+/* Revokes the tokens of @record. *some: some of them were. */
+static int try_revoke(const struct login_options *o, struct target *t, const json_t *record, bool *some,
+                      struct cg_err *err)
+{
+        struct cg_oauth_server s = server_of(o, t);
+        int r;
+
+        t->net.end_ms = cg_now_ms() + CG_OAUTH_REVOKE_MS;
+        if (!t->def &&
+            cg_oauth_config_parse(o->name, json_object_get(record, "definition"), &t->config, err) < 0)
+                return -1;
+        if (cg_oauth_net_init(&t->net, err) < 0)
+                return -1;
+        r = cg_oauth_revoke(&s, record, some, err);
+        cg_oauth_net_fini(&t->net);
         return r;
 }
 
@@ -312,83 +332,60 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
                          struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
-        struct cg_oauth_net net = { .end_ms = cg_now_ms() + CG_OAUTH_REVOKE_MS };
-        enum cg_addr_class place = CG_ADDR_PUBLIC;
-        struct cg_oauth_server s = { .name = o->name,
-                                     .url = t->url,
-                                     .config = &t->config,
-                                     .fetch = cg_oauth_net_fetch,
-                                     .data = &net,
-                                     .place = &place };
         struct cg_err why;
         bool some = false;
-        int r = 0;
 
-        if (t->def) {
-                net.ca_file = t->def->ca_file;
-                net.proxy = t->def->proxy;
-                net.no_proxy = t->def->no_proxy;
+        if (try_revoke(o, t, record, &some, &why) == 0) {
+                cg_buf_adds(&b, "Its tokens were revoked");
         } else {
-                r = cg_oauth_config_parse(o->name, json_object_get(record, "definition"), &t->config, &why);
+                cg_buf_adds(&b,
+                            some ? "Not all of its tokens were revoked; the others stay valid until their "
+                                   "life ends: "
+                                 : "Its tokens were not revoked, and stay valid until their life ends: ");
+                cg_text_render(&b, why.msg, strlen(why.msg), 0);
         }
-        if (r == 0)
-                r = cg_oauth_net_init(&net, &why);
-        if (r == 0) {
-                r = cg_oauth_revoke(&s, record, &some, &why);
-                cg_oauth_net_fini(&net);
-        }
-        if (r == 0) {
-                r = cg_buf_try_adds(&b, "Its tokens were revoked", err);
-        } else {
-                r = cg_buf_try_adds(
-                        &b,
-                        some ? "Not all of its tokens were revoked; the others stay valid until their life ends: "
-                             : "Its tokens were not revoked, and stay valid until their life ends: ",
-                        err);
-                if (r == 0)
-                        r = cg_text_try_render(&b, why.msg, strlen(why.msg), 0, err);
-        }
-        if (r == 0)
-                r = cg_buf_try_adds(&b, ".\n", err);
-        return r == 0 ? cg_write_all(1, b.data, b.len, err) : r;
+        cg_buf_adds(&b, ".\n");
+        if (cg_buf_end(&b, err) < 0)
+                return -1;
+        return cg_write_all(1, b.data, b.len, err);
 }
 
 static int logout(const struct login_options *o, struct cg_err *err)
 {
         cg_auto_json json_t *record = NULL;
-        struct target t = { 0 };
+        CG_CLEANUP(target_fini) struct target t = { 0 };
         cg_auto_fd int lock = -1;
-        int r = o->mcp ? target_of_file(o, &t, err) : find_url(o, &t.url, err);
 
-        if (r == 0)
-                r = cg_oauth_store_lock(o->name, t.url, NULL, &lock, &record, err);
-        if (r == 0 && json_object_size(record) <= 2)
-                r = cg_fail(err, CG_E_NOTFOUND, "nothing is stored about the MCP server \"%s\"", o->name);
-        if (r == 0)
-                r = cg_oauth_store_remove(o->name, t.url, err);
+        if ((o->mcp ? target_of_file(o, &t, err) : find_url(o, &t.url, err)) < 0 ||
+            cg_oauth_store_lock(o->name, t.url, NULL, &lock, &record, err) < 0)
+                return -1;
+        if (json_object_size(record) <= 2)
+                return cg_fail(err, CG_E_NOTFOUND, "nothing is stored about the MCP server \"%s\"", o->name);
+        if (cg_oauth_store_remove(o->name, t.url, err) < 0)
+                return -1;
         cg_closep_(&lock);
-        if (r == 0)
-                printf("Removed what was stored about %s.\n", o->name);
-        if (r == 0 && fflush(stdout) != 0)
-                r = cg_fail_errno(err, "standard output");
-        if (r == 0 && json_object_get(record, "token"))
-                r = revoke_tokens(o, &t, record, err);
-        target_fini(&t);
-        return r;
+        printf("Removed what was stored about %s.\n", o->name);
+        if (fflush(stdout) != 0)
+                return cg_fail_errno(err, "standard output");
+        if (json_object_get(record, "token"))
+                return revoke_tokens(o, &t, record, err);
+        return 0;
 }
 
 static int run(unsigned command, int argc, char **argv)
 {
+        const char *title = command == LOGIN ? "mcp login" : "mcp logout";
         struct login_options o;
         struct cg_err err;
-        int r = parse(&o, command, argc, argv, &err);
+        int r;
 
-        signal(SIGPIPE, SIG_IGN); /* of libcurl's TLS and of the browser's connection */
-        if (r == 0 && o.help)
+        if (parse(&o, command, argc, argv, &err) < 0)
+                return cg_cli_fail(title, &err);
+        if (o.help)
                 return help(command);
-        if (r == 0)
-                r = command == LOGIN ? login(&o, &err) : logout(&o, &err);
-        return r < 0 ? cg_cli_fail(command == LOGIN ? "mcp login" : "mcp logout", &err) : CG_EXIT_OK;
+        signal(SIGPIPE, SIG_IGN); /* of libcurl's TLS and of the browser's connection */
+        r = command == LOGIN ? login(&o, &err) : logout(&o, &err);
+        return r < 0 ? cg_cli_fail(title, &err) : CG_EXIT_OK;
 }
 
 int cg_cli_mcp_login(int argc, char **argv)

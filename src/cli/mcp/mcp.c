@@ -38,9 +38,11 @@ int cg_cli_mcp(int argc, char **argv)
                         "  call    calls one tool\n"
                         "\n"
                         "Each has a --help of its own.\n");
-        cg_fail(&err, CG_E_INVAL,
-                argc > 1 ? "there is no \"mcp %s\": cellgate mcp --help lists mcp serve and the others"
-                         : "which one? cellgate mcp --help lists the commands%s",
-                argc > 1 ? argv[1] : "");
+        if (argc > 1)
+                cg_fail(&err, CG_E_INVAL,
+                        "there is no \"mcp %s\": cellgate mcp --help lists mcp serve and the others",
+                        argv[1]);
+        else
+                cg_fail(&err, CG_E_INVAL, "which one? cellgate mcp --help lists the commands");
         return cg_cli_fail("mcp", &err);
 }

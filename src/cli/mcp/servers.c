@@ -91,14 +91,16 @@ struct servers_options {
 };
 
 /* "NAME=VALUE" or "NAME: VALUE". */
-static int add_pair(json_t **all, const char *option, const char *pair, char between, struct cg_err *err)
+static int add_pair(json_t **all, const char *option, const char *pair, const char *between,
+                    struct cg_err *err)
 {
-        const char *at = strchr(pair, between), *value = at ? at + 1 : NULL;
-        cg_auto_free char *name = at ? strndup(pair, (size_t)(at - pair)) : NULL;
+        size_t len = strcspn(pair, (char[2]){ between[0] });
+        cg_auto_free char *name = strndup(pair, len);
+        const char *value = pair + len + 1;
 
-        if (!name || !*name)
-                return cg_fail(err, CG_E_INVAL, "%s needs NAME%sVALUE", option, between == ':' ? ": " : "=");
-        if (between == ':')
+        if (!name || !len || !pair[len])
+                return cg_fail(err, CG_E_INVAL, "%s needs NAME%sVALUE", option, between);
+        if (between[0] == ':')
                 value += strspn(value, " ");
         *all = *all ?: json_object();
         if (json_object_set_new(*all, name, json_string(value)) < 0)
@@ -106,47 +108,49 @@ static int add_pair(json_t **all, const char *option, const char *pair, char bet
         return 0;
 }
 
-static int parse(struct servers_options *o, unsigned command, int argc, char **argv, struct cg_err *err)
+static int apply(struct servers_options *o, int id, const char *value, struct cg_err *err)
 {
-        static const size_t most[] = { 2, 0, 1, 1, 1, 3 };
-        struct cg_optscan scan = { .table = table,
-                                   .n = CG_ARRAY_LEN(table),
-                                   .command = command,
-                                   .argc = argc,
-                                   .argv = argv,
-                                   .i = 1 };
-        size_t at = (size_t)__builtin_ctz(command);
-        const char *value = NULL;
-        int id, r = 0;
+        static const struct cg_opt_place places[] = {
+                { MCP, offsetof(struct servers_options, mcp) },
+                { USER, offsetof(struct servers_options, user) },
+                { YES, offsetof(struct servers_options, yes) },
+                { HELP, offsetof(struct servers_options, help) },
+        };
 
-        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
+                return 0;
+        if (id == ENV)
+                return add_pair(&o->env, "--env", value, "=", err);
+        if (id == HEADER)
+                return add_pair(&o->headers, "--header", value, ": ", err);
+        if (id == TIMEOUT)
+                return cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
+        o->words[o->n++] = value;
+        return 0;
+}
+
+/* @most: words that the command takes. */
+static int parse(struct servers_options *o, unsigned command, size_t most, int argc, char **argv,
+                 struct cg_err *err)
+{
+        struct cg_optscan scan = CG_OPT_SCAN(table, command, argc, argv, 1);
+        const char *value = NULL;
+        int id;
+
+        while (!o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 if (id < 0)
                         return id;
                 if (id == CG_OPT_ARG && scan.dashes && command == ADD) {
                         o->command = argv + scan.i - 1;
                         break;
                 }
-                if (id == CG_OPT_ARG && o->n == most[at])
+                if (id == CG_OPT_ARG && o->n == most)
                         return cg_fail(err, CG_E_INVAL, "one word too many: %s", value);
-                if (id == CG_OPT_ARG)
-                        o->words[o->n++] = value;
-                else if (id == MCP)
-                        o->mcp = value;
-                else if (id == USER)
-                        o->user = true;
-                else if (id == ENV)
-                        r = add_pair(&o->env, "--env", value, '=', err);
-                else if (id == HEADER)
-                        r = add_pair(&o->headers, "--header", value, ':', err);
-                else if (id == TIMEOUT)
-                        r = cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
-                else if (id == YES)
-                        o->yes = true;
-                else
-                        o->help = true;
+                if (apply(o, id, value, err) < 0)
+                        return -1;
         }
-        if (r < 0 || o->help)
-                return r;
+        if (o->help)
+                return 0;
         if (o->mcp && o->user)
                 return cg_fail(err, CG_E_INVAL, "--mcp and --user contradict each other");
         if (!o->n && command != LIST)
@@ -155,61 +159,111 @@ static int parse(struct servers_options *o, unsigned command, int argc, char **a
                 return cg_fail(err, CG_E_INVAL, "TOOL is missing: the tool's name; see --help");
         if (command == ADD && (o->n == 2) == (o->command != NULL))
                 return cg_fail(err, CG_E_INVAL, "give either the server's URL or -- COMMAND");
-        if (command == ADD && (o->command ? o->headers != NULL : o->env != NULL))
+        if ((o->command && o->headers) || (!o->command && o->env))
                 return cg_fail(err, CG_E_INVAL, "--env is for a COMMAND, and --header for a URL");
         return 0;
 }
 
 /* ---- definitions */
 
+/* The definition of `add`. NULL: not UTF-8. */
+static json_t *make_definition(const struct servers_options *o)
+{
+        cg_auto_json json_t *args = json_array();
+
+        if (!o->command)
+                return json_pack("{s:s, s:O*}", "url", o->words[1], "headers", o->headers);
+        for (char **word = o->command + 1; *word; word++)
+                if (json_array_append_new(args, json_string(*word)) < 0)
+                        return NULL;
+        return json_pack("{s:s, s:O, s:O*}", "command", o->command[0], "args", args, "env", o->env);
+}
+
 static int add(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err)
 {
-        json_t *def = json_object(), *args;
+        cg_auto_json json_t *def = NULL;
         struct cg_mcp_def *checked = NULL;
-        int r = cg_mcp_check_name(o->words[0], err);
 
-        if (r == 0 && json_object_get(c->servers, o->words[0]))
-                r = cg_fail(err, CG_E_EXISTS, "%s defines an MCP server \"%s\" already: remove it first",
-                            c->path, o->words[0]);
-        if (r == 0 && o->command) {
-                args = json_array();
-                for (char **word = o->command + 1; *word && r == 0; word++)
-                        r = json_array_append_new(args, json_string(*word));
-                r |= json_object_set_new(def, "command", json_string(o->command[0]));
-                r |= json_object_set_new(def, "args", args);
-                if (o->env)
-                        r |= json_object_set(def, "env", o->env);
-        } else if (r == 0) {
-                r = json_object_set_new(def, "url", json_string(o->words[1]));
-                if (o->headers)
-                        r |= json_object_set(def, "headers", o->headers);
-        }
-        if (r < 0 && !*err->msg)
-                cg_fail(err, CG_E_INVAL, "the definition must be UTF-8");
+        if (cg_mcp_check_name(o->words[0], err) < 0)
+                return -1;
+        if (json_object_get(c->servers, o->words[0]))
+                return cg_fail(err, CG_E_EXISTS, "%s defines an MCP server \"%s\" already: remove it first",
+                               c->path, o->words[0]);
+        def = make_definition(o);
+        if (!def)
+                return cg_fail(err, CG_E_INVAL, "the definition must be UTF-8");
         /* Errors of the definition now, and not when it is used. */
-        if (r == 0)
-                r = cg_mcp_def_new(o->words[0], def, NULL, &checked, err);
+        if (cg_mcp_def_new(o->words[0], def, NULL, &checked, err) < 0)
+                return -1;
         cg_mcp_def_free(checked);
-        if (r == 0)
-                r = json_object_set(c->servers, o->words[0], def);
-        json_decref(def);
-        if (r == 0)
-                r = cg_mcp_config_save(c, err);
-        if (r == 0)
-                printf("Added %s to %s\n", o->words[0], c->path);
-        return r < 0 ? CG_E_INVAL : 0;
+        if (json_object_set(c->servers, o->words[0], def) < 0)
+                return cg_fail(err, CG_E_INVAL, "the definition must be UTF-8");
+        if (cg_mcp_config_save(c, err) < 0)
+                return -1;
+        printf("Added %s to %s\n", o->words[0], c->path);
+        return 0;
+}
+
+static int remove_one(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err)
+{
+        json_t *def;
+
+        if (cg_mcp_config_get(c, o->words[0], &def, err) < 0)
+                return -1;
+        json_object_del(c->servers, o->words[0]);
+        if (cg_mcp_config_save(c, err) < 0)
+                return -1;
+        printf("Removed %s from %s\n", o->words[0], c->path);
+        return 0;
 }
 
 /* Copies a URL without its user, password, query and fragment. */
 static json_t *shown_url(const char *url)
 {
-        const char *host = strstr(url, "://"), *end, *at;
+        const char *host = strstr(url, "://"), *end, *at, *user = "", *query = "";
+        int scheme;
 
         host = host ? host + 3 : url;
+        scheme = (int)(host - url);
         end = host + strcspn(host, "?#");
         at = memrchr(host, '@', strcspn(host, "/?#"));
-        return json_sprintf("%.*s%s%.*s%s", (int)(host - url), url, at ? "***@" : "",
-                            (int)(end - (at ? at + 1 : host)), at ? at + 1 : host, *end ? "?***" : "");
+        if (at) {
+                host = at + 1;
+                user = "***@";
+        }
+        if (*end)
+                query = "?***";
+        return json_sprintf("%.*s%s%.*s%s", scheme, url, user, (int)(end - host), host, query);
+}
+
+/* "${VAR}" without a default: it is no secret. */
+static bool is_reference(const char *text)
+{
+        return strncmp(text, "${", 2) == 0 && strchr(text, '}') == text + strlen(text) - 1 &&
+               !strstr(text, ":-");
+}
+
+static json_t *redact(const char *key, const json_t *v, bool hide);
+
+/*
+ * Copies an argument without its secret. @hide: it is one. *next: the next argument is one, as
+ * after "--token", "TOKEN=" and "Authorization: Bearer".
+ */
+static json_t *redact_word(const json_t *item, bool hide, bool *next)
+{
+        const char *word = json_string_value(item) ?: "", *scheme = strstr(word, "://");
+        bool is_url = scheme && strcspn(word, "= ") > (size_t)(scheme - word);
+        bool secret = !is_url && (cg_secrets_has_name(word) || strncasecmp(word, "Bearer ", 7) == 0);
+        int name_len = (int)strcspn(word, ":= ");
+
+        *next = strcasecmp(word, "Bearer") == 0 || strcasecmp(word, "Basic") == 0;
+        if (secret && word[name_len])
+                *next |= !word[name_len + 1];
+        else if (secret)
+                *next |= word[0] == '-';
+        if (!hide && secret && word[name_len]) /* "--token=VALUE", "TOKEN=VALUE", "Key: VALUE" */
+                return json_sprintf("%.*s%c***", name_len, word, word[name_len]);
+        return redact(NULL, item, hide);
 }
 
 /* Copies @v without secrets. @key: its name; NULL in an array. @hide: all its texts are secrets. */
@@ -221,12 +275,8 @@ static json_t *redact(const char *key, const json_t *v, bool hide)
         size_t i;
 
         hide |= key && (cg_secrets_has_name(key) || strcmp(key, "env") == 0 || strcmp(key, "headers") == 0);
-        if (text && hide) /* a reference to a variable is no secret */
-                return json_string(strncmp(text, "${", 2) == 0 &&
-                                                   strchr(text, '}') == text + strlen(text) - 1 &&
-                                                   !strstr(text, ":-")
-                                           ? text
-                                           : "***");
+        if (text && hide)
+                return json_string(is_reference(text) ? text : "***");
         if (text && strstr(text, "://"))
                 return shown_url(text);
         if (json_is_object(v)) {
@@ -238,76 +288,72 @@ static json_t *redact(const char *key, const json_t *v, bool hide)
         if (!json_is_array(v))
                 return json_deep_copy(v);
         out = json_array();
-        json_array_foreach(v, i, item)
-        {
-                const char *word = json_string_value(item) ?: "", *scheme = strstr(word, "://");
-                bool is_url = scheme && strcspn(word, "= ") > (size_t)(scheme - word);
-                bool secret = !is_url && (cg_secrets_has_name(word) || strncasecmp(word, "Bearer ", 7) == 0);
-                size_t name_len = strcspn(word, ":= ");
-
-                /* "--token VALUE", "--token=VALUE", "TOKEN=VALUE", "Authorization: VALUE", "Key:VALUE" */
-                if (secret && word[name_len] && !hide && !next)
-                        json_array_append_new(out,
-                                              json_sprintf("%.*s%c***", (int)name_len, word, word[name_len]));
-                else
-                        json_array_append_new(out, redact(NULL, item, hide || next));
-                next = (secret && (word[name_len] ? !word[name_len + 1] : word[0] == '-')) ||
-                       strcasecmp(word, "Bearer") == 0 || strcasecmp(word, "Basic") == 0;
-        }
+        json_array_foreach(v, i, item) json_array_append_new(out, redact_word(item, hide || next, &next));
         return out;
 }
 
 static int print_text(const char *text, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = (size_t)256 << 20 };
-        int r = isatty(1) ? cg_text_try_render(&b, text, strlen(text), 0, err)
-                          : cg_buf_try_adds(&b, text, err);
 
-        if (r == 0)
-                r = cg_buf_try_adds(&b, "\n", err);
-        return r == 0 ? cg_write_all(1, b.data, b.len, err) : r;
+        if (isatty(1))
+                cg_text_render(&b, text, strlen(text), 0);
+        else
+                cg_buf_adds(&b, text);
+        cg_buf_adds(&b, "\n");
+        if (cg_buf_end(&b, err) < 0)
+                return -1;
+        return cg_write_all(1, b.data, b.len, err);
 }
 
-static int list(const struct cg_mcp_config *c, struct cg_err *err)
+/* The program's name, or the URL without secrets. Returns; NULL: not to be shown. */
+static json_t *shown_place(const json_t *def)
+{
+        const char *command = json_string_value(json_object_get(def, "command")) ?: "?";
+        const char *url = json_string_value(json_object_get(def, "url")), *slash = strrchr(command, '/');
+
+        if (url)
+                return shown_url(url);
+        return json_string(slash ? slash + 1 : command);
+}
+
+static int list(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err)
 {
         const char *name;
         json_t *def;
-        int r = 0;
 
         if (json_object_size(c->servers) == 0)
                 fprintf(stderr, "%s: %s; `cellgate mcp add` defines one\n", c->path,
                         access(c->path, F_OK) == 0 ? "defines no MCP server" : "there is no such file");
         json_object_foreach(c->servers, name, def)
         {
-                const char *command = json_string_value(json_object_get(def, "command"));
-                const char *url = json_string_value(json_object_get(def, "url"));
-                cg_auto_json json_t *where = url ? shown_url(url) : NULL;
+                cg_auto_json json_t *place = shown_place(def);
                 cg_auto_buf struct cg_buf b = { .max = (size_t)16 << 20 };
-                const char *slash = command ? strrchr(command, '/') : NULL;
-                bool off = json_is_true(json_object_get(def, "disabled"));
-                const char *shown = url ? json_string_value(where) : slash ? slash + 1 : command ?: "?";
 
-                if (r == 0)
-                        r = cg_buf_try_addf(&b, err, "%-20s %-6s %s%s", name, url ? "http" : "stdio",
-                                            shown ?: "***", off ? "  (disabled)" : "");
-                if (r == 0)
-                        r = print_text(b.data, err);
+                cg_buf_addf(&b, "%-20s %-6s %s", name,
+                            json_is_string(json_object_get(def, "url")) ? "http" : "stdio",
+                            json_string_value(place) ?: "***");
+                if (json_is_true(json_object_get(def, "disabled")))
+                        cg_buf_adds(&b, "  (disabled)");
+                if (cg_buf_end(&b, err) < 0 || print_text(b.data, err) < 0)
+                        return -1;
         }
-        return r;
+        return 0;
 }
 
-static int show(const struct servers_options *o, const struct cg_mcp_config *c, struct cg_err *err)
+static int show(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err)
 {
         cg_auto_json json_t *shown = NULL;
         cg_auto_free char *text = NULL;
         json_t *def;
-        int r = cg_mcp_config_get(c, o->words[0], &def, err);
 
-        if (r < 0)
-                return r;
+        if (cg_mcp_config_get(c, o->words[0], &def, err) < 0)
+                return -1;
         shown = redact(NULL, def, false);
         text = json_dumps(shown, JSON_INDENT(2));
-        return text ? print_text(text, err) : cg_fail(err, CG_E_NOMEM, "definition");
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "definition");
+        return print_text(text, err);
 }
 
 /* ---- tools */
@@ -318,57 +364,76 @@ static int definition_of(const struct servers_options *o, const struct cg_mcp_co
 {
         char where[CG_MAX_NAME + 32], real[PATH_MAX];
         json_t *def;
-        int r = cg_mcp_config_get(c, o->words[0], &def, err);
 
-        if (r < 0)
-                return r;
+        if (cg_mcp_config_get(c, o->words[0], &def, err) < 0)
+                return -1;
         snprintf(where, sizeof(where), "MCP server \"%.200s\"", o->words[0]);
         *ret = cg_json_expand_server(def, where, err);
-        if (*ret && realpath(c->path, real))
+        if (!*ret)
+                return CG_E_INVAL;
+        if (realpath(c->path, real))
                 json_object_set_new(*ret, "hide", json_pack("[s]", real));
-        return *ret ? 0 : CG_E_INVAL;
+        return 0;
 }
 
-static int tools(const struct servers_options *o, const struct cg_mcp_config *c, struct cg_err *err)
+/* The line of a tool: its name, state, and the first line of its description. */
+static int print_tool(struct cg_slice tool, const struct cg_pins *pins, struct cg_err *err)
 {
-        cg_auto_json json_t *def = NULL, *report = NULL;
+        cg_auto_buf struct cg_buf b = { .max = 65536 }, about = { .max = 1 << 20 };
+        cg_auto_free char *name = NULL;
+        struct cg_slice member;
+        const char *text;
+
+        if (cg_json_member(tool, "name", &member, NULL) < 0 || cg_json_strdup(member, &name, NULL) < 0)
+                return 0;
+        if (cg_json_find(tool, "description", &member))
+                cg_json_string(member, &about, NULL);
+        text = about.data ?: "";
+        cg_text_render_as(&b, name, strlen(name), 0, CG_TEXT_LINE);
+        cg_buf_addf(&b, "  %s  ", cg_pins_state(pins, name));
+        cg_text_render_as(&b, text, strcspn(text, "\n"), 100, CG_TEXT_LINE);
+        return print_text(b.data ?: "", err);
+}
+
+static int list_tools(const struct servers_options *o, const json_t *def, struct cg_pins *pins,
+                      struct cg_err *err)
+{
+        cg_auto_json json_t *report = NULL;
         cg_auto_buf struct cg_buf news = { .max = CG_MAX_REPORT };
         cg_auto_free char *text = NULL;
-        struct cg_slice tool, member;
-        struct cg_pins *pins = NULL;
+        const char *said;
+        struct cg_slice tool;
         struct cg_json_walk w;
         size_t len;
-        int r = definition_of(o, c, &def, err);
+        int r;
 
-        if (r == 0)
-                r = cg_mcp_list_tools(o->words[0], def, o->timeout_ms, NULL, &text, &len, err);
-        if (r == 0)
-                r = cg_pins_new(o->words[0], o->words[0], def, NULL, &pins, err);
-        if (r < 0)
-                return r;
+        if (cg_mcp_list_tools(o->words[0], def, o->timeout_ms, NULL, &text, &len, err) < 0)
+                return -1;
         cg_pins_listed(pins, text, len);
-        r = cg_json_walk_init(&w, (struct cg_slice){ text, len }, '[', err);
-        while (r == 0 && (r = cg_json_walk_next(&w, NULL, &tool, err)) == 0) {
-                cg_auto_buf struct cg_buf b = { .max = 65536 }, about = { .max = 1 << 20 };
-                cg_auto_free char *name = NULL;
+        if (cg_json_walk_init(&w, (struct cg_slice){ text, len }, '[', err) < 0)
+                return -1;
+        while ((r = cg_json_walk_next(&w, NULL, &tool, err)) == 0)
+                if (print_tool(tool, pins, err) < 0)
+                        return -1;
+        if (r < 0 || cg_pins_report(pins, true, &news, err) < 0)
+                return -1;
+        if (!news.len || cg_json_object(news.data, news.len, "report", &report, NULL) < 0)
+                return 0;
+        said = json_string_value(json_object_get(report, "text"));
+        cg_write_all(2, said, strlen(said), NULL);
+        return 0;
+}
 
-                if (cg_json_member(tool, "name", &member, NULL) < 0 ||
-                    cg_json_strdup(member, &name, NULL) < 0)
-                        continue;
-                if (cg_json_find(tool, "description", &member))
-                        cg_json_string(member, &about, NULL);
-                cg_text_try_render_as(&b, name, strlen(name), 0, CG_TEXT_LINE, NULL);
-                cg_buf_try_addf(&b, NULL, "  %s  ", cg_pins_state(pins, name));
-                cg_text_try_render_as(&b, about.data ?: "", strcspn(about.data ?: "", "\n"), 100,
-                                      CG_TEXT_LINE, NULL);
-                r = print_text(b.data, err);
-        }
-        if (r >= 0 && (r = cg_pins_report(pins, true, &news, err)) == 0 && news.len &&
-            cg_json_object(news.data, news.len, "report", &report, NULL) == 0) {
-                const char *said = json_string_value(json_object_get(report, "text"));
+static int tools(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err)
+{
+        cg_auto_json json_t *def = NULL;
+        struct cg_pins *pins = NULL;
+        int r;
 
-                cg_write_all(2, said, strlen(said), NULL);
-        }
+        if (definition_of(o, c, &def, err) < 0 ||
+            cg_pins_new(o->words[0], o->words[0], def, NULL, &pins, err) < 0)
+                return -1;
+        r = list_tools(o, def, pins, err);
         cg_pins_free(pins);
         return r;
 }
@@ -378,25 +443,24 @@ static int ask(const struct servers_options *o, const char *args, size_t len, bo
 {
         cg_auto_buf struct cg_buf b = { .max = (size_t)64 << 20 }, json = { .max = (size_t)64 << 20 };
         char line[8] = "";
-        bool cut = false;
-        int r = cg_pretty_json((struct cg_slice){ args, len }, 0, NULL, &json, &cut, err);
 
         *yes = o->yes;
-        if (r < 0 || o->yes)
-                return r;
+        if (o->yes)
+                return 0;
         if (!isatty(0) || !isatty(2))
                 return cg_fail(err, CG_E_STATE,
                                "there is no terminal to ask at: --yes calls without a question");
-        cg_buf_try_adds(&b, "  server    ", NULL);
-        cg_text_try_render_as(&b, o->words[0], strlen(o->words[0]), 0, CG_TEXT_LINE, NULL);
-        cg_buf_try_adds(&b, "\n  tool      ", NULL);
-        cg_text_try_render_as(&b, o->words[1], strlen(o->words[1]), 0, CG_TEXT_LINE, NULL);
-        cg_buf_try_adds(&b, "\n  arguments ", NULL);
-        r = cg_text_try_render(&b, json.data, json.len, 0, err);
-        if (r == 0)
-                r = cg_buf_try_adds(&b, "\nCall it? [y/N] ", err);
-        if (r < 0)
-                return r;
+        cg_buf_adds(&b, "  server    ");
+        cg_text_render_as(&b, o->words[0], strlen(o->words[0]), 0, CG_TEXT_LINE);
+        cg_buf_adds(&b, "\n  tool      ");
+        cg_text_render_as(&b, o->words[1], strlen(o->words[1]), 0, CG_TEXT_LINE);
+        cg_buf_adds(&b, "\n  arguments ");
+        cg_pretty_json((struct cg_slice){ args, len }, 0, NULL, &json);
+        cg_buf_fail(&b, json.failed);
+        cg_text_render(&b, json.data ?: "", json.len, 0);
+        cg_buf_adds(&b, "\nCall it? [y/N] ");
+        if (cg_buf_end(&b, err) < 0)
+                return -1;
         tcflush(0, TCIFLUSH);
         cg_write_all(2, b.data, b.len, NULL);
         if (fgets(line, sizeof(line), stdin))
@@ -405,8 +469,7 @@ static int ask(const struct servers_options *o, const char *args, size_t len, bo
         return 0;
 }
 
-static int call(const struct servers_options *o, const struct cg_mcp_config *c, int *status,
-                struct cg_err *err)
+static int call(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err)
 {
         const char *args = o->words[2] ?: "{}";
         struct cg_mcp_tool_call q = {
@@ -417,66 +480,55 @@ static int call(const struct servers_options *o, const struct cg_mcp_config *c, 
         struct cg_slice failed;
         bool yes = false;
         size_t len;
-        int r = cg_check_call_args(args, q.args_len, err);
 
-        if (r < 0)
+        if (cg_check_call_args(args, q.args_len, err) < 0)
                 return cg_err_prefix(err, "the arguments cannot be sent");
-        r = definition_of(o, c, &def, err);
-        if (r == 0)
-                r = ask(o, args, q.args_len, &yes, err);
-        if (r < 0)
-                return r;
-        *status = CG_EXIT_RAISED;
+        if (definition_of(o, c, &def, err) < 0 || ask(o, args, q.args_len, &yes, err) < 0)
+                return -1;
         if (!yes)
-                return 0;
-        r = cg_mcp_call_tool(o->words[0], def, NULL, &q, &text, &len, err);
-        if (r == 0)
-                r = print_text(text, err);
-        if (r == 0 && !q.error &&
-            !(cg_json_find((struct cg_slice){ text, len }, "isError", &failed) &&
-              cg_slice_is(failed, "true")))
-                *status = CG_EXIT_OK;
-        return r;
+                return CG_EXIT_RAISED;
+        if (cg_mcp_call_tool(o->words[0], def, NULL, &q, &text, &len, err) < 0 || print_text(text, err) < 0)
+                return -1;
+        if (q.error ||
+            (cg_json_find((struct cg_slice){ text, len }, "isError", &failed) && cg_slice_is(failed, "true")))
+                return CG_EXIT_RAISED;
+        return CG_EXIT_OK;
 }
+
+/* In the order of the bits. @words: at most. run() returns the exit status, or negative. */
+static const struct {
+        const char *name;
+        size_t words;
+        int (*run)(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err);
+} commands[] = {
+        { "add", 2, add },           { "list", 0, list },   { "show", 1, show },
+        { "remove", 1, remove_one }, { "tools", 1, tools }, { "call", 3, call },
+};
 
 int cg_cli_mcp_servers(int argc, char **argv)
 {
-        static const char *const names[] = { "add", "list", "show", "remove", "tools", "call" };
         struct servers_options o = { .n = 0 };
         struct cg_mcp_config c = { .folder = -1, .lock = -1 };
-        struct cg_err err = { .code = 0 };
-        unsigned command = 0;
-        int r, status = CG_EXIT_OK;
+        struct cg_err err;
+        unsigned command, i = 0;
         char title[32];
-        json_t *def;
+        int r;
 
-        for (unsigned i = 0; i < CG_ARRAY_LEN(names); i++)
-                if (strcmp(argv[0], names[i]) == 0)
-                        command = 1u << i;
-        r = parse(&o, command, argc, argv, &err);
-        if (r == 0 && !o.help)
-                r = cg_mcp_config_load(o.mcp, o.user, command & (ADD | REMOVE), &c, &err);
-        if (r == 0 && o.help)
-                status = help(command);
-        else if (r == 0 && command == ADD)
-                r = add(&o, &c, &err);
-        else if (r == 0 && command == LIST)
-                r = list(&c, &err);
-        else if (r == 0 && command == SHOW)
-                r = show(&o, &c, &err);
-        else if (r == 0 && command == TOOLS)
-                r = tools(&o, &c, &err);
-        else if (r == 0 && command == CALL)
-                r = call(&o, &c, &status, &err);
-        else if (r == 0 && (r = cg_mcp_config_get(&c, o.words[0], &def, &err)) == 0) {
-                json_object_del(c.servers, o.words[0]);
-                r = cg_mcp_config_save(&c, &err);
-                if (r == 0)
-                        printf("Removed %s from %s\n", o.words[0], c.path);
-        }
+        while (strcmp(argv[0], commands[i].name) != 0)
+                i++;
+        command = 1u << i;
         snprintf(title, sizeof(title), "mcp %s", argv[0]);
+        r = parse(&o, command, commands[i].words, argc, argv, &err);
+        if (r >= 0 && o.help)
+                r = help(command);
+        else if (r >= 0)
+                r = cg_mcp_config_load(o.mcp, o.user, command & (ADD | REMOVE), &c, &err);
+        if (r >= 0 && !o.help)
+                r = commands[i].run(&o, &c, &err);
+        if (r < 0)
+                r = cg_cli_fail(title, &err);
         json_decref(o.env);
         json_decref(o.headers);
         cg_mcp_config_fini(&c);
-        return r < 0 ? cg_cli_fail(title, &err) : status;
+        return r;
 }

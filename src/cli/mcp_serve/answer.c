@@ -124,11 +124,19 @@ void cg_answer_exact(struct cg_answer *a)
 
 /* ------------------------------------------------------------------ images */
 
+static bool is_image(const char *mime, const struct cg_buf *data)
+{
+        struct cg_slice magic = CG_SLICE("\xff\xd8\xff");
+
+        if (strcmp(mime, "image/png") == 0)
+                magic = CG_SLICE("\x89PNG\r\n\x1a\n");
+        return data->len > magic.len && memcmp(data->data, magic.p, magic.len) == 0;
+}
+
 /* Adds an image block. Returns the reason why there is none, or NULL. */
 static const char *add_block(struct cg_answer *a, const char *mime, const char *text, size_t len)
 {
         cg_auto_buf struct cg_buf data = { .max = CG_MAX_DISPLAY };
-        bool png = strcmp(mime, "image/png") == 0;
         size_t before = a->blocks.len;
         int r;
 
@@ -138,15 +146,13 @@ static const char *add_block(struct cg_answer *a, const char *mime, const char *
          * Hosts pass image blocks on to a model unseen, and a bad one in the history can make every
          * later request fail.
          */
-        if (cg_base64_decode(text, len, &data, NULL) < 0 ||
-            (png ? data.len <= 8 || memcmp(data.data, "\x89PNG\r\n\x1a\n", 8) != 0
-                 : data.len <= 3 || memcmp(data.data, "\xff\xd8\xff", 3) != 0))
+        if (cg_base64_decode(text, len, &data, NULL) < 0 || !is_image(mime, &data))
                 return "not shown, its data are no such image";
         if (len > MAX_IMAGE || a->blocks.len + len > MAX_ALL_IMAGES || a->n_blocks == MAX_IMAGES)
                 return "too large or too many to be shown";
         r = cg_buf_try_addf(&a->blocks, NULL, ",{\"type\":\"image\",\"mimeType\":\"%s\",\"data\":\"", mime);
         /* Without the line ends of some encoders. */
-        for (size_t n; r == 0 && len; text += n, len -= n) {
+        for (size_t n; r >= 0 && len; text += n, len -= n) {
                 n = strcspn(text, "\r\n\t ");
                 r = cg_buf_try_add(&a->blocks, text, n, NULL);
                 while (n < len && strchr("\r\n\t ", text[n]))
@@ -198,25 +204,28 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
         /* The form of ipybox, which agents and their prompts know. */
         name = strrchr(path, '/');
         name = name ? name + 1 : path;
-        dot = strrchr(name, '.');
-        cg_buf_try_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n",
-                        (int)(dot ? (size_t)(dot - name) : strlen(name)), name, path, why ? " " : "",
-                        why ? why : "");
+        dot = strrchr(name, '.') ?: name + strlen(name);
+        cg_buf_try_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n", (int)(dot - name), name, path, why ? " " : "",
+                        why ?: "");
 }
 
-static int paragraph(struct cg_buf *b, struct cg_err *err)
+static void paragraph(struct cg_buf *b)
 {
         while (b->len && b->data[b->len - 1] == '\n')
                 b->len--;
         cg_buf_terminate(b);
-        return b->len ? cg_buf_try_adds(b, "\n\n", err) : 0;
+        if (b->len)
+                cg_buf_adds(b, "\n\n");
 }
 
 void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *after)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
 
-        if (!from->text.total || cg_cut_render(&from->text, true, &b, NULL) < 0)
+        if (!from->text.total)
+                return;
+        cg_cut_render(&from->text, true, &b);
+        if (cg_buf_end(&b, NULL) < 0)
                 return;
         if (before)
                 cg_answer_lines(to, before, strlen(before));
@@ -248,15 +257,18 @@ size_t cg_answer_memory(const struct cg_answer *a)
 void cg_answer_last_line(const struct cg_answer *a, char *ret, size_t size)
 {
         const struct cg_buf *b = a->text.tail.len ? &a->text.tail : &a->text.whole;
-        size_t end = b->len, start;
+        size_t end = b->len, start, len;
 
         while (end && strchr("\r\n ", b->data[end - 1]))
                 end--;
         start = end;
         while (start && b->data[start - 1] != '\n' && b->data[start - 1] != '\r')
                 start--;
-        if (end > start)
-                snprintf(ret, size, "%.*s", (int)(end - start < size ? end - start : size), b->data + start);
+        len = end - start;
+        if (len > size)
+                len = size;
+        if (len)
+                snprintf(ret, size, "%.*s", (int)len, b->data + start);
 }
 
 size_t cg_answer_part(struct cg_answer *to, const struct cg_answer *a, size_t from, size_t max)
@@ -290,49 +302,54 @@ const char *cg_answer_files(const struct cg_answer *a)
 }
 
 /* The text of the result: output, saved images, then our notes, which are never cut. */
-static int add_all(struct cg_answer *a, const struct cg_buf *notes, struct cg_buf *text, struct cg_err *err)
+static void add_all(struct cg_answer *a, const struct cg_buf *notes, struct cg_buf *text)
 {
-        if (cg_cut_render(&a->text, true, text, err) < 0)
-                return -1;
-        if (a->files.len &&
-            (paragraph(text, err) < 0 || cg_buf_try_adds(text, "Generated images:\n\n", err) < 0 ||
-             cg_buf_try_add(text, a->files.data, a->files.len, err) < 0))
-                return -1;
-        if (a->n_files > MAX_FILES &&
-            cg_buf_try_addf(text, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES) < 0)
-                return -1;
-        if (notes->len && paragraph(text, err) < 0)
-                return -1;
-        return cg_buf_try_add(text, notes->data, notes->len, err);
+        cg_buf_fail(text, notes->failed);
+        cg_cut_render(&a->text, true, text);
+        if (a->files.len) {
+                paragraph(text);
+                cg_buf_adds(text, "Generated images:\n\n");
+                cg_buf_add(text, a->files.data, a->files.len);
+        }
+        if (a->n_files > MAX_FILES)
+                cg_buf_addf(text, "- and %zu more in the same folder\n", a->n_files - MAX_FILES);
+        if (notes->len && !a->exact) {
+                paragraph(text);
+                cg_buf_add(text, notes->data, notes->len);
+        }
+}
+
+static void add_text_block(struct cg_buf *b, const char *before, const struct cg_buf *text)
+{
+        cg_buf_fail(b, text->failed);
+        cg_buf_addf(b, "%s{\"type\":\"text\",\"text\":", before);
+        cg_json_quote(b, text->data ?: "", text->len);
+        cg_buf_adds(b, "}");
 }
 
 int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secrets *secrets,
                      struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 }, notes = { .max = SIZE_MAX - 1 };
-        const struct cg_buf none = { .max = 0 };
 
-        if (cg_buf_try_add(&notes, a->notes.data, a->notes.len, err) < 0 ||
-            (note && cg_buf_try_addf(&notes, err, "%s%s", notes.len ? "\n\n" : "", note) < 0) ||
-            add_all(a, a->exact ? &none : &notes, &text, err) < 0)
-                return -1;
+        cg_buf_add(&notes, a->notes.data, a->notes.len);
+        if (note)
+                cg_buf_addf(&notes, "%s%s", notes.len ? "\n\n" : "", note);
+        add_all(a, &notes, &text);
         cg_secrets_redact_buf(secrets, &text);
         while (!a->exact && text.len && text.data[text.len - 1] == '\n')
                 text.len--;
         /* Some hosts and models refuse empty text. */
-        if ((!text.len && cg_buf_try_adds(&text, "(no output)", err) < 0) ||
-            cg_buf_try_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err) < 0 ||
-            cg_json_try_quote(b, text.data, text.len, err) < 0 || cg_buf_try_adds(b, "}", err) < 0 ||
-            cg_buf_try_add(b, a->blocks.data, a->blocks.len, err) < 0)
-                return -1;
-        if (a->exact && notes.len &&
-            (cg_buf_try_adds(b, ",{\"type\":\"text\",\"text\":", err) < 0 ||
-             cg_json_try_quote(b, notes.data, notes.len, err) < 0 || cg_buf_try_adds(b, "}", err) < 0))
-                return -1;
-        if (cg_buf_try_adds(b, "]", err) < 0)
-                return -1;
+        if (!text.len)
+                cg_buf_adds(&text, "(no output)");
+        add_text_block(b, "{\"content\":[", &text);
+        cg_buf_add(b, a->blocks.data, a->blocks.len);
+        if (a->exact && notes.len)
+                add_text_block(b, ",", &notes);
+        cg_buf_adds(b, "]");
         if (a->cell &&
             cg_structured_add(a->cell, a->error, notes.len ? notes.data : NULL, secrets, b, err) < 0)
                 return -1;
-        return cg_buf_try_addf(b, err, ",\"isError\":%s}", a->error ? "true" : "false");
+        cg_buf_addf(b, ",\"isError\":%s}", a->error ? "true" : "false");
+        return cg_buf_end(b, err);
 }

@@ -16,54 +16,35 @@
 
 /* The server name of our own tools in approval rules. */
 #define OWN "cellgate"
-/*
- * Lines of the first form, and of each form of a call that does not fit into it: clients cut long
- * messages without saying so.
- */
-#define SHOW_LINES 40
-#define PART_LINES 100
-#define SHOW_MAX   ((size_t)8 << 20)
-/* Other calls whose arguments a question shows. */
-#define SHOW_OTHERS 20u
-/* The most bytes that a form shows of the prompt of input(). */
-#define PROMPT_BYTES 2000
+/* The most bytes of a form's params. */
+#define FORM_MAX ((size_t)64 << 20)
 /* A kernel has one input() at a time, which has no number of the session's. */
 #define INPUT_NUMBER UINT64_MAX
-
-/* The choices of the form. */
-#define YES        "approve"
-#define ALWAYS     "approve %s from now on" /* cg_approve_scope() */
-#define ALL_BEGINS "approve all "
-#define ALL        ALL_BEGINS "%zu calls of this tool that wait"
-#define NO         "reject"
-/* Instead of the accepting choices, while not all was shown. */
-#define VIEW        "view all"
-#define HOST_ALWAYS "approve this host in this session"
-#define HOST_NEVER  "reject this host in this session"
+#define NOT_ASKED    "the question to the user could not be asked: no memory is left"
 
 /* ------------------------------------------------------------------ refusals */
 
 /* The text is read by the code in the kernel, by the agent, and by the user who can add a rule. */
-static int explain_rule(struct cg_buf *b, const char *server, const char *method, const char *tool,
-                        const char *rule, struct cg_err *err)
+static void explain_rule(struct cg_buf *b, const char *server, const char *method, const char *tool,
+                         const char *rule)
 {
-        bool call = strcmp(method, CG_METHOD_CALL) == 0;
+        bool call = strcmp(method, CG_METHOD_CALL) == 0, plain = cg_approve_is_plain(server);
 
-        if (rule || strcmp(method, CG_METHOD_EXEC) == 0)
-                return cg_approve_explain(b, server, method, tool, rule, err);
-        if (cg_buf_try_adds(b, "no approval rule allows ", err) < 0 ||
-            cg_approve_name(b, server, method, tool, err) < 0)
-                return -1;
-        if (!call && cg_approve_is_plain(server))
-                return cg_buf_try_addf(b, err, ": start cellgate mcp serve with --approve '%s:%s'", server,
-                                       method);
-        if (call && cg_approve_is_plain(server) && cg_approve_is_plain(tool))
-                return cg_buf_try_addf(
-                        b, err,
+        if (rule || strcmp(method, CG_METHOD_EXEC) == 0) {
+                cg_approve_explain(b, server, method, tool, rule);
+                return;
+        }
+        cg_buf_adds(b, "no approval rule allows ");
+        cg_approve_name(b, server, method, tool);
+        if (plain && !call)
+                cg_buf_addf(b, ": start cellgate mcp serve with --approve '%s:%s'", server, method);
+        else if (plain && cg_approve_is_plain(tool))
+                cg_buf_addf(
+                        b,
                         ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)",
                         server, tool, server);
-        return cg_buf_try_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it",
-                               err);
+        else
+                cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it");
 }
 
 /* ------------------------------------------------------------------ questions */
@@ -95,7 +76,9 @@ static struct cg_serve_ask *ask_new(enum cg_serve_subject subject, uint64_t appr
         a->method = method;
         a->json = strndup(json, len);
         a->len = len;
-        return a->server && a->tool && a->json ? a : ask_free(a);
+        if (!a->server || !a->tool || !a->json)
+                return ask_free(a);
+        return a;
 }
 
 static void end_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
@@ -104,185 +87,10 @@ static void end_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
         ask_free(a);
 }
 
-/* True if both are calls of the same tool. */
-static bool same_tool(const struct cg_serve_ask *a, const struct cg_serve_ask *b)
-{
-        return a->subject == CG_SERVE_ASK_CALL && b->subject == CG_SERVE_ASK_CALL &&
-               strcmp(a->method, CG_METHOD_CALL) == 0 && strcmp(b->method, CG_METHOD_CALL) == 0 &&
-               strcmp(a->server, b->server) == 0 && strcmp(a->tool, b->tool) == 0;
-}
-
-/* The arguments of the other calls that wait, a line each. Returns their number. */
-static int add_others(struct cg_serve_session *s, struct cg_serve_ask *ask, struct cg_buf *b, size_t *n,
-                      struct cg_err *err)
-{
-        const struct cg_serve_ask *a;
-
-        *n = 0;
-        ask->all_until = 0;
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
-                if (a == ask || a->answered || !same_tool(a, ask))
-                        continue;
-                ask->all_until = a->approval > ask->all_until ? a->approval : ask->all_until;
-                if (++*n == 1 &&
-                    cg_buf_try_adds(b, "More calls of this tool wait, with these arguments:\n", err) < 0)
-                        return -1;
-                if (*n <= SHOW_OTHERS && cg_call_line(a->json, 100, b, err) < 0)
-                        return -1;
-        }
-        return *n > SHOW_OTHERS ? cg_buf_try_addf(b, err, "  and %zu that are not shown\n", *n - SHOW_OTHERS)
-                                : 0;
-}
-
-/* The text of a question, or of its part. Sets a->all_shown. */
-static int describe(const struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *b,
-                    struct cg_err *err)
-{
-        struct cg_call_view view = { .width = 100,
-                                     .lines = a->part ? PART_LINES : SHOW_LINES,
-                                     .part = a->part };
-        struct cg_call call = { .server = a->server,
-                                .tool = a->tool,
-                                .method = a->method,
-                                .args = a->json,
-                                .args_len = a->len,
-                                .cell = s->cell };
-
-        if (a->subject == CG_SERVE_ASK_CONNECTION) {
-                a->all_shown = true;
-                if (cg_buf_try_adds(b, "Code of the agent wants to connect to\n  ", err) < 0 ||
-                    cg_connection_text(a->json, b, err) < 0)
-                        return -1;
-                return cg_buf_try_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
-        }
-        if ((a->approval
-                     ? cg_buf_try_addf(b, err, "Code of the agent wants to %s:\n", cg_call_title(&call))
-                     : cg_buf_try_adds(b, "The agent asks for something that happens outside the sandbox:\n",
-                                       err)) < 0 ||
-            cg_call_show(&call, &view, b, err) < 0)
-                return -1;
-        a->all_shown = view.last;
-        if (a->part)
-                return cg_buf_try_addf(b, err, "Part %zu of %zu.\n", a->part, view.parts);
-        if (view.last)
-                return 0;
-        return cg_buf_try_adds(b,
-                               "Not all is shown. \"" VIEW
-                               "\" shows it in parts, and after the last one it can be"
-                               " approved.\n",
-                               err);
-}
-
-/* May "from now on" be the answer? */
-static bool may_last(const struct cg_serve_ask *a)
-{
-        return a->subject == CG_SERVE_ASK_CALL && cg_approve_may_last(a->method, a->tool);
-}
-
-/* The choices, as items of a JSON array. */
-static int add_choices(const struct cg_serve_ask *a, size_t others, struct cg_buf *b)
-{
-        cg_buf_try_adds(b, a->all_shown ? "\"" YES "\"," : "\"" VIEW "\",", NULL);
-        if (a->all_shown && others)
-                cg_buf_try_addf(b, NULL, "\"" ALL "\",", others + 1);
-        if (a->subject == CG_SERVE_ASK_CONNECTION)
-                cg_buf_try_adds(b, "\"" HOST_ALWAYS "\",\"" HOST_NEVER "\",", NULL);
-        else if (a->all_shown && may_last(a))
-                cg_buf_try_addf(b, NULL, "\"" ALWAYS "\",", cg_approve_scope(a->method));
-        return cg_buf_try_adds(b, "\"" NO "\"", NULL);
-}
-
-static const char *form_mode(const struct cg_serve_session *s)
-{
-        return s->sv->proto.peer.modes ? "\"mode\":\"form\"," : "";
-}
-
-/* Our own question, as params of elicitation/create. */
-static int own_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params)
-{
-        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
-        size_t others = 0;
-
-        if (describe(s, a, &message, NULL) < 0 ||
-            (a->all_shown && add_others(s, a, &message, &others, NULL) < 0) ||
-            cg_buf_try_addf(&message, NULL, "Without an answer within %lld s it is refused.\n",
-                            (long long)s->sv->opts.ask_timeout_ms / 1000) < 0 ||
-            cg_buf_try_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
-            cg_json_try_quote(params, message.data, message.len, NULL) < 0 ||
-            cg_buf_try_adds(params,
-                            ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
-                            "\"decision\":{\"type\":\"string\",\"title\":\"Decision\",\"enum\":[",
-                            NULL) < 0 ||
-            add_choices(a, others, params) < 0)
-                return -1;
-        /* A required choice: some clients accept a form without fields by themselves. */
-        return cg_buf_try_adds(params,
-                               "]},\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
-                               "\"description\":\"For the agent, when rejected\"}},"
-                               "\"required\":[\"decision\"]}}",
-                               NULL);
-}
-
-/* A server's question: its params, with a message that says who asks. */
-static int server_form(const struct cg_serve_ask *a, struct cg_buf *params)
-{
-        static const char *const members[] = { "mode", "requestedSchema", "url", "elicitationId" };
-        struct cg_slice object = { a->json, a->len }, v;
-        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
-
-        if (cg_buf_try_adds(&message, "The MCP server ", NULL) < 0 ||
-            cg_name_render(&message, a->server, NULL) < 0 || cg_buf_try_adds(&message, " asks: ", NULL) < 0)
-                return -1;
-        if (cg_json_find(object, "message", &v) && cg_json_string(v, &message, NULL) < 0)
-                return -1;
-        if (cg_buf_try_adds(params, "{\"message\":", NULL) < 0 ||
-            cg_json_try_quote(params, message.data, message.len, NULL) < 0)
-                return -1;
-        for (size_t i = 0; i < CG_ARRAY_LEN(members); i++) {
-                if (cg_json_find(object, members[i], &v) &&
-                    (cg_buf_try_addf(params, NULL, ",\"%s\":", members[i]) < 0 ||
-                     cg_buf_try_add(params, v.p, v.len, NULL) < 0))
-                        return -1;
-        }
-        return cg_buf_try_adds(params, "}", NULL);
-}
-
-/*
- * input() of the cell. The prompt is the agent's or worse, and forms show it to a person who trusts
- * cellgate: the text says whose it is.
- */
-static int input_form(const struct cg_serve_session *s, const struct cg_serve_ask *a, struct cg_buf *params)
-{
-        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
-
-        if (cg_buf_try_adds(&message,
-                            "Code of the agent waits for text, which it and the agent can read: enter no"
-                            " passwords. Nothing is approved by it. Its prompt:\n",
-                            NULL) < 0 ||
-            cg_text_try_render(&message, a->tool, strlen(a->tool), PROMPT_BYTES, NULL) < 0 ||
-            cg_buf_try_addf(params, NULL, "{%s\"message\":", form_mode(s)) < 0 ||
-            cg_json_try_quote(params, message.data, message.len, NULL) < 0)
-                return -1;
-        return cg_buf_try_adds(params,
-                               ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
-                               "\"text\":{\"type\":\"string\",\"title\":\"Text\"}},\"required\":[\"text\"]}}",
-                               NULL);
-}
-
-int cg_serve_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params)
-{
-        if (a->subject == CG_SERVE_ASK_SERVER)
-                return server_form(a, params);
-        if (a->subject == CG_SERVE_ASK_INPUT)
-                return input_form(s, a, params);
-        return own_form(s, a, params);
-}
-
 /* Sends a question to the client, or leaves it to the result of a call (lock held). */
 static int send_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
 {
-        cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
+        cg_auto_buf struct cg_buf params = { .max = FORM_MAX };
 
         a->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
         a->id = 0;
@@ -291,7 +99,8 @@ static int send_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
                 return 0;
         }
         a->id = ++s->sv->last_ask;
-        if (cg_serve_form(s, a, &params) < 0 ||
+        cg_serve_form(s, a, &params);
+        if (cg_buf_end(&params, NULL) < 0 ||
             cg_serve_request(s->sv, a->id, "elicitation/create", params.data) < 0)
                 return CG_E_NOMEM;
         return 0;
@@ -321,7 +130,7 @@ static void send_waiting(struct cg_serve_session *s)
                         continue;
                 open++;
                 if (send_ask(s, a) < 0)
-                        decide(a, false, "the question to the user could not be asked: no memory is left");
+                        decide(a, false, NOT_ASKED);
         }
 }
 
@@ -332,7 +141,7 @@ void cg_serve_ask_again(struct cg_serve_session *s)
         TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (a->id && !a->answered && !a->by_result && send_ask(s, a) < 0)
-                        decide(a, false, "the question to the user could not be asked: no memory is left");
+                        decide(a, false, NOT_ASKED);
         }
 }
 
@@ -358,26 +167,22 @@ static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, c
                                 const char *method, const char *tool, const char *args, size_t len,
                                 struct cg_buf *why)
 {
-        struct cg_serve_ask *a = NULL;
+        enum cg_serve_subject subject = approval ? CG_SERVE_ASK_CALL : CG_SERVE_ASK_OWN;
+        CG_SERVE_HOLD(&s->sv->lock);
+        struct cg_serve_ask *a;
 
-        pthread_mutex_lock(&s->sv->lock);
         if (!s->sv->proto.peer.can_ask) {
-                cg_buf_try_adds(
+                cg_buf_adds(
                         why,
-                        "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
-                        NULL);
-                explain_rule(why, server, method, tool, NULL, NULL);
-        } else {
-                a = ask_new(approval ? CG_SERVE_ASK_CALL : CG_SERVE_ASK_OWN, approval, server, method, tool,
-                            args, len);
-                if (start_ask(s, a) < 0) {
-                        a = NULL;
-                        cg_buf_try_adds(why, "the question to the user could not be asked: no memory is left",
-                                        NULL);
-                }
+                        "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ");
+                explain_rule(why, server, method, tool, NULL);
+                return NULL;
         }
-        pthread_mutex_unlock(&s->sv->lock);
-        return a;
+        a = ask_new(subject, approval, server, method, tool, args, len);
+        if (start_ask(s, a) == 0)
+                return a;
+        cg_buf_adds(why, NOT_ASKED);
+        return NULL;
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -411,7 +216,7 @@ static void accept_all(struct cg_serve_session *s, const struct cg_serve_ask *as
 
         TAILQ_FOREACH(a, &s->asks, entry)
         {
-                if (a->answered || a->approval > ask->all_until || !same_tool(a, ask))
+                if (a->answered || a->approval > ask->all_until || !cg_serve_same_tool(a, ask))
                         continue;
                 take_back(s, a, "accepted with another call");
                 decide(a, true, "");
@@ -425,32 +230,53 @@ static void accept_all(struct cg_serve_session *s, const struct cg_serve_ask *as
 static bool read_choice(struct cg_serve_session *s, struct cg_serve_ask *a, const char *decision,
                         const char *reason)
 {
-        cg_auto_free char *why = NULL;
-        char always[120];
+        enum cg_serve_choice choice = cg_serve_read_choice(a, decision);
+        cg_auto_buf struct cg_buf why = { .max = SIZE_MAX - 1 };
 
-        if (!a->all_shown && strcmp(decision, VIEW) == 0) {
+        if (choice == CG_SERVE_CHOICE_VIEW) {
                 a->part++;
                 if (send_ask(s, a) == 0)
                         return false;
+                choice = CG_SERVE_CHOICE_NO;
         }
-        if (asprintf(&why, "the user rejected it%s%s", reason && *reason ? ": " : "", reason ? reason : "") <
-            0)
-                why = NULL;
-        decide(a, a->all_shown && strcmp(decision, YES) == 0, why ? why : "the user rejected it");
-        if (!a->all_shown)
+        cg_buf_adds(&why, "the user rejected it");
+        if (reason && *reason)
+                cg_buf_addf(&why, ": %s", reason);
+        decide(a, choice >= CG_SERVE_CHOICE_YES, why.data ?: "the user rejected it");
+        a->always = choice == CG_SERVE_CHOICE_ALWAYS || choice == CG_SERVE_CHOICE_NEVER;
+        if (choice == CG_SERVE_CHOICE_ALL)
+                accept_all(s, a);
+        return true;
+}
+
+static bool is_action(const char *action, const char *name)
+{
+        return action && strcmp(action, name) == 0;
+}
+
+/* The answer to a question of ours. False: it is answered by the next part. */
+static bool read_answer(struct cg_serve_session *s, struct cg_serve_ask *a, const char *action,
+                        struct cg_slice result)
+{
+        cg_auto_free char *decision = NULL, *reason = NULL;
+        struct cg_slice content = CG_SLICE_NONE;
+
+        if (is_action(action, "decline")) {
+                decide(a, false, "the user rejected it");
+                a->by_user = true;
                 return true;
-        if (a->subject == CG_SERVE_ASK_CONNECTION) {
-                a->always = strcmp(decision, HOST_ALWAYS) == 0 || strcmp(decision, HOST_NEVER) == 0;
-                a->accept = a->accept || strcmp(decision, HOST_ALWAYS) == 0;
-        } else if (a->subject == CG_SERVE_ASK_CALL) {
-                snprintf(always, sizeof(always), ALWAYS, cg_approve_scope(a->method));
-                a->always = may_last(a) && strcmp(decision, always) == 0;
-                a->accept = a->accept || a->always;
-                if (a->all_until && strncmp(decision, ALL_BEGINS, strlen(ALL_BEGINS)) == 0) {
-                        a->accept = true;
-                        accept_all(s, a);
-                }
         }
+        if (!is_action(action, "accept")) {
+                decide(a, false, "the user gave no answer");
+                return true;
+        }
+        if (cg_json_member(result, "content", &content, NULL) < 0)
+                content = CG_SLICE_NONE;
+        decision = span_text(content, "decision");
+        reason = span_text(content, "reason");
+        if (!read_choice(s, a, decision ?: "", reason))
+                return false;
+        a->by_user = !a->accept;
         return true;
 }
 
@@ -458,7 +284,7 @@ static bool read_choice(struct cg_serve_session *s, struct cg_serve_ask *a, cons
 static void answer_ask(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_slice result,
                        bool failed)
 {
-        cg_auto_free char *action = span_text(result, "action"), *decision = NULL, *reason = NULL;
+        cg_auto_free char *action = span_text(result, "action");
         struct cg_slice content = CG_SLICE_NONE;
         struct cg_serve_ask *other;
 
@@ -466,33 +292,20 @@ static void answer_ask(struct cg_serve_session *s, struct cg_serve_ask *a, struc
         cg_serve_wake(s->work_fd);
         if (a->subject == CG_SERVE_ASK_SERVER) {
                 decide(a, false, "");
-                a->result = action ? strndup(result.p, result.len) : NULL;
+                if (action)
+                        a->result = strndup(result.p, result.len);
                 return;
         }
         if (a->subject == CG_SERVE_ASK_INPUT) {
-                if (action && strcmp(action, "accept") == 0 &&
-                    cg_json_member(result, "content", &content, NULL) == 0)
+                if (is_action(action, "accept") && cg_json_member(result, "content", &content, NULL) == 0)
                         a->result = span_text(content, "text");
                 decide(a, a->result != NULL, "the user gave none");
                 return;
         }
-        if (!action || strcmp(action, "accept") != 0) {
-                bool declined = action && strcmp(action, "decline") == 0;
-
-                decide(a, false,
-                       failed     ? "the MCP client could not ask the user"
-                       : declined ? "the user rejected it"
-                                  : "the user gave no answer");
-                a->by_user = declined;
-        } else {
-                if (cg_json_member(result, "content", &content, NULL) < 0)
-                        content = CG_SLICE_NONE;
-                decision = span_text(content, "decision");
-                reason = span_text(content, "reason");
-                if (!read_choice(s, a, decision ? decision : "", reason))
-                        return;
-                a->by_user = !a->accept;
-        }
+        if (failed)
+                decide(a, false, "the MCP client could not ask the user");
+        else if (!read_answer(s, a, action, result))
+                return;
         /* The user is there: what has not been shown yet waits for as long from now on. */
         TAILQ_FOREACH(other, &s->asks, entry)
         if (!other->id)
@@ -560,11 +373,12 @@ static struct cg_serve_ask *take_decided(struct cg_serve_session *s, int64_t *ne
 
 static void settle_connection(struct cg_serve_session *s, const struct cg_serve_ask *a)
 {
-        enum cg_egress_decision d = a->accept ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE;
+        static const enum cg_egress_decision decisions[2][2] = {
+                { CG_EGRESS_DENY_ONCE, CG_EGRESS_DENY_SESSION },
+                { CG_EGRESS_ALLOW_ONCE, CG_EGRESS_ALLOW_SESSION },
+        };
 
-        if (a->always)
-                d = a->accept ? CG_EGRESS_ALLOW_SESSION : CG_EGRESS_DENY_SESSION;
-        cg_egress_decide(s->session, a->approval, d, a->reason, NULL);
+        cg_egress_decide(s->session, a->approval, decisions[a->accept][a->always], a->reason, NULL);
 }
 
 static const char *shared_key(uint64_t approval, char ret[24])
@@ -594,12 +408,12 @@ static void settle_call(struct cg_serve_session *s, const struct cg_serve_ask *a
         struct cg_pol_call call = {
                 .server = a->server, .method = a->method, .tool = a->tool, .args = a->json, .args_len = a->len
         };
-        const char *refused = a->timed_out ? "expired" : "rejected";
+        const char *how = a->timed_out ? "expired" : "rejected";
         char key[24];
 
         json_object_del(s->shared, shared_key(a->approval, key));
         cg_structured_decided(cg_answer_structured(s->answer), a->server, a->tool,
-                              a->accept ? "accepted" : refused, NULL);
+                              a->accept ? "accepted" : how, NULL);
         if (a->always) /* failed: asked again */
                 cg_approve_always(s->approve, a->server, a->method, a->tool, NULL);
         if (a->by_user && !a->accept) {
@@ -631,12 +445,14 @@ static void settle_server(struct cg_serve_session *s, const struct cg_serve_ask 
 /* Without a text input() raises EOFError. */
 static void settle_input(struct cg_serve_session *s, const struct cg_serve_ask *a)
 {
-        const char *text = a->accept ? a->result : NULL;
-
-        if (!text && s->answer)
+        if (a->accept && a->result) {
+                cg_session_input(s->session, a->result, strlen(a->result), NULL);
+                return;
+        }
+        if (s->answer)
                 cg_answer_note(s->answer, "[cellgate: input() got no text: %s]",
                                a->timed_out ? "nobody answered in time" : a->reason);
-        cg_session_input(s->session, text, text ? strlen(text) : 0, NULL);
+        cg_session_input(s->session, NULL, 0, NULL);
 }
 
 int64_t cg_serve_settle(struct cg_serve_session *s)
@@ -671,7 +487,8 @@ static enum cg_approve_answer judge(struct cg_serve_session *s, struct cg_pol_ca
         memcpy(client, s->sv->proto.peer.client, sizeof(client));
         cg_approve_set_mute(s->approve, !s->sv->proto.peer.can_ask && !s->sv->opts.kernel.decide_elsewhere);
         pthread_mutex_unlock(&s->sv->lock);
-        call->client = client[0] ? client : NULL;
+        if (client[0])
+                call->client = client;
         pthread_mutex_lock(&s->sv->policy);
         answer = cg_approve_judge(s->approve, call, v);
         pthread_mutex_unlock(&s->sv->policy);
@@ -680,18 +497,17 @@ static enum cg_approve_answer judge(struct cg_serve_session *s, struct cg_pol_ca
 
 static const char *rule_of(const struct cg_approve_verdict *v, const char *none)
 {
-        return v->policy.rule[0] ? v->policy.rule : v->rule ?: none;
+        if (v->policy.rule[0])
+                return v->policy.rule;
+        return v->rule ?: none;
 }
 
 /* True if only other terminals can be asked: the question stays open until they decide. */
 static bool only_elsewhere(struct cg_serve_session *s)
 {
-        bool can_ask;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        can_ask = s->sv->proto.peer.can_ask;
-        pthread_mutex_unlock(&s->sv->lock);
-        return !can_ask && s->sv->opts.kernel.decide_elsewhere;
+        return !s->sv->proto.peer.can_ask && s->sv->opts.kernel.decide_elsewhere;
 }
 
 void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
@@ -700,12 +516,14 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
         struct cg_pol_call call = cg_call_of(e);
         uint64_t approval = cg_event_approval(e);
         struct cg_approve_verdict v;
+        const char *shown;
         char key[24];
 
-        cg_approve_name(&name, call.server, call.method, call.tool, NULL);
+        cg_approve_name(&name, call.server, call.method, call.tool);
+        shown = name.data ?: call.server;
         switch (judge(s, &call, &v)) {
         case CG_APPROVE_ACCEPT:
-                cg_log(&s->sv->log, CG_LOG_INFO, "accepted %s by %s%s", name.data ?: call.server,
+                cg_log(&s->sv->log, CG_LOG_INFO, "accepted %s by %s%s", shown,
                        v.policy.rule[0] ? "" : "rule ", rule_of(&v, "all"));
                 cg_structured_decided(cg_answer_structured(s->answer), call.server, call.tool, "accepted",
                                       rule_of(&v, "all"));
@@ -722,9 +540,9 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
                 json_object_del(s->shared, key);
                 break;
         default:
-                cg_approve_explain_verdict(&why, &call, &v, explain_rule, NULL);
+                cg_approve_explain_verdict(&why, &call, &v, explain_rule);
         }
-        cg_log(&s->sv->log, CG_LOG_INFO, "refused %s: %s", name.data ?: call.server, why.data);
+        cg_log(&s->sv->log, CG_LOG_INFO, "refused %s: %s", shown, why.data);
         cg_structured_decided(cg_answer_structured(s->answer), call.server, call.tool, "rejected",
                               rule_of(&v, "none"));
         cg_approval_reject(s->session, approval, why.data, NULL);
@@ -733,18 +551,15 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
 /* Asks the user about a connection. Returns why that is not possible; NULL: it is done. */
 static const char *ask_connection(struct cg_serve_session *s, uint64_t request, const char *json)
 {
-        const char *why = NULL;
-
         cg_approval_share(s->session, request, NULL);
         if (only_elsewhere(s))
                 return NULL;
-        pthread_mutex_lock(&s->sv->lock);
+        CG_SERVE_HOLD(&s->sv->lock);
         if (!s->sv->proto.peer.can_ask)
-                why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
-        else if (start_ask(s, ask_new(CG_SERVE_ASK_CONNECTION, request, "", "", "", json, strlen(json))) < 0)
-                why = "the question to the user could not be asked: no memory is left";
-        pthread_mutex_unlock(&s->sv->lock);
-        return why;
+                return "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
+        if (start_ask(s, ask_new(CG_SERVE_ASK_CONNECTION, request, "", "", "", json, strlen(json))) < 0)
+                return NOT_ASKED;
+        return NULL;
 }
 
 void cg_serve_connect(struct cg_serve_session *s, struct cg_event *e)
@@ -762,13 +577,16 @@ void cg_serve_connect(struct cg_serve_session *s, struct cg_event *e)
                 cg_egress_decide(s->session, request, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
                 return;
         }
-        if (answer == CG_APPROVE_ASK && !v.policy.rule[0] && cg_approve_base(s->approve) != CG_APPROVE_ASK)
+        if (answer == CG_APPROVE_REFUSE) {
+                cg_approve_explain_verdict(&reason, &call, &v, explain_rule);
+                cg_egress_decide(s->session, request, CG_EGRESS_DENY_ONCE, reason.data, NULL);
+                return;
+        }
+        if (!v.policy.rule[0] && cg_approve_base(s->approve) != CG_APPROVE_ASK)
                 why = "host is not on the allow list";
-        else if (answer == CG_APPROVE_ASK)
+        else
                 why = ask_connection(s, request, call.args);
-        else if (cg_approve_explain_verdict(&reason, &call, &v, explain_rule, NULL) == 0)
-                why = reason.data;
-        if (why || answer != CG_APPROVE_ASK)
+        if (why)
                 cg_egress_decide(s->session, request, CG_EGRESS_DENY_ONCE, why, NULL);
 }
 
@@ -776,18 +594,16 @@ void cg_serve_forward(struct cg_serve_session *s, struct cg_event *e)
 {
         struct cg_slice object, params;
         const char *json;
+        int r = CG_E_PROTO;
         size_t len;
-        int r;
 
         json = cg_event_json(e, &len);
-        r = cg_json_object_slice(json, len, &object, NULL);
-        if (r == 0 && !cg_json_find(object, "params", &params))
-                r = CG_E_PROTO;
-        pthread_mutex_lock(&s->sv->lock);
-        if (r == 0)
+        if (cg_json_object_slice(json, len, &object, NULL) == 0 && cg_json_find(object, "params", &params)) {
+                pthread_mutex_lock(&s->sv->lock);
                 r = start_ask(s, ask_new(CG_SERVE_ASK_SERVER, cg_event_approval(e), cg_event_server(e), "",
                                          "", params.p, params.len));
-        pthread_mutex_unlock(&s->sv->lock);
+                pthread_mutex_unlock(&s->sv->lock);
+        }
         if (r < 0)
                 cg_server_request_decline(s->session, cg_event_approval(e), NULL);
 }
@@ -799,7 +615,6 @@ bool cg_serve_input(struct cg_serve_session *s, const struct cg_event *e)
         struct cg_serve_ask *a;
         const char *json;
         size_t len;
-        int r;
 
         json = cg_event_json(e, &len);
         if (!s->cell || cg_event_cell(e) != s->cell || cg_json_object_slice(json, len, &object, NULL) < 0)
@@ -808,13 +623,11 @@ bool cg_serve_input(struct cg_serve_session *s, const struct cg_event *e)
         if (cg_json_find(object, "password", &password) && cg_slice_is(password, "true"))
                 return false;
         prompt = span_text(object, "prompt");
-        a = ask_new(CG_SERVE_ASK_INPUT, INPUT_NUMBER, "", "", prompt ? prompt : "", "", 0);
-        pthread_mutex_lock(&s->sv->lock);
+        a = ask_new(CG_SERVE_ASK_INPUT, INPUT_NUMBER, "", "", prompt ?: "", "", 0);
+        CG_SERVE_HOLD(&s->sv->lock);
         if (a)
                 a->by_agent = !s->sv->proto.peer.can_ask;
-        r = start_ask(s, a);
-        pthread_mutex_unlock(&s->sv->lock);
-        return r == 0;
+        return start_ask(s, a) == 0;
 }
 
 void cg_serve_input_closed(struct cg_serve_session *s)
@@ -881,8 +694,8 @@ void cg_serve_refuse_calls(struct cg_serve_session *s, const char *server)
 void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval)
 {
         struct cg_serve_ask *a;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
         TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (a->approval == approval) {
@@ -892,7 +705,6 @@ void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval)
                 }
         }
         send_waiting(s);
-        pthread_mutex_unlock(&s->sv->lock);
 }
 
 /* Questions about our own tools are kept: the worker waits for each of them. */
@@ -931,7 +743,7 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
         if (answer == CG_APPROVE_ACCEPT)
                 return true;
         if (answer != CG_APPROVE_ASK) {
-                cg_approve_explain_verdict(why, &call, &v, explain_rule, NULL);
+                cg_approve_explain_verdict(why, &call, &v, explain_rule);
                 return false;
         }
         a = ask(s, 0, OWN, CG_METHOD_CALL, tool, job->args, strlen(job->args), why);
@@ -948,7 +760,7 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
         TAILQ_REMOVE(&s->asks, a, entry);
         pthread_mutex_unlock(&s->sv->lock);
         if (!accept)
-                cg_buf_try_adds(why, a->reason ? a->reason : "it was cancelled", NULL);
+                cg_buf_adds(why, a->reason ?: "it was cancelled");
         ask_free(a);
         return accept;
 }

@@ -156,17 +156,19 @@ static int begin_status(struct cg_serve *sv, struct cg_pending *p, const char *a
         if (cg_serve_find_cell(sv, args, &job, err) < 0)
                 return -1;
         if (job->state == CG_JOB_DONE)
-                cg_buf_try_addf(&b, NULL,
-                                "cell-%" PRIu64
-                                " has ended, after %.1f s; cell_result returns its result, with %zu"
-                                " characters of output",
-                                job->number, (double)(job->end_ms - job->start_ms) / 1000,
-                                cg_answer_chars(job->answer));
+                cg_buf_addf(&b,
+                            "cell-%" PRIu64
+                            " has ended, after %.1f s; cell_result returns its result, with %zu"
+                            " characters of output",
+                            job->number, (double)(job->end_ms - job->start_ms) / 1000,
+                            cg_answer_chars(job->answer));
         else
                 cg_serve_add_state(job, &b);
-        if (job->state == CG_JOB_RUNNING)
-                cg_buf_try_addf(&b, NULL, "; %zu characters of output so far%s%s", job->session->chars,
-                                *job->session->line ? ", the last line: " : "", job->session->line);
+        if (job->state == CG_JOB_RUNNING) {
+                cg_buf_addf(&b, "; %zu characters of output so far", job->session->output.chars);
+                if (*job->session->output.line)
+                        cg_buf_addf(&b, ", the last line: %s", job->session->output.line);
+        }
         return say(sv, p, b.data);
 }
 
@@ -185,7 +187,7 @@ static int begin_result(struct cg_serve *sv, struct cg_pending *p, const char *a
                 return cg_fail(err, CG_E_INVAL, "the parameter \"wait\" must be 0 or more seconds");
         p->job = job;
         p->session = job->session;
-        p->max_chars = max ? max : OUTPUT_CHARS;
+        p->max_chars = max ?: OUTPUT_CHARS;
         p->part = max || p->from;
         p->deadline_ms = p->since_ms + (int64_t)((wanted_s < wait_s ? wanted_s : wait_s) * 1000);
         if (job->state == CG_JOB_DONE)

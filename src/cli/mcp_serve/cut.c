@@ -102,9 +102,10 @@ void cg_cut_add(struct cg_cut *c, const char *text, size_t len)
 /* The bytes of the beginning that are shown, and the characters: all, if nothing is left out. */
 static size_t shown_head(const struct cg_cut *c, size_t *chars)
 {
-        bool fits = c->total <= c->head_max + c->tail_max + c->min_cut;
-        size_t len = fits ? c->whole.len : cg_cut_place(&c->whole, 0, c->head_max);
+        size_t len = c->whole.len;
 
+        if (c->total > c->head_max + c->tail_max + c->min_cut)
+                len = cg_cut_place(&c->whole, 0, c->head_max);
         *chars = cg_cut_count(c->whole.data, len);
         return len;
 }
@@ -122,27 +123,23 @@ size_t cg_cut_memory(const struct cg_cut *c)
         return c->whole.cap + c->tail.cap;
 }
 
-int cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b, struct cg_err *err)
+void cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b)
 {
         size_t chars, left, len = shown_head(c, &chars);
 
-        if (cg_buf_try_add(b, c->whole.data, len, err) < 0)
-                return -1;
+        cg_buf_add(b, c->whole.data, len);
         if (chars == c->total)
-                return 0;
+                return;
         trim_tail(c);
         left = c->total - chars - cg_cut_count(c->tail.data, c->tail.len);
-        if (cg_buf_try_addf(
-                    b, err,
-                    "%s[Output truncated: exceeded %zu character limit, %zu of %zu characters are left out"
-                    " here",
-                    len && c->whole.data[len - 1] != '\n' ? "\n" : "", c->head_max + c->tail_max, left,
-                    c->total) < 0)
-                return -1;
-        if (readable &&
-            cg_buf_try_addf(b, err,
-                            ". read_output(start=%zu) returns them; better print just the part you need",
-                            chars) < 0)
-                return -1;
-        return cg_buf_try_adds(b, "]\n", err) < 0 ? -1 : cg_buf_try_add(b, c->tail.data, c->tail.len, err);
+        if (len && c->whole.data[len - 1] != '\n')
+                cg_buf_adds(b, "\n");
+        cg_buf_addf(
+                b, "[Output truncated: exceeded %zu character limit, %zu of %zu characters are left out here",
+                c->head_max + c->tail_max, left, c->total);
+        if (readable)
+                cg_buf_addf(b, ". read_output(start=%zu) returns them; better print just the part you need",
+                            chars);
+        cg_buf_adds(b, "]\n");
+        cg_buf_add(b, c->tail.data, c->tail.len);
 }

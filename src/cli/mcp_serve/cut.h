@@ -29,7 +29,7 @@ size_t cg_cut_memory(const struct cg_cut *c);
  * Appends what is shown, with a line about what is left out; @readable: the tool read_output has
  * that.
  */
-int cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b, struct cg_err *err);
+void cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b);
 
 size_t cg_cut_count(const char *text, size_t len);
 /* The place of character @n after the byte @from, or the end. */

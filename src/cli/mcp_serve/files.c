@@ -56,10 +56,10 @@ static int read_path(struct cg_serve_session *s, const char *args, const char *n
 static int compare(const void *a, const void *b)
 {
         const json_t *const *one = a, *const *two = b;
-        const char *x = json_string_value(json_object_get(*one, "name"));
-        const char *y = json_string_value(json_object_get(*two, "name"));
+        const char *x = json_string_value(json_object_get(*one, "name")) ?: "";
+        const char *y = json_string_value(json_object_get(*two, "name")) ?: "";
 
-        return strcmp(x ?: "", y ?: "");
+        return strcmp(x, y);
 }
 
 static int list_files(struct cg_serve_session *s, const char *args, struct cg_answer *a, struct cg_err *err)

@@ -34,35 +34,38 @@ static const char code[] =
 static int collect(struct cg_session *kernel, uint64_t cell, struct cg_buf *out, struct cg_err *err)
 {
         int64_t end = cg_now_ms() + FONTS_MS;
+        int r = 0;
 
-        for (;;) {
+        for (bool ended = false; !ended && r >= 0;) {
                 struct cg_event *e;
                 int64_t left = end - cg_now_ms();
-                int r = left > 0 ? cg_session_next_event(kernel, left, &e, err) : CG_TIMEOUT;
-                bool ended = false;
                 const char *text;
                 size_t len;
 
-                if (r != 0)
-                        return r < 0 ? r : cg_fail(err, CG_E_TIMEDOUT, "it did not end in time");
-                text = cg_event_text(e, &len);
-                if (cg_event_type(e) == CG_EVENT_STREAM && !cg_event_is_stderr(e))
-                        r = cg_buf_try_add(out, text, len, err);
-                else if (cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == cell)
-                        ended = true;
-                if (ended && cg_event_status(e) != CG_STATUS_OK)
-                        r = cg_fail(err, CG_E_STATE, "%.500s", text ? text : "it failed");
-                cg_event_free(e);
-                if (r < 0 || ended)
+                if (left > 0)
+                        r = cg_session_next_event(kernel, left, &e, err);
+                if (left <= 0 || r > 0)
+                        return cg_fail(err, CG_E_TIMEDOUT, "it did not end in time");
+                if (r < 0)
                         return r;
+                text = cg_event_text(e, &len);
+                ended = cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == cell;
+                if (cg_event_type(e) == CG_EVENT_STREAM && !cg_event_is_stderr(e))
+                        cg_buf_add(out, text, len);
+                if (ended && cg_event_status(e) != CG_STATUS_OK)
+                        r = cg_fail(err, CG_E_STATE, "%.500s", text ?: "it failed");
+                cg_event_free(e);
         }
+        if (r >= 0)
+                r = cg_buf_end(out, err);
+        return r;
 }
 
 /* "fontlist-v390.json", then JSON: another name or text is not written. */
 static int write_list(const char *folder, struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_json json_t *check = NULL;
-        char *line_end = out->data ? strchr(out->data, '\n') : NULL;
+        char *line_end = strchr(out->data ?: "", '\n');
         cg_auto_free char *path = NULL;
         cg_auto_fd int fd = -1;
         size_t n;
@@ -82,8 +85,10 @@ static int write_list(const char *folder, struct cg_buf *out, struct cg_err *err
                 return cg_fail(err, CG_E_NOMEM, "list of fonts");
         }
         fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd < 0 && errno == EEXIST)
+                return 0;
         if (fd < 0)
-                return errno == EEXIST ? 0 : cg_fail_errno(err, "%s", path);
+                return cg_fail_errno(err, "%s", path);
         return cg_write_all(fd, line_end + 1, out->len - n - 1, err);
 }
 
@@ -93,17 +98,16 @@ static int run(struct cg_serve_session *s, const char *workspace, struct cg_buf 
         struct cg_session_options so = { .size = sizeof(so), .workspace = workspace, .python_path = paths };
         struct cg_execute_options eo = { .size = sizeof(eo), .timeout_ms = FONTS_MS };
         struct cg_kernel_options plain = s->sv->opts.kernel;
-        struct cg_kernel_hides hides;
+        CG_CLEANUP(cg_kernel_hides_fini) struct cg_kernel_hides hides = { .list = { NULL } };
         struct cg_session *kernel = NULL;
         uint64_t cell;
-        int r = cg_kernel_options_session(&plain, workspace, &hides, &so, err);
+        int r;
 
-        if (r == 0)
-                r = cg_session_new(s->client, &so, &kernel, err);
-        cg_kernel_hides_fini(&hides);
-        if (r == 0)
-                r = cg_session_execute(kernel, code, sizeof(code) - 1, &eo, &cell, err);
-        if (r == 0)
+        if (cg_kernel_options_session(&plain, workspace, &hides, &so, err) < 0 ||
+            cg_session_new(s->client, &so, &kernel, err) < 0)
+                return -1;
+        r = cg_session_execute(kernel, code, sizeof(code) - 1, &eo, &cell, err);
+        if (r >= 0)
                 r = collect(kernel, cell, out, err);
         cg_session_free(kernel);
         return r;
@@ -115,7 +119,6 @@ void cg_serve_list_fonts(struct cg_serve_session *s)
         cg_auto_free char *module = NULL, *folder = NULL;
         char workspace[] = "/tmp/cellgate-fonts-XXXXXX";
         struct cg_err err;
-        int r;
 
         if (asprintf(&module, "%s/matplotlib/font_manager.py", s->packages.path) < 0 ||
             asprintf(&folder, "%s/share/cellgate/matplotlib", s->packages.path) < 0)
@@ -124,10 +127,7 @@ void cg_serve_list_fonts(struct cg_serve_session *s)
         if (s->sv->opts.kernel.no_sandbox || !s->client || access(module, F_OK) < 0 ||
             access(folder, F_OK) == 0 || !mkdtemp(workspace))
                 return;
-        r = run(s, workspace, &out, &err);
-        if (r == 0)
-                r = write_list(folder, &out, &err);
-        if (r < 0)
+        if (run(s, workspace, &out, &err) < 0 || write_list(folder, &out, &err) < 0)
                 cg_log(&s->sv->log, CG_LOG_INFO, "matplotlib's list of fonts: %s", err.msg);
         cg_remove_tree(workspace, NULL);
 }

@@ -202,9 +202,9 @@ static int run_python(struct cg_serve_session *s, const struct cg_job *job, cg_s
         /* Its output has ended, so it is about to exit; the rest of its group is killed anyway. */
         if (n > 0 || cg_proc_wait(&pip, 5000, &status, NULL) != 0)
                 cg_proc_end(&pip, true, 1000);
-        return status == 0 ? 0
-                           : cg_fail(err, CG_E_STATE, "%.2000s",
-                                     out->data ?: "it was cancelled, or took too long");
+        if (status == 0)
+                return 0;
+        return cg_fail(err, CG_E_STATE, "%.2000s", out->data ?: "it was cancelled, or took too long");
 }
 
 /*
@@ -268,17 +268,14 @@ static int open_sandbox(struct cg_serve_session *s, const char *folder, json_t *
                                          .front = CG_FRONT_MCP,
                                          .workspace = folder,
                                          .settings = s->sv->opts.kernel.no_sandbox ? NULL : settings };
-        struct cg_kernel_hides hides;
-        int r;
+        CG_CLEANUP(cg_kernel_hides_fini) struct cg_kernel_hides hides = { .list = { NULL } };
 
         if (!settings)
                 return cg_fail(err, CG_E_INVAL, "the sandbox's settings have no network or filesystem");
-        r = cg_kernel_options_session(&s->sv->opts.kernel, folder, &hides, &so, err);
+        if (cg_kernel_options_session(&s->sv->opts.kernel, folder, &hides, &so, err) < 0)
+                return -1;
         so.exec = NULL; /* of programs that cells start */
-        if (r == 0)
-                r = cg_session_new(s->client, &so, ret, err);
-        cg_kernel_hides_fini(&hides);
-        return r;
+        return cg_session_new(s->client, &so, ret, err);
 }
 
 /* Adds what one event says. Returns true at the command's end. */
@@ -401,11 +398,10 @@ static int unpack(struct cg_serve_session *s, const struct cg_job *job, cg_serve
                 "--no-input", "--only-binary", ":all:",          "--disable-pip-version-check",
                 "--"
         };
+        CG_CLEANUP(globfree) glob_t found = { .gl_pathc = 0 };
         cg_auto_free char *pattern = NULL;
-        glob_t found = { .gl_pathc = 0 };
         struct stat st;
         size_t n = 0;
-        int r = 0;
 
         while (words[n])
                 n++;
@@ -414,14 +410,11 @@ static int unpack(struct cg_serve_session *s, const struct cg_job *job, cg_serve
                 return cg_fail(err, CG_E_NOMEM, "wheels");
         }
         if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0 && found.gl_pathc > MAX_WHEELS)
-                r = cg_fail(err, CG_E_LIMIT, "more than %u packages", MAX_WHEELS);
-        for (size_t i = 0; r == 0 && i < found.gl_pathc; i++)
+                return cg_fail(err, CG_E_LIMIT, "more than %u packages", MAX_WHEELS);
+        for (size_t i = 0; i < found.gl_pathc; i++)
                 if (lstat(found.gl_pathv[i], &st) == 0 && S_ISREG(st.st_mode))
                         words[n++] = found.gl_pathv[i];
-        if (r == 0)
-                r = run_python(s, job, wait_fn, words, out, err);
-        globfree(&found);
-        return r;
+        return run_python(s, job, wait_fn, words, out, err);
 }
 
 void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,

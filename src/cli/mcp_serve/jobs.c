@@ -22,16 +22,16 @@ void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b)
         double seconds = (double)(cg_now_ms() - job->start_ms) / 1000;
         size_t before = cg_serve_count_before(job);
 
-        cg_buf_try_addf(b, NULL, "cell-%" PRIu64 " ", job->number);
+        cg_buf_addf(b, "cell-%" PRIu64 " ", job->number);
         if (before) {
-                cg_buf_try_addf(b, NULL, "is queued for %.0f s, with %zu before it", seconds, before);
+                cg_buf_addf(b, "is queued for %.0f s, with %zu before it", seconds, before);
         } else if (job->state != CG_JOB_RUNNING) {
-                cg_buf_try_adds(b, "is about to start", NULL);
+                cg_buf_adds(b, "is about to start");
         } else {
-                cg_buf_try_addf(b, NULL, "runs for %.0f s%s", seconds,
-                                job->cancelled ? " and has been interrupted" : "");
+                cg_buf_addf(b, "runs for %.0f s%s", seconds,
+                            job->cancelled ? " and has been interrupted" : "");
                 if (cg_serve_waits(job->session, &waits))
-                        cg_buf_try_addf(b, NULL, ", %s", waits.data);
+                        cg_buf_addf(b, ", %s", waits.data);
         }
 }
 
@@ -71,7 +71,7 @@ void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p)
                        "[cellgate: %s. execution_id: cell-%" PRIu64
                        ". The cell goes on; cell_result(execution_id="
                        "\"cell-%" PRIu64 "\", from=%zu) returns the rest]",
-                       state.data ? state.data : "the cell has not ended", n, n, next);
+                       state.data ?: "the cell has not ended", n, n, next);
         job->known = true;
         cg_serve_reply(sv, p, a);
         cg_answer_free(a);
@@ -179,12 +179,12 @@ static void list_cells(const struct cg_serve_session *s, struct cg_buf *b)
                 if (skip)
                         skip--;
                 else
-                        cg_buf_try_addf(b, NULL, "%scell-%" PRIu64, b->len ? ", " : "", j->number);
+                        cg_buf_addf(b, "%scell-%" PRIu64, b->len ? ", " : "", j->number);
         }
         TAILQ_FOREACH(j, &s->jobs, entry)
         if (j->number)
-                cg_buf_try_addf(b, NULL, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
-                                j->state == CG_JOB_RUNNING ? "runs" : "queued");
+                cg_buf_addf(b, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
+                            j->state == CG_JOB_RUNNING ? "runs" : "queued");
 }
 
 /* Of an execution_id; 0: it is none. */
@@ -239,9 +239,9 @@ int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **re
                         "the result of %s was dropped: results are kept until they were read and %d minutes"
                         " more, but %zu MiB and %u cells of a session at most, and end with it. Known: %s",
                         id, CG_SERVE_KEPT_MS / 60000, CG_SERVE_KEPT_BYTES >> 20, CG_SERVE_MAX_KEPT,
-                        known.data ? known.data : "none");
+                        known.data ?: "none");
         return cg_fail(err, CG_E_NOTFOUND, "there is no execution_id \"%.100s\". Known: %s", id,
-                       known.data ? known.data : "none");
+                       known.data ?: "none");
 }
 
 /* ------------------------------------------------------------------ the end of jobs */

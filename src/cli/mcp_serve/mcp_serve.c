@@ -104,15 +104,14 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
 static void read_input(struct io *io)
 {
         struct cg_serve *sv = io->sv;
-        bool before;
         struct cg_slice line;
         struct cg_err err;
-        ssize_t n;
         char *room;
         int r = cg_lines_room(&io->lines, READ_SIZE, &room, &err);
 
-        if (r == 0) {
-                n = read(io->in, room, READ_SIZE);
+        if (r >= 0) {
+                ssize_t n = read(io->in, room, READ_SIZE);
+
                 if (n < 0 && (errno == EINTR || errno == EAGAIN))
                         return;
                 io->eof = n <= 0;
@@ -120,26 +119,24 @@ static void read_input(struct io *io)
                 if (n > 0)
                         cg_lines_added(&io->lines, (size_t)n);
         }
-        while (r == 0) {
+        while (r >= 0) {
+                CG_SERVE_HOLD(&sv->lock);
+                bool before = cg_serve_knows_client(sv);
+
                 r = cg_lines_next(&io->lines, &line, &err);
                 if (r == CG_TIMEOUT && io->eof)
                         r = cg_lines_rest(&io->lines, &line);
                 if (r == CG_TIMEOUT)
                         return;
-                pthread_mutex_lock(&sv->lock);
-                before = cg_serve_knows_client(sv);
                 if (r == CG_E_LIMIT)
                         r = cg_mcpd_line_too_long(&sv->out, err.msg, &err);
                 else
                         r = cg_mcpd_line(&sv->proto, line, &sv->out, on_message, sv, &err);
                 if (cg_serve_knows_client(sv) != before)
                         wake_workers(sv);
-                pthread_mutex_unlock(&sv->lock);
         }
-        if (r < 0) {
-                cg_log(&sv->log, CG_LOG_ERROR, "cannot go on: %s", err.msg);
-                io->broken = true;
-        }
+        cg_log(&sv->log, CG_LOG_ERROR, "cannot go on: %s", err.msg);
+        io->broken = true;
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -171,10 +168,13 @@ static bool take_output(struct io *io)
  */
 static void write_output(struct io *io)
 {
-        size_t left = io->writing.len - io->written, n = left < WRITE_SIZE ? left : WRITE_SIZE;
+        size_t n = io->writing.len - io->written;
         const char *p = io->writing.data + io->written;
-        ssize_t w = send(io->out, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t w;
 
+        if (n > WRITE_SIZE)
+                n = WRITE_SIZE;
+        w = send(io->out, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (w < 0 && errno == ENOTSOCK)
                 w = write(io->out, p, n);
         if (w > 0)
@@ -200,14 +200,6 @@ static void flush_output(struct io *io)
 
 /* ------------------------------------------------------------------ the loop */
 
-/* Of two times to wait, -1 being for ever. */
-static int64_t sooner(int64_t a_ms, int64_t b_ms)
-{
-        if (a_ms < 0 || b_ms < 0)
-                return a_ms < 0 ? b_ms : a_ms;
-        return a_ms < b_ms ? a_ms : b_ms;
-}
-
 static void loop(struct io *io)
 {
         enum { SIG, WAKE, OUT, IN, N };
@@ -219,13 +211,14 @@ static void loop(struct io *io)
                 bool idle, refused, output, unread;
 
                 pthread_mutex_lock(&io->sv->lock);
-                next_ms = sooner(cg_serve_answer_due(io->sv, NULL), cg_serve_progress(io->sv));
-                next_ms = sooner(next_ms, cg_serve_sessions_tick(io->sv));
-                next_ms = sooner(next_ms, cg_serve_ask_by_result(io->sv));
+                next_ms = cg_serve_sooner(cg_serve_answer_due(io->sv, NULL), cg_serve_progress(io->sv));
+                next_ms = cg_serve_sooner(next_ms, INT32_MAX);
+                next_ms = cg_serve_sooner(next_ms, cg_serve_sessions_tick(io->sv));
+                next_ms = cg_serve_sooner(next_ms, cg_serve_ask_by_result(io->sv));
                 if (io->eof)
-                        next_ms = sooner(next_ms, FINISH_MS / 10);
+                        next_ms = cg_serve_sooner(next_ms, FINISH_MS / 10);
                 idle = !has_jobs(io->sv) && !io->sv->out.len && io->written == io->writing.len;
-                refused = io->sv->refused;
+                refused = io->sv->refused.code < 0;
                 pthread_mutex_unlock(&io->sv->lock);
                 if ((io->eof && (idle || cg_now_ms() >= io->end_ms)) || (refused && idle))
                         return;
@@ -235,10 +228,10 @@ static void loop(struct io *io)
                 pthread_mutex_unlock(&io->sv->lock);
                 p[SIG] = (struct pollfd){ .fd = io->sig, .events = POLLIN };
                 p[WAKE] = (struct pollfd){ .fd = io->sv->io_fd, .events = POLLIN };
-                /* 0: only its reader's end is reported */
+                /* Without events only the end of its reader is reported. */
                 p[OUT] = (struct pollfd){ .fd = io->out, .events = output ? POLLOUT : 0 };
                 p[IN] = (struct pollfd){ .fd = io->eof || unread ? -1 : io->in, .events = POLLIN };
-                if (poll(p, N, next_ms > INT32_MAX ? INT32_MAX : (int)next_ms) < 0 && errno != EINTR)
+                if (poll(p, N, (int)next_ms) < 0 && errno != EINTR)
                         return;
                 if (p[SIG].revents && read(io->sig, &info, sizeof(info)) == sizeof(info))
                         io->signal = (int)info.ssi_signo;
@@ -304,12 +297,13 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
         struct cg_serve_session *s;
         struct timespec end;
         int64_t end_ms;
-        int r;
+        int r = 0;
 
         cg_lines_init(&io->lines, CG_SERVE_MAX_LINE);
         cg_buf_init(&io->writing, CG_SERVE_MAX_OUT);
         pthread_mutex_lock(&sv->lock);
-        r = sv->own ? cg_serve_session_start(sv->own, err) : 0;
+        if (sv->own)
+                r = cg_serve_session_start(sv->own, err);
         pthread_mutex_unlock(&sv->lock);
         if (r < 0)
                 return -1;
@@ -338,8 +332,8 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
         flush_output(io); /* the last answers: of calls that were ended */
         cg_lines_fini(&io->lines);
         cg_buf_fini(&io->writing);
-        if (sv->refused) {
-                *err = sv->start_err;
+        if (sv->refused.code < 0) {
+                *err = sv->refused;
                 return -1;
         }
         return io->signal ? 128 + io->signal : CG_EXIT_OK;
@@ -373,10 +367,9 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
 
 static int set_up(struct cg_serve *sv, struct cg_err *err)
 {
-        const char *images = sv->opts.kernel.images ? sv->opts.kernel.images : "images";
+        const char *images = sv->opts.kernel.images ?: "images";
         cg_auto_settings struct cg_settings *settings = NULL;
         cg_auto_free char *cwd = NULL;
-        int r = 0;
 
         sv->log = (struct cg_log){ .fd = 2, .level = sv->opts.kernel.log_level, .who = "mcp serve" };
         sv->workspace = realpath(sv->opts.kernel.workspace, NULL);
@@ -385,22 +378,17 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
         sv->configured = json_object();
         sv->io_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (!sv->configured || sv->io_fd < 0)
-                r = cg_fail(err, CG_E_NOMEM, "server");
-        if (r == 0)
-                r = cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err);
-        if (r == 0)
-                r = cg_secrets_add_env(&sv->secrets, sv->opts.kernel.env, err);
-        if (r == 0)
-                r = read_servers(sv, err);
-        if (r < 0)
-                return r;
+                return cg_fail(err, CG_E_NOMEM, "server");
+        if (cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err) < 0 ||
+            cg_secrets_add_env(&sv->secrets, sv->opts.kernel.env, err) < 0 || read_servers(sv, err) < 0)
+                return -1;
         /* Absolute paths for the agent, which does not know our working directory. */
-        cwd = sv->opts.kernel.images ? realpath(".", NULL) : strdup(sv->workspace);
+        cwd = realpath(sv->opts.kernel.images ? "." : sv->workspace, NULL);
         if (!cwd && images[0] != '/')
                 return cg_fail_errno(err, "folder for images");
         if (images[0] == '/')
                 sv->images = strdup(images);
-        else if (asprintf(&sv->images, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, images) < 0)
+        else if (asprintf(&sv->images, "%s/%s", cwd[1] ? cwd : "", images) < 0)
                 sv->images = NULL;
         if (!sv->images)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
@@ -412,7 +400,9 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
                 cg_limits_fill(&sv->caps, &settings->own.limits);
         if (sv->opts.new_sessions)
                 return 0;
-        return cg_serve_session_new(sv, &sv->own, err) < 0 ? -1 : cg_serve_session_prepare(sv->own, err);
+        if (cg_serve_session_new(sv, &sv->own, err) < 0)
+                return -1;
+        return cg_serve_session_prepare(sv->own, err);
 }
 
 static void tear_down(struct cg_serve *sv)
@@ -441,59 +431,58 @@ static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err 
         return cg_serve_http(argc, argv, err);
 }
 
-static int run(struct cg_serve *sv)
+/* Reads the signals that end the program from io->sig. */
+static int block_signals(struct io *io, struct cg_err *err)
 {
-        struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
         sigset_t set;
+
+        signal(SIGPIPE, SIG_IGN); /* seen as EPIPE */
+        sigemptyset(&set);
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGHUP);
+        if (pthread_sigmask(SIG_BLOCK, &set, NULL) == 0)
+                io->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        return io->sig < 0 ? cg_fail_errno(err, "signals") : 0;
+}
+
+static void io_fini(struct io *io)
+{
+        cg_closep_(&io->in);
+        cg_closep_(&io->out);
+        cg_closep_(&io->sig);
+}
+
+/* Returns the exit status, or negative. */
+static int run(struct cg_serve *sv, struct cg_err *err)
+{
+        CG_CLEANUP(io_fini) struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
         cg_auto_free char *instructions = NULL, *tools = NULL;
         struct cg_client_options co = { .size = sizeof(co) };
         const char *names[CG_SERVE_N_TOOLS + 1];
         struct cg_mcpd_info info = {
                 .name = "cellgate", .title = "cellgate", .version = cg_version(), .tool_names = names
         };
-        struct cg_err err;
-        int r = set_up(sv, &err);
 
-        if (r == 0)
-                r = move_standard(&io, &err);
-        if (r == 0) {
-                signal(SIGPIPE, SIG_IGN); /* seen as EPIPE */
-                sigemptyset(&set);
-                sigaddset(&set, SIGINT);
-                sigaddset(&set, SIGTERM);
-                sigaddset(&set, SIGHUP);
-                if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
-                    (io.sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
-                        r = cg_fail_errno(&err, "signals");
-        }
-        if (r == 0) {
-                if (isatty(io.in))
-                        cg_log(&sv->log, CG_LOG_WARN,
-                               "waiting for the messages of an MCP client, which starts this program itself;"
-                               " Ctrl-D ends it (docs/mcp-serve.md)");
-                if (sv->opts.kernel.no_sandbox)
-                        cg_log(&sv->log, CG_LOG_WARN,
-                               "no sandbox: the agent's code can do all that you can, with or without approval");
-                info.instructions = instructions = cg_serve_instructions(&sv->opts, sv->configured,
-                                                                         sv->settings != NULL);
-                info.tools = tools = cg_serve_tools(&sv->opts, sv->settings != NULL, names);
-                if (!instructions || !tools)
-                        r = cg_fail(&err, CG_E_NOMEM, "server");
-        }
-        if (r == 0) {
-                cg_kernel_options_client(&sv->opts.kernel, &co);
-                r = cg_webhook_start(sv->opts.kernel.webhook, &co, &err);
-        }
-        if (r == 0) {
-                cg_mcpd_init(&sv->proto, &info);
-                r = serve(sv, &io, &err);
-        }
-        if (r < 0)
-                r = cg_cli_fail("mcp serve", &err);
-        cg_closep_(&io.in);
-        cg_closep_(&io.out);
-        cg_closep_(&io.sig);
-        return r;
+        if (set_up(sv, err) < 0 || move_standard(&io, err) < 0 || block_signals(&io, err) < 0)
+                return -1;
+        if (isatty(io.in))
+                cg_log(&sv->log, CG_LOG_WARN,
+                       "waiting for the messages of an MCP client, which starts this program itself;"
+                       " Ctrl-D ends it (docs/mcp-serve.md)");
+        if (sv->opts.kernel.no_sandbox)
+                cg_log(&sv->log, CG_LOG_WARN,
+                       "no sandbox: the agent's code can do all that you can, with or without approval");
+        info.instructions = instructions = cg_serve_instructions(&sv->opts, sv->configured,
+                                                                 sv->settings != NULL);
+        info.tools = tools = cg_serve_tools(&sv->opts, sv->settings != NULL, names);
+        if (!instructions || !tools)
+                return cg_fail(err, CG_E_NOMEM, "server");
+        cg_kernel_options_client(&sv->opts.kernel, &co);
+        if (cg_webhook_start(sv->opts.kernel.webhook, &co, err) < 0)
+                return -1;
+        cg_mcpd_init(&sv->proto, &info);
+        return serve(sv, &io, err);
 }
 
 int cg_cli_mcp_serve(int argc, char **argv)
@@ -510,26 +499,19 @@ int cg_cli_mcp_serve(int argc, char **argv)
         cg_buf_init(&sv.out, CG_SERVE_MAX_OUT);
         cond_init(&sv.room);
         cond_init(&sv.gone);
-        if (r < 0) {
-                r = cg_cli_fail("mcp serve", &err);
-        } else if (sv.opts.kernel.help) {
+        if (r >= 0 && sv.opts.kernel.help)
                 r = cg_serve_help();
-        } else if (sv.opts.print_config) {
+        else if (r >= 0 && sv.opts.print_config)
                 r = cg_serve_print_config(sv.opts.print_config, argc, argv, &err);
-                r = r < 0 ? cg_cli_fail("mcp serve", &err) : 0;
-        } else if (sv.opts.compat) {
-                cg_serve_compat(argc, argv, &err);
+        else if (r >= 0 && sv.opts.compat)
+                r = cg_serve_compat(argc, argv, &err);
+        else if (r >= 0 && sv.opts.http)
+                r = start_http(&sv, argc, argv, &err);
+        else if (r >= 0)
+                r = run(&sv, &err);
+        if (r < 0)
                 r = cg_cli_fail("mcp serve", &err);
-        } else if (sv.opts.http) {
-                start_http(&sv, argc, argv, &err);
-                r = cg_cli_fail("mcp serve", &err);
-                json_decref(sv.configured);
-                free(sv.workspace);
-                free(sv.settings);
-        } else {
-                r = run(&sv);
-                tear_down(&sv);
-        }
+        tear_down(&sv);
         pthread_cond_destroy(&sv.room);
         pthread_cond_destroy(&sv.gone);
         cg_serve_options_fini(&sv.opts);

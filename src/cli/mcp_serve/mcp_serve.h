@@ -16,9 +16,10 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/secrets.h"
+#include "base/util.h"
 #include "cellgate.h"
 #include "cli/common/approve.h"
-#include "cli/common/denials.h"
+#include "cli/common/events.h"
 #include "cli/common/images.h"
 #include "cli/common/kernel_options.h"
 #include "cli/mcp_serve/cut.h"
@@ -232,9 +233,10 @@ struct cg_serve_session {
         TAILQ_HEAD(cg_jobs, cg_job) jobs; /* oldest first, as the other lists; that of the worker */
         struct cg_jobs kept;              /* cells that have ended */
         size_t n_jobs, n_kept;
-        /* of the cell that runs: characters, and its last line or the progress of a tool */
-        size_t chars;
-        char line[CG_SERVE_LINE];
+        struct {
+                size_t chars;
+                char line[CG_SERVE_LINE]; /* its last line, or the progress of a tool */
+        } output;                         /* of the cell that runs */
         TAILQ_HEAD(, cg_serve_ask) asks;
         /* written by the worker only, so that it may read it without the lock */
         struct cg_session *session;
@@ -251,9 +253,12 @@ struct cg_serve_session {
         struct cg_answer *answer;         /* of the call that runs; NULL: none */
         struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
         struct cg_denial_reports denials; /* denials that were reported for this call */
-        bool cell_done, death_reported;
-        enum cg_status status;
-        char *status_text;
+        struct {
+                bool done;
+                enum cg_status status;
+                char *text;
+        } end; /* of the cell that runs */
+        bool death_reported;
         char *lost; /* why the kernel's session has ended; NULL: it has not */
 };
 
@@ -279,9 +284,11 @@ struct cg_serve {
         struct cg_serve_session *own; /* of calls that name none; NULL: it has ended, */
         char own_lost[80];            /* for this reason; "": it has never been */
         struct {
-                char id[CG_SERVE_ID + 1], why[80];
-        } ended[CG_SERVE_MAX_ENDED]; /* the last sessions that have */
-        size_t n_ended;              /* since the start */
+                struct {
+                        char id[CG_SERVE_ID + 1], why[80];
+                } v[CG_SERVE_MAX_ENDED];
+                size_t n; /* since the start */
+        } ended;          /* the last sessions that have */
         TAILQ_HEAD(, cg_pending) pending;
         TAILQ_HEAD(, cg_pending) held; /* calls that were answered by questions */
         size_t n_pending, n_held;
@@ -289,12 +296,21 @@ struct cg_serve {
         bool has_tokens; /* a call wants progress; set by the I/O thread */
         struct cg_buf out;
         struct cg_mcpd proto;
-        int64_t minute_ms; /* in which cells are counted, since its first */
-        unsigned cells_in_minute;
+        struct {
+                int64_t since_ms;
+                unsigned cells;
+        } rate; /* of the minute that began with its first cell */
         bool stop;
-        bool refused; /* it does not start, for the reason start_err */
-        struct cg_err start_err;
+        struct cg_err refused; /* why it does not start; code 0: it does */
 };
+
+/* Of two times, of which a negative one is none. */
+static inline int64_t cg_serve_sooner(int64_t a_ms, int64_t b_ms)
+{
+        if (a_ms < 0 || (b_ms >= 0 && b_ms < a_ms))
+                return b_ms;
+        return a_ms;
+}
 
 /* ---- options.c */
 /* Prints the help; returns the exit status. */
@@ -302,17 +318,11 @@ int cg_serve_help(void);
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err);
 void cg_serve_options_fini(struct cg_serve_options *o);
 
-/* ---- compat.c */
-
-/* Becomes the Python package's program; returns only with an error. */
+/* Becomes the Python package's program (compat.c); returns only with an error. */
 int cg_serve_compat(int argc, char **argv, struct cg_err *err);
-
-/* ---- print_config.c */
-int cg_serve_check_client(const char *client, struct cg_err *err);
 /* Prints how @client starts this program with the options of this command line. */
 int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_err *err);
 
-/* ---- http.c */
 /* Becomes cellgate-mcp-http; returns only when that fails. */
 int cg_serve_http(int argc, char **argv, struct cg_err *err);
 
@@ -349,6 +359,10 @@ int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min
                       struct cg_err *err);
 
 /* ---- queue.c */
+/* Holds a mutex until the end of the block. */
+#define CG_SERVE_HOLD(mutex) CG_CLEANUP(cg_serve_release) pthread_mutex_t *cg_held_ = cg_serve_hold(mutex)
+pthread_mutex_t *cg_serve_hold(pthread_mutex_t *m);
+void cg_serve_release(pthread_mutex_t **m);
 void cg_serve_wake(int fd);
 /* Clears the wake-ups. */
 void cg_serve_woken(int fd);
@@ -494,8 +508,6 @@ bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in);
 void cg_serve_answered_by(struct cg_serve_session *s, uint64_t id, struct cg_slice result);
 /* Sends the open questions again: answers to what the client was asked before decide nothing. */
 void cg_serve_ask_again(struct cg_serve_session *s);
-/* Appends a question as params of elicitation/create (lock held). */
-int cg_serve_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params);
 /*
  * Decides whether this tool of our own may run; false: *why says how to allow it. Where rules say
  * ask, calls @wait_fn until the user has answered.
@@ -504,6 +516,23 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
                       struct cg_buf *why);
 /* The session has ended: drops the questions about calls of its cells. */
 void cg_serve_drop_asks(struct cg_serve_session *s);
+
+/* ---- form.c */
+/* Appends a question as params of elicitation/create (lock held). */
+void cg_serve_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params);
+/* Those from YES on accept. ALWAYS, NEVER: also the same later. */
+enum cg_serve_choice {
+        CG_SERVE_CHOICE_NO,
+        CG_SERVE_CHOICE_NEVER,
+        CG_SERVE_CHOICE_VIEW,
+        CG_SERVE_CHOICE_YES,
+        CG_SERVE_CHOICE_ALWAYS,
+        CG_SERVE_CHOICE_ALL, /* the other calls of this tool as well */
+};
+/* NO: what the form of @a does not offer. */
+enum cg_serve_choice cg_serve_read_choice(const struct cg_serve_ask *a, const char *decision);
+/* True if both are calls of the same tool. */
+bool cg_serve_same_tool(const struct cg_serve_ask *a, const struct cg_serve_ask *b);
 
 /* ---- mrtr.c */
 /*

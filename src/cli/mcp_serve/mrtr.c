@@ -31,29 +31,28 @@ static bool is_unsent(const struct cg_serve_ask *a)
 }
 
 /* Their ids are those from p->first_ask to p->last_ask. */
-static int add_questions(struct cg_pending *p, struct cg_buf *b)
+static void add_questions(struct cg_pending *p, struct cg_buf *b)
 {
         struct cg_serve_session *s = p->session;
         struct cg_serve *sv = s->sv;
         struct cg_serve_ask *a;
 
         p->first_ask = sv->last_ask + 1;
-        if (cg_buf_try_adds(b, "{\"resultType\":\"input_required\",\"inputRequests\":{", NULL) < 0)
-                return -1;
+        cg_buf_adds(b, "{\"resultType\":\"input_required\",\"inputRequests\":{");
         TAILQ_FOREACH(a, &s->asks, entry)
         {
                 if (!is_unsent(a) || sv->last_ask + 1 - p->first_ask == CG_SERVE_MAX_INPUTS)
                         continue;
                 a->id = ++sv->last_ask;
                 a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
-                if (cg_buf_try_addf(b, NULL,
-                                    "%s\"q%" PRIu64 "\":{\"method\":\"elicitation/create\",\"params\":",
-                                    a->id == p->first_ask ? "" : ",", a->id) < 0 ||
-                    cg_serve_form(s, a, b) < 0 || cg_buf_try_adds(b, "}", NULL) < 0)
-                        return -1;
+                if (a->id > p->first_ask)
+                        cg_buf_adds(b, ",");
+                cg_buf_addf(b, "\"q%" PRIu64 "\":{\"method\":\"elicitation/create\",\"params\":", a->id);
+                cg_serve_form(s, a, b);
+                cg_buf_adds(b, "}");
         }
         p->last_ask = sv->last_ask;
-        return cg_buf_try_addf(b, NULL, "},\"requestState\":\"%s\"}", p->state);
+        cg_buf_addf(b, "},\"requestState\":\"%s\"}", p->state);
 }
 
 static void ask_again(const struct cg_pending *p)
@@ -72,7 +71,10 @@ static void ask_by(struct cg_serve *sv, struct cg_pending *p)
 {
         cg_auto_buf struct cg_buf b = { .max = INPUTS_MAX };
 
-        if (cg_random_hex(p->state, CG_SERVE_STATE / 2, NULL) < 0 || add_questions(p, &b) < 0) {
+        cg_buf_fail(&b, cg_random_hex(p->state, CG_SERVE_STATE / 2, NULL));
+        if (!b.failed)
+                add_questions(p, &b);
+        if (cg_buf_end(&b, NULL) < 0) {
                 cg_log(&sv->log, CG_LOG_ERROR, "the questions of a cell were not sent: no memory is left");
                 return;
         }
@@ -173,7 +175,9 @@ static int wait_again(struct cg_serve *sv, struct cg_pending *p, const struct cg
         free(p->id);
         p->id = id;
         free(p->token);
-        p->token = in->progress_token.p ? strndup(in->progress_token.p, in->progress_token.len) : NULL;
+        p->token = NULL;
+        if (in->progress_token.p)
+                p->token = strndup(in->progress_token.p, in->progress_token.len);
         sv->has_tokens |= p->token != NULL;
         p->state[0] = '\0';
         p->since_ms = p->progress_ms = cg_now_ms();

@@ -1,6 +1,16 @@
 /* `cellgate mcp serve`: its command line and its help. */
 #include "cli/mcp_serve/mcp_serve.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/installed.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "config.h"
+
 /* Long enough for a person who was elsewhere, short enough that a call does not hang for ever. */
 #define ASK_TIMEOUT_MS 300000
 /* Over HTTP a client may come back, and the call does not hang. */
@@ -52,15 +62,35 @@ void cg_serve_options_fini(struct cg_serve_options *o)
         cg_kernel_options_fini(&o->kernel);
 }
 
+static const struct {
+        const char *client, *where, *member; /* member: of the servers; NULL: TOML */
+} formats[] = {
+        { "claude", ".mcp.json in the project's folder (Claude Code), or claude_desktop_config.json",
+          "mcpServers" },
+        { "cursor", "~/.cursor/mcp.json, or .cursor/mcp.json in the project's folder", "mcpServers" },
+        { "vscode", ".vscode/mcp.json in the project's folder", "servers" },
+        { "codex", "~/.codex/config.toml", NULL },
+        { "generic", "the settings of the MCP client", "mcpServers" },
+};
+
+static int check_client(const char *client, struct cg_err *err)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(formats); i++)
+                if (strcmp(formats[i].client, client) == 0)
+                        return 0;
+        return cg_fail(err, CG_E_INVAL,
+                       "--print-config must be claude, cursor, vscode, codex or generic, not \"%s\"", client);
+}
+
 static int positive(const char *option, const char *what, const char *value, int64_t *ret_ms,
                     struct cg_err *err)
 {
-        int r = cg_opt_seconds(option, value, ret_ms, err);
-
-        if (r == 0 && *ret_ms == 0)
-                r = cg_fail(err, CG_E_INVAL, "%s must be more than 0: it is how long %s may wait", option,
-                            what);
-        return r;
+        if (cg_opt_seconds(option, value, ret_ms, err) < 0)
+                return -1;
+        if (*ret_ms == 0)
+                return cg_fail(err, CG_E_INVAL, "%s must be more than 0: it is how long %s may wait", option,
+                               what);
+        return 0;
 }
 
 static int apply(struct cg_serve_options *o, int id, const char *value, struct cg_err *err)
@@ -72,7 +102,7 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
         switch (id) {
         case CG_KOPT_PRINT_CONFIG:
                 o->print_config = value;
-                return cg_serve_check_client(value, err);
+                return check_client(value, err);
         case CG_KOPT_COMPAT:
                 o->compat = true;
                 return 0;
@@ -116,7 +146,7 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
 {
         const char *value = getenv(CG_MCPD_HTTP_SESSION);
         struct cg_optscan scan;
-        int id, r = 0;
+        int id;
 
         *o = (struct cg_serve_options){ .ask_timeout_ms = ASK_TIMEOUT_MS,
                                         .wait_ms = WAIT_MS,
@@ -132,10 +162,11 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 o->new_sessions = strcmp(value + strlen(o->id_begin), "s") == 0;
         }
         cg_approve_set_default(o->kernel.approve, CG_APPROVE_REFUSE);
-        while (r == 0 && !o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
-                r = id < 0 ? id : apply(o, id, value, err);
-        if (r < 0 || o->kernel.help)
-                return r;
+        while (!o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
+                if (id < 0 || apply(o, id, value, err) < 0)
+                        return -1;
+        if (o->kernel.help)
+                return 0;
         if (o->kernel.decide_elsewhere)
                 cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);
         if (o->of_http && !o->http)
@@ -151,4 +182,108 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 return cg_fail(err, CG_E_INVAL,
                                "--print-config is for standard input and output: not with --http");
         return cg_kernel_options_check(&o->kernel, err);
+}
+
+/*
+ * ---- --print-config CLIENT: what to paste into the settings of an MCP client, so that it starts
+ * this program with the options of this command line. Starts nothing.
+ */
+
+/* The words of the command line after the program, without --print-config. */
+static int add_options(json_t *args, int argc, char **argv, struct cg_err *err)
+{
+        static const struct cg_opt workspace = { .id = CG_KOPT_WORKSPACE,
+                                                 .name = "workspace",
+                                                 .value = "DIR" };
+        struct cg_kernel_options scratch;
+        struct cg_optscan scan;
+        const char *value;
+        bool has_workspace = false;
+        int id, r = cg_kernel_options_init(&scratch, CG_CMD_SERVE, argc, argv, &scan, err);
+
+        while (r >= 0 && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+                has_workspace |= id == CG_KOPT_WORKSPACE;
+                if (id != CG_KOPT_PRINT_CONFIG)
+                        r = cg_kernel_options_word(args, scan.found, value, err);
+        }
+        cg_kernel_options_fini(&scratch);
+        if (r >= 0 && !has_workspace)
+                r = cg_kernel_options_word(args, &workspace, ".", err);
+        return r;
+}
+
+int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_err *err)
+{
+        const char *program = CG_INSTALLED(CG_BINDIR "/cellgate");
+        cg_auto_json json_t *args = json_pack("[s, s]", "mcp", "serve"), *all = NULL;
+        size_t i = 0;
+
+        while (strcmp(formats[i].client, client) != 0)
+                i++;
+        if (!args)
+                return cg_fail(err, CG_E_NOMEM, "options");
+        if (add_options(args, argc, argv, err) < 0)
+                return -1;
+        fprintf(stderr, "Put this into %s:\n", formats[i].where);
+        if (formats[i].member) {
+                all = json_pack("{s: {s: {s:s, s:s, s:O}}}", formats[i].member, "cellgate", "type", "stdio",
+                                "command", program, "args", args);
+                if (!all || json_dumpf(all, stdout, JSON_INDENT(2)) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "the configuration (paths must be UTF-8)");
+        } else { /* strings of JSON are strings of TOML */
+                all = json_string(program);
+                printf("[mcp_servers.cellgate]\ncommand = ");
+                if (!all || json_dumpf(all, stdout, JSON_ENCODE_ANY) < 0 || printf("\nargs = ") < 0 ||
+                    json_dumpf(args, stdout, 0) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "the configuration (paths must be UTF-8)");
+        }
+        return puts("") < 0 || fflush(stdout) ? cg_fail_errno(err, "standard output") : 0;
+}
+
+/*
+ * ---- --http: hands the command line over to cellgate-mcp-http, its options before "--" and those
+ * of each session, unchanged, behind it. Limits of sessions are for both, since calls can make more
+ * in a process, and the files that cells must not read, since a session hides them.
+ */
+
+/* Room for the words of both programs, and NULL. */
+#define MORE_WORDS 6
+
+int cg_serve_http(int argc, char **argv, struct cg_err *err)
+{
+        const char *program = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-mcp-http"), *value;
+        static const char *const middle[] = { "--", "cellgate", "mcp", "serve" };
+        size_t max = (size_t)argc * 2 + MORE_WORDS, n = 1, n_rest = 0;
+        cg_auto_free const char **words = calloc(max, sizeof(*words)), **rest = calloc(max, sizeof(*rest));
+        struct cg_kernel_options scratch;
+        struct cg_optscan scan;
+        int id, first, r = cg_kernel_options_init(&scratch, CG_CMD_SERVE, argc, argv, &scan, err);
+
+        if (!words || !rest)
+                r = cg_fail(err, CG_E_NOMEM, "options");
+        else
+                words[0] = "cellgate-mcp-http";
+        for (first = scan.i; r == 0 && (id = cg_opt_next(&scan, &value, err)) > CG_OPT_END; first = scan.i) {
+                bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_IDLE || id == CG_KOPT_TOKEN_FILE ||
+                            id == CG_KOPT_TLS_KEY;
+                bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_OF_HTTP;
+
+                for (; first < scan.i; first++) {
+                        if (ours || both)
+                                words[n++] = argv[first];
+                        if (!ours)
+                                rest[n_rest++] = argv[first];
+                }
+        }
+        cg_kernel_options_fini(&scratch);
+        if (r < 0)
+                return r;
+        memcpy(words + n, middle, sizeof(middle));
+        memcpy(words + n + CG_ARRAY_LEN(middle), rest, n_rest * sizeof(*rest));
+        execv(program, (char *const *)(uintptr_t)words);
+        if (errno == ENOENT)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "--http is not in a Python wheel: install the Debian package, or from source "
+                               "(docs/install.md)");
+        return cg_fail_errno(err, "%s", program);
 }

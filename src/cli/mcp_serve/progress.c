@@ -4,6 +4,7 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,9 @@
 /* Of a line or a name that are shown. */
 #define SHOWN_BYTES 200
 
-static int add_name(struct cg_buf *b, const char *name)
+static void add_name(struct cg_buf *b, const char *name)
 {
-        return cg_text_try_render_as(b, name, strlen(name), SHOWN_BYTES, CG_TEXT_LINE, NULL);
+        cg_text_render_as(b, name, strlen(name), SHOWN_BYTES, CG_TEXT_LINE);
 }
 
 bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b)
@@ -32,31 +33,31 @@ bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b)
                 if (a->answered)
                         continue;
                 more += first != NULL;
-                first = first ? first : a;
+                first = first ?: a;
         }
         if (!first)
                 return false;
         if (first->subject == CG_SERVE_ASK_INPUT) {
-                cg_buf_try_adds(b,
-                                first->by_agent ? "waits for input, which send_input gives it; its prompt: "
-                                                : "waits for input, for which the user is asked: ",
-                                NULL);
-                return add_name(b, first->tool) == 0;
+                cg_buf_adds(b, "waits for input, ");
+                cg_buf_adds(b, first->by_agent ? "which send_input gives it; its prompt: "
+                                               : "for which the user is asked: ");
+                add_name(b, first->tool);
+                return !b->failed;
         }
         if (first->subject == CG_SERVE_ASK_CONNECTION)
-                cg_buf_try_adds(b, "waits for approval of a connection", NULL);
+                cg_buf_adds(b, "waits for approval of a connection");
         else if (first->subject == CG_SERVE_ASK_SERVER)
-                cg_buf_try_adds(b, "waits for the user's answer to the MCP server ", NULL);
+                cg_buf_adds(b, "waits for the user's answer to the MCP server ");
         else
-                cg_buf_try_adds(b, "waits for approval of ", NULL);
+                cg_buf_adds(b, "waits for approval of ");
         add_name(b, first->server);
         if (*first->tool) {
-                cg_buf_try_adds(b, ".", NULL);
+                cg_buf_adds(b, ".");
                 add_name(b, first->tool);
         }
         if (more)
-                cg_buf_try_addf(b, NULL, ", and %zu more", more);
-        return true;
+                cg_buf_addf(b, ", and %zu more", more);
+        return !b->failed;
 }
 
 /* Describes the first job of a session. False: there is nothing to say. */
@@ -66,10 +67,12 @@ static bool news(const struct cg_serve_session *s, struct cg_buf *b)
 
         if (cg_serve_waits(s, b))
                 return true;
-        if (!*s->line || cg_buf_try_adds(&line, s->line, NULL) < 0)
+        if (!*s->output.line)
                 return false;
+        cg_buf_adds(&line, s->output.line);
         cg_secrets_redact_buf(&s->sv->secrets, &line);
-        return cg_text_try_render_as(b, line.data, line.len, SHOWN_BYTES, CG_TEXT_OUTPUT, NULL) == 0;
+        cg_text_render_as(b, line.data, line.len, SHOWN_BYTES, CG_TEXT_OUTPUT);
+        return !line.failed && !b->failed;
 }
 
 /* The value is the call's seconds; it always grows. What is lost is repaired by the next. */
@@ -79,12 +82,13 @@ static void send_progress(struct cg_serve *sv, struct cg_pending *p, const char 
         double elapsed = (double)(now - p->since_ms) / 1000;
 
         p->progress_ms = now;
-        p->progress = elapsed > p->progress ? elapsed : p->progress + 0.001;
+        p->progress = fmax(elapsed, p->progress + 0.001);
         free(p->said);
         p->said = strdup(text);
-        if (cg_buf_try_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":", p->token,
-                            p->progress) == 0 &&
-            cg_json_try_quote(&b, text, strlen(text), NULL) == 0 && cg_buf_try_adds(&b, "}", NULL) == 0)
+        cg_buf_addf(&b, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":", p->token, p->progress);
+        cg_json_quote(&b, text, strlen(text));
+        cg_buf_adds(&b, "}");
+        if (cg_buf_end(&b, NULL) == 0)
                 cg_serve_notify(sv, "notifications/progress", b.data);
 }
 
@@ -140,21 +144,20 @@ static void wake_for_news(struct cg_serve *sv)
 
 void cg_serve_tool_progress(struct cg_serve_session *s, const char *text)
 {
-        pthread_mutex_lock(&s->sv->lock);
-        snprintf(s->line, sizeof(s->line), "%s", text);
+        CG_SERVE_HOLD(&s->sv->lock);
+
+        snprintf(s->output.line, sizeof(s->output.line), "%s", text);
         wake_for_news(s->sv);
-        pthread_mutex_unlock(&s->sv->lock);
 }
 
 void cg_serve_output(struct cg_serve_session *s, const struct cg_answer *a)
 {
         size_t chars = cg_answer_chars(a);
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        if (chars != s->chars) {
-                s->chars = chars;
-                cg_answer_last_line(a, s->line, sizeof(s->line));
-                wake_for_news(s->sv);
-        }
-        pthread_mutex_unlock(&s->sv->lock);
+        if (chars == s->output.chars)
+                return;
+        s->output.chars = chars;
+        cg_answer_last_line(a, s->output.line, sizeof(s->output.line));
+        wake_for_news(s->sv);
 }

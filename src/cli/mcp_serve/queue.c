@@ -13,6 +13,17 @@
 
 #define RESULT_MAX ((size_t)256 << 20)
 
+pthread_mutex_t *cg_serve_hold(pthread_mutex_t *m)
+{
+        pthread_mutex_lock(m);
+        return m;
+}
+
+void cg_serve_release(pthread_mutex_t **m)
+{
+        pthread_mutex_unlock(*m);
+}
+
 void cg_serve_wake(int fd)
 {
         uint64_t one = 1;
@@ -36,26 +47,27 @@ static void roll_back(struct cg_serve *sv, size_t len)
         cg_buf_terminate(&sv->out);
 }
 
-int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params)
+/* A message of ours was added to the @before bytes that there were, or not. */
+static int added(struct cg_serve *sv, size_t before, int r)
 {
-        size_t before = sv->out.len;
-        int r = cg_rpc_add_notification(&sv->out, method, params, NULL);
-
         if (r < 0)
                 roll_back(sv, before);
         cg_serve_wake(sv->io_fd);
         return r;
 }
 
+int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params)
+{
+        size_t before = sv->out.len;
+
+        return added(sv, before, cg_rpc_add_notification(&sv->out, method, params, NULL));
+}
+
 int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const char *params)
 {
         size_t before = sv->out.len;
-        int r = cg_rpc_add_request(&sv->out, id, method, params, NULL);
 
-        if (r < 0)
-                roll_back(sv, before);
-        cg_serve_wake(sv->io_fd);
-        return r;
+        return added(sv, before, cg_rpc_add_request(&sv->out, id, method, params, NULL));
 }
 
 /* ------------------------------------------------------------------ calls */
@@ -97,8 +109,10 @@ struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcp
 
         if (!p)
                 return NULL;
-        p->id = in->id.p ? strndup(in->id.p, in->id.len) : NULL;
-        p->token = in->progress_token.p ? strndup(in->progress_token.p, in->progress_token.len) : NULL;
+        if (in->id.p)
+                p->id = strndup(in->id.p, in->id.len);
+        if (in->progress_token.p)
+                p->token = strndup(in->progress_token.p, in->progress_token.len);
         p->since_ms = p->progress_ms = cg_now_ms();
         p->stateless = sv->proto.peer.stateless;
         p->deadline_ms = INT64_MAX;
@@ -137,9 +151,12 @@ void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer 
 
         if (made && p->stateless) {
                 b.len--; /* the closing brace */
-                made = cg_buf_try_adds(&b, ",\"resultType\":\"complete\"}", NULL) == 0;
+                cg_buf_adds(&b, ",\"resultType\":\"complete\"}");
         }
-        cg_serve_send_result(sv, id, made ? b.data : failed, made ? b.len : strlen(failed));
+        if (made && cg_buf_end(&b, NULL) == 0)
+                cg_serve_send_result(sv, id, b.data, b.len);
+        else
+                cg_serve_send_result(sv, id, failed, sizeof(failed) - 1);
         cg_serve_remove_pending(sv, p);
 }
 
@@ -202,13 +219,12 @@ size_t cg_serve_count_before(const struct cg_job *job)
 
 struct cg_job *cg_serve_next_job(struct cg_serve_session *s)
 {
-        struct cg_job *j;
+        CG_SERVE_HOLD(&s->sv->lock);
+        struct cg_job *j = TAILQ_FIRST(&s->jobs);
 
-        pthread_mutex_lock(&s->sv->lock);
-        j = s->sv->stop ? NULL : TAILQ_FIRST(&s->jobs);
-        if (j)
-                j->state = CG_JOB_TAKEN;
-        pthread_mutex_unlock(&s->sv->lock);
+        if (!j || s->sv->stop)
+                return NULL;
+        j->state = CG_JOB_TAKEN;
         return j;
 }
 
@@ -230,10 +246,7 @@ void cg_serve_drop_jobs(struct cg_serve_session *s)
 bool cg_serve_given_up(const struct cg_job *job)
 {
         struct cg_serve *sv = job->session->sv;
-        bool up;
+        CG_SERVE_HOLD(&sv->lock);
 
-        pthread_mutex_lock(&sv->lock);
-        up = sv->stop || job->cancelled || job->ended_by;
-        pthread_mutex_unlock(&sv->lock);
-        return up;
+        return sv->stop || job->cancelled || job->ended_by;
 }

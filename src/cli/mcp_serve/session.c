@@ -220,16 +220,15 @@ static int set_limits(struct cg_serve_session *s, const char *args, struct cg_er
 int cg_serve_session_configure(struct cg_serve_session *s, const char *args, struct cg_err *err)
 {
         cg_auto_free char *given = NULL, *name = NULL, *folder = NULL;
-        int r = cg_serve_arg_optional(args, "name", &name, err);
 
-        if (r < 0 || cg_serve_arg_optional(args, "workspace", &given, err) < 0 ||
+        if (cg_serve_arg_optional(args, "name", &name, err) < 0 ||
+            cg_serve_arg_optional(args, "workspace", &given, err) < 0 ||
             (given && find_folder(s->sv, given, &folder, err) < 0) || set_limits(s, args, err) < 0)
                 return -1;
         if (name && strlen(name) > MAX_NAME)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"name\" is longer than %u bytes", MAX_NAME);
-        pthread_mutex_lock(&s->sv->lock);
+        CG_SERVE_HOLD(&s->sv->lock);
         s->name = CG_STEAL(name);
         s->folder = CG_STEAL(folder);
-        pthread_mutex_unlock(&s->sv->lock);
         return 0;
 }

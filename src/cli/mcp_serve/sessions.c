@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/cli.h"
 
 /* ------------------------------------------------------------------ beginning and end */
 
@@ -29,11 +30,11 @@ int cg_serve_session_start(struct cg_serve_session *s, struct cg_err *err)
 static void bury(struct cg_serve_session *s)
 {
         struct cg_serve *sv = s->sv;
-        size_t i = sv->n_ended++ % CG_SERVE_MAX_ENDED;
+        size_t i = sv->ended.n++ % CG_SERVE_MAX_ENDED;
 
         pthread_join(s->worker, NULL);
-        memcpy(sv->ended[i].id, s->id, sizeof(s->id));
-        memcpy(sv->ended[i].why, s->why, sizeof(s->why));
+        memcpy(sv->ended.v[i].id, s->id, sizeof(s->id));
+        memcpy(sv->ended.v[i].why, s->why, sizeof(s->why));
         cg_serve_session_remove(s);
 }
 
@@ -95,9 +96,9 @@ static const char *why_ended(const struct cg_serve *sv, const char *id)
         TAILQ_FOREACH(s, &sv->sessions, entry)
         if (strcmp(s->id, id) == 0)
                 return s->why;
-        for (size_t i = 0; i < CG_SERVE_MAX_ENDED && i < sv->n_ended; i++)
-                if (strcmp(sv->ended[i].id, id) == 0)
-                        return sv->ended[i].why;
+        for (size_t i = 0; i < CG_SERVE_MAX_ENDED && i < sv->ended.n; i++)
+                if (strcmp(sv->ended.v[i].id, id) == 0)
+                        return sv->ended.v[i].why;
         return NULL;
 }
 
@@ -170,28 +171,29 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
 {
         const struct cg_serve_session *s;
         int64_t now = cg_now_ms();
+        const char *folder;
         size_t n;
 
         TAILQ_FOREACH(s, &sv->sessions, entry)
         {
                 if (s->life != CG_SERVE_LIVES)
                         continue;
-                cg_buf_try_addf(b, NULL, "%s%s", b->len ? "\n" : "", s->id);
+                cg_buf_addf(b, "%s%s", b->len ? "\n" : "", s->id);
                 if (s == sv->own)
-                        cg_buf_try_adds(b, " (calls without session_id)", NULL);
+                        cg_buf_adds(b, " (calls without session_id)");
                 if (s->name) {
-                        cg_buf_try_adds(b, " ", NULL);
-                        cg_json_try_quote(b, s->name, strlen(s->name), NULL);
+                        cg_buf_adds(b, " ");
+                        cg_json_quote(b, s->name, strlen(s->name));
                 }
                 n = s->n_jobs;
                 if (n)
-                        cg_buf_try_addf(b, NULL, ": %zu call%s running or queued", n, n > 1 ? "s" : "");
+                        cg_buf_addf(b, ": %zu call%s running or queued", n, cg_cli_s((long long)n));
                 else
-                        cg_buf_try_addf(b, NULL, ": idle for %lld s", (long long)(now - s->used_ms) / 1000);
-                cg_buf_try_adds(b, ", in ", NULL);
-                cg_text_try_render_as(b, s->folder ?: sv->workspace, strlen(s->folder ?: sv->workspace), 0,
-                                      CG_TEXT_LINE, NULL);
+                        cg_buf_addf(b, ": idle for %lld s", (long long)(now - s->used_ms) / 1000);
+                cg_buf_adds(b, ", in ");
+                folder = s->folder ?: sv->workspace;
+                cg_text_render_as(b, folder, strlen(folder), 0, CG_TEXT_LINE);
         }
         if (!b->len)
-                cg_buf_try_adds(b, "There is no session; the next call without session_id opens one.", NULL);
+                cg_buf_adds(b, "There is no session; the next call without session_id opens one.");
 }

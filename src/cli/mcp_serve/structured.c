@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
-#include "cli/common/costs.h"
+#include "cli/common/events.h"
 #include "cli/common/images.h"
 #include "cli/mcp_serve/cut.h"
 
@@ -29,7 +29,9 @@ struct cg_structured *cg_structured_new(size_t max_chars)
         for (size_t i = 0; i < N_TEXTS; i++)
                 cg_cut_init(&s->texts[i], max_chars, 0);
         s->o = json_object();
-        return s->o ? s : cg_structured_free(s);
+        if (!s->o)
+                return cg_structured_free(s);
+        return s;
 }
 
 struct cg_structured *cg_structured_free(struct cg_structured *s)
@@ -160,8 +162,7 @@ void cg_structured_image(struct cg_structured *s, const char *path)
 
 static void add_result(struct cg_structured *s, const struct cg_event *e, const json_t *content)
 {
-        const char *files = cg_event_artifacts(e, NULL);
-        cg_auto_json json_t *found = files ? json_loads(files, JSON_ALLOW_NUL, NULL) : NULL;
+        cg_auto_json json_t *found = json_loads(cg_event_artifacts(e, NULL) ?: "{}", JSON_ALLOW_NUL, NULL);
         json_t *file;
         size_t i;
 
@@ -248,13 +249,14 @@ static int add_text(struct cg_structured *s, enum cell_text which, json_t *to, c
 
         if (!c->total)
                 return 0;
-        if (cg_cut_render(c, false, &b, err) < 0)
+        cg_cut_render(c, false, &b);
+        if (cg_buf_end(&b, err) < 0)
                 return -1;
         if (cg_cut_is_cut(c))
                 json_object_set_new(s->o, "truncated", json_true());
-        return json_object_set_new(to, name, json_stringn(b.data, b.len)) == 0
-                       ? 0
-                       : cg_fail(err, CG_E_NOMEM, "the cell's %s", name);
+        if (json_object_set_new(to, name, json_stringn(b.data, b.len)) < 0)
+                return cg_fail(err, CG_E_NOMEM, "the cell's %s", name);
+        return 0;
 }
 
 int cg_structured_add(struct cg_structured *s, bool error, const char *notes,
@@ -276,5 +278,6 @@ int cg_structured_add(struct cg_structured *s, bool error, const char *notes,
         text = json_dumps(s->o, JSON_COMPACT);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "the cell's result");
-        return cg_buf_try_addf(b, err, ",\"structuredContent\":%s", text);
+        cg_buf_addf(b, ",\"structuredContent\":%s", text);
+        return 0;
 }

@@ -29,7 +29,7 @@ void cg_structured_copy(struct cg_structured *to, const struct cg_structured *fr
 size_t cg_structured_memory(const struct cg_structured *s);
 /*
  * Appends it as a member of the CallToolResult, without @secrets. @error: the call failed, which is
- * the status where the cell has none; @notes may be NULL.
+ * the status where the cell has none; @notes may be NULL. A failure may also be kept in @b.
  */
 int cg_structured_add(struct cg_structured *s, bool error, const char *notes,
                       const struct cg_secrets *secrets, struct cg_buf *b, struct cg_err *err);

@@ -310,15 +310,21 @@ static void add_session_id(const struct cg_serve_options *o, struct cg_buf *b, s
 {
         static const char properties[] = "\"inputSchema\":{\"type\":\"object\",\"properties\":{";
         static const char parameter[] =
-                "\"session_id\":{\"type\":\"string\",\"description\":\"Of an earlier result; default: %s session\"}";
-        const char *found = b->data ? strstr(b->data + begin, properties) : NULL;
-        cg_auto_free char *rest = found ? strdup(found + sizeof(properties) - 1) : NULL;
+                "\"session_id\":{\"type\":\"string\",\"description\":\"Of an earlier result; default: %s session\"}%s";
+        cg_auto_free char *rest = NULL;
+        const char *found;
 
-        if (!rest)
+        if (b->failed)
                 return;
-        b->len = (size_t)(found - b->data) + sizeof(properties) - 1;
-        cg_buf_try_addf(b, NULL, parameter, o->new_sessions ? "a new" : "the own");
-        cg_buf_try_addf(b, NULL, "%s%s", rest[0] == '}' ? "" : ",", rest);
+        found = strstr(b->data + begin, properties);
+        if (!found)
+                return;
+        found += sizeof(properties) - 1;
+        rest = strdup(found);
+        cg_buf_fail(b, rest ? 0 : CG_E_NOMEM);
+        b->len = (size_t)(found - b->data);
+        cg_buf_addf(b, parameter, o->new_sessions ? "a new" : "the own", *found == '}' ? "" : ",");
+        cg_buf_adds(b, rest ?: "");
 }
 
 char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char *names[CG_SERVE_N_TOOLS + 1])
@@ -331,22 +337,22 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
 
                 if (!(def->toolset & o->toolsets))
                         continue;
-                if (cg_buf_try_adds(&b, n ? "," : "[", NULL) < 0)
-                        return NULL;
+                cg_buf_adds(&b, n ? "," : "[");
                 names[n++] = def->name;
                 begin = b.len;
                 if (!def->json) /* execute_ipython_cell */
-                        cg_buf_try_addf(&b, NULL, "%s%s%s%s%s", execute_begin,
-                                        settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, execute_rest,
-                                        o->plain ? "" : output_schema, execute_end);
+                        cg_buf_addf(&b, "%s%s%s%s%s", execute_begin,
+                                    settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, execute_rest,
+                                    o->plain ? "" : output_schema, execute_end);
                 else
-                        cg_buf_try_adds(&b, def->json, NULL);
+                        cg_buf_adds(&b, def->json);
                 if (i != CG_SERVE_TERMINATE && cg_serve_has_session(i) &&
                     (o->new_sessions || o->toolsets & CG_SERVE_SESSIONS))
                         add_session_id(o, &b, begin);
         }
         names[n] = NULL;
-        return cg_buf_try_adds(&b, "]", NULL) < 0 ? NULL : cg_buf_steal(&b, NULL);
+        cg_buf_adds(&b, "]");
+        return cg_buf_steal(&b, NULL);
 }
 
 static const struct {
@@ -372,7 +378,7 @@ int cg_serve_read_toolsets(const char *list, unsigned *ret, struct cg_err *err)
                         return cg_fail(err, CG_E_INVAL,
                                        "--toolsets: there is no toolset \"%.*s\"; give some of core, jobs,"
                                        " sessions, files, inspect with commas between",
-                                       (int)(name.len < 100 ? name.len : 100), p);
+                                       (int)name.len, p);
                 bits |= toolsets[i].bit;
                 end = p + name.len;
                 if (!*end)
@@ -415,28 +421,24 @@ static const char instructions_jobs[] =
 char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *configured, bool settings)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
-        const char *name;
+        const char *name, *between = "- MCP servers that are there already: ";
         json_t *value;
-        bool first = true;
 
-        if (cg_buf_try_adds(&b, instructions_begin, NULL) < 0 ||
-            cg_buf_try_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, NULL) < 0 ||
-            cg_buf_try_adds(&b, instructions_rest, NULL) < 0)
-                return NULL;
+        cg_buf_adds(&b, instructions_begin);
+        cg_buf_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT);
+        cg_buf_adds(&b, instructions_rest);
         if (o->toolsets & CG_SERVE_JOBS)
-                cg_buf_try_addf(&b, NULL, instructions_jobs, (double)o->wait_ms / 1000);
+                cg_buf_addf(&b, instructions_jobs, (double)o->wait_ms / 1000);
         if (o->toolsets & CG_SERVE_SESSIONS)
-                cg_buf_try_adds(&b, instructions_sessions, NULL);
+                cg_buf_adds(&b, instructions_sessions);
         /* jansson iterates only over non-const */
         json_object_foreach((json_t *)(uintptr_t)configured, name, value)
         {
-                if (cg_buf_try_addf(&b, NULL, "%s%s", first ? "- MCP servers that are there already: " : ", ",
-                                    name) < 0)
-                        return NULL;
-                first = false;
+                cg_buf_addf(&b, "%s%s", between, name);
+                between = ", ";
         }
-        if (!first && cg_buf_try_adds(&b, ".\n", NULL) < 0)
-                return NULL;
+        if (json_object_size(configured))
+                cg_buf_adds(&b, ".\n");
         return cg_buf_steal(&b, NULL);
 }
 
@@ -454,23 +456,25 @@ int cg_serve_unknown_args(const struct cg_serve_options *o, enum cg_serve_tool t
         const char *const *name, *const *names = cg_serve_tool_defs[tool].parameters;
         struct cg_slice key, value, text = { args, strlen(args) };
         struct cg_json_walk w;
-        int r = cg_json_walk_init(&w, text, '{', err);
+        int r;
 
-        while (r == 0 && (r = cg_json_walk_next(&w, &key, &value, err)) == 0) {
+        if (cg_json_walk_init(&w, text, '{', err) < 0)
+                return -1;
+        do {
+                r = cg_json_walk_next(&w, &key, &value, err);
+                if (r != 0)
+                        return r < 0 ? r : 0;
                 for (name = names; *name && !cg_slice_is(key, *name); name++)
                         ;
-                if (!*name)
-                        break;
-        }
-        if (r != 0)
-                return r < 0 ? r : 0;
-        if (cg_buf_try_addf(b, err, "Ignored: %s has no parameter \"%.*s\"; it has ",
-                            cg_serve_tool_defs[tool].name, (int)(key.len < 100 ? key.len : 100), key.p) < 0)
-                return -1;
+        } while (*name);
+        if (key.len > 100)
+                key.len = 100;
+        cg_buf_addf(b, "Ignored: %s has no parameter \"%.*s\"; it has ", cg_serve_tool_defs[tool].name,
+                    (int)key.len, key.p);
         for (name = names; *name && is_offered(o, *name); name++)
-                if (cg_buf_try_addf(b, err, "%s%s", name > names ? ", " : "", *name) < 0)
-                        return -1;
-        return cg_buf_try_adds(b, name > names ? "." : "none.", err);
+                cg_buf_addf(b, "%s%s", name > names ? ", " : "", *name);
+        cg_buf_adds(b, name > names ? "." : "none.");
+        return cg_buf_end(b, err);
 }
 
 bool cg_serve_has_session(enum cg_serve_tool tool)
@@ -488,7 +492,9 @@ int cg_serve_arg_optional(const char *args, const char *name, char **ret, struct
         int r = cg_json_member(text, name, &v, err);
 
         *ret = NULL;
-        return r < 0 || !v.p || cg_slice_is(v, "null") ? r : cg_serve_arg_string(args, name, ret, err);
+        if (r < 0 || !v.p || cg_slice_is(v, "null"))
+                return r;
+        return cg_serve_arg_string(args, name, ret, err);
 }
 
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err)
@@ -500,8 +506,9 @@ int cg_serve_arg_string(const char *args, const char *name, char **ret, struct c
                 return r;
         if (!v.p)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is missing", name);
-        r = cg_json_strdup(v, ret, err);
-        return r < 0 ? cg_err_prefix(err, "parameter \"%s\"", name) : 0;
+        if (cg_json_strdup(v, ret, err) < 0)
+                return cg_err_prefix(err, "parameter \"%s\"", name);
+        return 0;
 }
 
 int cg_serve_arg_number(const char *args, const char *name, double def, double *ret, struct cg_err *err)

@@ -16,8 +16,6 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/util.h"
-#include "cli/common/artifacts.h"
-#include "cli/common/limit_option.h"
 #include "cli/common/pretty.h"
 #include "cli/common/rule_check.h"
 #include "mcp/client/def.h"
@@ -35,18 +33,15 @@
 
 static struct cg_answer *sink(struct cg_serve_session *s)
 {
-        return s->answer ? s->answer : s->between;
+        return s->answer ?: s->between;
 }
 
 /* The client has cancelled the call that runs: nobody needs to know that it was interrupted. */
 static bool abandoned(struct cg_serve_session *s)
 {
-        bool is;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        is = s->answer && !TAILQ_EMPTY(&s->jobs) && TAILQ_FIRST(&s->jobs)->cancelled;
-        pthread_mutex_unlock(&s->sv->lock);
-        return is;
+        return s->answer && !TAILQ_EMPTY(&s->jobs) && TAILQ_FIRST(&s->jobs)->cancelled;
 }
 
 static void on_error(struct cg_serve_session *s, const struct cg_event *e)
@@ -64,24 +59,28 @@ static void on_error(struct cg_serve_session *s, const struct cg_event *e)
                 lines = CG_SLICE_NONE;
         cg_json_walk_init(&walk, lines, '[', NULL);
         for (; cg_json_walk_next(&walk, NULL, &v, NULL) == 0; n++) {
-                line.len = 0;
+                cg_buf_clear(&line);
                 if (cg_json_string(v, &line, NULL) == 0)
-                        cg_answer_lines(sink(s), line.data ? line.data : "", line.len);
+                        cg_answer_lines(sink(s), line.data ?: "", line.len);
         }
         if (n)
                 return;
-        line.len = 0;
         if (cg_json_find(content, "ename", &v) && cg_json_string(v, &line, NULL) == 0 &&
-            cg_buf_try_adds(&line, ": ", NULL) == 0 && cg_json_find(content, "evalue", &v))
+            cg_json_find(content, "evalue", &v)) {
+                cg_buf_adds(&line, ": ");
                 cg_json_string(v, &line, NULL);
-        cg_answer_lines(sink(s), line.data ? line.data : "error", line.data ? line.len : 5);
+        }
+        if (!line.len)
+                cg_buf_adds(&line, "error");
+        cg_answer_lines(sink(s), line.data ?: "", line.len);
 }
 
 static void remark(struct cg_serve_session *s, const char *text)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        if (cg_buf_try_addf(&b, NULL, "[cellgate: %s]", text) == 0)
+        cg_buf_addf(&b, "[cellgate: %s]", text);
+        if (cg_buf_end(&b, NULL) == 0)
                 cg_answer_lines(sink(s), b.data, b.len);
 }
 
@@ -90,7 +89,10 @@ static void add_files(struct cg_serve_session *s, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        if (!s->answer || cg_artifacts_text(e, "-", cg_answer_files(s->answer), &b, NULL) < 0 || !b.len)
+        if (!s->answer)
+                return;
+        cg_artifacts_text(e, "-", cg_answer_files(s->answer), &b);
+        if (b.failed || !b.len)
                 return;
         b.data[b.len - 1] = '\0';
         cg_answer_note(s->answer, "Files made or changed:\n\n%s", b.data);
@@ -126,7 +128,8 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                 cg_serve_forward(s, e);
                 break;
         case CG_EVENT_DENIED:
-                if (cg_denial_reports_add(&s->denials, e, &b, NULL) < 0 || !b.len)
+                cg_denial_reports_add(&s->denials, e, &b);
+                if (b.failed || !b.len)
                         break;
                 /* A note while a call runs, so that a flood of output cannot push it out. */
                 if (s->answer)
@@ -152,11 +155,11 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                 if (!s->cell || cg_event_cell(e) != s->cell)
                         break;
                 cg_serve_input_closed(s);
-                s->cell_done = true;
-                s->status = cg_event_status(e);
-                free(s->status_text);
-                s->status_text = strdup(cg_event_text(e, NULL));
-                s->death_reported = s->status == CG_STATUS_KERNEL_DIED;
+                s->end.done = true;
+                s->end.status = cg_event_status(e);
+                free(s->end.text);
+                s->end.text = strdup(cg_event_text(e, NULL));
+                s->death_reported = s->end.status == CG_STATUS_KERNEL_DIED;
                 add_files(s, e);
                 break;
         case CG_EVENT_KERNEL_DIED:
@@ -208,18 +211,16 @@ static void wait_once(struct cg_serve_session *s, int fd, int64_t timeout_ms)
 {
         struct pollfd p[3] = { { .fd = s->work_fd, .events = POLLIN },
                                { .fd = fd, .events = POLLIN },
-                               { .fd = s->session && !s->lost ? cg_session_fd(s->session) : -1,
-                                 .events = POLLIN } };
-        int64_t next_ms[] = { cg_serve_settle(s), 0 };
+                               { .fd = -1, .events = POLLIN } };
 
+        timeout_ms = cg_serve_sooner(timeout_ms, cg_serve_settle(s));
         pthread_mutex_lock(&s->sv->lock);
-        next_ms[1] = cg_serve_answer_due(s->sv, s);
+        timeout_ms = cg_serve_sooner(timeout_ms, cg_serve_answer_due(s->sv, s));
         pthread_mutex_unlock(&s->sv->lock);
-        for (size_t i = 0; i < CG_ARRAY_LEN(next_ms); i++)
-                if (next_ms[i] >= 0 && (timeout_ms < 0 || next_ms[i] < timeout_ms))
-                        timeout_ms = next_ms[i];
-        if (poll(p, CG_ARRAY_LEN(p), timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms) < 0 &&
-            errno != EINTR)
+        timeout_ms = cg_serve_sooner(timeout_ms, INT32_MAX);
+        if (s->session && !s->lost)
+                p[2].fd = cg_session_fd(s->session);
+        if (poll(p, CG_ARRAY_LEN(p), (int)timeout_ms) < 0 && errno != EINTR)
                 return;
         if (p[0].revents)
                 cg_serve_woken(s->work_fd);
@@ -310,8 +311,7 @@ static int check_rules(struct cg_serve_session *s, json_t *known, struct cg_err 
                 cg_log(&s->sv->log, CG_LOG_WARN, "%s", line);
         if (r < 0) {
                 pthread_mutex_lock(&s->sv->lock);
-                s->sv->start_err = *err;
-                s->sv->refused = true;
+                s->sv->refused = *err;
                 pthread_mutex_unlock(&s->sv->lock);
                 cg_serve_wake(s->sv->io_fd);
         }
@@ -320,14 +320,11 @@ static int check_rules(struct cg_serve_session *s, json_t *known, struct cg_err 
 
 static bool is_refused(struct cg_serve_session *s, struct cg_err *err)
 {
-        bool refused;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        refused = s->sv->refused;
-        if (refused)
-                *err = s->sv->start_err;
-        pthread_mutex_unlock(&s->sv->lock);
-        return refused;
+        if (s->sv->refused.code < 0)
+                *err = s->sv->refused;
+        return s->sv->refused.code < 0;
 }
 
 static int open_session(struct cg_serve_session *s, struct cg_err *err)
@@ -341,43 +338,38 @@ static int open_session(struct cg_serve_session *s, struct cg_err *err)
                                          .env = s->sv->opts.kernel.env,
                                          .python_path = paths,
                                          .settings = s->sv->settings };
-        struct cg_kernel_hides hides;
+        CG_CLEANUP(cg_kernel_hides_fini) struct cg_kernel_hides hides = { .list = { NULL } };
         cg_auto_json json_t *known = NULL, *more = NULL;
         struct cg_session *kernel;
-        int r;
 
         if (is_refused(s, err) || cg_serve_session_prepare(s, err) < 0)
                 return -1;
         paths[0] = s->packages.path;
-        r = cg_kernel_options_session(&s->sv->opts.kernel, s->sv->workspace, &hides, &so, err);
+        if (cg_kernel_options_session(&s->sv->opts.kernel, s->sv->workspace, &hides, &so, err) < 0)
+                return -1;
         cg_limit_options(&s->limits, &so);
         /* If the client cannot ask its user, each question is refused with that reason. */
         pthread_mutex_lock(&s->sv->lock);
-        so.server_requests = (s->sv->proto.peer.can_ask ? CG_SERVER_REQUEST_ELICITATION : 0) |
-                             (s->sv->proto.peer.can_open ? CG_SERVER_REQUEST_URL : 0);
+        if (s->sv->proto.peer.can_ask)
+                so.server_requests |= CG_SERVER_REQUEST_ELICITATION;
+        if (s->sv->proto.peer.can_open)
+                so.server_requests |= CG_SERVER_REQUEST_URL;
         pthread_mutex_unlock(&s->sv->lock);
         so.ask_egress = cg_approve_base(s->approve) == CG_APPROVE_ASK ||
                         cg_pol_is_about(cg_approve_policy(s->approve), CG_METHOD_CONNECT);
         if (so.ask_egress) /* ask.c has a shorter limit, and reports it */
-                so.approval_timeout_ms = s->sv->opts.ask_timeout_ms < MAX_ASK_MS
-                                                 ? s->sv->opts.ask_timeout_ms + 5000
-                                                 : MAX_ASK_MS;
-
+                so.approval_timeout_ms = cg_serve_sooner(s->sv->opts.ask_timeout_ms + 5000, MAX_ASK_MS);
         cg_kernel_options_client(&s->sv->opts.kernel, &co);
         co.no_spare = !co.share;
-        if (r == 0)
-                r = cg_client_open(&co, &s->client, err);
-        if (r == 0 && cg_client_why_private(s->client))
+        if (cg_client_open(&co, &s->client, err) < 0)
+                return -1;
+        if (cg_client_why_private(s->client))
                 cg_log(&s->sv->log, CG_LOG_WARN, "private supervisor, since none can be shared: %s",
                        cg_client_why_private(s->client));
-        if (r == 0) {
-                r = cg_session_new(s->client, &so, &kernel, err);
-                if (r < 0)
-                        s->client = cg_client_close(s->client);
-        }
-        cg_kernel_hides_fini(&hides);
-        if (r < 0)
+        if (cg_session_new(s->client, &so, &kernel, err) < 0) {
+                s->client = cg_client_close(s->client);
                 return -1;
+        }
         pthread_mutex_lock(&s->sv->lock);
         s->session = kernel;
         pthread_mutex_unlock(&s->sv->lock);
@@ -412,49 +404,38 @@ static int ensure_session(struct cg_serve_session *s, struct cg_answer *a, struc
 /* From here on the worker answers the calls that wait for the cell: its answer grows. */
 static void set_running(struct cg_serve_session *s, struct cg_job *job)
 {
-        pthread_mutex_lock(&s->sv->lock);
+        CG_SERVE_HOLD(&s->sv->lock);
+
         job->state = CG_JOB_RUNNING;
         job->start_ms = cg_now_ms();
-        s->chars = 0;
-        s->line[0] = '\0';
-        pthread_mutex_unlock(&s->sv->lock);
+        s->output.chars = 0;
+        s->output.line[0] = '\0';
 }
 
 static void set_cell(struct cg_serve_session *s, const struct cg_job *job, uint64_t cell)
 {
-        pthread_mutex_lock(&s->sv->lock);
+        CG_SERVE_HOLD(&s->sv->lock);
+
         s->cell = cell;
         /* Cancelled after the queue check but before the cell started. */
         if (cell && (job->cancelled || s->sv->stop))
                 cg_session_cancel(s->session, cell, NULL);
-        pthread_mutex_unlock(&s->sv->lock);
-}
-
-static bool stopping(struct cg_serve_session *s)
-{
-        bool stop;
-
-        pthread_mutex_lock(&s->sv->lock);
-        stop = s->sv->stop;
-        pthread_mutex_unlock(&s->sv->lock);
-        return stop;
 }
 
 /* The tool that ends the job; NULL: none. */
 static const char *ended_by(struct cg_serve_session *s, const struct cg_job *job)
 {
-        const char *tool;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        tool = job->ended_by;
-        pthread_mutex_unlock(&s->sv->lock);
-        return tool;
+        return job->ended_by;
 }
 
 /* A cancelled cell is waited for: it is interrupted, and its output is kept. */
 static bool has_ended(struct cg_serve_session *s, const struct cg_job *job)
 {
-        return stopping(s) || ended_by(s, job);
+        CG_SERVE_HOLD(&s->sv->lock);
+
+        return s->sv->stop || job->ended_by;
 }
 
 /*
@@ -466,41 +447,62 @@ static int count_cell(struct cg_serve_session *s, struct cg_err *err)
         const struct cg_pol *p = cg_approve_policy(s->approve);
         unsigned limit = cg_pol_cells_per_minute(p) ?: CELLS_PER_MINUTE;
         int64_t now = cg_now_ms(), left;
-        bool allowed;
+        CG_SERVE_HOLD(&s->sv->lock);
 
         if (cg_pol_is_empty(p))
                 return 0;
-        pthread_mutex_lock(&s->sv->lock);
-        left = s->sv->minute_ms + 60000 - now;
-        if (!s->sv->cells_in_minute || left <= 0) {
-                s->sv->minute_ms = now;
-                s->sv->cells_in_minute = 0;
+        left = s->sv->rate.since_ms + 60000 - now;
+        if (!s->sv->rate.cells || left <= 0) {
+                s->sv->rate.since_ms = now;
+                s->sv->rate.cells = 0;
         }
-        allowed = s->sv->cells_in_minute < limit;
-        s->sv->cells_in_minute += allowed;
-        pthread_mutex_unlock(&s->sv->lock);
-        return allowed ? 0
-                       : cg_fail(err, CG_E_LIMIT,
-                                 "the policy allows %u cells a minute (cells_per_minute); try again in %d s",
-                                 limit, (int)(left / 1000) + 1);
+        if (s->sv->rate.cells == limit)
+                return cg_fail(err, CG_E_LIMIT,
+                               "the policy allows %u cells a minute (cells_per_minute); try again in %d s",
+                               limit, (int)(left / 1000) + 1);
+        s->sv->rate.cells++;
+        return 0;
 }
 
 /* True if the user or the agent can be asked for the text of input(). */
 static bool can_input(struct cg_serve_session *s)
 {
-        bool can;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        can = s->sv->proto.peer.can_ask || s->sv->opts.toolsets & CG_SERVE_JOBS;
-        pthread_mutex_unlock(&s->sv->lock);
-        return can;
+        return s->sv->proto.peer.can_ask || s->sv->opts.toolsets & CG_SERVE_JOBS;
+}
+
+/* Says how the cell ended, if not well. */
+static void explain_end(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a)
+{
+        const char *text = s->end.text ?: "";
+
+        if (!s->end.done || s->end.status != CG_STATUS_OK)
+                cg_answer_error(a);
+        if (!s->end.done && ended_by(s, job))
+                cg_serve_drop_asks(s);
+        else if (!s->end.done)
+                cg_answer_note(a,
+                               "The session ended while the cell ran: %s. The next call starts a new one;"
+                               " variables and imports are lost.",
+                               s->lost ?: "the server is being stopped");
+        else if (s->end.status == CG_STATUS_TIMEOUT)
+                cg_answer_note(a, "Timed out: %s. For more time pass a larger timeout.",
+                               *text ? text : "it ran longer than its limit and was interrupted");
+        else if (s->end.status == CG_STATUS_CANCELLED)
+                cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
+        else if (s->end.status == CG_STATUS_KERNEL_DIED)
+                cg_answer_note(
+                        a,
+                        "The cell failed: %s (variables and imports). A fresh kernel takes its place; files,"
+                        " installed packages and MCP servers are still there.",
+                        text);
 }
 
 /* Runs the cell to its end, and explains in @a how it ended. */
 static void run_cell(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a)
 {
-        const char *text;
-        double seconds = job->timeout < MAX_TIMEOUT_S ? job->timeout : MAX_TIMEOUT_S;
+        double seconds = fmin(job->timeout, MAX_TIMEOUT_S);
         struct cg_execute_options o = { .size = sizeof(o),
                                         .timeout_ms = (int64_t)ceil(seconds * 1000),
                                         .allow_stdin = can_input(s),
@@ -512,7 +514,7 @@ static void run_cell(struct cg_serve_session *s, struct cg_job *job, struct cg_a
 
         cg_answer_move(a, s->between, "[output since the last call:]", "[output of this call:]");
         s->answer = a;
-        s->cell_done = false;
+        s->end.done = false;
         set_running(s, job);
         if (count_cell(s, &err) < 0 ||
             cg_session_execute(s->session, job->code, strlen(job->code), &o, &cell, &err) < 0) {
@@ -520,30 +522,9 @@ static void run_cell(struct cg_serve_session *s, struct cg_job *job, struct cg_a
                 cg_answer_note(a, "The cell was not run: %s", err.msg);
         } else {
                 set_cell(s, job, cell);
-                while (!s->cell_done && !s->lost && !has_ended(s, job))
+                while (!s->end.done && !s->lost && !has_ended(s, job))
                         wait_once(s, -1, -1);
-                text = s->status_text ? s->status_text : "";
-                if (!s->cell_done || s->status != CG_STATUS_OK)
-                        cg_answer_error(a);
-                if (!s->cell_done && ended_by(s, job))
-                        cg_serve_drop_asks(s);
-                else if (!s->cell_done)
-                        cg_answer_note(
-                                a,
-                                "The session ended while the cell ran: %s. The next call starts a new one;"
-                                " variables and imports are lost.",
-                                s->lost ? s->lost : "the server is being stopped");
-                else if (s->status == CG_STATUS_TIMEOUT)
-                        cg_answer_note(a, "Timed out: %s. For more time pass a larger timeout.",
-                                       *text ? text : "it ran longer than its limit and was interrupted");
-                else if (s->status == CG_STATUS_CANCELLED)
-                        cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
-                else if (s->status == CG_STATUS_KERNEL_DIED)
-                        cg_answer_note(
-                                a,
-                                "The cell failed: %s (variables and imports). A fresh kernel takes its place; files,"
-                                " installed packages and MCP servers are still there.",
-                                text);
+                explain_end(s, job, a);
         }
         set_cell(s, job, 0);
         if (!s->lost && cg_serve_given_up(job))
@@ -571,14 +552,13 @@ static void add_line(struct cg_answer *a, const char *fmt, ...)
 
 static void list_tools(struct cg_answer *a, const char *name, const char *report)
 {
-        cg_auto_json json_t *o = report ? json_loads(report, JSON_ALLOW_NUL, NULL) : NULL;
+        cg_auto_json json_t *o = json_loads(report ?: "{}", JSON_ALLOW_NUL, NULL);
         json_t *server = json_object_get(o, name), *tools = json_object_get(server, "tools"), *tool;
         const char *package = json_string_value(json_object_get(server, "package"));
         size_t i;
 
         add_line(a, "Registered \"%s\". Its tools, to be imported as `from %s%s import TOOL`:", name,
-                 package && strncmp(package, "mcptools.", 9) == 0 ? "" : "mcptools.",
-                 package ? package : name);
+                 package && strncmp(package, "mcptools.", 9) == 0 ? "" : "mcptools.", package ?: name);
         json_array_foreach(tools, i, tool)
         {
                 const char *module = json_string_value(json_object_get(tool, "module"));
@@ -592,8 +572,7 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
                 if (module && *module)
                         add_line(a, "%s", module);
                 else if (original)
-                        add_line(a, "%s: not usable (%s)", original,
-                                 status ? status : "no module was generated");
+                        add_line(a, "%s: not usable (%s)", original, status ?: "no module was generated");
         }
 }
 
@@ -604,9 +583,9 @@ static bool allowed(struct cg_serve_session *s, const struct cg_job *job, struct
         if (cg_serve_allowed(s, job, wait_once, &why))
                 return true;
         cg_log(&s->sv->log, CG_LOG_INFO, "refused cellgate.%s: %s", cg_serve_tool_defs[job->tool].name,
-               why.data ? why.data : "");
+               why.data ?: "");
         cg_fail(err, CG_E_STATE, "%s was refused: %s", cg_serve_tool_defs[job->tool].name,
-                why.data ? why.data : "no memory");
+                why.data ?: "no memory");
         return false;
 }
 
@@ -641,19 +620,20 @@ static int try_register(struct cg_serve_session *s, struct cg_job *job, struct c
         if (cg_json_object(v.p, v.len, "server_params", &params, err) < 0 || !allowed(s, job, err))
                 return -1;
         one = json_pack("{s:O}", name, params);
-        text = one ? cg_json_text(one, &len) : NULL;
+        if (one)
+                text = cg_json_text(one, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "MCP server %s", name);
-        r = ensure_session(s, a, err);
         same = json_equal(params,
                           json_object_get(s->registered, name) ?: json_object_get(s->sv->configured, name));
-        if (r == 0 && !same)
+        if (!same)
                 forget_server(s, name);
-        if (r == 0)
-                r = cg_session_add_mcp_servers(s->session, text, len, 0, &report, err);
+        if (ensure_session(s, a, err) < 0)
+                return -1;
+        r = cg_session_add_mcp_servers(s->session, text, len, 0, &report, err);
         if (!same)
                 forget_server(s, name); /* questions asked about the former program meanwhile */
-        if (r == 0 && json_object_set(s->registered, name, params) == 0)
+        if (r >= 0 && json_object_set(s->registered, name, params) == 0)
                 list_tools(a, name, report);
         cg_free(report);
         return r;
@@ -677,7 +657,9 @@ static int try_install(struct cg_serve_session *s, struct cg_job *job, struct cg
 static int try_uninstall(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
                          struct cg_err *err)
 {
-        return ensure_session(s, a, err) < 0 ? -1 : cg_serve_uninstall(s, job, wait_once, a, err);
+        if (ensure_session(s, a, err) < 0)
+                return -1;
+        return cg_serve_uninstall(s, job, wait_once, a, err);
 }
 
 static int try_reset(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
@@ -716,21 +698,20 @@ static int try_file(struct cg_serve_session *s, struct cg_job *job, struct cg_an
 
 static int try_info(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
-        return ensure_session(s, a, err) < 0 ? -1 : cg_serve_sandbox_info(s, a, err);
+        if (ensure_session(s, a, err) < 0)
+                return -1;
+        return cg_serve_sandbox_info(s, a, err);
 }
 
 /* A session that nobody can name ends at once. */
 static int try_create(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
-        int r = cg_serve_session_configure(s, job->args, err);
-
-        if (r == 0)
-                r = open_session(s, err);
-        if (r == 0 && cg_serve_given_up(job))
-                r = cg_fail(err, CG_E_STATE, "The session was not opened: the call was cancelled.");
-        if (r == 0) {
-                cg_answer_note(a, "session_id: %s", s->id);
-                return 0;
+        if (cg_serve_session_configure(s, job->args, err) == 0 && open_session(s, err) == 0) {
+                if (!cg_serve_given_up(job)) {
+                        cg_answer_note(a, "session_id: %s", s->id);
+                        return 0;
+                }
+                cg_fail(err, CG_E_STATE, "The session was not opened: the call was cancelled.");
         }
         pthread_mutex_lock(&s->sv->lock);
         cg_serve_session_end(s, "it was not opened");
@@ -779,9 +760,11 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
                 [CG_SERVE_SANDBOX_INFO] = try_info,
         };
         struct cg_err err;
-        const char *by = ended_by(s, job);
-        int r = by ? 0 : tries[job->tool](s, job, job->answer, &err);
+        const char *by;
+        int r = 0;
 
+        if (!ended_by(s, job))
+                r = tries[job->tool](s, job, job->answer, &err);
         by = ended_by(s, job);
         if (by) {
                 cg_answer_error(job->answer);
@@ -797,23 +780,17 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
 /* No more jobs come. */
 static bool ending(struct cg_serve_session *s)
 {
-        bool is;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        is = s->sv->stop || (s->life != CG_SERVE_LIVES && TAILQ_EMPTY(&s->jobs));
-        pthread_mutex_unlock(&s->sv->lock);
-        return is;
+        return s->sv->stop || (s->life != CG_SERVE_LIVES && TAILQ_EMPTY(&s->jobs));
 }
 
 /* A session of the connection from its beginning: it is opened ahead of the first call. */
 static bool opens_ahead(struct cg_serve_session *s)
 {
-        bool is;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        is = s->sv->own == s && !s->lost;
-        pthread_mutex_unlock(&s->sv->lock);
-        return is;
+        return s->sv->own == s && !s->lost;
 }
 
 bool cg_serve_knows_client(const struct cg_serve *sv)
@@ -823,12 +800,9 @@ bool cg_serve_knows_client(const struct cg_serve *sv)
 
 static bool initialized(struct cg_serve_session *s)
 {
-        bool is;
+        CG_SERVE_HOLD(&s->sv->lock);
 
-        pthread_mutex_lock(&s->sv->lock);
-        is = cg_serve_knows_client(s->sv);
-        pthread_mutex_unlock(&s->sv->lock);
-        return is;
+        return cg_serve_knows_client(s->sv);
 }
 
 void *cg_serve_worker(void *data)
@@ -854,7 +828,7 @@ void *cg_serve_worker(void *data)
         }
         close_session(s);
         cg_denial_reports_clear(&s->denials);
-        free(s->status_text);
+        free(s->end.text);
         pthread_mutex_lock(&s->sv->lock);
         s->life = CG_SERVE_GONE;
         pthread_cond_signal(&s->sv->gone);

@@ -34,13 +34,28 @@ struct cg_queued_cell *cg_queued_cell_free(struct cg_queued_cell *c)
 char *cg_cell_id(const json_t *id)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_CELL_ID_MAX * 8 };
-        int r = -1;
 
         if (json_is_integer(id))
-                r = cg_buf_try_addf(&b, NULL, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
+                cg_buf_addf(&b, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
         else if (json_is_string(id) && json_string_length(id) <= CG_CELL_ID_MAX)
-                r = cg_json_try_quote(&b, json_string_value(id), json_string_length(id), NULL);
-        return r < 0 ? NULL : cg_buf_steal(&b, NULL);
+                cg_json_quote(&b, json_string_value(id), json_string_length(id));
+        else
+                return NULL;
+        return cg_buf_steal(&b, NULL);
+}
+
+int cg_cell_timeout(const json_t *v, int64_t *ret_ms, struct cg_err *err)
+{
+        double seconds = json_number_value(v);
+
+        if (!v)
+                return 0;
+        if (!json_is_number(v) || !(seconds >= 0) || seconds > MAX_SECONDS)
+                return cg_fail(err, CG_E_INVAL, "\"timeout\" must be a number of seconds, 0 for no limit");
+        *ret_ms = (int64_t)(seconds * 1000.0);
+        if (seconds > 0 && *ret_ms == 0)
+                *ret_ms = 1; /* 0 would mean no limit */
+        return 0;
 }
 
 static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *err)
@@ -49,7 +64,6 @@ static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *e
         const json_t *timeout = json_object_get(o, "timeout"), *stop = json_object_get(o, "stop_on_error");
         const json_t *variables = json_object_get(o, "variables"),
                      *artifacts = json_object_get(o, "artifacts");
-        double seconds = json_number_value(timeout);
         size_t members = 1 + (id != NULL) + (timeout != NULL) + (stop != NULL) + (variables != NULL) +
                          (artifacts != NULL);
 
@@ -66,11 +80,9 @@ static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *e
         if (id && !(c->id = cg_cell_id(id)))
                 return cg_fail(err, CG_E_INVAL, "\"id\" must be an integer, or a string of at most %u bytes",
                                CG_CELL_ID_MAX);
-        if (timeout && (!json_is_number(timeout) || !(seconds >= 0) || seconds > MAX_SECONDS))
-                return cg_fail(err, CG_E_INVAL, "\"timeout\" must be a number of seconds, 0 for no limit");
-        c->cell.timeout_ms = timeout ? (int64_t)(seconds * 1000.0) : -1;
-        if (seconds > 0 && c->cell.timeout_ms == 0)
-                c->cell.timeout_ms = 1; /* 0 would mean no limit */
+        c->cell.timeout_ms = -1;
+        if (cg_cell_timeout(timeout, &c->cell.timeout_ms, err) < 0)
+                return -1;
         c->stop_on_error = json_is_true(stop);
         c->cell.variables = json_is_true(variables);
         c->cell.artifacts = json_is_true(artifacts);

@@ -53,5 +53,10 @@ struct cg_queued_cell *cg_queued_cell_free(struct cg_queued_cell *c);
  * anything else.
  */
 char *cg_cell_id(const json_t *id);
+/*
+ * A "timeout" in seconds, 0 for no limit, as milliseconds; at most ten years. @v NULL: *ret_ms is
+ * left as it is.
+ */
+int cg_cell_timeout(const json_t *v, int64_t *ret_ms, struct cg_err *err);
 
 #endif

@@ -124,9 +124,8 @@ int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char
                 return -1;
         start = p = text;
         while (p < end) {
-                const char *eol = memchr(p, '\n', (size_t)(end - p)), *next = eol ? eol + 1 : end;
-
-                eol = eol ? eol : end;
+                const char *eol = memchr(p, '\n', (size_t)(end - p)) ?: end;
+                const char *next = eol < end ? eol + 1 : end;
 
                 if (is_marker(p, eol)) {
                         if (!skip && add_unless_blank(c, start, (size_t)(p - start), what, err) < 0)
@@ -173,7 +172,9 @@ static int add_notebook_cell(struct cg_cells *c, struct cg_slice cell, const cha
         } else {
                 return cg_fail(err, CG_E_PARSE, "its \"source\" is neither a string nor a list of strings");
         }
-        return r < 0 ? r : add_unless_blank(c, b.data ? b.data : "", b.len, what, err);
+        if (r < 0)
+                return r;
+        return add_unless_blank(c, b.data ?: "", b.len, what, err);
 }
 
 int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err)
@@ -243,6 +244,7 @@ int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err)
         r = cg_read_file(path, MAX_FILE, &text, &len, err);
         if (r < 0)
                 return r;
-        return notebook ? cg_cells_add_ipynb(c, text, len, path, err)
-                        : cg_cells_add_py(c, text, len, path, err);
+        if (notebook)
+                return cg_cells_add_ipynb(c, text, len, path, err);
+        return cg_cells_add_py(c, text, len, path, err);
 }

@@ -18,10 +18,7 @@
 #include "base/ceilings.h"
 #include "cli/common/args.h"
 #include "cli/run/cell_queue.h"
-#include "cli/run/json_beside.h"
-#include "cli/run/json_event.h"
 #include "cli/run/json_int.h"
-#include "cli/run/json_line.h"
 
 /* A cell of the largest size, in JSON that escapes little of it. */
 #define MAX_LINE ((size_t)CG_MAX_CODE + CG_MAX_BODY)
@@ -33,19 +30,21 @@ static const char input_ended[] = "the host's input has ended: nobody can approv
 /* The host's input has ended, or the run was interrupted. */
 static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg_err *err)
 {
-        if (a.type == CG_EVENT_SERVER_REQUEST) {
-                int r = cg_server_request_decline(run->session, a.id, err);
+        int r;
 
-                return r == CG_E_NOTFOUND ? 0 : r;
-        }
-        if (a.type == CG_EVENT_FUNCTION_CALL) {
-                int r = cg_function_return(run->session, a.id, CG_FUNCTION_REFUSED, why, strlen(why), err);
-
-                return r == CG_E_NOTFOUND ? 0 : r;
-        }
-        if (a.type == CG_EVENT_EGRESS_REQUEST)
+        switch (a.type) {
+        case CG_EVENT_SERVER_REQUEST:
+                r = cg_server_request_decline(run->session, a.id, err);
+                break;
+        case CG_EVENT_FUNCTION_CALL:
+                r = cg_function_return(run->session, a.id, CG_FUNCTION_REFUSED, why, strlen(why), err);
+                break;
+        case CG_EVENT_EGRESS_REQUEST:
                 return cg_run_answer_egress(run, a.id, CG_EGRESS_DENY_ONCE, why, err);
-        return cg_run_answer(run, a.id, false, why, err);
+        default:
+                return cg_run_answer(run, a.id, false, why, err);
+        }
+        return r == CG_E_NOTFOUND ? 0 : r;
 }
 
 /*
@@ -56,12 +55,14 @@ static const char *id_of(const struct cg_run *run, uint64_t cell)
 {
         const struct cg_queued_cell *c = cg_json_of(run)->running;
 
-        return c && cell && cell == run->cell ? c->id : NULL;
+        if (!c || !cell || cell != run->cell)
+                return NULL;
+        return c->id;
 }
 
 static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
         const char *artifacts;
         size_t len;
 
@@ -82,7 +83,7 @@ static int write_variables(struct cg_run *run, const struct cg_event *e, struct 
 {
         struct json *j = cg_json_of(run);
         struct asked_variables a;
-        struct cg_json_line l;
+        struct cg_buf l;
         const char *content;
         size_t i = 0, len;
         int r;
@@ -94,9 +95,7 @@ static int write_variables(struct cg_run *run, const struct cg_event *e, struct 
         a = j->variables[i];
         j->variables[i] = j->variables[--j->n_variables];
         content = cg_event_json(e, &len);
-        cg_json_line_begin(&l, "variables", 0);
-        cg_json_line_json(&l, "id", a.id);
-        cg_json_line_int(&l, "line", (int64_t)a.line);
+        cg_json_line_answer(&l, "variables", a.id, a.line);
         cg_json_line_object(&l, "content", content, len);
         r = cg_json_line_end(run, &l, err);
         free(a.id);
@@ -137,13 +136,13 @@ static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
 static int json_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why,
                         struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
 
         cg_json_line_begin(&l, "approval_decided", cg_event_cell(e));
         cg_json_line_json(&l, "id", id_of(run, cg_event_cell(e)));
         cg_json_line_bool(&l, "accept", accept);
         if (why)
-                cg_json_line_string(&l, "reason", why, strlen(why));
+                cg_json_line_text(&l, "reason", why);
         cg_json_add_call(&l, e);
         return cg_json_line_end(run, &l, err);
 }
@@ -158,13 +157,16 @@ static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 r = refuse(run, a, input_ended, err);
                 if (r == 0 && a.type == CG_EVENT_APPROVAL_REQUEST) /* DENIED reports connections */
                         r = json_decided(run, e, false, input_ended, err);
+                cg_event_free(e);
+                return r;
+        }
+        grown = realloc(j->asked, (j->n_asked + 1) * sizeof(*grown));
+        if (grown) {
+                j->asked = grown;
+                j->asked[j->n_asked++] = a;
+                r = write_event(run, e, err);
         } else {
-                grown = realloc(j->asked, (j->n_asked + 1) * sizeof(*grown));
-                if (grown) {
-                        j->asked = grown;
-                        j->asked[j->n_asked++] = a;
-                }
-                r = grown ? write_event(run, e, err) : cg_fail(err, CG_E_NOMEM, "approvals");
+                r = cg_fail(err, CG_E_NOMEM, "approvals");
         }
         cg_event_free(e);
         return r;
@@ -175,12 +177,10 @@ static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 /* A cell that was in the queue ends without having run. Takes @c. */
 static int drop(struct cg_run *run, struct cg_queued_cell *c, const char *why, struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
         int r;
 
-        cg_json_line_begin(&l, "result", 0);
-        cg_json_line_json(&l, "id", c->id);
-        cg_json_line_int(&l, "line", (int64_t)c->line);
+        cg_json_line_answer(&l, "result", c->id, c->line);
         cg_json_add_result(&l, CG_STATUS_CANCELLED, 0, false, why, strlen(why));
         r = cg_json_line_end(run, &l, err);
         cg_queued_cell_free(c);
@@ -221,7 +221,7 @@ static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *er
 {
         struct json *j = cg_json_of(run);
         const json_t *id = json_object_get(o, "id"), *all = json_object_get(o, "all");
-        cg_auto_free char *name = id ? cg_cell_id(id) : NULL;
+        const char *name = j->line_id;
         struct cg_queued_cell *c;
         struct cg_err why;
 
@@ -235,22 +235,21 @@ static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *er
                 return -1;
         if (name && !(j->running && j->running->id && strcmp(j->running->id, name) == 0)) {
                 c = cg_cell_queue_take(&j->queue, name);
-                return c ? drop(run, c, "interrupted before it ran", err)
-                         : cg_json_input_error(run, "no cell with this id runs or waits", err);
+                if (!c)
+                        return cg_json_input_error(run, "no cell with this id runs or waits", err);
+                return drop(run, c, "interrupted before it ran", err);
         }
-        if (!run->cell || run->done)
-                return all ? 0 : cg_json_input_error(run, "no cell runs", err);
-        return cg_json_outcome(run, cg_session_cancel(run->session, run->cell, &why), &why, err);
+        if (run->cell && !run->done)
+                return cg_json_outcome(run, cg_session_cancel(run->session, run->cell, &why), &why, err);
+        return all ? 0 : cg_json_input_error(run, "no cell runs", err);
 }
 
 static int write_reset(struct cg_run *run, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
-        struct cg_json_line l;
+        struct cg_buf l;
 
-        cg_json_line_begin(&l, "reset", 0);
-        cg_json_line_json(&l, "id", j->reset_id);
-        cg_json_line_int(&l, "line", (int64_t)j->reset_line);
+        cg_json_line_answer(&l, "reset", j->reset_id, j->reset_line);
         free(j->reset_id);
         j->reset_id = NULL;
         j->reset_line = 0;
@@ -263,27 +262,20 @@ static int write_reset(struct cg_run *run, struct cg_err *err)
 static int reset(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
-        const json_t *id = json_object_get(o, "id");
-        char *name = id ? cg_cell_id(id) : NULL;
         struct cg_err why;
-        int r;
 
-        if (!is_plain(o, "id") || (id && !name)) {
-                free(name);
+        if (!is_plain(o, "id") || (json_object_get(o, "id") && !j->line_id))
                 return cg_json_input_error(run, "to reset is {\"reset\": {}} or {\"reset\": {\"id\": ID}}",
                                            err);
-        }
-        r = j->reset_line ? write_reset(run, err) : 0; /* each one is answered */
-        if (r == 0)
-                r = drop_all(run, "the kernel was reset before it ran", err);
-        if (r == 0 && cg_session_reset(run->session, 0, &why) < 0) {
-                free(name);
+        if (j->reset_line && write_reset(run, err) < 0) /* each one is answered */
+                return -1;
+        if (drop_all(run, "the kernel was reset before it ran", err) < 0)
+                return -1;
+        if (cg_session_reset(run->session, 0, &why) < 0)
                 return cg_json_input_error(run, why.msg, err);
-        }
-        free(j->reset_id);
-        j->reset_id = name;
+        j->reset_id = CG_STEAL(j->line_id);
         j->reset_line = j->line;
-        return r;
+        return 0;
 }
 
 static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
@@ -296,10 +288,10 @@ static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
 
 static int json_note(struct cg_run *run, const char *text, struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
 
         cg_json_line_begin(&l, "notice", 0);
-        cg_json_line_string(&l, "text", text, strlen(text));
+        cg_json_line_text(&l, "text", text);
         return cg_json_line_end(run, &l, err);
 }
 
@@ -322,25 +314,29 @@ static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait
          * A reset has dropped what was queued before it: what is queued now is for the new kernel.
          */
         bool failed = j->running && j->running->stop_on_error && j->failed && !j->reset_line;
-        int r = 0;
 
         j->running = cg_queued_cell_free(j->running);
-        if (failed)
-                r = drop_all(run, "not run: an earlier cell failed", err);
-        if (r == 0 && j->reset_line)
-                r = write_reset(run, err);
-        if (r == 0 && j->stay && !j->not_run_reported)
-                r = report_not_run(run, err);
-        j->running = j->stay && r == 0 ? cg_cell_queue_take(&j->queue, NULL) : NULL;
-        *cell = j->running ? &j->running->cell : NULL;
-        *wait = j->stay && ((!j->ending && !j->eof) || cg_beside_busy(j->beside) || j->n_variables);
-        return r;
+        *cell = NULL;
+        *wait = false;
+        if (failed && drop_all(run, "not run: an earlier cell failed", err) < 0)
+                return -1;
+        if (j->reset_line && write_reset(run, err) < 0)
+                return -1;
+        if (!j->stay)
+                return 0;
+        if (!j->not_run_reported && report_not_run(run, err) < 0)
+                return -1;
+        j->running = cg_cell_queue_take(&j->queue, NULL);
+        if (j->running)
+                *cell = &j->running->cell;
+        *wait = (!j->ending && !j->eof) || cg_beside_busy(j->beside) || j->n_variables;
+        return 0;
 }
 
 static int json_started(struct cg_run *run, struct cg_err *err)
 {
         const struct cg_queued_cell *c = cg_json_of(run)->running;
-        struct cg_json_line l;
+        struct cg_buf l;
 
         if (!c)
                 return 0;
@@ -405,32 +401,34 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
         v = json_object_get(o, name);
         while (i < CG_ARRAY_LEN(commands) && strcmp(commands[i].name, name) != 0)
                 i++;
-        if (i < CG_ARRAY_LEN(commands) || cg_beside_takes(name)) {
-                cg_json_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
-                r = i < CG_ARRAY_LEN(commands) ? commands[i].take(run, v, err) : beside(run, name, v, err);
-                free(cg_json_of(run)->line_id);
-                cg_json_of(run)->line_id = NULL;
-                return r;
-        }
-        return cg_json_input_error(
-                run,
-                "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
-                "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"approval\", \"return\"}, {\"add_functions\"}, {\"set_variables\"}, {\"get_variables\"}, {\"cancel\"}, {\"input\"}, and those about commands "
-                "(\"exec\"...) and files (\"file_list\"...)",
-                err);
+        if (i == CG_ARRAY_LEN(commands) && !cg_beside_takes(name))
+                return cg_json_input_error(
+                        run,
+                        "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
+                        "{\"approval\", \"egress\"}, {\"approval\", \"result\"}, {\"approval\", \"return\"}, {\"add_functions\"}, {\"set_variables\"}, {\"get_variables\"}, {\"cancel\"}, {\"input\"}, and those about commands "
+                        "(\"exec\"...) and files (\"file_list\"...)",
+                        err);
+        cg_json_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
+        if (i < CG_ARRAY_LEN(commands))
+                r = commands[i].take(run, v, err);
+        else
+                r = beside(run, name, v, err);
+        free(cg_json_of(run)->line_id);
+        cg_json_of(run)->line_id = NULL;
+        return r;
 }
 
 /* Takes what was read up to a newline, or the end of file. */
 static int end_line(struct cg_run *run, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
-        int r;
+        int r = 0;
 
         j->line++;
         if (j->skipping)
                 r = cg_json_input_error(run, "the line is too long", err);
-        else
-                r = j->in.len ? take_line(run, j->in.data, j->in.len, err) : 0;
+        else if (j->in.len)
+                r = take_line(run, j->in.data, j->in.len, err);
         j->skipping = false;
         cg_buf_consume(&j->in, j->in.len);
         return r;
@@ -440,13 +438,15 @@ static int end_line(struct cg_run *run, struct cg_err *err)
 static int end_input(struct cg_run *run, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
-        int r = j->in.len ? end_line(run, err) : 0;
+        int r = 0;
 
+        if (j->in.len)
+                r = end_line(run, err);
         j->eof = true;
         cg_beside_input_ended(j->beside);
-        while (j->n_asked && r == 0)
+        while (j->n_asked && r >= 0)
                 r = refuse(run, j->asked[--j->n_asked], input_ended, err);
-        if (r == 0)
+        if (r >= 0)
                 (void)cg_session_input(run->session, NULL, 0, NULL); /* fails where no cell waits for input */
         return r;
 }
@@ -455,7 +455,7 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
         char chunk[65536];
-        ssize_t n = read(0, chunk, sizeof(chunk));
+        ssize_t n = read(0, chunk, sizeof(chunk)), len;
         int r = 0;
 
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
@@ -464,8 +464,8 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
                 return end_input(run, err);
         for (ssize_t i = 0; i < n && r == 0;) {
                 char *newline = memchr(chunk + i, '\n', (size_t)(n - i));
-                ssize_t len = newline ? newline - chunk - i : n - i;
 
+                len = (newline ?: chunk + n) - chunk - i;
                 if (!j->skipping && cg_buf_try_add(&j->in, chunk + i, (size_t)len, NULL) < 0)
                         j->skipping = true;
                 if (newline)
@@ -481,18 +481,18 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
 static int json_opened(struct cg_run *run, struct cg_err *err)
 {
         const char *id = cg_session_id(run->session), *info = cg_session_info(run->session);
-        struct cg_json_line l;
+        struct cg_buf l;
 
         cg_json_line_begin(&l, "session", 0);
-        cg_json_line_string(&l, "version", cg_version(), strlen(cg_version()));
-        cg_json_line_string(&l, "session", id, strlen(id));
+        cg_json_line_text(&l, "version", cg_version());
+        cg_json_line_text(&l, "session", id);
         cg_json_line_object(&l, "info", info, strlen(info));
         return cg_json_line_end(run, &l, err);
 }
 
 static int json_servers(struct cg_run *run, const char *report, struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
 
         cg_json_line_begin(&l, "mcp_servers", 0);
         cg_json_line_object(&l, "servers", report, strlen(report));
@@ -514,20 +514,13 @@ static void json_wait(struct cg_run *run, int *fd, bool *events_too, int *timeou
         *timeout_ms = -1;
 }
 
-static int json_tick(struct cg_run *run, struct cg_err *err)
-{
-        (void)run;
-        (void)err;
-        return 0;
-}
-
 static void json_failed(struct cg_run *run, const struct cg_err *err, int status)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
 
         cg_json_line_begin(&l, "failed", 0);
         cg_json_line_int(&l, "status", status);
-        cg_json_line_string(&l, "text", err->msg, strlen(err->msg));
+        cg_json_line_text(&l, "text", err->msg);
         cg_json_line_end(run, &l, NULL);
         cg_cli_fail("run", err);
 }
@@ -570,7 +563,6 @@ static const struct cg_run_output json_output = {
         .interrupted = json_interrupted,
         .wait = json_wait,
         .readable = json_readable,
-        .tick = json_tick,
         .woken = json_woken,
         .leave = json_leave,
         .failed = json_failed,

@@ -1,5 +1,5 @@
-/* Commands and file operations of `cellgate run --json`: see json_beside.h. */
-#include "cli/run/json_beside.h"
+/* Commands and file operations of `cellgate run --json`: see json_int.h. */
+#include "cli/run/json_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,15 +20,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/run/cell_queue.h"
-#include "cli/run/json_line.h"
 #include "cli/run/run.h"
 
 /* Threads at the same time. */
 #define MAX_JOBS 16
 /* Bytes of a file in one line: the host's lines are not much longer. */
 #define MAX_DATA ((size_t)16 << 20)
-/* Ten years, as for --timeout. */
-#define MAX_SECONDS 315360000.0
 
 struct beside_command {
         LIST_ENTRY(beside_command) entry;
@@ -133,14 +130,16 @@ static int take_int(struct members *m, const char *name, int64_t min, int64_t ma
         return 0;
 }
 
-static int take_timeout(struct members *m, int64_t none, int64_t zero, int64_t *ret, struct cg_err *err)
+/* @zero: the number for no limit. *ret: 0 where it is missing. */
+static int take_timeout(struct members *m, int64_t zero, int64_t *ret, struct cg_err *err)
 {
         const json_t *v = take(m, "timeout");
-        double seconds = json_number_value(v);
 
-        if (v && (!json_is_number(v) || !(seconds >= 0) || seconds > MAX_SECONDS))
-                return cg_fail(err, CG_E_INVAL, "\"timeout\" must be a number of seconds, 0 for no limit");
-        *ret = !v ? none : seconds == 0 ? zero : seconds < 0.001 ? 1 : (int64_t)(seconds * 1000);
+        *ret = 0;
+        if (cg_cell_timeout(v, ret, err) < 0)
+                return -1;
+        if (v && *ret == 0)
+                *ret = zero;
         return 0;
 }
 
@@ -163,8 +162,10 @@ static int take_data(struct members *m, size_t max, struct cg_buf *b, struct cg_
         if (!json_is_string(text) == !json_is_string(base64) || (text && base64))
                 return cg_fail(err, CG_E_INVAL, "either \"text\" or \"base64\" must be given");
         cg_buf_init(b, max);
-        r = text ? cg_buf_try_add(b, json_string_value(text), json_string_length(text), err)
-                 : cg_base64_decode(json_string_value(base64), json_string_length(base64), b, err);
+        if (text)
+                r = cg_buf_try_add(b, json_string_value(text), json_string_length(text), err);
+        else
+                r = cg_base64_decode(json_string_value(base64), json_string_length(base64), b, err);
         if (r == CG_E_LIMIT)
                 return cg_fail(err, CG_E_LIMIT, "more than %zu bytes in one line", max);
         return r;
@@ -183,25 +184,26 @@ static int take_path(struct members *m, const char *name, char **ret, struct cg_
         if (!text == !hex || (text && !*text))
                 return cg_fail(err, CG_E_INVAL, "\"%s\" must be a path, or \"%s\" the digits of its bytes",
                                name, hex_name);
-        len = hex ? strlen(hex) / 2 : 0;
-        if (hex && (!len || strlen(hex) % 2 || strspn(hex, "0123456789abcdef") != strlen(hex)))
+        if (text) {
+                *ret = strdup(text);
+                return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "path");
+        }
+        len = strlen(hex) / 2;
+        if (!len || strlen(hex) % 2 || strspn(hex, "0123456789abcdef") != strlen(hex))
                 return cg_fail(err, CG_E_INVAL, "\"%s\" must be lower-case hexadecimal digits", hex_name);
-        *ret = hex ? calloc(1, len + 1) : strdup(text);
+        *ret = calloc(1, len + 1);
         if (!*ret)
                 return cg_fail(err, CG_E_NOMEM, "path");
-        for (size_t i = 0; i < len; i++) {
-                char two[3] = { hex[2 * i], hex[2 * i + 1] };
-
-                (*ret)[i] = (char)strtoul(two, NULL, 16);
-        }
-        return strlen(*ret) >= len ? 0 : cg_fail(err, CG_E_INVAL, "\"%s\" has 00", hex_name);
+        for (size_t i = 0; i < len; i++)
+                (*ret)[i] = (char)(cg_hex_digit(hex[2 * i]) << 4 | cg_hex_digit(hex[2 * i + 1]));
+        return strlen(*ret) < len ? cg_fail(err, CG_E_INVAL, "\"%s\" has 00", hex_name) : 0;
 }
 
 static int no_others(const struct members *m, const char *name, struct cg_err *err)
 {
-        return m->taken == json_object_size(m->o)
-                       ? 0
-                       : cg_fail(err, CG_E_INVAL, "\"%s\" has a member that is not known", name);
+        if (m->taken != json_object_size(m->o))
+                return cg_fail(err, CG_E_INVAL, "\"%s\" has a member that is not known", name);
+        return 0;
 }
 
 /* ------------------------------------------------------------------ commands */
@@ -223,7 +225,7 @@ static void command_free(struct beside_command *c)
 }
 
 /* The line of an event: "command" and the host's "id" of it. */
-static void begin(struct cg_json_line *l, const char *type, const struct cg_beside *b, uint64_t command)
+static void begin(struct cg_buf *l, const char *type, const struct cg_beside *b, uint64_t command)
 {
         const struct beside_command *c = find(b, command);
 
@@ -286,12 +288,12 @@ static int exec_line(struct cg_beside *b, const json_t *o, uint64_t line, struct
         struct members m = { .o = o }, t;
         const json_t *input, *terminal;
         int64_t rows = 0, columns = 0;
-        struct cg_json_line l;
+        struct cg_buf l;
         struct beside_command *c;
 
         if (take_id(&m, &id, err) < 0 || take_texts(&m, "argv", false, &argv, err) < 0 ||
             take_texts(&m, "env", true, &env, err) < 0 || take_text(&m, "cwd", &opts.cwd, err) < 0 ||
-            take_timeout(&m, 0, 0, &opts.timeout_ms, err) < 0)
+            take_timeout(&m, 0, &opts.timeout_ms, err) < 0)
                 return -1;
         input = take(&m, "input");
         if (input && !json_is_boolean(input) && !json_is_string(input))
@@ -342,7 +344,7 @@ static int take_command(const struct cg_beside *b, struct members *m, struct bes
 {
         const json_t *v = take(m, "command");
 
-        *ret = json_is_integer(v) ? find(b, (uint64_t)json_integer_value(v)) : NULL;
+        *ret = find(b, (uint64_t)json_integer_value(v)); /* 0 is no number */
         return *ret ? 0 : cg_fail(err, CG_E_NOTFOUND, "\"command\" is not the number of a command that runs");
 }
 
@@ -352,7 +354,6 @@ static int signal_line(struct cg_beside *b, const json_t *o, uint64_t line, stru
         struct beside_command *c;
         int64_t sig = 0;
 
-        (void)line;
         if (take_command(b, &m, &c, err) < 0 || take_int(&m, "signal", 1, NSIG - 1, &sig, err) < 0 ||
             no_others(&m, "signal", err) < 0)
                 return -1;
@@ -367,7 +368,6 @@ static int resize_line(struct cg_beside *b, const json_t *o, uint64_t line, stru
         struct members m = { .o = o };
         struct beside_command *c;
 
-        (void)line;
         if (take_command(b, &m, &c, err) < 0 || take_int(&m, "rows", 1, UINT16_MAX, &rows, err) < 0 ||
             take_int(&m, "columns", 1, UINT16_MAX, &columns, err) < 0 || no_others(&m, "resize", err) < 0)
                 return -1;
@@ -389,7 +389,7 @@ static bool is_utf8(const char *text, size_t len)
 }
 
 /* "text", or "base64" of bytes that are not UTF-8. */
-static void add_data(struct cg_json_line *l, const char *data, size_t len)
+static void add_data(struct cg_buf *l, const char *data, size_t len)
 {
         cg_auto_free char *coded = NULL;
 
@@ -399,7 +399,7 @@ static void add_data(struct cg_json_line *l, const char *data, size_t len)
         }
         coded = malloc(cg_base64_size(len) + 1);
         if (!coded) {
-                l->r = l->r < 0 ? l->r : cg_fail(&l->err, CG_E_NOMEM, "output");
+                cg_buf_fail(l, CG_E_NOMEM);
                 return;
         }
         cg_base64(coded, data, len);
@@ -413,7 +413,7 @@ int cg_beside_event(struct cg_beside *b, const struct cg_event *e, struct cg_err
         const char *text, *status, *json;
         cg_auto_json json_t *o = NULL;
         size_t len, json_len;
-        struct cg_json_line l;
+        struct cg_buf l;
 
         text = cg_event_text(e, &len);
         begin(&l, cg_event_type_name(cg_event_type(e)), b, cg_event_cell(e));
@@ -425,9 +425,8 @@ int cg_beside_event(struct cg_beside *b, const struct cg_event *e, struct cg_err
 
                 status = cg_status_name(cg_event_status(e));
                 json = cg_event_json(e, &json_len);
-                cg_json_line_string(&l, "status", status, strlen(status));
-                if (cg_json_object(json, json_len, "result", &o, &l.err) < 0)
-                        l.r = -1;
+                cg_json_line_text(&l, "status", status);
+                cg_buf_fail(&l, cg_json_object(json, json_len, "result", &o, NULL));
                 for (size_t i = 0; i < CG_ARRAY_LEN(how); i++)
                         if (json_is_integer(json_object_get(o, how[i])))
                                 cg_json_line_int(&l, how[i], json_integer_value(json_object_get(o, how[i])));
@@ -469,7 +468,9 @@ static int open_host(const char *path, int flags, struct cg_err *err)
                         err, CG_E_INVAL,
                         "%s: a part of this path of the host is a symbolic link; name what it leads to",
                         path);
-        return fd < 0 ? cg_fail_errno(err, "%s, a path of the host", path) : fd;
+        if (fd < 0)
+                return cg_fail_errno(err, "%s, a path of the host", path);
+        return fd;
 }
 
 static int copy_from_host(struct beside_job *j)
@@ -481,10 +482,9 @@ static int copy_from_host(struct beside_job *j)
                 return -1;
         if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
                 return cg_fail(&j->err, CG_E_INVAL, "%s of the host is not a regular file", j->host);
-        return j->kind == PUT
-                       ? cg_session_files_put(j->b->run->session, j->path, j->mode, fd, j->timeout_ms,
-                                              &j->err)
-                       : cg_session_files_unpack(j->b->run->session, j->path, fd, j->timeout_ms, &j->err);
+        if (j->kind == PUT)
+                return cg_session_files_put(j->b->run->session, j->path, j->mode, fd, j->timeout_ms, &j->err);
+        return cg_session_files_unpack(j->b->run->session, j->path, fd, j->timeout_ms, &j->err);
 }
 
 /* Atomic: a new file gets the name when it is complete. */
@@ -496,12 +496,11 @@ static int copy_to_host(struct beside_job *j)
         struct stat st;
         int r;
 
-        if (snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - j->host) + 1 : 2,
-                     slash ? j->host : "./") >= (int)sizeof(folder) ||
+        if (snprintf(folder, sizeof(folder), "%.*s", (int)(name - j->host), j->host) >= (int)sizeof(folder) ||
             cg_random_hex(random, 8, &j->err) < 0 ||
             snprintf(fresh, sizeof(fresh), "%s.%s", name, random) >= (int)sizeof(fresh))
                 return cg_fail(&j->err, CG_E_LIMIT, "the path %s of the host is too long", j->host);
-        j->folder = open_host(folder, O_PATH | O_DIRECTORY, &j->err);
+        j->folder = open_host(folder[0] ? folder : ".", O_PATH | O_DIRECTORY, &j->err);
         if (j->folder < 0)
                 return -1;
         if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
@@ -513,9 +512,10 @@ static int copy_to_host(struct beside_job *j)
         pthread_mutex_lock(&j->b->lock);
         memcpy(j->fresh, fresh, sizeof(fresh));
         pthread_mutex_unlock(&j->b->lock);
-        r = j->kind == GET
-                    ? cg_session_files_get(j->b->run->session, j->path, fd, j->max, j->timeout_ms, &j->err)
-                    : cg_session_files_pack(j->b->run->session, j->path, fd, j->max, j->timeout_ms, &j->err);
+        if (j->kind == GET)
+                r = cg_session_files_get(j->b->run->session, j->path, fd, j->max, j->timeout_ms, &j->err);
+        else
+                r = cg_session_files_pack(j->b->run->session, j->path, fd, j->max, j->timeout_ms, &j->err);
         if (r == 0 && renameat(j->folder, fresh, j->folder, name) < 0)
                 r = cg_fail_errno(&j->err, "%s, a path of the host", j->host);
         if (r < 0)
@@ -599,7 +599,7 @@ static int start_job(struct cg_beside *b, struct beside_job *j, struct cg_err *e
 
 static int write_written(struct cg_beside *b, uint64_t command, uint64_t line, struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
 
         begin(&l, "command_written", b, command);
         cg_json_line_int(&l, "line", (int64_t)line);
@@ -618,21 +618,26 @@ static int write_line(struct cg_beside *b, const json_t *o, uint64_t line, struc
         if (take_command(b, &m, &c, err) < 0)
                 return -1;
         ends = take(&m, "end");
-        if (ends ? !json_is_true(ends) : take_data(&m, CG_MAX_COMMAND_INPUT, &data, err) < 0)
-                return ends ? cg_fail(err, CG_E_INVAL, "\"end\" must be true") : -1;
+        if (ends && !json_is_true(ends))
+                return cg_fail(err, CG_E_INVAL, "\"end\" must be true");
+        if (!ends && take_data(&m, CG_MAX_COMMAND_INPUT, &data, err) < 0)
+                return -1;
         if (no_others(&m, "write", err) < 0)
                 return -1;
-        if (!c->input || c->writing)
-                return c->writing ? cg_fail(err, CG_E_STATE,
-                                            "the program has not read earlier input yet; send the line again "
-                                            "after command_written")
-                                  : cg_fail(err, CG_E_STATE, "the command has no input, or it was ended");
+        if (c->writing)
+                return cg_fail(err, CG_E_STATE,
+                               "the program has not read earlier input yet; send the line again after "
+                               "command_written");
+        if (!c->input)
+                return cg_fail(err, CG_E_STATE, "the command has no input, or it was ended");
         if (!ends && !data.len)
                 return cg_fail(err, CG_E_INVAL, "input of no bytes; its end is \"end\": true");
         r = cg_command_write(b->run->session, c->number, data.data, data.len, 0, err);
         c->input = !ends;
+        if (r < 0)
+                return r;
         if (r != CG_TIMEOUT)
-                return r < 0 ? r : write_written(b, c->number, line, err);
+                return write_written(b, c->number, line, err);
         j = calloc(1, sizeof(*j));
         if (!j)
                 return cg_fail(err, CG_E_NOMEM, "input");
@@ -659,7 +664,9 @@ static int file_line(struct cg_beside *b, const struct file_operation *op, const
         if (!j)
                 return cg_fail(err, CG_E_NOMEM, "file");
         *j = (struct beside_job){ .b = b, .kind = op->kind, .line = line, .folder = -1 };
-        j->max = op->members & RANGE ? (int64_t)MAX_DATA : -1;
+        j->max = -1;
+        if (op->members & RANGE)
+                j->max = (int64_t)MAX_DATA;
         if (take_id(&m, &j->id, err) < 0 || take_path(&m, "path", &j->path, err) < 0 ||
             (op->members & TO && take_path(&m, "to", &j->to, err) < 0) ||
             (op->members & DATA && take_data(&m, MAX_DATA, &j->data, err) < 0) ||
@@ -668,34 +675,33 @@ static int file_line(struct cg_beside *b, const struct file_operation *op, const
                                      take_int(&m, "max", 0, (int64_t)MAX_DATA, &j->max, err) < 0)) ||
             (op->members & MAX && take_int(&m, "max", 0, INT64_MAX, &j->max, err) < 0) ||
             (op->members & HOST && take_text(&m, "host", &host, err) < 0) ||
-            take_timeout(&m, 0, -1, &j->timeout_ms, err) < 0 || no_others(&m, op->name, err) < 0) {
+            take_timeout(&m, -1, &j->timeout_ms, err) < 0 || no_others(&m, op->name, err) < 0) {
                 job_free(j);
                 return -1;
         }
         j->mode = (unsigned)mode;
-        j->host = host ? strdup(host) : NULL;
-        if (op->members & HOST && (!j->host || !*j->host)) {
-                job_free(j);
-                return cg_fail(err, host && *host ? CG_E_NOMEM : CG_E_INVAL,
-                               "\"host\" must be a path outside of the sandbox");
+        if (op->members & HOST) {
+                j->host = strdup(host ?: "");
+                if (!j->host || !*j->host) {
+                        job_free(j);
+                        return cg_fail(err, CG_E_INVAL, "\"host\" must be a path outside of the sandbox");
+                }
         }
         return start_job(b, j, err);
 }
 
 static int write_result(struct cg_beside *b, struct beside_job *j, struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
 
-        cg_json_line_begin(&l, "file_result", 0);
-        cg_json_line_json(&l, "id", j->id);
-        cg_json_line_int(&l, "line", (int64_t)j->line);
-        cg_json_line_string(&l, "status", j->r < 0 ? "error" : "ok", j->r < 0 ? 5 : 2);
+        cg_json_line_answer(&l, "file_result", j->id, j->line);
+        cg_json_line_text(&l, "status", j->r < 0 ? "error" : "ok");
         if (j->r < 0) {
-                const char *name = j->err.sys_errno ? strerrorname_np(j->err.sys_errno) : NULL;
+                const char *name = strerrorname_np(j->err.sys_errno);
 
-                cg_json_line_string(&l, "text", j->err.msg, strlen(j->err.msg));
-                if (name)
-                        cg_json_line_string(&l, "errno", name, strlen(name));
+                cg_json_line_text(&l, "text", j->err.msg);
+                if (j->err.sys_errno && name)
+                        cg_json_line_text(&l, "errno", name);
         } else if (j->kind == READ) {
                 add_data(&l, j->result, j->result_len);
         } else if (j->kind == STAT) {
@@ -703,12 +709,9 @@ static int write_result(struct cg_beside *b, struct beside_job *j, struct cg_err
         } else if (j->kind == LIST) {
                 cg_auto_buf struct cg_buf wrapped = { .max = SIZE_MAX / 8 };
 
-                if (cg_buf_try_adds(&wrapped, "{\"entries\":", &l.err) < 0 ||
-                    cg_buf_try_adds(&wrapped, j->result, &l.err) < 0 ||
-                    cg_buf_try_adds(&wrapped, "}", &l.err) < 0)
-                        l.r = -1;
-                else
-                        cg_json_line_object(&l, "content", wrapped.data, wrapped.len);
+                cg_buf_addf(&wrapped, "{\"entries\":%s}", j->result);
+                cg_buf_fail(&l, wrapped.failed);
+                cg_json_line_object(&l, "content", wrapped.data, wrapped.len);
         }
         return cg_json_line_end(b->run, &l, err);
 }
@@ -716,11 +719,11 @@ static int write_result(struct cg_beside *b, struct beside_job *j, struct cg_err
 /* Input that could not be written: the program or its input has ended. */
 static int write_late(struct cg_beside *b, const struct beside_job *j, struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
 
         cg_json_line_begin(&l, "input_error", 0);
         cg_json_line_int(&l, "line", (int64_t)j->line);
-        cg_json_line_string(&l, "text", j->err.msg, strlen(j->err.msg));
+        cg_json_line_text(&l, "text", j->err.msg);
         return cg_json_line_end(b->run, &l, err);
 }
 
@@ -745,13 +748,15 @@ int cg_beside_woken(struct cg_beside *b, struct cg_err *err)
                 pthread_join(j->thread, NULL);
                 LIST_REMOVE(j, entry);
                 b->n_jobs--;
-                c = j->kind == WRITE_INPUT ? find(b, j->command) : NULL;
+                c = find(b, j->command); /* 0 is no number */
                 if (c)
                         c->writing = false;
                 if (j->kind != WRITE_INPUT)
                         r = write_result(b, j, err);
+                else if (j->r == 0)
+                        r = write_written(b, j->command, j->line, err);
                 else
-                        r = j->r == 0 ? write_written(b, j->command, j->line, err) : write_late(b, j, err);
+                        r = write_late(b, j, err);
                 if (c && !c->input) /* its end was asked for meanwhile, by the end of the host's input */
                         cg_command_write(b->run->session, c->number, NULL, 0, 0, NULL);
                 job_free(j);

@@ -6,11 +6,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "cli/run/json_int.h"
-#include "cli/run/json_line.h"
 #include "cli/run/run.h"
-
-/* Ten years, as for --timeout. */
-#define MAX_SECONDS 315360000.0
 
 struct json *cg_json_of(const struct cg_run *run)
 {
@@ -28,12 +24,10 @@ void cg_json_forget(struct json *j, uint64_t approval)
 
 int cg_json_input_error(struct cg_run *run, const char *text, struct cg_err *err)
 {
-        struct cg_json_line l;
+        struct cg_buf l;
 
-        cg_json_line_begin(&l, "input_error", 0);
-        cg_json_line_json(&l, "id", cg_json_of(run)->line_id);
-        cg_json_line_int(&l, "line", (int64_t)cg_json_of(run)->line);
-        cg_json_line_string(&l, "text", text, strlen(text));
+        cg_json_line_answer(&l, "input_error", cg_json_of(run)->line_id, cg_json_of(run)->line);
+        cg_json_line_text(&l, "text", text);
         return cg_json_line_end(run, &l, err);
 }
 
@@ -42,33 +36,48 @@ int cg_json_outcome(struct cg_run *run, int r, const struct cg_err *why, struct 
         return r < 0 ? cg_json_input_error(run, why->msg, err) : 0;
 }
 
+/* "approval": the number of what is decided; 0: none. */
+static uint64_t number_of(const json_t *o)
+{
+        json_int_t n = json_integer_value(json_object_get(o, "approval"));
+
+        return n > 0 ? (uint64_t)n : 0;
+}
+
+/* The outcome of a decision. One that was not accepted may be given again. */
+static int decided(struct cg_run *run, uint64_t n, int r, const struct cg_err *why, struct cg_err *err)
+{
+        if (r == 0)
+                cg_json_forget(cg_json_of(run), n); /* not before: a connection with that number waits on */
+        return cg_json_outcome(run, r, why, err);
+}
+
 int cg_json_decide(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        const json_t *id = json_object_get(o, "approval"), *accept = json_object_get(o, "accept");
+        const json_t *accept = json_object_get(o, "accept");
         const json_t *reason = json_object_get(o, "reason");
         size_t members = 2 + (reason != NULL);
         struct cg_err why;
-        uint64_t n;
+        uint64_t n = number_of(o);
         int r;
 
-        if (!json_is_integer(id) || json_integer_value(id) <= 0 || !json_is_boolean(accept) ||
-            json_object_size(o) != members || (reason && !json_is_string(reason)))
+        if (!n || !json_is_boolean(accept) || json_object_size(o) != members ||
+            (reason && !json_is_string(reason)))
                 return cg_json_input_error(
                         run,
                         "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, "
                         "\"reason\": TEXT",
                         err);
-        n = (uint64_t)json_integer_value(id);
-        r = json_is_true(accept) ? cg_approval_accept(run->session, n, &why)
-                                 : cg_approval_reject(run->session, n, json_string_value(reason), &why);
-        if (r == 0)
-                cg_json_forget(cg_json_of(run), n); /* not before: a connection with that number waits on */
-        return cg_json_outcome(run, r, &why, err);
+        if (json_is_true(accept))
+                r = cg_approval_accept(run->session, n, &why);
+        else
+                r = cg_approval_reject(run->session, n, json_string_value(reason), &why);
+        return decided(run, n, r, &why, err);
 }
 
 int cg_json_decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        const json_t *id = json_object_get(o, "approval"), *reason = json_object_get(o, "reason");
+        const json_t *reason = json_object_get(o, "reason");
         static const char *const words[] = {
                 [CG_EGRESS_ALLOW_ONCE] = "allow_once",
                 [CG_EGRESS_ALLOW_SESSION] = "allow_session",
@@ -78,50 +87,44 @@ int cg_json_decide_egress(struct cg_run *run, const json_t *o, struct cg_err *er
         const char *word = json_string_value(json_object_get(o, "egress"));
         size_t members = 2 + (reason != NULL), decision = 0;
         struct cg_err why;
-        uint64_t n;
+        uint64_t n = number_of(o);
         int r;
 
         while (word && decision < CG_ARRAY_LEN(words) && strcmp(words[decision], word) != 0)
                 decision++;
-        if (!json_is_integer(id) || json_integer_value(id) <= 0 || !word || decision == CG_ARRAY_LEN(words) ||
-            json_object_size(o) != members || (reason && !json_is_string(reason)))
+        if (!n || !word || decision == CG_ARRAY_LEN(words) || json_object_size(o) != members ||
+            (reason && !json_is_string(reason)))
                 return cg_json_input_error(
                         run,
                         "a decision about a connection is {\"approval\": NUMBER, \"egress\": \"allow_once\","
                         " \"allow_session\", \"deny_once\" or \"deny_session\"} and, if refused, \"reason\": TEXT",
                         err);
-        n = (uint64_t)json_integer_value(id);
         r = cg_egress_decide(run->session, n, (enum cg_egress_decision)decision, json_string_value(reason),
                              &why);
-        if (r == 0)
-                cg_json_forget(cg_json_of(run), n);
-        return cg_json_outcome(run, r, &why, err);
+        return decided(run, n, r, &why, err);
 }
 
 /* The answer to what an MCP server asks for; one that is not accepted may be given again. */
 int cg_json_answer_server(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        const json_t *id = json_object_get(o, "approval"), *result = json_object_get(o, "result");
-        cg_auto_free char *text = result ? json_dumps(result, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        const json_t *result = json_object_get(o, "result");
+        bool decline = !result && json_is_true(json_object_get(o, "decline"));
+        cg_auto_free char *text = NULL;
         struct cg_err why;
-        uint64_t n;
-        int r;
+        uint64_t n = number_of(o);
 
-        if (!json_is_integer(id) || json_integer_value(id) <= 0 || json_object_size(o) != 2 ||
-            (result ? !json_is_object(result) : !json_is_true(json_object_get(o, "decline"))))
+        if (!n || json_object_size(o) != 2 || !(decline || json_is_object(result)))
                 return cg_json_input_error(
                         run,
                         "an answer to server_request is {\"approval\": NUMBER, \"result\": {...}} or"
                         " {\"approval\": NUMBER, \"decline\": true}",
                         err);
-        if (result && !text)
+        if (decline)
+                return decided(run, n, cg_server_request_decline(run->session, n, &why), &why, err);
+        text = json_dumps(result, JSON_COMPACT);
+        if (!text)
                 return cg_fail(err, CG_E_NOMEM, "answer");
-        n = (uint64_t)json_integer_value(id);
-        r = text ? cg_server_request_answer(run->session, n, text, &why)
-                 : cg_server_request_decline(run->session, n, &why);
-        if (r == 0)
-                cg_json_forget(cg_json_of(run), n);
-        return cg_json_outcome(run, r, &why, err);
+        return decided(run, n, cg_server_request_answer(run->session, n, text, &why), &why, err);
 }
 
 /* The answer to a function_call; one that is not accepted may be given again. */
@@ -134,23 +137,22 @@ int cg_json_function_return(struct cg_run *run, const json_t *o, struct cg_err *
                          { "result", CG_FUNCTION_RESULT },
                          { "error", CG_FUNCTION_ERROR },
                          { "refuse", CG_FUNCTION_REFUSED } };
-        const json_t *id = json_object_get(o, "approval"), *back = json_object_get(o, "return"), *v = NULL;
+        const json_t *back = json_object_get(o, "return"), *v = NULL;
         cg_auto_free char *text = NULL;
         struct cg_err why;
         size_t i = 0;
-        uint64_t n;
+        uint64_t n = number_of(o);
         int r;
 
         while (i < CG_ARRAY_LEN(outcomes) && !(v = json_object_get(back, outcomes[i].name)))
                 i++;
-        if (!json_is_integer(id) || json_integer_value(id) <= 0 || json_object_size(o) != 2 || !v ||
-            json_object_size(back) != 1 || (outcomes[i].outcome >= CG_FUNCTION_ERROR && !json_is_string(v)))
+        if (!n || json_object_size(o) != 2 || !v || json_object_size(back) != 1 ||
+            (outcomes[i].outcome >= CG_FUNCTION_ERROR && !json_is_string(v)))
                 return cg_json_input_error(
                         run,
                         "an answer to function_call is {\"approval\": NUMBER, \"return\": {\"value\": JSON}}, or in place of"
                         " \"value\" a \"result\": {...}, an \"error\": TEXT or \"refuse\": TEXT",
                         err);
-        n = (uint64_t)json_integer_value(id);
         if (outcomes[i].outcome >= CG_FUNCTION_ERROR) {
                 r = cg_function_return(run->session, n, outcomes[i].outcome, json_string_value(v),
                                        json_string_length(v), &why);
@@ -160,9 +162,7 @@ int cg_json_function_return(struct cg_run *run, const json_t *o, struct cg_err *
                         return cg_fail(err, CG_E_NOMEM, "answer");
                 r = cg_function_return(run->session, n, outcomes[i].outcome, text, strlen(text), &why);
         }
-        if (r == 0)
-                cg_json_forget(cg_json_of(run), n);
-        return cg_json_outcome(run, r, &why, err);
+        return decided(run, n, r, &why, err);
 }
 
 /* Functions of the host. The event is written once cells can call them. */
@@ -173,7 +173,7 @@ int cg_json_add_functions(struct cg_run *run, const json_t *o, struct cg_err *er
         size_t members = 2 + (ask != NULL) + (id != NULL);
         struct cg_functions_options opts = { .size = sizeof(opts), .ask = json_is_true(ask) };
         cg_auto_free char *text = NULL, *report = NULL;
-        struct cg_json_line l;
+        struct cg_buf l;
         struct cg_err why;
 
         if (!json_is_string(name) || !json_is_array(tools) || (ask && !json_is_boolean(ask)) ||
@@ -189,9 +189,7 @@ int cg_json_add_functions(struct cg_run *run, const json_t *o, struct cg_err *er
         if (cg_session_add_functions(run->session, json_string_value(name), text, strlen(text), &opts,
                                      &report, &why) < 0)
                 return cg_json_input_error(run, why.msg, err);
-        cg_json_line_begin(&l, "functions_added", 0);
-        cg_json_line_json(&l, "id", cg_json_of(run)->line_id);
-        cg_json_line_int(&l, "line", (int64_t)cg_json_of(run)->line);
+        cg_json_line_answer(&l, "functions_added", cg_json_of(run)->line_id, cg_json_of(run)->line);
         cg_json_line_object(&l, "functions", report, strlen(report));
         return cg_json_line_end(run, &l, err);
 }
@@ -205,7 +203,6 @@ static int ask_variables(struct cg_run *run, const char *type, const char *const
         const json_t *timeout = json_object_get(o, "timeout"), *id = json_object_get(o, "id"), *v;
         struct cg_request_options opts = { .size = sizeof(opts) };
         size_t n = (timeout != NULL) + (id != NULL);
-        double seconds = json_number_value(timeout);
         cg_auto_free char *text = NULL;
         struct asked_variables *a;
         struct cg_err why;
@@ -217,7 +214,7 @@ static int ask_variables(struct cg_run *run, const char *type, const char *const
                         return cg_fail(err, CG_E_NOMEM, "variables");
         }
         if (!json_is_object(o) || json_object_size(o) != n || (id && !j->line_id) ||
-            (timeout && (!json_is_number(timeout) || !(seconds >= 0) || seconds > MAX_SECONDS)))
+            cg_cell_timeout(timeout, &opts.timeout_ms, NULL) < 0)
                 return cg_json_input_error(
                         run,
                         "about variables are {\"set_variables\": {\"variables\": {NAME: JSON}}} and {\"get_variables\": "
@@ -229,7 +226,6 @@ static int ask_variables(struct cg_run *run, const char *type, const char *const
         if (j->n_variables == CG_JSON_MAX_VARIABLES)
                 return cg_json_input_error(
                         run, "64 requests about variables are under way: wait for an answer", err);
-        opts.timeout_ms = seconds > 0 && seconds < 0.001 ? 1 : (int64_t)(seconds * 1000);
         text = json_dumps(content, JSON_COMPACT);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "variables");

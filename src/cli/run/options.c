@@ -77,45 +77,43 @@ static int read_kinds(const char *value, unsigned *kinds, struct cg_err *err)
 
 static int apply(struct cg_run_options *o, int id, const char *value, struct cg_err *err)
 {
+        static const struct cg_opt_place places[] = {
+                { CG_KOPT_JSON, offsetof(struct cg_run_options, json) },
+                { CG_KOPT_STAY, offsetof(struct cg_run_options, stay) },
+        };
         int r = cg_kernel_options_apply(&o->kernel, id, value, err);
 
         if (r <= 0)
                 return r;
-        switch (id) {
-        case CG_KOPT_CODE:
+        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
+                return 0;
+        if (id == CG_KOPT_CODE)
                 return cg_cells_add(&o->cells, value, strlen(value), "-c", err);
-        case CG_KOPT_TIMEOUT:
+        if (id == CG_KOPT_TIMEOUT)
                 return cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
-        case CG_KOPT_JSON:
-                o->json = true;
-                return 0;
-        case CG_KOPT_STAY:
-                o->stay = true;
-                return 0;
-        case CG_KOPT_SERVER_REQUESTS:
+        if (id == CG_KOPT_SERVER_REQUESTS)
                 return read_kinds(value, &o->server_requests, err);
-        default:
-                if (o->file)
-                        return cg_fail(err, CG_E_INVAL, "one FILE can be run at a time: %s and %s were given",
-                                       o->file, value);
-                o->file = value;
-                return 0;
-        }
+        if (o->file)
+                return cg_fail(err, CG_E_INVAL, "one FILE can be run at a time: %s and %s were given",
+                               o->file, value);
+        o->file = value;
+        return 0;
 }
 
 int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err *err)
 {
         struct cg_optscan scan;
         const char *value = NULL;
-        int id, r = 0;
+        int id;
 
         *o = (struct cg_run_options){ .cells = CG_CELLS_EMPTY };
         if (cg_kernel_options_init(&o->kernel, CG_CMD_RUN, argc, argv, &scan, err) < 0)
                 return -1;
-        while (r == 0 && !o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
-                r = id < 0 ? id : apply(o, id, value, err);
-        if (r < 0 || o->kernel.help)
-                return r;
+        while (!o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
+                if (id < 0 || apply(o, id, value, err) < 0)
+                        return -1;
+        if (o->kernel.help)
+                return 0;
         if (o->json && o->file && strcmp(o->file, "-") == 0)
                 return cg_fail(err, CG_E_INVAL,
                                "--json reads decisions from standard input, so FILE cannot be `-`");

@@ -160,16 +160,18 @@ static int take_event(struct cg_run *run, struct cg_err *err)
                 return 0;
         if (r == CG_CLOSED)
                 return cg_fail(err, CG_E_CLOSED, "the session has ended");
-        if (r == 0)
-                r = cg_run_event(run, e, false, err);
-        return r < 0 ? r : 0;
+        if (r < 0)
+                return r;
+        return cg_run_event(run, e, false, err);
 }
 
 static int wait_once(struct cg_run *run, struct cg_err *err)
 {
-        /* The last one reports that the host reads no more: its link to here has ended. */
-        struct pollfd p[5] = { { .fd = interrupt.pipe[0], .events = POLLIN },
-                               [4] = { .fd = run->opts.json ? STDOUT_FILENO : -1 } };
+        struct pollfd p[] = { { .fd = interrupt.pipe[0], .events = POLLIN },
+                              { .fd = -1, .events = POLLIN },
+                              { .fd = -1, .events = POLLIN },
+                              { .fd = run->wake_fd, .events = POLLIN },
+                              { .fd = -1 } };
         int64_t left = run->end_ms - cg_now_ms();
         bool events_too;
         int r, timeout_ms;
@@ -182,26 +184,26 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
                 timeout_ms = 1000;
         if (run->end_ms && (timeout_ms < 0 || timeout_ms > left))
                 timeout_ms = left > 0 ? (int)left : 0;
-        p[1].events = POLLIN;
-        p[2] = (struct pollfd){ .fd = events_too ? cg_session_fd(run->session) : -1, .events = POLLIN };
-        p[3] = (struct pollfd){ .fd = run->wake_fd, .events = POLLIN };
+        if (events_too)
+                p[2].fd = cg_session_fd(run->session);
+        if (run->opts.json) /* reports that the host reads no more: its link to here has ended */
+                p[4].fd = STDOUT_FILENO;
         r = poll(p, CG_ARRAY_LEN(p), timeout_ms);
-        if (r < 0 && errno != EINTR)
-                return cg_fail_errno(err, "poll");
-        if (r == 0)
-                return run->output->tick(run, err);
-        if (r < 0)
+        if (r < 0 && errno == EINTR)
                 return 0;
+        if (r < 0)
+                return cg_fail_errno(err, "poll");
+        if (r == 0 && run->output->tick)
+                return run->output->tick(run, err);
         if (p[4].revents)
                 run->screen.error = EPIPE;
-        r = p[0].revents ? interrupted(run, err) : 0;
-        if (r == 0 && p[1].revents)
-                r = run->output->readable(run, err);
-        if (r == 0 && p[2].revents && !run->done && !end_is_due(run))
-                r = take_event(run, err);
-        if (r == 0 && p[3].revents)
-                r = run->output->woken(run, err);
-        return r;
+        if (p[0].revents && interrupted(run, err) < 0)
+                return -1;
+        if (p[1].revents && run->output->readable(run, err) < 0)
+                return -1;
+        if (p[2].revents && !run->done && !end_is_due(run) && take_event(run, err) < 0)
+                return -1;
+        return p[3].revents ? run->output->woken(run, err) : 0;
 }
 
 static int output_failed(struct cg_run *run, struct cg_err *err)
@@ -222,29 +224,32 @@ static int output_failed(struct cg_run *run, struct cg_err *err)
 static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_err *err)
 {
         struct cg_execute_options o = { .size = sizeof(o),
-                                        .timeout_ms = cell->timeout_ms < 0 ? run->opts.timeout_ms
-                                                                           : cell->timeout_ms,
+                                        .timeout_ms = run->opts.timeout_ms,
                                         .allow_stdin = run->allow_stdin,
                                         .artifacts = cell->artifacts || run->opts.kernel.artifacts };
         cg_auto_buf struct cg_buf extra = { .max = 65536 };
         int r;
 
-        /* Tracebacks name the file and its lines. */
-        if (cell->line && run->opts.file && strcmp(run->opts.file, "-") != 0 &&
-            cg_buf_try_adds(&extra, "{\"metadata\":{\"cellgate\":{\"file\":", err) == 0 &&
-            cg_json_try_quote(&extra, run->opts.file, strlen(run->opts.file), err) == 0 &&
-            cg_buf_try_addf(&extra, err, ",\"line\":%zu}}}", cell->line) == 0)
-                o.extra = extra.data;
-        else if (cell->variables)
+        if (cell->timeout_ms >= 0)
+                o.timeout_ms = cell->timeout_ms;
+        if (cell->variables)
                 o.extra = "{\"variables\":true}";
+        /* Tracebacks name the file and its lines. */
+        if (cell->line && run->opts.file && strcmp(run->opts.file, "-") != 0) {
+                cg_buf_adds(&extra, "{\"metadata\":{\"cellgate\":{\"file\":");
+                cg_json_quote(&extra, run->opts.file, strlen(run->opts.file));
+                cg_buf_addf(&extra, ",\"line\":%zu}}}", cell->line);
+                if (cg_buf_end(&extra, NULL) == 0)
+                        o.extra = extra.data;
+        }
         run->done = false;
         run->started_ms = cg_now_ms();
         /* any failure below means that the session or the supervisor has ended */
         run->status = CG_EXIT_KERNEL_DIED;
         r = cg_session_execute(run->session, cell->code, cell->len, &o, &run->cell, err);
-        if (r == 0 && run->output->started)
+        if (r >= 0 && run->output->started)
                 r = run->output->started(run, err);
-        while (r == 0 && !run->done && !run->screen.error)
+        while (r >= 0 && !run->done && !run->screen.error)
                 r = wait_once(run, err);
         if (run->screen.error)
                 r = output_failed(run, err);
@@ -344,7 +349,7 @@ static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err
                 return cg_fail_errno(err, "thread");
         }
         p[0].fd = a->done_fd;
-        while (!p[0].revents && r == 0) {
+        while (!p[0].revents && r >= 0) {
                 if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR) {
                         r = cg_fail_errno(err, "poll");
                         break;
@@ -356,19 +361,18 @@ static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err
                 if (!p[1].revents)
                         continue;
                 r = cg_session_next_event(run->session, 0, &e, err);
-                if (r == 0)
-                        r = cg_run_event(run, e, false, err);
                 if (r == CG_CLOSED)
                         p[1].fd = -1; /* the thread's call reports why */
-                r = r < 0 ? r : 0;
+                else if (r == 0)
+                        r = cg_run_event(run, e, false, err);
         }
         pthread_join(thread, NULL);
         close(a->done_fd);
-        if (r == 0 && a->r < 0) {
+        if (r < 0)
+                return r;
+        if (a->r < 0)
                 *err = a->err;
-                r = a->r;
-        }
-        return r;
+        return a->r;
 }
 
 /*
@@ -408,11 +412,10 @@ static int check_rules(struct cg_run *run, const char *report, struct cg_err *er
 {
         cg_auto_buf struct cg_buf notes = { .max = CG_MAX_REPORT };
         cg_auto_json json_t *known = cg_rules_known(report, NULL);
-        int r = known ? cg_rules_check(run->opts.kernel.approve, known, &notes, err)
-                      : cg_fail(err, CG_E_NOMEM, "approval rules");
+        int r = cg_rules_check(run->opts.kernel.approve, known, &notes, err);
 
         for (char *p = notes.data, *line; (line = strsep(&p, "\n")) && p;)
-                if (run->output->note(run, line, r < 0 ? NULL : err) < 0 && r == 0)
+                if (run->output->note(run, line, r < 0 ? NULL : err) < 0)
                         r = -1;
         return r;
 }
@@ -422,7 +425,7 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
         struct adding a = { .r = 0 };
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *check = NULL;
-        size_t len, bom;
+        size_t len, bom = 0;
         int r;
 
         if (!run->opts.kernel.mcp)
@@ -431,7 +434,8 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
         if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
             cg_json_object(text, len, run->opts.kernel.mcp, &check, err) < 0)
                 return -1;
-        bom = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+                bom = 3;
         a.text = text + bom;
         a.len = len - bom;
         if (add_and_show(run, &a, err) < 0 || accept_changes(run, &a, err) < 0) {
@@ -439,59 +443,57 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
                 return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
         }
         r = run->output->servers(run, a.report, err);
-        if (r == 0)
+        if (r >= 0)
                 r = check_rules(run, a.report, err);
         cg_free(a.report);
         return r;
 }
 
-/* Reads and checks the files before anything is started, then opens the session. */
-static int set_up(struct cg_run *run, struct cg_err *err)
+static int open_session(struct cg_run *run, struct cg_session_options *so, struct cg_err *err)
 {
-        cg_auto_free char *text = NULL;
-        cg_auto_json json_t *check = NULL;
-        size_t len;
+        const struct cg_kernel_options *o = &run->opts.kernel;
         struct cg_client_options co = { .size = sizeof(co) };
-        struct cg_session_options so = { .size = sizeof(so),
-                                         .workspace = run->opts.kernel.workspace,
-                                         .env = run->opts.kernel.env };
-        struct cg_kernel_hides hides;
-        int r = cg_kernel_options_settings(&run->opts.kernel, &run->settings, err);
 
-        if (r == 0 && run->opts.kernel.mcp)
-                r = cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err);
-        if (r == 0 && run->opts.kernel.mcp)
-                r = cg_json_object(text, len, run->opts.kernel.mcp, &check, err);
-        if (r == 0)
-                r = run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err);
-        if (r < 0)
-                return r;
-        so.settings = run->settings;
-        so.ask_egress = run->can_ask ||
-                        cg_pol_is_about(cg_approve_policy(run->opts.kernel.approve), CG_METHOD_CONNECT);
-        so.server_requests = run->opts.server_requests;
-        r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
-        if (run->opts.kernel.no_sandbox)
+        if (o->no_sandbox)
                 cg_screen_note(&run->screen,
                                "no sandbox: the cells' code can do all that you can, with or without "
                                "approval");
-        cg_kernel_options_client(&run->opts.kernel, &co);
+        cg_kernel_options_client(o, &co);
         co.no_spare = !co.share;
-        if (r == 0)
-                r = cg_webhook_start(run->opts.kernel.webhook, &co, err);
-        if (r == 0)
-                r = cg_client_open(&co, &run->client, err);
-        if (r == 0 && cg_client_why_private(run->client))
+        if (cg_webhook_start(o->webhook, &co, err) < 0 || cg_client_open(&co, &run->client, err) < 0)
+                return -1;
+        if (cg_client_why_private(run->client))
                 cg_screen_note(&run->screen, "private supervisor, since none can be shared: %s",
                                cg_client_why_private(run->client));
-        if (r == 0)
-                r = cg_session_new(run->client, &so, &run->session, err);
-        cg_kernel_hides_fini(&hides);
-        if (r < 0)
+        return cg_session_new(run->client, so, &run->session, err);
+}
+
+/* Reads and checks the files before anything is started, then opens the session. */
+static int set_up(struct cg_run *run, struct cg_err *err)
+{
+        struct cg_kernel_options *o = &run->opts.kernel;
+        struct cg_session_options so = { .size = sizeof(so), .workspace = o->workspace, .env = o->env };
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *check = NULL;
+        CG_CLEANUP(cg_kernel_hides_fini) struct cg_kernel_hides hides = { .list = { NULL } };
+        size_t len;
+
+        if (cg_kernel_options_settings(o, &run->settings, err) < 0)
+                return -1;
+        if (o->mcp && (cg_read_file(o->mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+                       cg_json_object(text, len, o->mcp, &check, err) < 0))
+                return -1;
+        if ((run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err)) < 0)
+                return -1;
+        so.settings = run->settings;
+        so.ask_egress = run->can_ask || cg_pol_is_about(cg_approve_policy(o->approve), CG_METHOD_CONNECT);
+        so.server_requests = run->opts.server_requests;
+        if (cg_kernel_options_session(o, o->workspace, &hides, &so, err) < 0 ||
+            open_session(run, &so, err) < 0)
                 return -1;
         interrupt.run = run;
         interrupt.armed = 1; /* before the host can know of the run */
-        if (run->output->opened(run, err) < 0)
+        if (run->output->opened && run->output->opened(run, err) < 0)
                 return -1;
         return add_servers(run, err);
 }
@@ -530,15 +532,16 @@ int cg_cli_run(int argc, char **argv)
 {
         struct cg_run run = { .status = CG_EXIT_OK, .wake_fd = -1 };
         struct cg_err err;
-        int status, r;
+        int status;
 
-        r = cg_run_parse(argc, argv, &run.opts, &err);
-        if (r == 0 && !run.opts.kernel.help && run.opts.file)
-                r = cg_cells_add_file(&run.opts.cells, run.opts.file, &err);
-        if (r < 0)
+        if (cg_run_parse(argc, argv, &run.opts, &err) < 0)
+                status = cg_cli_fail("run", &err);
+        else if (run.opts.kernel.help)
+                status = cg_run_help();
+        else if (run.opts.file && cg_cells_add_file(&run.opts.cells, run.opts.file, &err) < 0)
                 status = cg_cli_fail("run", &err);
         else
-                status = run.opts.kernel.help ? cg_run_help() : run_all(&run);
+                status = run_all(&run);
         cg_run_options_fini(&run.opts);
         return status;
 }

@@ -32,7 +32,7 @@ struct cg_run;
  * are passed in order. A function that fails ends the run.
  */
 struct cg_run_output {
-        /* The session is open; its MCP servers are not added yet. */
+        /* The session is open; its MCP servers are not added yet. May be NULL. */
         int (*opened)(struct cg_run *run, struct cg_err *err);
         /* @report: what cg_session_add_mcp_servers() returned. */
         int (*servers)(struct cg_run *run, const char *report, struct cg_err *err);
@@ -62,7 +62,7 @@ struct cg_run_output {
          */
         void (*wait)(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms);
         int (*readable)(struct cg_run *run, struct cg_err *err);
-        /* After *timeout_ms, and once a second where standard error is a terminal. */
+        /* After *timeout_ms, and once a second where standard error is a terminal. May be NULL. */
         int (*tick)(struct cg_run *run, struct cg_err *err);
         /* run->wake_fd is readable. May be NULL where that is -1. */
         int (*woken)(struct cg_run *run, struct cg_err *err);

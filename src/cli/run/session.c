@@ -7,9 +7,12 @@
 
 int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
 {
-        int r = accept ? cg_approval_accept(run->session, approval, err)
-                       : cg_approval_reject(run->session, approval, reason, err);
+        int r;
 
+        if (accept)
+                r = cg_approval_accept(run->session, approval, err);
+        else
+                r = cg_approval_reject(run->session, approval, reason, err);
         return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
 }
 
@@ -26,6 +29,7 @@ static bool decide_connection(struct cg_run *run, const struct cg_event *e, bool
                               struct cg_err *err)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
+        enum cg_egress_decision decision = CG_EGRESS_ALLOW_ONCE;
         struct cg_pol_call call = cg_call_of(e);
         struct cg_approve_verdict v;
         enum cg_approve_answer answer;
@@ -37,10 +41,11 @@ static bool decide_connection(struct cg_run *run, const struct cg_event *e, bool
                 return false;
         }
         if (answer == CG_APPROVE_REFUSE)
-                cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain, NULL);
-        *r = cg_run_answer_egress(run, cg_event_approval(e),
-                                  answer == CG_APPROVE_ACCEPT ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE,
-                                  why.data ? why.data : "host is not on the allow list", err);
+                cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain);
+        if (answer != CG_APPROVE_ACCEPT)
+                decision = CG_EGRESS_DENY_ONCE;
+        *r = cg_run_answer_egress(run, cg_event_approval(e), decision,
+                                  why.data ?: "host is not on the allow list", err);
         return true;
 }
 
@@ -70,10 +75,11 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, bool again, struct cg_e
                 return run->output->ask(run, e, err);
         }
         if (answer == CG_APPROVE_REFUSE)
-                r = cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain, err);
-        if (r == 0)
+                cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain);
+        r = cg_buf_end(&why, err);
+        if (r >= 0)
                 r = cg_run_answer(run, cg_event_approval(e), answer == CG_APPROVE_ACCEPT, why.data, err);
-        if (r == 0)
+        if (r >= 0)
                 r = run->output->decided(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
         cg_event_free(e);
         return r;
@@ -81,23 +87,18 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, bool again, struct cg_e
 
 void cg_run_result(struct cg_run *run, const struct cg_event *e)
 {
+        static const enum cg_exit statuses[] = {
+                [CG_STATUS_OK] = CG_EXIT_OK,
+                [CG_STATUS_ERROR] = CG_EXIT_RAISED,
+                [CG_STATUS_TIMEOUT] = CG_EXIT_TIMEOUT,
+                [CG_STATUS_CANCELLED] = CG_EXIT_CANCELLED,
+                [CG_STATUS_KERNEL_DIED] = CG_EXIT_KERNEL_DIED,
+        };
+
         if (cg_event_type(e) != CG_EVENT_RESULT || cg_event_cell(e) != run->cell)
                 return;
         run->done = true;
-        switch (cg_event_status(e)) {
-        case CG_STATUS_OK:
-                run->status = CG_EXIT_OK;
-                break;
-        case CG_STATUS_TIMEOUT:
-                run->status = CG_EXIT_TIMEOUT;
-                break;
-        case CG_STATUS_CANCELLED:
-                run->status = CG_EXIT_CANCELLED;
-                break;
-        case CG_STATUS_KERNEL_DIED:
-                run->status = CG_EXIT_KERNEL_DIED;
-                break;
-        default:
-                run->status = cg_event_refused(e) ? CG_EXIT_REFUSED : CG_EXIT_RAISED;
-        }
+        run->status = statuses[cg_event_status(e)];
+        if (run->status == CG_EXIT_RAISED && cg_event_refused(e))
+                run->status = CG_EXIT_REFUSED;
 }

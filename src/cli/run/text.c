@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/common/args.h"
-#include "cli/common/artifacts.h"
-#include "cli/common/denials.h"
+#include "cli/common/events.h"
 #include "cli/common/images.h"
 #include "cli/common/prompt.h"
 #include "cli/common/pretty.h"
@@ -71,58 +70,54 @@ static void show_error(struct cg_run *run, struct cg_slice content)
                 cg_json_walk_init(&walk, lines, '[', NULL);
                 while (cg_json_walk_next(&walk, NULL, &line, NULL) == 0)
                         if (cg_json_string(line, &b, NULL) == 0)
-                                cg_buf_try_adds(&b, "\n", NULL);
+                                cg_buf_adds(&b, "\n");
         }
         if (!b.len) {
                 content_text(content, "ename", &b);
-                cg_buf_try_adds(&b, ": ", NULL);
+                cg_buf_adds(&b, ": ");
                 content_text(content, "evalue", &b);
         }
         content_text(content, "ename", &ename);
-        cg_screen_traceback(&run->screen, b.data ? b.data : "", b.len, ename.data ? ename.data : "");
+        cg_screen_traceback(&run->screen, b.data ?: "", b.len, ename.data ?: "");
 }
 
-static int show_display(struct cg_run *run, struct cg_event *e, struct cg_slice content, struct cg_err *err)
+static void show_display(struct cg_run *run, struct cg_event *e, struct cg_slice content)
 {
-        cg_auto_buf struct cg_buf plain = { .max = SIZE_MAX - 1 }, types = { .max = 65536 };
+        cg_auto_buf struct cg_buf plain = { .max = SIZE_MAX - 1 }, ours = { .max = 65536 };
         bool image = cg_images_mime(e) != NULL;
         bool result = cg_event_type(e) == CG_EVENT_EXECUTE_RESULT;
         struct cg_slice data, key, value;
         cg_auto_free char *path = NULL;
         const char *between = "[display: ";
         struct cg_json_walk walk;
+        struct cg_err err;
 
         if (!cg_json_find(content, "data", &data))
-                return 0;
+                return;
         /*
          * With an image the text is "<Figure size 640x480 with 1 Axes>": shown only where it is the
          * cell's value.
          */
         if (content_text(data, "text/plain", &plain) && (result || !image)) {
-                cg_screen_line(&run->screen, 1, plain.data ? plain.data : "", plain.len);
+                cg_screen_line(&run->screen, 1, plain.data ?: "", plain.len);
         } else if (!image) {
                 /* Name the types, so that the display is not dropped silently. */
                 cg_json_walk_init(&walk, data, '{', NULL);
                 while (cg_json_walk_next(&walk, &key, &value, NULL) == 0) {
-                        cg_buf_try_adds(&types, between, NULL);
-                        cg_json_decode(key, &types, NULL);
+                        cg_buf_adds(&ours, between);
+                        cg_json_decode(key, &ours, NULL);
                         between = ", ";
                 }
-                if (types.len && cg_buf_try_adds(&types, "]\n", NULL) == 0)
-                        cg_screen_write(&run->screen, 1, types.data, types.len);
+                if (ours.len)
+                        cg_buf_adds(&ours, "]\n");
         }
-        if (!image)
-                return 0;
         /* Cells control the data and the workspace: a failure must not end the run. */
-        if (cg_images_save(text_of(run)->images, e, &path, err) < 0) {
-                cg_screen_note(&run->screen, "image not saved: %s", err->msg);
-                return 0;
-        }
-        plain.len = 0;
-        if (cg_buf_try_addf(&plain, err, "[image: %s]\n", path) < 0)
-                return -1;
-        cg_screen_write(&run->screen, 1, plain.data, plain.len);
-        return 0;
+        if (image && cg_images_save(text_of(run)->images, e, &path, &err) < 0)
+                cg_screen_note(&run->screen, "image not saved: %s", err.msg);
+        else if (image)
+                cg_buf_addf(&ours, "[image: %s]\n", path);
+        if (cg_buf_end(&ours, NULL) == 0)
+                cg_screen_write(&run->screen, 1, ours.data, ours.len);
 }
 
 /* True for progress of a server; a note of cellgate about a silent call has no number. */
@@ -153,7 +148,8 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         case CG_EVENT_DISPLAY_DATA:
         case CG_EVENT_UPDATE_DISPLAY_DATA:
         case CG_EVENT_EXECUTE_RESULT:
-                return show_display(run, e, content, err);
+                show_display(run, e, content);
+                return 0;
         case CG_EVENT_ERROR:
                 show_error(run, content);
                 return 0;
@@ -165,34 +161,31 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                     (status != CG_STATUS_KERNEL_DIED || !run->died))
                         cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e),
                                        *text ? text : cg_status_name(status));
-                if (cg_artifacts_text(e, "made or changed:", NULL, &b, err) < 0)
-                        return -1;
+                cg_artifacts_text(e, "made or changed:", NULL, &b);
                 for (char *line = b.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
                         *end = '\0';
                         cg_screen_note(&run->screen, "%s", line);
                 }
-                return 0;
+                return cg_buf_end(&b, err);
         case CG_EVENT_DENIED:
-                if (cg_denial_reports_add(&text_of(run)->denials, e, &b, err) < 0)
-                        return -1;
+                cg_denial_reports_add(&text_of(run)->denials, e, &b);
                 if (b.len)
                         cg_screen_note(&run->screen, "%s", b.data);
+                return cg_buf_end(&b, err);
+        case CG_EVENT_PROGRESS:
+                if (is_call_progress(e)) {
+                        cg_screen_progress(&run->screen, text);
+                        text_of(run)->progress_ms = cg_now_ms();
+                        return 0;
+                }
+                /* fall through */
+        case CG_EVENT_NOTICE:
+        case CG_EVENT_SESSION_CLOSED:
+                cg_screen_note(&run->screen, "%s", text);
                 return 0;
         case CG_EVENT_KERNEL_DIED:
                 run->died = true;
                 cg_screen_note(&run->screen, "the kernel died: %s", text);
-                return 0;
-        case CG_EVENT_PROGRESS:
-                if (!is_call_progress(e)) {
-                        cg_screen_note(&run->screen, "%s", text);
-                        return 0;
-                }
-                cg_screen_progress(&run->screen, text);
-                text_of(run)->progress_ms = cg_now_ms();
-                return 0;
-        case CG_EVENT_NOTICE:
-        case CG_EVENT_SESSION_CLOSED:
-                cg_screen_note(&run->screen, "%s", text);
                 return 0;
         default:
                 return cg_event_refuse(run->session, e, "`cellgate run` cannot ask this", err);
@@ -255,15 +248,17 @@ static int withdraw(struct cg_run *run, const char *why, struct cg_err *err)
         return release(run, err);
 }
 
-/* True if @closed, APPROVAL_CLOSED or INPUT_CLOSED, cancels the question @e. */
+/* True if @closed, APPROVAL_CLOSED or INPUT_CLOSED, cancels the question @e (may be NULL). */
 static bool is_closed_by(const struct cg_event *e, const struct cg_event *closed)
 {
-        enum cg_event_type type = e ? cg_event_type(e) : CG_EVENT_STREAM;
-
+        if (!e)
+                return false;
         if (cg_event_type(closed) == CG_EVENT_INPUT_CLOSED)
-                return type == CG_EVENT_INPUT_REQUEST && cg_event_cell(e) == cg_event_cell(closed);
+                return cg_event_type(e) == CG_EVENT_INPUT_REQUEST &&
+                       cg_event_cell(e) == cg_event_cell(closed);
         /* Calls and connections have one series of numbers. */
-        return (type == CG_EVENT_APPROVAL_REQUEST || type == CG_EVENT_EGRESS_REQUEST) &&
+        return (cg_event_type(e) == CG_EVENT_APPROVAL_REQUEST ||
+                cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) &&
                cg_event_approval(e) == cg_event_approval(closed);
 }
 
@@ -278,8 +273,9 @@ static int withdraw_closed(struct cg_run *run, const struct cg_event *closed, st
                                 "this question has ended: an interrupt or an exception has ended the cell's"
                                 " input()",
                                 err);
-        if (cg_buf_try_addf(&why, err, "this %s waits no more: %s", connection ? "connection" : "call",
-                            cg_event_text(closed, NULL)) < 0)
+        cg_buf_addf(&why, "this %s waits no more: %s", connection ? "connection" : "call",
+                    cg_event_text(closed, NULL));
+        if (cg_buf_end(&why, err) < 0)
                 return -1;
         return withdraw(run, why.data, err);
 }
@@ -320,16 +316,13 @@ static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         }
         t->asked = e;
         if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
-                if (cg_connection_text(cg_event_json(e, NULL), &to, err) < 0)
+                cg_connection_text(cg_event_json(e, NULL), &to);
+                if (cg_buf_end(&to, err) < 0)
                         return -1;
                 /* The event names no cell: any code in the sandbox may have connected. */
                 return cg_prompt_ask_connection(t->prompt, to.data, run->cell, err);
         }
-        t->call = (struct cg_call){ .server = cg_event_server(e),
-                                    .tool = cg_event_tool(e),
-                                    .method = cg_event_method(e),
-                                    .cell = cg_event_cell(e) };
-        t->call.args = cg_event_arguments(e, &t->call.args_len);
+        t->call = cg_call_asked(e);
         return cg_prompt_ask(t->prompt, &t->call, err);
 }
 
@@ -348,33 +341,31 @@ static int ask_input(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 password = cg_json_find(content, "password", &v) && cg_json_kind(v) == 't';
         }
         t->asked = e;
-        return cg_prompt_input(t->prompt, prompt.data ? prompt.data : "", password, cg_event_cell(e), err);
+        return cg_prompt_input(t->prompt, prompt.data ?: "", password, cg_event_cell(e), err);
 }
 
 static int text_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         struct text *t = text_of(run);
         enum cg_event_type type = cg_event_type(e);
-        int r;
+        bool ends;
+        int r = 0;
 
-        if (asking(t) && (type == CG_EVENT_APPROVAL_CLOSED || type == CG_EVENT_INPUT_CLOSED)) {
-                r = question_closed(run, e, err);
-        } else if (asking(t) && is_call_progress(e)) {
-                r = 0; /* out of date once the question has its answer */
-        } else if (asking(t)) {
-                /* A result ends the cell's input(); a thread's tool call may outlive its cell. */
-                bool ends = type == CG_EVENT_KERNEL_DIED || type == CG_EVENT_SESSION_CLOSED ||
-                            (type == CG_EVENT_RESULT && cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST);
-
-                r = hold(t, e, err);
-                return r == 0 && ends
-                               ? withdraw(run, "this question has ended: its cell or its kernel has ended",
-                                          err)
-                               : r;
-        } else if (type == CG_EVENT_INPUT_REQUEST && t->prompt) {
-                return ask_input(run, e, err);
-        } else {
+        if (!asking(t)) {
+                if (type == CG_EVENT_INPUT_REQUEST && t->prompt)
+                        return ask_input(run, e, err);
                 r = show(run, e, err);
+        } else if (type == CG_EVENT_APPROVAL_CLOSED || type == CG_EVENT_INPUT_CLOSED) {
+                r = question_closed(run, e, err);
+        } else if (!is_call_progress(e)) { /* out of date once the question has its answer */
+                /* A result ends the cell's input(); a thread's tool call may outlive its cell. */
+                ends = type == CG_EVENT_KERNEL_DIED || type == CG_EVENT_SESSION_CLOSED ||
+                       (type == CG_EVENT_RESULT && cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST);
+                if (hold(t, e, err) < 0)
+                        return -1;
+                if (!ends)
+                        return 0;
+                return withdraw(run, "this question has ended: its cell or its kernel has ended", err);
         }
         cg_event_free(e);
         return r;
@@ -387,7 +378,8 @@ static int text_decided(struct cg_run *run, const struct cg_event *e, bool accep
 
         if (accept && run->opts.kernel.log_level < 2)
                 return 0;
-        if (cg_approve_name(&names, cg_event_server(e), cg_event_method(e), cg_call_subject(e), err) < 0)
+        cg_approve_name(&names, cg_event_server(e), cg_event_method(e), cg_call_subject(e));
+        if (cg_buf_end(&names, err) < 0)
                 return -1;
         if (accept)
                 cg_screen_note(&run->screen, "%s was accepted by an approval rule", names.data);
@@ -396,14 +388,56 @@ static int text_decided(struct cg_run *run, const struct cg_event *e, bool accep
         return 0;
 }
 
+/* Answers to the question that is open, about t->asked. */
+static const char refused[] = "refused at the terminal";
+
+static int answer_input(struct cg_run *run, enum cg_prompt_answer answer, struct cg_err *err)
+{
+        const char *typed = NULL;
+        size_t len = 0;
+        int r;
+
+        if (answer == CG_ANSWER_TEXT)
+                typed = cg_prompt_text(text_of(run)->prompt, &len);
+        r = cg_session_input(run->session, typed, len, err);
+        return r == CG_E_STATE ? 0 : r; /* the cell ended meanwhile */
+}
+
+static int answer_connection(struct cg_run *run, enum cg_prompt_answer answer, struct cg_err *err)
+{
+        enum cg_egress_decision decision = CG_EGRESS_DENY_ONCE;
+
+        if (answer == CG_ANSWER_YES)
+                decision = CG_EGRESS_ALLOW_ONCE;
+        else if (answer == CG_ANSWER_SESSION)
+                decision = CG_EGRESS_ALLOW_SESSION;
+        else if (answer == CG_ANSWER_NEVER)
+                decision = CG_EGRESS_DENY_SESSION;
+        return cg_run_answer_egress(run, cg_event_approval(text_of(run)->asked), decision, refused, err);
+}
+
+static int answer_call(struct cg_run *run, enum cg_prompt_answer answer, struct cg_err *err)
+{
+        struct text *t = text_of(run);
+        struct cg_approve *rules = run->opts.kernel.approve;
+        struct cg_pol_call call = cg_call_of(t->asked);
+        const char *reason = refused;
+
+        /* A held request is decided again in its turn, and by then the answer may be "always". */
+        if (answer == CG_ANSWER_ALWAYS &&
+            cg_approve_always(rules, t->call.server, t->call.method, cg_call_subject(t->asked), err) < 0)
+                return -1;
+        if (answer == CG_ANSWER_NO) {
+                reason = cg_prompt_text(t->prompt, NULL) ?: refused;
+                cg_approve_refused(rules, &call);
+        }
+        return cg_run_answer(run, cg_event_approval(t->asked), answer != CG_ANSWER_NO, reason, err);
+}
+
 static int text_readable(struct cg_run *run, struct cg_err *err)
 {
-        static const char refused[] = "refused at the terminal";
         struct text *t = text_of(run);
         enum cg_prompt_answer answer;
-        struct cg_pol_call call;
-        const char *typed;
-        size_t len;
         int r;
 
         if (!asking(t)) /* ^C has closed the question in the same turn */
@@ -411,32 +445,15 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
         r = cg_prompt_read(t->prompt, &answer, err);
         if (r < 0 || answer == CG_ANSWER_NONE)
                 return r;
-        typed = cg_prompt_text(t->prompt, &len);
         switch (cg_event_type(t->asked)) {
         case CG_EVENT_INPUT_REQUEST:
-                r = cg_session_input(run->session, answer == CG_ANSWER_TEXT ? typed : NULL, len, err);
-                if (r == CG_E_STATE)
-                        r = 0; /* the cell ended meanwhile */
+                r = answer_input(run, answer, err);
                 break;
         case CG_EVENT_EGRESS_REQUEST:
-                r = cg_run_answer_egress(run, cg_event_approval(t->asked),
-                                         answer == CG_ANSWER_YES       ? CG_EGRESS_ALLOW_ONCE
-                                         : answer == CG_ANSWER_SESSION ? CG_EGRESS_ALLOW_SESSION
-                                         : answer == CG_ANSWER_NEVER   ? CG_EGRESS_DENY_SESSION
-                                                                       : CG_EGRESS_DENY_ONCE,
-                                         refused, err);
+                r = answer_connection(run, answer, err);
                 break;
         default:
-                /* A held request is decided again in its turn, and by then the answer may be "always". */
-                if (answer == CG_ANSWER_ALWAYS)
-                        r = cg_approve_always(run->opts.kernel.approve, t->call.server, t->call.method,
-                                              cg_call_subject(t->asked), err);
-                call = cg_call_of(t->asked);
-                if (answer == CG_ANSWER_NO)
-                        cg_approve_refused(run->opts.kernel.approve, &call);
-                if (r == 0)
-                        r = cg_run_answer(run, cg_event_approval(t->asked), answer != CG_ANSWER_NO,
-                                          answer == CG_ANSWER_NO && typed ? typed : refused, err);
+                r = answer_call(run, answer, err);
         }
         return r < 0 ? r : release(run, err);
 }
@@ -457,23 +474,14 @@ static void text_interrupted(struct cg_run *run)
 
 /* ------------------------------------------------------------------ start, loop and end */
 
-static int text_opened(struct cg_run *run, struct cg_err *err)
-{
-        (void)run;
-        (void)err;
-        return 0;
-}
-
 static int text_servers(struct cg_run *run, const char *report, struct cg_err *err)
 {
-        (void)err;
         cg_report_print_servers(&run->screen, report, run->opts.kernel.log_level >= 2);
         return 0;
 }
 
 static int text_note(struct cg_run *run, const char *text, struct cg_err *err)
 {
-        (void)err;
         cg_screen_note(&run->screen, "%s", text);
         return 0;
 }
@@ -482,9 +490,12 @@ static void text_wait(struct cg_run *run, int *fd, bool *events_too, int *timeou
 {
         struct text *t = text_of(run);
 
-        *fd = asking(t) ? cg_prompt_fd(t->prompt) : -1;
+        *fd = *timeout_ms = -1;
         *events_too = t->held_bytes < MAX_HELD;
-        *timeout_ms = asking(t) ? cg_prompt_timeout(t->prompt) : -1;
+        if (asking(t)) {
+                *fd = cg_prompt_fd(t->prompt);
+                *timeout_ms = cg_prompt_timeout(t->prompt);
+        }
 }
 
 static int text_tick(struct cg_run *run, struct cg_err *err)
@@ -512,7 +523,6 @@ static void text_abandon(const struct cg_run *run)
 
 static void text_failed(struct cg_run *run, const struct cg_err *err, int status)
 {
-        (void)status;
         cg_screen_clear(&run->screen);
         cg_cli_fail("run", err);
 }
@@ -534,7 +544,6 @@ static void text_free(struct cg_run *run)
 }
 
 static const struct cg_run_output text_output = {
-        .opened = text_opened,
         .servers = text_servers,
         .note = text_note,
         .event = text_event,
@@ -561,7 +570,7 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err)
         t->held_tail = &t->held;
         run->output_data = t;
         run->output = &text_output;
-        if (cg_images_new(run->opts.kernel.images ? run->opts.kernel.images : "images", &t->images, err) < 0)
+        if (cg_images_new(run->opts.kernel.images ?: "images", &t->images, err) < 0)
                 return -1;
         /* Without a person to ask, calls that no rule decides are refused. */
         r = cg_prompt_open(&run->screen, &t->prompt, err);

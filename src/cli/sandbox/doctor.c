@@ -74,7 +74,8 @@ static int run_tier(const char *tier, char *note, size_t size)
         if (cg_settings_default(&s, &err) == 0 && cg_command_new(s, &opts, &c, &err) == 0)
                 status = cg_command_run(c, &err);
         cg_command_free(c);
-        snprintf(note, size, "%s", err.code < 0 ? err.msg : "");
+        if (err.code < 0)
+                snprintf(note, size, "%s", err.msg);
         return status ? EIO : 0;
 }
 
@@ -92,12 +93,6 @@ static const struct cg_doctor_check wholes[] = {
         { .name = "sandbox", .what = "a command in it: the full tier", .required = true, .run = run_full },
         { .name = "landlock sandbox", .what = "a command in it: the landlock tier", .run = run_landlock },
 };
-
-/* The advice for all that needs user namespaces, where there are none. */
-static const char *no_users(int error)
-{
-        return "see user namespaces";
-}
 
 /* The mechanism by which each limit would be enforced here. */
 static json_t *limits_json(void)
@@ -129,9 +124,17 @@ struct summary {
         bool ok, users, full, landlock;
 };
 
+/* The strictest tier that works; NULL: none. */
+static const char *tier_of(const struct summary *sum)
+{
+        if (sum->full)
+                return "full";
+        return sum->landlock ? "landlock" : NULL;
+}
+
 static int finish_json(json_t *list, const struct summary *sum)
 {
-        const char *tier = sum->full ? "full" : sum->landlock ? "landlock" : NULL;
+        const char *tier = tier_of(sum);
         int abi = cg_landlock_abi();
         cg_auto_json json_t *o = json_pack("{s:b, s:s?, s:{s:b, s:b}, s:i, s:O, s:o}", "ok", sum->ok, "tier",
                                            tier, "tiers", "full", sum->full, "landlock", sum->landlock,
@@ -140,10 +143,11 @@ static int finish_json(json_t *list, const struct summary *sum)
         cg_auto_free char *text = NULL;
         size_t len;
 
-        text = o ? cg_json_text(o, &len) : NULL;
+        if (o)
+                text = cg_json_text(o, &len);
         if (!text || puts(text) < 0)
                 return CG_EXIT_USAGE;
-        return sum->ok ? 0 : 1;
+        return !sum->ok;
 }
 
 static int finish_text(const struct summary *sum)
@@ -158,53 +162,67 @@ static int finish_text(const struct summary *sum)
                 printf("%s %s (%s)", between, json_string_value(by), name);
                 between = ",";
         }
-        printf(".\n");
-        printf("\n%s\n",
-               sum->ok ? "Sandboxes work here."
-               : !sum->landlock
-                       ? "Sandboxes do not work here."
-                       : "Sandboxes of the full tier do not work here. The weaker landlock tier does, if it is requested:\n"
-                         "--tier landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md lists what\n"
-                         "it does not protect).");
-        return fflush(stdout) ? CG_EXIT_USAGE : sum->ok ? 0 : 1;
+        printf(".\n\n");
+        if (sum->ok)
+                puts("Sandboxes work here.");
+        else if (!sum->landlock)
+                puts("Sandboxes do not work here.");
+        else
+                puts("Sandboxes of the full tier do not work here. The weaker landlock tier does, if it is requested:\n"
+                     "--tier landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md lists what\n"
+                     "it does not protect).");
+        return fflush(stdout) ? CG_EXIT_USAGE : !sum->ok;
 }
 
-static void run_check(struct cg_doctor_check check, size_t i, json_t *list, struct summary *sum)
+static const char *advice_of(const struct cg_doctor_check *check, int error, const struct summary *sum)
 {
+        if (!error)
+                return NULL;
+        if (check->in_users && !sum->users)
+                return "see user namespaces";
+        if (check->advise)
+                return check->advise();
+        return check->other && error == check->error ? check->other : check->advice;
+}
+
+static void run_check(const struct cg_doctor_check *check, size_t i, json_t *list, struct summary *sum)
+{
+        const char *advice, *answer = "yes";
         struct check_outcome o;
         json_t *j;
 
         fflush(stdout);
-        o = try(&check);
-        sum->ok &= !o.error || !check.required;
+        o = try(check);
+        sum->ok &= !o.error || !check->required;
         if (i == 0)
                 sum->users = !o.error;
-        if (check.run == run_full)
+        if (check->run == run_full)
                 sum->full = !o.error;
-        if (check.run == run_landlock)
+        if (check->run == run_landlock)
                 sum->landlock = !o.error;
-        if (check.in_users && !sum->users)
-                check.advice = no_users;
+        advice = advice_of(check, o.error, sum);
         if (list) {
-                j = json_pack("{s:s, s:s, s:b, s:b}", "name", check.name, "for", check.what, "required",
-                              check.required, "ok", !o.error);
+                j = json_pack("{s:s, s:s, s:b, s:b}", "name", check->name, "for", check->what, "required",
+                              check->required, "ok", !o.error);
                 if (o.note[0])
                         json_object_set_new(j, "detail", json_string(o.note));
                 if (o.error)
                         json_object_set_new(j, "error", json_string(strerror(o.error)));
-                if (o.error && check.advice)
-                        json_object_set_new(j, "advice", json_string(check.advice(o.error)));
+                if (advice)
+                        json_object_set_new(j, "advice", json_string(advice));
                 json_array_append_new(list, j);
                 return;
         }
-        printf("%-4s %-18s %s", o.error ? check.required ? "NO" : "no" : "yes", check.name, check.what);
+        if (o.error)
+                answer = check->required ? "NO" : "no";
+        printf("%-4s %-18s %s", answer, check->name, check->what);
         if (o.note[0])
                 printf(" (%s)", o.note);
         if (o.error && o.error != EIO)
                 printf(": %s", strerror(o.error));
         printf("\n");
-        if (o.error && check.advice)
-                printf("     -> %s\n", check.advice(o.error));
+        if (advice)
+                printf("     -> %s\n", advice);
 }
 
 /*
@@ -240,8 +258,8 @@ int cg_cli_doctor(int argc, char **argv)
                 return CG_EXIT_USAGE;
         }
         for (size_t i = 0; i < cg_doctor_n_checks; i++)
-                run_check(cg_doctor_checks[i], i, list, &sum);
+                run_check(&cg_doctor_checks[i], i, list, &sum);
         for (size_t i = 0; i < CG_ARRAY_LEN(wholes); i++)
-                run_check(wholes[i], cg_doctor_n_checks + i, list, &sum);
+                run_check(&wholes[i], cg_doctor_n_checks + i, list, &sum);
         return json ? finish_json(list, &sum) : finish_text(&sum);
 }

@@ -13,7 +13,10 @@ struct cg_doctor_check {
         bool in_users;
         /* 0; or an errno. Runs in a child; @note: a detail, may stay empty */
         int (*run)(char *note, size_t size);
-        const char *(*advice)(int error);
+        const char *advice; /* NULL: that of advise() */
+        int error;          /* in place of it, after this one: */
+        const char *other;
+        const char *(*advise)(void);
 };
 
 extern const struct cg_doctor_check cg_doctor_checks[];

@@ -40,9 +40,14 @@ static bool reads_as(const char *path, const char *text)
 {
         char buf[16] = "";
         cg_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, buf, sizeof(buf) - 1);
 
-        return n > 0 && !strncmp(buf, text, strlen(text));
+        return fd >= 0 && read(fd, buf, sizeof(buf) - 1) > 0 && !strncmp(buf, text, strlen(text));
+}
+
+/* 0, or the errno of a call that has failed. */
+static int error_of(int r)
+{
+        return r < 0 ? errno : 0;
 }
 
 static int enter(int flags)
@@ -77,7 +82,7 @@ static bool in_chroot(void)
         return !found;
 }
 
-static const char *advise_users(int error)
+static const char *advise_users(void)
 {
         if (in_chroot())
                 return "this is a chroot, in which Linux allows no user namespaces: enter the folder by pivot_root, as containers do";
@@ -109,14 +114,6 @@ static int check_namespaces(char *note, size_t size)
         return e;
 }
 
-static const char *advise_namespaces(int error)
-{
-        return error == ENOSPC
-                       ? "a limit in /proc/sys/user/max_*_namespaces is reached: as root, raise it"
-                       : "a kernel with CONFIG_NAMESPACES and all of its kinds; in a container, a less strict seccomp "
-                         "profile";
-}
-
 static int check_mounts(char *note, size_t size)
 {
         int e = enter(CLONE_NEWNS);
@@ -125,18 +122,13 @@ static int check_mounts(char *note, size_t size)
         if (e)
                 return e;
         root = cg_mount_open("/usr");
-        copy = root < 0 ? -1 : cg_mount_clone(root, true);
+        if (root < 0)
+                return errno;
+        copy = cg_mount_clone(root, true);
         if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY, true) < 0 ||
             cg_mount_attach(copy, root) < 0)
                 return errno;
         return 0;
-}
-
-static const char *advise_mounts(int error)
-{
-        return error == ENOSYS
-                       ? "Linux 5.12 or newer (open_tree, mount_setattr)"
-                       : "in a container: allow mounts in user namespaces (AppArmor: an unconfined profile)";
 }
 
 static int check_proc(char *note, size_t size)
@@ -149,7 +141,7 @@ static int check_proc(char *note, size_t size)
         /* A fresh /proc wants a process in the new pid namespace. */
         pid = fork();
         if (pid == 0)
-                _exit(cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC) < 0 ? errno : 0);
+                _exit(error_of(cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC)));
         if (pid < 0)
                 return errno;
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -157,24 +149,15 @@ static int check_proc(char *note, size_t size)
         return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
 }
 
-static const char *advise_proc(int error)
-{
-        return "parts of this /proc are covered, as in containers: start the container with an unmasked /proc (docker: "
-               "--security-opt systempaths=unconfined), or set enableWeakerNestedSandbox, which shows the container's own "
-               "processes";
-}
-
 static int check_sys(char *note, size_t size)
 {
         int e = enter(CLONE_NEWNS | CLONE_NEWNET);
-        cg_auto_fd int fs = e ? -1 : cg_mount_new("sysfs", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY);
+        cg_auto_fd int fs = -1;
 
-        return e ? e : fs < 0 ? errno : 0;
-}
-
-static const char *advise_sys(int error)
-{
-        return "not needed: where it is refused, /sys is empty inside";
+        if (e)
+                return e;
+        fs = cg_mount_new("sysfs", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY);
+        return error_of(fs);
 }
 
 static int check_files(char *note, size_t size)
@@ -193,11 +176,6 @@ static int check_files(char *note, size_t size)
         return e;
 }
 
-static const char *advise_files(int error)
-{
-        return "in a container: allow mounts in user namespaces";
-}
-
 static int check_loopback(char *note, size_t size)
 {
         int e = enter(CLONE_NEWNET);
@@ -208,11 +186,6 @@ static int check_loopback(char *note, size_t size)
         return cg_ns_loopback_up(&err) < 0 ? err.sys_errno : 0;
 }
 
-static const char *advise_loopback(int error)
-{
-        return "a kernel with CONFIG_NET_NS; in a container, a less strict seccomp profile";
-}
-
 static int check_landlock(char *note, size_t size)
 {
         int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
@@ -221,12 +194,6 @@ static int check_landlock(char *note, size_t size)
                 return errno;
         snprintf(note, size, "ABI %d", abi);
         return 0;
-}
-
-static const char *advise_landlock(int error)
-{
-        return error == EOPNOTSUPP ? "add landlock to lsm= of the kernel's command line"
-                                   : "Linux 5.13 or newer with CONFIG_SECURITY_LANDLOCK";
 }
 
 static int check_seccomp(char *note, size_t size)
@@ -243,11 +210,6 @@ static int check_seccomp(char *note, size_t size)
         return socket(AF_UNIX, SOCK_STREAM, 0) >= 0 ? EINVAL : 0;
 }
 
-static const char *advise_seccomp(int error)
-{
-        return "a kernel with CONFIG_SECCOMP_FILTER";
-}
-
 static int check_scopes(char *note, size_t size)
 {
         int abi = cg_landlock_abi();
@@ -256,12 +218,6 @@ static int check_scopes(char *note, size_t size)
                 return -abi;
         snprintf(note, size, "ABI %d, wanted %d", abi, CG_TIER_LANDLOCK_ABI);
         return abi < CG_TIER_LANDLOCK_ABI ? EOPNOTSUPP : 0;
-}
-
-static const char *advise_scopes(int error)
-{
-        return "only the landlock tier needs it: Linux 6.12 or newer with landlock in lsm= of the kernel's command line; in a container, "
-               "a seccomp profile that knows the landlock calls";
 }
 
 static int check_listener(char *note, size_t size)
@@ -276,13 +232,6 @@ static int check_listener(char *note, size_t size)
         return cg_seccomp_install_brokered(&prog, &fd, &err) < 0 ? err.sys_errno : 0;
 }
 
-static const char *advise_listener(int error)
-{
-        return error == EBUSY
-                       ? "a sandbox around this one has the listener: the landlock tier is not available in it"
-                       : "only the landlock tier needs it: Linux 5.19 or newer (seccomp user notification)";
-}
-
 /* The broker reads paths and memory of its callers in these ways. */
 static int check_host_proc(char *note, size_t size)
 {
@@ -291,13 +240,7 @@ static int check_host_proc(char *note, size_t size)
 
         if (access("/proc/self/fd", R_OK) < 0)
                 return errno;
-        return process_vm_readv(getpid(), &to, 1, &from, 1, 0) < 0 ? errno : 0;
-}
-
-static const char *advise_host_proc(int error)
-{
-        return error == ENOENT ? "mount /proc"
-                               : "in a container, a seccomp profile that allows process_vm_readv";
+        return error_of((int)process_vm_readv(getpid(), &to, 1, &from, 1, 0));
 }
 
 static int check_pidfd(char *note, size_t size)
@@ -320,11 +263,6 @@ static int check_pidfd(char *note, size_t size)
         return fd < 0 ? EBADF : 0;
 }
 
-static const char *advise_pidfd(int error)
-{
-        return "Linux 5.3 or newer; in a container, a seccomp profile that knows clone3";
-}
-
 static int check_links(char *note, size_t size)
 {
         int e = enter(CLONE_NEWNS);
@@ -333,23 +271,14 @@ static int check_links(char *note, size_t size)
         if (e)
                 return e;
         fd = cg_mount_open_link("/proc/self");
-        copy = fd < 0 ? -1 : cg_mount_clone(fd, false);
-        return copy < 0 ? errno : 0;
-}
-
-static const char *advise_links(int error)
-{
-        return "denied paths that go through symlinks then fail: name the targets of the symlinks";
+        if (fd >= 0)
+                copy = cg_mount_clone(fd, false);
+        return error_of(copy);
 }
 
 static int check_process_limit(char *note, size_t size)
 {
         return geteuid() || cg_plan_has_own_pid_max() ? 0 : EOPNOTSUPP;
-}
-
-static const char *advise_process_limit(int error)
-{
-        return "limits.processes does not bind root before Linux 6.14: run as an ordinary user";
 }
 
 /* Makes one, as a sandbox with all limits would, and removes it. */
@@ -374,42 +303,58 @@ static int check_cgroup(char *note, size_t size)
         return group ? 0 : EOPNOTSUPP;
 }
 
-static const char *advise_cgroup(int error)
-{
-        return "not needed: limits are of single processes (rlimits) then, and cores are whole CPUs. systemd-run --user --scope -p "
-               "Delegate=yes COMMAND gives one";
-}
-
 static int check_egress(char *note, size_t size)
 {
-        return access(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"), X_OK) < 0 ? errno : 0;
-}
-
-static const char *advise_egress(int error)
-{
-        return "install cellgate completely: meson install. Without it nothing inside reaches the network";
+        return error_of(access(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-egress"), X_OK));
 }
 
 const struct cg_doctor_check cg_doctor_checks[] = {
-        { "user namespaces", "everything", true, false, check_users, advise_users },
+        { "user namespaces", "everything", true, false, check_users, .advise = advise_users },
         { "namespaces", "mount, pid, net, ipc, uts, cgroup", true, true, check_namespaces,
-          advise_namespaces },
-        { "mounts", "the view of the file system", true, true, check_mounts, advise_mounts },
-        { "own file systems", "/dev, private folders", true, true, check_files, advise_files },
-        { "own /proc", "no other processes in sight", true, true, check_proc, advise_proc },
-        { "own /sys", "the own network in /sys", false, true, check_sys, advise_sys },
-        { "loopback", "servers and the proxy inside", true, true, check_loopback, advise_loopback },
-        { "Landlock", "writing to FIFOs and devices, signals", true, false, check_landlock, advise_landlock },
-        { "seccomp", "system calls that lead around all this", true, false, check_seccomp, advise_seccomp },
+          .advice =
+                  "a kernel with CONFIG_NAMESPACES and all of its kinds; in a container, a less strict seccomp profile",
+          ENOSPC, "a limit in /proc/sys/user/max_*_namespaces is reached: as root, raise it" },
+        { "mounts", "the view of the file system", true, true, check_mounts,
+          .advice = "in a container: allow mounts in user namespaces (AppArmor: an unconfined profile)",
+          ENOSYS, "Linux 5.12 or newer (open_tree, mount_setattr)" },
+        { "own file systems", "/dev, private folders", true, true, check_files,
+          .advice = "in a container: allow mounts in user namespaces" },
+        { "own /proc", "no other processes in sight", true, true, check_proc,
+          .advice =
+                  "parts of this /proc are covered, as in containers: start the container with an unmasked /proc (docker: "
+                  "--security-opt systempaths=unconfined), or set enableWeakerNestedSandbox, which shows the container's own "
+                  "processes" },
+        { "own /sys", "the own network in /sys", false, true, check_sys,
+          .advice = "not needed: where it is refused, /sys is empty inside" },
+        { "loopback", "servers and the proxy inside", true, true, check_loopback,
+          .advice = "a kernel with CONFIG_NET_NS; in a container, a less strict seccomp profile" },
+        { "Landlock", "writing to FIFOs and devices, signals", true, false, check_landlock,
+          .advice = "Linux 5.13 or newer with CONFIG_SECURITY_LANDLOCK", EOPNOTSUPP,
+          "add landlock to lsm= of the kernel's command line" },
+        { "seccomp", "system calls that lead around all this", true, false, check_seccomp,
+          .advice = "a kernel with CONFIG_SECCOMP_FILTER" },
         { "Landlock scopes", "the landlock tier: files, TCP, signals", false, false, check_scopes,
-          advise_scopes },
+          .advice =
+                  "only the landlock tier needs it: Linux 6.12 or newer with landlock in lsm= of the kernel's command line; in a container, "
+                  "a seccomp profile that knows the landlock calls" },
         { "seccomp listener", "the landlock tier's broker; telling of denied calls", false, false,
-          check_listener, advise_listener },
-        { "/proc", "looking at those who ask the broker", true, false, check_host_proc, advise_host_proc },
-        { "pidfd", "ending everything for sure", true, false, check_pidfd, advise_pidfd },
-        { "pinned symlinks", "denied paths through symlinks", false, true, check_links, advise_links },
-        { "process limit", "limits.processes", false, false, check_process_limit, advise_process_limit },
-        { "cgroup", "limits of a sandbox as a whole", false, false, check_cgroup, advise_cgroup },
-        { "egress proxy", "allowedDomains", false, false, check_egress, advise_egress },
+          check_listener,
+          .advice = "only the landlock tier needs it: Linux 5.19 or newer (seccomp user notification)", EBUSY,
+          "a sandbox around this one has the listener: the landlock tier is not available in it" },
+        { "/proc", "looking at those who ask the broker", true, false, check_host_proc,
+          .advice = "in a container, a seccomp profile that allows process_vm_readv", ENOENT, "mount /proc" },
+        { "pidfd", "ending everything for sure", true, false, check_pidfd,
+          .advice = "Linux 5.3 or newer; in a container, a seccomp profile that knows clone3" },
+        { "pinned symlinks", "denied paths through symlinks", false, true, check_links,
+          .advice = "denied paths that go through symlinks then fail: name the targets of the symlinks" },
+        { "process limit", "limits.processes", false, false, check_process_limit,
+          .advice = "limits.processes does not bind root before Linux 6.14: run as an ordinary user" },
+        { "cgroup", "limits of a sandbox as a whole", false, false, check_cgroup,
+          .advice =
+                  "not needed: limits are of single processes (rlimits) then, and cores are whole CPUs. systemd-run --user --scope -p "
+                  "Delegate=yes COMMAND gives one" },
+        { "egress proxy", "allowedDomains", false, false, check_egress,
+          .advice =
+                  "install cellgate completely: meson install. Without it nothing inside reaches the network" },
 };
 const size_t cg_doctor_n_checks = CG_ARRAY_LEN(cg_doctor_checks);

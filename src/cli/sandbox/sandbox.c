@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -24,21 +25,23 @@
 #define HIDES_MAX 64
 
 struct cli {
-        const char *settings; /* --settings; NULL: the default file */
-        const char *text;     /* -c */
-        const char *tier;     /* --tier; NULL: the settings' */
+        const char *settings;     /* --settings; NULL: the default file */
+        const char *text;         /* -c */
+        const char *tier;         /* --tier; NULL: the settings' */
+        const char *control_text; /* --control-fd */
         int control_fd;
         const char *control_socket; /* --control-socket; connected as control_fd */
         const char *control_id;     /* --control-id */
         bool report;                /* --report: control_fd gets denials as control_socket does */
         const char *base;           /* --base; NULL: the current folder */
+        const char *hide;           /* the last --hide */
         const char *hides[HIDES_MAX + 1];
         size_t n_hides;
         bool debug;
         bool quiet;
         bool watch_files;
         int ask_seconds;
-        int explain; /* 1 text, 2 JSON */
+        bool explain, explain_json;
         char *const *argv;
 };
 
@@ -86,8 +89,8 @@ static int fail(const char *text)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        if (cg_text_try_render(&b, text, strlen(text), 16384, NULL) == 0)
-                fprintf(stderr, "Error: %s\n", b.data ? b.data : "");
+        cg_text_render(&b, text, strlen(text), 16384);
+        fprintf(stderr, "Error: %s\n", b.data ?: "");
         return 1;
 }
 
@@ -108,8 +111,8 @@ static void debug_line(const struct cli *cli, const char *fmt, ...) __attribute_
 static void debug_line(const struct cli *cli, const char *fmt, ...)
 {
         cg_auto_buf struct cg_buf safe = { .max = 1u << 20 };
+        cg_auto_free char *text = NULL;
         va_list ap;
-        char *text = NULL;
 
         if (!cli->debug)
                 return;
@@ -117,9 +120,10 @@ static void debug_line(const struct cli *cli, const char *fmt, ...)
         if (vasprintf(&text, fmt, ap) < 0)
                 text = NULL;
         va_end(ap);
-        if (text && cg_text_try_render(&safe, text, strlen(text), 65536, NULL) == 0)
-                fprintf(stderr, "[SandboxDebug] %s\n", safe.data ? safe.data : "");
-        free(text);
+        if (!text)
+                return;
+        cg_text_render(&safe, text, strlen(text), 65536);
+        fprintf(stderr, "[SandboxDebug] %s\n", safe.data ?: "");
 }
 
 #define FILE_RULES "this file's rules (its denyRead, allowRead and credential entries included)"
@@ -134,11 +138,13 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
         if (cli->settings)
                 snprintf(path, sizeof(path), "%s", cli->settings);
         else
-                snprintf(path, sizeof(path), "%s/.srt-settings.json", home ? home : "");
+                snprintf(path, sizeof(path), "%s/.srt-settings.json", home ?: "");
         if (cg_read_file(path, CG_MAX_SETTINGS, &text, &len, &err) < 0) {
                 if (err.sys_errno == ENOENT && !cli->settings) {
                         debug_line(cli, "No config found at %s, using default config", path);
-                        return cg_settings_default(ret, &err) < 0 ? fail(err.msg) : 0;
+                        if (cg_settings_default(ret, &err) < 0)
+                                return fail(err.msg);
+                        return 0;
                 }
                 if (err.sys_errno == ENOENT) {
                         snprintf(reason, sizeof(reason), "%s does not exist.", path);
@@ -162,23 +168,6 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
 
 enum { NEXT = -1 }; /* any other value is an exit status */
 
-/* The value of an option: the text after "=", or the next word. */
-static const char *value_of(const char *word, const char *name, char **argv, int *i)
-{
-        size_t n = strlen(name);
-
-        if (word[n] == '=')
-                return word + n + 1;
-        return argv[*i + 1] ? argv[++*i] : NULL;
-}
-
-static bool is_option(const char *word, const char *name)
-{
-        size_t n = strlen(name);
-
-        return strncmp(word, name, n) == 0 && (!word[n] || word[n] == '=');
-}
-
 static int print(const char *text)
 {
         return cg_write_all(1, text, strlen(text), NULL) < 0;
@@ -195,7 +184,7 @@ static bool is_shell_line(const char *word)
 
         if (!strpbrk(word, " \t\n") || access(word, F_OK) == 0)
                 return false;
-        for (const char *p = path; p && !strchr(word, '/'); p = *p ? p + 1 : NULL) {
+        for (const char *p = path; p && *p && !strchr(word, '/'); p += *p == ':') {
                 size_t n = strcspn(p, ":");
 
                 if (n && snprintf(file, sizeof(file), "%.*s/%s", (int)n, p, word) < (int)sizeof(file) &&
@@ -208,98 +197,112 @@ static bool is_shell_line(const char *word)
 
 #define ASK_SECONDS 60 /* the default time for an answer */
 
+/* Options with a value: a word of its own, or in the same one after "=", of -c and -s without that. */
+static const struct text_option {
+        const char *name, *usage;
+        size_t offset; /* of the value in struct cli */
+} text_options[] = {
+        { "-c", "-c <command>", offsetof(struct cli, text) },
+        { "-s", "-s, --settings <path>", offsetof(struct cli, settings) },
+        { "--settings", "-s, --settings <path>", offsetof(struct cli, settings) },
+        { "--tier", "--tier <tier>", offsetof(struct cli, tier) },
+        { "--control-fd", "--control-fd <fd>", offsetof(struct cli, control_text) },
+        { "--control-socket", "--control-socket <path>", offsetof(struct cli, control_socket) },
+        { "--control-id", "--control-id <id>", offsetof(struct cli, control_id) },
+        { "--base", "--base <folder>", offsetof(struct cli, base) },
+        { "--hide", "--hide <file>", offsetof(struct cli, hide) },
+};
+
+static const struct flag_option {
+        const char *name, *other;
+        size_t offset; /* of its bool */
+} flag_options[] = {
+        { "-d", "--debug", offsetof(struct cli, debug) },
+        { "-q", "--quiet", offsetof(struct cli, quiet) },
+        { "--report", "", offsetof(struct cli, report) },
+        { "--watch-files", "", offsetof(struct cli, watch_files) },
+        { "--explain", "--explain=json", offsetof(struct cli, explain) },
+};
+
+/* What is wrong with the value of an option that has a form; NULL: nothing. */
+static const char *take_value(struct cli *cli, const char *value)
+{
+        if (value == cli->control_text) {
+                if (strlen(value) >= 9 || value[strspn(value, "0123456789")] || atoi(value) < 3)
+                        return "option '--control-fd <fd>' argument is invalid. must be an integer file"
+                               " descriptor >= 3 (0-2 are stdin, stdout and stderr).";
+                cli->control_fd = atoi(value);
+        }
+        if (value == cli->base && value[0] != '/')
+                return "option '--base <folder>' argument is invalid. must be an absolute path.";
+        if (value == cli->hide) {
+                if (value[0] != '/' || cli->n_hides == HIDES_MAX)
+                        return "option '--hide <file>' argument is invalid. must be an absolute path, at most 64 times.";
+                cli->hides[cli->n_hides++] = value;
+        }
+        return NULL;
+}
+
+/* Option number *i, and its value. NEXT; else the exit status. */
+static int read_option(struct cli *cli, char **argv, int *i)
+{
+        const char *w = argv[*i], *value, *wrong;
+        char text[300], *end = NULL;
+        long n = ASK_SECONDS;
+
+        for (const struct flag_option *o = flag_options; o < flag_options + CG_ARRAY_LEN(flag_options); o++)
+                if (strcmp(w, o->name) == 0 || strcmp(w, o->other) == 0) {
+                        *(bool *)((char *)cli + o->offset) = true;
+                        cli->explain_json |= strcmp(w, "--explain=json") == 0;
+                        return NEXT;
+                }
+        for (const struct text_option *o = text_options; o < text_options + CG_ARRAY_LEN(text_options); o++) {
+                value = w + strlen(o->name);
+                if (strncmp(w, o->name, strlen(o->name)) != 0 || (w[1] == '-' && *value && *value != '='))
+                        continue;
+                if (!*value)
+                        value = argv[++*i];
+                else if (w[1] == '-')
+                        value++;
+                snprintf(text, sizeof(text), "option '%s' argument missing", o->usage);
+                if (!value)
+                        return fail(text);
+                *(const char **)((char *)cli + o->offset) = value;
+                wrong = take_value(cli, value);
+                return wrong ? fail(wrong) : NEXT;
+        }
+        if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0)
+                return print(help_text);
+        if (strcmp(w, "-V") == 0 || strcmp(w, "--version") == 0)
+                return print(CG_VERSION "\n");
+        if (strcmp(w, "--ask") == 0 || strncmp(w, "--ask=", 6) == 0) {
+                if (w[5])
+                        n = strtol(w + 6, &end, 10);
+                if (w[5] && (end == w + 6 || *end || n < 1 || n > 86400))
+                        return fail("option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
+                cli->ask_seconds = (int)n;
+                return NEXT;
+        }
+        snprintf(text, sizeof(text),
+                 "unknown option '%.200s' (--help lists them; a command that starts with - follows --)", w);
+        return fail(text);
+}
+
 /* Options end where the command starts: all further words are the command's. */
 static int read_options(struct cli *cli, int argc, char **argv)
 {
         bool dashes = false;
-        int i = 1;
+        int i = 1, r;
 
         for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
-                const char *w = argv[i], *value, *wanted = NULL;
-                char text[300], *end;
-                long n;
-
-                if (strcmp(w, "--") == 0) {
+                if (strcmp(argv[i], "--") == 0) {
                         dashes = true;
                         i++;
                         break;
                 }
-                if (strncmp(w, "-c", 2) == 0) {
-                        cli->text = w[2] ? w + 2 : argv[i + 1] ? argv[++i] : NULL;
-                        wanted = cli->text ? NULL : "-c <command>";
-                } else if (strncmp(w, "-s", 2) == 0) {
-                        cli->settings = w[2] ? w + 2 : argv[i + 1] ? argv[++i] : NULL;
-                        wanted = cli->settings ? NULL : "-s, --settings <path>";
-                } else if (is_option(w, "--settings")) {
-                        cli->settings = value_of(w, "--settings", argv, &i);
-                        wanted = cli->settings ? NULL : "-s, --settings <path>";
-                } else if (is_option(w, "--tier")) {
-                        cli->tier = value_of(w, "--tier", argv, &i);
-                        wanted = cli->tier ? NULL : "--tier <tier>";
-                } else if (is_option(w, "--control-fd")) {
-                        value = value_of(w, "--control-fd", argv, &i);
-                        wanted = value ? NULL : "--control-fd <fd>";
-                        n = value && *value && strlen(value) < 9 && !value[strspn(value, "0123456789")]
-                                    ? strtol(value, NULL, 10)
-                                    : -1;
-                        if (value && n < 3)
-                                return fail(
-                                        "option '--control-fd <fd>' argument is invalid. must be an integer file"
-                                        " descriptor >= 3 (0-2 are stdin, stdout and stderr).");
-                        cli->control_fd = (int)n;
-                } else if (is_option(w, "--control-socket")) {
-                        cli->control_socket = value_of(w, "--control-socket", argv, &i);
-                        wanted = cli->control_socket ? NULL : "--control-socket <path>";
-                } else if (is_option(w, "--control-id")) {
-                        cli->control_id = value_of(w, "--control-id", argv, &i);
-                        wanted = cli->control_id ? NULL : "--control-id <id>";
-                } else if (strcmp(w, "--report") == 0) {
-                        cli->report = true;
-                } else if (is_option(w, "--base")) {
-                        cli->base = value_of(w, "--base", argv, &i);
-                        if (cli->base && cli->base[0] != '/')
-                                return fail(
-                                        "option '--base <folder>' argument is invalid. must be an absolute path.");
-                        wanted = cli->base ? NULL : "--base <folder>";
-                } else if (is_option(w, "--hide")) {
-                        value = value_of(w, "--hide", argv, &i);
-                        if (value && (value[0] != '/' || cli->n_hides == HIDES_MAX))
-                                return fail(
-                                        "option '--hide <file>' argument is invalid. must be an absolute path, at most 64 times.");
-                        cli->hides[cli->n_hides++] = value;
-                        wanted = value ? NULL : "--hide <file>";
-                } else if (is_option(w, "--ask")) {
-                        value = w[5] ? w + 6 : NULL;
-                        n = value ? strtol(value, &end, 10) : ASK_SECONDS;
-                        if (value && (end == value || *end || n < 1 || n > 86400))
-                                return fail(
-                                        "option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
-                        cli->ask_seconds = (int)n;
-                } else if (strcmp(w, "-d") == 0 || strcmp(w, "--debug") == 0) {
-                        cli->debug = true;
-                } else if (strcmp(w, "--watch-files") == 0) {
-                        cli->watch_files = true;
-                } else if (strcmp(w, "-q") == 0 || strcmp(w, "--quiet") == 0) {
-                        cli->quiet = true;
-                } else if (strcmp(w, "--explain") == 0) {
-                        cli->explain = 1;
-                } else if (strcmp(w, "--explain=json") == 0) {
-                        cli->explain = 2;
-                } else if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0) {
-                        return print(help_text);
-                } else if (strcmp(w, "-V") == 0 || strcmp(w, "--version") == 0) {
-                        return print(CG_VERSION "\n");
-                } else {
-                        snprintf(
-                                text, sizeof(text),
-                                "unknown option '%.200s' (--help lists them; a command that starts with - follows --)",
-                                w);
-                        return fail(text);
-                }
-                if (wanted) {
-                        snprintf(text, sizeof(text), "option '%s' argument missing", wanted);
-                        return fail(text);
-                }
+                r = read_option(cli, argv, &i);
+                if (r != NEXT)
+                        return r;
         }
         cli->argv = argv + i;
         if (!cli->text && !dashes && i + 1 == argc && is_shell_line(argv[i]))
@@ -342,7 +345,7 @@ static int connect_control(struct cli *cli)
 /* A control channel that cannot work is an error before anything is made. */
 static int check_control(const struct cli *cli)
 {
-        int flags = cli->control_fd < 0 ? O_RDONLY : fcntl(cli->control_fd, F_GETFL), type = 0;
+        int flags = O_RDONLY, type = 0;
         socklen_t size = sizeof(type);
         char text[200];
 
@@ -351,6 +354,8 @@ static int check_control(const struct cli *cli)
                 return fail(
                         "--ask and --report need --control-fd with a stream socket, or --control-socket: questions, answers and denials go "
                         "through it. Nobody is asked at the terminal, which the command can write to.");
+        if (cli->control_fd >= 0)
+                flags = fcntl(cli->control_fd, F_GETFL);
         if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY)
                 return 0;
         snprintf(text, sizeof(text),
@@ -374,9 +379,11 @@ static int explain(const struct cli *cli, const struct cg_command *c, int fd)
         struct cg_err err = { 0 };
 
         cg_buf_init(&out, 64u << 20);
-        if (cg_command_explain(c, cli->explain == 2, &out, &err) < 0)
+        if (cg_command_explain(c, cli->explain_json, &out, &err) < 0)
                 return fail(err.msg);
-        return cg_write_all(fd, out.data, out.len, &err) < 0 ? fail(err.msg) : 0;
+        if (cg_write_all(fd, out.data, out.len, &err) < 0)
+                return fail(err.msg);
+        return 0;
 }
 
 /* --debug: what is about to run, and its sandbox. */
@@ -396,10 +403,10 @@ static void debug_start(const struct cli *cli, const struct cg_command *c)
         for (char *const *arg = cli->argv; !cli->text && *arg; arg++) {
                 const char *quote = **arg && !(*arg)[strspn(*arg, plain)] ? "" : "'";
 
-                cg_buf_try_addf(&b, NULL, "%s%s%s%s", arg == cli->argv ? "" : " ", quote, *arg, quote);
+                cg_buf_addf(&b, "%s%s%s%s", arg == cli->argv ? "" : " ", quote, *arg, quote);
         }
         if (!cli->text)
-                debug_line(cli, "Original command: %s", b.data ? b.data : "");
+                debug_line(cli, "Original command: %s", b.data ?: "");
         debug_line(cli, "{");
         debug_hosts("allowedHosts", &c->settings->network.allowed, ",");
         debug_hosts("deniedHosts", &c->settings->network.denied, "");
@@ -476,15 +483,24 @@ int cg_cli_sandbox(int argc, char **argv)
         if (!getcwd(cwd, sizeof(cwd)) || cwd[0] != '/')
                 return fail("the working folder was removed, or is not accessible");
         opts.cwd = cwd;
-        opts.home = home && home[0] == '/' ? home : cg_account_home(account) ? account : NULL;
-        if (cli.settings && snprintf(file, sizeof(file), "%s%s%s", cli.settings[0] == '/' ? "" : cwd,
-                                     cli.settings[0] == '/' ? "" : "/", cli.settings) >= (int)sizeof(file))
-                return fail("the path of the settings file is too long");
-        opts.settings = cli.settings ? file : opts.home ? "~/.srt-settings.json" : NULL;
+        if (home && home[0] == '/')
+                opts.home = home;
+        else if (cg_account_home(account))
+                opts.home = account;
+        if (cli.settings) {
+                bool whole = cli.settings[0] == '/';
+
+                if (snprintf(file, sizeof(file), "%s%s%s", whole ? "" : cwd, whole ? "" : "/",
+                             cli.settings) >= (int)sizeof(file))
+                        return fail("the path of the settings file is too long");
+                opts.settings = file;
+        } else if (opts.home) {
+                opts.settings = "~/.srt-settings.json";
+        }
         opts.shell_text = cli.text;
         opts.argv = cli.argv;
         opts.tier = cli.tier;
-        opts.only_plan = cli.explain != 0;
+        opts.only_plan = cli.explain;
         opts.debug = cli.debug;
         opts.quiet = cli.quiet;
         opts.watch_files = cli.watch_files;

@@ -1,0 +1,248 @@
+/* The files of the command line, kept from the cells: see files.h. */
+#include "cli/common/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/ceilings.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/path.h"
+#include "base/util.h"
+#include "sandbox/settings/paths.h"
+#include "sandbox/settings/read.h"
+
+/* True also where this is not known. */
+static bool is_inside(int folder, const char *workspace)
+{
+        char link[64], path[PATH_MAX];
+        size_t len = strlen(workspace);
+        ssize_t n;
+
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
+        n = readlink(link, path, sizeof(path) - 1);
+        if (n < 0)
+                return true;
+        path[n] = '\0';
+        return !workspace[1] || (strncmp(path, workspace, len) == 0 && (path[len] == '/' || !path[len]));
+}
+
+int cg_mcp_file_folder(const char *path, const char *workspace, bool make, int *folder,
+                       char name[NAME_MAX + 1], struct cg_err *err)
+{
+        const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+        cg_auto_fd int dir = open(path[0] == '/' ? "/" : ".", flags);
+        char link[NAME_MAX + 64], real[PATH_MAX];
+        const char *p = path + strspn(path, "/"), *end;
+        struct stat st;
+        bool is_link;
+
+        if (dir < 0)
+                return cg_fail_errno(err, "%s", path);
+        for (;; p = end + strspn(end, "/")) {
+                bool inside = workspace && is_inside(dir, workspace);
+                int next;
+
+                end = p + strcspn(p, "/");
+                if (end - p > NAME_MAX)
+                        return cg_fail(err, CG_E_INVAL, "%s: a name in it is too long", path);
+                if (end == p)
+                        return cg_fail(err, CG_E_INVAL, "%s is a folder", path);
+                snprintf(name, NAME_MAX + 1, "%.*s", (int)(end - p), p);
+                is_link = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+                if (is_link && inside)
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "%s: %.*s is a symbolic link in the workspace: cells could lead it to a file of"
+                                " theirs, and the next run would obey that; give the file itself",
+                                path, (int)(end - path), path);
+                if (!*end)
+                        break;
+                /* O_NOFOLLOW: a cell could make the link now */
+                next = openat(dir, name, flags | (inside ? O_NOFOLLOW : 0));
+                if (next < 0 && errno == ENOENT && make && mkdirat(dir, name, 0700) == 0)
+                        next = openat(dir, name, flags | O_NOFOLLOW);
+                if (next < 0)
+                        return cg_fail_errno(err, "%s: %.*s", path, (int)(end - path), path);
+                close(dir);
+                dir = next;
+        }
+        snprintf(link, sizeof(link), "/proc/self/fd/%d/%s", dir, name);
+        if (is_link && realpath(link, real)) /* no component of it is a link, or becomes one */
+                return cg_mcp_file_folder(real, "/", false, folder, name, err);
+        *folder = cg_steal_fd(&dir);
+        return 0;
+}
+
+int cg_mcp_file_find(const char *path, const char *workspace, char **ret, struct cg_err *err)
+{
+        char folder[PATH_MAX], name[NAME_MAX + 1], found[64];
+        cg_auto_fd int dir = -1;
+        struct stat st;
+
+        *ret = NULL;
+        /* A pipe, as in --mcp <(command), is read once and has no name. */
+        if (!path || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+                return 0;
+        workspace = workspace ?: ".";
+        if (!realpath(workspace, folder))
+                return cg_fail_errno(err, "workspace %s", workspace);
+        if (cg_mcp_file_folder(path, folder, false, &dir, name, err) < 0)
+                return CG_E_INVAL;
+        snprintf(found, sizeof(found), "/proc/self/fd/%d", dir);
+        if (!realpath(found, folder))
+                return cg_fail_errno(err, "%s", path);
+        if (asprintf(ret, "%s/%s", folder[1] ? folder : "", name) < 0) {
+                *ret = NULL;
+                return cg_fail(err, CG_E_NOMEM, "%s", path);
+        }
+        return 0;
+}
+
+/* ---- --sandbox and --allow-host */
+
+int cg_settings_file_read(const char *path, char **ret, struct cg_err *err)
+{
+        cg_auto_settings struct cg_settings *s = NULL;
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        *ret = NULL;
+        if (!path)
+                return 0;
+        /* As strict as the supervisor, which reads it again: an unknown key is an error. */
+        if (cg_read_file(path, CG_MAX_SETTINGS / 2, &text, &len, err) < 0 ||
+            cg_settings_parse(text, len, path, 0, &s, err) < 0)
+                return -1;
+        *ret = CG_STEAL(text);
+        return 0;
+}
+
+int cg_settings_check_host(const char *host, struct cg_err *err)
+{
+        const char *why = cg_check_allowed_domain(host), *name = strstr(host, "://");
+
+        if (name && name[3])
+                return cg_fail(err, CG_E_INVAL, "--allow-host takes a host, no URL: --allow-host %.*s",
+                               (int)strcspn(name + 3, "/?#"), name + 3);
+        return why ? cg_fail(err, CG_E_INVAL, "--allow-host %s: %s", host, why) : 0;
+}
+
+int cg_settings_for_hosts(const char *const *hosts, char **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *list = json_array(), *o = NULL;
+        size_t len;
+
+        *ret = NULL;
+        if (!hosts || !hosts[0])
+                return 0;
+        for (; *hosts; hosts++)
+                json_array_append_new(list, json_string(*hosts));
+        o = json_pack("{s:{s:O, s:[]}, s:{s:[s], s:[s], s:[]}}", "network", "allowedDomains", list,
+                      "deniedDomains", "filesystem", "denyRead", ".env", "allowWrite", ".", "denyWrite");
+        if (o)
+                *ret = cg_json_text(o, &len);
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "settings");
+}
+
+/* ---- --policy, and other files that cells must not write */
+
+#define WHY "cells could write it, and the next run would obey that; move it to another folder"
+
+/* The folder that holds all that an entry of allowWrite matches, without links. */
+static int root_of(const struct cg_path_base *base, const struct cg_path_entry *entry, struct cg_place *ret,
+                   struct cg_err *err)
+{
+        char path[PATH_MAX];
+
+        if (cg_path_absolute(base, entry->path, path, err) < 0)
+                return -1;
+        if (!entry->literal && cg_path_is_pattern(path)) {
+                path[strcspn(path, "*?[")] = '\0';
+                *strrchr(path, '/') = '\0';
+        }
+        return cg_place_find(path[0] ? path : "/", ret, err);
+}
+
+/* CG_E_INVAL: a write root of the settings has the file, or a link of its path. */
+static int check_roots(const char *option, const char *path, const char *real, const char *workspace,
+                       const struct cg_settings *s, struct cg_err *err)
+{
+        struct cg_path_base base = { .cwd = workspace, .home = getenv("HOME") };
+        char name[NAME_MAX + 1];
+
+        if (s->filesystem.disabled)
+                return cg_fail(err, CG_E_INVAL, "--%s %s: filesystem.disabled in the settings: " WHY, option,
+                               path);
+        for (size_t i = 0; i < s->filesystem.allow_write.n; i++) {
+                CG_CLEANUP(cg_place_fini) struct cg_place root = { .n_links = 0 };
+                cg_auto_fd int folder = -1;
+
+                if (root_of(&base, &s->filesystem.allow_write.v[i], &root, err) < 0)
+                        return -1;
+                if (cg_path_within(real, root.path))
+                        return cg_fail(err, CG_E_INVAL, "--%s %s is below filesystem.allowWrite: " WHY,
+                                       option, path);
+                if (cg_mcp_file_folder(path, root.path, false, &folder, name, err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+int cg_own_file_check(const char *option, const char *path, const char *workspace,
+                      const struct cg_settings *s, char **real, struct cg_err *err)
+{
+        char top[PATH_MAX];
+        struct stat st;
+
+        if (stat(path, &st) < 0)
+                return cg_fail_errno(err, "--%s %s", option, path);
+        if (cg_mcp_file_find(path, workspace, real, err) < 0)
+                return -1;
+        if (!*real)
+                return cg_fail(err, CG_E_INVAL, "--%s %s is no regular file", option, path);
+        if (!realpath(workspace, top))
+                return cg_fail_errno(err, "workspace %s", workspace);
+        if (cg_path_within(*real, top))
+                return cg_fail(err, CG_E_INVAL, "--%s %s is in the workspace: " WHY, option, path);
+        if (st.st_nlink > 1)
+                return cg_fail(err, CG_E_INVAL, "--%s %s has other names (hard links): " WHY, option, path);
+        if (!s)
+                return 0;
+        return check_roots(option, path, *real, top, s, err);
+}
+
+int cg_own_folder_check(const char *option, const char *path, const char *workspace,
+                        const struct cg_settings *s, struct cg_err *err)
+{
+        cg_auto_fd int folder = -1;
+        char top[PATH_MAX], real[PATH_MAX], name[NAME_MAX + 1], link[64];
+
+        if (!realpath(workspace, top))
+                return cg_fail_errno(err, "workspace %s", workspace);
+        if (cg_mcp_file_folder(path, top, false, &folder, name, err) < 0)
+                return cg_err_prefix(err, "--%s", option);
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
+        if (!realpath(link, real))
+                return cg_fail_errno(err, "--%s %s", option, path);
+        if (cg_path_within(real, top))
+                return cg_fail(err, CG_E_INVAL, "--%s %s is in the workspace: cells could read or replace it",
+                               option, path);
+        if (!s)
+                return 0;
+        return check_roots(option, path, real, top, s, err);
+}
+
+int cg_policy_file_read(const char *path, const char *workspace, const struct cg_settings *s, char **text,
+                        size_t *len, struct cg_err *err)
+{
+        cg_auto_free char *real = NULL;
+
+        if (workspace && cg_own_file_check("policy", path, workspace, s, &real, err) < 0)
+                return -1;
+        return cg_read_regular(real ?: path, CG_MAX_SETTINGS, text, len, err);
+}

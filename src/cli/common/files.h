@@ -1,0 +1,71 @@
+/*
+ * The files that the user names on the command line. That of --mcp has commands that run outside
+ * the sandbox, and often secrets; that of --sandbox decides what the next run may do.
+ * Both often are in the workspace, where cells may write: so they are hidden from cells. A file of
+ * --policy (docs/policy.md) that cells can write is refused. Runs in the command `cellgate`.
+ */
+#ifndef CG_CLI_COMMON_FILES_H
+#define CG_CLI_COMMON_FILES_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/err.h"
+#include "sandbox/settings/settings.h"
+
+/*
+ * Opens the folder of the file @path (O_PATH), which stays the same whatever becomes of the path.
+ * @name: the file's in it; a link is replaced by the file that it leads to. CG_E_INVAL: @path goes
+ * through a symbolic link in @workspace, a real path; NULL: none. @make: folders that are absent
+ * are made.
+ */
+int cg_mcp_file_folder(const char *path, const char *workspace, bool make, int *folder,
+                       char name[NAME_MAX + 1], struct cg_err *err);
+
+/*
+ * *ret: the path that a session has to hide (caller frees); NULL where @path is NULL or not a
+ * regular file. A path that goes through a symbolic link in the workspace is an error: cells could
+ * redirect it, and the next run would start the programs of their choice. @workspace: NULL is the
+ * current folder.
+ */
+int cg_mcp_file_find(const char *path, const char *workspace, char **ret, struct cg_err *err);
+
+/* ---- --sandbox and --allow-host */
+
+/*
+ * Reads and checks it, so that a mistake is reported before anything starts, with the file's name,
+ * line and column. *ret: its text, for struct cg_session_options and for the caller to free; NULL
+ * where @path is NULL.
+ */
+int cg_settings_file_read(const char *path, char **ret, struct cg_err *err);
+
+/*
+ * Settings with the default rules for files that allow these hosts (NULL-terminated). *ret as
+ * above; NULL where there is no host.
+ */
+int cg_settings_for_hosts(const char *const *hosts, char **ret, struct cg_err *err);
+
+/* CG_E_INVAL when @host is not valid in allowedDomains. */
+int cg_settings_check_host(const char *host, struct cg_err *err);
+
+/* ---- --policy, and other files that cells must not write */
+
+/*
+ * Reads it (*text: returns). CG_E_INVAL with the reason: cells of a session with this workspace and
+ * these settings (NULL: the default ones) can write it or redirect its path. @workspace: NULL is
+ * not known yet.
+ */
+int cg_policy_file_read(const char *path, const char *workspace, const struct cg_settings *s, char **text,
+                        size_t *len, struct cg_err *err);
+
+/*
+ * The same check of the file @path of another @option, "audit-key". *real: its path without links
+ * (returns).
+ */
+int cg_own_file_check(const char *option, const char *path, const char *workspace,
+                      const struct cg_settings *s, char **real, struct cg_err *err);
+/* The same check of the folder of the file @path, which may not be there yet; with links it is. */
+int cg_own_folder_check(const char *option, const char *path, const char *workspace,
+                        const struct cg_settings *s, struct cg_err *err);
+
+#endif
