@@ -489,6 +489,12 @@ def frameworks() -> list[str]:
     return wrong + [f"left running: {p}" for p in run_tests.left_running(build_clients() / "root")]
 
 
+def patience() -> list[str]:
+    """Clients of `mcp serve --http` that give up a call before its cell ends."""
+    tally = run_tests.pytest(run_tests.build_main(), "soak-patience", ["mcp_http/soak_patience.py"], 900)
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def srt_port() -> list[str]:
     """The tests of srt's Python port on cellgate.srt."""
     repository = os.environ.get("CG_SRT_REPOSITORY", "https://github.com/thoo/sandbox-runtime-py")
@@ -524,6 +530,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "wheels": ("Python wheels, installed in clean environments", lambda o: wheels(o.wheels.split(","))),
     "notebooks": ("a notebook in each of Jupyter's programs, and tests/kernel", lambda _: clients()),
     "frameworks": ("the Python package in agent frameworks, and their tests of sandboxes", lambda _: frameworks()),
+    "patience": ("cells of minutes by MCP clients that give up a call after one", lambda _: patience()),
     "srt": ("the tests of srt's Python port", lambda _: srt_port()),
 }
 

@@ -12,7 +12,7 @@ from mcp.types import ElicitResult
 
 def connect(url: str, headers: dict[str, str]) -> Any:
     if hasattr(streamable_http, "httpx2"):
-        client = streamable_http.httpx2.AsyncClient(headers=headers)
+        client = streamable_http.create_mcp_http_client(headers)  # with its time limits
         return streamable_http.streamable_http_client(url, http_client=client)
     return streamable_http.streamablehttp_client(url, headers=headers)
 
@@ -41,4 +41,5 @@ async def main(url: str, token: str, asking: str) -> None:
     print(json.dumps(report))
 
 
-anyio.run(main, *sys.argv[1:])
+if __name__ == "__main__":
+    anyio.run(main, *sys.argv[1:])
