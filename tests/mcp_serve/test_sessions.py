@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -284,12 +285,15 @@ def test_a_cancelled_call_interrupts_its_own_session(serve: Serve, workspace: Pa
 
 def test_approvals_of_both_sessions_wait_at_once(serve: Serve, mcp_file: Path, mark: Path) -> None:
     server = started(serve, "--mcp", mcp_file, "--approve", "ask", elicitation={})
-    other = create(server)
+    other = create(server, name='the "other"\n')
     calls = [
         server.call("execute_ipython_cell", code=CALL.format("first")),
         server.call("execute_ipython_cell", code=CALL.format("second"), session_id=other),
     ]
     questions = forms(server, 2)
+    about = {word: re.findall("^Session .*", q["params"]["message"], re.MULTILINE) for word, q in questions.items()}
+    assert about["second"] == [rf'Session {other}, which the agent calls "the \"other\"\n".']
+    assert len(about["first"]) == 1 and re.fullmatch("Session [0-9a-f]{32}[.]", about["first"][0])
     answer(server, questions["second"], YES)
     assert not server.result(calls[1])["isError"] and mark.read_text() == "second\n"
     answer(server, questions["first"], {"action": "decline"})

@@ -124,6 +124,19 @@ static void begin_form(const struct cg_serve_session *s, const struct cg_buf *me
         cg_json_quote(params, message->data ?: "", message->len);
 }
 
+/* Which session it is about, where a process can have several. Its name is the agent's. */
+static void add_session(const struct cg_serve_session *s, struct cg_buf *b)
+{
+        if (!(s->sv->opts.toolsets & CG_SERVE_SESSIONS) && !s->sv->opts.new_sessions)
+                return;
+        cg_buf_addf(b, "Session %s", s->id);
+        if (s->name) {
+                cg_buf_adds(b, ", which the agent calls ");
+                cg_json_quote(b, s->name, strlen(s->name));
+        }
+        cg_buf_adds(b, ".\n");
+}
+
 /* Our own question, as params of elicitation/create. */
 static void own_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *params)
 {
@@ -133,6 +146,7 @@ static void own_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct 
         describe(s, a, &message);
         if (a->all_shown)
                 others = add_others(s, a, &message);
+        add_session(s, &message);
         cg_buf_addf(&message, "Without an answer within %lld s it is refused.\n",
                     (long long)s->sv->opts.ask_timeout_ms / 1000);
         begin_form(s, &message, params);
@@ -176,6 +190,7 @@ static void input_form(const struct cg_serve_session *s, const struct cg_serve_a
 {
         cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
 
+        add_session(s, &message);
         cg_buf_adds(&message, "Code of the agent waits for text, which it and the agent can read: enter no"
                               " passwords. Nothing is approved by it. Its prompt:\n");
         cg_text_render(&message, a->tool, strlen(a->tool), PROMPT_BYTES);
