@@ -35,6 +35,15 @@
                 cg_v_; \
         })
 
+/* The same for a struct that a function returns by value: zeros stay behind. */
+#define CG_TAKE(s) \
+        __extension__({ \
+                __typeof__(s) *cg_p_ = &(s); \
+                __typeof__(s) cg_v_ = *cg_p_; \
+                *cg_p_ = (__typeof__(s)){ 0 }; \
+                cg_v_; \
+        })
+
 static inline void cg_freep_(void *p)
 {
         free(*(void **)p);

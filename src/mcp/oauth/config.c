@@ -59,20 +59,26 @@ static int read_all(const char *server, const json_t *oauth, struct cg_oauth_con
 {
         const json_t *grant = json_object_get(oauth, "grantType"),
                      *port = json_object_get(oauth, "callbackPort");
+        const struct {
+                const char *key;
+                char **to;
+        } texts[] = { { "clientId", &c->client_id },
+                      { "clientSecret", &c->client_secret },
+                      { "issuer", &c->issuer },
+                      { "clientMetadataUrl", &c->client_metadata_url } };
         const char *type = json_string_value(grant);
         struct cg_oauth_url u;
-        int r = read_text(server, oauth, "clientId", &c->client_id, err);
+        int r;
 
-        if (r == 0)
-                r = read_text(server, oauth, "clientSecret", &c->client_secret, err);
-        if (r == 0)
-                r = read_text(server, oauth, "issuer", &c->issuer, err);
-        if (r == 0)
-                r = read_text(server, oauth, "clientMetadataUrl", &c->client_metadata_url, err);
-        if (r == 0)
-                r = read_scopes(server, oauth, "scopes", c, err);
-        if (r == 0)
-                r = read_scopes(server, oauth, "scope", c, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++) {
+                r = read_text(server, oauth, texts[i].key, texts[i].to, err);
+                if (r < 0)
+                        return r;
+        }
+        r = read_scopes(server, oauth, "scopes", c, err);
+        if (r < 0)
+                return r;
+        r = read_scopes(server, oauth, "scope", c, err);
         if (r < 0)
                 return r;
         if (c->issuer && (cg_oauth_url_parse(c->issuer, "", &u, NULL) < 0 || u.query))
@@ -112,19 +118,16 @@ static int read_all(const char *server, const json_t *oauth, struct cg_oauth_con
 int cg_oauth_config_parse(const char *server, const json_t *oauth, struct cg_oauth_config *ret,
                           struct cg_err *err)
 {
-        struct cg_oauth_config c = { 0 };
+        CG_CLEANUP(cg_oauth_config_fini) struct cg_oauth_config c = { .off = json_is_false(oauth) };
         int r = 0;
 
-        if (json_is_false(oauth))
-                c.off = true;
-        else if (json_is_object(oauth))
+        if (json_is_object(oauth))
                 r = read_all(server, oauth, &c, err);
-        else if (oauth && !json_is_null(oauth) && !json_is_true(oauth))
+        else if (oauth && !json_is_null(oauth) && !json_is_boolean(oauth))
                 r = cg_fail(err, CG_E_INVAL, "MCP server \"%s\": \"oauth\" must be an object, or false",
                             server);
         if (r < 0)
-                cg_oauth_config_fini(&c);
-        else
-                *ret = c;
-        return r;
+                return r;
+        *ret = CG_TAKE(c);
+        return 0;
 }

@@ -47,20 +47,26 @@ int cg_oauth_known_client(const struct cg_oauth_server *s, const json_t *record,
 
 /*
  * Adds what proves the client to a request at an endpoint of @as: to @form, or as the value of the
- * header Authorization.
+ * header Authorization. Fails also when an earlier append to @form has.
  */
 int cg_oauth_authenticate(const struct cg_oauth_as *as, const struct cg_oauth_client *client,
                           struct cg_buf *form, struct cg_buf *authorization, struct cg_err *err);
 
+/* Sends @form to @url; @authorization: empty: without that header. */
+int cg_oauth_post_form(const struct cg_oauth_server *s, const char *url, const struct cg_buf *form,
+                       const struct cg_buf *authorization, struct cg_oauth_response *ret, struct cg_err *err);
+
 /*
  * Sends @form, which has its grant and the parameters of that, and stores the token in @record.
  * @scope: what is asked for; NULL: what the server gives. CG_E_STATE: the grant or the client is
- * not accepted (any more); *error says why.
+ * not accepted (any more); *error says why. Fails also when an append to @form has.
  */
 int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oauth_place *p,
                            const struct cg_oauth_client *client, struct cg_buf *form, const char *scope,
                            json_t *record, char error[CG_OAUTH_ERROR_SIZE], struct cg_err *err);
 
+/* A string of the object @object in a stored record; NULL: absent. */
+const char *cg_oauth_member(const json_t *record, const char *object, const char *key);
 /* Unix time in seconds. */
 int64_t cg_oauth_now_s(void);
 

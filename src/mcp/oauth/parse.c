@@ -146,27 +146,29 @@ int cg_oauth_scopes_add(char **set, const char *more, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_OAUTH_MAX_SCOPES };
         const char *s;
+        char *all;
         size_t n;
-        int r = cg_buf_try_adds(&b, *set ? *set : "", err);
 
+        if (!more)
+                return 0;
         for (const char *p = more; *p; p++)
                 if (*p != ' ' && !is_scope_char(*p))
                         return cg_fail(err, CG_E_PARSE, "a scope has characters that scopes cannot have");
-        while (r == 0 && (s = next_scope(&more, &n), n)) {
+        cg_buf_adds(&b, *set ?: "");
+        while (s = next_scope(&more, &n), n) {
                 if (has_scope(b.data, s, n))
                         continue;
                 if (b.len)
-                        r = cg_buf_try_adds(&b, " ", err);
-                if (r == 0)
-                        r = cg_buf_try_add(&b, s, n, err);
+                        cg_buf_adds(&b, " ");
+                cg_buf_add(&b, s, n);
         }
-        if (r < 0)
-                return r;
-        s = cg_buf_steal(&b, NULL);
-        if (!s)
+        if (cg_buf_end(&b, err) < 0)
+                return b.failed;
+        all = cg_buf_steal(&b, NULL);
+        if (!all)
                 return cg_fail(err, CG_E_NOMEM, "scopes");
         free(*set);
-        *set = (char *)(uintptr_t)s;
+        *set = all;
         return 0;
 }
 
@@ -202,31 +204,34 @@ static size_t value_at(const char *p, struct cg_buf *b)
         const char *start = p;
 
         if (*p != '"') {
-                size_t n = token_len(p);
-
-                return cg_buf_try_add(b, p, n, NULL) < 0 ? 0 : n;
+                cg_buf_add(b, p, token_len(p));
+                return b->len;
         }
         for (p++; *p && *p != '"'; p++) {
                 if (*p == '\\' && p[1])
                         p++;
-                if (cg_buf_try_add(b, p, 1, NULL) < 0)
-                        return 0;
+                cg_buf_add(b, p, 1);
         }
-        return *p == '"' ? (size_t)(p + 1 - start) : 0;
+        return *p == '"' && !b->failed ? (size_t)(p + 1 - start) : 0;
 }
 
 static int keep_param(struct cg_oauth_challenge *c, const char *name, size_t n, struct cg_buf *value,
                       struct cg_err *err)
 {
-        char **to = n == 17 && strncasecmp(name, "resource_metadata", n) == 0 ? &c->resource_metadata
-                    : n == 5 && strncasecmp(name, "scope", n) == 0            ? &c->scope
-                    : n == 5 && strncasecmp(name, "error", n) == 0            ? &c->error
-                                                                              : NULL;
+        const struct {
+                const char *name;
+                char **to;
+        } params[] = { { "resource_metadata", &c->resource_metadata },
+                       { "scope", &c->scope },
+                       { "error", &c->error } };
 
-        if (!to || *to || !value->len)
-                return 0;
-        *to = cg_buf_steal(value, NULL);
-        return *to ? 0 : cg_fail(err, CG_E_NOMEM, "challenge");
+        for (size_t i = 0; i < CG_ARRAY_LEN(params) && value->len; i++) {
+                if (strlen(params[i].name) != n || strncasecmp(name, params[i].name, n) != 0 || *params[i].to)
+                        continue;
+                *params[i].to = cg_buf_steal(value, NULL);
+                return *params[i].to ? 0 : cg_fail(err, CG_E_NOMEM, "challenge");
+        }
+        return 0;
 }
 
 int cg_oauth_challenge_add(struct cg_oauth_challenge *c, const char *value, struct cg_err *err)
@@ -271,37 +276,82 @@ int cg_oauth_challenge_add(struct cg_oauth_challenge *c, const char *value, stru
 
 /* ---- documents */
 
+/* A document under way. After a failure, which r keeps, the functions that take members do nothing. */
+struct document {
+        json_t *j;
+        const char *what;
+        int r;
+        struct cg_err *err;
+};
+
+static void document_fini(struct document *d)
+{
+        json_decref(d->j);
+}
+
+/* @secret: the parser's message, which could quote the text, is not shown. */
+static struct document parse_document(const char *text, size_t len, const char *what, bool secret,
+                                      struct cg_err *err)
+{
+        struct document d = { .what = what, .err = err };
+
+        d.r = cg_json_object(text, len, what, &d.j, err);
+        if (secret && d.r == CG_E_PARSE)
+                cg_fail(err, CG_E_PARSE, "%s: not a JSON object", what);
+        return d;
+}
+
 /*
  * A copy of the string member @key in *ret; absent leaves NULL, which is an error when @needed.
  * Longer than @max, control characters, or no string: CG_E_PARSE.
  */
-static int take_str(const json_t *j, const char *what, const char *key, size_t max, bool needed, char **ret,
-                    struct cg_err *err)
+static void take_str(struct document *d, const char *key, size_t max, bool needed, char **ret)
 {
-        const json_t *v = json_object_get(j, key);
+        const json_t *v = json_object_get(d->j, key);
+        const char *s = json_string_value(v);
         size_t len = json_string_length(v);
 
-        if ((!v || json_is_null(v)) && !needed)
-                return 0;
-        if (!json_is_string(v) || !len || len > max || strlen(json_string_value(v)) != len)
-                return cg_fail(err, CG_E_PARSE, "%s: \"%s\" is not a string of 1 to %zu bytes", what, key,
-                               max);
-        for (size_t i = 0; i < len; i++)
-                if ((unsigned char)json_string_value(v)[i] < 0x20 || json_string_value(v)[i] == 0x7f)
-                        return cg_fail(err, CG_E_PARSE, "%s: \"%s\" has control characters", what, key);
-        *ret = strdup(json_string_value(v));
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "%s", what);
+        if (d->r < 0 || ((!v || json_is_null(v)) && !needed))
+                return;
+        if (!s || !len || len > max || strlen(s) != len) {
+                d->r = cg_fail(d->err, CG_E_PARSE, "%s: \"%s\" is not a string of 1 to %zu bytes", d->what,
+                               key, max);
+                return;
+        }
+        for (size_t i = 0; i < len && d->r == 0; i++)
+                if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+                        d->r = cg_fail(d->err, CG_E_PARSE, "%s: \"%s\" has control characters", d->what, key);
+        if (d->r == 0 && !(*ret = strdup(s)))
+                d->r = cg_fail(d->err, CG_E_NOMEM, "%s", d->what);
 }
 
-static int take_url(const json_t *j, const char *what, const char *key, bool needed, char **ret,
-                    struct cg_err *err)
+static void take_url(struct document *d, const char *key, bool needed, char **ret)
 {
         struct cg_oauth_url u;
         char name[80];
-        int r = take_str(j, what, key, CG_OAUTH_MAX_URL, needed, ret, err);
 
-        snprintf(name, sizeof(name), "%s: \"%s\"", what, key);
-        return r == 0 && *ret ? cg_oauth_url_parse(*ret, name, &u, err) : r;
+        take_str(d, key, CG_OAUTH_MAX_URL, needed, ret);
+        snprintf(name, sizeof(name), "%s: \"%s\"", d->what, key);
+        if (d->r == 0 && *ret)
+                d->r = cg_oauth_url_parse(*ret, name, &u, d->err);
+}
+
+/* The same for a URL that can be done without: one that may not be used is left out. */
+static void take_spare_url(const struct document *d, const char *key, char **ret)
+{
+        struct document own = { .j = d->j, .what = d->what };
+
+        take_url(&own, key, false, ret);
+        if (own.r < 0) {
+                free(*ret);
+                *ret = NULL;
+        }
+}
+
+/* A string without NUL. */
+static bool is_text(const json_t *v)
+{
+        return json_is_string(v) && strlen(json_string_value(v)) == json_string_length(v);
 }
 
 static bool lists(const json_t *j, const char *key, const char *value)
@@ -328,36 +378,36 @@ void cg_oauth_resource_fini(struct cg_oauth_resource *r)
 int cg_oauth_resource_parse(const char *text, size_t len, struct cg_oauth_resource *ret, struct cg_err *err)
 {
         static const char what[] = "protected resource metadata";
-        struct cg_oauth_resource m = { 0 };
-        cg_auto_json json_t *j = NULL;
+        CG_CLEANUP(document_fini) struct document d = parse_document(text, len, what, false, err);
+        CG_CLEANUP(cg_oauth_resource_fini) struct cg_oauth_resource m = { 0 };
         const json_t *v, *servers;
         struct cg_oauth_url u;
         size_t i;
-        int r = cg_json_object(text, len, what, &j, err);
+        int r;
 
-        if (r == 0)
-                r = take_url(j, what, "resource", true, &m.resource, err);
-        servers = json_object_get(j, "authorization_servers");
-        if (r == 0 && !json_array_size(servers))
-                r = cg_fail(err, CG_E_PARSE, "%s: it names no authorization server", what);
-        if (r == 0) {
-                v = json_array_get(servers, 0);
-                r = json_is_string(v) && strlen(json_string_value(v)) == json_string_length(v)
-                            ? cg_oauth_url_parse(json_string_value(v), "authorization server", &u, err)
-                            : cg_fail(err, CG_E_PARSE, "%s: \"authorization_servers\" has no URLs", what);
-                if (r == 0 && !(m.issuer = strdup(json_string_value(v))))
-                        r = cg_fail(err, CG_E_NOMEM, "%s", what);
-        }
-        json_array_foreach(json_object_get(j, "scopes_supported"), i, v)
-        {
-                if (r == 0 && json_is_string(v) && strlen(json_string_value(v)) == json_string_length(v))
-                        r = cg_oauth_scopes_add(&m.scopes, json_string_value(v), err);
-        }
+        take_url(&d, "resource", true, &m.resource);
+        if (d.r < 0)
+                return d.r;
+        servers = json_object_get(d.j, "authorization_servers");
+        if (!json_array_size(servers))
+                return cg_fail(err, CG_E_PARSE, "%s: it names no authorization server", what);
+        v = json_array_get(servers, 0);
+        if (!is_text(v))
+                return cg_fail(err, CG_E_PARSE, "%s: \"authorization_servers\" has no URLs", what);
+        r = cg_oauth_url_parse(json_string_value(v), "authorization server", &u, err);
         if (r < 0)
-                cg_oauth_resource_fini(&m);
-        else
-                *ret = m;
-        return r;
+                return r;
+        m.issuer = strdup(json_string_value(v));
+        if (!m.issuer)
+                return cg_fail(err, CG_E_NOMEM, "%s", what);
+        json_array_foreach(json_object_get(d.j, "scopes_supported"), i, v)
+        {
+                r = cg_oauth_scopes_add(&m.scopes, is_text(v) ? json_string_value(v) : NULL, err);
+                if (r < 0)
+                        return r;
+        }
+        *ret = CG_TAKE(m);
+        return 0;
 }
 
 static const struct {
@@ -399,43 +449,30 @@ int cg_oauth_as_parse(const char *text, size_t len, const char *issuer, struct c
 {
         static const char what[] = "authorization server metadata",
                           methods_key[] = "token_endpoint_auth_methods_supported";
-        struct cg_oauth_as m = { 0 };
-        cg_auto_json json_t *j = NULL;
-        int r = cg_json_object(text, len, what, &j, err);
+        CG_CLEANUP(document_fini) struct document d = parse_document(text, len, what, false, err);
+        CG_CLEANUP(cg_oauth_as_fini) struct cg_oauth_as m = { 0 };
 
-        if (r == 0)
-                r = take_url(j, what, "issuer", true, &m.issuer, err);
-        if (r == 0 && issuer && strcmp(m.issuer, issuer) != 0)
-                r = cg_fail(err, CG_E_INVAL, "%s: its issuer is %s, not %s, for which it was fetched", what,
-                            m.issuer, issuer);
-        if (r == 0)
-                r = take_url(j, what, "authorization_endpoint", false, &m.authorization_endpoint, err);
-        if (r == 0)
-                r = take_url(j, what, "token_endpoint", true, &m.token_endpoint, err);
-        if (r == 0)
-                r = take_url(j, what, "registration_endpoint", false, &m.registration_endpoint, err);
-        if (r < 0) {
-                cg_oauth_as_fini(&m);
-                return r;
-        }
-        if (take_url(j, what, "revocation_endpoint", false, &m.revocation_endpoint, NULL) < 0) {
-                free(m.revocation_endpoint); /* only a logout would use it */
-                m.revocation_endpoint = NULL;
-        }
-        if (take_url(j, what, "jwks_uri", false, &m.jwks_uri, NULL) < 0) {
-                free(m.jwks_uri); /* clients do not need it */
-                m.jwks_uri = NULL;
-        }
+        take_url(&d, "issuer", true, &m.issuer);
+        if (d.r == 0 && issuer && strcmp(m.issuer, issuer) != 0)
+                return cg_fail(err, CG_E_INVAL, "%s: its issuer is %s, not %s, for which it was fetched",
+                               what, m.issuer, issuer);
+        take_url(&d, "authorization_endpoint", false, &m.authorization_endpoint);
+        take_url(&d, "token_endpoint", true, &m.token_endpoint);
+        take_url(&d, "registration_endpoint", false, &m.registration_endpoint);
+        if (d.r < 0)
+                return d.r;
+        take_spare_url(&d, "revocation_endpoint", &m.revocation_endpoint); /* only a logout would use it */
+        take_spare_url(&d, "jwks_uri", &m.jwks_uri);                       /* clients do not need it */
         for (size_t i = 0; i < CG_ARRAY_LEN(methods); i++)
-                if (lists(j, methods_key, methods[i].name))
+                if (lists(d.j, methods_key, methods[i].name))
                         m.methods |= methods[i].method;
-        if (!json_object_get(j, methods_key))
+        if (!json_object_get(d.j, methods_key))
                 m.methods = CG_OAUTH_BASIC; /* the default of RFC 8414 */
-        m.s256 = lists(j, "code_challenge_methods_supported", "S256");
-        m.client_id_documents = json_is_true(json_object_get(j, "client_id_metadata_document_supported"));
-        m.sends_iss = json_is_true(json_object_get(j, "authorization_response_iss_parameter_supported"));
-        m.offline_access = lists(j, "scopes_supported", "offline_access");
-        *ret = m;
+        m.s256 = lists(d.j, "code_challenge_methods_supported", "S256");
+        m.client_id_documents = json_is_true(json_object_get(d.j, "client_id_metadata_document_supported"));
+        m.sends_iss = json_is_true(json_object_get(d.j, "authorization_response_iss_parameter_supported"));
+        m.offline_access = lists(d.j, "scopes_supported", "offline_access");
+        *ret = CG_TAKE(m);
         return 0;
 }
 
@@ -448,35 +485,22 @@ void cg_oauth_client_fini(struct cg_oauth_client *c)
 
 int cg_oauth_client_parse(const char *text, size_t len, struct cg_oauth_client *ret, struct cg_err *err)
 {
-        static const char what[] = "client registration";
-        struct cg_oauth_client c = { 0 };
-        cg_auto_json json_t *j = NULL;
+        CG_CLEANUP(document_fini)
+        struct document d = parse_document(text, len, "client registration", true, err);
+        CG_CLEANUP(cg_oauth_client_fini) struct cg_oauth_client c = { 0 };
         cg_auto_free char *method = NULL;
-        int r = cg_json_object(text, len, what, &j, err);
 
-        /* The parser's message could quote the text. */
-        if (r == CG_E_PARSE)
-                r = cg_fail(err, CG_E_PARSE, "%s: not a JSON object", what);
-        if (r == 0)
-                r = take_str(j, what, "client_id", CG_OAUTH_MAX_TOKEN, true, &c.id, err);
-        if (r == 0)
-                r = take_str(j, what, "client_secret", CG_OAUTH_MAX_TOKEN, false, &c.secret, err);
-        if (r == 0)
-                r = take_str(j, what, "token_endpoint_auth_method", 64, false, &method, err);
-        if (r == 0 && method) {
-                c.method = cg_oauth_method(method);
-                if (!c.method)
-                        r = cg_fail(err, CG_E_UNSUPPORTED,
-                                    "%s: the client has to authenticate by %s, which "
-                                    "is not supported",
-                                    what, method);
-        }
-        if (r < 0) {
-                cg_oauth_client_fini(&c);
-                return r;
-        }
-        c.expires_s = json_integer_value(json_object_get(j, "client_secret_expires_at"));
-        *ret = c;
+        take_str(&d, "client_id", CG_OAUTH_MAX_TOKEN, true, &c.id);
+        take_str(&d, "client_secret", CG_OAUTH_MAX_TOKEN, false, &c.secret);
+        take_str(&d, "token_endpoint_auth_method", 64, false, &method);
+        if (d.r < 0)
+                return d.r;
+        if (method && !(c.method = cg_oauth_method(method)))
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "%s: the client has to authenticate by %s, which is not supported", d.what,
+                               method);
+        c.expires_s = json_integer_value(json_object_get(d.j, "client_secret_expires_at"));
+        *ret = CG_TAKE(c);
         return 0;
 }
 
@@ -490,39 +514,32 @@ void cg_oauth_token_fini(struct cg_oauth_token *t)
 
 int cg_oauth_token_parse(const char *text, size_t len, struct cg_oauth_token *ret, struct cg_err *err)
 {
-        static const char what[] = "token response";
-        struct cg_oauth_token t = { 0 };
+        CG_CLEANUP(document_fini) struct document d = parse_document(text, len, "token response", true, err);
+        CG_CLEANUP(cg_oauth_token_fini) struct cg_oauth_token t = { 0 };
         cg_auto_free char *type = NULL, *scope = NULL;
-        cg_auto_json json_t *j = NULL;
-        int r = cg_json_object(text, len, what, &j, err);
+        int r;
 
-        /* The parser's message could quote the text. */
-        if (r == CG_E_PARSE)
-                r = cg_fail(err, CG_E_PARSE, "%s: not a JSON object", what);
-        if (r == 0)
-                r = take_str(j, what, "access_token", CG_OAUTH_MAX_TOKEN, true, &t.access, err);
-        if (r == 0 && !is_visible(t.access, strlen(t.access)))
-                r = cg_fail(err, CG_E_PARSE, "%s: the access token has characters that a header cannot have",
-                            what);
-        if (r == 0)
-                r = take_str(j, what, "token_type", 32, true, &type, err);
-        if (r == 0 && strcasecmp(type, "Bearer") != 0)
-                r = cg_fail(err, CG_E_UNSUPPORTED, "%s: only tokens of the type Bearer are supported", what);
-        if (r == 0)
-                r = take_str(j, what, "refresh_token", CG_OAUTH_MAX_TOKEN, false, &t.refresh, err);
+        take_str(&d, "access_token", CG_OAUTH_MAX_TOKEN, true, &t.access);
+        if (d.r == 0 && !is_visible(t.access, strlen(t.access)))
+                return cg_fail(err, CG_E_PARSE,
+                               "%s: the access token has characters that a header cannot have", d.what);
+        take_str(&d, "token_type", 32, true, &type);
+        if (d.r == 0 && strcasecmp(type, "Bearer") != 0)
+                return cg_fail(err, CG_E_UNSUPPORTED, "%s: only tokens of the type Bearer are supported",
+                               d.what);
+        take_str(&d, "refresh_token", CG_OAUTH_MAX_TOKEN, false, &t.refresh);
         /* An empty scope is a common mistake, and the same as none. */
-        if (r == 0 && json_string_length(json_object_get(j, "scope")))
-                r = take_str(j, what, "scope", CG_OAUTH_MAX_SCOPES, false, &scope, err);
-        if (r == 0 && scope)
-                r = cg_oauth_scopes_add(&t.scope, scope, err);
-        if (r < 0) {
-                cg_oauth_token_fini(&t);
+        if (json_string_length(json_object_get(d.j, "scope")))
+                take_str(&d, "scope", CG_OAUTH_MAX_SCOPES, false, &scope);
+        if (d.r < 0)
+                return d.r;
+        r = cg_oauth_scopes_add(&t.scope, scope, err);
+        if (r < 0)
                 return r;
-        }
-        t.lifetime_s = (int64_t)json_number_value(json_object_get(j, "expires_in"));
+        t.lifetime_s = (int64_t)json_number_value(json_object_get(d.j, "expires_in"));
         if (t.lifetime_s < 0 || t.lifetime_s > CG_OAUTH_MAX_LIFETIME_S)
                 t.lifetime_s = 0;
-        *ret = t;
+        *ret = CG_TAKE(t);
         return 0;
 }
 
@@ -556,34 +573,30 @@ void cg_oauth_redirect_fini(struct cg_oauth_redirect *r)
 /* NULL: malformed, or bytes that are no visible ASCII. */
 static char *decode(const char *s, size_t len)
 {
-        char *to = malloc(len + 1), *w = to;
+        cg_auto_free char *to = calloc(len + 1, 1);
+        char *w = to;
 
         for (size_t i = 0; to && i < len; i++) {
                 int c = (unsigned char)s[i];
 
                 if (c == '%') {
-                        int high = i + 2 < len ? cg_hex_digit(s[i + 1]) : -1;
-                        int low = i + 2 < len ? cg_hex_digit(s[i + 2]) : -1;
-
-                        c = high < 0 || low < 0 ? 0 : high << 4 | low;
+                        if (i + 2 >= len || cg_hex_digit(s[i + 1]) < 0 || cg_hex_digit(s[i + 2]) < 0)
+                                return NULL;
+                        c = cg_hex_digit(s[i + 1]) << 4 | cg_hex_digit(s[i + 2]);
                         i += 2;
                 } else if (c == '+') {
                         c = ' ';
                 }
-                if (c < 0x20 || c > 0x7e) {
-                        free(to);
+                if (c < 0x20 || c > 0x7e)
                         return NULL;
-                }
                 *w++ = (char)c;
         }
-        if (to)
-                *w = '\0';
-        return to;
+        return CG_STEAL(to);
 }
 
 int cg_oauth_redirect_parse(const char *query, size_t len, struct cg_oauth_redirect *ret, struct cg_err *err)
 {
-        struct cg_oauth_redirect q = { 0 };
+        CG_CLEANUP(cg_oauth_redirect_fini) struct cg_oauth_redirect q = { 0 };
         const struct {
                 const char *name;
                 char **to;
@@ -599,37 +612,34 @@ int cg_oauth_redirect_parse(const char *query, size_t len, struct cg_oauth_redir
                             memcmp(params[i].name, p, (size_t)(eq - p)) != 0)
                                 continue;
                         if (*params[i].to || eq == stop ||
-                            !(*params[i].to = decode(eq + 1, (size_t)(stop - eq - 1)))) {
-                                cg_oauth_redirect_fini(&q);
+                            !(*params[i].to = decode(eq + 1, (size_t)(stop - eq - 1))))
                                 return cg_fail(err, CG_E_PARSE,
                                                "the redirect's parameter \"%s\" is malformed or repeated",
                                                params[i].name);
-                        }
                 }
                 p = stop + 1;
         }
-        *ret = q;
+        *ret = CG_TAKE(q);
         return 0;
 }
 
-int cg_oauth_encode(struct cg_buf *b, const char *value, struct cg_err *err)
+void cg_oauth_encode(struct cg_buf *b, const char *value)
 {
-        int r = 0;
-
-        for (const unsigned char *p = (const unsigned char *)value; *p && r == 0; p++) {
-                bool plain = (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') ||
-                             (*p >= 'A' && *p <= 'Z') || strchr("-._~", *p);
-
-                r = plain ? cg_buf_try_add(b, p, 1, err) : cg_buf_try_addf(b, err, "%%%02X", *p);
+        for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
+                if (strchr("-._~", *p) || (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') ||
+                    (*p >= 'A' && *p <= 'Z'))
+                        cg_buf_add(b, p, 1);
+                else
+                        cg_buf_addf(b, "%%%02X", *p);
         }
-        return r;
 }
 
-int cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value, struct cg_err *err)
+void cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value)
 {
-        int r = b->len && b->data[b->len - 1] != '?' ? cg_buf_try_adds(b, "&", err) : 0;
-
-        if (r == 0)
-                r = cg_buf_try_addf(b, err, "%s=", name);
-        return r == 0 ? cg_oauth_encode(b, value, err) : r;
+        if (!value)
+                return;
+        if (b->len && b->data[b->len - 1] != '?')
+                cg_buf_adds(b, "&");
+        cg_buf_addf(b, "%s=", name);
+        cg_oauth_encode(b, value);
 }

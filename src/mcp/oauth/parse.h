@@ -40,8 +40,8 @@ bool cg_oauth_resource_covers(const char *resource, const char *url);
 /* ---- scopes: names separated by one space each */
 
 /*
- * Adds the scopes of @more that the set does not have (@set: NULL is empty; replaced). CG_E_PARSE:
- * characters that no scope has; CG_E_LIMIT.
+ * Adds the scopes of @more (NULL: none) that the set does not have (@set: NULL is empty; replaced).
+ * CG_E_PARSE: characters that no scope has; CG_E_LIMIT.
  */
 int cg_oauth_scopes_add(char **set, const char *more, struct cg_err *err);
 /* True if @set (may be NULL) has all scopes of @wanted. */
@@ -135,9 +135,12 @@ struct cg_oauth_redirect {
 int cg_oauth_redirect_parse(const char *query, size_t len, struct cg_oauth_redirect *ret, struct cg_err *err);
 void cg_oauth_redirect_fini(struct cg_oauth_redirect *r);
 
-/* Appends "&" unless at the start or behind "?", then NAME=VALUE with VALUE percent-encoded. */
-int cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value, struct cg_err *err);
+/*
+ * Appends "&" unless at the start or behind "?", then NAME=VALUE with VALUE percent-encoded. @value:
+ * NULL: nothing is appended.
+ */
+void cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value);
 /* Appends @value percent-encoded: all but letters, digits and "-._~". */
-int cg_oauth_encode(struct cg_buf *b, const char *value, struct cg_err *err);
+void cg_oauth_encode(struct cg_buf *b, const char *value);
 
 #endif

@@ -52,30 +52,25 @@ static int read_record(const char *path, json_t **ret, struct cg_err *err)
         if (lstat(path, &st) < 0 && errno == ENOENT)
                 return cg_fail(err, CG_E_NOTFOUND, "%s: nothing is stored", path);
         r = cg_read_regular(path, CG_OAUTH_MAX_RECORD, &text, &len, err);
-        if (r == 0 && cg_json_object(text, len, path, ret, &why) < 0)
-                /* Without the parser's message, which could quote a token. */
-                r = cg_fail(err, CG_E_PARSE, "%s is damaged: remove it, and sign in again", path);
-        return r;
+        if (r < 0)
+                return r;
+        /* Without the parser's message, which could quote a token. */
+        if (cg_json_object(text, len, path, ret, &why) < 0)
+                return cg_fail(err, CG_E_PARSE, "%s is damaged: remove it, and sign in again", path);
+        return 0;
 }
 
 int cg_oauth_store_load(const char *name, const char *url, json_t **ret, struct cg_err *err)
 {
         char path[PATH_MAX];
-        struct cg_err why;
-        json_t *j = NULL;
-        int r = file_path(name, url, ".json", path, &why);
+        int r = file_path(name, url, ".json", path, err);
 
-        if (r == 0)
-                r = read_record(path, &j, &why);
-        if (r == CG_E_NOTFOUND) {
-                j = json_pack("{ss ss}", "name", name, "url", url);
-                if (!j)
-                        return cg_fail(err, CG_E_NOMEM, "stored authorization");
-        } else if (r < 0) {
-                return cg_fail(err, r, "%s", why.msg);
-        }
-        *ret = j;
-        return 0;
+        if (r >= 0)
+                r = read_record(path, ret, err);
+        if (r != CG_E_NOTFOUND)
+                return r;
+        *ret = json_pack("{ss ss}", "name", name, "url", url);
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "stored authorization");
 }
 
 int cg_oauth_store_lock(const char *name, const char *url, const atomic_bool *stop, int *lock, json_t **ret,
@@ -98,9 +93,10 @@ int cg_oauth_store_lock(const char *name, const char *url, const atomic_bool *st
         if (r < 0)
                 return r;
         r = cg_oauth_store_load(name, url, ret, err);
-        if (r == 0)
-                *lock = cg_steal_fd(&fd);
-        return r;
+        if (r < 0)
+                return r;
+        *lock = cg_steal_fd(&fd);
+        return 0;
 }
 
 int cg_oauth_store_save(const json_t *record, struct cg_err *err)
@@ -132,11 +128,14 @@ int cg_oauth_store_urls(const char *name, json_t **ret, struct cg_err *err)
         char folder[PATH_MAX];
         const json_t *path;
         size_t i;
-        int r = urls ? cg_state_folder(FOLDER, folder, err)
-                     : cg_fail(err, CG_E_NOMEM, "stored authorizations");
+        int r;
 
-        if (r == 0)
-                r = cg_state_files(folder, CG_OAUTH_MAX_RECORDS, &paths, err);
+        if (!urls)
+                return cg_fail(err, CG_E_NOMEM, "stored authorizations");
+        r = cg_state_folder(FOLDER, folder, err);
+        if (r < 0)
+                return r;
+        r = cg_state_files(folder, CG_OAUTH_MAX_RECORDS, &paths, err);
         if (r < 0)
                 return r;
         json_array_foreach(paths, i, path)
@@ -159,7 +158,7 @@ int cg_oauth_store_remove(const char *name, const char *url, struct cg_err *err)
         char path[PATH_MAX];
         int r = file_path(name, url, ".json", path, err);
 
-        if (r == 0 && unlink(path) < 0 && errno != ENOENT)
-                r = cg_fail_errno(err, "%s", path);
-        return r;
+        if (r < 0)
+                return r;
+        return unlink(path) < 0 && errno != ENOENT ? cg_fail_errno(err, "%s", path) : 0;
 }
