@@ -19,7 +19,12 @@ void cg_buf_fini(struct cg_buf *b)
 
 void cg_buf_clear(struct cg_buf *b)
 {
-        b->len = 0;
+        cg_buf_cut(b, 0);
+}
+
+void cg_buf_cut(struct cg_buf *b, size_t len)
+{
+        b->len = len;
         b->failed = 0;
         cg_buf_terminate(b);
 }

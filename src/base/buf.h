@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include "base/err.h"
+#include "base/slice.h"
 #include "base/util.h"
 
 /*
@@ -50,6 +51,8 @@ int cg_buf_reserve(struct cg_buf *b, size_t n, char **ret, struct cg_err *err);
 void cg_buf_terminate(struct cg_buf *b);
 /* Empties the buffer and forgets a failure. The memory is kept. */
 void cg_buf_clear(struct cg_buf *b);
+/* Shortens the buffer to @len bytes, no more than it has, and forgets a failure. */
+void cg_buf_cut(struct cg_buf *b, size_t len);
 /* Drops the first n bytes. */
 void cg_buf_consume(struct cg_buf *b, size_t n);
 /*
@@ -57,6 +60,17 @@ void cg_buf_consume(struct cg_buf *b, size_t n);
  * out of memory, or when an append has failed.
  */
 char *cg_buf_steal(struct cg_buf *b, size_t *len);
+
+/* The text so far, "" where nothing was appended; borrowed until the next append. */
+static inline const char *cg_buf_str(const struct cg_buf *b)
+{
+        return b->data ?: "";
+}
+
+static inline struct cg_slice cg_buf_slice(const struct cg_buf *b)
+{
+        return (struct cg_slice){ cg_buf_str(b), b->len };
+}
 
 #define cg_auto_buf CG_CLEANUP(cg_buf_fini)
 

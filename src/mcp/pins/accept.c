@@ -38,43 +38,49 @@ static int accept_one(struct cg_accept *a, const char *path, const char *program
 {
         const json_t *pending = json_object_get(pin, "pending");
         const char *digest = json_string_value(json_object_get(pending, "sha256"));
-        cg_auto_buf struct cg_buf b = { .max = 2 * CG_PINS_MAX_SHOWN }, name = { .max = 4096 },
-                                  server = { .max = 4096 }, from = { .max = 4096 };
+        cg_auto_buf struct cg_buf b = { .max = 2 * CG_PINS_MAX_SHOWN };
         bool known = json_object_get(pin, "sha256") != NULL;
+        struct cg_slice then = CG_SLICE("{}");
         size_t hidden, lines = 0;
         int r;
 
         if (!pending)
                 return 0;
         a->waiting++;
-        cg_text_try_render_as(&name, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
-        cg_text_try_render_as(&server, a->server, strlen(a->server), 0, CG_TEXT_LINE, NULL);
-        cg_text_try_render_as(&from, program, strlen(program), 0, CG_TEXT_LINE, NULL);
-        cg_buf_try_addf(&b, NULL, "Tool %s of MCP server %s (%s) %s:\n", name.data ?: "", server.data ?: "",
-                        from.data ?: "",
-                        known ? "has changed since it was accepted"
-                              : "is new, and its name looks like another tool's");
-        r = cg_pin_diff(known ? cg_slice_or_none(json_string_value(json_object_get(pin, "text")))
-                              : CG_SLICE("{}"),
-                        cg_slice_or_none(json_string_value(json_object_get(pending, "text"))),
+        cg_buf_adds(&b, "Tool ");
+        cg_text_render_as(&b, tool, strlen(tool), 0, CG_TEXT_LINE);
+        cg_buf_adds(&b, " of MCP server ");
+        cg_text_render_as(&b, a->server, strlen(a->server), 0, CG_TEXT_LINE);
+        cg_buf_adds(&b, " (");
+        cg_text_render_as(&b, program, strlen(program), 0, CG_TEXT_LINE);
+        cg_buf_addf(&b, ") %s:\n",
+                    known ? "has changed since it was accepted"
+                          : "is new, and its name looks like another tool's");
+        if (known)
+                then = cg_slice_or_none(json_string_value(json_object_get(pin, "text")));
+        r = cg_pin_diff(then, cg_slice_or_none(json_string_value(json_object_get(pending, "text"))),
                         CG_PINS_MAX_SHOWN, &b, &hidden, err);
-        for (const char *p = b.data; r == 0 && (p = strchr(p, '\n')); p++)
+        if (r < 0)
+                return r;
+        for (const char *p = b.data; (p = strchr(p, '\n')); p++)
                 lines++;
-        if (r == 0 && hidden && !(a->yes && a->tool))
-                r = cg_buf_try_adds(
+        hidden = hidden && !(a->yes && a->tool);
+        if (hidden)
+                cg_buf_adds(
                         &b,
-                        "It is not accepted, since not all of it can be shown. `cellgate mcp accept` with the tool's name and --yes accepts it unseen.\n",
-                        err);
-        else if (r == 0 && lines > LONG)
-                r = cg_buf_try_addf(&b, err, "The change above has %zu lines.\n", lines - 1);
-        if (r == 0)
-                r = cg_write_all(2, b.data, b.len, err);
-        if (r < 0 || (hidden && !(a->yes && a->tool)) || (!a->yes && !says_yes()))
+                        "It is not accepted, since not all of it can be shown. `cellgate mcp accept` with the tool's name and --yes accepts it unseen.\n");
+        else if (lines > LONG)
+                cg_buf_addf(&b, "The change above has %zu lines.\n", lines - 1);
+        if (cg_buf_end(&b, err) < 0)
+                return b.failed;
+        r = cg_write_all(2, b.data, b.len, err);
+        if (r < 0 || hidden || (!a->yes && !says_yes()))
                 return r;
         r = cg_pins_accept(path, tool, digest, err);
-        if (r == 0)
-                a->accepted++;
-        return r;
+        if (r < 0)
+                return r;
+        a->accepted++;
+        return 0;
 }
 
 int cg_accept_tools(struct cg_accept *a, struct cg_err *err)

@@ -124,31 +124,29 @@ int cg_pins_find(const char *server, json_t **ret, struct cg_err *err)
         char folder[PATH_MAX];
         json_t *path;
         size_t i;
-        int r = found ? cg_state_folder(FOLDER, folder, err) : cg_fail(err, CG_E_NOMEM, "pins of tools");
+        int r = cg_state_folder(FOLDER, folder, err);
 
-        if (r == 0)
-                r = cg_state_files(folder, CG_PINS_MAX_FILES, &paths, err);
+        if (r < 0)
+                return r;
+        r = cg_state_files(folder, CG_PINS_MAX_FILES, &paths, err);
         if (r < 0)
                 return r;
         json_array_foreach(paths, i, path)
         {
-                json_t *pins = NULL, *one = NULL;
+                cg_auto_json json_t *pins = NULL, *one = NULL;
                 struct cg_err why;
 
                 if (cg_pins_load(json_string_value(path), &pins, &why) < 0)
                         one = json_pack("{sO ss}", "path", path, "error", why.msg);
                 else if (strcmp(json_string_value(json_object_get(pins, "server")), server) == 0)
                         one = json_pack("{sO sO}", "path", path, "pins", pins);
-                else {
-                        json_decref(pins);
+                else
                         continue;
-                }
-                json_decref(pins);
-                if (json_array_append_new(found, one) < 0)
+                if (json_array_append(found, one) < 0)
                         return cg_fail(err, CG_E_NOMEM, "pins of tools");
         }
         *ret = CG_STEAL(found);
-        return 0;
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "pins of tools");
 }
 
 /* ---- writing */
@@ -167,9 +165,10 @@ int cg_pins_lock(const char *path, int64_t timeout_ms, int *lock, struct cg_err 
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_TIMEDOUT, "%s: another process has held it for %lld ms", name,
                                (long long)timeout_ms);
-        if (r == 0)
-                *lock = cg_steal_fd(&fd);
-        return r;
+        if (r < 0)
+                return r;
+        *lock = cg_steal_fd(&fd);
+        return 0;
 }
 
 int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err)
@@ -231,16 +230,17 @@ int cg_pins_accept(const char *path, const char *tool, const char *digest, struc
         json_t *pin, *pending, *copy;
         int r = cg_pins_lock(path, CG_PINS_ACCEPT_LOCK_MS, &lock, err);
 
-        if (r == 0)
-                r = cg_pins_load(path, &pins, err);
+        if (r < 0)
+                return r;
+        r = cg_pins_load(path, &pins, err);
         if (r < 0)
                 return r;
         pin = json_object_get(json_object_get(pins, "tools"), tool);
         pending = json_object_get(pin, "pending");
         if (!pending || strcmp(json_string_value(json_object_get(pending, "sha256")), digest) != 0) {
-                cg_text_try_render_as(&shown, tool, strlen(tool), 0, CG_TEXT_LINE, NULL);
+                cg_text_render_as(&shown, tool, strlen(tool), 0, CG_TEXT_LINE);
                 return cg_fail(err, CG_E_STATE, "tool %s has changed again meanwhile: nothing was accepted",
-                               shown.data ?: "");
+                               cg_buf_str(&shown));
         }
         copy = json_deep_copy(pending);
         if (!copy || json_object_set_new(json_object_get(pins, "tools"), tool, copy) < 0)

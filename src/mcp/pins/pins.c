@@ -98,17 +98,17 @@ static int read_tool(struct cg_slice tool, struct pinned_tool *e, struct cg_err 
         struct cg_err why;
         int r = cg_json_member(tool, "name", &name, &why);
 
-        if (r == 0)
+        if (r >= 0)
                 r = cg_json_strdup(name, &e->name, &why);
-        if (r == 0 && strlen(e->name) > CG_MAX_NAME)
+        if (r >= 0 && strlen(e->name) > CG_MAX_NAME)
                 r = cg_fail(&why, CG_E_LIMIT, "the name has over %d bytes", CG_MAX_NAME);
-        if (r == 0) {
-                r = cg_pin_canonical(tool, &b, &why);
-        } else {
+        if (r < 0) {
                 cg_err_prefix(&why, "its name");
-                cg_text_try_render_as(&b, name.p ?: "?", name.p ? name.len : 1, 200, CG_TEXT_LINE, NULL);
+                cg_text_render_as(&b, name.p ?: "?", name.p ? name.len : 1, 200, CG_TEXT_LINE);
                 free(e->name);
                 e->name = cg_buf_steal(&b, NULL);
+        } else {
+                r = cg_pin_canonical(tool, &b, &why);
         }
         if (!e->name || r == CG_E_NOMEM)
                 return cg_fail(err, CG_E_NOMEM, "tools");
@@ -312,25 +312,20 @@ static int update(struct cg_pins *p, struct cg_err *err)
         struct cg_err why = { .code = 0 }, unread;
         int r, locked = p->path[0] ? 0 : cg_pins_path(p->key, p->path, sizeof(p->path), &why);
 
-        if (locked < 0 && locked != CG_E_NOTFOUND) { /* there may be pins in it */
-                *err = why;
-                return locked;
-        }
+        if (locked < 0 && locked != CG_E_NOTFOUND) /* there may be pins in it */
+                return cg_fail(err, locked, "%s", why.msg);
         if (locked == 0)
                 locked = cg_pins_lock(p->path, CG_PINS_LOCK_MS, &lock, &why);
         r = load(p, &doc, &unread);
         p->first = r == CG_E_NOTFOUND;
-        if (r < 0 && !p->first) {
-                *err = unread;
-                return r;
-        }
-        if (p->first) {
+        if (r < 0 && !p->first)
+                return cg_fail(err, r, "%s", unread.msg);
+        if (p->first)
                 doc = json_pack("{ss si ss ss s{}}", "format", "cellgate tool pins", "version", 1, "server",
                                 p->server, "program", p->program, "tools");
-                r = doc ? 0 : cg_fail(err, CG_E_NOMEM, "pins of tools");
-        }
-        if (r == 0)
-                r = compare(p, doc, &changed, err);
+        if (!doc)
+                return cg_fail(err, CG_E_NOMEM, "pins of tools");
+        r = compare(p, doc, &changed, err);
         if (r < 0)
                 return r;
         unwritten = changed || unrecorded(p);
@@ -449,8 +444,11 @@ static void reload(struct cg_pins *p)
                 const json_t *pin = json_object_get(json_object_get(doc, "tools"), e->name);
                 const char *accepted = member(pin, "sha256");
 
-                if (e->state < AMBIGUOUS)
-                        e->state = !accepted ? HELD : strcmp(accepted, e->digest) == 0 ? ACCEPTED : CHANGED;
+                if (e->state >= AMBIGUOUS)
+                        continue;
+                e->state = accepted ? CHANGED : HELD;
+                if (accepted && strcmp(accepted, e->digest) == 0)
+                        e->state = ACCEPTED;
         }
 }
 
@@ -509,7 +507,9 @@ const char *cg_pins_state(const struct cg_pins *p, const char *tool)
         };
         const struct pinned_tool *e = find(p, tool);
 
-        return e ? e->is_new && e->state == ACCEPTED ? "new" : names[e->state] : names[UNKNOWN];
+        if (!e)
+                return names[UNKNOWN];
+        return e->is_new && e->state == ACCEPTED ? "new" : names[e->state];
 }
 
 /* ---- reports */
@@ -521,37 +521,35 @@ static void add_names(const struct cg_pins *p, struct cg_buf *b)
         for (size_t i = 0; i < p->n; i++) {
                 if (!p->v[i].is_new || shown++ >= 20)
                         continue;
-                cg_buf_try_adds(b, shown > 1 ? ", " : "", NULL);
-                cg_text_try_render_as(b, p->v[i].name, strlen(p->v[i].name), 0, CG_TEXT_LINE, NULL);
+                cg_buf_adds(b, shown > 1 ? ", " : "");
+                cg_text_render_as(b, p->v[i].name, strlen(p->v[i].name), 0, CG_TEXT_LINE);
         }
         if (shown > 20)
-                cg_buf_try_addf(b, NULL, " and %zu more", shown - 20);
-        cg_buf_try_adds(b, "\n", NULL);
+                cg_buf_addf(b, " and %zu more", shown - 20);
+        cg_buf_adds(b, "\n");
 }
 
 static void add_text(const struct cg_pins *p, const struct pinned_tool *e, const char *diff, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf name = { .max = 4096 };
 
-        cg_text_try_render_as(&name, e->name, strlen(e->name), 0, CG_TEXT_LINE, NULL);
+        cg_text_render_as(&name, e->name, strlen(e->name), 0, CG_TEXT_LINE);
         if (e->state == AMBIGUOUS)
-                cg_buf_try_addf(
-                        b, NULL,
+                cg_buf_addf(
+                        b,
                         "tool %s of MCP server %s is listed twice, with different definitions: it is not called\n",
                         name.data, p->shown);
         else if (e->state == INVALID)
-                cg_buf_try_addf(
-                        b, NULL,
+                cg_buf_addf(
+                        b,
                         "the definition of tool %s of MCP server %s is not valid, and it is not called: %.400s\n",
                         name.data, p->shown, e->why);
         else
-                cg_buf_try_addf(
-                        b, NULL,
-                        "tool %s of MCP server %s %s; it is not called until you accept it:\n%s  %s\n",
-                        name.data, p->shown,
-                        e->state == CHANGED ? "has changed since it was accepted"
-                                            : "is new, and its name looks like another tool's",
-                        diff, p->accept);
+                cg_buf_addf(b, "tool %s of MCP server %s %s; it is not called until you accept it:\n%s  %s\n",
+                            name.data, p->shown,
+                            e->state == CHANGED ? "has changed since it was accepted"
+                                                : "is new, and its name looks like another tool's",
+                            diff, p->accept);
 }
 
 bool cg_pins_has_news(const struct cg_pins *p)
@@ -565,29 +563,26 @@ bool cg_pins_has_news(const struct cg_pins *p)
 int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_json json_t *new = json_array(), *changed = json_array(), *report = NULL;
-        cg_auto_buf struct cg_buf text = { .max = CG_PINS_MAX_NOTICE }, first = { .max = CG_PINS_MAX_NOTICE };
+        /* Twenty names and a change may come on top of what is full. */
+        cg_auto_buf struct cg_buf text = { .max = 4 * CG_PINS_MAX_NOTICE },
+                                  first = { .max = CG_PINS_MAX_NOTICE };
         cg_auto_free char *json = NULL;
         size_t left_out = 0, unseen;
-        int r = 0;
+        int r;
 
         for (size_t i = 0; i < p->n; i++)
                 if (p->v[i].is_new && (all || !p->v[i].reported))
                         json_array_append_new(new, json_string(p->v[i].name));
-        if (json_array_size(new)) {
-                if (p->first) {
-                        cg_buf_try_addf(
-                                &first, NULL,
-                                "MCP server %s is new: its tools (%zu) are accepted as they are now\n",
-                                p->shown, json_array_size(new));
-                } else {
-                        cg_buf_try_addf(&text, NULL, "MCP server %s has new tools: ", p->shown);
-                        add_names(p, &text);
-                }
+        if (json_array_size(new) && p->first) {
+                cg_buf_addf(&first, "MCP server %s is new: its tools (%zu) are accepted as they are now\n",
+                            p->shown, json_array_size(new));
+        } else if (json_array_size(new)) {
+                cg_buf_addf(&text, "MCP server %s has new tools: ", p->shown);
+                add_names(p, &text);
         }
         if (unrecorded(p) && json_array_size(new))
-                cg_buf_try_addf(&text, NULL,
-                                "the tools of MCP server %s cannot be stored, and will be new again: %s\n",
-                                p->shown, p->not_written);
+                cg_buf_addf(&text, "the tools of MCP server %s cannot be stored, and will be new again: %s\n",
+                            p->shown, p->not_written);
         for (size_t i = 0; i < p->n; i++) {
                 struct pinned_tool *e = &p->v[i];
                 cg_auto_buf struct cg_buf diff = { .max = CG_PINS_MAX_NOTICE };
@@ -597,32 +592,38 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
                         continue;
                 }
                 e->reported = true;
-                if (e->state == CHANGED)
+                if (e->state == CHANGED) {
                         r = cg_pin_diff(cg_slice_or_none(e->accepted), cg_slice_or_none(e->text),
                                         CG_PINS_MAX_DIFF, &diff, &unseen, err);
-                if (r < 0)
-                        return r;
-                json_array_append_new(changed, json_pack("{ss ss ss}", "tool", e->name, "state",
-                                                         cg_pins_state(p, e->name), "diff", diff.data ?: ""));
-                if (text.len + diff.len + 2048 > text.max)
+                        if (r < 0)
+                                return r;
+                }
+                json_array_append_new(changed,
+                                      json_pack("{ss ss ss}", "tool", e->name, "state",
+                                                cg_pins_state(p, e->name), "diff", cg_buf_str(&diff)));
+                if (text.len + diff.len + 2048 > CG_PINS_MAX_NOTICE)
                         left_out++;
                 else
-                        add_text(p, e, diff.data ?: "", &text);
+                        add_text(p, e, cg_buf_str(&diff), &text);
         }
         if (left_out)
-                cg_buf_try_addf(&text, NULL, "%zu more tools of MCP server %s are not called: %s\n", left_out,
-                                p->shown, p->accept);
+                cg_buf_addf(&text, "%zu more tools of MCP server %s are not called: %s\n", left_out, p->shown,
+                            p->accept);
         if (p->why.code < 0 && (all || !p->why_reported)) {
-                cg_buf_try_addf(&text, NULL, "MCP server %s: no tool is called: %.800s\n", p->shown,
-                                p->why.msg);
+                cg_buf_addf(&text, "MCP server %s: no tool is called: %.800s\n", p->shown, p->why.msg);
                 p->why_reported = true;
         }
+        if (cg_buf_end(&first, err) < 0 || cg_buf_end(&text, err) < 0)
+                return CG_E_NOMEM;
         if (!text.len && !first.len)
                 return 0;
-        report = json_pack("{ss ss sO sO ss}", "file", p->path, "first", first.data ?: "", "new", new,
-                           "changed", changed, "text", text.data ?: "");
+        report = json_pack("{ss ss sO sO ss}", "file", p->path, "first", cg_buf_str(&first), "new", new,
+                           "changed", changed, "text", cg_buf_str(&text));
         json = report ? cg_json_text(report, NULL) : NULL;
-        return json ? cg_buf_try_adds(b, json, err) : cg_fail(err, CG_E_NOMEM, "report about tools");
+        if (!json)
+                return cg_fail(err, CG_E_NOMEM, "report about tools");
+        cg_buf_adds(b, json);
+        return cg_buf_end(b, err);
 }
 
 int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct cg_buf *b, struct cg_err *err)
@@ -630,12 +631,15 @@ int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct 
         struct cg_slice tool, name;
         struct cg_json_walk w;
         const char *between = "";
-        int r = p->why.code < 0 ? cg_fail(err, p->why.code, "MCP server \"%s\": %s", p->shown, p->why.msg)
-                                : cg_json_walk_init(&w, (struct cg_slice){ tools, len }, '[', err);
+        int r;
 
-        if (r == 0)
-                r = cg_buf_try_adds(b, "[", err);
-        while (r == 0 && (r = cg_json_walk_next(&w, NULL, &tool, err)) == 0) {
+        if (p->why.code < 0)
+                return cg_fail(err, p->why.code, "MCP server \"%s\": %s", p->shown, p->why.msg);
+        r = cg_json_walk_init(&w, (struct cg_slice){ tools, len }, '[', err);
+        if (r < 0)
+                return r;
+        cg_buf_adds(b, "[");
+        while ((r = cg_json_walk_next(&w, NULL, &tool, err)) == 0) {
                 cg_auto_free char *text = NULL;
                 const struct pinned_tool *e = NULL;
 
@@ -645,28 +649,35 @@ int cg_pins_list(const struct cg_pins *p, const char *tools, size_t len, struct 
                         tool = cg_slice_of(e->accepted);
                 else if (!e || e->state != ACCEPTED)
                         continue;
-                r = cg_buf_try_adds(b, between, err);
+                cg_buf_adds(b, between);
                 between = ",";
-                if (r == 0)
-                        r = cg_buf_try_add(b, tool.p, tool.len, err);
+                cg_buf_add(b, tool.p, tool.len);
         }
-        return r < 0 ? r : cg_buf_try_adds(b, "]", err);
+        if (r < 0)
+                return r;
+        cg_buf_adds(b, "]");
+        return cg_buf_end(b, err);
 }
 
 /* ---- */
 
 /* Appends a name as one word of a shell's command line. */
-static int add_word(struct cg_buf *b, const char *name, struct cg_err *err)
+static void add_word(struct cg_buf *b, const char *name)
 {
         static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
-        int r;
 
-        if (*name && !name[strspn(name, plain)])
-                return cg_buf_try_adds(b, name, err);
-        r = cg_buf_try_adds(b, "'", err);
-        for (const char *p = name; *p && r == 0; p++)
-                r = *p == '\'' ? cg_buf_try_adds(b, "'\\''", err) : cg_buf_try_add(b, p, 1, err);
-        return r == 0 ? cg_buf_try_adds(b, "'", err) : r;
+        if (*name && !name[strspn(name, plain)]) {
+                cg_buf_adds(b, name);
+                return;
+        }
+        cg_buf_adds(b, "'");
+        for (const char *p = name; *p; p++) {
+                if (*p == '\'')
+                        cg_buf_adds(b, "'\\''");
+                else
+                        cg_buf_add(b, p, 1);
+        }
+        cg_buf_adds(b, "'");
 }
 
 struct cg_pins *cg_pins_free(struct cg_pins *p)
@@ -683,6 +694,11 @@ struct cg_pins *cg_pins_free(struct cg_pins *p)
         return NULL;
 }
 
+static void pins_freep(struct cg_pins **p)
+{
+        cg_pins_free(*p);
+}
+
 int cg_pins_new(const char *server, const char *program, const json_t *definition, json_t *unrecorded,
                 struct cg_pins **ret, struct cg_err *err)
 {
@@ -690,26 +706,23 @@ int cg_pins_new(const char *server, const char *program, const json_t *definitio
         cg_auto_free char *own = cg_json_mcp_identity(definition);
         cg_auto_buf struct cg_buf shown = { .max = 4096 }, accept = { .max = 8192 };
         const char *identity = member(definition, "identity");
-        struct cg_pins *p = calloc(1, sizeof(*p));
+        CG_CLEANUP(pins_freep) struct cg_pins *p = calloc(1, sizeof(*p));
 
-        if (!p)
+        if (!p || !own)
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
         p->server = strdup(server);
         p->program = strdup(program);
         p->unrecorded = unrecorded ? json_incref(unrecorded) : json_object();
-        if (cg_text_try_render_as(&shown, server, strlen(server), 0, CG_TEXT_LINE, NULL) == 0 &&
-            cg_buf_try_adds(&accept, "cellgate mcp accept ", NULL) == 0 &&
-            add_word(&accept, shown.data ?: "", NULL) == 0) {
-                p->shown = cg_buf_steal(&shown, NULL);
-                p->accept = cg_buf_steal(&accept, NULL);
-        }
-        if (!own || !p->server || !p->program || !p->unrecorded || !p->shown || !p->accept ||
-            cg_buf_try_add(&both, server, strlen(server) + 1, NULL) < 0 ||
-            cg_buf_try_adds(&both, identity ?: own, NULL) < 0) {
-                cg_pins_free(p);
+        cg_text_render_as(&shown, server, strlen(server), 0, CG_TEXT_LINE);
+        cg_buf_adds(&accept, "cellgate mcp accept ");
+        add_word(&accept, cg_buf_str(&shown));
+        p->shown = cg_buf_steal(&shown, NULL);
+        p->accept = cg_buf_steal(&accept, NULL);
+        cg_buf_add(&both, server, strlen(server) + 1);
+        cg_buf_adds(&both, identity ?: own);
+        if (!p->server || !p->program || !p->unrecorded || !p->shown || !p->accept || both.failed)
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
-        }
         cg_pin_digest(both.data, both.len, p->key);
-        *ret = p;
+        *ret = CG_STEAL(p);
         return 0;
 }

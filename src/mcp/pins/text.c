@@ -18,6 +18,18 @@ struct pin_member {
         struct cg_slice value;
 };
 
+struct pin_members {
+        struct pin_member *v;
+        size_t n, cap;
+};
+
+static void pin_members_fini(struct pin_members *m)
+{
+        for (size_t i = 0; i < m->n; i++)
+                free(m->v[i].key);
+        free(m->v);
+}
+
 static int order(const void *a, const void *b)
 {
         const struct pin_member *x = a, *y = b;
@@ -31,7 +43,10 @@ static int add_string(struct cg_slice literal, struct cg_buf *b, struct cg_err *
         cg_auto_free char *text = NULL;
         int r = cg_json_strdup(literal, &text, err);
 
-        return r < 0 ? r : cg_json_try_quote(b, text, strlen(text), err);
+        if (r < 0)
+                return r;
+        cg_json_quote(b, text, strlen(text));
+        return 0;
 }
 
 static bool is_part(struct cg_slice key)
@@ -45,82 +60,99 @@ static bool is_part(struct cg_slice key)
         return false;
 }
 
-/* @depth: levels above; at 0, the tool itself, members that are no part of it are left out. */
-static int add_value(struct cg_slice v, unsigned depth, struct cg_buf *b, struct cg_err *err)
+/* Reads one member or element at @depth. *left_out: it is no part of the tool. */
+static int read_member(struct cg_slice key, unsigned depth, struct pin_member *m, bool *left_out,
+                       struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf plain = { .max = 4096 }, quoted = { .max = SIZE_MAX - 1 };
+        int r;
+
+        *left_out = depth == 0 && (cg_json_decode(key, &plain, NULL) < 0 || !is_part(cg_buf_slice(&plain)));
+        if (*left_out)
+                return 0;
+        r = add_string((struct cg_slice){ key.p - 1, key.len + 2 }, &quoted, err);
+        if (r < 0)
+                return r;
+        m->key = cg_buf_steal(&quoted, NULL);
+        return m->key ? 0 : cg_fail(err, CG_E_NOMEM, "tool");
+}
+
+/* Reads the members of an object, which are sorted, or the elements of an array. */
+static int read_members(struct cg_slice v, unsigned depth, struct pin_members *ret, struct cg_err *err)
 {
         char open = cg_json_kind(v);
         struct cg_slice key, value;
-        struct pin_member *all = NULL;
         struct cg_json_walk w;
-        size_t n = 0, cap = 0;
+        int r = cg_json_walk_init(&w, v, open, err);
+
+        while (r == 0) {
+                struct pin_member *m;
+                bool left_out = false;
+
+                r = cg_json_walk_next(&w, &key, &value, err);
+                if (r != 0)
+                        break;
+                if (ret->n == ret->cap) {
+                        size_t more = 2 * ret->cap + 8;
+                        struct pin_member *p = realloc(ret->v, more * sizeof(*p));
+
+                        if (!p)
+                                return cg_fail(err, CG_E_NOMEM, "tool");
+                        ret->v = p;
+                        ret->cap = more;
+                }
+                m = &ret->v[ret->n];
+                *m = (struct pin_member){ .value = cg_json_trim(value) };
+                if (open == '{')
+                        r = read_member(key, depth, m, &left_out, err);
+                ret->n += !left_out;
+        }
+        if (r < 0)
+                return r;
+        if (open == '{' && ret->n)
+                qsort(ret->v, ret->n, sizeof(*ret->v), order);
+        return 0;
+}
+
+/* @depth: levels above; at 0, the tool itself, members that are no part of it are left out. */
+static int add_value(struct cg_slice v, unsigned depth, struct cg_buf *b, struct cg_err *err)
+{
+        CG_CLEANUP(pin_members_fini) struct pin_members all = { 0 };
+        char open = cg_json_kind(v);
         int r;
 
         if (open == '"')
                 return add_string(v, b, err);
-        if (open != '{' && open != '[')
-                return cg_buf_try_add(b, v.p, v.len, err);
+        if (open != '{' && open != '[') {
+                cg_buf_add(b, v.p, v.len);
+                return 0;
+        }
         if (depth >= CG_JSON_DEPTH)
                 return cg_fail(err, CG_E_LIMIT, "it has over %d levels", CG_JSON_DEPTH);
-        r = cg_json_walk_init(&w, v, open, err);
-        while (r == 0 && (r = cg_json_walk_next(&w, &key, &value, err)) == 0) {
-                struct pin_member m = { .value = cg_json_trim(value) };
-
-                if (open == '{' && depth == 0) {
-                        cg_auto_buf struct cg_buf name = { .max = 4096 };
-
-                        if (cg_json_decode(key, &name, NULL) < 0 ||
-                            !is_part((struct cg_slice){ name.data ?: "", name.len }))
-                                continue;
-                }
-                if (open == '{') {
-                        cg_auto_buf struct cg_buf name = { .max = b->max };
-
-                        r = add_string((struct cg_slice){ key.p - 1, key.len + 2 }, &name, err);
-                        m.key = r == 0 ? cg_buf_steal(&name, NULL) : NULL;
-                        if (r == 0 && !m.key)
-                                r = cg_fail(err, CG_E_NOMEM, "tool");
-                        if (r < 0)
-                                break;
-                }
-                if (n == cap) {
-                        size_t more = cap ? 2 * cap : 8;
-                        struct pin_member *p = realloc(all, more * sizeof(*p));
-
-                        if (!p) {
-                                free(m.key);
-                                r = cg_fail(err, CG_E_NOMEM, "tool");
-                                break;
-                        }
-                        all = p;
-                        cap = more;
-                }
-                all[n++] = m;
-        }
-        if (r == CG_JSON_END)
-                r = cg_buf_try_add(b, &open, 1, err);
-        if (r == 0 && open == '{' && n)
-                qsort(all, n, sizeof(*all), order);
-        for (size_t i = 0; i < n && r == 0; i++) {
+        r = read_members(v, depth, &all, err);
+        if (r < 0)
+                return r;
+        cg_buf_add(b, &open, 1);
+        for (size_t i = 0; i < all.n; i++) {
+                if (i && open == '{' && strcmp(all.v[i - 1].key, all.v[i].key) == 0)
+                        return cg_fail(err, CG_E_PARSE, "it has the member %.100s twice", all.v[i].key);
                 if (i)
-                        r = open == '{' && strcmp(all[i - 1].key, all[i].key) == 0
-                                    ? cg_fail(err, CG_E_PARSE, "it has the member %.100s twice", all[i].key)
-                                    : cg_buf_try_adds(b, ",", err);
-                if (r == 0 && open == '{')
-                        r = cg_buf_try_adds(b, all[i].key, err);
-                if (r == 0 && open == '{')
-                        r = cg_buf_try_adds(b, ":", err);
-                if (r == 0)
-                        r = add_value(all[i].value, depth + 1, b, err);
+                        cg_buf_adds(b, ",");
+                if (open == '{')
+                        cg_buf_addf(b, "%s:", all.v[i].key);
+                r = add_value(all.v[i].value, depth + 1, b, err);
+                if (r < 0)
+                        return r;
         }
-        for (size_t i = 0; i < n; i++)
-                free(all[i].key);
-        free(all);
-        return r < 0 ? r : cg_buf_try_adds(b, open == '{' ? "}" : "]", err);
+        cg_buf_adds(b, open == '{' ? "}" : "]");
+        return 0;
 }
 
 int cg_pin_canonical(struct cg_slice tool, struct cg_buf *b, struct cg_err *err)
 {
-        return add_value(tool, 0, b, err);
+        int r = add_value(tool, 0, b, err);
+
+        return r < 0 ? r : cg_buf_end(b, err);
 }
 
 void cg_pin_digest(const char *text, size_t len, char ret[CG_PINS_DIGEST])
@@ -148,53 +180,53 @@ struct diff {
         size_t left_out; /* differences that @out has no room for */
 };
 
+static void diff_fini(struct diff *d)
+{
+        cg_buf_fini(&d->path);
+        cg_buf_fini(&d->out);
+}
+
 /* Appends the lines of @text, each behind @sign. A blank at the end of a line is escaped. */
-static int add_lines(const char *sign, struct cg_slice text, struct cg_buf *b, struct cg_err *err)
+static void add_lines(const char *sign, struct cg_slice text, struct cg_buf *b)
 {
         const char *p = text.p, *end = text.p + text.len, *nl;
-        int r;
 
         do {
                 const char *stop = (nl = memchr(p, '\n', (size_t)(end - p))) ?: end;
                 bool blank = stop > p && stop[-1] == ' ';
 
-                r = cg_buf_try_adds(b, sign, err);
-                if (r == 0)
-                        r = cg_text_try_render_as(b, p, (size_t)(stop - p) - blank, 0, CG_TEXT_LINE, err);
-                if (r == 0)
-                        r = cg_buf_try_adds(b, blank ? "\\x20\n" : "\n", err);
+                cg_buf_adds(b, sign);
+                cg_text_render_as(b, p, (size_t)(stop - p) - blank, 0, CG_TEXT_LINE);
+                cg_buf_adds(b, blank ? "\\x20\n" : "\n");
                 p = stop + 1;
-        } while (r == 0 && nl);
-        return r;
+        } while (nl);
 }
 
 /*
  * Appends @json, which is ASCII, with letters in place of their escapes. Control characters and
- * backslashes stay escaped, so that no two texts are the same after cg_text_try_render_as().
+ * backslashes stay escaped, so that no two texts are the same after cg_text_render_as().
  */
-static int add_readable(struct cg_slice json, struct cg_buf *b, struct cg_err *err)
+static void add_readable(struct cg_slice json, struct cg_buf *b)
 {
         const char *p = json.p, *end = json.p + json.len;
-        int r = 0;
 
-        while (p < end && r == 0) {
+        while (p < end) {
                 const char *slash = memchr(p, '\\', (size_t)(end - p)) ?: end;
                 char letter[4];
                 uint32_t c = 0;
                 size_t n;
 
-                r = cg_buf_try_add(b, p, (size_t)(slash - p), err);
+                cg_buf_add(b, p, (size_t)(slash - p));
                 p = slash;
-                if (p == end || r < 0)
-                        break;
-                n = cg_json_char(p, end, &c);
-                if (n && c >= 0x80 && (c < 0xd800 || c > 0xdfff))
-                        r = cg_buf_try_add(b, letter, cg_utf8_put(c, letter), err);
+                if (p == end)
+                        return;
+                n = cg_json_char(p, end, &c) ?: 1;
+                if (c >= 0x80 && (c < 0xd800 || c > 0xdfff))
+                        cg_buf_add(b, letter, cg_utf8_put(c, letter));
                 else
-                        r = cg_buf_try_add(b, p, n ? n : (n = 1), err);
+                        cg_buf_add(b, p, n);
                 p += n;
         }
-        return r;
 }
 
 #define LOOKS_THE_SAME 1
@@ -207,7 +239,6 @@ static int add_readable(struct cg_slice json, struct cg_buf *b, struct cg_err *e
 static int add_sides(struct cg_slice then, struct cg_slice now, struct cg_buf *b, struct cg_err *err)
 {
         size_t start = b->len, middle, same = 0, tail = 0;
-        int r;
 
         while (same < then.len && same < now.len && then.p[same] == now.p[same])
                 same++;
@@ -225,161 +256,206 @@ static int add_sides(struct cg_slice then, struct cg_slice now, struct cg_buf *b
                 tail--;
         then = (struct cg_slice){ then.p + same, then.len - same - tail };
         now = (struct cg_slice){ now.p + same, now.len - same - tail };
-        r = add_lines(ADDED, then, b, err);
+        add_lines(ADDED, then, b);
         middle = b->len;
-        if (r == 0)
-                r = add_lines(ADDED, now, b, err);
-        if (r < 0)
-                return r;
+        add_lines(ADDED, now, b);
+        if (cg_buf_end(b, err) < 0)
+                return b->failed;
         if (b->len - middle == middle - start &&
-            memcmp(b->data + start, b->data + middle, middle - start) == 0) {
-                b->len = start;
+            memcmp(b->data + start, b->data + middle, middle - start) == 0)
                 return LOOKS_THE_SAME;
-        }
         for (char *p = b->data + start; p < b->data + middle; p = strchr(p, '\n') + 1)
                 memcpy(p, REMOVED, strlen(REMOVED));
         return 0;
 }
 
+/* @as_string: shown without quotes and escapes. Nothing is appended for an absent value. */
+static int add_shown(struct cg_slice v, bool as_string, struct cg_buf *b, struct cg_err *err)
+{
+        if (v.p && as_string)
+                return cg_json_string(v, b, err);
+        if (v.p)
+                add_readable(v, b);
+        return cg_buf_end(b, err);
+}
+
+static int try_difference(struct diff *d, struct cg_slice then, struct cg_slice now, bool strings,
+                          struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf a = { .max = SIZE_MAX - 1 }, b = { .max = SIZE_MAX - 1 };
+        int r = cg_buf_end(&d->path, err);
+
+        if (r < 0)
+                return r;
+        add_lines("  ", cg_buf_slice(&d->path), &d->out);
+        r = add_shown(then, strings, &a, err);
+        if (r < 0)
+                return r;
+        r = add_shown(now, strings, &b, err);
+        if (r < 0)
+                return r;
+        if (then.p && now.p)
+                return add_sides(cg_buf_slice(&a), cg_buf_slice(&b), &d->out, err);
+        if (then.p)
+                add_lines(REMOVED, cg_buf_slice(&a), &d->out);
+        else
+                add_lines(ADDED, cg_buf_slice(&b), &d->out);
+        return cg_buf_end(&d->out, err);
+}
+
 /* Appends one difference: what was and what is at the path; one of them may be absent. */
 static int add_difference(struct diff *d, struct cg_slice then, struct cg_slice now, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf a = { .max = SIZE_MAX - 1 }, b = { .max = SIZE_MAX - 1 };
         bool strings = cg_json_kind(then) == '"' && cg_json_kind(now) == '"';
-        int (*add)(struct cg_slice, struct cg_buf *, struct cg_err *) = strings ? cg_json_string
-                                                                                : add_readable;
         size_t before = d->out.len;
-        int r = LOOKS_THE_SAME;
+        int r = 0;
 
-        if (d->left_out) {
+        if (!d->left_out)
+                r = try_difference(d, then, now, strings, err);
+        if (r == LOOKS_THE_SAME) { /* as strings; their JSON text differs also where it is shown */
+                cg_buf_cut(&d->out, before);
+                r = try_difference(d, then, now, false, err);
+        }
+        if (d->left_out || r == CG_E_LIMIT || r == LOOKS_THE_SAME) {
+                cg_buf_cut(&d->out, before);
                 d->left_out++;
-                return 0;
-        }
-        while (r == LOOKS_THE_SAME) {
-                a.len = b.len = 0;
-                d->out.len = before;
-                r = add_lines("  ", (struct cg_slice){ d->path.data ?: "", d->path.len }, &d->out, err);
-                if (r == 0 && then.p)
-                        r = add(then, &a, err);
-                if (r == 0 && now.p)
-                        r = add(now, &b, err);
-                if (r == 0 && then.p && now.p)
-                        r = add_sides((struct cg_slice){ a.data ?: "", a.len },
-                                      (struct cg_slice){ b.data ?: "", b.len }, &d->out, err);
-                else if (r == 0)
-                        r = add_lines(then.p ? REMOVED : ADDED,
-                                      then.p ? (struct cg_slice){ a.data ?: "", a.len }
-                                             : (struct cg_slice){ b.data ?: "", b.len },
-                                      &d->out, err);
-                add = add_readable;
-        }
-        if (r == CG_E_LIMIT) {
-                d->out.len = before;
-                d->left_out = 1;
                 return 0;
         }
         return r;
 }
 
 /* Appends the name of a member or the index of an element to the path. */
-static int add_step(struct cg_buf *path, struct cg_slice key, size_t index, struct cg_err *err)
+static void add_step(struct cg_buf *path, struct cg_slice key, size_t index)
 {
-        int r = 0;
+        static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-$";
 
-        if (!key.p)
-                return cg_buf_try_addf(path, err, "[%zu]", index);
+        if (!key.p) {
+                cg_buf_addf(path, "[%zu]", index);
+                return;
+        }
         if (path->len)
-                r = cg_buf_try_adds(path, ".", err);
+                cg_buf_adds(path, ".");
         for (size_t i = 0; i < key.len; i++)
-                if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-$", key.p[i]))
-                        return r < 0 ? r
-                                     : add_readable((struct cg_slice){ key.p - 1, key.len + 2 }, path, err);
-        return r < 0 ? r : cg_buf_try_add(path, key.p, key.len, err);
+                if (!strchr(plain, key.p[i])) {
+                        add_readable((struct cg_slice){ key.p - 1, key.len + 2 }, path);
+                        return;
+                }
+        cg_buf_add(path, key.p, key.len);
+}
+
+/* One of two values whose members are compared in order. */
+struct diff_side {
+        struct cg_json_walk w;
+        struct cg_slice key, value; /* of the next member */
+        bool ended;
+};
+
+static int next(struct diff_side *s, struct cg_err *err)
+{
+        int r = cg_json_walk_next(&s->w, &s->key, &s->value, err);
+
+        s->ended = r != 0;
+        return r < 0 ? r : 0;
+}
+
+static int begin(struct diff_side *s, struct cg_slice v, struct cg_err *err)
+{
+        int r = cg_json_walk_init(&s->w, v, cg_json_kind(v), err);
+
+        return r < 0 ? r : next(s, err);
+}
+
+/* Below 0: the next member is one of @a alone; above 0: of @b alone; 0: of both. */
+static int order_of_sides(const struct diff_side *a, const struct diff_side *b)
+{
+        if (a->ended || b->ended)
+                return a->ended - b->ended;
+        if (!a->key.p)
+                return 0;
+        /* With their quotes, as read_members() has sorted them. */
+        return cg_slice_cmp((struct cg_slice){ a->key.p - 1, a->key.len + 2 },
+                            (struct cg_slice){ b->key.p - 1, b->key.len + 2 });
 }
 
 /* Compares two values in canonical form, whose levels were counted. */
 static int diff_value(struct diff *d, struct cg_slice then, struct cg_slice now, struct cg_err *err)
 {
         char open = cg_json_kind(then);
-        struct cg_slice key[2] = { CG_SLICE_NONE, CG_SLICE_NONE }, value[2];
-        struct cg_json_walk w[2];
+        struct diff_side a = { 0 }, b = { 0 };
         size_t length = d->path.len;
-        int r = 0, more[2] = { 0, 0 };
+        int r;
 
         if (then.p && now.p && cg_slice_eq(then, now))
                 return 0;
         if (!then.p || !now.p || (open != '{' && open != '[') || cg_json_kind(now) != open)
                 return add_difference(d, then, now, err);
-        for (int i = 0; i < 2 && r == 0; i++) {
-                r = cg_json_walk_init(&w[i], i ? now : then, open, err);
-                if (r == 0)
-                        r = more[i] = cg_json_walk_next(&w[i], &key[i], &value[i], err);
-                r = r < 0 ? r : 0;
-        }
-        for (size_t n = 0; r == 0 && (more[0] == 0 || more[1] == 0); n++) {
-                /* With their quotes, as add_value() has sorted them. */
-                int side = more[0] ? 1 : more[1] ? -1 : 0;
+        r = begin(&a, then, err);
+        if (r == 0)
+                r = begin(&b, now, err);
+        for (size_t n = 0; r == 0 && !(a.ended && b.ended); n++) {
+                int side = order_of_sides(&a, &b);
 
-                if (side == 0 && open == '{')
-                        side = cg_slice_cmp((struct cg_slice){ key[0].p - 1, key[0].len + 2 },
-                                            (struct cg_slice){ key[1].p - 1, key[1].len + 2 });
-                r = add_step(&d->path, key[side > 0], n, err);
-                if (r == 0)
-                        r = diff_value(d, side <= 0 ? value[0] : CG_SLICE_NONE,
-                                       side >= 0 ? value[1] : CG_SLICE_NONE, err);
-                d->path.len = length;
-                for (int i = 0; i < 2 && r == 0; i++) {
-                        if (i ? side >= 0 : side <= 0)
-                                r = more[i] = cg_json_walk_next(&w[i], &key[i], &value[i], err);
-                        r = r < 0 ? r : 0;
-                }
+                add_step(&d->path, side > 0 ? b.key : a.key, n);
+                r = diff_value(d, side <= 0 ? a.value : CG_SLICE_NONE, side >= 0 ? b.value : CG_SLICE_NONE,
+                               err);
+                cg_buf_cut(&d->path, length);
+                if (r == 0 && side <= 0)
+                        r = next(&a, err);
+                if (r == 0 && side >= 0)
+                        r = next(&b, err);
         }
-        cg_buf_terminate(&d->path);
         return r;
+}
+
+static struct cg_slice excerpt(struct cg_slice s, size_t from)
+{
+        size_t n = s.len - from;
+
+        return (struct cg_slice){ s.p + from, n < EXCERPT ? n : EXCERPT };
+}
+
+/* Appends how many differences are not shown, and the texts around the first byte that differs. */
+static void add_left_out(size_t left_out, struct cg_slice then, struct cg_slice now, struct cg_buf *b)
+{
+        size_t from = 0;
+
+        while (from < then.len && from < now.len && then.p[from] == now.p[from])
+                from++;
+        cg_buf_addf(b, "  %zu %s not shown; the definitions first differ at byte %zu:\n", left_out,
+                    left_out == 1 ? "difference is" : "differences are", from);
+        from -= from < CONTEXT ? from : CONTEXT;
+        add_lines(REMOVED, excerpt(then, from), b);
+        add_lines(ADDED, excerpt(now, from), b);
 }
 
 int cg_pin_diff(struct cg_slice then, struct cg_slice now, size_t max, struct cg_buf *b, size_t *left_out,
                 struct cg_err *err)
 {
-        struct diff d = { .path = { .max = SIZE_MAX - 1 }, .out = { .max = max } };
-        size_t from = 0;
-        int r = 0;
+        CG_CLEANUP(diff_fini) struct diff d = { .path = { .max = SIZE_MAX - 1 }, .out = { .max = max } };
+        int r;
 
         *left_out = 1;
-        if (!now.p)
-                return cg_buf_try_adds(
-                        b, "  the new definition was not kept, since it is too long: it cannot be shown\n",
-                        err);
+        if (!now.p) {
+                cg_buf_adds(b,
+                            "  the new definition was not kept, since it is too long: it cannot be shown\n");
+                return cg_buf_end(b, err);
+        }
         if (!then.p) {
-                r = cg_buf_try_adds(
+                cg_buf_adds(
                         b,
-                        "  the accepted definition was not kept, since it was too long; this is the whole new one:\n",
-                        err);
+                        "  the accepted definition was not kept, since it was too long; this is the whole new one:\n");
                 then = CG_SLICE("{}");
         }
-        if (r == 0 && (cg_json_check_object(then.p, then.len, CG_JSON_DEPTH, NULL) < 0 ||
-                       cg_json_check_object(now.p, now.len, CG_JSON_DEPTH, NULL) < 0))
+        if (cg_json_check_object(then.p, then.len, CG_JSON_DEPTH, NULL) < 0 ||
+            cg_json_check_object(now.p, now.len, CG_JSON_DEPTH, NULL) < 0)
                 r = add_difference(&d, then, now, err);
-        else if (r == 0)
+        else
                 r = diff_value(&d, then, now, err);
-        if (r == 0)
-                r = cg_buf_try_add(b, d.out.data, d.out.len, err);
-        if (r == 0 && d.left_out) {
-                while (from < then.len && from < now.len && then.p[from] == now.p[from])
-                        from++;
-                r = cg_buf_try_addf(b, err, "  %zu %s not shown; the definitions first differ at byte %zu:\n",
-                                    d.left_out, d.left_out == 1 ? "difference is" : "differences are", from);
-                from -= from < CONTEXT ? from : CONTEXT;
-                for (int i = 0; i < 2 && r == 0; i++) {
-                        struct cg_slice s = i ? now : then;
-                        size_t n = s.len - from;
-
-                        r = add_lines(i ? ADDED : REMOVED,
-                                      (struct cg_slice){ s.p + from, n < EXCERPT ? n : EXCERPT }, b, err);
-                }
-        }
+        if (r < 0)
+                return r;
+        cg_buf_add(b, d.out.data, d.out.len);
+        if (d.left_out)
+                add_left_out(d.left_out, then, now, b);
         *left_out = d.left_out;
-        cg_buf_fini(&d.path);
-        cg_buf_fini(&d.out);
-        return r;
+        return cg_buf_end(b, err);
 }
