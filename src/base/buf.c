@@ -141,6 +141,15 @@ void cg_buf_addf(struct cg_buf *b, const char *fmt, ...)
         va_end(ap);
 }
 
+int cg_buf_end_entry(struct cg_buf *b, size_t start, struct cg_err *err)
+{
+        int r = cg_buf_end(b, err);
+
+        if (r < 0)
+                cg_buf_cut(b, start);
+        return r;
+}
+
 void cg_buf_consume(struct cg_buf *b, size_t n)
 {
         if (n >= b->len) {

@@ -44,6 +44,11 @@ int cg_buf_try_adds(struct cg_buf *b, const char *s, struct cg_err *err);
 int cg_buf_try_addf(struct cg_buf *b, struct cg_err *err, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
 /*
+ * Ends an entry of a queue that was begun at @start: CG_E_LIMIT, CG_E_NOMEM when an append to it
+ * has failed; then the queue is as it was before.
+ */
+int cg_buf_end_entry(struct cg_buf *b, size_t start, struct cg_err *err);
+/*
  * Room for @n more bytes; *ret points at it. Follow with b->len += n (and keep the NUL by
  * cg_buf_terminate()).
  */

@@ -294,6 +294,17 @@ void cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max)
         cg_text_render_as(b, text, len, max, CG_TEXT_JUDGED);
 }
 
+void cg_percent_encode(struct cg_buf *b, const char *text, const char *plain)
+{
+        for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+                if ((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                    strchr("-._~", *p) || strchr(plain, *p))
+                        cg_buf_add(b, p, 1);
+                else
+                        cg_buf_addf(b, "%%%02X", *p);
+        }
+}
+
 void cg_hex(char *out, const void *bytes, size_t n)
 {
         static const char digits[] = "0123456789abcdef";
@@ -308,10 +319,10 @@ void cg_hex(char *out, const void *bytes, size_t n)
 
 int cg_hex_digit(char c)
 {
-        return c >= '0' && c <= '9'   ? c - '0'
-               : c >= 'a' && c <= 'f' ? c - 'a' + 10
-               : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                      : -1;
+        if (c >= '0' && c <= '9')
+                return c - '0';
+        c |= 0x20;
+        return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 int cg_random_hex(char *out, size_t n, struct cg_err *err)

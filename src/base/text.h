@@ -101,6 +101,9 @@ struct cg_text_scan {
  */
 bool cg_text_shown(struct cg_text_scan *s, const char *p, const char *end, uint32_t c);
 
+/* Appends @text with all but letters, digits, "-._~" and the characters of @plain as %XX. */
+void cg_percent_encode(struct cg_buf *b, const char *text, const char *plain);
+
 /* Writes @n bytes as 2 * @n lower-case hexadecimal digits and a NUL. */
 void cg_hex(char *out, const void *bytes, size_t n);
 /* The value of a digit in upper or lower case; -1: it is none. */

@@ -50,6 +50,20 @@ static inline void cg_freep_(void *p)
 }
 #define cg_auto_free CG_CLEANUP(cg_freep_)
 
+/* Frees a list of strings that NULL ends. */
+static inline void cg_free_list(char **list)
+{
+        for (size_t i = 0; list && list[i]; i++)
+                free(list[i]);
+        free(list);
+}
+
+static inline void cg_freelistp_(char ***list)
+{
+        cg_free_list(*list);
+}
+#define cg_auto_list CG_CLEANUP(cg_freelistp_)
+
 static inline void cg_closep_(int *fd)
 {
         if (*fd >= 0)

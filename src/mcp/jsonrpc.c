@@ -138,15 +138,14 @@ int cg_rpc_parse(struct cg_slice text, struct cg_rpc *ret, struct cg_err *err)
         struct top t = { .id = CG_SLICE_NONE };
         int r = find_top(text, &t, err);
 
-        if (r == 0 && !cg_slice_is(t.jsonrpc, "\"2.0\""))
-                r = cg_fail(err, CG_E_PROTO, "no \"jsonrpc\": \"2.0\"");
-        if (r == 0)
-                r = parse_id(t.id, &m, err);
-        if (r == 0)
-                r = classify(&t, &m, err);
-        if (r == 0)
-                *ret = m;
-        return r;
+        if (r < 0)
+                return r;
+        if (!cg_slice_is(t.jsonrpc, "\"2.0\""))
+                return cg_fail(err, CG_E_PROTO, "no \"jsonrpc\": \"2.0\"");
+        if (parse_id(t.id, &m, err) < 0 || classify(&t, &m, err) < 0)
+                return CG_E_PROTO;
+        *ret = m;
+        return 0;
 }
 
 /* ---- messages that cannot be read */
@@ -268,33 +267,41 @@ int cg_rpc_add_notification(struct cg_buf *b, const char *method, const char *pa
         return cg_buf_try_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\n", method);
 }
 
-static int add_answer_head(struct cg_buf *b, struct cg_slice id, struct cg_err *err)
+static void add_answer_head(struct cg_buf *b, struct cg_slice id)
 {
-        int r = cg_buf_try_adds(b, "{\"jsonrpc\":\"2.0\",\"id\":", err);
-
-        return r < 0 ? r : cg_buf_try_add(b, id.p ? id.p : "null", id.p ? id.len : 4, err);
+        cg_buf_adds(b, "{\"jsonrpc\":\"2.0\",\"id\":");
+        if (!id.p)
+                id = CG_SLICE("null");
+        cg_buf_add(b, id.p, id.len);
 }
 
 int cg_rpc_add_result(struct cg_buf *b, struct cg_slice id, const char *result, size_t len,
                       struct cg_err *err)
 {
-        int r = add_answer_head(b, id, err);
+        size_t start = b->len;
 
-        if (r == 0)
-                r = cg_buf_try_adds(b, ",\"result\":", err);
-        if (r == 0)
-                r = cg_buf_try_add(b, result ? result : "{}", result ? len : 2, err);
-        return r < 0 ? r : cg_buf_try_adds(b, "}\n", err);
+        add_answer_head(b, id);
+        cg_buf_adds(b, ",\"result\":");
+        if (result)
+                cg_buf_add(b, result, len);
+        else
+                cg_buf_adds(b, "{}");
+        cg_buf_adds(b, "}\n");
+        return cg_buf_end_entry(b, start, err);
 }
 
 int cg_rpc_add_error_data(struct cg_buf *b, struct cg_slice id, int code, const char *message,
                           const char *data, struct cg_err *err)
 {
-        if (add_answer_head(b, id, err) < 0 ||
-            cg_buf_try_addf(b, err, ",\"error\":{\"code\":%d,\"message\":", code) < 0 ||
-            cg_json_try_quote(b, message, strlen(message), err) < 0)
-                return -1;
-        return data ? cg_buf_try_addf(b, err, ",\"data\":%s}}\n", data) : cg_buf_try_adds(b, "}}\n", err);
+        size_t start = b->len;
+
+        add_answer_head(b, id);
+        cg_buf_addf(b, ",\"error\":{\"code\":%d,\"message\":", code);
+        cg_json_quote(b, message, strlen(message));
+        if (data)
+                cg_buf_addf(b, ",\"data\":%s", data);
+        cg_buf_adds(b, "}}\n");
+        return cg_buf_end_entry(b, start, err);
 }
 
 int cg_rpc_add_error(struct cg_buf *b, struct cg_slice id, int code, const char *message, struct cg_err *err)

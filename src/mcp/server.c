@@ -63,26 +63,33 @@ static void read_client(struct cg_mcpd_peer *p, struct cg_slice client)
                 snprintf(p->client, sizeof(p->client), "%s", text);
 }
 
-static int add_member(struct cg_buf *b, const char *before, const char *text, struct cg_err *err)
+static void add_member(struct cg_buf *b, const char *before, const char *text)
 {
-        if (cg_buf_try_adds(b, before, err) < 0)
-                return -1;
-        return cg_json_try_quote(b, text, strlen(text), err);
+        cg_buf_adds(b, before);
+        cg_json_quote(b, text, strlen(text));
 }
 
 /* {"name": ..., "title": ..., "version": ...} */
-static int add_server(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
+static void add_server(struct cg_buf *b, const struct cg_mcpd_info *info)
 {
-        if (add_member(b, "{\"name\":", info->name, err) < 0 ||
-            add_member(b, ",\"title\":", info->title, err) < 0 ||
-            add_member(b, ",\"version\":", info->version, err) < 0)
-                return -1;
-        return cg_buf_try_adds(b, "}", err);
+        add_member(b, "{\"name\":", info->name);
+        add_member(b, ",\"title\":", info->title);
+        add_member(b, ",\"version\":", info->version);
+        cg_buf_adds(b, "}");
 }
 
-static int add_instructions(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
+static void add_instructions(struct cg_buf *b, const struct cg_mcpd_info *info)
 {
-        return info->instructions ? add_member(b, ",\"instructions\":", info->instructions, err) : 0;
+        if (info->instructions)
+                add_member(b, ",\"instructions\":", info->instructions);
+}
+
+/* Answers the request with the text of @result, which may have failed. */
+static int answer(struct cg_buf *out, struct cg_slice id, const struct cg_buf *result, struct cg_err *err)
+{
+        int r = cg_buf_end(result, err);
+
+        return r < 0 ? r : cg_rpc_add_result(out, id, result->data, result->len, err);
 }
 
 static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
@@ -100,13 +107,13 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
                 i++;
         if (i == CG_ARRAY_LEN(revisions))
                 i = 0;
-        if (cg_buf_try_addf(&result, err,
-                            "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}"
-                            ",\"serverInfo\":",
-                            revisions[i].name) < 0 ||
-            add_server(&result, s->info, err) < 0 || add_instructions(&result, s->info, err) < 0 ||
-            cg_buf_try_adds(&result, "}", err) < 0)
-                return -1;
+        cg_buf_addf(&result,
+                    "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}"
+                    ",\"serverInfo\":",
+                    revisions[i].name);
+        add_server(&result, s->info);
+        add_instructions(&result, s->info);
+        cg_buf_adds(&result, "}");
         s->revision = revisions[i].revision;
         s->handshake = (struct cg_mcpd_peer){ 0 };
         if (cg_json_member(m->params, "capabilities", &caps, NULL) == 0 && caps.p)
@@ -115,21 +122,18 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
         if (cg_json_member(m->params, "clientInfo", &client, NULL) == 0)
                 read_client(&s->handshake, client);
         s->peer = s->handshake;
-        return cg_rpc_add_result(out, m->id, result.data, result.len, err);
+        return answer(out, m->id, &result, err);
 }
 
 /* ---- the other requests */
 
 /* Adds the members of a stateless result that a client may keep. The tools stay the same. */
-static int add_stateless(struct cg_buf *b, const struct cg_mcpd_info *info, struct cg_err *err)
+static void add_stateless(struct cg_buf *b, const struct cg_mcpd_info *info)
 {
-        if (cg_buf_try_adds(b,
-                            ",\"resultType\":\"complete\",\"ttlMs\":60000,\"cacheScope\":\"private\","
-                            "\"_meta\":{\"" META "serverInfo\":",
-                            err) < 0 ||
-            add_server(b, info, err) < 0)
-                return -1;
-        return cg_buf_try_adds(b, "}", err);
+        cg_buf_adds(b, ",\"resultType\":\"complete\",\"ttlMs\":60000,\"cacheScope\":\"private\","
+                       "\"_meta\":{\"" META "serverInfo\":");
+        add_server(b, info);
+        cg_buf_adds(b, "}");
 }
 
 static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
@@ -142,11 +146,11 @@ static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (cursor.p && !cg_slice_is(cursor, "null"))
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS,
                             "there is no such cursor: the list has one page", err);
-        if (cg_buf_try_addf(&result, err, "{\"tools\":%s", s->info->tools) < 0 ||
-            (s->peer.stateless && add_stateless(&result, s->info, err) < 0) ||
-            cg_buf_try_adds(&result, "}", err) < 0)
-                return -1;
-        return cg_rpc_add_result(out, m->id, result.data, result.len, err);
+        cg_buf_addf(&result, "{\"tools\":%s", s->info->tools);
+        if (s->peer.stateless)
+                add_stateless(&result, s->info);
+        cg_buf_adds(&result, "}");
+        return answer(out, m->id, &result, err);
 }
 
 static bool is_token(struct cg_slice s)
@@ -161,6 +165,7 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         struct cg_mcpd_in in = { .kind = CG_MCPD_CALL, .id = m->id, .arguments = { "{}", 2 } };
         struct cg_slice name, args, meta, token = CG_SLICE_NONE;
         cg_auto_free char *text = NULL;
+        char why[160];
 
         if (cg_json_member(m->params, "name", &name, NULL) < 0 ||
             cg_json_member(m->params, "arguments", &args, NULL) < 0 ||
@@ -175,12 +180,8 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
                 if (strcmp(s->info->tool_names[i], text) == 0)
                         in.name = s->info->tool_names[i];
         if (!in.name) {
-                cg_auto_buf struct cg_buf why = { .max = CG_MAX_SETTINGS };
-
-                if (cg_buf_try_addf(&why, err, "there is no tool \"%.100s\"; tools/list tells the names",
-                                    text) < 0)
-                        return -1;
-                return fail(out, m->id, CG_RPC_INVALID_PARAMS, why.data, err);
+                snprintf(why, sizeof(why), "there is no tool \"%.100s\"; tools/list tells the names", text);
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, why, err);
         }
         if (meta.p && cg_json_member(meta, "progressToken", &token, NULL) == 0 && is_token(token))
                 in.progress_token = token;
@@ -196,14 +197,12 @@ static int do_discover(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf 
 {
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
 
-        if (cg_buf_try_adds(&result,
-                            "{\"supportedVersions\":[\"" CG_MCPD_STATELESS
-                            "\"],\"capabilities\":{\"tools\":{\"listChanged\":false}}",
-                            err) < 0 ||
-            add_instructions(&result, s->info, err) < 0 || add_stateless(&result, s->info, err) < 0 ||
-            cg_buf_try_adds(&result, "}", err) < 0)
-                return -1;
-        return cg_rpc_add_result(out, m->id, result.data, result.len, err);
+        cg_buf_adds(&result, "{\"supportedVersions\":[\"" CG_MCPD_STATELESS
+                             "\"],\"capabilities\":{\"tools\":{\"listChanged\":false}}");
+        add_instructions(&result, s->info);
+        add_stateless(&result, s->info);
+        cg_buf_adds(&result, "}");
+        return answer(out, m->id, &result, err);
 }
 
 /* Nothing changes that could be notified: the empty set is acknowledged, and stays open. */
@@ -211,10 +210,10 @@ static int do_listen(const struct cg_rpc *m, struct cg_buf *out, struct cg_err *
 {
         cg_auto_buf struct cg_buf params = { .max = CG_MAX_BODY };
 
-        if (cg_buf_try_addf(&params, err,
-                            "{\"_meta\":{\"" META "subscriptionId\":%.*s},\"notifications\":{}}",
-                            (int)m->id.len, m->id.p) < 0)
-                return -1;
+        cg_buf_addf(&params, "{\"_meta\":{\"" META "subscriptionId\":%.*s},\"notifications\":{}}",
+                    (int)m->id.len, m->id.p);
+        if (cg_buf_end(&params, err) < 0)
+                return params.failed;
         return cg_rpc_add_notification(out, "notifications/subscriptions/acknowledged", params.data, err);
 }
 
@@ -225,9 +224,10 @@ static int bad_version(const struct cg_rpc *m, struct cg_slice version, struct c
 
         if (version.len > CG_MCP_MAX_ID)
                 version = (struct cg_slice){ "null", 4 };
-        if (cg_buf_try_addf(&data, err, "{\"supported\":[\"" CG_MCPD_STATELESS "\"],\"requested\":%.*s}",
-                            (int)version.len, version.p) < 0)
-                return -1;
+        cg_buf_addf(&data, "{\"supported\":[\"" CG_MCPD_STATELESS "\"],\"requested\":%.*s}", (int)version.len,
+                    version.p);
+        if (cg_buf_end(&data, err) < 0)
+                return data.failed;
         return cg_rpc_add_error_data(out, m->id, CG_MCPD_BAD_VERSION,
                                      "this version of the protocol is not supported without a handshake",
                                      data.data, err);

@@ -40,34 +40,20 @@ void cg_serve_woken(int fd)
                 errno = 0; /* there was no wake-up */
 }
 
-/* Removes a message that was written in part. */
-static void roll_back(struct cg_serve *sv, size_t len)
+int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params)
 {
-        sv->out.len = len;
-        cg_buf_terminate(&sv->out);
-}
+        int r = cg_rpc_add_notification(&sv->out, method, params, NULL);
 
-/* A message of ours was added to the @before bytes that there were, or not. */
-static int added(struct cg_serve *sv, size_t before, int r)
-{
-        if (r < 0)
-                roll_back(sv, before);
         cg_serve_wake(sv->io_fd);
         return r;
 }
 
-int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params)
-{
-        size_t before = sv->out.len;
-
-        return added(sv, before, cg_rpc_add_notification(&sv->out, method, params, NULL));
-}
-
 int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const char *params)
 {
-        size_t before = sv->out.len;
+        int r = cg_rpc_add_request(&sv->out, id, method, params, NULL);
 
-        return added(sv, before, cg_rpc_add_request(&sv->out, id, method, params, NULL));
+        cg_serve_wake(sv->io_fd);
+        return r;
 }
 
 /* ------------------------------------------------------------------ calls */
@@ -130,14 +116,10 @@ struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcp
 
 void cg_serve_send_result(struct cg_serve *sv, struct cg_slice id, const char *result, size_t len)
 {
-        size_t before = sv->out.len;
         struct cg_err err;
 
-        if (cg_rpc_add_result(&sv->out, id, result, len, &err) < 0) {
-                roll_back(sv, before);
-                if (cg_rpc_add_error(&sv->out, id, CG_RPC_INTERNAL_ERROR, err.msg, NULL) < 0)
-                        roll_back(sv, before);
-        }
+        if (cg_rpc_add_result(&sv->out, id, result, len, &err) < 0)
+                cg_rpc_add_error(&sv->out, id, CG_RPC_INTERNAL_ERROR, err.msg, NULL);
         cg_serve_wake(sv->io_fd);
 }
 

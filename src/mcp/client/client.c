@@ -137,8 +137,10 @@ static int start(struct cg_mcp_client *c, struct cg_err *err)
 
         if (r < 0 || c->state != IDLE)
                 return r;
-        r = c->def->kind == CG_MCP_STDIO ? cg_stdio_start(&o, &c->t, err)
-                                         : cg_http_transport_start(&o, c->sse, &c->t, err);
+        if (c->def->kind == CG_MCP_STDIO)
+                r = cg_stdio_start(&o, &c->t, err);
+        else
+                r = cg_http_transport_start(&o, c->sse, &c->t, err);
         if (r < 0) {
                 struct cg_err why = *err;
 
@@ -184,6 +186,24 @@ static int64_t due_ms(const struct cg_mcp_client *c, enum cg_mcp_method method)
         return c->lists[method].asked ? (cg_now_ms() / CG_MCP_RELIST_MS + 1) * CG_MCP_RELIST_MS : 0;
 }
 
+/* Sends what can be sent at once. */
+static int try_send(struct cg_mcp_req *q, struct cg_err *err)
+{
+        struct cg_mcp_client *c = q->c;
+        int r;
+
+        if (q->due_ms)
+                return 0;
+        r = start(c, err);
+        if (r < 0)
+                return r;
+        if (q->kind == CALL && cg_mcp_may_send(q))
+                return cg_mcp_send_req(q, err);
+        if (q->kind == LIST && !c->sharing && !cg_mcp_lists(c, q->method))
+                return cg_mcp_fetch_list(q, err);
+        return 0;
+}
+
 /* Sends it, or lets it wait for the server's start or for other requests. Takes @q. */
 static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *err)
 {
@@ -195,11 +215,7 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
                 q->due_ms = q->cell ? due_ms(c, q->method) : 0;
                 c->lists[q->method].asked = true;
         }
-        r = q->due_ms ? 0 : start(c, &mine);
-        if (r == 0 && q->kind == CALL && cg_mcp_may_send(q))
-                r = cg_mcp_send_req(q, &mine);
-        else if (r == 0 && q->kind == LIST && !q->due_ms && !c->sharing && !cg_mcp_lists(c, q->method))
-                r = cg_mcp_fetch_list(q, &mine);
+        r = try_send(q, &mine);
         if (r < 0) {
                 cg_mcp_req_free(q);
                 if (err)
@@ -257,29 +273,35 @@ int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method,
         return begin(q, ret, err);
 }
 
+/* Begins a call whose line, but for the end of its objects, was made. Takes @q. */
+static int begin_call(struct cg_mcp_req *q, const char *name, int64_t timeout_ms, struct cg_mcp_req **ret,
+                      struct cg_err *err)
+{
+        int r = cg_buf_end(&q->line, err);
+
+        q->cell = timeout_ms;
+        q->tool = strdup(name);
+        if (r == 0 && !q->tool)
+                r = cg_fail(err, CG_E_NOMEM, "request");
+        if (r == 0)
+                return begin(q, ret, err);
+        cg_mcp_req_free(q);
+        return r;
+}
+
 int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
                           const char *params, size_t len, int64_t timeout_ms, cg_mcp_done done, void *data,
                           struct cg_mcp_req **ret, struct cg_err *err)
 {
         struct cg_mcp_req *q = cg_mcp_req_new(c, method, cg_mcp_client_call_ms(c, timeout_ms), done, data);
         struct cg_slice members = cg_json_trim((struct cg_slice){ params, len });
-        int r;
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
-        q->cell = timeout_ms;
-        q->tool = strdup(name);
-        r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
-        if (r == 0)
-                r = cg_buf_try_addf(&q->line, err, "%*s,\"method\":\"%s\",\"params\":", CG_MCP_LINE_GAP, "",
-                                    cg_mcp_methods[method].name);
-        if (r == 0) /* the end of the object comes when it is sent */
-                r = cg_buf_try_add(&q->line, members.p, members.len - 1, err);
-        if (r < 0) {
-                cg_mcp_req_free(q);
-                return r;
-        }
-        return begin(q, ret, err);
+        cg_buf_addf(&q->line, "%*s,\"method\":\"%s\",\"params\":", CG_MCP_LINE_GAP, "",
+                    cg_mcp_methods[method].name);
+        cg_buf_add(&q->line, members.p, members.len - 1); /* the end of the object comes when it is sent */
+        return begin_call(q, name, timeout_ms, ret, err);
 }
 
 int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,
@@ -290,33 +312,19 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
                                               done, data);
         size_t tool_len = strlen(tool);
         char *room;
-        int r;
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
-        q->cell = timeout_ms;
-        q->tool = strdup(tool);
-        r = q->tool ? 0 : cg_fail(err, CG_E_NOMEM, "request");
         /* Room for the whole line, so that the arguments are not moved again. */
-        if (r == 0)
-                r = cg_buf_reserve(&q->line, CG_MCP_LINE_GAP + len + 6 * tool_len + 128, &room, err);
-        if (r == 0)
-                r = cg_buf_try_addf(&q->line, err,
-                                    "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP,
-                                    "");
-        if (r == 0)
-                r = cg_json_try_quote(&q->line, tool, tool_len, err);
-        if (r == 0)
-                r = cg_buf_try_adds(&q->line, ",\"arguments\":", err);
+        cg_buf_fail(&q->line,
+                    cg_buf_reserve(&q->line, CG_MCP_LINE_GAP + len + 6 * tool_len + 128, &room, NULL));
+        cg_buf_addf(&q->line, "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP, "");
+        cg_json_quote(&q->line, tool, tool_len);
+        cg_buf_adds(&q->line, ",\"arguments\":");
         q->args_at = q->line.len;
         q->args_len = len;
-        if (r == 0)
-                r = cg_buf_try_add(&q->line, args, len, err);
-        if (r < 0) {
-                cg_mcp_req_free(q);
-                return r;
-        }
-        return begin(q, ret, err);
+        cg_buf_add(&q->line, args, len);
+        return begin_call(q, tool, timeout_ms, ret, err);
 }
 
 static const struct cg_mcp_question_ops question_ops = { cg_mcp_questions_of_call, cg_mcp_questions_of_server,
@@ -431,9 +439,11 @@ bool cg_mcp_client_offers(const struct cg_mcp_client *c, enum cg_mcp_method meth
         return !c->knows_offers || (c->offers & cg_mcp_methods[method].offer);
 }
 
-int cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
-                              struct cg_buf *b, struct cg_err *err)
+void cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
+                               struct cg_buf *b)
 {
-        return method == CG_MCP_PROMPTS_GET ? cg_close_names(name, c->prompts, c->n_prompts, b, err)
-                                            : cg_close_names(name, c->names, c->n_names, b, err);
+        if (method == CG_MCP_PROMPTS_GET)
+                cg_close_names(name, c->prompts, c->n_prompts, b);
+        else
+                cg_close_names(name, c->names, c->n_names, b);
 }

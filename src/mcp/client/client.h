@@ -210,7 +210,7 @@ struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c);
  * Appends up to three names of tools or prompts like @name as `"a", "b"`; nothing where none is
  * close.
  */
-int cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
-                              struct cg_buf *b, struct cg_err *err);
+void cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
+                               struct cg_buf *b);
 
 #endif

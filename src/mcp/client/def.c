@@ -19,13 +19,6 @@
 /* Shorter values (true, 8080, a user's name) would turn every other message into stars. */
 #define SECRET_MIN 8
 
-static void free_list(char **list)
-{
-        for (size_t i = 0; list && list[i]; i++)
-                free(list[i]);
-        free(list);
-}
-
 struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
 {
         if (!d)
@@ -34,21 +27,26 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
         free(d->label);
         free(d->note);
         free(d->url);
-        free_list(d->headers);
+        cg_free_list(d->headers);
         free(d->ca_file);
         free(d->proxy);
         free(d->no_proxy);
         free(d->command);
         free(d->sandbox_text);
         free(d->sandbox);
-        free_list(d->argv);
-        free_list(d->envp);
+        cg_free_list(d->argv);
+        cg_free_list(d->envp);
         free(d->search_path);
         free(d->cwd);
         cg_secrets_fini(&d->secrets);
         cg_oauth_config_fini(&d->oauth);
         free(d);
         return NULL;
+}
+
+static void def_freep(struct cg_mcp_def **d)
+{
+        cg_mcp_def_free(*d);
 }
 
 int cg_mcp_check_name(const char *name, struct cg_err *err)
@@ -64,9 +62,8 @@ int cg_mcp_check_name(const char *name, struct cg_err *err)
         if (name[0] == '-')
                 return cg_fail(err, CG_E_INVAL,
                                "the name of an MCP server must not begin with \"-\": rename it");
-        if (name[strcspn(name, "\t\n")] ||
-            cg_text_try_render_as(&shown, name, n, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
-            strcmp(shown.data, name) != 0)
+        cg_text_render_as(&shown, name, n, 0, CG_TEXT_OUTPUT);
+        if (name[strcspn(name, "\t\n")] || shown.failed || strcmp(shown.data, name) != 0)
                 return cg_fail(err, CG_E_INVAL,
                                "the name of an MCP server contains a control character or one that is not "
                                "shown: rename it");
@@ -110,67 +107,62 @@ static const char *plain_string(const json_t *j)
 struct command_line {
         char **v;
         size_t n, cap;
+        bool failed; /* out of memory: the words from there on are missing */
 };
 
-static int add_word(struct command_line *w, const char *word, struct cg_err *err)
+static void add_word(struct command_line *w, const char *word)
 {
-        if (w->n + 1 >= w->cap) {
-                size_t cap = w->cap ? 2 * w->cap : 16;
+        if (!w->failed && w->n + 1 >= w->cap) {
+                size_t cap = 2 * w->cap + 16;
                 char **v = realloc(w->v, cap * sizeof(*v));
 
-                if (!v)
-                        return cg_fail(err, CG_E_NOMEM, "MCP server");
-                w->v = v;
-                w->cap = cap;
+                w->failed = !v;
+                w->v = v ?: w->v;
+                w->cap = v ? cap : w->cap;
         }
+        if (w->failed)
+                return;
         w->v[w->n] = strdup(word);
-        if (!w->v[w->n])
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
-        w->v[++w->n] = NULL;
-        return 0;
+        w->failed = !w->v[w->n];
+        w->n += !w->failed;
+        w->v[w->n] = NULL;
 }
 
-static int add_words(struct command_line *w, const char *const *words, struct cg_err *err)
+static void add_words(struct command_line *w, const char *const *words)
 {
-        int r = 0;
-
-        for (; *words && r == 0; words++)
-                r = add_word(w, *words, err);
-        return r;
+        for (; *words; words++)
+                add_word(w, *words);
 }
 
 /*
  * Options of `cellgate sandbox` that no definition can have: where relative entries of its settings
  * begin, which files of the host it hides, and that it reports to us.
  */
-static int add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct command_line *w,
-                               struct cg_err *err)
+static void add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct command_line *w)
 {
-        const char *const report[] = { "--control-fd", CG_MCP_CONTROL_FD_TEXT, "--report", "--watch-files",
-                                       NULL };
+        static const char *const report[] = { "--control-fd", CG_MCP_CONTROL_FD_TEXT, "--report",
+                                              "--watch-files", NULL };
         const char *base = plain_string(json_object_get(j, "base"));
-        const char *const at[] = { "--base", base, NULL };
-        const json_t *hide = json_object_get(j, "hide"), *v;
         const char *file = plain_string(json_object_get(j, "sandbox"));
         json_int_t ask = json_integer_value(json_object_get(j, "ask"));
+        const json_t *v;
         char seconds[32];
         size_t i;
-        int r = add_words(w, report, err);
 
         d->reports = true;
-        if (r == 0 && base)
-                r = add_words(w, at, err);
-        json_array_foreach(hide, i, v)
+        add_words(w, report);
+        if (base)
+                add_words(w, (const char *const[]){ "--base", base, NULL });
+        json_array_foreach(json_object_get(j, "hide"), i, v)
         {
-                const char *const one[] = { "--hide", plain_string(v), NULL };
-
-                if (r == 0 && one[1])
-                        r = add_words(w, one, err);
+                if (plain_string(v))
+                        add_words(w, (const char *const[]){ "--hide", plain_string(v), NULL });
         }
-        if (r == 0 && file)
-                r = add_words(w, (const char *const[]){ "--hide", file, NULL }, err);
+        if (file)
+                add_words(w, (const char *const[]){ "--hide", file, NULL });
         snprintf(seconds, sizeof(seconds), "--ask=%lld", (long long)ask);
-        return r == 0 && ask > 0 ? add_word(w, seconds, err) : r;
+        if (ask > 0)
+                add_word(w, seconds);
 }
 
 static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct command_line *w, struct cg_err *err)
@@ -178,7 +170,6 @@ static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct command_li
         const json_t *sandbox = json_object_get(j, "sandbox");
         const char *file = plain_string(sandbox);
         size_t len;
-        int r;
 
         if (!sandbox || json_is_null(sandbox))
                 return 0;
@@ -195,10 +186,10 @@ static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct command_li
         d->sandbox = strdup(CG_INSTALLED(CG_BINDIR "/cellgate"));
         if (!d->sandbox)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = add_words(w, (const char *const[]){ d->sandbox, "sandbox", "--settings", file, NULL }, err);
-        if (r == 0)
-                r = add_sandbox_options(d, j, w, err);
-        return r == 0 ? add_word(w, "--", err) : r;
+        add_words(w, (const char *const[]){ d->sandbox, "sandbox", "--settings", file, NULL });
+        add_sandbox_options(d, j, w);
+        add_word(w, "--");
+        return 0;
 }
 
 /* True if @program, a path or a name in PATH, is the installed `cellgate` under whatever name. */
@@ -229,31 +220,38 @@ static size_t own_sandbox_words(const struct cg_mcp_def *d, const json_t *args)
         const char *first = plain_string(json_array_get(args, 0));
 
         if (strcmp(d->label, "srt") == 0)
-                return is_cellgate(d, d->command) ? 1 : 0;
+                return is_cellgate(d, d->command);
         return strcmp(d->label, "cellgate") == 0 && first && strcmp(first, "sandbox") == 0 ? 2 : 0;
+}
+
+static int add_args(struct cg_mcp_def *d, const json_t *j, struct command_line *w, struct cg_err *err)
+{
+        const json_t *args = json_object_get(j, "args"), *arg;
+        size_t own = d->sandbox ? 0 : own_sandbox_words(d, args), i;
+
+        if (args && !json_is_array(args) && !json_is_null(args))
+                return bad_member(d->name, "\"args\"", "an array of strings", err);
+        add_word(w, d->command);
+        if (own == 1)
+                add_sandbox_options(d, j, w);
+        json_array_foreach(args, i, arg)
+        {
+                if (!plain_string(arg))
+                        return bad_member(d->name, "\"args\"", "an array of strings without NUL", err);
+                add_word(w, plain_string(arg));
+                if (own == i + 2)
+                        add_sandbox_options(d, j, w);
+        }
+        return w->failed ? cg_fail(err, CG_E_NOMEM, "MCP server") : 0;
 }
 
 static int read_args(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
 {
-        const json_t *args = json_object_get(j, "args");
-        size_t n_args = json_array_size(args), own = own_sandbox_words(d, args);
         struct command_line w = { .v = NULL };
         int r = read_sandbox(d, j, &w, err);
 
-        if (r == 0)
-                r = add_word(&w, d->command, err);
-        if (r == 0 && args && !json_is_array(args) && !json_is_null(args))
-                r = bad_member(d->name, "\"args\"", "an array of strings", err);
-        for (size_t i = 0; r == 0; i++) {
-                const char *s = plain_string(json_array_get(args, i));
-
-                if (!d->sandbox && own == i + 1)
-                        r = add_sandbox_options(d, j, &w, err);
-                if (r < 0 || i >= n_args)
-                        break;
-                r = s ? add_word(&w, s, err)
-                      : bad_member(d->name, "\"args\"", "an array of strings without NUL", err);
-        }
+        if (r >= 0)
+                r = add_args(d, j, &w, err);
         d->argv = w.v;
         return r;
 }
@@ -335,13 +333,22 @@ static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, ch
         d->envp = calloc(n_host + json_object_size(inherit) + json_object_size(env) + 1, sizeof(*d->envp));
         if (!d->envp)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = json_is_object(inherit) ? add_given(d, &n, env, inherit, err)
-                                    : add_inherited(d, &n, env, environ_, err);
-        json_object_foreach(env, key, value) if (r == 0) r = add_variable(d, &n, key, value, err);
-        for (size_t i = 0; r == 0 && i < n; i++)
+        if (json_is_object(inherit))
+                r = add_given(d, &n, env, inherit, err);
+        else
+                r = add_inherited(d, &n, env, environ_, err);
+        if (r < 0)
+                return r;
+        json_object_foreach(env, key, value)
+        {
+                r = add_variable(d, &n, key, value, err);
+                if (r < 0)
+                        return r;
+        }
+        for (size_t i = 0; i < n && !d->search_path; i++)
                 if (strncmp(d->envp[i], "PATH=", 5) == 0 && !(d->search_path = strdup(d->envp[i] + 5)))
-                        r = cg_fail(err, CG_E_NOMEM, "MCP server");
-        return r;
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+        return 0;
 }
 
 static int copy_string(char **to, const char *s, struct cg_err *err)
@@ -407,25 +414,26 @@ static int read_headers(struct cg_mcp_def *d, json_t *headers, struct cg_err *er
         return 0;
 }
 
+/* A copy of the first of the variables @names that @env has; none leaves NULL. */
+static int copy_variable(const json_t *env, const char *const *names, char **to, struct cg_err *err)
+{
+        for (; *names; names++)
+                if (plain_string(json_object_get(env, *names)))
+                        return copy_string(to, plain_string(json_object_get(env, *names)), err);
+        return 0;
+}
+
 /* The proxy that "env" names for this URL, by the usual variables. */
 static int read_proxy(struct cg_mcp_def *d, const json_t *env, struct cg_err *err)
 {
         /* HTTP_PROXY could be a header "Proxy" of a CGI script; nobody reads it. */
-        static const char *const https[] = { "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY" },
-                                 *const http[] = { "http_proxy", "all_proxy", "ALL_PROXY" },
-                                 *const none[] = { "no_proxy", "NO_PROXY" };
+        static const char *const https[] = { "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", NULL },
+                                 *const http[] = { "http_proxy", "all_proxy", "ALL_PROXY", NULL },
+                                 *const none[] = { "no_proxy", "NO_PROXY", NULL };
         bool tls = strncasecmp(d->url, "https:", 6) == 0;
-        const char *const *names = tls ? https : http;
-        size_t n = tls ? CG_ARRAY_LEN(https) : CG_ARRAY_LEN(http);
-        int r = 0;
+        int r = copy_variable(env, tls ? https : http, &d->proxy, err);
 
-        for (size_t i = 0; i < n && r == 0 && !d->proxy; i++)
-                if (plain_string(json_object_get(env, names[i])))
-                        r = copy_string(&d->proxy, plain_string(json_object_get(env, names[i])), err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(none) && r == 0 && !d->no_proxy; i++)
-                if (plain_string(json_object_get(env, none[i])))
-                        r = copy_string(&d->no_proxy, plain_string(json_object_get(env, none[i])), err);
-        return r;
+        return r < 0 ? r : copy_variable(env, none, &d->no_proxy, err);
 }
 
 /* Clients tell the two HTTP transports apart by the end of the URL's path. */
@@ -469,26 +477,27 @@ static int read_url(struct cg_mcp_def *d, const json_t *j, const char *url, cons
         else
                 d->kind = path_ends_with(url, "/sse") ? CG_MCP_SSE : CG_MCP_HTTP;
         d->label = strndup(url, (size_t)(host - url) + strcspn(host, "/?#"));
-        if (!d->label)
+        d->url = strdup(url);
+        if (!d->label || !d->url)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = copy_string(&d->url, url, err);
-        if (r == 0)
-                r = cg_oauth_config_parse(d->name, json_object_get(j, "oauth"), &d->oauth, err);
-        if (r == 0 && d->oauth.client_secret)
-                r = add_secret(d, d->oauth.client_secret, err);
-        if (r == 0)
-                r = read_headers(d, json_object_get(j, "headers"), err);
-        for (char **h = d->headers; r == 0 && h && *h; h++)
+        r = cg_oauth_config_parse(d->name, json_object_get(j, "oauth"), &d->oauth, err);
+        if (r < 0)
+                return r;
+        r = add_secret(d, d->oauth.client_secret ?: "", err);
+        if (r < 0)
+                return r;
+        r = read_headers(d, json_object_get(j, "headers"), err);
+        if (r < 0)
+                return r;
+        for (char **h = d->headers; *h; h++)
                 d->oauth.off |= strncasecmp(*h, "Authorization:", 14) == 0;
-        if (r == 0)
-                r = read_proxy(d, json_object_get(j, "env"), err);
-        if (r == 0 && ca && !json_is_null(ca)) {
-                if (!plain_string(ca) || plain_string(ca)[0] != '/')
-                        return bad_member(d->name, "\"caFile\"",
-                                          "the absolute path of a file with certificates (PEM)", err);
-                r = copy_string(&d->ca_file, plain_string(ca), err);
-        }
-        return r;
+        r = read_proxy(d, json_object_get(j, "env"), err);
+        if (r < 0 || !ca || json_is_null(ca))
+                return r;
+        if (!plain_string(ca) || plain_string(ca)[0] != '/')
+                return bad_member(d->name, "\"caFile\"",
+                                  "the absolute path of a file with certificates (PEM)", err);
+        return copy_string(&d->ca_file, plain_string(ca), err);
 }
 
 /* ---- the whole */
@@ -524,39 +533,37 @@ static int read_limits(struct cg_mcp_def *d, const json_t *j, struct cg_err *err
         return 0;
 }
 
-static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
+/* Whether @s is one of @list, which NULL ends. */
+static bool is_one_of(const char *s, const char *const *list)
 {
-        static const char *const urls[] = { "url", "serverUrl", "httpUrl" };
-        static const char *const ignored[] = { "alwaysAllow", "autoApprove", "trust" };
+        while (s && *list && strcmp(*list, s) != 0)
+                list++;
+        return s && *list;
+}
+
+/* The members that any server may have. *type: "type"; NULL: not given. */
+static int read_general(struct cg_mcp_def *d, const json_t *j, const char **type, struct cg_err *err)
+{
+        static const char *const types[] = { "stdio", "http", "sse", NULL };
+        static const char *const eras[] = { "auto", "legacy", "modern", NULL };
+        static const char *const starts[] = { "lazy", "eager", NULL };
         const json_t *type_value = json_object_get(j, "type") ?: json_object_get(j, "transport"),
-                     *cwd = json_object_get(j, "cwd"), *start_value = json_object_get(j, "start"),
-                     *roots = json_object_get(j, "roots"), *url_value = NULL;
-        json_t *env = json_object_get(j, "env");
-        const char *type = plain_string(type_value), *start = plain_string(start_value),
-                   *era = plain_string(json_object_get(j, "era")),
-                   *command = plain_string(json_object_get(j, "command")), *slash;
-        cg_auto_free char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
-        int r = cg_secrets_add_all(&d->secrets, json_object_get(j, "secrets"), err);
+                     *start_value = json_object_get(j, "start"), *roots = json_object_get(j, "roots"),
+                     *env = json_object_get(j, "env");
+        const char *start = plain_string(start_value), *era = plain_string(json_object_get(j, "era"));
 
-        if (r < 0)
-                return r;
-
-        d->digest = cg_fnv1a(CG_FNV1A, text, text ? strlen(text) : 0);
-        for (size_t i = 0; i < CG_ARRAY_LEN(urls) && !url_value; i++)
-                url_value = json_object_get(j, urls[i]);
-        if (type_value && !json_is_null(type_value) &&
-            (!type || (strcmp(type, "stdio") != 0 && strcmp(type, "http") != 0 && strcmp(type, "sse") != 0 &&
-                       strcasecmp(type, "streamable-http") != 0 && strcasecmp(type, "streamable_http") != 0 &&
-                       strcasecmp(type, "streamableHttp") != 0)))
+        *type = plain_string(type_value);
+        if (type_value && !json_is_null(type_value) && !is_one_of(*type, types) &&
+            (!*type ||
+             (strcasecmp(*type, "streamable-http") != 0 && strcasecmp(*type, "streamable_http") != 0 &&
+              strcasecmp(*type, "streamableHttp") != 0)))
                 return bad_member(d->name, "\"type\"", "\"stdio\", \"http\" or \"sse\"", err);
-        if (json_object_get(j, "era") &&
-            (!era || (strcmp(era, "auto") != 0 && strcmp(era, "legacy") != 0 && strcmp(era, "modern") != 0)))
+        if (json_object_get(j, "era") && !is_one_of(era, eras))
                 return bad_member(d->name, "\"era\"", "\"auto\", \"legacy\" or \"modern\"", err);
-        d->era = !era || strcmp(era, "auto") == 0 ? CG_MCP_AUTO
-                 : strcmp(era, "legacy") == 0     ? CG_MCP_LEGACY
-                                                  : CG_MCP_MODERN;
-        if (start_value && !json_is_null(start_value) &&
-            (!start || (strcmp(start, "lazy") != 0 && strcmp(start, "eager") != 0)))
+        d->era = CG_MCP_AUTO;
+        if (era && strcmp(era, "auto") != 0)
+                d->era = strcmp(era, "legacy") == 0 ? CG_MCP_LEGACY : CG_MCP_MODERN;
+        if (start_value && !json_is_null(start_value) && !is_one_of(start, starts))
                 return bad_member(d->name, "\"start\"", "\"lazy\" or \"eager\"", err);
         d->eager = start && strcmp(start, "eager") == 0;
         if (roots && !json_is_boolean(roots))
@@ -564,54 +571,88 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
         d->roots = json_is_true(roots);
         if (env && !json_is_object(env) && !json_is_null(env))
                 return bad_member(d->name, "\"env\"", "an object of strings", err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(ignored) && !d->note; i++) {
+        return read_limits(d, j, err);
+}
+
+/* Members of other clients that would run tools without a question. */
+static int note_ignored(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
+{
+        static const char *const ignored[] = { "alwaysAllow", "autoApprove", "trust" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(ignored); i++) {
                 const json_t *value = json_object_get(j, ignored[i]);
 
-                if (value && !json_is_false(value) && (!json_is_array(value) || json_array_size(value)) &&
-                    asprintf(&d->note,
+                if (!value || json_is_false(value) || (json_is_array(value) && !json_array_size(value)))
+                        continue;
+                if (asprintf(&d->note,
                              "\"%s\" is ignored: what runs without a question is decided by "
                              "cellgate's own rules (--approve)",
-                             ignored[i]) < 0) {
-                        d->note = NULL;
-                        return cg_fail(err, CG_E_NOMEM, "MCP server");
-                }
+                             ignored[i]) >= 0)
+                        return 0;
+                d->note = NULL;
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
         }
-        r = read_limits(d, j, err);
-        if (r < 0)
-                return r;
-        if (url_value || (type && strcmp(type, "stdio") != 0)) {
-                if (type && strcmp(type, "stdio") == 0)
-                        return cg_fail(err, CG_E_INVAL,
-                                       "MCP server \"%s\": \"type\" is \"stdio\", but there is a \"url\"",
-                                       d->name);
-                if (!plain_string(url_value))
-                        return bad_member(d->name, "\"url\"", "the server's address, a string", err);
-                return read_url(d, j, plain_string(url_value), type, err);
-        }
+        return 0;
+}
+
+static int read_program(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
+{
+        const char *command = plain_string(json_object_get(j, "command"));
+        const json_t *cwd = json_object_get(j, "cwd");
+        int r;
+
         if (!command || !*command)
                 return bad_member(d->name, "\"command\"",
                                   "the program to start, a string that is not empty (or give a \"url\")",
                                   err);
-        slash = strrchr(command, '/');
-        r = copy_string(&d->command, command, err);
-        if (r == 0)
-                r = copy_string(&d->label, slash ? slash + 1 : command, err);
-        if (r == 0)
-                r = read_env(d, env, json_object_get(j, "inherit"), environ_, err);
-        if (r == 0) /* with the PATH of its environment */
-                r = read_args(d, j, err);
-        if (r == 0 && cwd && !json_is_null(cwd)) {
-                if (!plain_string(cwd) || !*plain_string(cwd))
-                        return bad_member(d->name, "\"cwd\"", "a string that is not empty", err);
-                r = copy_string(&d->cwd, plain_string(cwd), err);
-        }
-        return r;
+        d->command = strdup(command);
+        d->label = strdup(strrchr(command, '/') ? strrchr(command, '/') + 1 : command);
+        if (!d->command || !d->label)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        r = read_env(d, json_object_get(j, "env"), json_object_get(j, "inherit"), environ_, err);
+        if (r < 0)
+                return r;
+        r = read_args(d, j, err); /* with the PATH of its environment */
+        if (r < 0 || !cwd || json_is_null(cwd))
+                return r;
+        if (!plain_string(cwd) || !*plain_string(cwd))
+                return bad_member(d->name, "\"cwd\"", "a string that is not empty", err);
+        return copy_string(&d->cwd, plain_string(cwd), err);
+}
+
+static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
+{
+        const json_t *url = json_object_get(j, "url") ?: json_object_get(j, "serverUrl");
+        cg_auto_free char *text = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS);
+        const char *type;
+        bool stdio;
+        int r = cg_secrets_add_all(&d->secrets, json_object_get(j, "secrets"), err);
+
+        if (r < 0)
+                return r;
+        d->digest = cg_fnv1a(CG_FNV1A, text, text ? strlen(text) : 0);
+        r = read_general(d, j, &type, err);
+        if (r < 0)
+                return r;
+        r = note_ignored(d, j, err);
+        if (r < 0)
+                return r;
+        url = url ?: json_object_get(j, "httpUrl");
+        stdio = !type || strcmp(type, "stdio") == 0;
+        if (!url && stdio)
+                return read_program(d, j, environ_, err);
+        if (type && stdio)
+                return cg_fail(err, CG_E_INVAL,
+                               "MCP server \"%s\": \"type\" is \"stdio\", but there is a \"url\"", d->name);
+        if (!plain_string(url))
+                return bad_member(d->name, "\"url\"", "the server's address, a string", err);
+        return read_url(d, j, plain_string(url), type, err);
 }
 
 int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,
                    struct cg_err *err)
 {
-        struct cg_mcp_def *d;
+        CG_CLEANUP(def_freep) struct cg_mcp_def *d = NULL;
         int r = cg_mcp_check_name(name, err);
 
         if (r < 0)
@@ -619,33 +660,28 @@ int cg_mcp_def_new(const char *name, const json_t *definition, char *const *envi
         if (!json_is_object(definition))
                 return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": its definition must be an object", name);
         d = calloc(1, sizeof(*d));
-        if (!d)
+        if (!d || !(d->name = strdup(name)))
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        d->name = strdup(name);
-        r = d->name ? read_definition(d, definition, environ_, err) : cg_fail(err, CG_E_NOMEM, "MCP server");
-        if (r == 0)
-                cg_mcp_def_redact(d, d->label);
+        r = read_definition(d, definition, environ_, err);
         if (r < 0)
-                cg_mcp_def_free(d);
-        else
-                *ret = d;
-        return r;
+                return r;
+        cg_mcp_def_redact(d, d->label);
+        *ret = CG_STEAL(d);
+        return 0;
 }
 
 int cg_mcp_def_functions(const char *name, struct cg_mcp_def **ret, struct cg_err *err)
 {
-        struct cg_mcp_def *d;
+        CG_CLEANUP(def_freep) struct cg_mcp_def *d = NULL;
         int r = cg_mcp_check_name(name, err);
 
         if (r < 0)
                 return r;
         d = calloc(1, sizeof(*d));
-        if (!d || !(d->name = strdup(name)) || !(d->label = strdup("the host"))) {
-                cg_mcp_def_free(d);
+        if (!d || !(d->name = strdup(name)) || !(d->label = strdup("the host")))
                 return cg_fail(err, CG_E_NOMEM, "functions");
-        }
         d->kind = CG_MCP_FUNCTIONS;
-        *ret = d;
+        *ret = CG_STEAL(d);
         return 0;
 }
 

@@ -59,22 +59,18 @@ static void set_version(struct cg_mcp_client *c, const char *version, bool moder
 static int send_initialize(struct cg_mcp_client *c, struct cg_err *err)
 {
         struct cg_mcp_msg m = { .method = "initialize", .repeatable = true };
-        cg_auto_buf struct cg_buf b = { .max = 1024 }, params = { .max = 512 };
-        int r;
+        cg_auto_buf struct cg_buf b = { .max = 1024 };
 
         set_version(c, NULL, false);
-        r = cg_buf_try_addf(&params, err, "{\"protocolVersion\":\"%s\",\"capabilities\":", NEWEST);
-        if (r == 0)
-                r = cg_mcp_add_capabilities(c, &params, err);
-        if (r == 0)
-                r = cg_buf_try_adds(&params,
-                                    ",\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION "\"}}",
-                                    err);
         m.id = c->init_id = ++c->last_id;
         c->probe_deadline_ms = 0;
-        if (r == 0)
-                r = cg_rpc_add_request(&b, c->init_id, "initialize", params.data, err);
-        return r < 0 ? r : cg_mcp_send(c, &m, &b, err);
+        cg_buf_addf(&b,
+                    "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"initialize\",\"params\":"
+                    "{\"protocolVersion\":\"%s\",\"capabilities\":",
+                    (unsigned long long)m.id, NEWEST);
+        cg_mcp_add_capabilities(c, &b);
+        cg_buf_adds(&b, ",\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION "\"}}}\n");
+        return cg_mcp_send(c, &m, &b, err);
 }
 
 /* server/discover was of no use. */
@@ -101,24 +97,20 @@ static void probe_expired(struct cg_mcp_client *c)
 static int send_discover(struct cg_mcp_client *c, struct cg_err *err)
 {
         struct cg_mcp_msg m = { .method = "server/discover", .repeatable = true };
-        cg_auto_buf struct cg_buf b;
-        cg_auto_buf struct cg_buf meta = { .max = 1024 };
-        int r = cg_mcp_add_meta(c, &meta, true, 0, err);
+        cg_auto_buf struct cg_buf b = { .max = 2048 }, meta = { .max = 1024 };
 
-        cg_buf_init(&b, 2048);
         set_version(c, CG_MCP_MODERN_VERSION, true);
         m.id = c->probe_id = ++c->last_id;
-        if (r == 0)
-                r = cg_buf_try_addf(
-                        &b, err,
-                        "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"server/discover\",\"params\":{%s}}\n",
-                        (unsigned long long)m.id, meta.data + 1);
+        cg_mcp_add_meta(c, &meta, true, 0);
+        cg_buf_fail(&b, meta.failed);
+        cg_buf_addf(&b, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"server/discover\",\"params\":{%s}}\n",
+                    (unsigned long long)m.id, meta.failed ? "" : meta.data + 1);
         /* Over HTTP silence is an outage, and ends with the time for the start. */
         c->probe_expired = probe_expired;
-        c->probe_deadline_ms = c->def->kind == CG_MCP_STDIO && c->def->era == CG_MCP_AUTO
-                                       ? cg_now_ms() + CG_MCP_PROBE_MS
-                                       : 0;
-        return r < 0 ? r : cg_mcp_send(c, &m, &b, err);
+        c->probe_deadline_ms = 0;
+        if (c->def->kind == CG_MCP_STDIO && c->def->era == CG_MCP_AUTO)
+                c->probe_deadline_ms = cg_now_ms() + CG_MCP_PROBE_MS;
+        return cg_mcp_send(c, &m, &b, err);
 }
 
 int cg_mcp_begin_handshake(struct cg_mcp_client *c, struct cg_err *err)
@@ -285,10 +277,10 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, cons
         if (v == CG_ARRAY_LEN(versions)) {
                 cg_auto_buf struct cg_buf shown = { .max = 1024 };
 
-                cg_text_try_render_as(&shown, text, strlen(text), 200, CG_TEXT_LINE, NULL);
+                cg_text_render_as(&shown, text, strlen(text), 200, CG_TEXT_LINE);
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "it speaks version \"%s\" of the protocol; %s to %s are known here",
-                               shown.data ? shown.data : "", versions[0], NEWEST);
+                               cg_buf_str(&shown), versions[0], NEWEST);
         }
         read_capabilities(c, caps);
         *version = versions[v];
@@ -328,11 +320,10 @@ void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const stru
         struct cg_slice body = cg_json_trim(f->body);
         struct cg_rpc m;
         bool is_error = body.len && cg_rpc_parse(body, &m, NULL) == 0 && m.kind == CG_RPC_ERROR;
+        int code = is_error ? cg_mcp_error_code(m.error) : 0;
         char why[1200];
 
         if (id == c->probe_id) {
-                int code = is_error ? cg_mcp_error_code(m.error) : 0;
-
                 if (f->status == 404 && code == CG_RPC_METHOD_NOT_FOUND) { /* modern, without this method */
                         c->has_tools = true;
                         c->knows_offers = false;
@@ -354,9 +345,11 @@ void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const stru
                 c->restart(c);
                 return;
         }
-        if (is_error)
-                cg_mcp_error_text(m.error, why, sizeof(why) - 100);
-        if (is_error)
-                snprintf(why + strlen(why), sizeof(why) - strlen(why), " (HTTP %d)", f->status);
-        cg_mcp_client_start_failed(c, is_error ? why : f->text);
+        if (!is_error) {
+                cg_mcp_client_start_failed(c, f->text);
+                return;
+        }
+        cg_mcp_error_text(m.error, why, sizeof(why) - 100);
+        snprintf(why + strlen(why), sizeof(why) - strlen(why), " (HTTP %d)", f->status);
+        cg_mcp_client_start_failed(c, why);
 }

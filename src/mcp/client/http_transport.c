@@ -571,10 +571,10 @@ static void on_request_end(struct http_exchange *x, const struct cg_err *err)
                 cg_auto_buf struct cg_buf shown = { .max = 1024 };
 
                 if (type)
-                        cg_text_try_render_as(&shown, type, strlen(type), 100, CG_TEXT_LINE, NULL);
+                        cg_text_render_as(&shown, type, strlen(type), 100, CG_TEXT_LINE);
                 fail(x, false,
                      "HTTP %d with content of the type \"%s\" is no answer of an MCP server: check the \"url\"",
-                     status, shown.data ? shown.data : "");
+                     status, cg_buf_str(&shown));
         }
 }
 

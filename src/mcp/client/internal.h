@@ -252,16 +252,15 @@ int cg_mcp_error_code(struct cg_slice error);
 void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size);
 
 /* send.c */
-/* Takes the content of @b and sends it, as @m says. */
+/* Takes the content of @b and sends it, as @m says. Fails also when an append to @b has. */
 int cg_mcp_send(struct cg_mcp_client *c, struct cg_mcp_msg *m, struct cg_buf *b, struct cg_err *err);
 /* The object of what this client offers to the server. */
-int cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err);
+void cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b);
 /*
  * The member "_meta" with a comma in front: what every request of revision 2026-07-28 says
  * (@modern), and @token, by which the server reports progress (0: none).
  */
-int cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern, uint64_t token,
-                    struct cg_err *err);
+void cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern, uint64_t token);
 void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params);
 /*
  * Sends notifications/cancelled. The protocol forbids to cancel initialize; it is never cancelled
@@ -299,7 +298,7 @@ void cg_mcp_on_server_cancelled(struct cg_mcp_client *c, struct cg_slice id);
 /* One question of a round: answers it, or asks the host. */
 int cg_mcp_ask_round(struct cg_mcp_req *q, struct cg_slice key, struct cg_slice request, struct cg_err *err);
 /* Appends all answers of the round, and forgets them. */
-int cg_mcp_add_round_answers(struct cg_mcp_req *q, struct cg_buf *b, struct cg_err *err);
+void cg_mcp_add_round_answers(struct cg_mcp_req *q, struct cg_buf *b);
 /* Ends the questions whose time is over. */
 void cg_mcp_questions_expire(struct cg_mcp_client *c, int64_t now_ms);
 /* The call has ended: its questions end, and those of no known call once none is in flight. */

@@ -42,16 +42,14 @@ static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_e
 /* False: the protocol forbids to use the tool. */
 static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
 {
-        struct cg_param_headers *h;
         struct cg_slice name = CG_SLICE_NONE;
+        struct cg_param_headers *h = NULL;
         struct cg_err err;
         char what[400];
-
         int r = cg_param_headers_read(tool, &h, &err);
 
-        if (r == 0 && h && (q->params_size += h->size) > CG_MCP_MAX_LIST_PARAM_NAMES) {
-                q->params_size -= h->size;
-                cg_param_headers_free(h);
+        if (h && q->params_size + h->size > CG_MCP_MAX_LIST_PARAM_NAMES) {
+                h = cg_param_headers_free(h);
                 r = cg_fail(&err, CG_E_LIMIT,
                             "names of arguments with \"x-mcp-header\" in the list need more than %zu bytes",
                             CG_MCP_MAX_LIST_PARAM_NAMES);
@@ -63,6 +61,7 @@ static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
                 return false;
         }
         if (h) {
+                q->params_size += h->size;
                 h->next = q->params;
                 q->params = h;
         }
@@ -70,11 +69,11 @@ static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
 }
 
 /* What precedes the elements of all pages. */
-static int add_head(struct cg_mcp_req *q, struct cg_err *err)
+static void add_head(struct cg_mcp_req *q)
 {
-        return q->method == CG_MCP_TOOLS_LIST
-                       ? cg_buf_try_adds(&q->tools, "[", err)
-                       : cg_buf_try_addf(&q->tools, err, "{\"%s\":[", cg_mcp_methods[q->method].member);
+        if (q->method != CG_MCP_TOOLS_LIST)
+                cg_buf_addf(&q->tools, "{\"%s\":", cg_mcp_methods[q->method].member);
+        cg_buf_adds(&q->tools, "[");
 }
 
 static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *err)
@@ -96,13 +95,15 @@ static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *
                 if (q->tools.len + tool.len + 3 > q->tools.max)
                         return cg_fail(err, CG_E_LIMIT, "its list of %s is over %zu bytes", what,
                                        q->tools.max);
-                r = q->n_tools++ ? cg_buf_try_adds(&q->tools, ",", err) : add_head(q, err);
-                if (r == 0)
-                        r = cg_buf_try_add(&q->tools, tool.p, tool.len, err);
-                if (r == 0 && (is_tools || q->method == CG_MCP_PROMPTS_LIST))
+                if (q->n_tools++)
+                        cg_buf_adds(&q->tools, ",");
+                else
+                        add_head(q);
+                cg_buf_add(&q->tools, tool.p, tool.len);
+                if (is_tools || q->method == CG_MCP_PROMPTS_LIST)
                         r = remember_name(q, tool, err);
         }
-        return r < 0 ? r : 0;
+        return r < 0 ? r : cg_buf_end(&q->tools, err);
 }
 
 /* Checks whether the next page may be requested: cursors that repeat would never end. */
@@ -175,8 +176,10 @@ static void list_done(struct cg_mcp_req *q)
         bool is_tools = method == CG_MCP_TOOLS_LIST;
         cg_auto_buf struct cg_buf list = { .max = 0 };
 
-        if ((!q->n_tools && add_head(q, NULL) < 0) ||
-            cg_buf_try_adds(&q->tools, is_tools ? "]" : "]}", NULL) < 0) {
+        if (!q->n_tools)
+                add_head(q);
+        cg_buf_adds(&q->tools, is_tools ? "]" : "]}");
+        if (q->tools.failed) {
                 cg_mcp_req_fail(q, "MCP server \"%s\": its list of %s is too long", c->def->name,
                                 cg_mcp_methods[method].what);
                 return;
@@ -194,7 +197,7 @@ void cg_mcp_list_again(struct cg_mcp_req *q)
 {
         cg_mcp_free_names(CG_STEAL(q->names), q->n_names);
         q->n_names = q->cap_names = q->n_tools = q->n_pages = 0;
-        q->tools.len = 0;
+        cg_buf_clear(&q->tools);
         q->until_ms = 0;
         q->params = cg_param_headers_free(q->params);
         q->params_size = 0;
@@ -208,9 +211,9 @@ static int64_t read_validity(struct cg_slice result)
 
         if (cg_json_find(result, "ttlMs", &value) && cg_json_kind(value) >= '0' && cg_json_kind(value) <= '9')
                 ms = strtoll(value.p, NULL, 10);
-        return ms < CG_MCP_MIN_VALID_MS   ? CG_MCP_MIN_VALID_MS
-               : ms > CG_MCP_MAX_VALID_MS ? CG_MCP_MAX_VALID_MS
-                                          : ms;
+        if (ms < CG_MCP_MIN_VALID_MS)
+                return CG_MCP_MIN_VALID_MS;
+        return ms < CG_MCP_MAX_VALID_MS ? ms : CG_MCP_MAX_VALID_MS;
 }
 
 /* How long the list may be kept (revision 2026-07-28): the shortest time of all pages. */
@@ -233,29 +236,38 @@ static void read_ttl(struct cg_mcp_req *q, struct cg_slice result)
                 q->until_ms = cg_now_ms() + (int64_t)ttl_ms;
 }
 
+/* The elements of a page. *cursor: of the next one. */
+static int read_elements(struct cg_mcp_req *q, struct cg_slice result, struct cg_slice *cursor,
+                         struct cg_err *err)
+{
+        const char *member = cg_mcp_methods[q->method].member;
+        struct cg_slice tools = CG_SLICE_NONE;
+
+        if (cg_json_member(result, member, &tools, err) < 0 ||
+            cg_json_member(result, "nextCursor", cursor, err) < 0)
+                return CG_E_PARSE;
+        if (!tools.p)
+                return cg_fail(err, CG_E_PROTO, "the result has no \"%s\"", member);
+        if (!q->n_pages && q->method == CG_MCP_TOOLS_LIST)
+                q->c->valid_ms = read_validity(result);
+        return add_page(q, tools, err);
+}
+
 /* CG_JSON_END: that was the last page. */
 static int read_page(struct cg_mcp_req *q, const struct cg_rpc *m, struct cg_err *err)
 {
-        struct cg_slice tools = CG_SLICE_NONE, cursor = CG_SLICE_NONE;
-        const struct cg_mcp_method_spec *spec = &cg_mcp_methods[q->method];
-        int r = cg_json_member(m->result, spec->member, &tools, err);
+        struct cg_slice cursor = CG_SLICE_NONE;
+        int r;
 
-        if (r == 0)
-                r = cg_json_member(m->result, "nextCursor", &cursor, err);
-        if (r == 0 && !tools.p)
-                r = cg_fail(err, CG_E_PROTO, "the result has no \"%s\"", spec->member);
-        if (r == 0 && !q->n_pages && q->method == CG_MCP_TOOLS_LIST)
-                q->c->valid_ms = read_validity(m->result);
-        if (r == 0)
-                r = add_page(q, tools, err);
-        if (r < 0)
-                return cg_err_prefix(err, "%s", spec->name);
+        if (read_elements(q, m->result, &cursor, err) < 0)
+                return cg_err_prefix(err, "%s", cg_mcp_methods[q->method].name);
         read_ttl(q, m->result);
         if (!cursor.p || cg_slice_is(cursor, "null"))
                 return CG_JSON_END;
         r = check_cursor(q, cursor, err);
-        if (r == 0)
-                r = cg_mcp_send_list(q, cursor, err);
+        if (r < 0)
+                return r;
+        r = cg_mcp_send_list(q, cursor, err);
         return r == CG_E_CLOSED ? 0 : r;
 }
 

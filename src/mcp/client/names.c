@@ -33,11 +33,10 @@ static size_t rank(const char *wanted, const char *name)
         return SIZE_MAX;
 }
 
-int cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_buf *b, struct cg_err *err)
+void cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_buf *b)
 {
         const char *best[SHOWN] = { NULL };
         size_t ranks[SHOWN] = { SIZE_MAX, SIZE_MAX, SIZE_MAX };
-        int r = 0;
 
         for (size_t i = 0; i < n && i < CG_MCP_MAX_CLOSE_TOOLS; i++) {
                 size_t d = rank(wanted, names[i]);
@@ -52,7 +51,6 @@ int cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_b
                         break;
                 }
         }
-        for (size_t k = 0; k < SHOWN && best[k] && r == 0; k++)
-                r = cg_buf_try_addf(b, err, "%s\"%s\"", k ? ", " : "", best[k]);
-        return r;
+        for (size_t k = 0; k < SHOWN && best[k]; k++)
+                cg_buf_addf(b, "%s\"%s\"", k ? ", " : "", best[k]);
 }

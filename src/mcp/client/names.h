@@ -8,6 +8,6 @@
  * Appends up to three of @names that are close to @wanted as `"a", "b"`, the closest first; nothing
  * where none is.
  */
-int cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_buf *b, struct cg_err *err);
+void cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_buf *b);
 
 #endif

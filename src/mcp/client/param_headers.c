@@ -89,38 +89,52 @@ static int search(struct annotations *a, json_t *schema, size_t depth, unsigned 
 
         if (level > CG_MCP_MAX_PARAM_DEPTH)
                 return cg_fail(a->err, CG_E_INVAL, "its schema is nested too deeply");
-        json_array_foreach(schema, i, sub) if (r == 0) r = search(a, sub, depth, level + 1, false);
-        if (r == 0 && json_object_get(schema, KEY))
-                r = reachable
-                            ? add(a, schema, depth)
-                            : cg_fail(a->err, CG_E_INVAL, "\"" KEY "\" is where no single argument is meant");
+        json_array_foreach(schema, i, sub)
+        {
+                r = search(a, sub, depth, level + 1, false);
+                if (r < 0)
+                        return r;
+        }
+        if (json_object_get(schema, KEY)) {
+                if (!reachable)
+                        return cg_fail(a->err, CG_E_INVAL,
+                                       "\"" KEY "\" is where no single argument is meant");
+                r = add(a, schema, depth);
+                if (r < 0)
+                        return r;
+        }
         json_object_foreach(schema, key, value)
         {
-                if (r < 0)
-                        break;
                 if (strcmp(key, "default") == 0 || strcmp(key, "const") == 0 || strcmp(key, "enum") == 0 ||
                     strcmp(key, "examples") == 0)
                         continue; /* data, not schemas */
-                if (strcmp(key, "properties") == 0 && json_is_object(value)) {
-                        json_object_foreach(value, name, sub)
-                        {
-                                a->path[depth] = name;
-                                r = search(a, sub, depth + 1, level + 1, reachable);
-                                if (r < 0)
-                                        break;
-                        }
-                } else {
+                if (strcmp(key, "properties") != 0 || !json_is_object(value)) {
                         r = search(a, value, depth, level + 1, false);
+                        if (r < 0)
+                                return r;
+                        continue;
+                }
+                json_object_foreach(value, name, sub)
+                {
+                        a->path[depth] = name;
+                        r = search(a, sub, depth + 1, level + 1, reachable);
+                        if (r < 0)
+                                return r;
                 }
         }
-        return r;
+        return 0;
+}
+
+static void annotations_fini(struct annotations *a)
+{
+        cg_param_headers_free(a->found);
 }
 
 int cg_param_headers_read(struct cg_slice tool, struct cg_param_headers **ret, struct cg_err *err)
 {
         cg_auto_json json_t *schema = NULL;
         struct cg_slice text = CG_SLICE_NONE, name = CG_SLICE_NONE;
-        struct annotations a = { .err = err };
+        CG_CLEANUP(annotations_fini) struct annotations a = { .err = err };
         int r;
 
         *ret = NULL;
@@ -134,38 +148,38 @@ int cg_param_headers_read(struct cg_slice tool, struct cg_param_headers **ret, s
         if (!a.found)
                 return cg_fail(err, CG_E_NOMEM, "tool");
         r = cg_json_strdup(name, &a.found->tool, err);
-        if (r == 0)
-                r = search(&a, schema, 0, 0, true);
-        if (r < 0 || !a.found->n) {
-                cg_param_headers_free(a.found);
+        if (r < 0)
                 return r;
-        }
+        r = search(&a, schema, 0, 0, true);
+        if (r < 0 || !a.found->n)
+                return r;
         a.found->size += sizeof(*a.found) + strlen(a.found->tool);
         *ret = realloc(a.found, sizeof(*a.found) + a.found->n * sizeof(a.found->list[0])) ?: a.found;
+        a.found = NULL;
         return 0;
 }
 
-int cg_param_headers_encode(struct cg_buf *b, const char *text, struct cg_err *err)
+void cg_param_headers_encode(struct cg_buf *b, const char *text)
 {
         size_t n = strlen(text);
         bool plain = !n || (!cg_json_is_space(text[0]) && !cg_json_is_space(text[n - 1]));
-        char *room;
-        int r;
+        cg_auto_free char *encoded = NULL;
 
         for (size_t i = 0; i < n; i++)
                 plain &= text[i] == '\t' || (text[i] >= 0x20 && text[i] <= 0x7e);
         if (plain && n >= 11 && strncmp(text, "=?base64?", 9) == 0 && strcmp(text + n - 2, "?=") == 0)
                 plain = false;
-        if (plain)
-                return cg_buf_try_adds(b, text, err);
-        r = cg_buf_try_adds(b, "=?base64?", err);
-        if (r == 0)
-                r = cg_buf_reserve(b, cg_base64_size(n), &room, err);
-        if (r == 0) {
-                cg_base64(room, text, n);
-                b->len += cg_base64_size(n);
+        if (plain) {
+                cg_buf_adds(b, text);
+                return;
         }
-        return r == 0 ? cg_buf_try_adds(b, "?=", err) : r;
+        encoded = calloc(cg_base64_size(n) + 1, 1);
+        if (!encoded) {
+                cg_buf_fail(b, CG_E_NOMEM);
+                return;
+        }
+        cg_base64(encoded, text, n);
+        cg_buf_addf(b, "=?base64?%s?=", encoded);
 }
 
 /* The value of one header; nothing where there is no such argument. */
@@ -187,8 +201,9 @@ static int add_value(const struct cg_param_header *p, struct cg_slice args, stru
                                "the argument \"%s\" is sent in a header and cannot contain NUL", p->path[0]);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "request");
-        if (cg_buf_try_addf(b, err, "Mcp-Param-%s: ", p->name) < 0 ||
-            cg_param_headers_encode(b, text, err) < 0)
+        cg_buf_addf(b, "Mcp-Param-%s: ", p->name);
+        cg_param_headers_encode(b, text);
+        if (b->failed)
                 return cg_fail(err, CG_E_LIMIT,
                                "the argument \"%s\" is sent in a header and is over %u bytes", p->path[0],
                                CG_MCP_MAX_PARAM_VALUE);
@@ -198,30 +213,23 @@ static int add_value(const struct cg_param_header *p, struct cg_slice args, stru
 int cg_param_headers_make(const struct cg_param_headers *list, const char *tool, struct cg_slice args,
                           char ***ret, struct cg_err *err)
 {
-        char **made;
+        cg_auto_list char **made = NULL;
         size_t n = 0;
-        int r = 0;
 
         while (list && strcmp(list->tool, tool) != 0)
                 list = list->next;
         made = calloc(list ? list->n + 1 : 1, sizeof(*made));
         if (!made)
                 return cg_fail(err, CG_E_NOMEM, "request");
-        for (size_t i = 0; list && i < list->n && r == 0; i++) {
-                cg_auto_buf struct cg_buf b;
-                size_t len;
+        for (size_t i = 0; list && i < list->n; i++) {
+                cg_auto_buf struct cg_buf b = { .max = CG_MCP_MAX_PARAM_VALUE };
+                int r = add_value(&list->list[i], args, &b, err);
 
-                cg_buf_init(&b, CG_MCP_MAX_PARAM_VALUE);
-                r = add_value(&list->list[i], args, &b, err);
-                if (r == 0 && b.len && !(made[n++] = cg_buf_steal(&b, &len)))
-                        r = cg_fail(err, CG_E_NOMEM, "request");
+                if (r < 0)
+                        return r;
+                if (b.len && !(made[n++] = cg_buf_steal(&b, NULL)))
+                        return cg_fail(err, CG_E_NOMEM, "request");
         }
-        if (r == 0) {
-                *ret = made;
-                return 0;
-        }
-        for (size_t i = 0; i < n; i++)
-                free(made[i]);
-        free(made);
-        return r;
+        *ret = CG_STEAL(made);
+        return 0;
 }

@@ -35,6 +35,6 @@ struct cg_param_headers *cg_param_headers_free(struct cg_param_headers *h);
 int cg_param_headers_make(const struct cg_param_headers *list, const char *tool, struct cg_slice args,
                           char ***ret, struct cg_err *err);
 /* Appends @text, as "=?base64?...?=" where it cannot be a header's value as it is. */
-int cg_param_headers_encode(struct cg_buf *b, const char *text, struct cg_err *err);
+void cg_param_headers_encode(struct cg_buf *b, const char *text);
 
 #endif

@@ -26,18 +26,16 @@
 int cg_mcp_make_roots(const char *workspace, char **ret, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
-        int r = cg_buf_try_adds(&b, workspace ? "{\"roots\":[{\"uri\":\"file://" : "{\"roots\":[", err);
 
-        for (const char *p = workspace; p && *p && r == 0; p++) {
-                bool plain = isalnum((unsigned char)*p) || strchr("/-._~", *p);
-
-                r = plain ? cg_buf_try_add(&b, p, 1, err)
-                          : cg_buf_try_addf(&b, err, "%%%02X", (unsigned char)*p);
+        cg_buf_adds(&b, "{\"roots\":[");
+        if (workspace) {
+                cg_buf_adds(&b, "{\"uri\":\"file://");
+                cg_percent_encode(&b, workspace, "/");
+                cg_buf_adds(&b, "\"}");
         }
-        if (r == 0)
-                r = cg_buf_try_adds(&b, workspace ? "\"}]}" : "]}", err);
-        if (r < 0)
-                return r;
+        cg_buf_adds(&b, "]}");
+        if (cg_buf_end(&b, err) < 0)
+                return b.failed;
         *ret = cg_buf_steal(&b, NULL);
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "roots");
 }
@@ -45,9 +43,9 @@ int cg_mcp_make_roots(const char *workspace, char **ret, struct cg_err *err)
 /* 0: another method. */
 static unsigned kind_of(const char *method)
 {
-        return strcmp(method, "elicitation/create") == 0       ? CG_MCP_ELICITATION
-               : strcmp(method, "sampling/createMessage") == 0 ? CG_MCP_SAMPLING
-                                                               : 0;
+        if (strcmp(method, "elicitation/create") == 0)
+                return CG_MCP_ELICITATION;
+        return strcmp(method, "sampling/createMessage") == 0 ? CG_MCP_SAMPLING : 0;
 }
 
 /* Of CG_MCP_ELICITATION: at least one mode of it. */
@@ -196,14 +194,15 @@ static int ask_host(struct cg_mcp_question *n, const char *method, struct cg_sli
         if (open >= CG_MCP_MAX_QUESTIONS)
                 return cg_fail(err, CG_E_LIMIT, "%u questions of this server wait already", open);
         r = check_calls(n, err);
-        if (r == 0)
-                r = check_params(n, params, err);
-        if (r == 0)
-                r = c->ask(c->data, n->q ? n->q->data : NULL, c->def->name, method, params, &n->number, err);
         if (r < 0)
                 return r;
-        n->deadline_ms = cg_now_ms() +
-                         (c->def->call_timeout_ms ? c->def->call_timeout_ms : CG_MCP_QUESTION_MS);
+        r = check_params(n, params, err);
+        if (r < 0)
+                return r;
+        r = c->ask(c->data, n->q ? n->q->data : NULL, c->def->name, method, params, &n->number, err);
+        if (r < 0)
+                return r;
+        n->deadline_ms = cg_now_ms() + (c->def->call_timeout_ms ?: CG_MCP_QUESTION_MS);
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
                 q->n_asked += may_belong(n, q);
         if (n->q)
@@ -222,9 +221,7 @@ static void respond(struct cg_mcp_client *c, struct cg_slice id, const char *res
         int r = result ? cg_rpc_add_result(&b, id, result, len, &err)
                        : cg_rpc_add_error(&b, id, DECLINED, why, &err);
 
-        if (r == 0)
-                r = cg_mcp_send(c, &answer, &b, &err);
-        if (r < 0)
+        if (r < 0 || cg_mcp_send(c, &answer, &b, &err) < 0)
                 cg_log(c->log, CG_LOG_WARN, "MCP server %s: its request cannot be answered: %s", c->def->name,
                        err.msg);
 }
@@ -358,13 +355,23 @@ void cg_mcp_questions_of_server(struct cg_mcp_client *c)
 
 /* ---- requests of a server, until 2025-11-25 */
 
+/* Asks the host @m, whose question is @n; NULL: there was no memory for it. */
+static int ask_for_server(struct cg_mcp_question *n, const struct cg_rpc *m, unsigned n_calls,
+                          struct cg_err *err)
+{
+        if (!n)
+                return cg_fail(err, CG_E_NOMEM, "question");
+        if (!n_calls)
+                return cg_fail(err, CG_E_STATE, "questions are answered only while a tool is called");
+        return ask_host(n, m->method, m->params.p ? m->params : CG_SLICE("{}"), err);
+}
+
 bool cg_mcp_on_server_request(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         unsigned kind = kind_of(m->method), n_calls;
         struct cg_mcp_req *q = only_call(c, &n_calls);
         struct cg_mcp_question *n;
         struct cg_err err;
-        int r = 0;
 
         if (strcmp(m->method, "roots/list") == 0) {
                 if (c->roots)
@@ -374,13 +381,7 @@ bool cg_mcp_on_server_request(struct cg_mcp_client *c, const struct cg_rpc *m)
         if (!is_handled(c, kind))
                 return false;
         n = question_new(c, q, kind, m->id);
-        if (!n)
-                r = cg_fail(&err, CG_E_NOMEM, "question");
-        else if (!n_calls)
-                r = cg_fail(&err, CG_E_STATE, "questions are answered only while a tool is called");
-        else
-                r = ask_host(n, m->method, m->params.p ? m->params : CG_SLICE("{}"), &err);
-        if (r == 0)
+        if (ask_for_server(n, m, n_calls, &err) == 0)
                 return true;
         cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s was declined: %s", c->def->name, m->method, err.msg);
         if (kind == CG_MCP_ELICITATION && n_calls == 0)
@@ -422,7 +423,7 @@ int cg_mcp_ask_round(struct cg_mcp_req *q, struct cg_slice key, struct cg_slice 
                 return cg_fail(err, CG_E_NOMEM, "question");
         n->round = true;
         if (strcmp(method, "roots/list") == 0) {
-                n->answer = strdup(c->roots ? c->roots : "{\"roots\":[]}");
+                n->answer = strdup(c->roots ?: "{\"roots\":[]}");
                 return n->answer ? 0 : cg_fail(err, CG_E_NOMEM, "roots");
         }
         cg_json_find(request, "params", &params);
@@ -438,24 +439,24 @@ int cg_mcp_ask_round(struct cg_mcp_req *q, struct cg_slice key, struct cg_slice 
         }
         if (is_handled(c, kind))
                 return cg_fail(err, CG_E_STATE, "%s", why.msg);
-        cg_text_try_render_as(&shown, method, strlen(method), 100, CG_TEXT_LINE, NULL);
+        cg_text_render_as(&shown, method, strlen(method), 100, CG_TEXT_LINE);
         return cg_fail(err, CG_E_UNSUPPORTED, "it needs %s, which this client does not offer",
-                       shown.data ? shown.data : "something");
+                       shown.data ?: "something");
 }
 
-int cg_mcp_add_round_answers(struct cg_mcp_req *q, struct cg_buf *b, struct cg_err *err)
+void cg_mcp_add_round_answers(struct cg_mcp_req *q, struct cg_buf *b)
 {
         struct cg_mcp_question *next;
         const char *before = "";
-        int r = cg_buf_try_adds(b, ",\"inputResponses\":{", err);
 
-        for (struct cg_mcp_question *n = q->c->questions; n && r == 0; n = next) {
+        cg_buf_adds(b, ",\"inputResponses\":{");
+        for (struct cg_mcp_question *n = q->c->questions; n; n = next) {
                 next = n->next;
                 if (n->q != q)
                         continue;
-                r = cg_buf_try_addf(b, err, "%s\"%s\":%s", before, n->id, n->answer);
+                cg_buf_addf(b, "%s\"%s\":%s", before, n->id, n->answer);
                 before = ",";
                 question_free(n);
         }
-        return r < 0 ? r : cg_buf_try_adds(b, "}", err);
+        cg_buf_adds(b, "}");
 }

@@ -49,9 +49,9 @@ static bool is_complete(struct cg_mcp_req *q, struct cg_slice result)
                 cg_mcp_next_round(q, result);
                 return false;
         }
-        cg_text_try_render_as(&shown, type.p, type.len, 100, CG_TEXT_LINE, NULL);
+        cg_text_render_as(&shown, type.p, type.len, 100, CG_TEXT_LINE);
         cg_mcp_req_fail(q, "MCP server \"%s\" sent a result of an unknown type: %s", q->c->def->name,
-                        shown.data ? shown.data : "");
+                        cg_buf_str(&shown));
         return false;
 }
 
@@ -154,12 +154,11 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
 static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         struct cg_mcp_msg answer = { .repeatable = true };
-        cg_auto_buf struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
         struct cg_err err;
         char why[200];
         int r;
 
-        cg_buf_init(&b, 4096);
         if (c->modern) { /* there are none any more, and answers are forbidden */
                 cg_server_log_line(&c->server_log, CG_LOG_WARN,
                                    "request that revision 2026-07-28 does not have",
@@ -180,9 +179,7 @@ static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
                 snprintf(why, sizeof(why), "this client does not offer %s", m->method);
                 r = cg_rpc_add_error(&b, m->id, CG_RPC_METHOD_NOT_FOUND, why, &err);
         }
-        if (r == 0)
-                r = cg_mcp_send(c, &answer, &b, &err);
-        if (r < 0)
+        if (r < 0 || cg_mcp_send(c, &answer, &b, &err) < 0)
                 cg_server_log_line(&c->server_log, CG_LOG_WARN, "request that cannot be answered",
                                    (struct cg_slice){ .p = m->method, .len = strlen(m->method) });
 }
@@ -345,9 +342,10 @@ static void on_unreadable_answer(struct cg_mcp_client *c, struct cg_slice line, 
         } else if (c->state == STARTING && c->probe_id && (!id || id == c->probe_id)) {
                 cg_auto_buf struct cg_buf error = { .max = 16384 };
 
-                if (cg_buf_try_adds(&error, "{\"message\":", NULL) == 0 &&
-                    cg_json_try_quote(&error, text, strlen(text), NULL) == 0 &&
-                    cg_buf_try_adds(&error, "}", NULL) == 0)
+                cg_buf_adds(&error, "{\"message\":");
+                cg_json_quote(&error, text, strlen(text));
+                cg_buf_adds(&error, "}");
+                if (!error.failed)
                         cg_mcp_on_discover(c, &(struct cg_rpc){ .kind = CG_RPC_ERROR,
                                                                 .error = { error.data, error.len } });
         } else {

@@ -538,6 +538,7 @@ static void report_silent(struct cg_mcp_req *q, int64_t now)
         cg_auto_buf struct cg_buf json = { .max = 8192 };
         struct cg_mcp_progress p = { .progress = NAN, .total = NAN };
         int64_t silent_ms = now - q->silent_since_ms;
+        const char *state = q->id || q->rounds ? "no answer" : "not sent";
         char text[1200];
 
         if (!q->silent_due_ms || q->silent_due_ms > now || q->n_open)
@@ -546,12 +547,10 @@ static void report_silent(struct cg_mcp_req *q, int64_t now)
         snprintf(text, sizeof(text),
                  "%s for %lld s, and the call has no time limit (\"timeout\" in the server's definition sets "
                  "one; an interrupt ends the wait)%s%s",
-                 c->state != READY    ? "the server has not started"
-                 : q->id || q->rounds ? "no answer"
-                                      : "not sent",
-                 (long long)(silent_ms / 1000),
+                 c->state == READY ? state : "the server has not started", (long long)(silent_ms / 1000),
                  c->skipped[0] ? "; the last text of the server that was no message: " : "", c->skipped);
-        if (!c->progress || cg_json_try_quote(&json, text, strlen(text), NULL) < 0)
+        cg_json_quote(&json, text, strlen(text));
+        if (!c->progress || json.failed)
                 return;
         p.message = (struct cg_slice){ json.data, json.len };
         c->progress(q->data, &p);
@@ -625,6 +624,6 @@ void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size)
                 text = strndup(error.p, error.len > 500 ? 500 : error.len);
         /* One line: it becomes part of messages that begin with our mark. */
         if (text)
-                cg_text_try_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE, NULL);
-        snprintf(buf, size, "%s", shown.data ? shown.data : "");
+                cg_text_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE);
+        snprintf(buf, size, "%s", cg_buf_str(&shown));
 }

@@ -29,28 +29,27 @@ static int ask_all(struct cg_mcp_req *q, struct cg_slice requests, struct cg_err
 static int begin_round(struct cg_mcp_req *q, struct cg_slice result, struct cg_err *err)
 {
         struct cg_slice requests = CG_SLICE_NONE, state = CG_SLICE_NONE;
-        int r = 0;
 
         if (++q->rounds > CG_MCP_MAX_ROUNDS)
                 return cg_fail(err, CG_E_LIMIT, "it asked more than %d times", CG_MCP_MAX_ROUNDS);
         q->round_lists = 0;
-        cg_buf_consume(&q->more, q->more.len);
+        cg_buf_clear(&q->more);
         if (cg_json_find(result, "requestState", &state)) {
                 if (cg_json_kind(state) != '"')
-                        r = cg_fail(err, CG_E_PROTO, "its \"requestState\" is not a string");
-                else if (state.len > CG_MCP_MAX_STATE)
-                        r = cg_fail(err, CG_E_LIMIT,
-                                    "its \"requestState\" has %zu bytes, over the limit of %zu", state.len,
-                                    CG_MCP_MAX_STATE);
-                if (r == 0)
-                        r = cg_buf_try_adds(&q->more, ",\"requestState\":", err);
-                if (r == 0)
-                        r = cg_buf_try_add(&q->more, state.p, state.len, err);
+                        return cg_fail(err, CG_E_PROTO, "its \"requestState\" is not a string");
+                if (state.len > CG_MCP_MAX_STATE)
+                        return cg_fail(err, CG_E_LIMIT,
+                                       "its \"requestState\" has %zu bytes, over the limit of %zu", state.len,
+                                       CG_MCP_MAX_STATE);
+                cg_buf_adds(&q->more, ",\"requestState\":");
+                cg_buf_add(&q->more, state.p, state.len);
+                if (cg_buf_end(&q->more, err) < 0)
+                        return q->more.failed;
         }
         q->has_inputs = cg_json_find(result, "inputRequests", &requests);
-        if (r == 0 && !requests.p && !state.p)
-                r = cg_fail(err, CG_E_PROTO, "it wants input, but says neither which nor its state");
-        return r == 0 && q->has_inputs ? ask_all(q, requests, err) : r;
+        if (!requests.p && !state.p)
+                return cg_fail(err, CG_E_PROTO, "it wants input, but says neither which nor its state");
+        return q->has_inputs ? ask_all(q, requests, err) : 0;
 }
 
 static void fail_round(struct cg_mcp_req *q, const struct cg_err *why)
@@ -106,7 +105,9 @@ void cg_mcp_send_round(struct cg_mcp_req *q)
                         return;
                 }
         }
-        if (q->has_inputs && cg_mcp_add_round_answers(q, &q->more, &err) < 0)
+        if (q->has_inputs)
+                cg_mcp_add_round_answers(q, &q->more);
+        if (cg_buf_end(&q->more, &err) < 0)
                 fail_round(q, &err);
         else
                 cg_mcp_send_waiting(c); /* this one too, if no others have taken its place */

@@ -10,6 +10,8 @@
 
 int cg_mcp_send(struct cg_mcp_client *c, struct cg_mcp_msg *m, struct cg_buf *b, struct cg_err *err)
 {
+        if (cg_buf_end(b, err) < 0)
+                return b->failed;
         m->text = cg_buf_steal(b, &m->len);
         if (!m->text)
                 return cg_fail(err, CG_E_NOMEM, "request");
@@ -25,10 +27,9 @@ void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const
         struct cg_mcp_msg m = { .method = method,
                                 .repeatable = true,
                                 .alone = strcmp(method, "notifications/initialized") == 0 };
-        cg_auto_buf struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = 8192 };
         struct cg_err err;
 
-        cg_buf_init(&b, 8192);
         if (cg_rpc_add_notification(&b, method, params, &err) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
                 cg_log(c->log, CG_LOG_DEBUG, "MCP server %s: %s was not sent: %s", c->def->name, method,
                        err.msg);
@@ -41,87 +42,74 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
 
         if (!q->id)
                 return;
+        cg_buf_addf(&b, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id);
+        cg_json_quote(&b, reason, strlen(reason));
+        cg_buf_adds(&b, "}");
         /*
          * From revision 2026-07-28 on, the end of the stream is the cancellation over HTTP. While a
          * session is renewed there is none to send it in.
          */
-        if (c->state == READY && !(c->modern && c->def->kind != CG_MCP_STDIO) &&
-            cg_buf_try_addf(&b, NULL, "{\"requestId\":%llu,\"reason\":", (unsigned long long)q->id) == 0 &&
-            cg_json_try_quote(&b, reason, strlen(reason), NULL) == 0 && cg_buf_try_adds(&b, "}", NULL) == 0)
+        if (c->state == READY && !(c->modern && c->def->kind != CG_MCP_STDIO) && !b.failed)
                 cg_mcp_send_notification(c, "notifications/cancelled", b.data);
         if (c->t && c->t->ops->cancel)
                 c->t->ops->cancel(c->t, q->id);
 }
 
-int cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err)
+void cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b)
 {
-        static const char *const elicitation[] = { NULL, "\"elicitation\":{\"form\":{}}",
-                                                   "\"elicitation\":{\"url\":{}}",
-                                                   "\"elicitation\":{\"form\":{},\"url\":{}}" };
-        const char *offers[] = {
-                c->roots ? "\"roots\":{}" : NULL,
-                elicitation[(c->handles & CG_MCP_ELICITATION ? 1 : 0) + (c->handles & CG_MCP_URL ? 2 : 0)],
-                c->handles & CG_MCP_SAMPLING ? "\"sampling\":{}" : NULL
-        };
-        const char *before = "{";
-        int r = 0;
+        bool forms = c->handles & CG_MCP_ELICITATION, pages = c->handles & CG_MCP_URL;
+        const char *before = "";
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(offers) && r == 0; i++) {
-                if (!offers[i])
-                        continue;
-                r = cg_buf_try_addf(b, err, "%s%s", before, offers[i]);
+        cg_buf_adds(b, "{");
+        if (c->roots) {
+                cg_buf_adds(b, "\"roots\":{}");
                 before = ",";
         }
-        return r < 0 ? r : cg_buf_try_adds(b, *before == '{' ? "{}" : "}", err);
+        if (forms || pages) {
+                cg_buf_addf(b, "%s\"elicitation\":{%s%s%s}", before, forms ? "\"form\":{}" : "",
+                            forms && pages ? "," : "", pages ? "\"url\":{}" : "");
+                before = ",";
+        }
+        if (c->handles & CG_MCP_SAMPLING)
+                cg_buf_addf(b, "%s\"sampling\":{}", before);
+        cg_buf_adds(b, "}");
 }
 
-int cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern, uint64_t token,
-                    struct cg_err *err)
+void cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern, uint64_t token)
 {
-        int r = 0;
-
         if (!modern && !token)
-                return 0;
-        r = cg_buf_try_adds(b, ",\"_meta\":{", err);
-        if (r == 0 && token)
-                r = cg_buf_try_addf(b, err, "\"progressToken\":%llu%s", (unsigned long long)token,
-                                    modern ? "," : "");
-        if (r == 0 && modern)
-                r = cg_buf_try_adds(
+                return;
+        cg_buf_adds(b, ",\"_meta\":{");
+        if (token)
+                cg_buf_addf(b, "\"progressToken\":%llu%s", (unsigned long long)token, modern ? "," : "");
+        if (modern) {
+                cg_buf_adds(
                         b,
                         "\"io.modelcontextprotocol/protocolVersion\":\"" CG_MCP_MODERN_VERSION
                         "\",\"io.modelcontextprotocol/clientInfo\":{\"name\":\"cellgate\",\"version\":\"" CG_VERSION
-                        "\"},\"io.modelcontextprotocol/clientCapabilities\":",
-                        err);
-        if (r == 0 && modern)
-                r = cg_mcp_add_capabilities(c, b, err);
-        return r < 0 ? r : cg_buf_try_adds(b, "}", err);
+                        "\"},\"io.modelcontextprotocol/clientCapabilities\":");
+                cg_mcp_add_capabilities(c, b);
+        }
+        cg_buf_adds(b, "}");
 }
 
 int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err)
 {
         struct cg_mcp_msg m = { .method = cg_mcp_methods[q->method].name, .repeatable = true };
-        cg_auto_buf struct cg_buf b;
-        int r;
+        cg_auto_buf struct cg_buf b = { .max = CG_MCP_MAX_CURSOR + 1024 };
+        size_t at;
 
-        cg_buf_init(&b, CG_MCP_MAX_CURSOR + 1024);
         m.id = q->id = ++q->c->last_id;
-        r = cg_buf_try_addf(&b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":{",
-                            (unsigned long long)q->id, m.method);
-        if (r == 0 && cursor.p)
-                r = cg_buf_try_adds(&b, "\"cursor\":", err);
-        if (r == 0 && cursor.p)
-                r = cg_buf_try_add(&b, cursor.p, cursor.len, err);
-        if (r == 0 && q->c->modern) {
-                size_t at = b.len;
-
-                r = cg_mcp_add_meta(q->c, &b, true, 0, err);
-                if (r == 0 && !cursor.p) /* no member before it */
-                        b.data[at] = ' ';
-        }
-        if (r == 0)
-                r = cg_buf_try_adds(&b, "}}\n", err);
-        return r < 0 ? r : cg_mcp_send(q->c, &m, &b, err);
+        cg_buf_addf(&b, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":{",
+                    (unsigned long long)q->id, m.method);
+        if (cursor.p)
+                cg_buf_addf(&b, "\"cursor\":%.*s", (int)cursor.len, cursor.p);
+        at = b.len;
+        cg_mcp_add_meta(q->c, &b, q->c->modern, 0);
+        if (!cursor.p && b.len > at) /* no member before it */
+                b.data[at] = ' ';
+        cg_buf_adds(&b, "}}\n");
+        return cg_mcp_send(q->c, &m, &b, err);
 }
 
 static int send_call(struct cg_mcp_req *q, struct cg_err *err)
@@ -129,45 +117,44 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
         struct cg_mcp_client *c = q->c;
         struct cg_mcp_msg m = { .method = cg_mcp_methods[q->method].name };
         cg_auto_buf struct cg_buf b = q->line, name = { .max = 2 * CG_MCP_MAX_URI };
-        char **headers = NULL;
+        bool http = c->def->kind != CG_MCP_STDIO;
+        cg_auto_list char **headers = NULL;
         char head[CG_MCP_LINE_GAP + 1];
         size_t n;
-        int r = 0;
+        int r;
 
         m.id = q->id = ++c->last_id;
-        q->has_progress = false;                         /* the id is the token of a new series */
-        if (c->modern || c->def->kind != CG_MCP_STDIO) { /* it may have to be sent again */
+        q->has_progress = false; /* the id is the token of a new series */
+        if (c->modern || http) { /* it may have to be sent again */
                 cg_buf_init(&b, q->line.max + q->more.len);
-                r = cg_buf_try_add(&b, q->line.data, q->line.len, err);
+                cg_buf_add(&b, q->line.data, q->line.len);
         } else {
                 cg_buf_init(&q->line, 0);
         }
-        if (r == 0 && q->more.len)
-                r = cg_buf_try_add(&b, q->more.data, q->more.len, err);
-        if (r == 0)
-                r = cg_mcp_add_meta(c, &b, c->modern, q->id, err);
-        if (r == 0)
-                r = cg_buf_try_adds(&b, "}}\n", err);
-        if (r == 0 && c->modern && c->def->kind != CG_MCP_STDIO) {
-                r = cg_param_headers_encode(&name, q->tool, err);
-                if (r == 0 && q->method == CG_MCP_TOOLS_CALL)
-                        r = cg_param_headers_make(c->params, q->tool,
-                                                  (struct cg_slice){ q->line.data + q->args_at, q->args_len },
-                                                  &headers, err);
+        cg_buf_add(&b, q->more.data, q->more.len);
+        cg_mcp_add_meta(c, &b, c->modern, q->id);
+        cg_buf_adds(&b, "}}\n");
+        if (cg_buf_end(&b, err) < 0)
+                return b.failed;
+        if (c->modern && http) {
+                cg_param_headers_encode(&name, q->tool);
+                if (cg_buf_end(&name, err) < 0)
+                        return name.failed;
         }
-        if (r < 0)
-                return r;
+        if (c->modern && http && q->method == CG_MCP_TOOLS_CALL) {
+                r = cg_param_headers_make(c->params, q->tool,
+                                          (struct cg_slice){ q->line.data + q->args_at, q->args_len },
+                                          &headers, err);
+                if (r < 0)
+                        return r;
+        }
         m.name = name.data;
         m.headers = (const char *const *)headers;
         n = (size_t)snprintf(head, sizeof(head), "{\"jsonrpc\":\"2.0\",\"id\":%llu",
                              (unsigned long long)q->id);
         m.skip = CG_MCP_LINE_GAP - n;
         memcpy(b.data + m.skip, head, n);
-        r = cg_mcp_send(c, &m, &b, err);
-        for (size_t i = 0; headers && headers[i]; i++)
-                free(headers[i]);
-        free(headers);
-        return r;
+        return cg_mcp_send(c, &m, &b, err);
 }
 
 int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
@@ -196,8 +183,6 @@ void cg_mcp_listen(struct cg_mcp_client *c)
         cg_auto_buf struct cg_buf b = { .max = 2048 };
         int64_t now = cg_now_ms();
         const char *comma = "";
-        struct cg_err err;
-        int r;
 
         if (c->state == IDLE || !c->modern || !c->announces || c->listen_id)
                 return;
@@ -207,17 +192,19 @@ void cg_mcp_listen(struct cg_mcp_client *c)
         c->listened_ms = now;
         c->tools_announced = false;
         m.id = c->listen_id = ++c->last_id;
-        r = cg_buf_try_addf(&b, NULL,
-                            "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
-                            "\"params\":{\"notifications\":{",
-                            (unsigned long long)m.id);
-        for (size_t i = 0; i < CG_MCP_N_CAPABILITIES && r == 0; i++) {
+        cg_buf_addf(&b,
+                    "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
+                    "\"params\":{\"notifications\":{",
+                    (unsigned long long)m.id);
+        for (size_t i = 0; i < CG_MCP_N_CAPABILITIES; i++) {
                 if (!(c->announces & cg_mcp_capabilities[i].offer))
                         continue;
-                r = cg_buf_try_addf(&b, NULL, "%s\"%sListChanged\":true", comma, cg_mcp_capabilities[i].name);
+                cg_buf_addf(&b, "%s\"%sListChanged\":true", comma, cg_mcp_capabilities[i].name);
                 comma = ",";
         }
-        if (r < 0 || cg_buf_try_adds(&b, "}", NULL) < 0 || cg_mcp_add_meta(c, &b, true, 0, NULL) < 0 ||
-            cg_buf_try_adds(&b, "}}\n", NULL) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
+        cg_buf_adds(&b, "}");
+        cg_mcp_add_meta(c, &b, true, 0);
+        cg_buf_adds(&b, "}}\n");
+        if (cg_mcp_send(c, &m, &b, NULL) < 0)
                 c->listen_id = 0;
 }

@@ -29,9 +29,10 @@ static bool may_log(struct cg_server_log *l)
 int cg_server_log_render(const struct cg_mcp_def *def, struct cg_slice text, struct cg_buf *b)
 {
         cg_buf_init(b, 8 * TEXT_MAX);
-        if (cg_text_try_render(b, text.p, text.len < TEXT_MAX ? text.len : TEXT_MAX, 0, NULL) < 0 ||
-            cg_buf_try_adds(b, "", NULL) < 0)
-                return -1;
+        cg_text_render(b, text.p, text.len < TEXT_MAX ? text.len : TEXT_MAX, 0);
+        cg_buf_adds(b, "");
+        if (b->failed)
+                return b->failed;
         cg_mcp_def_redact(def, b->data);
         b->len = strlen(b->data);
         return 0;

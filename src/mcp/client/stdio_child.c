@@ -97,7 +97,7 @@ static const char *last_words(struct cg_transport *t)
         const char *first, *end, *line;
         size_t shown = 0;
 
-        s->words.len = 0;
+        cg_buf_clear(&s->words);
         if (!s->err_kept.len)
                 return "";
         first = end = s->err_kept.data + s->err_kept.len;
@@ -112,18 +112,17 @@ static const char *last_words(struct cg_transport *t)
                         break;
                 first = line;
         }
-        cg_buf_try_addf(&s->words, NULL, CG_MCP_HOST_ONLY "; the last it wrote to standard error%s:",
-                        first > s->err_kept.data ? " (more is in the log of --log-level 1)" : "");
+        cg_buf_addf(&s->words, CG_MCP_HOST_ONLY "; the last it wrote to standard error%s:",
+                    first > s->err_kept.data ? " (more is in the log of --log-level 1)" : "");
         for (line = first; line < end; line += strcspn(line, "\n") + 1) {
                 size_t len = strcspn(line, "\n"), n = len;
 
                 if (n > CG_MCP_STDERR_SHOWN_LINE)
                         for (n = CG_MCP_STDERR_SHOWN_LINE; n && ((unsigned char)line[n] & 0xc0) == 0x80; n--)
                                 ;
-                if (cg_buf_try_addf(&s->words, NULL, "\n[%s] ", name) == 0)
-                        cg_buf_try_add(&s->words, line, n, NULL);
+                cg_buf_addf(&s->words, "\n[%s] %.*s", name, (int)n, line);
         }
-        return s->words.data ?: "";
+        return cg_buf_str(&s->words);
 }
 
 /* All that was kept, where the log has not had it line by line. */

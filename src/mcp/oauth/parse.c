@@ -623,17 +623,6 @@ int cg_oauth_redirect_parse(const char *query, size_t len, struct cg_oauth_redir
         return 0;
 }
 
-void cg_oauth_encode(struct cg_buf *b, const char *value)
-{
-        for (const unsigned char *p = (const unsigned char *)value; *p; p++) {
-                if (strchr("-._~", *p) || (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') ||
-                    (*p >= 'A' && *p <= 'Z'))
-                        cg_buf_add(b, p, 1);
-                else
-                        cg_buf_addf(b, "%%%02X", *p);
-        }
-}
-
 void cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value)
 {
         if (!value)
@@ -641,5 +630,5 @@ void cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value)
         if (b->len && b->data[b->len - 1] != '?')
                 cg_buf_adds(b, "&");
         cg_buf_addf(b, "%s=", name);
-        cg_oauth_encode(b, value);
+        cg_percent_encode(b, value, "");
 }

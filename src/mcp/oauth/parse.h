@@ -140,7 +140,5 @@ void cg_oauth_redirect_fini(struct cg_oauth_redirect *r);
  * NULL: nothing is appended.
  */
 void cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value);
-/* Appends @value percent-encoded: all but letters, digits and "-._~". */
-void cg_oauth_encode(struct cg_buf *b, const char *value);
 
 #endif

@@ -5,6 +5,7 @@
 #include <time.h>
 #include "base/base64.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
 
@@ -80,9 +81,9 @@ static int basic_header(const struct cg_oauth_client *client, struct cg_buf *b, 
         char *to;
         int r;
 
-        cg_oauth_encode(&pair, client->id);
+        cg_percent_encode(&pair, client->id, "");
         cg_buf_adds(&pair, ":");
-        cg_oauth_encode(&pair, client->secret);
+        cg_percent_encode(&pair, client->secret, "");
         r = cg_buf_end(&pair, err);
         if (r < 0)
                 return r;

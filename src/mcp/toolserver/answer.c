@@ -64,23 +64,20 @@ void cg_ts_call_report(struct ts_call *call, const char *status, const char *res
         if (!call->audited)
                 return;
         call->audited = false;
-        if (cg_buf_try_addf(&b, &err, "{\"approval\":%llu,\"cell\":%llu,\"status\":\"%s\",",
-                            (unsigned long long)call->approval, (unsigned long long)call->cell, status) < 0)
-                goto lost;
+        cg_buf_addf(&b, "{\"approval\":%llu,\"cell\":%llu,\"status\":\"%s\",",
+                    (unsigned long long)call->approval, (unsigned long long)call->cell, status);
         if (result) {
                 cg_sha256_hex(result, len, sha256);
-                if (cg_buf_try_addf(&b, &err, "\"bytes\":%zu,\"sha256\":\"%s\",", len, sha256) < 0)
-                        goto lost;
+                cg_buf_addf(&b, "\"bytes\":%zu,\"sha256\":\"%s\",", len, sha256);
         }
-        if (cg_ts_add_names(call, &b, &err) < 0 || cg_buf_try_adds(&b, "}", &err) < 0)
-                goto lost;
+        cg_ts_add_names(call, &b);
+        cg_buf_adds(&b, "}");
         out.body = b.data;
         out.body_len = b.len;
-        if (cg_ts_broker_send(s->ts, &out, NULL, &err) == 0)
-                return;
-lost:
-        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: the end of call %llu is not in the audit log: %s",
-               (unsigned long long)s->number, (unsigned long long)call->approval, err.msg);
+        if (cg_buf_end(&b, &err) < 0 || cg_ts_broker_send(s->ts, &out, NULL, &err) < 0)
+                cg_log(&s->ts->log, CG_LOG_WARN,
+                       "session %llx: the end of call %llu is not in the audit log: %s",
+                       (unsigned long long)s->number, (unsigned long long)call->approval, err.msg);
 }
 
 void cg_ts_call_withdraw(struct ts_call *call, const char *why)
@@ -188,8 +185,9 @@ static void separate_failure(struct ts_call *call, char *text, size_t size)
         bool more = cg_mcp_failure_for_cell(def, text, size);
         size_t n = strlen(text);
 
-        if (v && v->box && call->place == RUNNING &&
-            cg_ts_box_add_denials(v->box, call->denials_before, &denied, NULL) == 0 && denied.len)
+        if (v && v->box && call->place == RUNNING)
+                cg_ts_box_add_denials(v->box, call->denials_before, &denied);
+        if (denied.len && !denied.failed)
                 snprintf(text + n, size - n, "\n%s", denied.data);
         if (!more || !all || (v && v->failure_noticed == digest))
                 return;

@@ -26,13 +26,13 @@ int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_msg *fr
         return r;
 }
 
-static void send_body(struct ts *ts, const struct cg_out *out, const struct cg_buf *b, int built)
+void cg_ts_broker_send_buf(struct ts *ts, const struct cg_out *out, const struct cg_buf *b)
 {
         struct cg_out o = *out;
 
         o.body = b->data;
         o.body_len = b->len;
-        if (built < 0) /* out of memory: the supervisor would wait for this message */
+        if (b->failed) /* the supervisor would wait for this message */
                 cg_ts_end(ts, 1);
         else
                 cg_ts_broker_send(ts, &o, NULL, NULL);
@@ -41,25 +41,21 @@ static void send_body(struct ts *ts, const struct cg_out *out, const struct cg_b
 void cg_ts_broker_send_text(struct ts *ts, const struct cg_out *out, const char *key, const char *text)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-        int r = cg_buf_try_addf(&b, NULL, "{\"%s\":", key);
 
-        if (r == 0)
-                r = cg_json_try_quote(&b, text, strlen(text), NULL);
-        if (r == 0)
-                r = cg_buf_try_adds(&b, "}", NULL);
-        send_body(ts, out, &b, r);
+        cg_buf_addf(&b, "{\"%s\":", key);
+        cg_json_quote(&b, text, strlen(text));
+        cg_buf_adds(&b, "}");
+        cg_ts_broker_send_buf(ts, out, &b);
 }
 
 void cg_ts_broker_send_error(struct ts *ts, const struct cg_out *out, const struct cg_err *why)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-        int r = cg_buf_try_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", why->code);
 
-        if (r == 0)
-                r = cg_json_try_quote(&b, why->msg, strlen(why->msg), NULL);
-        if (r == 0)
-                r = cg_buf_try_adds(&b, "}}", NULL);
-        send_body(ts, out, &b, r);
+        cg_buf_addf(&b, "{\"error\":{\"code\":%d,\"message\":", why->code);
+        cg_json_quote(&b, why->msg, strlen(why->msg));
+        cg_buf_adds(&b, "}}");
+        cg_ts_broker_send_buf(ts, out, &b);
 }
 
 void cg_ts_end(struct ts *ts, int status)

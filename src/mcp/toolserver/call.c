@@ -97,28 +97,31 @@ static bool add_denials(const struct ts_call *call, enum cg_mcp_outcome outcome,
 {
         const struct ts_server *v = cg_ts_session_server(call->kernel->session, call->server);
         cg_auto_buf struct cg_buf text = { .max = 16384 }, quoted = { .max = 65536 };
+        bool protocol = outcome == CG_MCP_ERROR;
         struct cg_slice at = CG_SLICE_NONE, in;
         const char *end;
-        bool empty;
 
-        if (!v || !v->box || cg_ts_box_add_denials(v->box, call->denials_before, &text, NULL) < 0 ||
-            !text.len || cg_json_try_quote(&quoted, text.data, text.len, NULL) < 0 ||
-            !cg_json_find(error, outcome == CG_MCP_ERROR ? "message" : "content", &at))
+        if (!v || !v->box)
+                return false;
+        cg_ts_box_add_denials(v->box, call->denials_before, &text);
+        cg_json_quote(&quoted, cg_buf_str(&text), text.len);
+        if (!text.len || text.failed || quoted.failed ||
+            !cg_json_find(error, protocol ? "message" : "content", &at))
                 return false;
         at = cg_json_trim(at);
-        if (at.len < 2 || at.p[0] != (outcome == CG_MCP_ERROR ? '"' : '['))
+        if (at.len < 2 || at.p[0] != (protocol ? '"' : '['))
                 return false;
         end = at.p + at.len - 1; /* of the string or array */
         in = cg_json_trim((struct cg_slice){ at.p + 1, at.len - 2 });
-        empty = !in.len;
-        cg_buf_try_add(ret, error.p, (size_t)(end - error.p), NULL);
-        if (outcome == CG_MCP_ERROR)
-                cg_buf_try_addf(ret, NULL, "%s%.*s", empty ? "" : "\\n", (int)quoted.len - 2,
-                                quoted.data + 1);
+        cg_buf_add(ret, error.p, (size_t)(end - error.p));
+        if (in.len)
+                cg_buf_adds(ret, protocol ? "\\n" : ",");
+        if (protocol)
+                cg_buf_add(ret, quoted.data + 1, quoted.len - 2);
         else
-                cg_buf_try_addf(ret, NULL, "%s{\"type\":\"text\",\"text\":%s}", empty ? "" : ",",
-                                quoted.data);
-        return cg_buf_try_add(ret, end, (size_t)(error.p + error.len - end), NULL) == 0;
+                cg_buf_addf(ret, "{\"type\":\"text\",\"text\":%s}", quoted.data);
+        cg_buf_add(ret, end, (size_t)(error.p + error.len - end));
+        return !ret->failed;
 }
 
 static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
@@ -169,6 +172,8 @@ static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes
 
 static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
+        const char *status = outcome == CG_MCP_ERROR ? "protocol_error" : "failed";
+
         if (call->progress_waits)
                 cg_ts_send_progress(call);
         if (outcome == CG_MCP_NOT_SENT || (outcome == CG_MCP_NOT_RUN && !call->not_run)) {
@@ -188,11 +193,7 @@ static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const
                 cg_ts_keep_result(call, bytes, len);
                 return;
         }
-        cg_ts_call_end(call,
-                       outcome == CG_MCP_OK      ? "ok"
-                       : outcome == CG_MCP_ERROR ? "protocol_error"
-                                                 : "failed",
-                       bytes, len);
+        cg_ts_call_end(call, outcome == CG_MCP_OK ? "ok" : status, bytes, len);
 }
 
 static void run_call(struct ts_call *call)
@@ -227,35 +228,37 @@ static void run_call(struct ts_call *call)
 
 /* ---- ASKING */
 
-/* Asks whether the call may run. */
-static void ask(struct ts_call *call)
+static int send_ask(struct ts_call *call, struct cg_err *err)
 {
         struct ts_session *s = call->kernel->session;
         struct cg_out out = { .type = CG_BROKER_ASK, .session = s->number };
         cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
         cg_auto_buf struct cg_buf b = { .max = 4096 };
+
+        out.id = call->ask = ++s->ts->last_ask;
+        cg_buf_addf(&b, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
+        cg_ts_add_names(call, &b);
+        cg_buf_adds(&b, "}");
+        if (cg_buf_end(&b, err) < 0)
+                return b.failed;
+        /* The other half is for answers: they must not be lost. */
+        if (s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2)
+                return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
+                               s->ts->broker.conn.queued);
+        out.body = b.data;
+        out.body_len = b.len;
+        m.n_frames = 2;
+        m.frames[1] = cg_frame_ref(call->args);
+        return cg_ts_broker_send(s->ts, &out, &m, err);
+}
+
+/* Asks whether the call may run. */
+static void ask(struct ts_call *call)
+{
         struct cg_err err;
-        int r;
 
         call->place = ASKING;
-        out.id = call->ask = ++s->ts->last_ask;
-        r = cg_buf_try_addf(&b, &err, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
-        if (r == 0)
-                r = cg_ts_add_names(call, &b, &err);
-        if (r == 0)
-                r = cg_buf_try_adds(&b, "}", &err);
-        /* The other half is for answers: they must not be lost. */
-        if (r == 0 && s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2)
-                r = cg_fail(&err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
-                            s->ts->broker.conn.queued);
-        if (r == 0) {
-                out.body = b.data;
-                out.body_len = b.len;
-                m.n_frames = 2;
-                m.frames[1] = cg_frame_ref(call->args);
-                r = cg_ts_broker_send(s->ts, &out, &m, &err);
-        }
-        if (r < 0)
+        if (send_ask(call, &err) < 0)
                 cg_ts_call_fail(call, "the call could not be put before the host: %s", err.msg);
 }
 
@@ -271,7 +274,9 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval,
                        (unsigned long long)s->number, (unsigned long long)ask_id);
                 return;
         }
-        call->kind = accept ? "" : timed_out ? "approval_timeout" : "rejected";
+        call->kind = timed_out ? "approval_timeout" : "rejected";
+        if (accept)
+                call->kind = "";
         call->accepted = accept;
         call->audited = accept && audited;
         call->lists = 0;
@@ -308,10 +313,10 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server)
 static void fail_unknown(struct ts_call *call, const struct cg_mcp_client *client)
 {
         const char *what = cg_mcp_methods[call->method].what;
-        cg_auto_buf struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = 2048 };
 
-        cg_buf_init(&b, 2048);
-        if (cg_mcp_client_close_names(client, call->method, call->tool, &b, NULL) == 0 && b.len)
+        cg_mcp_client_close_names(client, call->method, call->tool, &b);
+        if (b.len && !b.failed)
                 cg_ts_call_fail(call, "MCP server \"%s\" has no %s \"%s\"; did you mean %s?", call->server,
                                 what, call->tool, b.data);
         else
@@ -432,9 +437,7 @@ void cg_ts_call_begin(struct ts_call *call)
                 cg_auto_buf struct cg_buf b = { .max = 3072 };
 
                 for (const struct ts_server *v = call->kernel->session->servers; v; v = v->next)
-                        if (cg_buf_try_addf(&b, NULL, "%s\"%s\"", b.len ? ", " : "",
-                                            cg_mcp_client_name(v->client)) < 0)
-                                break;
+                        cg_buf_addf(&b, "%s\"%s\"", b.len ? ", " : "", cg_mcp_client_name(v->client));
                 if (b.len)
                         cg_ts_call_fail(call,
                                         "there is no MCP server \"%s\" in this session; registered are %s",

@@ -105,7 +105,7 @@ void cg_ts_send_kept(struct ts_session *s, uint64_t kernel, uint64_t id, const c
 /* ---- progress.c */
 
 /* Appends `"server", "method", "tool"`: what the call is, as the host is told. */
-int cg_ts_add_names(const struct ts_call *call, struct cg_buf *b, struct cg_err *err);
+void cg_ts_add_names(const struct ts_call *call, struct cg_buf *b);
 /* Reports the last value, unless the supervisor does not read: then it waits. */
 void cg_ts_send_progress(struct ts_call *call);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "mcp/ceilings.h"
@@ -31,55 +32,6 @@ struct spool {
         char buf[65536];
 };
 
-static int hex4(const unsigned char *p, uint32_t *ret)
-{
-        uint32_t c = 0;
-
-        for (int i = 0; i < 4; i++) {
-                unsigned char d = p[i];
-
-                if (d >= '0' && d <= '9')
-                        c = c << 4 | (d - '0');
-                else if ((d | 32) >= 'a' && (d | 32) <= 'f')
-                        c = c << 4 | ((d | 32u) - 'a' + 10);
-                else
-                        return -1;
-        }
-        *ret = c;
-        return 0;
-}
-
-/* Length of the next character of a JSON string, with its escape; 0: it is none. */
-static size_t next_char(const unsigned char *p, size_t left, uint32_t *c)
-{
-        static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-        const char *found;
-        uint32_t low;
-
-        if (*p < 0x80 && *p != '\\') {
-                *c = *p;
-                return *p >= 0x20;
-        }
-        if (*p != '\\')
-                return cg_utf8_next(p, left, c);
-        if (left < 2 || !p[1])
-                return 0;
-        if (p[1] != 'u') {
-                found = strchr(from, p[1]);
-                if (!found)
-                        return 0;
-                *c = (unsigned char)to[found - from];
-                return 2;
-        }
-        if (left < 6 || hex4(p + 2, c) < 0)
-                return 0;
-        if (*c < 0xd800 || *c > 0xdbff || left < 12 || p[6] != '\\' || p[7] != 'u' || hex4(p + 8, &low) < 0 ||
-            low < 0xdc00 || low > 0xdfff)
-                return 6; /* Python keeps lone surrogates, too */
-        *c = 0x10000 + ((*c - 0xd800) << 10) + (low - 0xdc00);
-        return 12;
-}
-
 /* Number of characters and the largest one. */
 static int measure(const char *s, size_t len, size_t *chars, uint32_t *largest, struct cg_err *err)
 {
@@ -92,7 +44,7 @@ static int measure(const char *s, size_t len, size_t *chars, uint32_t *largest, 
                 *chars += n;
                 if (n)
                         continue;
-                n = next_char((const unsigned char *)s + i, len - i, &c);
+                n = cg_json_char(s + i, s + len, &c); /* Python keeps lone surrogates, too */
                 if (!n)
                         return cg_fail(err, CG_E_PROTO, "a string of the result is no JSON");
                 ++*chars;
@@ -136,7 +88,7 @@ static int spool_string(struct spool *sp, const char *s, size_t len, unsigned wi
                         sp->n += n;
                         continue;
                 }
-                n = next_char((const unsigned char *)s + i, len - i, &c);
+                n = cg_json_char(s + i, s + len, &c);
                 if (sizeof(sp->buf) - sp->n < 4 && flush(sp, err) < 0)
                         return -1;
                 for (unsigned b = 0; b < width; b++)
@@ -159,6 +111,13 @@ static const char *string_end(const char *s, const char *end)
         return NULL;
 }
 
+static unsigned width_of(uint32_t largest)
+{
+        if (largest < 0x100)
+                return 1;
+        return largest < 0x10000 ? 2 : 4;
+}
+
 /* Writes a string to the file and its place to @parts. */
 static int keep_string(struct spool *sp, const char *s, size_t len, size_t at, struct cg_buf *parts,
                        struct cg_err *err)
@@ -169,15 +128,14 @@ static int keep_string(struct spool *sp, const char *s, size_t len, size_t at, s
 
         if (measure(s, len, &chars, &largest, err) < 0)
                 return -1;
-        width = largest < 0x100 ? 1 : largest < 0x10000 ? 2 : 4;
+        width = width_of(largest);
         if (chars * width > sp->max - sp->size)
                 return cg_fail(err, CG_E_LIMIT,
                                "the large results would be over the limit of %zu bytes for a kernel, or %zu "
                                "for all kernels; del those that are not needed any more",
                                CG_MCP_MAX_KEPT_BYTES, CG_MCP_MAX_ALL_KEPT_BYTES);
-        if (cg_buf_try_addf(parts, err, "%s[%zu,%zu,%zu,%u]", parts->len ? "," : "", at, sp->size, chars,
-                            width) < 0 ||
-            spool_string(sp, s, len, width, err) < 0)
+        cg_buf_addf(parts, "%s[%zu,%zu,%zu,%u]", parts->len ? "," : "", at, sp->size, chars, width);
+        if (cg_buf_end(parts, err) < 0 || spool_string(sp, s, len, width, err) < 0)
                 return -1;
         sp->size += chars * width;
         return 0;
@@ -197,12 +155,13 @@ static int take_strings(struct spool *sp, const char *json, size_t len, struct c
                         ;
                 if ((size_t)(e - s) < CG_MCP_KEPT_STRING || (after < end && *after == ':'))
                         continue;
-                if (cg_buf_try_add(skeleton, from, (size_t)(s - from), err) < 0 ||
-                    keep_string(sp, s, (size_t)(e - s), skeleton->len, parts, err) < 0)
+                cg_buf_add(skeleton, from, (size_t)(s - from));
+                if (keep_string(sp, s, (size_t)(e - s), skeleton->len, parts, err) < 0)
                         return -1;
                 from = e;
         }
-        return cg_buf_try_add(skeleton, from, (size_t)(end - from), err);
+        cg_buf_add(skeleton, from, (size_t)(end - from));
+        return cg_buf_end(skeleton, err);
 }
 
 size_t cg_kept_room(const struct cg_kept_list *list)
@@ -228,21 +187,19 @@ int cg_kept_write(int fd, uint64_t id, size_t max, const char *json, size_t len,
         sp->max = max;
         sp->n = sp->size = 0;
         r = take_strings(sp, json, len, &parts, &skeleton, err);
-        if (r == 0 && !sp->size)
+        if (r < 0)
+                return r;
+        if (!sp->size)
                 return 1;
-        if (r == 0 && skeleton.len > CG_MAX_TOOL_RESULT - CG_MAX_BODY)
-                r = cg_fail(err, CG_E_LIMIT, "without its long strings it is over the limit of %u bytes",
-                            CG_MAX_TOOL_RESULT - CG_MAX_BODY);
-        if (r == 0)
-                r = cg_buf_try_addf(out, err, "{\"handle\":%llu,\"parts\":[", (unsigned long long)id);
-        if (r == 0)
-                r = cg_buf_try_add(out, parts.data, parts.len, err);
-        if (r == 0)
-                r = cg_buf_try_adds(out, "]}\n", err);
-        if (r == 0)
-                r = cg_buf_try_add(out, skeleton.data, skeleton.len, err);
+        if (skeleton.len > CG_MAX_TOOL_RESULT - CG_MAX_BODY)
+                return cg_fail(err, CG_E_LIMIT, "without its long strings it is over the limit of %u bytes",
+                               CG_MAX_TOOL_RESULT - CG_MAX_BODY);
+        cg_buf_addf(out, "{\"handle\":%llu,\"parts\":[", (unsigned long long)id);
+        cg_buf_add(out, parts.data, parts.len);
+        cg_buf_adds(out, "]}\n");
+        cg_buf_add(out, skeleton.data, skeleton.len);
         *size = sp->size;
-        return r;
+        return cg_buf_end(out, err);
 }
 
 int cg_kept_add(struct cg_kept_list *list, uint64_t id, int fd, size_t size, struct cg_err *err)

@@ -48,6 +48,28 @@ static void convert(uv_work_t *work)
         v->r = cg_kept_write(v->fd, v->id, v->room, v->json, v->len, &v->size, &v->out, &v->err);
 }
 
+/* Ends the call with what came of the conversion of its result. */
+static void end_converted(struct ts_call *call, struct conversion *v)
+{
+        if (v->r == 0) {
+                call->kind = "kept";
+                cg_ts_call_end(call, "ok", v->out.data, v->out.len);
+                return;
+        }
+        if (v->len <= CG_MAX_TOOL_RESULT) {
+                call->kind = "";
+                cg_ts_call_end(call, "ok", v->json, v->len);
+                return;
+        }
+        call->kind = "too_large";
+        if (v->r > 0)
+                cg_ts_call_fail(call, "MCP server \"%s\": the result has %zu bytes, over the limit of %u",
+                                call->server, v->len, CG_MAX_TOOL_RESULT);
+        else
+                cg_ts_call_fail(call, "MCP server \"%s\": the result of %zu bytes cannot be kept: %s",
+                                call->server, v->len, v->err.msg);
+}
+
 static void on_converted(uv_work_t *work, int status)
 {
         struct conversion *v = work->data;
@@ -61,20 +83,8 @@ static void on_converted(uv_work_t *work, int status)
                 v->r = cg_kept_add(&call->kernel->kept, v->id, cg_steal_fd(&v->fd), v->size, &v->err);
         if (v->fd >= 0)
                 close(v->fd);
-        if (call) {
-                call->kind = v->r == 0 ? "kept" : v->len <= CG_MAX_TOOL_RESULT ? "" : "too_large";
-                if (v->r == 0)
-                        cg_ts_call_end(call, "ok", v->out.data, v->out.len);
-                else if (v->len <= CG_MAX_TOOL_RESULT)
-                        cg_ts_call_end(call, "ok", v->json, v->len);
-                else if (v->r > 0)
-                        cg_ts_call_fail(call,
-                                        "MCP server \"%s\": the result has %zu bytes, over the limit of %u",
-                                        call->server, v->len, CG_MAX_TOOL_RESULT);
-                else
-                        cg_ts_call_fail(call, "MCP server \"%s\": the result of %zu bytes cannot be kept: %s",
-                                        call->server, v->len, v->err.msg);
-        }
+        if (call)
+                end_converted(call, v);
         cg_buf_fini(&v->out);
         free(v->copy);
         free(v);
@@ -148,14 +158,12 @@ int cg_ts_kept_read(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *
         int64_t result, offset, length;
         int r = cg_msg_json(m, &body, err);
 
-        if (r == 0)
-                r = cg_json_int(body, "result", -1, &result, err);
-        if (r == 0)
-                r = cg_json_int(body, "offset", -1, &offset, err);
-        if (r == 0)
-                r = cg_json_int(body, "length", -1, &length, err);
         if (r < 0)
                 return r;
+        if (cg_json_int(body, "result", -1, &result, err) < 0 ||
+            cg_json_int(body, "offset", -1, &offset, err) < 0 ||
+            cg_json_int(body, "length", -1, &length, err) < 0)
+                return CG_E_PARSE;
         if (result < 0 || offset < 0 || length < 1 || length > (int64_t)CG_MAX_RESULT_PART)
                 return cg_fail(err, CG_E_PROTO, "RESULT_READ: a value over its limits");
         buf = malloc((size_t)length);

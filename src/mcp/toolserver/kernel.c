@@ -28,16 +28,13 @@ static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **s
         int r = cg_msg_json(m, body, err);
         const char *name = NULL;
 
-        if (r == 0)
-                r = cg_json_str(*body, "server", NULL, server, err);
-        if (r == 0)
-                r = cg_json_str(*body, "tool", NULL, tool, err);
-        if (r == 0)
-                r = cg_json_str(*body, "method", cg_mcp_methods[CG_MCP_TOOLS_CALL].name, &name, err);
-        if (r == 0)
-                r = cg_json_int(*body, "timeout_ms", 0, timeout_ms, err);
         if (r < 0)
                 return r;
+        if (cg_json_str(*body, "server", NULL, server, err) < 0 ||
+            cg_json_str(*body, "tool", NULL, tool, err) < 0 ||
+            cg_json_str(*body, "method", cg_mcp_methods[CG_MCP_TOOLS_CALL].name, &name, err) < 0 ||
+            cg_json_int(*body, "timeout_ms", 0, timeout_ms, err) < 0)
+                return CG_E_PARSE;
         *method = cg_mcp_method_find(name);
         if (*method == CG_MCP_N_METHODS)
                 return violation(err, "unknown method");

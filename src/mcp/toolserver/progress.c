@@ -12,53 +12,47 @@
 #include "mcp/toolserver/call_internal.h"
 
 /* As short as the value allows. */
-static int add_number(struct cg_buf *b, const char *before, double value, struct cg_err *err)
+static void add_number(struct cg_buf *b, const char *before, double value)
 {
         char text[32];
 
         snprintf(text, sizeof(text), "%.15g", value);
         if (strtod(text, NULL) != value)
                 snprintf(text, sizeof(text), "%.17g", value);
-        return cg_buf_try_addf(b, err, "%s%s", before, text);
+        cg_buf_addf(b, "%s%s", before, text);
 }
 
-int cg_ts_add_names(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
+void cg_ts_add_names(const struct ts_call *call, struct cg_buf *b)
 {
         /* Not for others: hosts decide about tools by their names. */
         const char *tool = call->method == CG_MCP_TOOLS_CALL ? call->tool : "";
-        int r = cg_buf_try_adds(b, "\"server\":", err);
 
-        if (r == 0)
-                r = cg_json_try_quote(b, call->server, strlen(call->server), err);
-        if (r == 0)
-                r = cg_buf_try_addf(b, err,
-                                    ",\"method\":\"%s\",\"tool\":", cg_mcp_methods[call->method].name);
-        return r < 0 ? r : cg_json_try_quote(b, tool, strlen(tool), err);
+        cg_buf_adds(b, "\"server\":");
+        cg_json_quote(b, call->server, strlen(call->server));
+        cg_buf_addf(b, ",\"method\":\"%s\",\"tool\":", cg_mcp_methods[call->method].name);
+        cg_json_quote(b, tool, strlen(tool));
 }
 
-static int add_progress(const struct ts_call *call, struct cg_buf *b, struct cg_err *err)
+static void add_progress(const struct ts_call *call, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf text = { .max = CG_MCP_MAX_PROGRESS_TEXT * 3 }, shown = { .max = 8192 };
-        int r = cg_buf_try_addf(b, err, "{\"kernel\":%llu,\"call\":%llu,\"cell\":%llu,",
-                                (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
-                                (unsigned long long)call->cell);
 
-        if (r == 0)
-                r = cg_ts_add_names(call, b, err);
-        if (r == 0 && !isnan(call->progress.progress))
-                r = add_number(b, ",\"progress\":", call->progress.progress, err);
-        if (r == 0 && !isnan(call->progress.total))
-                r = add_number(b, ",\"total\":", call->progress.total, err);
-        if (r == 0 && call->progress_text &&
-            cg_json_string(cg_slice_of(call->progress_text), &text, NULL) == 0 && text.len) {
-                r = cg_text_try_render_as(&shown, text.data, text.len, CG_MCP_SHOW_PROGRESS_TEXT,
-                                          CG_TEXT_LINE, err);
-                if (r == 0)
-                        r = cg_buf_try_adds(b, ",\"message\":", err);
-                if (r == 0)
-                        r = cg_json_try_quote(b, shown.data, shown.len, err);
+        cg_buf_addf(b, "{\"kernel\":%llu,\"call\":%llu,\"cell\":%llu,",
+                    (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
+                    (unsigned long long)call->cell);
+        cg_ts_add_names(call, b);
+        if (!isnan(call->progress.progress))
+                add_number(b, ",\"progress\":", call->progress.progress);
+        if (!isnan(call->progress.total))
+                add_number(b, ",\"total\":", call->progress.total);
+        if (call->progress_text && cg_json_string(cg_slice_of(call->progress_text), &text, NULL) == 0 &&
+            text.len) {
+                cg_text_render_as(&shown, text.data, text.len, CG_MCP_SHOW_PROGRESS_TEXT, CG_TEXT_LINE);
+                cg_buf_fail(b, shown.failed);
+                cg_buf_adds(b, ",\"message\":");
+                cg_json_quote(b, cg_buf_str(&shown), shown.len);
         }
-        return r < 0 ? r : cg_buf_try_adds(b, "}", err);
+        cg_buf_adds(b, "}");
 }
 
 void cg_ts_send_progress(struct ts_call *call)
@@ -68,7 +62,10 @@ void cg_ts_send_progress(struct ts_call *call)
         cg_auto_buf struct cg_buf b = { .max = 65536 };
         struct cg_err err;
 
-        if (s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2 || add_progress(call, &b, &err) < 0)
+        if (s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2)
+                return;
+        add_progress(call, &b);
+        if (b.failed)
                 return;
         call->progress_waits = false;
         call->progress_ms = cg_now_ms();

@@ -7,23 +7,20 @@
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/toolserver.h"
 
-static int add_body(const struct ts_session *s, const void *call, const char *server, const char *method,
-                    struct cg_buf *b, struct cg_err *err)
+static void add_body(const struct ts_session *s, const void *call, const char *server, const char *method,
+                     struct cg_buf *b)
 {
         uint64_t kernel = cg_ts_kernel_number(s->kernel), approval = 0, cell = 0;
-        int r;
 
         if (call)
                 cg_ts_call_numbers(call, &kernel, &approval, &cell);
-        r = cg_buf_try_addf(b, err, "{\"kernel\":%llu,\"cell\":%llu,", (unsigned long long)kernel,
-                            (unsigned long long)cell);
-        if (r == 0 && approval)
-                r = cg_buf_try_addf(b, err, "\"call\":%llu,", (unsigned long long)approval);
-        if (r == 0)
-                r = cg_buf_try_addf(b, err, "\"method\":\"%s\",\"server\":", method);
-        if (r == 0)
-                r = cg_json_try_quote(b, server, strlen(server), err);
-        return r < 0 ? r : cg_buf_try_adds(b, "}", err);
+        cg_buf_addf(b, "{\"kernel\":%llu,\"cell\":%llu,", (unsigned long long)kernel,
+                    (unsigned long long)cell);
+        if (approval)
+                cg_buf_addf(b, "\"call\":%llu,", (unsigned long long)approval);
+        cg_buf_addf(b, "\"method\":\"%s\",\"server\":", method);
+        cg_json_quote(b, server, strlen(server));
+        cg_buf_adds(b, "}");
 }
 
 int cg_ts_question(void *data, void *call, const char *server, const char *method, struct cg_slice params,
@@ -44,16 +41,17 @@ int cg_ts_question(void *data, void *call, const char *server, const char *metho
         if (s->ts->broker.conn.queued > CG_MCP_MAX_BROKER_QUEUE / 2)
                 return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
                                s->ts->broker.conn.queued);
-        r = add_body(s, call, server, method, &b, err);
-        if (r < 0)
-                return r;
+        add_body(s, call, server, method, &b);
+        if (cg_buf_end(&b, err) < 0)
+                return b.failed;
         out.id = ++s->ts->last_ask;
         out.body = b.data;
         out.body_len = b.len;
         r = cg_ts_broker_send(s->ts, &out, NULL, err);
-        if (r == 0)
-                *number = out.id;
-        return r;
+        if (r < 0)
+                return r;
+        *number = out.id;
+        return 0;
 }
 
 void cg_ts_question_closed(void *data, uint64_t number, const char *why)

@@ -123,13 +123,13 @@ static void add_paths(struct cg_buf *b, const char *before, const json_t *entrie
                         continue;
                 if (n++ >= CG_MCP_MAX_NAMES_SHOWN)
                         continue;
-                cg_buf_try_addf(b, NULL, "%s", n == 1 ? before : ", ");
-                cg_text_try_render_as(b, path, strlen(path), 0, CG_TEXT_LINE, NULL);
+                cg_buf_adds(b, n == 1 ? before : ", ");
+                cg_text_render_as(b, path, strlen(path), 0, CG_TEXT_LINE);
                 if (absent)
-                        cg_buf_try_addf(b, NULL, " (%s)", setting);
+                        cg_buf_addf(b, " (%s)", setting);
         }
         if (n > CG_MCP_MAX_NAMES_SHOWN)
-                cg_buf_try_addf(b, NULL, " and %zu more", n - CG_MCP_MAX_NAMES_SHOWN);
+                cg_buf_addf(b, " and %zu more", n - CG_MCP_MAX_NAMES_SHOWN);
 }
 
 /* A notice of where the entries of the settings lead, once as long as that does not change. */
@@ -140,13 +140,13 @@ static void report_entries(struct ts_box *box, const json_t *line)
         cg_auto_buf struct cg_buf b = { .max = 32768 };
         uint64_t digest;
 
-        cg_buf_try_addf(&b, NULL, "MCP server %s runs in a sandbox", box->def->name);
+        cg_buf_addf(&b, "MCP server %s runs in a sandbox", box->def->name);
         add_paths(&b, "; it may write ", entries, "filesystem.allowWrite", false);
         add_paths(&b, "; but not ", entries, "filesystem.denyWrite", false);
         add_paths(&b, "; it cannot read ", entries, "filesystem.denyRead", false);
         add_paths(&b, "; but ", entries, "filesystem.allowRead", false);
         add_paths(&b, "; nothing is there now that these entries name: ", entries, NULL, true);
-        if (!json_array_size(entries) || cg_buf_try_adds(&b, "", NULL) < 0)
+        if (!json_array_size(entries) || b.failed)
                 return;
         cg_mcp_def_redact(box->def, b.data);
         digest = cg_fnv1a(CG_FNV1A, b.data, strlen(b.data));
@@ -209,15 +209,12 @@ uint64_t cg_ts_box_denials(const struct ts_box *box)
         return box ? box->n_denials : 0;
 }
 
-int cg_ts_box_add_denials(const struct ts_box *box, uint64_t before, struct cg_buf *b, struct cg_err *err)
+void cg_ts_box_add_denials(const struct ts_box *box, uint64_t before, struct cg_buf *b)
 {
-        int r = 0;
-
-        for (size_t i = 0; i < box->n_sentences && r == 0; i++)
+        for (size_t i = 0; i < box->n_sentences; i++)
                 if (box->at[i] > before)
-                        r = cg_buf_try_addf(b, err, "%s[cellgate] the sandbox of MCP server \"%s\": %s",
-                                            b->len ? "\n" : "", box->def->name, box->sentences[i]);
-        return r;
+                        cg_buf_addf(b, "%s[cellgate] the sandbox of MCP server \"%s\": %s",
+                                    b->len ? "\n" : "", box->def->name, box->sentences[i]);
 }
 
 bool cg_ts_box_sync(struct ts_box *box, uint64_t *number)

@@ -183,21 +183,22 @@ static void adding_fail(struct ts_adding *a, const struct cg_err *why)
         adding_free(a);
 }
 
-static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *err)
+static void add_report(struct cg_buf *b, const struct ts_new *v)
 {
         struct cg_slice report = cg_json_trim(cg_slice_of(v->report ?: ""));
-        int r = cg_json_try_quote(b, v->name, strlen(v->name), err);
 
-        if (r == 0)
-                r = cg_buf_try_adds(b, v->failed ? ":{\"error\":" : ":", err);
-        if (r == 0)
-                r = v->failed ? cg_json_try_quote(b, v->why.msg, strlen(v->why.msg), err)
-                              : cg_buf_try_add(b, report.p, report.len - 1, err);
-        if (r == 0 && v->known) /* further members of the report */
-                r = cg_buf_try_adds(b, ",\"started\":false", err);
-        if (r == 0 && !v->failed && v->pins)
-                r = cg_buf_try_addf(b, err, ",\"pins\":%s", v->pins);
-        return r == 0 ? cg_buf_try_adds(b, "}", err) : r;
+        cg_json_quote(b, v->name, strlen(v->name));
+        if (v->failed) {
+                cg_buf_adds(b, ":{\"error\":");
+                cg_json_quote(b, v->why.msg, strlen(v->why.msg));
+        } else { /* an object, which gets further members */
+                cg_buf_addf(b, ":%.*s", (int)report.len - 1, report.p);
+        }
+        if (v->known)
+                cg_buf_adds(b, ",\"started\":false");
+        if (!v->failed && v->pins)
+                cg_buf_addf(b, ",\"pins\":%s", v->pins);
+        cg_buf_adds(b, "}");
 }
 
 /* This one is not added. Without a client, which has its secrets, @why must have none. */
@@ -336,46 +337,54 @@ static void on_work(uv_work_t *work)
         }
 }
 
+static void places_free(struct ts_server **places, size_t n)
+{
+        for (size_t i = 0; places && i < n; i++)
+                server_free(places[i]);
+        free(places);
+}
+
+/* One for each server of @a; NULL: out of memory. */
+static struct ts_server **places_new(const struct ts_adding *a)
+{
+        struct ts_server **places = calloc(a->n + 1, sizeof(*places));
+
+        for (size_t i = 0; places && i < a->n; i++) {
+                places[i] = calloc(1, sizeof(**places));
+                if (!places[i] || !(places[i]->out_dir = strdup(a->out_dir))) {
+                        places_free(places, a->n);
+                        return NULL;
+                }
+        }
+        return places;
+}
+
 /* The wrappers are there. Everything that can fail comes first. */
 static int complete(struct ts_adding *a, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = a->session->number, .id = a->id };
-        struct ts_server **places = calloc(a->n + 1, sizeof(*places));
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-        int r = 0;
+        struct ts_server **places;
 
-        for (size_t i = 0; places && i < a->n && r == 0; i++) {
-                places[i] = calloc(1, sizeof(**places));
-                r = places[i] && (places[i]->out_dir = strdup(a->out_dir)) ? 0 : CG_E_NOMEM;
+        cg_buf_adds(&b, "{\"report\":{");
+        for (size_t i = 0; i < a->n; i++) {
+                if (i)
+                        cg_buf_adds(&b, ",");
+                add_report(&b, &a->items[i]);
         }
-        if (!places || r < 0)
-                r = cg_fail(err, CG_E_NOMEM, "MCP servers");
-        if (r == 0) {
-                r = cg_buf_try_adds(&b, "{\"report\":{", err);
-                for (size_t i = 0; i < a->n && r == 0; i++) {
-                        if (i)
-                                r = cg_buf_try_adds(&b, ",", err);
-                        if (r == 0)
-                                r = add_report(&b, &a->items[i], err);
-                }
-                if (r == 0)
-                        r = cg_buf_try_adds(&b, "}}", err);
-                if (r < 0)
-                        cg_err_prefix(err, "report about the servers' wrappers");
-        }
-        for (size_t i = 0; places && i < a->n; i++) {
-                if (r == 0 && !a->items[i].failed)
-                        register_one(a->session, places[i], &a->items[i], CG_STEAL(a->items[i].client));
-                else
-                        server_free(places[i]);
-        }
-        free(places);
-        if (r < 0)
-                return r;
+        cg_buf_adds(&b, "}}");
+        if (cg_buf_end(&b, err) < 0)
+                return cg_err_prefix(err, "report about the servers' wrappers");
+        places = places_new(a);
+        if (!places)
+                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+        for (size_t i = 0; i < a->n; i++)
+                if (!a->items[i].failed)
+                        register_one(a->session, CG_STEAL(places[i]), &a->items[i],
+                                     CG_STEAL(a->items[i].client));
+        places_free(places, a->n);
         /* After ASK_CLOSED of calls whose server was replaced: the host can accept them no more. */
-        out.body = b.data;
-        out.body_len = b.len;
-        cg_ts_broker_send(a->session->ts, &out, NULL, NULL);
+        cg_ts_broker_send_buf(a->session->ts, &out, &b);
         return 0;
 }
 
@@ -383,7 +392,6 @@ static int complete(struct ts_adding *a, struct cg_err *err)
 
 static void add_names(struct cg_buf *b, const char *what, json_t *names)
 {
-        cg_auto_buf struct cg_buf shown = { .max = 8 * CG_MAX_NAME };
         const char *name;
         json_t *value;
         size_t n = 0;
@@ -392,12 +400,11 @@ static void add_names(struct cg_buf *b, const char *what, json_t *names)
         {
                 if (n++ >= CG_MCP_MAX_NAMES_SHOWN)
                         break;
-                shown.len = 0;
-                if (cg_text_try_render_as(&shown, name, strlen(name), 0, CG_TEXT_LINE, NULL) == 0)
-                        cg_buf_try_addf(b, NULL, "%s%s", n > 1 ? ", " : what, shown.data);
+                cg_buf_adds(b, n > 1 ? ", " : what);
+                cg_text_render_as(b, name, strlen(name), 0, CG_TEXT_LINE);
         }
         if (json_object_size(names) > CG_MCP_MAX_NAMES_SHOWN)
-                cg_buf_try_addf(b, NULL, " and %zu more", json_object_size(names) - CG_MCP_MAX_NAMES_SHOWN);
+                cg_buf_addf(b, " and %zu more", json_object_size(names) - CG_MCP_MAX_NAMES_SHOWN);
 }
 
 /* Says which modules are other ones than before. */
@@ -418,13 +425,13 @@ static void report_change(struct ts_session *s, const char *server, json_t *old,
         }
         json_object_foreach(old, name, hash) if (!json_object_get(now, name))
                 json_object_set_nocheck(removed, name, hash);
-        cg_buf_try_addf(&b, NULL, "MCP server %s: its modules were made anew", server);
+        cg_buf_addf(&b, "MCP server %s: its modules were made anew", server);
         add_names(&b, "; added: ", added);
         add_names(&b, "; removed: ", removed);
         add_names(&b, "; changed: ", changed);
-        cg_buf_try_adds(&b, "\n", NULL);
-        cg_log(&s->ts->log, CG_LOG_INFO, "session %llx: %s", (unsigned long long)s->number, b.data ?: "");
-        cg_ts_broker_send_text(s->ts, &out, "text", b.data ?: "");
+        cg_buf_adds(&b, "\n");
+        cg_log(&s->ts->log, CG_LOG_INFO, "session %llx: %s", (unsigned long long)s->number, cg_buf_str(&b));
+        cg_ts_broker_send_text(s->ts, &out, "text", cg_buf_str(&b));
 }
 
 static void refresh_done(struct ts_adding *a)
@@ -541,35 +548,37 @@ static void on_work_done(uv_work_t *work, int status)
         on_client_gone(s);
 }
 
+/* Writes the wrappers of @a in a thread. */
+static int begin_work(struct ts_session *s, struct ts_adding *a, struct cg_err *err)
+{
+        if (count_after(a) > CG_MAX_SERVERS)
+                return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+        if (a->refresh && !refreshed(s, a))
+                return cg_fail(err, CG_E_STATE, "it has another definition now");
+        for (size_t i = 0; i < a->n; i++)
+                a->items[i].keeps |= cg_ts_session_client(s, a->items[i].name) != NULL;
+        a->work.data = a;
+        if (uv_queue_work(&s->ts->loop, &a->work, on_work, on_work_done) < 0)
+                return cg_fail(err, CG_E_SYS, "the wrappers cannot be written beside the loop");
+        a->working = true;
+        s->n_clients++; /* keeps the session, and with it its folder, until then */
+        return 0;
+}
+
 /* Requests of one session are handled one after the other: they write to one folder. */
 static void generate_next(struct ts_session *s)
 {
         for (;;) {
                 struct ts_adding *a = s->adding;
                 struct cg_err err;
-                int r = 0;
 
                 for (struct ts_adding *b = a; b; b = b->next)
                         if (b->working)
                                 return;
                 while (a && a->n_waiting)
                         a = a->next;
-                if (!a)
+                if (!a || begin_work(s, a, &err) == 0)
                         return;
-                if (count_after(a) > CG_MAX_SERVERS)
-                        r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
-                if (a->refresh && !refreshed(s, a))
-                        r = cg_fail(&err, CG_E_STATE, "it has another definition now");
-                for (size_t i = 0; i < a->n; i++)
-                        a->items[i].keeps |= cg_ts_session_client(s, a->items[i].name) != NULL;
-                a->work.data = a;
-                if (r == 0 && uv_queue_work(&s->ts->loop, &a->work, on_work, on_work_done) < 0)
-                        r = cg_fail(&err, CG_E_SYS, "the wrappers cannot be written beside the loop");
-                if (r == 0) {
-                        a->working = true;
-                        s->n_clients++; /* keeps the session, and with it its folder, until then */
-                        return;
-                }
                 adding_fail(a, &err);
         }
 }
@@ -581,8 +590,9 @@ static int take_tools(struct ts_new *v, const char *bytes, size_t len, struct cg
         struct cg_pins *pins = cg_mcp_client_pins(v->client);
         int r = cg_pins_list(pins, bytes, len, &list, err);
 
-        if (r == 0)
-                r = cg_pins_report(pins, true, &report, err);
+        if (r < 0)
+                return r;
+        r = cg_pins_report(pins, true, &report, err);
         if (r < 0)
                 return r;
         v->tools = cg_buf_steal(&list, &v->tools_len);
@@ -653,8 +663,9 @@ static int prepare_functions(struct ts_new *v, const struct cg_mcp_client_option
         struct cg_json_walk w;
         int r = cg_mcp_def_functions(v->name, &def, err);
 
-        if (r == 0)
-                r = cg_mcp_client_new(o, def, &v->client, err);
+        if (r < 0)
+                return r;
+        r = cg_mcp_client_new(o, def, &v->client, err);
         if (r < 0)
                 return r;
         v->adding->session->n_clients++;
@@ -666,6 +677,16 @@ static int prepare_functions(struct ts_new *v, const struct cg_mcp_client_option
         v->tools_len = text.len;
         v->tools = strdup(text.p);
         return v->tools ? 0 : cg_fail(err, CG_E_NOMEM, "functions");
+}
+
+static int check_item(const struct ts_adding *a, struct ts_new *v, struct cg_err *err)
+{
+        int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);
+
+        if (r < 0)
+                return r;
+        r = check_kind(a, v, err);
+        return r < 0 ? r : check_package(a, v, err);
 }
 
 static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *definition, struct cg_err *err)
@@ -685,13 +706,10 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         const char *invalid = json_string_value(json_object_get(definition, "invalid"));
         cg_auto_buf struct cg_buf known = { .max = CG_PINS_MAX_LIST };
         struct cg_mcp_def *def;
-        int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);
+        int r;
 
         v->functions = json_is_string(json_object_get(definition, "host_functions"));
-        if (r == 0)
-                r = check_kind(a, v, err);
-        if (r == 0)
-                r = check_package(a, v, err);
+        r = check_item(a, v, err);
         if (r < 0) {
                 v->package[0] = '\0';
                 v->keeps = true; /* the package is another's */
@@ -727,13 +745,15 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
                 v->known = v->tools != NULL;
         }
         r = cg_mcp_client_new(&o, def, &v->client, err);
-        if (r == 0)
-                s->n_clients++;
-        if (r == 0 && v->box)
+        if (r < 0) {
+                if (v->box)
+                        cg_ts_box_free(v->box);
+                return r;
+        }
+        s->n_clients++;
+        if (v->box)
                 cg_ts_box_of(v->box, v->client);
-        if (r < 0 && v->box)
-                cg_ts_box_free(v->box);
-        return r;
+        return 0;
 }
 
 static void report_progress(const struct ts_adding *a, const struct ts_new *v)
@@ -814,11 +834,8 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
         const char *name;
         json_t *definition; /* borrowed */
         struct cg_err err;
-        int r = cg_msg_json(m, &body, &err);
 
-        if (r == 0)
-                r = adding_new(s, m, body, &a, &err);
-        if (r < 0) {
+        if (cg_msg_json(m, &body, &err) < 0 || adding_new(s, m, body, &a, &err) < 0) {
                 send_error(s, m->id, &err);
                 return;
         }
@@ -830,8 +847,9 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                 v->adding = a;
                 v->name = strdup(name);
                 if (!v->name) {
-                        r = cg_fail(&err, CG_E_NOMEM, "MCP server");
-                        break;
+                        cg_fail(&err, CG_E_NOMEM, "MCP server");
+                        adding_fail(a, &err);
+                        return;
                 }
                 a->n++;
                 if (prepare_one(a, v, definition, &why) < 0) {
@@ -839,9 +857,8 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                         item_fail(v, &why);
                 }
         }
-        if (r == 0 && count_after(a) > CG_MAX_SERVERS)
-                r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
-        if (r < 0) {
+        if (count_after(a) > CG_MAX_SERVERS) {
+                cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
                 adding_fail(a, &err);
                 return;
         }

@@ -65,22 +65,29 @@ static void on_signal(uv_signal_t *h, int sig)
 
 /* ---- the broker wire */
 
+static int attach(struct ts *ts, const struct cg_msg *m, const json_t *body, struct cg_err *err)
+{
+        const char *path = NULL;
+        struct ts_session *s;
+        int r = cg_json_str(body, "path", NULL, &path, err);
+
+        if (r < 0)
+                return r;
+        if (!path)
+                return cg_fail(err, CG_E_PROTO, "ATTACH without a path");
+        s = cg_ts_session_get(ts, m->session, err);
+        if (!s)
+                return CG_E_NOMEM;
+        cg_ts_kernel_detach(s, "another kernel took its place");
+        return cg_ts_kernel_attach(s, m->id, path, err);
+}
+
 static void on_attach(struct ts *ts, const struct cg_msg *m, const json_t *body)
 {
         struct cg_out out = { .type = CG_BROKER_ATTACHED, .session = m->session, .id = m->id };
-        struct ts_session *s;
-        const char *path = NULL;
         struct cg_err err;
-        int r = cg_json_str(body, "path", NULL, &path, &err);
 
-        if (r == 0 && !path)
-                r = cg_fail(&err, CG_E_PROTO, "ATTACH without a path");
-        s = r == 0 ? cg_ts_session_get(ts, m->session, &err) : NULL;
-        if (s) {
-                cg_ts_kernel_detach(s, "another kernel took its place");
-                r = cg_ts_kernel_attach(s, m->id, path, &err);
-        }
-        if (s && r == 0) {
+        if (attach(ts, m, body, &err) == 0) {
                 cg_ts_broker_send(ts, &out, NULL, NULL);
                 return;
         }
@@ -139,19 +146,21 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                                           audited, reason);
                 return 0;
         case CG_BROKER_EGRESS_DECISION:
-                r = cg_json_str(body, "answer", "", &answer, err);
-                if (r == 0)
-                        r = cg_json_str(body, "reason", NULL, &reason, err);
-                if (r == 0 && s)
+                if (cg_json_str(body, "answer", "", &answer, err) < 0 ||
+                    cg_json_str(body, "reason", NULL, &reason, err) < 0)
+                        return err->code;
+                if (s)
                         cg_ts_box_decided(s, m->id, answer, reason);
-                return r;
+                return 0;
         case CG_BROKER_SERVER_ANSWER:
                 return s ? cg_ts_question_answered(s, m, body, err) : 0;
         case CG_BROKER_KEEP:
                 r = cg_json_int(body, "kernel", 0, &kernel, err);
-                if (r == 0 && s)
+                if (r < 0)
+                        return r;
+                if (s)
                         cg_ts_keep(s, (uint64_t)kernel, m);
-                return r;
+                return 0;
         default:
                 return cg_fail(err, CG_E_PROTO, "%s is not expected", m->spec->name);
         }
@@ -181,6 +190,39 @@ static void on_broker_end(struct cg_zlink *z, const struct cg_err *err)
 
 /* ---- the beginning */
 
+static int watch_signal(struct ts *ts, uv_signal_t *h, int sig)
+{
+        int r = uv_signal_init(&ts->loop, h);
+
+        if (r < 0)
+                return r;
+        h->data = ts;
+        return uv_signal_start(h, on_signal, sig);
+}
+
+/* The data pointer of a handle is set once the handle exists. Returns an error of libuv. */
+static int init_handles(struct ts *ts)
+{
+        uv_timer_t *const timers[] = { &ts->end_timer, &ts->progress, &ts->call_progress, &ts->held };
+        int r;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(timers); i++) {
+                uv_timer_init(&ts->loop, timers[i]); /* cannot fail */
+                timers[i]->data = ts;
+        }
+        r = watch_signal(ts, &ts->sigterm, SIGTERM);
+        if (r < 0)
+                return r;
+        r = watch_signal(ts, &ts->sigint, SIGINT);
+        if (r < 0)
+                return r;
+        r = uv_poll_init(&ts->loop, &ts->lifeline, FD_LIFELINE);
+        if (r < 0)
+                return r;
+        ts->lifeline.data = ts;
+        return uv_poll_start(&ts->lifeline, UV_READABLE, on_lifeline);
+}
+
 static int run(struct ts *ts, struct cg_err *err)
 {
         static const struct cg_out ready = { .type = CG_BROKER_TOOLD_READY, .body = "{}", .body_len = 2 };
@@ -189,36 +231,7 @@ static int run(struct ts *ts, struct cg_err *err)
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         ts->loop.data = ts;
-        /* The data pointer of a handle is set once the handle exists. */
-        r = uv_timer_init(&ts->loop, &ts->end_timer);
-        ts->end_timer.data = ts;
-        if (r == 0)
-                r = uv_timer_init(&ts->loop, &ts->progress);
-        ts->progress.data = ts;
-        if (r == 0)
-                r = uv_timer_init(&ts->loop, &ts->call_progress);
-        ts->call_progress.data = ts;
-        if (r == 0)
-                r = uv_timer_init(&ts->loop, &ts->held);
-        ts->held.data = ts;
-        if (r == 0)
-                r = uv_signal_init(&ts->loop, &ts->sigterm);
-        if (r == 0) {
-                ts->sigterm.data = ts;
-                r = uv_signal_start(&ts->sigterm, on_signal, SIGTERM);
-        }
-        if (r == 0)
-                r = uv_signal_init(&ts->loop, &ts->sigint);
-        if (r == 0) {
-                ts->sigint.data = ts;
-                r = uv_signal_start(&ts->sigint, on_signal, SIGINT);
-        }
-        if (r == 0)
-                r = uv_poll_init(&ts->loop, &ts->lifeline, FD_LIFELINE);
-        if (r == 0) {
-                ts->lifeline.data = ts;
-                r = uv_poll_start(&ts->lifeline, UV_READABLE, on_lifeline);
-        }
+        r = init_handles(ts);
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         r = cg_zlink_take(&ts->broker, &ts->loop, FD_BROKER, &cg_wire_broker, CG_ROLE_SUPERVISOR,
@@ -269,7 +282,7 @@ int main(int argc, char **argv)
                 return usage();
         signal(SIGPIPE, SIG_IGN);
         r = cg_guard_stay_behind(&err);
-        if (r == 0) {
+        if (r >= 0) {
                 ts.unrecorded = json_object();
                 r = run(&ts, &err);
                 json_decref(ts.unrecorded);

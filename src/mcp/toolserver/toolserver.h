@@ -49,7 +49,8 @@ struct ts {
  * waits already; CG_E_CLOSED; any other failure ends the process.
  */
 int cg_ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_msg *frames, struct cg_err *err);
-/* The same with {@key: @text} and with {"error": {"code", "message"}} as body. */
+/* The same with the text @b as body, with {@key: @text}, and with {"error": {"code", "message"}}. */
+void cg_ts_broker_send_buf(struct ts *ts, const struct cg_out *out, const struct cg_buf *b);
 void cg_ts_broker_send_text(struct ts *ts, const struct cg_out *out, const char *key, const char *text);
 void cg_ts_broker_send_error(struct ts *ts, const struct cg_out *out, const struct cg_err *why);
 /* Begins the orderly end of everything. */
@@ -156,7 +157,7 @@ uint64_t cg_ts_box_denials(const struct ts_box *box);
  */
 bool cg_ts_box_sync(struct ts_box *box, uint64_t *number);
 /* Appends what was denied after the first @before, as sentences; nothing: nothing was. */
-int cg_ts_box_add_denials(const struct ts_box *box, uint64_t before, struct cg_buf *b, struct cg_err *err);
+void cg_ts_box_add_denials(const struct ts_box *box, uint64_t before, struct cg_buf *b);
 /* Handles EGRESS_DECISION. */
 void cg_ts_box_decided(struct ts_session *s, uint64_t number, const char *answer, const char *reason);
 
