@@ -195,7 +195,7 @@ static void find_files(struct cg_audit_log *log)
                 if (sscanf(e->d_name, "audit-%6u.sqlit%c", &number, &end) != 2 || strlen(e->d_name) != 19)
                         continue;
                 log->first = !log->first || number < log->first ? number : log->first;
-                log->last = number > log->last ? number : log->last;
+                log->last = CG_MAX(number, log->last);
         }
         if (d)
                 closedir(d);

@@ -42,7 +42,9 @@ static int digit(char c)
                 return c - 'a' + 26;
         if (c >= '0' && c <= '9')
                 return c - '0' + 52;
-        return c == '+' ? 62 : c == '/' ? 63 : -1;
+        if (c == '+')
+                return 62;
+        return c == '/' ? 63 : -1;
 }
 
 int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_err *err)

@@ -54,7 +54,7 @@ int cg_buf_reserve(struct cg_buf *b, size_t n, char **ret, struct cg_err *err)
         if (!cg_size_add(b->len, n, &need) || need > b->max || need == SIZE_MAX)
                 return cg_fail(err, CG_E_LIMIT, "buffer would grow over its limit of %zu bytes", b->max);
         if (need + 1 > b->cap) {
-                cap = b->cap ? b->cap : 256;
+                cap = b->cap ?: 256;
                 while (cap < need + 1)
                         cap = cap > SIZE_MAX / 2 ? need + 1 : cap * 2;
                 p = realloc(b->data, cap);
@@ -166,7 +166,7 @@ char *cg_buf_steal(struct cg_buf *b, size_t *len)
         char *p = NULL;
 
         if (!b->failed) {
-                p = b->data ? b->data : calloc(1, 1);
+                p = b->data ?: calloc(1, 1);
                 if (len)
                         *len = b->len;
                 b->data = NULL;

@@ -37,17 +37,19 @@ static int add_status(const char *dir, struct cg_buf *b, struct cg_err *err)
 
         snprintf(path, sizeof(path), "%s/status", dir);
         r = cg_read_file(path, FILE_MAX, &text, &len, err);
-        for (const char *line = text; r == 0 && line && *line; line += n + (line[n] == '\n')) {
+        if (r < 0)
+                return r;
+        for (const char *line = text; *line; line += n + (line[n] == '\n')) {
                 n = strcspn(line, "\n");
                 if (strncmp(line, "NoNewPrivs:\t1", 13) == 0)
                         return cg_fail(err, CG_E_UNSUPPORTED,
                                        "the process has no_new_privs: it may be in a sandbox whose rules no "
                                        "other process can read");
-                for (size_t i = 0; i < CG_ARRAY_LEN(keys) && r == 0; i++)
+                for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++)
                         if (strncmp(line, keys[i], strlen(keys[i])) == 0)
-                                r = cg_buf_try_add(b, line, n + (line[n] == '\n'), err);
+                                cg_buf_add(b, line, n + (line[n] == '\n'));
         }
-        return r;
+        return 0;
 }
 
 static int add_namespaces(const char *dir, struct cg_buf *b, struct cg_err *err)
@@ -55,9 +57,8 @@ static int add_namespaces(const char *dir, struct cg_buf *b, struct cg_err *err)
         static const char *const names[] = { "cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts" };
         char path[64], to[64];
         struct stat st;
-        int r = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
                 ssize_t n;
 
                 snprintf(path, sizeof(path), "%s/ns/%s", dir, names[i]);
@@ -65,14 +66,13 @@ static int add_namespaces(const char *dir, struct cg_buf *b, struct cg_err *err)
                 if (n < 0 && errno != ENOENT)
                         return cg_fail_errno(err, "%s", path);
                 if (n > 0)
-                        r = cg_buf_try_addf(b, err, "%.*s\n", (int)n, to);
+                        cg_buf_addf(b, "%.*s\n", (int)n, to);
         }
         snprintf(path, sizeof(path), "%s/root", dir);
-        if (r == 0 && stat(path, &st) < 0)
+        if (stat(path, &st) < 0)
                 return cg_fail_errno(err, "%s", path);
-        return r < 0 ? r
-                     : cg_buf_try_addf(b, err, "root %llu %llu\n", (unsigned long long)st.st_dev,
-                                       (unsigned long long)st.st_ino);
+        cg_buf_addf(b, "root %llu %llu\n", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+        return 0;
 }
 
 /* A value of a control group's file that limits nothing. */
@@ -92,25 +92,25 @@ static int add_limited_groups(const char *group, struct cg_buf *b, struct cg_err
         static const char *const files[] = { "memory.max", "memory.high", "memory.swap.max",
                                              "cpu.max",    "io.max",      "pids.max" };
         char dir[PATH_MAX], path[PATH_MAX + 32], value[256];
-        int r = 0;
 
         if (snprintf(dir, sizeof(dir), CGROUPS "%s", group) >= (int)sizeof(dir))
                 return cg_fail(err, CG_E_LIMIT, "the path of the control group is too long");
         snprintf(path, sizeof(path), "%s/cgroup.procs", dir);
-        if (access(path, F_OK) < 0) /* not where it is looked for: each group is its own */
-                return cg_buf_try_addf(b, err, "group %s\n", group);
+        if (access(path, F_OK) < 0) { /* not where it is looked for: each group is its own */
+                cg_buf_addf(b, "group %s\n", group);
+                return 0;
+        }
         /* Where a group can be made for a kernel, its limits are stronger. */
-        r = cg_buf_try_addf(b, err, "groups %s\n",
-                            access(path, W_OK) == 0 ? "can be made" : "cannot be made");
-        for (char *end = dir + strlen(dir); r == 0 && end >= dir + strlen(CGROUPS); end = strrchr(dir, '/')) {
+        cg_buf_addf(b, "groups %s\n", access(path, W_OK) == 0 ? "can be made" : "cannot be made");
+        for (char *end = dir + strlen(dir); end >= dir + strlen(CGROUPS); end = strrchr(dir, '/')) {
                 *end = '\0';
-                for (size_t i = 0; i < CG_ARRAY_LEN(files) && r == 0; i++) {
+                for (size_t i = 0; i < CG_ARRAY_LEN(files); i++) {
                         snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
                         if (cg_proc_read_text(path, value, sizeof(value)) && !is_no_limit(files[i], value))
-                                r = cg_buf_try_addf(b, err, "%s %s\n", path, value);
+                                cg_buf_addf(b, "%s %s\n", path, value);
                 }
         }
-        return r;
+        return 0;
 }
 
 static int add_groups(const char *dir, struct cg_buf *b, struct cg_err *err)
@@ -122,25 +122,28 @@ static int add_groups(const char *dir, struct cg_buf *b, struct cg_err *err)
 
         snprintf(path, sizeof(path), "%s/cgroup", dir);
         r = cg_read_file(path, FILE_MAX, &text, &len, err);
-        for (char *line = text; r == 0 && line && *line;) {
+        if (r < 0)
+                return r;
+        for (char *line = text; *line;) {
                 char *end = line + strcspn(line, "\n"), *next = end + (*end == '\n');
 
                 *end = '\0';
-                if (strncmp(line, "0::", 3) == 0)
+                if (strncmp(line, "0::", 3) == 0) {
                         r = add_limited_groups(line + 3, b, err);
-                else if (!strstr(line, ":name=")) /* version 1: each group counts */
-                        r = cg_buf_try_addf(b, err, "%s\n", line);
+                        if (r < 0)
+                                return r;
+                } else if (!strstr(line, ":name=")) { /* version 1: each group counts */
+                        cg_buf_addf(b, "%s\n", line);
+                }
                 line = next;
         }
-        return r;
+        return 0;
 }
 
 int cg_confinement(pid_t pid, struct cg_buf *b, struct cg_err *err)
 {
         static const char *const files[] = { "limits", "oom_score_adj" };
         char dir[32], path[64], label[4096];
-        cg_auto_free char *text = NULL;
-        size_t len;
         int r;
 
         /* /proc may be that of another pid namespace, where our number is another process's. */
@@ -148,21 +151,27 @@ int cg_confinement(pid_t pid, struct cg_buf *b, struct cg_err *err)
         if (pid == getpid())
                 snprintf(dir, sizeof(dir), "/proc/self");
         r = add_status(dir, b, err);
-        if (r == 0)
-                r = add_namespaces(dir, b, err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(files) && r == 0; i++) {
+        if (r < 0)
+                return r;
+        r = add_namespaces(dir, b, err);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < CG_ARRAY_LEN(files); i++) {
+                cg_auto_free char *text = NULL;
+                size_t len;
+
                 snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
                 r = cg_read_file(path, FILE_MAX, &text, &len, err);
-                if (r == 0)
-                        r = cg_buf_try_add(b, text, len, err);
-                free(CG_STEAL(text));
+                if (r < 0)
+                        return r;
+                cg_buf_add(b, text, len);
         }
         /* Without a security module there is no label. */
         snprintf(path, sizeof(path), "%s/attr/current", dir);
-        if (r == 0 && cg_proc_read_text(path, label, sizeof(label)))
-                r = cg_buf_try_addf(b, err, "label %s\n", label);
-        if (r == 0)
-                r = cg_buf_try_addf(b, err, "priority %d %d %ld\n", getpriority(PRIO_PROCESS, (id_t)pid),
-                                    sched_getscheduler(pid), syscall(SYS_ioprio_get, IOPRIO_PROCESS, pid));
-        return r < 0 ? r : add_groups(dir, b, err);
+        if (cg_proc_read_text(path, label, sizeof(label)))
+                cg_buf_addf(b, "label %s\n", label);
+        cg_buf_addf(b, "priority %d %d %ld\n", getpriority(PRIO_PROCESS, (id_t)pid), sched_getscheduler(pid),
+                    syscall(SYS_ioprio_get, IOPRIO_PROCESS, pid));
+        r = add_groups(dir, b, err);
+        return r < 0 ? r : cg_buf_end(b, err);
 }

@@ -243,8 +243,8 @@ int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err)
 
         for (;;) {
                 struct pollfd p = { .fd = fd, .events = events };
-                int64_t left = timeout_ms < 0 ? -1 : end - cg_now_ms();
-                int n = poll(&p, 1, left > 1000000 ? 1000000 : left < 0 && timeout_ms >= 0 ? 0 : (int)left);
+                int64_t left = timeout_ms < 0 ? -1 : CG_MAX(end - cg_now_ms(), 0);
+                int n = poll(&p, 1, (int)CG_MIN(left, 1000000));
 
                 if (n > 0)
                         return 0;
@@ -280,7 +280,7 @@ int cg_pipe_to_file(int pipe, int fd, size_t n, struct cg_err *err)
                 ssize_t r = splice(pipe, NULL, fd, NULL, n, SPLICE_F_MOVE);
 
                 if (r < 0 && errno == EINVAL) { /* with O_APPEND, and in some file systems */
-                        r = read(pipe, data, n < sizeof(data) ? n : sizeof(data));
+                        r = read(pipe, data, CG_MIN(n, sizeof(data)));
                         if (r > 0 && cg_write_all(fd, data, (size_t)r, err) < 0)
                                 return -1;
                 }
@@ -302,13 +302,13 @@ int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, 
 
         cg_buf_init(&b, max);
         for (;;) {
-                size_t room = max - b.len < 65536 ? max - b.len : 65536;
-                int64_t left = end - cg_now_ms();
+                size_t room = CG_MIN(max - b.len, 65536);
                 char extra;
                 ssize_t n;
-                int r;
+                int r = 0;
 
-                r = timeout_ms < 0 ? 0 : cg_wait_fd(fd, POLLIN, left > 0 ? left : 0, err);
+                if (timeout_ms >= 0)
+                        r = cg_wait_fd(fd, POLLIN, CG_MAX(end - cg_now_ms(), 0), err);
                 if (r != 0)
                         return r;
                 if (!room) { /* The buffer is full: check for further data. */

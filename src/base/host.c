@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/text.h"
 
 #define LABEL_MAX 63
 
@@ -39,9 +40,7 @@ static bool parse_number(const char *s, size_t len, uint64_t *ret)
                 len -= prefix;
         }
         for (size_t i = 0; i < len; i++) {
-                unsigned int d = is_digit(s[i])               ? (unsigned int)(s[i] - '0')
-                                 : s[i] >= 'a' && s[i] <= 'f' ? (unsigned int)(s[i] - 'a' + 10)
-                                                              : 99;
+                unsigned int d = (unsigned int)cg_hex_digit(s[i]); /* of no digit the largest */
 
                 if (d >= base)
                         return false;
@@ -180,7 +179,7 @@ enum cg_addr_class cg_host_class(const struct cg_host *h)
 void cg_host_authority(const struct cg_host *h, uint16_t port, uint16_t default_port, char *buf, size_t size)
 {
         bool six = h->is_addr && h->addr.family == 6;
-        int n = snprintf(buf, size, "%s%s%s", six ? "[" : "", h->text, six ? "]" : "");
+        int n = snprintf(buf, size, six ? "[%s]" : "%s", h->text);
 
         if (port != default_port && n > 0 && (size_t)n < size)
                 snprintf(buf + n, size - (size_t)n, ":%u", port);

@@ -99,7 +99,7 @@ void cg_json_quote(struct cg_buf *b, const char *s, size_t len)
                 size_t n = cg_utf8_next(p + i, len - i, &c);
 
                 quote_char(b, c);
-                i += n ? n : 1;
+                i += n ?: 1;
         }
         cg_buf_adds(b, "\"");
 }
@@ -177,7 +177,7 @@ static int expand_var(const char *p, const char *end, struct cg_buf *b, json_t *
 
         if (!fallback && end - p > 4 && strncmp(p, "env:", 4) == 0)
                 p += 4;
-        n = (size_t)((fallback ? fallback : end) - p);
+        n = (size_t)((fallback ?: end) - p);
         if (n >= sizeof(name))
                 return cg_fail(err, CG_E_INVAL, "%s: variable name is too long", where);
         memcpy(name, p, n);
@@ -212,7 +212,7 @@ static json_t *expand(const json_t *v, json_t *values, const char *where, struct
                                 : cg_buf_try_add(&b, text, 1, err);
                         text = end ? end + 1 : text + 1;
                 }
-                out = r == 0 ? json_string(b.data ? b.data : "") : NULL;
+                out = r == 0 ? json_string(b.data ?: "") : NULL;
                 if (r == 0 && !out)
                         cg_fail(err, CG_E_INVAL, "%s: a variable's value is not UTF-8", where);
                 return out;

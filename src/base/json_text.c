@@ -165,10 +165,11 @@ static bool scan_string(struct json_scan *s)
                         return true;
                 }
                 n = cg_json_char((const char *)s->p, (const char *)s->end, &c);
+                if (!n && *s->p == '\\' && s->end - s->p == 1)
+                        return scan_fail(s, "string is not closed");
                 if (!n && *s->p == '\\')
-                        return scan_fail(s, s->end - s->p == 1 ? "string is not closed"
-                                            : s->p[1] == 'u'   ? "\\u needs four hexadecimal digits"
-                                                               : "unknown escape in a string");
+                        return scan_fail(s, s->p[1] == 'u' ? "\\u needs four hexadecimal digits"
+                                                           : "unknown escape in a string");
                 if (!n)
                         return scan_fail(s, *s->p < 0x20 ? "control character in a string" : "not UTF-8");
                 if (s->encodable && is_surrogate(c))
@@ -419,7 +420,7 @@ static int walk_fail(const struct cg_json_walk *w, const char *why, struct cg_er
 
 int cg_json_walk_init(struct cg_json_walk *w, struct cg_slice text, char open, struct cg_err *err)
 {
-        const char *p = text.p ? text.p : "";
+        const char *p = text.p ?: "";
 
         *w = (struct cg_json_walk){ .p = p, .start = p, .end = p + text.len, .close = '}', .first = true };
         skip_space(w);

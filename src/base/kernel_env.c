@@ -60,7 +60,7 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err)
                                                name);
                         }
                 }
-                *ret = realpath(path ? path : name, NULL);
+                *ret = realpath(path ?: name, NULL);
                 return *ret ? 0
                        : errno == ENOENT
                                ? cg_fail(err, CG_E_NOTFOUND,
@@ -381,8 +381,10 @@ static int check_line(const struct inside *in, const char *name, const char *lin
                 return 0;
         if (strncmp(line, "import ", 7) == 0 || strncmp(line, "import\t", 7) == 0)
                 return check_code(in, name, line, err);
-        snprintf(path, sizeof(path), "%s%s%s", line[0] == '/' ? "" : in->packages, line[0] == '/' ? "" : "/",
-                 line);
+        if (line[0] == '/')
+                snprintf(path, sizeof(path), "%s", line);
+        else
+                snprintf(path, sizeof(path), "%s/%s", in->packages, line);
         return realpath(path, real) && is_outside(in, real) ? fail_outside(in, name, real, err) : 0;
 }
 

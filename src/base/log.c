@@ -27,7 +27,7 @@ static size_t put_escaped(char *out, size_t room, const char *text)
         n = b.len < room ? b.len : room - 1;
         while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)
                 n--; /* do not cut a character */
-        memcpy(out, b.data ? b.data : "", n);
+        memcpy(out, b.data ?: "", n);
         return n;
 }
 

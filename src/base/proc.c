@@ -109,7 +109,7 @@ static _Noreturn void child_main(struct child_plan *p)
                 child_fail(p, 0);
         if (s->cwd && chdir(s->cwd) < 0)
                 child_fail(p, 1);
-        execve(p->path, s->argv, s->envp ? s->envp : no_env);
+        execve(p->path, s->argv, s->envp ?: no_env);
         child_fail(p, 2);
 }
 
@@ -138,7 +138,7 @@ static int find_program(const struct cg_proc_spec *s, char *buf, size_t size, co
         }
         while (*p) {
                 size_t n = strcspn(p, ":");
-                int len = snprintf(buf, size, "%.*s/%s", n ? (int)n : 1, n ? p : ".", s->path);
+                int len = snprintf(buf, size, "%.*s%s/%s", (int)n, p, n ? "" : ".", s->path);
 
                 if (len > 0 && (size_t)len < size && access(buf, X_OK) == 0) {
                         *ret = buf;
@@ -413,7 +413,7 @@ bool cg_proc_read_stat(pid_t pid, struct cg_proc_stat *ret)
             sscanf(rest, ") %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld %*d %*d %*d %*d %llu",
                    &parent, &group, &utime, &stime, &cutime, &cstime, &started) != 7)
                 return false;
-        *ret = (struct cg_proc_stat){ .pid = pid ? pid : getpid(),
+        *ret = (struct cg_proc_stat){ .pid = pid ?: getpid(),
                                       .parent = parent,
                                       .group = group,
                                       .started = started,
@@ -426,7 +426,7 @@ void cg_proc_describe(int status, char *buf, size_t size)
         if (WIFSIGNALED(status)) {
                 const char *name = sigabbrev_np(WTERMSIG(status));
 
-                snprintf(buf, size, "killed by SIG%s", name ? name : "?");
+                snprintf(buf, size, "killed by SIG%s", name ?: "?");
         } else if (WIFEXITED(status)) {
                 snprintf(buf, size, "exit status %d", WEXITSTATUS(status));
         } else {

@@ -211,7 +211,7 @@ static size_t match(const char *p, const char *secret, bool escaped, size_t *of)
 
                 if (!n && *p != secret[i])
                         break;
-                p += n ? n : 1;
+                p += n ?: 1;
         }
         *of = i;
         return (size_t)(p - from);

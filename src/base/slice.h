@@ -36,7 +36,7 @@ static inline int cg_slice_cmp(struct cg_slice a, struct cg_slice b)
         size_t n = a.len < b.len ? a.len : b.len;
         int r = n ? memcmp(a.p, b.p, n) : 0;
 
-        return r ? r : (a.len > b.len) - (a.len < b.len);
+        return r ?: (a.len > b.len) - (a.len < b.len);
 }
 
 /* For qsort() and bsearch(). */

@@ -69,10 +69,11 @@ int cg_state_folder(const char *name, char ret[PATH_MAX], struct cg_err *err)
         why = errno;
         if (lstat(ret, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
                 return cg_fail(err, CG_E_NOTFOUND,
-                               "%s cannot be made%s%s; end all sandboxes, which could not hide it, and make "
+                               "%s cannot be made%s; end all sandboxes, which could not hide it, and make "
                                "the folder with mode 0700",
-                               above, why == EROFS ? ": " : ", or too much of its path is missing",
-                               why == EROFS ? strerror(why) : "");
+                               above,
+                               why == EROFS ? ": Read-only file system"
+                                            : ", or too much of its path is missing");
         return cg_fail(err, CG_E_STATE, "%s is not a folder of this user with mode 0700: chmod or remove it",
                        ret);
 }

@@ -9,15 +9,11 @@
 
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
 {
-        size_t n = p[0] < 0x80                   ? 1
-                   : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-                   : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-                   : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
-                                                 : 0;
         static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+        size_t n = cg_utf8_length(p[0]);
         uint32_t c;
 
-        if (!n || n > left)
+        if (n > left || (p[0] >= 0x80 && p[0] < 0xc2) || p[0] > 0xf4)
                 return 0;
         c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
         for (size_t i = 1; i < n; i++) {
@@ -34,7 +30,7 @@ size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
 size_t cg_utf8_put(uint32_t c, char *out)
 {
         static const unsigned char marks[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
-        size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+        size_t n = 1 + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
 
         for (size_t i = n; --i; c >>= 6)
                 out[i] = (char)(0x80 | (c & 0x3f));
@@ -117,7 +113,7 @@ size_t cg_json_run(const char *p, size_t len)
 
 static size_t min2(size_t a, size_t b)
 {
-        return a < b ? a : b;
+        return CG_MIN(a, b);
 }
 
 size_t cg_text_distance(const char *a, const char *b, char (*fold)(char c))
@@ -285,7 +281,7 @@ void cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t ma
                         cg_buf_add(b, p, n);
                 else
                         add_escape(b, p, n, c);
-                p += n ? n : 1;
+                p += n ?: 1;
         }
 }
 

@@ -20,6 +20,12 @@ static inline char cg_ascii_lower(char c)
         return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
+/* Length of the UTF-8 sequence that begins with the byte @c; 1: none does. */
+static inline size_t cg_utf8_length(unsigned char c)
+{
+        return 1 + (size_t)((c >= 0xc0) + (c >= 0xe0) + (c >= 0xf0));
+}
+
 /*
  * Writes @c as UTF-8 and returns the length in bytes, at most 4. Surrogates become three bytes, as
  * in WTF-8.

@@ -26,6 +26,18 @@
 #define CG_UNINITIALIZED
 #endif
 
+/* The smaller and the larger of @a and @b, which is converted to the type of @a. */
+#define CG_MIN(a, b) \
+        __extension__({ \
+                __typeof__(a) cg_a_ = (a), cg_b_ = (b); \
+                cg_a_ < cg_b_ ? cg_a_ : cg_b_; \
+        })
+#define CG_MAX(a, b) \
+        __extension__({ \
+                __typeof__(a) cg_c_ = (a), cg_d_ = (b); \
+                cg_c_ > cg_d_ ? cg_c_ : cg_d_; \
+        })
+
 /* Hands a pointer on and leaves NULL behind, so that a cleanup attribute does not free it. */
 #define CG_STEAL(p) \
         __extension__({ \
@@ -87,15 +99,20 @@ static inline int cg_steal_fd(int *fd)
         return v;
 }
 
+/* Takes @item out of the list at @head, which is linked by @link. */
+#define CG_UNLINK(head, item, link) \
+        do { \
+                __typeof__(&(head)) cg_at_ = &(head); \
+                while (*cg_at_ && *cg_at_ != (item)) \
+                        cg_at_ = &(*cg_at_)->link; \
+                if (*cg_at_) \
+                        *cg_at_ = (*cg_at_)->link; \
+        } while (0)
+
 /* false on overflow */
 static inline bool cg_size_add(size_t a, size_t b, size_t *ret)
 {
         return !__builtin_add_overflow(a, b, ret);
-}
-
-static inline bool cg_size_mul(size_t a, size_t b, size_t *ret)
-{
-        return !__builtin_mul_overflow(a, b, ret);
 }
 
 /*

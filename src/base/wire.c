@@ -70,12 +70,12 @@ int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t
 {
         const struct cg_msg_spec *spec = m->spec;
         bool any = spec->raws == CG_RAWS_ANY;
-        size_t most = any ? CG_MAX_FRAMES - 1 : spec->raws, least = any ? 0 : spec->raws;
+        size_t most = any ? CG_MAX_FRAMES - 1 : spec->raws;
 
         if (index == 0 && size > spec->body_max)
                 return cg_fail(err, CG_E_PROTO, "%s: body of %zu bytes, at most %zu", spec->name, size,
                                spec->body_max);
-        if (index > most || (!more && index < least))
+        if (index > most || (!any && !more && index < spec->raws))
                 return cg_fail(err, CG_E_PROTO, "%s: %zu raw frames, expected %zu", spec->name, index, most);
         if (index > 0 && size > spec->raw_max - raw_before)
                 return cg_fail(err, CG_E_PROTO, "%s: content of more than %zu bytes", spec->name,

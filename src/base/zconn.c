@@ -171,11 +171,13 @@ static void add_bytes(struct cg_zconn_out *o, const void *data, size_t len)
 
 static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool kept, bool more)
 {
-        unsigned char head[HEAD_MAX];
+        unsigned char head[HEAD_MAX] = { more ? FLAG_MORE : 0 };
+        bool is_long = len > 255;
         size_t n = 1;
 
-        head[0] = (unsigned char)((more ? FLAG_MORE : 0) | (len > 255 ? FLAG_LONG : 0));
-        for (int shift = len > 255 ? 56 : 0; shift >= 0; shift -= 8)
+        if (is_long)
+                head[0] |= FLAG_LONG;
+        for (int shift = is_long ? 56 : 0; shift >= 0; shift -= 8)
                 head[n++] = (unsigned char)((uint64_t)len >> shift);
         add_bytes(o, head, n);
         if (!kept) {

@@ -33,9 +33,10 @@ CG_API int cg_client_approvals(struct cg_client *c, char **ret, struct cg_err *e
         return cg_client_request(c, CG_HOST_APPROVALS_LIST, 0, NULL, c->timeout_ms, NULL, ret, err);
 }
 
-static int add_member(struct cg_buf *b, const char *key, const char *text, size_t len, struct cg_err *err)
+static void add_member(struct cg_buf *b, const char *key, const char *text, size_t len)
 {
-        return cg_buf_try_addf(b, err, ",\"%s\":", key) < 0 ? -1 : cg_json_try_quote(b, text, len, err);
+        cg_buf_addf(b, ",\"%s\":", key);
+        cg_json_quote(b, text, len);
 }
 
 CG_API int cg_client_approval(struct cg_client *c, const char *id, char **ret, struct cg_err *err)
@@ -61,10 +62,13 @@ CG_API int cg_client_approval(struct cg_client *c, const char *id, char **ret, s
         text = cg_msg_body(&m, &len);
         while (len && text[len - 1] != '}') /* it is an object: blanks may follow */
                 len--;
-        if (cg_buf_try_add(&b, text, len - 1, err) < 0 || add_member(&b, "digest", digest, 64, err) < 0 ||
-            add_member(&b, "arguments", args.data, args.len, err) < 0 ||
-            add_member(&b, "code", code, code_len, err) < 0 || cg_buf_try_adds(&b, "}", err) < 0)
-                return err ? err->code : CG_E_NOMEM;
+        cg_buf_add(&b, text, len - 1);
+        add_member(&b, "digest", digest, 64);
+        add_member(&b, "arguments", args.data, args.len);
+        add_member(&b, "code", code, code_len);
+        cg_buf_adds(&b, "}");
+        if (cg_buf_end(&b, err) < 0)
+                return b.failed;
         *ret = CG_STEAL(b.data);
         return 0;
 }

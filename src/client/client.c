@@ -66,6 +66,13 @@ static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg
                        json_string_value(json_object_get(o, "error")) ?: "no reason given");
 }
 
+static int n_spares(const struct cg_client_options *o)
+{
+        if (o->no_spare)
+                return 0;
+        return o->spares > 0 ? o->spares : 1;
+}
+
 /*
  * Starts a supervisor for c->dir and waits until it serves. @extra: further arguments,
  * NULL-terminated.
@@ -74,7 +81,7 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
                             const char *const *extra, struct cg_err *err)
 {
         cg_auto_free char **few = o->share ? cg_shared_environ() : NULL;
-        const char *path = o->supervisor ? o->supervisor : CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor");
+        const char *path = o->supervisor ?: CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor");
         char level[16], spares[16];
         const char *argv[24] = {
                 "cellgate-supervisor", "--dir", c->dir, "--log-level", level, "--spares", spares
@@ -84,7 +91,7 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { log_fd, 2 }, { -1, 3 } };
         struct cg_proc_spec spec = { .path = path,
                                      .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = few ? few : environ,
+                                     .envp = few ?: environ,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true };
@@ -94,7 +101,7 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         if (o->share && !few)
                 return cg_fail(err, CG_E_NOMEM, "environment");
         snprintf(level, sizeof(level), "%d", o->log_level);
-        snprintf(spares, sizeof(spares), "%d", o->no_spare ? 0 : o->spares > 0 ? o->spares : 1);
+        snprintf(spares, sizeof(spares), "%d", n_spares(o));
         while (*extra)
                 argv[n++] = *extra++;
         if (o->kernel_env && cg_kernel_env_find(o->kernel_env, &env, err) < 0)
@@ -271,20 +278,23 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
         cg_auto_fd int log = -1;
         int r;
 
-        snprintf(linger, sizeof(linger), "%lld",
-                 (long long)(o->linger_ms > 0 ? o->linger_ms : DEFAULT_LINGER_MS));
+        snprintf(linger, sizeof(linger), "%lld", (long long)cg_ms_or(o->linger_ms, DEFAULT_LINGER_MS));
         /*
          * Nothing listens at the address and we hold the lock: existing files are those of a
          * supervisor that was killed.
          */
         r = remove_leftovers(c->dir, err);
-        if (r == 0 && o->log_fd <= 0)
+        if (r < 0)
+                return r;
+        if (o->log_fd <= 0) {
                 r = open_beside(c, ".log", &log, err);
-        /* Appending: the supervisor empties a log that has become too long. */
-        if (r == 0 && log >= 0 && (ftruncate(log, 0) < 0 || fcntl(log, F_SETFL, O_APPEND) < 0))
-                r = cg_fail_errno(err, "%s.log", c->dir);
-        if (r == 0)
-                r = start_supervisor(c, o, log >= 0 ? log : o->log_fd, extra, err);
+                if (r < 0)
+                        return r;
+                /* Appending: the supervisor empties a log that has become too long. */
+                if (ftruncate(log, 0) < 0 || fcntl(log, F_SETFL, O_APPEND) < 0)
+                        return cg_fail_errno(err, "%s.log", c->dir);
+        }
+        r = start_supervisor(c, o, log >= 0 ? log : o->log_fd, extra, err);
         if (c->proc.pidfd >= 0) /* the process that was started has detached the supervisor, and ends */
                 cg_proc_wait(&c->proc, c->timeout_ms, NULL, NULL);
         c->proc = CG_PROC_NONE;
@@ -324,8 +334,9 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
         if (!is_absent(&mine))
                 return give_err(err, &mine);
         r = open_beside(c, ".lock", &lock, err);
-        if (r == 0)
-                r = cg_lock_fd(lock, c->timeout_ms, NULL, err);
+        if (r < 0)
+                return r;
+        r = cg_lock_fd(lock, c->timeout_ms, NULL, err);
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_TIMEDOUT,
                                "another process has held %s.lock for %lld ms: it is starting a supervisor "
@@ -340,14 +351,38 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
         return r < 0 ? r : get_token(c, token, err);
 }
 
-static int open_client(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err)
+/* Starts a supervisor, or finds the one at the given address, and connects. */
+static int find_and_connect(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
 {
         static const char *const private[] = { "--private", NULL };
+        char token[33];
+        int r;
+
+        if (o->address) {
+                if (snprintf(c->dir, sizeof(c->dir), "%s", o->address) >= (int)sizeof(c->dir) - 16)
+                        return cg_fail(err, CG_E_LIMIT, "address is too long");
+        } else if (cg_make_runtime_dir("cellgate", c->dir, sizeof(c->dir), err) < 0) {
+                return -1;
+        } else if (start_supervisor(c, o, o->log_fd > 0 ? o->log_fd : 2, private, err) < 0) {
+                if (c->proc.pidfd < 0)
+                        cg_remove_tree(c->dir, NULL);
+                return -1;
+        }
+        if (o->address && o->start)
+                r = find_or_start(c, o, token, err);
+        else
+                r = get_token(c, token, err);
+        cg_closep_(&c->start_fd);
+        return r < 0 ? r : connect_supervisor(c, token, err);
+}
+
+static int open_client(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err)
+{
         struct cg_client *c = calloc(1, sizeof(*c));
-        char token[33], path[160];
         pthread_condattr_t attr;
         sigset_t all, old;
-        int r = 0;
+        char path[160];
+        int r;
 
         if (!c)
                 return cg_fail(err, CG_E_NOMEM, "client");
@@ -364,8 +399,8 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         c->conn = CG_ZCONN_NONE;
         c->shared = o->address;
-        c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
-        c->answer_ms = o->share && c->timeout_ms > SHARED_ANSWER_MS ? SHARED_ANSWER_MS : c->timeout_ms;
+        c->timeout_ms = cg_ms_or(o->timeout_ms, DEFAULT_TIMEOUT_MS);
+        c->answer_ms = o->share ? CG_MIN(c->timeout_ms, SHARED_ANSWER_MS) : c->timeout_ms;
         if (c->wake_fd < 0 || c->read_epoll < 0) {
                 cg_client_close(c);
                 return cg_fail(err, CG_E_NOMEM, "client");
@@ -374,21 +409,8 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         /* Signals of the host belong to the host's own threads. */
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
-        if (o->address) {
-                if (snprintf(c->dir, sizeof(c->dir), "%s", o->address) >= (int)sizeof(c->dir) - 16)
-                        r = cg_fail(err, CG_E_LIMIT, "address is too long");
-        } else if (cg_make_runtime_dir("cellgate", c->dir, sizeof(c->dir), err) < 0) {
-                r = -1;
-        } else if (start_supervisor(c, o, o->log_fd > 0 ? o->log_fd : 2, private, err) < 0) {
-                if (c->proc.pidfd < 0)
-                        cg_remove_tree(c->dir, NULL);
-                r = -1;
-        }
-        if (r == 0)
-                r = o->address && o->start ? find_or_start(c, o, token, err) : get_token(c, token, err);
+        r = find_and_connect(c, o, err);
         cg_closep_(&c->start_fd);
-        if (r == 0)
-                r = connect_supervisor(c, token, err);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
         if (r < 0) {
                 cg_client_close(c);
@@ -424,10 +446,8 @@ CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client
         char address[128];
         int r;
 
-        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
-                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_client_options)");
-        if (opts)
-                memcpy(&o, opts, opts->size);
+        if (cg_take_options(opts, &o, sizeof(o), "cg_client_options", err) < 0)
+                return CG_E_INVAL;
         if (!o.share || o.address) {
                 o.share = 0;
                 return open_at(&o, ret, err);
@@ -435,26 +455,25 @@ CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client
 
         if (o.log_level < 1) /* for all clients the same, since warnings are of use to some */
                 o.log_level = 1;
-        o.spares = o.no_spare ? 0 : o.spares > 0 ? o.spares : 1;
+        o.spares = n_spares(&o);
         if (o.linger_ms <= 0)
                 o.linger_ms = cg_shared_in_job() ? JOB_LINGER_MS : DEFAULT_LINGER_MS;
-        r = cg_shared_address(&o, address, sizeof(address), &why);
-        if (r == 0) {
+        if (cg_shared_address(&o, address, sizeof(address), &why) == 0) {
                 o.address = address;
                 o.start = 1;
-                r = open_at(&o, ret, &why);
-        }
-        if (r == 0) {
-                (*ret)->found = true;
-                return 0;
+                if (open_at(&o, ret, &why) == 0) {
+                        (*ret)->found = true;
+                        return 0;
+                }
         }
         if (opts) /* as the host has given them */
                 memcpy(&o, opts, opts->size);
         o.share = 0;
         r = open_at(&o, ret, err);
-        if (r == 0)
-                (*ret)->why_private = strdup(why.msg);
-        return r;
+        if (r < 0)
+                return r;
+        (*ret)->why_private = strdup(why.msg);
+        return 0;
 }
 
 CG_API const char *cg_client_why_private(const struct cg_client *c)

@@ -36,7 +36,7 @@ int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, 
 {
         struct cg_out with_body = *out;
         cg_auto_free char *text = NULL;
-        int r = 0;
+        int r;
 
         if (c->broken) {
                 json_decref(body);
@@ -48,10 +48,9 @@ int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, 
                 with_body.body = text = cg_json_text(body, &with_body.body_len);
                 json_decref(body);
                 if (!text)
-                        r = cg_fail(err, CG_E_NOMEM, "message");
+                        return cg_fail(err, CG_E_NOMEM, "message");
         }
-        if (r == 0)
-                r = cg_zconn_put(&c->conn, &with_body, NULL, NULL, err);
+        r = cg_zconn_put(&c->conn, &with_body, NULL, NULL, err);
         if (r == 0)
                 cg_zconn_flush(&c->conn);
         if (cg_zconn_wants_out(&c->conn))
@@ -73,14 +72,29 @@ struct timespec cg_client_deadline(int64_t timeout_ms)
         return t;
 }
 
+/* Lock held, and released meanwhile. */
+static int await_answer(struct cg_client *c, const struct request *q, int64_t timeout_ms, struct cg_err *err)
+{
+        struct timespec end = cg_client_deadline(timeout_ms);
+
+        while (!q->done && !c->broken)
+                if (pthread_cond_timedwait(&c->cond, &c->lock, &end) == ETIMEDOUT)
+                        break;
+        if (!q->done && !c->broken)
+                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms",
+                               (long long)timeout_ms);
+        if (q->done && !q->failed)
+                return 0;
+        if (err)
+                *err = q->done ? q->err : c->broken_err;
+        return q->done ? q->err.code : CG_E_CLOSED;
+}
+
 /* Sends the request @q and waits for its answer. Takes @body. */
 static int request(struct cg_client *c, struct request *q, const struct cg_out *as, json_t *body,
                    int64_t timeout_ms, struct cg_err *err)
 {
-        struct timespec end = cg_client_deadline(timeout_ms);
-        const struct cg_err *failure = NULL;
         struct cg_out out = *as;
-        struct request **p;
         int r;
 
         pthread_mutex_lock(&c->lock);
@@ -88,24 +102,9 @@ static int request(struct cg_client *c, struct request *q, const struct cg_out *
         q->next = c->requests;
         c->requests = q;
         r = cg_client_send(c, &out, body, err);
-        while (r == 0 && !q->done && !c->broken)
-                if (pthread_cond_timedwait(&c->cond, &c->lock, &end) == ETIMEDOUT)
-                        break;
-        for (p = &c->requests; *p != q; p = &(*p)->next)
-                ;
-        *p = q->next;
-        if (r == 0 && !q->done && !c->broken)
-                r = cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms",
-                            (long long)timeout_ms);
-        else if (r == 0 && !q->done)
-                failure = &c->broken_err;
-        else if (r == 0 && q->failed)
-                failure = &q->err;
-        if (failure) {
-                if (err)
-                        *err = *failure;
-                r = q->done ? failure->code : CG_E_CLOSED;
-        }
+        if (r == 0)
+                r = await_answer(c, q, timeout_ms, err);
+        CG_UNLINK(c->requests, q, next);
         pthread_mutex_unlock(&c->lock);
         return r;
 }

@@ -12,7 +12,7 @@ static const char *text_of(const json_t *o, const char *key)
 {
         const char *s = json_string_value(json_object_get(o, key));
 
-        return s ? s : "";
+        return s ?: "";
 }
 
 static size_t count_chars(const json_t *string)
@@ -21,7 +21,7 @@ static size_t count_chars(const json_t *string)
         size_t len = json_string_length(string), n = 0;
         uint32_t c;
 
-        for (size_t i = 0, k; i < len; i += k ? k : 1, n++)
+        for (size_t i = 0, k; i < len; i += k ?: 1, n++)
                 k = cg_utf8_next(p + i, len - i, &c);
         return n;
 }
@@ -115,9 +115,9 @@ static int check_field(const char *name, const json_t *schema, const json_t *val
                                    " characters", err);
         if (json_is_number(value))
                 return check_range(name, json_number_value(value), schema, "minimum", "maximum", "", err);
-        return json_is_object(value) || json_is_array(value) || json_is_null(value)
-                       ? cg_fail(err, CG_E_INVAL, "\"%.100s\" must be a single value", name)
-                       : 0;
+        if (json_is_object(value) || json_is_array(value) || json_is_null(value))
+                return cg_fail(err, CG_E_INVAL, "\"%.100s\" must be a single value", name);
+        return 0;
 }
 
 static int check_form(const json_t *params, json_t *content, struct cg_err *err)

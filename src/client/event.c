@@ -122,9 +122,11 @@ static bool take_stream(struct cg_event *e, struct cg_msg *m)
         for (size_t i = 0; i < len;) {
                 size_t n = cg_utf8_next((const unsigned char *)p + i, len - i, &c);
 
-                if (cg_buf_try_add(&b, n ? p + i : "\xef\xbf\xbd", n ? n : 3, NULL) < 0)
-                        break;
-                i += n ? n : 1;
+                if (n)
+                        cg_buf_add(&b, p + i, n);
+                else
+                        cg_buf_adds(&b, "\xef\xbf\xbd");
+                i += n ?: 1;
         }
         e->text = cg_buf_steal(&b, &e->text_len);
         return e->text != NULL;
@@ -152,7 +154,7 @@ static const char *str(const json_t *o, const char *key)
 {
         const char *s = json_string_value(json_object_get(o, key));
 
-        return s ? s : "";
+        return s ?: "";
 }
 
 /* What waits for approval. */
@@ -181,22 +183,24 @@ static bool take_buffers(struct cg_event *e, struct cg_msg *m)
 /* PROGRESS of a call: the content, and a sentence made of it. */
 static bool take_call_progress(struct cg_event *e, const json_t *o)
 {
-        const char *tool = str(o, "tool"), *names[] = { str(o, "server"), *tool ? "." : "", tool, ": " };
+        const char *tool = str(o, "tool"), *server = str(o, "server");
         const json_t *progress = json_object_get(o, "progress"), *total = json_object_get(o, "total");
         const char *message = str(o, "message");
         cg_auto_buf struct cg_buf b = { .max = 65536 };
-        int r = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(names) && r == 0; i++)
-                r = cg_text_try_render_as(&b, names[i], strlen(names[i]), 0, CG_TEXT_LINE, NULL);
-        if (r == 0 && progress)
-                r = cg_buf_try_addf(&b, NULL, "%.10g", json_number_value(progress));
-        if (r == 0 && total)
-                r = cg_buf_try_addf(&b, NULL, " of %.10g", json_number_value(total));
-        if (r == 0 && *message) /* rendered by the tool server */
-                r = cg_buf_try_addf(&b, NULL, "%s%s", progress ? ", " : "", message);
+        cg_text_render_as(&b, server, strlen(server), 0, CG_TEXT_LINE);
+        if (*tool)
+                cg_buf_adds(&b, ".");
+        cg_text_render_as(&b, tool, strlen(tool), 0, CG_TEXT_LINE);
+        cg_buf_adds(&b, ": ");
+        if (progress)
+                cg_buf_addf(&b, "%.10g", json_number_value(progress));
+        if (total)
+                cg_buf_addf(&b, " of %.10g", json_number_value(total));
+        if (*message) /* rendered by the tool server */
+                cg_buf_addf(&b, "%s%s", progress ? ", " : "", message);
         e->json = cg_json_text(o, &e->json_len);
-        e->text = r == 0 ? cg_buf_steal(&b, &e->text_len) : NULL;
+        e->text = cg_buf_steal(&b, &e->text_len);
         return e->json && e->text;
 }
 
@@ -207,7 +211,6 @@ static bool take_server_request(struct cg_event *e, const struct cg_msg *m, cons
         json_int_t call = json_integer_value(json_object_get(o, "call"));
         const char *params, *method = str(o, "method");
         size_t len;
-        int r;
 
         params = cg_msg_raw(m, 0, &len);
         e->approval = m->id;
@@ -215,22 +218,16 @@ static bool take_server_request(struct cg_event *e, const struct cg_msg *m, cons
         e->server = strdup(str(o, "server"));
         if (!e->server || cg_json_check_encodable(params, len, CG_JSON_PARAMS_DEPTH, NULL) < 0)
                 return false;
-        r = cg_buf_try_adds(&b, "{\"server\":", NULL);
-        if (r == 0)
-                r = cg_json_try_quote(&b, e->server, strlen(e->server), NULL);
-        if (r == 0)
-                r = cg_buf_try_adds(&b, ",\"method\":", NULL);
-        if (r == 0)
-                r = cg_json_try_quote(&b, method, strlen(method), NULL);
-        if (r == 0 && call)
-                r = cg_buf_try_addf(&b, NULL, ",\"call\":%lld", (long long)call);
-        if (r == 0)
-                r = cg_buf_try_adds(&b, ",\"params\":", NULL);
-        if (r == 0)
-                r = cg_buf_try_add(&b, params, len, NULL);
-        if (r == 0)
-                r = cg_buf_try_adds(&b, "}", NULL);
-        e->json = r == 0 ? cg_buf_steal(&b, &e->json_len) : NULL;
+        cg_buf_adds(&b, "{\"server\":");
+        cg_json_quote(&b, e->server, strlen(e->server));
+        cg_buf_adds(&b, ",\"method\":");
+        cg_json_quote(&b, method, strlen(method));
+        if (call)
+                cg_buf_addf(&b, ",\"call\":%lld", (long long)call);
+        cg_buf_adds(&b, ",\"params\":");
+        cg_buf_add(&b, params, len);
+        cg_buf_adds(&b, "}");
+        e->json = cg_buf_steal(&b, &e->json_len);
         return e->json != NULL;
 }
 
@@ -248,9 +245,8 @@ static struct cg_costs costs_of(const json_t *o)
                 { "connections", &c.connections },   { "denials", &c.denials },
         };
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(members); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(members); i++)
                 *members[i].to = json_integer_value(json_object_get(o, members[i].name));
-        }
         return c;
 }
 
@@ -436,14 +432,14 @@ CG_API const char *cg_event_text(const struct cg_event *e, size_t *len)
 {
         if (len)
                 *len = e->text ? e->text_len : 0;
-        return e->text ? e->text : "";
+        return e->text ?: "";
 }
 
 CG_API const char *cg_event_json(const struct cg_event *e, size_t *len)
 {
         if (len)
                 *len = e->json ? e->json_len : 2;
-        return e->json ? e->json : "{}";
+        return e->json ?: "{}";
 }
 
 CG_API const char *cg_event_artifacts(const struct cg_event *e, size_t *len)
@@ -527,38 +523,35 @@ CG_API uint64_t cg_event_approval(const struct cg_event *e)
 
 CG_API const char *cg_event_server(const struct cg_event *e)
 {
-        return e->server ? e->server : "";
+        return e->server ?: "";
 }
 
 CG_API const char *cg_event_tool(const struct cg_event *e)
 {
-        return e->tool ? e->tool : "";
+        return e->tool ?: "";
 }
 
 CG_API const char *cg_event_method(const struct cg_event *e)
 {
-        return e->method ? e->method : "";
+        return e->method ?: "";
 }
 
 CG_API const char *cg_event_arguments(const struct cg_event *e, size_t *len)
 {
         if (len)
                 *len = e->args ? e->args_len : 0;
-        return e->args ? e->args : "";
+        return e->args ?: "";
 }
 
 CG_API int cg_render(const char *text, size_t len, size_t max, char **ret, struct cg_err *err)
 {
-        struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
         char *p;
-        int r;
 
-        cg_buf_init(&b, SIZE_MAX / 2);
-        r = cg_text_try_render(&b, text, len, max && max < 64 ? 64 : max, err);
-        p = r < 0 ? NULL : cg_buf_steal(&b, NULL);
-        cg_buf_fini(&b);
-        if (r < 0)
-                return r;
+        cg_text_render(&b, text, len, max ? CG_MAX(max, 64) : 0);
+        if (cg_buf_end(&b, err) < 0)
+                return b.failed;
+        p = cg_buf_steal(&b, NULL);
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "text");
         *ret = p;

@@ -63,7 +63,7 @@ static int wait_ready(struct cg_session *s, const struct operation *op, const st
 {
         for (;;) {
                 int64_t left = t->end_ms - cg_now_ms();
-                int r = cg_wait_fd(fd, event, left < 0 ? 0 : left < TURN_MS ? left : TURN_MS, err);
+                int r = cg_wait_fd(fd, event, CG_MAX(CG_MIN(left, TURN_MS), 0), err);
 
                 if (r != CG_TIMEOUT)
                         return r;
@@ -116,8 +116,10 @@ static int send_bytes(struct cg_session *s, const struct operation *op, const st
                         return cg_fail_errno(err, "reading the file of the host");
                 else if (n == 0)
                         return cg_fail(err, CG_E_SYS, "the file of the host became shorter");
-                p += n > 0 && file < 0 ? n : 0;
-                len -= n > 0 ? (size_t)n : 0;
+                if (n > 0 && file < 0)
+                        p += n;
+                if (n > 0)
+                        len -= (size_t)n;
         }
         return r;
 }
@@ -145,20 +147,22 @@ static int send_input(struct cg_session *s, const struct operation *op, struct t
                       struct cg_err *err)
 {
         uint64_t size = 1;
-        int r = 0;
+        int r;
 
-        while (r == 0 && size) {
-                ssize_t n = (ssize_t)(t->len < CHUNK ? t->len : CHUNK), left = left_in_file(t->in_fd);
+        while (size) {
+                ssize_t n = (ssize_t)CG_MIN(t->len, CHUNK), left = left_in_file(t->in_fd);
                 const char *data = t->data;
                 int file = -1;
 
                 if (left > 0) { /* without copies in memory */
                         file = t->in_fd;
-                        n = left < CHUNK ? left : CHUNK;
+                        n = CG_MIN(left, CHUNK);
                 } else if (t->in_fd >= 0) {
                         data = t->chunk;
                         r = wait_ready(s, op, t, t->in_fd, POLLIN, err);
-                        n = r == 0 ? read(t->in_fd, t->chunk, CHUNK) : 0;
+                        if (r != 0)
+                                return r;
+                        n = read(t->in_fd, t->chunk, CHUNK);
                         if (n < 0 && (errno == EINTR || errno == EAGAIN))
                                 continue;
                         if (n < 0)
@@ -168,14 +172,18 @@ static int send_input(struct cg_session *s, const struct operation *op, struct t
                         t->len -= (size_t)n;
                 }
                 size = (uint64_t)n;
-                if (r == 0 && t->pieces)
+                if (t->pieces) {
                         r = send_bytes(s, op, t, sock, -1, &size, sizeof(size), err);
-                if (r == 0)
-                        r = send_bytes(s, op, t, sock, file, data, size, err);
+                        if (r != 0)
+                                return r;
+                }
+                r = send_bytes(s, op, t, sock, file, data, size, err);
+                if (r != 0)
+                        return r;
         }
-        if (r == 0 && !t->pieces)
+        if (!t->pieces)
                 shutdown(sock, SHUT_WR);
-        return r;
+        return 0;
 }
 
 /* ------------------------------------------------------------------ output */
@@ -185,17 +193,19 @@ static int write_within(const struct transfer *t, const char *data, size_t len, 
 {
         while (len) {
                 int64_t left = t->end_ms - cg_now_ms();
-                int r = cg_wait_fd(t->out_fd, POLLOUT, left > 0 ? left : 0, err);
-                ssize_t n = r == 0 ? write(t->out_fd, data, len < PIPE_BUF ? len : PIPE_BUF) : 0;
+                int r = cg_wait_fd(t->out_fd, POLLOUT, CG_MAX(left, 0), err);
+                ssize_t n;
 
                 if (r == CG_TIMEOUT)
                         return cg_fail(err, CG_E_TIMEDOUT, "the host does not read the file");
                 if (r < 0)
                         return r;
+                n = write(t->out_fd, data, CG_MIN(len, PIPE_BUF));
                 if (n < 0 && errno != EINTR && errno != EAGAIN)
                         return cg_fail_errno(err, "writing the file of the host");
-                data += n > 0 ? n : 0;
-                len -= n > 0 ? (size_t)n : 0;
+                n = CG_MAX(n, 0);
+                data += n;
+                len -= (size_t)n;
         }
         return 0;
 }
@@ -250,6 +260,20 @@ static int receive_output(struct cg_session *s, const struct operation *op, stru
         }
 }
 
+static int code_of(int errnum)
+{
+        switch (errnum) {
+        case ENOENT:
+                return CG_E_NOTFOUND;
+        case EEXIST:
+                return CG_E_EXISTS;
+        case EINVAL:
+                return CG_E_INVAL;
+        default:
+                return CG_E_SYS;
+        }
+}
+
 /* @message: error output, untrusted. The exit status of a built-in operation is an errno. */
 static int result_of(const struct cg_event *e, bool builtin, const char *message, struct cg_err *err)
 {
@@ -258,6 +282,7 @@ static int result_of(const struct cg_event *e, bool builtin, const char *message
         int64_t status = -1;
         size_t len = strlen(message);
         const char *why;
+        int code;
 
         if (cg_json_object(e->json, e->json_len, "result", &o, err) < 0 ||
             cg_json_int(o, "exit_code", -1, &status, err) < 0)
@@ -266,11 +291,10 @@ static int result_of(const struct cg_event *e, bool builtin, const char *message
                 return 0;
         while (len && message[len - 1] == '\n')
                 len--;
-        if (cg_text_try_render_as(&shown, message, len, 0, builtin ? CG_TEXT_LINE : CG_TEXT_JUDGED, err) <
-                    0 ||
-            cg_buf_try_add(&shown, "", 1, err) < 0)
-                return err ? err->code : CG_E_NOMEM;
-        why = shown.data;
+        cg_text_render_as(&shown, message, len, 0, builtin ? CG_TEXT_LINE : CG_TEXT_JUDGED);
+        if (cg_buf_end(&shown, err) < 0)
+                return shown.failed;
+        why = cg_buf_str(&shown);
         if (e->status == CG_STATUS_TIMEOUT)
                 return cg_fail(err, CG_E_TIMEDOUT, "%s", e->text);
         if (status < 0)
@@ -278,15 +302,10 @@ static int result_of(const struct cg_event *e, bool builtin, const char *message
                                e->text_len ? e->text : "the operation was ended in the sandbox");
         if (!builtin)
                 return cg_fail(err, CG_E_SYS, "exit status %d: %s", (int)status, why);
-        cg_fail(err,
-                status == ENOENT   ? CG_E_NOTFOUND
-                : status == EEXIST ? CG_E_EXISTS
-                : status == EINVAL ? CG_E_INVAL
-                                   : CG_E_SYS,
-                "%s", *why ? why : strerror((int)status));
+        code = cg_fail(err, code_of((int)status), "%s", *why ? why : strerror((int)status));
         if (err)
                 err->sys_errno = (int)status;
-        return err ? err->code : CG_E_SYS;
+        return code;
 }
 
 /* Lock held. Waits for the operation's result, and collects its error output. */
@@ -298,7 +317,7 @@ static int await(struct cg_session *s, struct operation *op, bool builtin, const
         for (;;) {
                 int64_t left = t->end_ms - cg_now_ms();
                 struct cg_event *e = op->events;
-                struct timespec end = cg_client_deadline(left > 0 ? left : 0);
+                struct timespec end = cg_client_deadline(CG_MAX(left, 0));
                 size_t n = strlen(message);
 
                 if (e && e->type == CG_EVENT_COMMAND_RESULT)
@@ -342,7 +361,7 @@ static int request(struct cg_session *s, struct cg_out *out, json_t *body, int *
         }
         r = cg_send_fds(s->client->life_fd, &id, sizeof(id), &fds[1], 1, err);
         close(fds[1]);
-        if (r == 0 && json_object_set_new(body, "socket", json_integer((json_int_t)id)) < 0)
+        if (r >= 0 && json_object_set_new(body, "socket", json_integer((json_int_t)id)) < 0)
                 r = cg_fail(err, CG_E_NOMEM, "operation");
         if (r < 0) {
                 json_decref(body);
@@ -355,7 +374,7 @@ static int request(struct cg_session *s, struct cg_out *out, json_t *body, int *
 static int run(struct cg_session *s, bool builtin, const char *const *argv, struct transfer *t,
                int64_t timeout_ms, struct cg_err *err)
 {
-        int64_t ms = timeout_ms > 0 ? timeout_ms : timeout_ms < 0 ? INT_MAX : DEFAULT_MS;
+        int64_t ms = timeout_ms < 0 ? INT_MAX : cg_ms_or(timeout_ms, DEFAULT_MS);
         bool input = t->in_fd >= 0 || t->data;
         struct operation op = { .events_tail = &op.events };
         cg_auto_buf struct cg_buf text = { .max = CG_MAX_COMMAND_TEXT };
@@ -363,11 +382,12 @@ static int run(struct cg_session *s, bool builtin, const char *const *argv, stru
         cg_auto_free char *chunk = malloc(CHUNK);
         cg_auto_fd int sock = -1;
         json_int_t argc = 0;
-        int r = cg_buf_try_add(&text, "", 1, err); /* the session's folder */
+        int r;
 
-        for (; r == 0 && argv[argc]; argc++)
-                r = cg_buf_try_add(&text, argv[argc], strlen(argv[argc]) + 1, err);
-        if (r < 0)
+        cg_buf_add(&text, "", 1); /* the session's folder */
+        for (; argv[argc]; argc++)
+                cg_buf_add(&text, argv[argc], strlen(argv[argc]) + 1);
+        if (cg_buf_end(&text, err) < 0)
                 return cg_err_prefix(err, "path");
         if (!chunk)
                 return cg_fail(err, CG_E_NOMEM, "operation");
@@ -399,12 +419,7 @@ static int run(struct cg_session *s, bool builtin, const char *const *argv, stru
 
                 cg_client_send(s->client, &cancel, NULL, NULL);
         }
-        for (struct operation **p = &s->operations; *p; p = &(*p)->next) {
-                if (*p == &op) {
-                        *p = op.next;
-                        break;
-                }
-        }
+        CG_UNLINK(s->operations, &op, next);
         pthread_mutex_unlock(&s->client->lock);
         while (op.events) {
                 struct cg_event *e = op.events;
@@ -425,8 +440,6 @@ static int run_for_text(struct cg_session *s, const char *const *argv, int64_t t
 
         if (r < 0)
                 return r;
-        if (!out.data && cg_buf_try_add(&out, "", 0, err) < 0)
-                return CG_E_NOMEM;
         *ret = cg_buf_steal(&out, len);
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "file");
 }
@@ -453,8 +466,8 @@ CG_API int cg_session_files_read(struct cg_session *s, const char *path, int64_t
         char from[24], count[24];
         const char *argv[] = { "read", path, from, count, NULL };
 
-        snprintf(from, sizeof(from), "%lld", (long long)(offset > 0 ? offset : 0));
-        snprintf(count, sizeof(count), "%lld", (long long)(max >= 0 ? max : -1));
+        snprintf(from, sizeof(from), "%lld", (long long)CG_MAX(offset, 0));
+        snprintf(count, sizeof(count), "%lld", (long long)CG_MAX(max, -1));
         return run_for_text(s, argv, timeout_ms, ret, len, err);
 }
 
@@ -472,7 +485,7 @@ CG_API int cg_session_files_write(struct cg_session *s, const char *path, unsign
 {
         char octal[16];
         const char *argv[] = { "write", path, octal, NULL };
-        struct transfer t = { .in_fd = -1, .out_fd = -1, .data = data ? data : "", .len = len };
+        struct transfer t = { .in_fd = -1, .out_fd = -1, .data = data ?: "", .len = len };
 
         snprintf(octal, sizeof(octal), "%o", mode & 0777);
         return run(s, true, argv, &t, timeout_ms, err);

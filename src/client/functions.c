@@ -14,10 +14,8 @@ CG_API int cg_session_add_functions(struct cg_session *s, const char *name, cons
         struct cg_functions_options o = { 0 };
         json_t *definition;
 
-        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
-                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_functions_options)");
-        if (opts)
-                memcpy(&o, opts, opts->size);
+        if (cg_take_options(opts, &o, sizeof(o), "cg_functions_options", err) < 0)
+                return CG_E_INVAL;
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
         if (len > CG_MAX_FUNCTIONS_TEXT)
@@ -44,26 +42,31 @@ static int make_result(enum cg_function_outcome outcome, const char *data, size_
         switch (outcome) {
         case CG_FUNCTION_VALUE:
                 r = cg_json_skip(data, len, CG_JSON_DEPTH - WRAP_DEPTH, &end, err);
-                if (r == 0 && cg_json_trim((struct cg_slice){ data + end, len - end }).len)
-                        r = cg_fail(err, CG_E_PARSE, "the value ends at byte %zu, and more follows", end);
-                if (r == 0)
-                        r = cg_buf_try_adds(b, "{\"content\":[],\"structuredContent\":", err);
-                if (r == 0)
-                        r = cg_buf_try_add(b, data, end, err);
-                return r < 0 ? r : cg_buf_try_adds(b, "}", err);
+                if (r < 0)
+                        return r;
+                if (cg_json_trim((struct cg_slice){ data + end, len - end }).len)
+                        return cg_fail(err, CG_E_PARSE, "the value ends at byte %zu, and more follows", end);
+                cg_buf_adds(b, "{\"content\":[],\"structuredContent\":");
+                cg_buf_add(b, data, end);
+                cg_buf_adds(b, "}");
+                break;
         case CG_FUNCTION_RESULT:
                 r = cg_json_check_object(data, len, CG_JSON_DEPTH, err);
-                if (r == 0 && (cg_json_member(text, "content", &text, err) < 0 || cg_json_kind(text) != '['))
-                        r = cg_fail(err, CG_E_INVAL, "a result of MCP has \"content\", an array, once");
-                return r < 0 ? r : cg_buf_try_add(b, data, len, err);
+                if (r < 0)
+                        return r;
+                if (cg_json_member(text, "content", &text, err) < 0 || cg_json_kind(text) != '[')
+                        return cg_fail(err, CG_E_INVAL, "a result of MCP has \"content\", an array, once");
+                cg_buf_add(b, data, len);
+                break;
         case CG_FUNCTION_ERROR:
-                r = cg_buf_try_adds(b, "{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":", err);
-                if (r == 0)
-                        r = cg_json_try_quote(b, data, len, err);
-                return r < 0 ? r : cg_buf_try_adds(b, "}]}", err);
+                cg_buf_adds(b, "{\"isError\":true,\"content\":[{\"type\":\"text\",\"text\":");
+                cg_json_quote(b, data, len);
+                cg_buf_adds(b, "}]}");
+                break;
         default:
                 return cg_fail(err, CG_E_INVAL, "%d is no outcome of a function", (int)outcome);
         }
+        return cg_buf_end(b, err);
 }
 
 CG_API int cg_function_return(struct cg_session *s, uint64_t call, enum cg_function_outcome outcome,
@@ -76,19 +79,9 @@ CG_API int cg_function_return(struct cg_session *s, uint64_t call, enum cg_funct
         if (outcome == CG_FUNCTION_REFUSED)
                 return cg_session_reject(s, CG_EVENT_FUNCTION_CALL, call, data, len, err);
         r = make_result(outcome, data, len, &b, err);
-        if (r == 0)
-                r = cg_session_enter(s, err);
         if (r < 0)
                 return r;
-        if (cg_session_find_approval(s, CG_EVENT_FUNCTION_CALL, call, err)) {
-                cg_session_forget_approval(s, call);
-                out.session = s->number;
-                out.raw = b.data;
-                out.raw_len = b.len;
-                r = cg_client_send(s->client, &out, NULL, err);
-        } else {
-                r = CG_E_NOTFOUND;
-        }
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
+        out.raw = b.data;
+        out.raw_len = b.len;
+        return cg_session_send_decision(s, &out, CG_EVENT_FUNCTION_CALL, NULL, err);
 }

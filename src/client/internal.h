@@ -207,7 +207,18 @@ int cg_session_policy_judge(struct session_policy *p, const struct cg_event *e, 
 /* The host has refused the question with this key. */
 void cg_session_policy_refused(struct session_policy *p, uint64_t key);
 
+/* @ms; @def where it is not set (0 or less). */
+static inline int64_t cg_ms_or(int64_t ms, int64_t def)
+{
+        return ms > 0 ? ms : def;
+}
+
 /* session.c */
+/*
+ * Copies the options @opts, struct @name, of which a host may know only the first members, to @to
+ * with @size bytes; NULL: nothing.
+ */
+int cg_take_options(const void *opts, void *to, size_t size, const char *name, struct cg_err *err);
 /* Takes the lock, unless the session has ended. */
 int cg_session_enter(struct cg_session *s, struct cg_err *err);
 /* Lock held. Sends a cell, request or command under the next number, @out->id. Takes @body. */
@@ -217,6 +228,10 @@ int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *b
 /* Lock held. NULL: what an event of @type has announced does not wait (any more); *err says so. */
 struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_type type, uint64_t id,
                                           struct cg_err *err);
+
+/* Sends the decision @out about what an event @of announced. Takes @body. */
+int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_event_type of, json_t *body,
+                             struct cg_err *err);
 
 /* Refuses the call that an event @of announced; of @reason the start, if it is UTF-8. */
 int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,

@@ -39,9 +39,9 @@ static int add_file(struct session_policy *p, const char *path, json_t *files, s
         /* As it was given: the supervisor follows the links, which cells must not write either. */
         if (path[0] != '/')
                 path = real;
-        return json_array_append_new(files, json_string(path)) < 0
-                       ? cg_fail(err, CG_E_INVAL, "policy file %s: its path must be UTF-8", path)
-                       : 0;
+        if (json_array_append_new(files, json_string(path)) < 0)
+                return cg_fail(err, CG_E_INVAL, "policy file %s: its path must be UTF-8", path);
+        return 0;
 }
 
 int cg_session_policy_new(const char *const *paths, json_t *files, struct session_policy **ret,
@@ -89,8 +89,7 @@ int cg_session_policy_apply(const struct session_policy *p, struct cg_session_op
         own = json_object_get(json_object_get(settings, "cellgate"), "exec");
         if (!o->exec && !own)
                 o->exec = "ask";
-        if (o->exec ? strcmp(o->exec, "allow") != 0
-                    : !own || !json_is_string(own) || strcmp(json_string_value(own), "allow") != 0)
+        if (strcmp(o->exec ?: json_string_value(own) ?: "", "allow") != 0)
                 return 0;
         return cg_fail(
                 err, CG_E_INVAL,

@@ -93,7 +93,7 @@ static bool decided_by_policy(struct cg_session *s, const struct cg_event *e)
 static int next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret)
 {
         int64_t start = cg_now_ms(), left_ms = timeout_ms;
-        int r;
+        int r = CG_TIMEOUT;
 
         pthread_mutex_lock(&s->client->lock);
         while (left_ms != 0 && !s->events && !s->closed) {
@@ -103,9 +103,12 @@ static int next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event 
                 else if (timeout_ms > 0)
                         left_ms = 0;
         }
-        r = s->events ? 0 : s->closed ? CG_CLOSED : CG_TIMEOUT;
-        if (r == 0)
+        if (s->events) {
                 *ret = pop_event(s);
+                r = 0;
+        } else if (s->closed) {
+                r = CG_CLOSED;
+        }
         pthread_mutex_unlock(&s->client->lock);
         return r;
 }
@@ -119,13 +122,15 @@ CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struc
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
-        while ((r = next_event(s, timeout_ms, &e)) == 0 && decided_by_policy(s, e)) {
+        while ((r = next_event(s, timeout_ms, &e)) == 0) {
+                if (!decided_by_policy(s, e)) {
+                        *ret = e;
+                        return 0;
+                }
                 cg_event_free(e);
                 if (timeout_ms > 0)
-                        timeout_ms = end > cg_now_ms() ? end - cg_now_ms() : 0;
+                        timeout_ms = CG_MAX(end - cg_now_ms(), 0);
         }
-        if (r == 0)
-                *ret = e;
         return r;
 }
 
@@ -157,26 +162,38 @@ static int set_text(json_t *o, const char *key, const char *text)
         return text ? json_object_set_new(o, key, json_string(text)) : 0;
 }
 
+static const char *front_name(enum cg_front front)
+{
+        if (front == CG_FRONT_JUPYTER)
+                return "jupyter";
+        return front == CG_FRONT_MCP ? "mcp" : "";
+}
+
+/* Returns the first entry that is no NAME=VALUE; NULL: there is none. */
+static const char *bad_variable(const char *const *env)
+{
+        for (; env && *env; env++)
+                if (!strchr(*env, '=') || **env == '=')
+                        return *env;
+        return NULL;
+}
+
 static json_t *session_request(const struct cg_client *c, const struct cg_session_options *o,
                                struct cg_err *err)
 {
-        const char *front = o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "";
         cg_auto_json json_t *req = json_object(), *settings = NULL, *exec = NULL;
         cg_auto_free char *workspace = NULL;
         char here[PATH_MAX];
         int r = 0;
 
-        for (size_t i = 0; o->env && o->env[i]; i++) {
-                const char *eq = strchr(o->env[i], '=');
-
-                if (!eq || eq == o->env[i]) {
-                        cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE", o->env[i]);
-                        return NULL;
-                }
+        if (bad_variable(o->env)) {
+                cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
+                        bad_variable(o->env));
+                return NULL;
         }
-        workspace = realpath(o->workspace ? o->workspace : ".", NULL);
+        workspace = realpath(o->workspace ?: ".", NULL);
         if (!workspace) {
-                cg_fail_errno(err, "workspace %s", o->workspace ? o->workspace : ".");
+                cg_fail_errno(err, "workspace %s", o->workspace ?: ".");
                 return NULL;
         }
         if (o->deciders == CG_DECIDERS_USER && !c->found) {
@@ -199,15 +216,19 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         r |= set_text(req, "workspace", workspace);
         r |= json_object_set_new(req, "user_env", cg_user_env(environ, getcwd(here, sizeof(here))));
         r |= set_text(req, "working_dir", o->working_dir);
-        r |= set_text(req, "front", front);
+        r |= set_text(req, "front", front_name(o->front));
         r |= set_text(req, "tier", o->tier);
         r |= set_text(req, "audit", o->audit);
         r |= set_text(req, "deciders", o->deciders == CG_DECIDERS_USER ? "user" : NULL);
-        r |= exec ? json_object_set(req, "exec", exec) : set_text(req, "exec", o->exec);
+        if (exec)
+                r |= json_object_set(req, "exec", exec);
+        else
+                r |= set_text(req, "exec", o->exec);
         r |= json_object_set_new(req, "env", string_list(o->env));
         r |= json_object_set_new(req, "python_path", string_list(o->python_path));
         r |= json_object_set_new(req, "hide", string_list(o->hide));
-        r |= settings ? json_object_set(req, "settings", settings) : 0;
+        if (settings)
+                r |= json_object_set(req, "settings", settings);
         r |= json_object_set_new(req, "ask_egress", json_boolean(o->ask_egress));
         r |= json_object_set_new(req, "sandbox", json_boolean(o->sandbox != CG_SANDBOX_OFF));
         /* As with a private supervisor; notebooks' kernels are for other clients as well. */
@@ -219,7 +240,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         r |= json_object_set_new(req, "approval_timeout_ms", json_integer(o->approval_timeout_ms));
 #define X(id, field, scale, name, setting, unit, words) \
         r |= json_object_set_new(req, #field, \
-                                 json_integer(o->field > INT64_MAX ? INT64_MAX : (json_int_t)o->field));
+                                 json_integer((json_int_t)CG_MIN((uint64_t)o->field, INT64_MAX)));
         CG_LIMITS_TABLE(X)
 #undef X
         if (r < 0) {
@@ -259,21 +280,13 @@ static void session_release(struct cg_session *s)
         free(s);
 }
 
-/* Sends the request @type and waits for the session. Takes @req. */
-static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t timeout_ms,
-                        struct cg_session **ret, struct cg_err *err)
+static struct cg_session *session_alloc(struct cg_client *c)
 {
         struct cg_session *s = calloc(1, sizeof(*s));
-        cg_auto_free char *body = NULL;
-        cg_auto_json json_t *o = NULL;
         pthread_condattr_t attr;
-        const char *id;
-        int r;
 
-        if (!s) {
-                json_decref(req);
-                return cg_fail(err, CG_E_NOMEM, "session");
-        }
+        if (!s)
+                return NULL;
         s->client = c;
         s->events_tail = &s->events;
         pthread_condattr_init(&attr);
@@ -281,25 +294,60 @@ static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t
         pthread_cond_init(&s->cond, &attr);
         pthread_condattr_destroy(&attr);
         s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (s->event_fd < 0) {
+        if (s->event_fd >= 0)
+                return s;
+        session_release(s);
+        return NULL;
+}
+
+static void session_freep(struct cg_session **s)
+{
+        cg_session_free(*s);
+}
+
+/* Sends the request @type and waits for the session. Takes @req. */
+static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t timeout_ms,
+                        struct cg_session **ret, struct cg_err *err)
+{
+        CG_CLEANUP(session_freep) struct cg_session *s = session_alloc(c);
+        cg_auto_free char *body = NULL;
+        cg_auto_json json_t *o = NULL;
+        const char *id;
+        int r;
+
+        if (!s) {
                 json_decref(req);
-                session_release(s);
                 return cg_fail(err, CG_E_NOMEM, "session");
         }
         r = cg_client_request(c, type, 0, req, timeout_ms, s, &body, err);
-        if (r == 0 && (cg_json_object(body, strlen(body), "SESSION_OPENED", &o, err) < 0 ||
-                       cg_json_str(o, "id", "", &id, err) < 0))
-                r = -1;
-        if (r == 0) {
-                s->id = strdup(id);
-                s->info = cg_json_text(json_object_get(o, "info"), NULL);
-                r = s->id && s->info ? 0 : cg_fail(err, CG_E_NOMEM, "session");
-        }
-        if (r < 0) {
-                cg_session_free(s);
+        if (r < 0)
                 return r;
-        }
-        *ret = s;
+        if (cg_json_object(body, strlen(body), "SESSION_OPENED", &o, err) < 0 ||
+            cg_json_str(o, "id", "", &id, err) < 0)
+                return -1;
+        s->id = strdup(id);
+        s->info = cg_json_text(json_object_get(o, "info"), NULL);
+        if (!s->id || !s->info)
+                return cg_fail(err, CG_E_NOMEM, "session");
+        *ret = CG_STEAL(s);
+        return 0;
+}
+
+static void policy_freep(struct session_policy **p)
+{
+        cg_session_policy_free(*p);
+}
+
+int cg_take_options(const void *opts, void *to, size_t size, const char *name, struct cg_err *err)
+{
+        size_t given;
+
+        if (!opts)
+                return 0;
+        memcpy(&given, opts, sizeof(given));
+        if (given < sizeof(given) || given > size)
+                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct %s)", name);
+        memcpy(to, opts, given);
         return 0;
 }
 
@@ -308,33 +356,29 @@ CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *
 {
         struct cg_session_options o = { 0 };
         cg_auto_json json_t *files = json_array();
-        struct session_policy *policy = NULL;
+        CG_CLEANUP(policy_freep) struct session_policy *policy = NULL;
         struct cg_err unread = { 0 };
-        int64_t timeout_ms;
-        json_t *req = NULL;
+        json_t *req;
         int r;
 
-        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
-                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_session_options)");
-        if (opts)
-                memcpy(&o, opts, opts->size);
         err = err ?: &unread;
-        if ((o.policies && o.policies[0] &&
-             (cg_session_policy_new(o.policies, files, &policy, err) < 0 ||
-              cg_session_policy_apply(policy, &o, err) < 0)) ||
-            !(req = session_request(c, &o, err))) {
-                cg_session_policy_free(policy);
+        if (cg_take_options(opts, &o, sizeof(o), "cg_session_options", err) < 0)
+                return CG_E_INVAL;
+        if (o.policies && o.policies[0] &&
+            (cg_session_policy_new(o.policies, files, &policy, err) < 0 ||
+             cg_session_policy_apply(policy, &o, err) < 0))
                 return err->code;
-        }
+        req = session_request(c, &o, err);
+        if (!req)
+                return err->code;
         if (policy)
                 json_object_set(req, "policy_files", files);
-        timeout_ms = (o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_START_MS) + SLACK_MS;
-        r = open_session(c, CG_HOST_SESSION_NEW, req, timeout_ms, ret, err);
-        if (r == 0)
-                (*ret)->policy = policy;
-        else
-                cg_session_policy_free(policy);
-        return r;
+        r = open_session(c, CG_HOST_SESSION_NEW, req, cg_ms_or(o.timeout_ms, DEFAULT_START_MS) + SLACK_MS,
+                         ret, err);
+        if (r < 0)
+                return r;
+        (*ret)->policy = CG_STEAL(policy);
+        return 0;
 }
 
 CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_session **ret, struct cg_err *err)
@@ -369,12 +413,7 @@ CG_API struct cg_session *cg_session_free(struct cg_session *s)
         if (c && s->number) {
                 cg_client_request(c, CG_HOST_SESSION_END, s->number, NULL, SLACK_MS, NULL, NULL, NULL);
                 pthread_mutex_lock(&c->lock);
-                for (struct cg_session **p = &c->sessions; *p; p = &(*p)->next) {
-                        if (*p == s) {
-                                *p = s->next;
-                                break;
-                        }
-                }
+                CG_UNLINK(c->sessions, s, next);
                 pthread_mutex_unlock(&c->lock);
         }
         session_release(s);
@@ -393,7 +432,7 @@ CG_API const char *cg_session_info(const struct cg_session *s)
 
 CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_err *err)
 {
-        int64_t ms = timeout_ms > 0 ? timeout_ms : DEFAULT_START_MS;
+        int64_t ms = cg_ms_or(timeout_ms, DEFAULT_START_MS);
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
@@ -436,7 +475,7 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
 CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms,
                                       char **ret, struct cg_err *err)
 {
-        int64_t ms = timeout_ms > 0 ? timeout_ms : DEFAULT_SERVERS_MS;
+        int64_t ms = cg_ms_or(timeout_ms, DEFAULT_SERVERS_MS);
         cg_auto_json json_t *o = NULL, *servers = NULL;
         json_t *expanded, *def;
         int64_t longest_ms = ms;
@@ -492,11 +531,26 @@ int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *b
         out->session = s->number;
         out->id = s->next_cell + 1;
         r = cg_client_send(s->client, out, body, err);
-        if (r == 0) {
-                s->next_cell++;
-                if (number)
-                        *number = out->id;
+        if (r != 0)
+                return r;
+        s->next_cell++;
+        if (number)
+                *number = out->id;
+        return 0;
+}
+
+/* Sends a message of the session. Takes @body. */
+static int send_message(struct cg_session *s, struct cg_out *out, json_t *body, struct cg_err *err)
+{
+        int r = cg_session_enter(s, err);
+
+        if (r < 0) {
+                json_decref(body);
+                return r;
         }
+        out->session = s->number;
+        r = cg_client_send(s->client, out, body, err);
+        pthread_mutex_unlock(&s->client->lock);
         return r;
 }
 
@@ -530,10 +584,8 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
         uint32_t c;
         int r;
 
-        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
-                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_execute_options)");
-        if (opts)
-                memcpy(&o, opts, opts->size);
+        if (cg_take_options(opts, &o, sizeof(o), "cg_execute_options", err) < 0)
+                return CG_E_INVAL;
         if (len > CG_MAX_CODE)
                 return cg_fail(err, CG_E_LIMIT, "the cell has %zu bytes, at most %u are possible", len,
                                CG_MAX_CODE);
@@ -591,10 +643,8 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
         bool known = false;
         int r;
 
-        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
-                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_request_options)");
-        if (opts)
-                memcpy(&o, opts, opts->size);
+        if (cg_take_options(opts, &o, sizeof(o), "cg_request_options", err) < 0)
+                return CG_E_INVAL;
         for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
                 known = known || strcmp(types[i], type) == 0;
         if (!known)
@@ -616,54 +666,50 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
         out.n_more = o.n_buffers;
         return send_cell(s, &out,
                          json_pack("{s:s, s:I, s:s, s:b}", "type", type, "timeout_ms",
-                                   (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "subshell",
-                                   o.subshell ? o.subshell : "", "offer", o.offer != 0),
+                                   (json_int_t)cg_ms_or(o.timeout_ms, 0), "subshell", o.subshell ?: "",
+                                   "offer", o.offer != 0),
                          number, err);
 }
 
 CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_CANCEL, .id = cell };
-        int r = cg_session_enter(s, err);
 
-        if (r < 0)
-                return r;
-        out.session = s->number;
-        r = cg_client_send(s->client, &out, NULL, err);
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
+        return send_message(s, &out, NULL, err);
 }
 
 struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_type type, uint64_t id,
                                           struct cg_err *err)
 {
+        const char *what = type == CG_EVENT_EGRESS_REQUEST ? "connection" : "call";
         struct approval *a = s->approvals;
 
         while (a && (a->id != id || a->type != type))
                 a = a->next;
-        if (!a)
-                cg_fail(err, CG_E_NOTFOUND, "no %s waits for %s %llu (any more)",
-                        type == CG_EVENT_EGRESS_REQUEST   ? "connection"
-                        : type == CG_EVENT_SERVER_REQUEST ? "MCP server"
-                                                          : "call",
-                        type == CG_EVENT_SERVER_REQUEST ? "answer" : "decision", (unsigned long long)id);
+        if (!a && type == CG_EVENT_SERVER_REQUEST)
+                cg_fail(err, CG_E_NOTFOUND, "no MCP server waits for answer %llu (any more)",
+                        (unsigned long long)id);
+        else if (!a)
+                cg_fail(err, CG_E_NOTFOUND, "no %s waits for decision %llu (any more)", what,
+                        (unsigned long long)id);
         return a;
 }
 
 /* ------------------------------------------------------------------ commands */
 
-static int add_text(struct cg_buf *b, const char *text, struct cg_err *err)
+static void add_text(struct cg_buf *b, const char *text)
 {
-        return cg_buf_try_add(b, text, strlen(text) + 1, err);
+        cg_buf_add(b, text, strlen(text) + 1);
 }
 
-static int add_texts(struct cg_buf *b, const char *const *list, json_int_t *n, struct cg_err *err)
+/* Returns their number. */
+static json_int_t add_texts(struct cg_buf *b, const char *const *list)
 {
-        int r = 0;
+        json_int_t n = 0;
 
-        for (*n = 0; r == 0 && list && list[*n]; ++*n)
-                r = add_text(b, list[*n], err);
-        return r;
+        for (; list && list[n]; n++)
+                add_text(b, list[n]);
+        return n;
 }
 
 CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *opts, uint64_t *command,
@@ -673,28 +719,23 @@ CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *o
         cg_auto_buf struct cg_buf text = { .max = CG_MAX_COMMAND_TEXT };
         cg_auto_free struct command_input *input = NULL;
         struct cg_exec_options o = { 0 };
-        json_int_t argc = 0, envc = 0;
+        json_int_t argc, envc;
         json_t *body;
         int r;
 
-        if (!opts || opts->size < sizeof(size_t) || opts->size > sizeof(o))
-                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_exec_options)");
-        memcpy(&o, opts, opts->size);
+        if (cg_take_options(opts, &o, sizeof(o), "cg_exec_options", err) < 0)
+                return CG_E_INVAL;
         if (!o.argv || !o.argv[0] || !o.argv[0][0])
                 return cg_fail(err, CG_E_INVAL, "a command needs a program");
         if (!o.rows != !o.columns)
                 return cg_fail(err, CG_E_INVAL, "a terminal needs rows and columns");
-        for (size_t i = 0; o.env && o.env[i]; i++) {
-                if (!strchr(o.env[i], '=') || o.env[i][0] == '=')
-                        return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
-                                       o.env[i]);
-        }
-        r = add_text(&text, o.cwd ? o.cwd : "", err);
-        if (r == 0)
-                r = add_texts(&text, o.argv, &argc, err);
-        if (r == 0)
-                r = add_texts(&text, o.env, &envc, err);
-        if (r < 0)
+        if (bad_variable(o.env))
+                return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
+                               bad_variable(o.env));
+        add_text(&text, o.cwd ?: "");
+        argc = add_texts(&text, o.argv);
+        envc = add_texts(&text, o.env);
+        if (text.failed)
                 return cg_fail(err, CG_E_LIMIT,
                                "arguments, variables and folder of a command have more than %u bytes",
                                CG_MAX_COMMAND_TEXT);
@@ -703,7 +744,7 @@ CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *o
         out.raw = text.data;
         out.raw_len = text.len;
         body = json_pack("{s:I, s:I, s:I, s:i, s:i, s:b}", "argc", argc, "envc", envc, "timeout_ms",
-                         (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "rows", (int)o.rows, "columns",
+                         (json_int_t)cg_ms_or(o.timeout_ms, 0), "rows", (int)o.rows, "columns",
                          (int)o.columns, "input", input != NULL);
         r = cg_session_enter(s, err);
         if (r < 0) {
@@ -711,7 +752,7 @@ CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *o
                 return r;
         }
         r = cg_session_send_numbered(s, &out, body, command, err);
-        if (r == 0 && input) {
+        if (r >= 0 && input) {
                 input->number = out.id;
                 input->next = s->inputs;
                 s->inputs = CG_STEAL(input);
@@ -727,6 +768,16 @@ static struct command_input *input_of(const struct cg_session *s, uint64_t numbe
         while (i && i->number != number)
                 i = i->next;
         return i;
+}
+
+/* Lock held. Waits until something may have changed; not 0: that took too long. */
+static int wait_input(struct cg_session *s, int64_t timeout_ms, const struct timespec *end)
+{
+        if (timeout_ms == 0)
+                return ETIMEDOUT;
+        if (timeout_ms < 0)
+                return pthread_cond_wait(&s->cond, &s->client->lock);
+        return pthread_cond_timedwait(&s->cond, &s->client->lock, end);
 }
 
 CG_API int cg_command_write(struct cg_session *s, uint64_t command, const void *data, size_t len,
@@ -746,66 +797,50 @@ CG_API int cg_command_write(struct cg_session *s, uint64_t command, const void *
                 return r;
         while ((input = input_of(s, command)) && !s->closed && !waited &&
                len > CG_MAX_COMMAND_INPUT - input->waiting)
-                waited = timeout_ms == 0  ? ETIMEDOUT
-                         : timeout_ms < 0 ? pthread_cond_wait(&s->cond, &s->client->lock)
-                                          : pthread_cond_timedwait(&s->cond, &s->client->lock, &end);
+                waited = wait_input(s, timeout_ms, &end);
         out.session = s->number;
         if (!input || s->closed)
                 r = cg_fail(err, CG_E_NOTFOUND, "no command %llu with input runs",
                             (unsigned long long)command);
         else if (waited)
                 r = CG_TIMEOUT;
-        else
-                r = cg_client_send(s->client, &out, NULL, err);
-        if (r == 0)
+        else if ((r = cg_client_send(s->client, &out, NULL, err)) == 0)
                 input->waiting += len;
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
-}
-
-static int control(struct cg_session *s, uint64_t command, json_t *body, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_COMMAND_CONTROL, .id = command };
-        int r = cg_session_enter(s, err);
-
-        if (r < 0) {
-                json_decref(body);
-                return r;
-        }
-        out.session = s->number;
-        r = cg_client_send(s->client, &out, body, err);
         pthread_mutex_unlock(&s->client->lock);
         return r;
 }
 
 CG_API int cg_command_signal(struct cg_session *s, uint64_t command, int sig, struct cg_err *err)
 {
-        return control(s, command, json_pack("{s:i}", "signal", sig), err);
+        struct cg_out out = { .type = CG_HOST_COMMAND_CONTROL, .id = command };
+
+        return send_message(s, &out, json_pack("{s:i}", "signal", sig), err);
 }
 
 CG_API int cg_command_resize(struct cg_session *s, uint64_t command, uint16_t rows, uint16_t columns,
                              struct cg_err *err)
 {
-        return control(s, command, json_pack("{s:i, s:i}", "rows", (int)rows, "columns", (int)columns), err);
+        struct cg_out out = { .type = CG_HOST_COMMAND_CONTROL, .id = command };
+
+        return send_message(s, &out, json_pack("{s:i, s:i}", "rows", (int)rows, "columns", (int)columns),
+                            err);
 }
 
 /* ------------------------------------------------------------------ decisions */
 
-/* Sends the decision @type about a call or connection that an event @of announced. Takes @body. */
-static int send_decision(struct cg_session *s, uint16_t type, enum cg_event_type of, uint64_t id,
-                         json_t *body, struct cg_err *err)
+int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_event_type of, json_t *body,
+                             struct cg_err *err)
 {
-        struct cg_out out = { .type = type, .id = id };
         int r = cg_session_enter(s, err);
 
         if (r < 0) {
                 json_decref(body);
                 return r;
         }
-        if (cg_session_find_approval(s, of, id, err)) {
-                cg_session_forget_approval(s, id);
-                out.session = s->number;
-                r = cg_client_send(s->client, &out, body, err);
+        if (cg_session_find_approval(s, of, out->id, err)) {
+                cg_session_forget_approval(s, out->id);
+                out->session = s->number;
+                r = cg_client_send(s->client, out, body, err);
         } else {
                 json_decref(body);
                 r = CG_E_NOTFOUND;
@@ -822,29 +857,32 @@ CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_
         if (r < 0)
                 return r;
         out.session = s->number;
-        r = cg_session_find_approval(s, CG_EVENT_APPROVAL_REQUEST, approval, err) ||
-                            cg_session_find_approval(s, CG_EVENT_EGRESS_REQUEST, approval, err)
-                    ? cg_client_send(s->client, &out, NULL, err)
-                    : CG_E_NOTFOUND;
+        r = CG_E_NOTFOUND;
+        if (cg_session_find_approval(s, CG_EVENT_APPROVAL_REQUEST, approval, err) ||
+            cg_session_find_approval(s, CG_EVENT_EGRESS_REQUEST, approval, err))
+                r = cg_client_send(s->client, &out, NULL, err);
         pthread_mutex_unlock(&s->client->lock);
         return r;
 }
 
 CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
 {
-        return send_decision(s, CG_HOST_DECISION, CG_EVENT_APPROVAL_REQUEST, approval,
-                             json_pack("{s:b, s:s}", "accept", true, "reason", ""), err);
+        struct cg_out out = { .type = CG_HOST_DECISION, .id = approval };
+
+        return cg_session_send_decision(s, &out, CG_EVENT_APPROVAL_REQUEST,
+                                        json_pack("{s:b, s:s}", "accept", true, "reason", ""), err);
 }
 
 static int reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason, size_t len,
                   bool timed_out, struct cg_err *err)
 {
+        struct cg_out out = { .type = CG_HOST_DECISION, .id = id };
         json_t *body = json_pack("{s:b, s:b, s:s%}", "accept", false, "timed_out", timed_out, "reason",
-                                 reason, len > 30000 ? (size_t)30000 : len);
+                                 reason, CG_MIN(len, 30000));
 
         if (!body) /* the decision counts also if its reason is not UTF-8 */
                 body = json_pack("{s:b, s:b}", "accept", false, "timed_out", timed_out);
-        return send_decision(s, CG_HOST_DECISION, of, id, body, err);
+        return cg_session_send_decision(s, &out, of, body, err);
 }
 
 int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,
@@ -871,21 +909,22 @@ static void remember_refusal(struct cg_session *s, uint64_t id)
 
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
 {
+        reason = reason ?: "";
         remember_refusal(s, approval);
-        return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason ? reason : "",
-                      reason ? strlen(reason) : 0, false, err);
+        return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason, strlen(reason), false, err);
 }
 
 CG_API int cg_approval_expire(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
 {
-        return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason ? reason : "",
-                      reason ? strlen(reason) : 0, true, err);
+        reason = reason ?: "";
+        return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason, strlen(reason), true, err);
 }
 
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
                             const char *reason, struct cg_err *err)
 {
         static const char *const answers[] = { "once", "session", "no", "never" };
+        struct cg_out out = { .type = CG_HOST_EGRESS_DECISION, .id = request };
         json_t *body;
 
         if ((size_t)decision >= CG_ARRAY_LEN(answers))
@@ -893,46 +932,45 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
         body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
         if (!body) /* the decision counts also if its reason is not UTF-8 */
                 body = json_pack("{s:s}", "answer", answers[decision]);
-        return send_decision(s, CG_HOST_EGRESS_DECISION, CG_EVENT_EGRESS_REQUEST, request, body, err);
+        return cg_session_send_decision(s, &out, CG_EVENT_EGRESS_REQUEST, body, err);
 }
 
-/* @result NULL: declined. */
-static int send_server_answer(struct cg_session *s, uint64_t number, json_t *result, struct cg_err *err)
+static int check_server_answer(struct cg_session *s, uint64_t number, json_t *result, struct cg_err *err)
 {
-        struct cg_out out = { .type = CG_HOST_SERVER_ANSWER, .id = number, .has_raw = true };
-        cg_auto_free char *text = NULL, *request = NULL;
+        cg_auto_free char *request = NULL;
         const struct approval *a;
         int r = cg_session_enter(s, err);
 
         if (r < 0)
                 return r;
         a = cg_session_find_approval(s, CG_EVENT_SERVER_REQUEST, number, err);
-        if (a && result) {
-                request = strdup(a->request);
-                pthread_mutex_unlock(&s->client->lock);
-                r = request ? cg_server_answer_check(request, result, err)
-                            : cg_fail(err, CG_E_NOMEM, "answer");
-                if (r < 0 || (r = cg_session_enter(s, err)) < 0)
-                        return r;
-                a = cg_session_find_approval(s, CG_EVENT_SERVER_REQUEST, number, err); /* it may have ended */
-        }
-        r = a ? 0 : CG_E_NOTFOUND;
-        if (r == 0 && result) {
-                text = cg_json_text(result, &out.raw_len);
-                if (!text)
-                        r = cg_fail(err, CG_E_NOMEM, "answer");
-                else if (out.raw_len > CG_MAX_BODY)
-                        r = cg_fail(err, CG_E_LIMIT, "the answer has %zu bytes, over the limit of %u",
-                                    out.raw_len, CG_MAX_BODY);
-        }
-        if (r == 0) {
-                out.raw = text ? text : "";
-                out.session = s->number;
-                cg_session_forget_approval(s, number);
-                r = cg_client_send(s->client, &out, json_pack("{s:b}", "decline", !result), err);
-        }
+        request = a ? strdup(a->request) : NULL;
         pthread_mutex_unlock(&s->client->lock);
-        return r;
+        if (!a)
+                return CG_E_NOTFOUND;
+        return request ? cg_server_answer_check(request, result, err) : cg_fail(err, CG_E_NOMEM, "answer");
+}
+
+/* @result NULL: declined. */
+static int send_server_answer(struct cg_session *s, uint64_t number, json_t *result, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_SERVER_ANSWER, .id = number, .raw = "", .has_raw = true };
+        cg_auto_free char *text = NULL;
+        int r;
+
+        if (result) {
+                r = check_server_answer(s, number, result, err);
+                if (r < 0)
+                        return r;
+                out.raw = text = cg_json_text(result, &out.raw_len);
+                if (!text)
+                        return cg_fail(err, CG_E_NOMEM, "answer");
+                if (out.raw_len > CG_MAX_BODY)
+                        return cg_fail(err, CG_E_LIMIT, "the answer has %zu bytes, over the limit of %u",
+                                       out.raw_len, CG_MAX_BODY);
+        }
+        return cg_session_send_decision(s, &out, CG_EVENT_SERVER_REQUEST,
+                                        json_pack("{s:b}", "decline", !result), err);
 }
 
 CG_API int cg_server_request_answer(struct cg_session *s, uint64_t number, const char *result,
@@ -956,10 +994,9 @@ CG_API int cg_server_request_decline(struct cg_session *s, uint64_t number, stru
 
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err)
 {
-        struct cg_out out = { .type = CG_HOST_INPUT_REPLY,
-                              .raw = text ? text : "",
-                              .raw_len = text ? len : 0,
-                              .has_raw = true };
+        struct cg_out out = {
+                .type = CG_HOST_INPUT_REPLY, .raw = text ?: "", .raw_len = text ? len : 0, .has_raw = true
+        };
         int r;
 
         if (text && len > CG_MAX_BODY)
@@ -987,7 +1024,7 @@ CG_API int cg_event_refuse(struct cg_session *s, const struct cg_event *e, const
 {
         int r = 0;
 
-        reason = reason ? reason : "";
+        reason = reason ?: "";
         switch (e->type) {
         case CG_EVENT_APPROVAL_REQUEST:
         case CG_EVENT_FUNCTION_CALL:

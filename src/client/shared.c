@@ -95,38 +95,36 @@ char **cg_shared_environ(void)
 }
 
 /* Texts of the key end with a NUL each, so that no two lists of texts are one. */
-static int add(struct cg_buf *key, const char *text, struct cg_err *err)
+static void add(struct cg_buf *key, const char *text)
 {
-        return cg_buf_try_add(key, text, strlen(text) + 1, err);
+        cg_buf_add(key, text, strlen(text) + 1);
 }
 
 /* A file or folder that was replaced or changed makes another key; its path does not. */
-static int add_file(struct cg_buf *key, const char *path, struct cg_err *err)
+static void add_file(struct cg_buf *key, const char *path)
 {
         struct stat st;
 
         if (stat(path, &st) < 0)
-                return add(key, "none", err);
-        return cg_buf_try_addf(key, err, "%llu %llu %lld.%09ld,", (unsigned long long)st.st_dev,
-                               (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec,
-                               st.st_mtim.tv_nsec);
+                add(key, "none");
+        else
+                cg_buf_addf(key, "%llu %llu %lld.%09ld,", (unsigned long long)st.st_dev,
+                            (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
 
 /*
  * An environment of kernels. Its zygote has imported the packages that there were when it started:
  * the folder of packages changes with each that is installed or removed.
  */
-static int add_environment(struct cg_buf *key, const char *dir, struct cg_err *err)
+static void add_environment(struct cg_buf *key, const char *dir)
 {
         char path[PATH_MAX + sizeof(CG_ENV_STATE) + 1];
-        int r = add_file(key, dir, err);
 
+        add_file(key, dir);
         snprintf(path, sizeof(path), "%s/" CG_ENV_STATE, dir);
-        if (r == 0)
-                r = add_file(key, path, err);
-        if (r == 0 && cg_kernel_env_packages(dir, path))
-                r = add_file(key, path, err);
-        return r;
+        add_file(key, path);
+        if (cg_kernel_env_packages(dir, path))
+                add_file(key, path);
 }
 
 /* The supervisor's programs, and what its kernels run: an old one must not serve a new kernel. */
@@ -136,24 +134,19 @@ static int add_programs(struct cg_buf *key, const struct cg_client_options *o, s
                                                 CG_LIBEXECDIR "/cellgate-toolserver", CG_KERNEL_PROGRAM };
         cg_auto_free char *env = NULL;
         char path[PATH_MAX];
-        int r;
 
         if (o->kernel_env && cg_kernel_env_find(o->kernel_env, &env, err) < 0)
                 return -1;
-        r = add(key, env ? env : "built-in", err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(programs) && r == 0; i++)
-                r = add_file(key, cg_installed_with(o->supervisor, path, programs[i]), err);
-        if (r == 0 && o->supervisor) /* it may be another program than the installed one */
-                r = add_file(key, o->supervisor, err);
-        else if (r == 0)
-                r = add_file(key, cg_installed_with(NULL, path, programs[0]), err);
-        if (r == 0)
-                r = add_environment(key, env ? env : cg_installed_with(o->supervisor, path, CG_KERNEL_ENV),
-                                    err);
+        add(key, env ?: "built-in");
+        for (size_t i = 0; i < CG_ARRAY_LEN(programs); i++)
+                add_file(key, cg_installed_with(o->supervisor, path, programs[i]));
+        /* It may be another program than the installed one. */
+        add_file(key, o->supervisor ?: cg_installed_with(NULL, path, programs[0]));
+        add_environment(key, env ?: cg_installed_with(o->supervisor, path, CG_KERNEL_ENV));
         /* In a wheel it is used where the installed one cannot be: cg_kernel_env_default(). */
-        if (r == 0 && CG_WHEEL && !env && cg_kernel_env_find(CG_ENV_DEFAULT, &env, NULL) == 0)
-                r = add_environment(key, env, err);
-        return r;
+        if (CG_WHEEL && !env && cg_kernel_env_find(CG_ENV_DEFAULT, &env, NULL) == 0)
+                add_environment(key, env);
+        return 0;
 }
 
 int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size, struct cg_err *err)
@@ -172,21 +165,19 @@ int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size,
                                "%s is not a folder of this user with mode 0700; set XDG_RUNTIME_DIR to a "
                                "folder of your own",
                                parent);
-        r = env ? cg_buf_try_addf(&key, err, CG_VERSION " wire %d, log %d, spares %d, %lld ms",
-                                  CG_WIRE_VERSION, o->log_level, o->spares, (long long)o->linger_ms)
-                : cg_fail(err, CG_E_NOMEM, "environment");
-        if (r == 0)
-                r = add(&key, o->preload ? o->preload : "", err);
-        if (r == 0)
-                r = add(&key, o->audit_key ? o->audit_key : "", err);
-        if (r == 0)
-                r = add(&key, o->audit_head ? o->audit_head : "", err);
-        if (r == 0)
-                r = add_programs(&key, o, err);
-        for (size_t i = 0; r == 0 && env[i]; i++)
-                r = add(&key, env[i], err);
-        if (r == 0)
-                r = cg_confinement(getpid(), &key, err);
+        if (!env)
+                return cg_fail(err, CG_E_NOMEM, "environment");
+        cg_buf_addf(&key, CG_VERSION " wire %d, log %d, spares %d, %lld ms", CG_WIRE_VERSION, o->log_level,
+                    o->spares, (long long)o->linger_ms);
+        add(&key, o->preload ?: "");
+        add(&key, o->audit_key ?: "");
+        add(&key, o->audit_head ?: "");
+        r = add_programs(&key, o, err);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; env[i]; i++)
+                add(&key, env[i]);
+        r = cg_confinement(getpid(), &key, err); /* and the first failure of the key */
         if (r < 0)
                 return r;
         sha256_init(&h);

@@ -190,7 +190,7 @@ static int by_tool(const void *x, const void *y)
         const struct entry *a = *(struct entry *const *)x, *b = *(struct entry *const *)y;
         int c = cg_slice_cmp(a->name, b->name);
 
-        return c ? c : (a->index > b->index) - (a->index < b->index);
+        return c ?: (a->index > b->index) - (a->index < b->index);
 }
 
 static int by_module(const void *x, const void *y)

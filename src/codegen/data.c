@@ -135,7 +135,7 @@ static void put_value(struct data *d, const struct cg_j *v, enum form f, unsigne
         }
         cg_put(d->o, list ? "[" : "{");
         for (const struct cg_j *x = v->first; x; x = x->next) {
-                cg_put(d->o, x == v->first ? "" : ",");
+                cg_put_if(d->o, !(x == v->first), ",");
                 if (map) {
                         cg_put_json_str(d->o, x->key);
                         cg_put(d->o, ":");
@@ -204,7 +204,7 @@ static void put_schema(struct data *d, const struct cg_j *at, unsigned depth)
 
                 if (!form_of(d, v, depth + 1, &f))
                         continue;
-                cg_put(d->o, first ? "" : ",");
+                cg_put_if(d->o, !first, ",");
                 first = false;
                 cg_put_json_str(d->o, v->key);
                 cg_put(d->o, ":");
@@ -241,11 +241,11 @@ static void put_class_data(struct cg_tool *t, struct cg_source *o, const struct 
         cg_put_json_str(o, c->name);
         cg_put(o, ":{\"p\":");
         cg_put_json_str(o, cg_schema_pointer(t->arena, c->schema->root, c->at));
-        cg_put(o, c->schema->output ? ",\"s\":\"out\"" : "");
+        cg_put_if(o, c->schema->output, ",\"s\":\"out\"");
         for (size_t i = 0; i < c->n_fields; i++)
                 if (c->fields[i].name.len && !cg_slice_eq(c->fields[i].name, c->fields[i].wire))
                         put_pair(o, "w", &any, c->fields[i].name, c->fields[i].wire);
-        cg_put(o, any ? "}" : "");
+        cg_put_if(o, any, "}");
         any = false;
         for (size_t i = 0; i < c->n_fields; i++) {
                 if (!c->fields[i].elsewhere)
@@ -254,12 +254,12 @@ static void put_class_data(struct cg_tool *t, struct cg_source *o, const struct 
                 any = true;
                 cg_put_json_str(o, c->fields[i].wire);
         }
-        cg_put(o, any ? "]" : "");
+        cg_put_if(o, any, "]");
         any = false;
         for (size_t i = 0; i < c->n_fields; i++)
                 if (c->fields[i].spec.len)
                         put_pair(o, "m", &any, c->fields[i].wire, c->fields[i].spec);
-        cg_put(o, any ? "}" : "");
+        cg_put_if(o, any, "}");
         cg_put(o, c->open ? ",\"open\":true}" : "}");
 }
 
@@ -286,8 +286,9 @@ void cg_tool_put_data(struct cg_tool *t, struct cg_source *o)
         put_text(o, "title", cg_tool_title(t), CG_GEN_MAX_SUMMARY);
         put_text(o, "description", cg_tool_description(t), CG_GEN_MAX_FIELD_DOC);
         for (size_t i = 0; i < t->n_hints; i++)
-                cg_putf(o, "%s\"%s\"%s", i ? "," : ",\"hints\":[", t->hints[i],
-                        i + 1 == t->n_hints ? "]" : "");
+                cg_putf(o, "%s\"%s\"", i ? "," : ",\"hints\":[", t->hints[i]);
+        if (t->n_hints)
+                cg_put(o, "]");
         put_text(o, "sig", cg_source_str(&sig), SIZE_MAX);
         put_schema_of(t, &t->in, "in", o);
         if (t->out.root) {
@@ -297,7 +298,7 @@ void cg_tool_put_data(struct cg_tool *t, struct cg_source *o)
         }
         cg_put(o, ",\"classes\":{");
         for (const struct cg_class *c = t->types.first; c; c = c->next) {
-                cg_put(o, c == t->types.first ? "" : ",");
+                cg_put_if(o, !(c == t->types.first), ",");
                 put_class_data(t, o, c);
         }
         cg_put(o, "}}");

@@ -119,7 +119,7 @@ static void require(struct cg_types *t, struct cg_class *c, struct cg_slice wire
 
 static bool lists(const struct cg_j *required, struct cg_slice name)
 {
-        for (const struct cg_j *x = cg_j_is(required, CG_J_ARRAY) ? required->first : NULL; x; x = x->next)
+        for (const struct cg_j *x = cg_j_elements(required); x; x = x->next)
                 if (x->kind == CG_J_STRING && cg_slice_eq(x->text, name))
                         return true;
         return false;
@@ -170,13 +170,13 @@ static void collect_required(struct cg_types *t, struct cg_class *c, struct cg_j
                 return;
         if (list && list->kind != CG_J_ARRAY)
                 cg_gen_warn(t->report, CG_GEN_DEGRADED, list, "\"required\" is not a list: ignored");
-        for (const struct cg_j *x = cg_j_is(list, CG_J_ARRAY) ? list->first : NULL; x; x = x->next) {
+        for (const struct cg_j *x = cg_j_elements(list); x; x = x->next) {
                 if (x->kind == CG_J_STRING)
                         require(t, c, x->text);
                 else
                         cg_gen_warn(t->report, CG_GEN_DEGRADED, x, "not the name of a property: ignored");
         }
-        for (struct cg_j *x = cg_j_is(all, CG_J_ARRAY) ? all->first : NULL; x; x = x->next)
+        for (struct cg_j *x = cg_j_elements(all); x; x = x->next)
                 collect_required(t, c, x, depth + 1);
         require_common(t, c, cg_j_getz(at, "anyOf"));
         require_common(t, c, cg_j_getz(at, "oneOf"));

@@ -90,7 +90,11 @@ static struct cg_type loose_type(const struct cg_j *values)
                 integers &= is_integer(v);
                 numbers &= v->kind == CG_J_NUMBER;
         }
-        return cg_type_plain(strings ? "str" : integers ? "int" : numbers ? "float" : "Any");
+        if (strings)
+                return cg_type_plain("str");
+        if (integers)
+                return cg_type_plain("int");
+        return cg_type_plain(numbers ? "float" : "Any");
 }
 
 struct cg_type cg_enum_type(struct cg_types *t, const struct cg_j *at, const struct cg_j *values)
@@ -122,7 +126,7 @@ struct cg_type cg_enum_type(struct cg_types *t, const struct cg_j *at, const str
                 if (k < n)
                         continue;
                 seen[n] = cg_source_copy(&one, t->arena);
-                cg_put(&o, n ? ", " : "");
+                cg_put_if(&o, n, ", ");
                 cg_puts(&o, seen[n++]);
         }
         cg_put(&o, "]");
@@ -136,10 +140,12 @@ struct cg_type cg_const_type(struct cg_types *t, const struct cg_j *v)
         cg_put(&o, "Literal[");
         if (v->text.len > CG_GEN_MAX_LITERAL_BYTES)
                 return cg_type_plain("str");
+        if (v->kind == CG_J_OBJECT)
+                return cg_type_plain("dict[str, Any]");
+        if (v->kind == CG_J_ARRAY)
+                return cg_type_plain("list[Any]");
         if (!cg_put_scalar(&o, v))
-                return cg_type_plain(v->kind == CG_J_OBJECT  ? "dict[str, Any]"
-                                     : v->kind == CG_J_ARRAY ? "list[Any]"
-                                                             : "float");
+                return cg_type_plain("float");
         cg_put(&o, "]");
         return cg_type_single(cg_source_copy(&o, t->arena), CG_SLICE(""));
 }

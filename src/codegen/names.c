@@ -175,7 +175,7 @@ static int by_name(const void *x, const void *y)
                                     *b = *(struct cg_python_name *const *)y;
         int c = cg_slice_cmp(a->name, b->name);
 
-        return c ? c : cg_slice_cmp(a->original, b->original);
+        return c ?: cg_slice_cmp(a->original, b->original);
 }
 
 static int by_folded_name(const void *x, const void *y)
@@ -184,7 +184,7 @@ static int by_folded_name(const void *x, const void *y)
                                     *b = *(struct cg_python_name *const *)y;
         int c = fold_cmp(a->name, b->name);
 
-        return c ? c : cg_slice_cmp(a->original, b->original);
+        return c ?: cg_slice_cmp(a->original, b->original);
 }
 
 /* Makes the names of one group of equal names longer; true when something changed. */

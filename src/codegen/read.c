@@ -129,10 +129,11 @@ static int read_string(struct reader *in, struct cg_slice *ret)
                 uint32_t c = 0;
                 size_t n = cg_json_char(in->p, stop, &c);
 
+                if (!n && *in->p == '\\')
+                        return bad(in, "bad escape in a string");
                 if (!n)
-                        return bad(in, *in->p == '\\'                 ? "bad escape in a string"
-                                       : (unsigned char)*in->p < 0x20 ? "control character in a string"
-                                                                      : "not UTF-8");
+                        return bad(in, (unsigned char)*in->p < 0x20 ? "control character in a string"
+                                                                    : "not UTF-8");
                 to += cg_utf8_put(c, to); /* lone surrogates take three bytes and survive */
                 in->p += n;
         }
@@ -181,7 +182,7 @@ static int by_key(const void *a, const void *b)
         const struct cg_j *x = *(struct cg_j *const *)a, *y = *(struct cg_j *const *)b;
         int c = cg_slice_cmp(x->key, y->key);
 
-        return c ? c : (x->index > y->index) - (x->index < y->index);
+        return c ?: (x->index > y->index) - (x->index < y->index);
 }
 
 /*

@@ -70,6 +70,11 @@ static inline bool cg_j_is(const struct cg_j *j, enum cg_j_kind kind) /* false f
 {
         return j && j->kind == kind;
 }
+/* The first element of an array; NULL: it has none, or @j is no array. */
+static inline struct cg_j *cg_j_elements(const struct cg_j *j)
+{
+        return cg_j_is(j, CG_J_ARRAY) ? j->first : NULL;
+}
 /* The member's text when it is a string that is not empty, else an empty one. */
 struct cg_slice cg_j_string(const struct cg_j *o, const char *key);
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "codegen/ceilings.h"
 
 /* ------------------------------------------------------------------ buffers */
@@ -72,11 +73,9 @@ void cg_putf(struct cg_source *o, const char *fmt, ...)
 uint32_t cg_next_char(struct cg_slice *s)
 {
         const unsigned char *p = (const unsigned char *)s->p;
-        size_t n = p[0] < 0xc0 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+        size_t n = CG_MIN(cg_utf8_length(p[0]), s->len);
         uint32_t c = p[0];
 
-        if (n > s->len)
-                n = s->len;
         if (n > 1)
                 c &= 0x7fu >> n;
         for (size_t i = 1; i < n; i++)

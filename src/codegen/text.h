@@ -32,6 +32,11 @@ struct cg_slice cg_source_copy(const struct cg_source *o, struct cg_arena *a);
 
 /* Trusted or sanitised text, as it is. */
 void cg_put(struct cg_source *o, const char *s);
+static inline void cg_put_if(struct cg_source *o, bool when, const char *s)
+{
+        if (when)
+                cg_put(o, s);
+}
 void cg_puts(struct cg_source *o, struct cg_slice s);
 void cg_putf(struct cg_source *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

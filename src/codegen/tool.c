@@ -106,7 +106,7 @@ int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
                 cg_schema_init(&t->out, out, true, &t->report);
                 if (inner)
                         t->unwrap = CG_SLICE("result");
-                cg_types_result(&t->types, &t->out, inner ? inner : out, &t->returns, &t->returns_spec);
+                cg_types_result(&t->types, &t->out, inner ?: out, &t->returns, &t->returns_spec);
         } else if (out && out->kind != CG_J_NULL) {
                 cg_gen_warn(&t->report, CG_GEN_DEGRADED, out, "outputSchema is not an object: ignored");
         }
@@ -133,7 +133,7 @@ static const struct cg_j *described_by(const struct cg_class *c, const struct cg
         const struct cg_j *at = f->schema ? cg_schema_follow(c->schema, f->schema) : NULL;
         const struct cg_j *branches = cg_j_getz(at, "anyOf"), *only = NULL;
 
-        for (struct cg_j *x = cg_j_is(branches, CG_J_ARRAY) ? branches->first : NULL; x; x = x->next) {
+        for (struct cg_j *x = cg_j_elements(branches); x; x = x->next) {
                 if (cg_slice_is(cg_j_string(x, "type"), "null"))
                         continue;
                 if (only)
@@ -142,7 +142,7 @@ static const struct cg_j *described_by(const struct cg_class *c, const struct cg
         }
         if (only)
                 only = cg_schema_follow(c->schema, (struct cg_j *)only);
-        return only ? only : at;
+        return only ?: at;
 }
 
 /* A number as it is written; numbers nobody reads (2^53-1, 10^400) are left out. */
@@ -170,10 +170,14 @@ static void note_range(struct cg_source *o, const struct cg_j *at, const char *m
         if (low && high && cg_slice_eq(lo->text, hi->text)) {
                 cg_puts(o, lo->text);
         } else {
-                cg_put(o, low && high ? "" : low ? "at least " : "at most ");
-                cg_puts(o, low ? lo->text : CG_SLICE(""));
-                cg_put(o, low && high ? " to " : "");
-                cg_puts(o, high ? hi->text : CG_SLICE(""));
+                if (!low || !high)
+                        cg_put(o, low ? "at least " : "at most ");
+                if (low)
+                        cg_puts(o, lo->text);
+                if (low && high)
+                        cg_put(o, " to ");
+                if (high)
+                        cg_puts(o, hi->text);
         }
         cg_put(o, of);
 }
@@ -211,7 +215,7 @@ static void note_enum(struct cg_source *o, const struct cg_j *at, bool *any)
         begin_note(o, any);
         cg_put(o, "one of ");
         for (const struct cg_j *v = values->first; v && shown_values < CG_GEN_MAX_LITERAL; v = v->next) {
-                cg_put(o, shown_values++ ? ", " : "");
+                cg_put_if(o, shown_values++, ", ");
                 put_shown_value(o, v);
         }
         if (shown_values < values->n)
@@ -276,13 +280,13 @@ static void put_field_doc(struct cg_source *o, const struct cg_class *c, const s
         d = cg_trim(cg_source_str(&text));
         if (!d.len || text.rc < 0)
                 return;
-        cg_put(o, o->buf.len ? "\n" : "");
+        cg_put_if(o, o->buf.len, "\n");
         cg_puts(o, f->name);
         cg_put(o, ": ");
         for (const char *end = d.p + d.len, *p = d.p, *line; p < end; p = line) {
                 line = memchr(p, '\n', (size_t)(end - p));
                 line = line ? line + 1 : end;
-                cg_put(o, p > d.p && *p != '\n' && *p != '\r' ? "  " : "");
+                cg_put_if(o, p > d.p && *p != '\n' && *p != '\r', "  ");
                 cg_puts(o, (struct cg_slice){ p, (size_t)(line - p) });
         }
 }
@@ -331,7 +335,7 @@ static void put_class(struct cg_source *o, const struct cg_class *c)
         bool cut;
 
         cg_puts(&doc, cg_cut_chars(d, CG_GEN_MAX_FIELD_DOC, &cut));
-        cg_put(&doc, cut ? "..." : "");
+        cg_put_if(&doc, cut, "...");
         for (size_t i = 0; i < c->n_fields; i++)
                 if (c->fields[i].name.len)
                         put_field_doc(&doc, c, &c->fields[i]);
@@ -400,16 +404,19 @@ static void put_imports(struct cg_tool *t, struct cg_source *o, bool returns)
         }
         cg_put(o, "from __future__ import annotations\n");
         if (any || literal)
-                cg_putf(o, "from typing import %s\n",
-                        any && literal ? "Any, Literal"
-                        : any          ? "Any"
-                                       : "Literal");
+                cg_putf(o, "from typing import %s%s%s\n", any ? "Any" : "", any && literal ? ", " : "",
+                        literal ? "Literal" : "");
         cg_put(o, "from cellgate_tools import ");
-        cg_put(o, unset ? "UNSET, " : "");
+        if (unset)
+                cg_put(o, "UNSET, ");
         for (size_t i = 0; i < CG_ARRAY_LEN(bases); i++)
                 if (used[i])
                         cg_putf(o, "%s, ", bases[i]);
-        cg_putf(o, "%s%sbind\n", returns ? "Returns, " : "", cg_slice_is(t->returns, "Text") ? "Text, " : "");
+        if (returns)
+                cg_put(o, "Returns, ");
+        if (cg_slice_is(t->returns, "Text"))
+                cg_put(o, "Text, ");
+        cg_put(o, "bind\n");
 }
 
 void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
@@ -483,13 +490,13 @@ void cg_tool_put_signature(struct cg_tool *t, struct cg_source *o)
         for (size_t i = 0; i < params->n_fields; i++) {
                 if (!params->fields[i].name.len)
                         continue;
-                cg_put(o, shown_fields ? ", " : "");
+                cg_put_if(o, shown_fields, ", ");
                 if (shown_fields++ == 16) {
                         cg_put(o, "...");
                         break;
                 }
                 cg_puts(o, params->fields[i].name);
-                cg_put(o, params->fields[i].required ? "" : "?");
+                cg_put_if(o, !params->fields[i].required, "?");
         }
         cg_put(o, ") -> ");
         cg_put_folded(o, t->returns, 60);
@@ -510,6 +517,8 @@ void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_source *o)
                 cg_put_folded(o, s, CG_GEN_MAX_SUMMARY);
         }
         for (size_t i = 0; i < t->n_hints; i++)
-                cg_putf(o, "%s%s%s", i ? ", " : " [", t->hints[i], i + 1 == t->n_hints ? "]" : "");
+                cg_putf(o, "%s%s", i ? ", " : " [", t->hints[i]);
+        if (t->n_hints)
+                cg_put(o, "]");
         cg_put(o, "\n");
 }

@@ -62,11 +62,11 @@ static void join(struct cg_types *t, const struct cg_type *y, struct cg_slice *t
         size_t n = 0;
 
         for (size_t i = 0; i < y->n; i++) {
-                cg_put(&texts, i ? " | " : "");
+                cg_put_if(&texts, i, " | ");
                 cg_puts(&texts, y->part[i].text);
                 if (!y->part[i].spec.len)
                         continue;
-                cg_put(&specs, n++ ? "|" : "");
+                cg_put_if(&specs, n++, "|");
                 cg_puts(&specs, y->part[i].spec);
         }
         *text = cg_source_copy(&texts, t->arena);
@@ -210,7 +210,7 @@ static struct cg_type container_type(struct cg_types *t, struct position p, cons
         if (inner_spec.len) {
                 cg_putf(&spec, several ? "%c(" : "%c", mark);
                 cg_puts(&spec, inner_spec);
-                cg_put(&spec, several ? ")" : "");
+                cg_put_if(&spec, several, ")");
         }
         return cg_type_single(cg_source_copy(&text, t->arena), cg_source_copy(&spec, t->arena));
 }

@@ -137,7 +137,7 @@ int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err)
         struct cg_err local = { 0 };
         int r;
 
-        err = err ? err : &local;
+        err = err ?: &local;
         *c = (struct cg_jconn){ .path = strdup(path) };
         if (!c->path)
                 return cg_fail(err, CG_E_NOMEM, "connection file");

@@ -61,13 +61,12 @@ void cg_control_early(struct front *f)
         }
 }
 
-void cg_control_readable(struct cg_zsock *z, int events)
+void cg_control_readable(struct cg_zsock *z)
 {
         struct front *f = z->data;
         struct cg_jmsg *msg;
         struct jreq *r;
 
-        (void)events;
         if (cg_front_receive(f, CG_JCONTROL, &msg) != 0)
                 return;
         if (f->state == ENDING) {

@@ -91,7 +91,9 @@ static size_t mask_string(const struct cg_secrets *secrets, const char *from, si
         cg_auto_json json_t *v = json_loadb(from, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL), *masked = NULL;
         size_t len = json_string_length(v);
 
-        if (v && cg_buf_try_add(&text, json_string_value(v), len, NULL) == 0) {
+        if (v)
+                cg_buf_add(&text, json_string_value(v), len);
+        if (v && !text.failed) {
                 cg_secrets_redact_buf(secrets, &text);
                 if (text.len == len && memcmp(text.data, json_string_value(v), len) == 0) {
                         memmove(to, from, n);
@@ -103,7 +105,7 @@ static size_t mask_string(const struct cg_secrets *secrets, const char *from, si
         if (len && len <= n)
                 return len;
         /* Text that is not Unicode, or no memory: nothing of it is shown. */
-        n = n < 2 ? n : 2;
+        n = CG_MIN(n, 2);
         memcpy(to, "\"\"", n);
         return n;
 }
@@ -137,7 +139,9 @@ static void stream(struct front *f, struct cg_origin *o, const struct cg_event *
         size_t len;
         const char *text = cg_event_text(e, &len);
 
-        if (f->secrets.n && cg_buf_try_add(&masked, text, len, NULL) == 0) {
+        if (f->secrets.n)
+                cg_buf_add(&masked, text, len);
+        if (f->secrets.n && !masked.failed) {
                 cg_secrets_redact_buf(&f->secrets, &masked);
                 text = masked.data;
                 len = masked.len;
@@ -181,26 +185,35 @@ static void notice(struct front *f, struct cg_origin *o, const struct cg_event *
 {
         cg_auto_buf struct cg_buf b = { .max = (size_t)1 << 20 };
 
-        if (cg_buf_try_addf(&b, NULL, "[cellgate] %s\n", cg_event_text(e, NULL)) == 0)
+        cg_buf_addf(&b, "[cellgate] %s\n", cg_event_text(e, NULL));
+        if (!b.failed)
                 cg_iopub_notice(&f->iopub, o, b.data);
 }
 
-static int add_html(struct cg_buf *b, const char *text)
+static void add_html(struct cg_buf *b, const char *text)
 {
-        int r = 0;
-
-        for (; *text && r == 0; text++)
-                r = *text == '&'   ? cg_buf_try_adds(b, "&amp;", NULL)
-                    : *text == '<' ? cg_buf_try_adds(b, "&lt;", NULL)
-                    : *text == '>' ? cg_buf_try_adds(b, "&gt;", NULL)
-                                   : cg_buf_try_add(b, text, 1, NULL);
-        return r;
+        for (; *text; text++) {
+                switch (*text) {
+                case '&':
+                        cg_buf_adds(b, "&amp;");
+                        break;
+                case '<':
+                        cg_buf_adds(b, "&lt;");
+                        break;
+                case '>':
+                        cg_buf_adds(b, "&gt;");
+                        break;
+                default:
+                        cg_buf_add(b, text, 1);
+                }
+        }
 }
 
 /* Progress of a tool call: one display for each call, which is updated. */
 static void progress(struct front *f, struct cg_origin *o, const struct cg_event *e)
 {
-        cg_auto_buf struct cg_buf content = { .max = (size_t)1 << 20 }, html = { .max = 65536 };
+        cg_auto_buf struct cg_buf content = { .max = (size_t)1 << 20 }, html = { .max = 65536 },
+                                  both = { .max = 65536 };
         cg_auto_json json_t *p = json_loads(cg_event_json(e, NULL), 0, NULL);
         uint64_t call = (uint64_t)json_integer_value(json_object_get(p, "call"));
         double done = json_number_value(json_object_get(p, "progress")),
@@ -208,7 +221,6 @@ static void progress(struct front *f, struct cg_origin *o, const struct cg_event
         const char *text = cg_event_text(e, NULL);
         bool shown = false, bar = total > 0 && done >= 0;
         char plain[64] = "";
-        int r = 0;
 
         if (!call || !o) /* a server that starts, or a cell that nobody remembers */
                 return;
@@ -221,32 +233,22 @@ static void progress(struct front *f, struct cg_origin *o, const struct cg_event
 
                 snprintf(plain, sizeof(plain), "[%.*s%.*s] ", filled, "####################", 20 - filled,
                          "--------------------");
-                r = cg_buf_try_addf(&html, NULL, "<progress value=\"%.10g\" max=\"%.10g\"></progress> ", done,
-                                    total);
+                cg_buf_addf(&html, "<progress value=\"%.10g\" max=\"%.10g\"></progress> ", done, total);
         } else {
-                r = cg_buf_try_adds(&html, "<progress></progress> ", NULL);
+                cg_buf_adds(&html, "<progress></progress> ");
         }
-        if (r == 0)
-                r = add_html(&html, text);
-        if (r == 0)
-                r = cg_buf_try_adds(&content, "{\"data\":{\"text/html\":", NULL);
-        if (r == 0)
-                r = cg_json_try_quote(&content, html.data, html.len, NULL);
-        html.len = 0;
-        if (r == 0)
-                r = cg_buf_try_addf(&html, NULL, "%s%s", plain, text);
-        if (r == 0)
-                r = cg_buf_try_adds(&content, ",\"text/plain\":", NULL);
-        if (r == 0)
-                r = cg_json_try_quote(&content, html.data, html.len, NULL);
-        if (r == 0)
-                r = cg_buf_try_addf(&content, NULL,
-                                    "},\"metadata\":{},\"transient\":{\"display_id\":\"cellgate-call-%" PRIu64
-                                    "\"}}",
-                                    call);
-        if (r == 0)
+        add_html(&html, text);
+        cg_buf_addf(&both, "%s%s", plain, text);
+        cg_buf_fail(&content, html.failed ?: both.failed);
+        cg_buf_adds(&content, "{\"data\":{\"text/html\":");
+        cg_json_quote(&content, cg_buf_str(&html), html.len);
+        cg_buf_adds(&content, ",\"text/plain\":");
+        cg_json_quote(&content, cg_buf_str(&both), both.len);
+        cg_buf_addf(&content,
+                    "},\"metadata\":{},\"transient\":{\"display_id\":\"cellgate-call-%" PRIu64 "\"}}", call);
+        if (!content.failed)
                 cg_iopub_send(&f->iopub, o, shown ? "update_display_data" : "display_data",
-                              (struct cg_slice){ content.data, content.len });
+                              cg_buf_slice(&content));
 }
 
 /* ------------------------------------------------------------------ cells */
@@ -255,9 +257,11 @@ static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_s
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
 
-        if (cg_buf_try_adds(&b, "{\"code\":", NULL) == 0 && cg_buf_try_add(&b, code.p, code.len, NULL) == 0 &&
-            cg_buf_try_addf(&b, NULL, ",\"execution_count\":%" PRId64 "}", count) == 0)
-                cg_iopub_send(&f->iopub, o, "execute_input", (struct cg_slice){ b.data, b.len });
+        cg_buf_adds(&b, "{\"code\":");
+        cg_buf_add(&b, code.p, code.len);
+        cg_buf_addf(&b, ",\"execution_count\":%" PRId64 "}", count);
+        if (!b.failed)
+                cg_iopub_send(&f->iopub, o, "execute_input", cg_buf_slice(&b));
 }
 
 /*
@@ -285,9 +289,9 @@ static void foreign_input(struct front *f, const struct cg_event *e)
         cg_front_add_past(f, o);
         cg_iopub_status(&f->iopub, o, "busy");
         text = cg_event_text(e, &len);
-        if (cg_json_quote_utf8(&code, text, len, NULL) == 0)
-                send_execute_input(f, o, (struct cg_slice){ code.data, code.len },
-                                   cg_event_execution_count(e));
+        cg_json_quote_utf8(&code, text, len);
+        if (!code.failed)
+                send_execute_input(f, o, cg_buf_slice(&code), cg_event_execution_count(e));
 }
 
 /* ------------------------------------------------------------------ known subshells */
@@ -343,16 +347,26 @@ static bool no_subshell(struct cg_slice json)
         return cg_json_find(json, "ename", &v) && v.len == sizeof(name) - 1 && memcmp(v.p, name, v.len) == 0;
 }
 
+/* The ename of an end that is not an exception of the cell. */
+static const char *ename_of(enum cg_status st)
+{
+        switch (st) {
+        case CG_STATUS_KERNEL_DIED:
+                return "KernelDied";
+        case CG_STATUS_CANCELLED:
+                return "KeyboardInterrupt";
+        case CG_STATUS_TIMEOUT:
+                return "CellTimeout";
+        default:
+                return "CellError";
+        }
+}
+
 static void result(struct front *f, struct cg_event *e)
 {
         struct jreq *r = request_of(f, e);
         enum cg_status st = cg_event_status(e);
-        /* the ename of an end that is not an exception of the cell */
-        const char *ename = st == CG_STATUS_KERNEL_DIED ? "KernelDied"
-                            : st == CG_STATUS_CANCELLED ? "KeyboardInterrupt"
-                            : st == CG_STATUS_TIMEOUT   ? "CellTimeout"
-                                                        : "CellError";
-        const char *text = cg_event_text(e, NULL);
+        const char *ename = ename_of(st), *text = cg_event_text(e, NULL);
         struct cg_slice json, v;
         struct shell_queue *q;
         bool replaced;
@@ -526,14 +540,15 @@ void cg_events_readable(uv_poll_t *h, int status, int events)
 
         (void)status;
         (void)events;
-        for (int i = 0; i < BURST && r == 0 && f->state != ENDING; i++) {
+        for (int i = 0; i < BURST && f->state != ENDING; i++) {
                 r = cg_session_next_event(f->session, 0, &e, &err);
-                if (r == 0)
-                        dispatch(f, e);
+                if (r != 0)
+                        break;
+                dispatch(f, e);
         }
         if (r == CG_CLOSED)
-                cg_fail(&err, CG_E_CLOSED, "the session has ended");
-        if (r == CG_CLOSED || r < 0) {
+                r = cg_fail(&err, CG_E_CLOSED, "the session has ended");
+        if (r < 0) {
                 if (f->state != ENDING)
                         f->end_err = err;
                 cg_front_stop(f);

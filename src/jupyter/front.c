@@ -78,7 +78,7 @@ static int bind_sockets(struct front *f, struct cg_err *err)
 }
 
 /* Sends each message back. */
-static void heartbeat(struct cg_zsock *z, int events)
+static void heartbeat(struct cg_zsock *z)
 {
         struct front *f = z->data;
         struct cg_peer *peer = NULL;
@@ -86,7 +86,6 @@ static void heartbeat(struct cg_zsock *z, int events)
         zmq_msg_t m;
         int more = 1;
 
-        (void)events;
         for (; more; first = false) {
                 zmq_msg_init(&m);
                 if (zmq_msg_recv(&m, z->sock, ZMQ_DONTWAIT) < 0) {
@@ -122,7 +121,7 @@ static int watch_sockets(struct front *f, struct cg_err *err)
 
         if (cg_iopub_init(&f->iopub, f->socks[CG_JIOPUB], &f->zl, &f->sign, &f->me, &f->o->log, err) < 0)
                 return -1;
-        f->iopub.budget = f->o->output_bytes ? f->o->output_bytes : OUTPUT_BYTES;
+        f->iopub.budget = f->o->output_bytes ?: OUTPUT_BYTES;
         f->iopub.on_joined = joined;
         f->iopub.data = f;
         for (int i = 0; i < CG_JCHANNELS; i++)
@@ -136,7 +135,7 @@ static int watch_fd(struct front *f, uv_poll_t *h, int fd, uv_poll_cb cb, struct
         int r = uv_poll_init(&f->loop, h, fd);
 
         h->data = f;
-        if (r == 0)
+        if (r >= 0)
                 r = uv_poll_start(h, UV_READABLE, cb);
         return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
 }
@@ -157,9 +156,23 @@ static int check_rules(struct front *f, const char *report, struct cg_buf *text)
 
         for (char *p = notes.data, *line; (line = strsep(&p, "\n")) && p;) {
                 cg_log(&f->o->log, CG_LOG_WARN, "%s", line);
-                cg_buf_try_addf(text, NULL, "[cellgate] Note: %s\n", line);
+                cg_buf_addf(text, "[cellgate] Note: %s\n", line);
         }
         return r;
+}
+
+static int open_session(struct front *f)
+{
+        int r = cg_client_open(f->o->client, &f->client, &f->opener_err);
+
+        if (r < 0)
+                return r;
+        if (cg_client_why_private(f->client))
+                cg_log(&f->o->log, CG_LOG_WARN, "private supervisor, since none can be shared: %s",
+                       cg_client_why_private(f->client));
+        if (f->o->attach)
+                return cg_session_attach(f->client, f->o->attach, &f->session, &f->opener_err);
+        return cg_session_new(f->client, f->o->session, &f->session, &f->opener_err);
 }
 
 /* A thread of its own. */
@@ -172,16 +185,9 @@ static void *opener(void *arg)
         struct cg_err err;
         const char *name;
         json_t *one;
-        int r = cg_client_open(f->o->client, &f->client, &f->opener_err);
+        int r;
 
-        if (r == 0 && cg_client_why_private(f->client))
-                cg_log(&f->o->log, CG_LOG_WARN, "private supervisor, since none can be shared: %s",
-                       cg_client_why_private(f->client));
-        if (r == 0 && f->o->attach)
-                r = cg_session_attach(f->client, f->o->attach, &f->session, &f->opener_err);
-        else if (r == 0)
-                r = cg_session_new(f->client, f->o->session, &f->session, &f->opener_err);
-        if (r < 0) {
+        if (open_session(f) < 0) {
                 set_step(f, -1);
                 return NULL;
         }
@@ -189,11 +195,10 @@ static void *opener(void *arg)
                 set_step(f, OPEN);
                 if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, &report, &err) < 0 ||
                     cg_json_object(report, strlen(report), "report", &o, &err) < 0)
-                        cg_buf_try_addf(&text, NULL, "[cellgate] MCP servers are not available: %s\n",
-                                        err.msg);
+                        cg_buf_addf(&text, "[cellgate] MCP servers are not available: %s\n", err.msg);
                 json_object_foreach(o, name, one) if (json_object_get(one, "error"))
-                        cg_buf_try_addf(&text, NULL, "[cellgate] Not available: %s\n",
-                                        json_string_value(json_object_get(one, "error")));
+                        cg_buf_addf(&text, "[cellgate] Not available: %s\n",
+                                    json_string_value(json_object_get(one, "error")));
         }
         r = f->o->attach ? 0 : check_rules(f, report, &text);
         cg_free(report);
@@ -201,6 +206,7 @@ static void *opener(void *arg)
                 set_step(f, -1);
                 return NULL;
         }
+        text.failed = 0; /* what there is room for is shown */
         f->mcp_failed = text.len ? cg_buf_steal(&text, NULL) : NULL;
         set_step(f, READY);
         return NULL;
@@ -250,7 +256,7 @@ static void on_opened(uv_async_t *h)
                         end_with_error(f);
                 else
                         f->state = READY;
-                if (r == 0 && path && cg_write_all(1, path, strlen(path), NULL) == 0)
+                if (r >= 0 && path && cg_write_all(1, path, strlen(path), NULL) == 0)
                         cg_write_all(1, "\n", 1, NULL);
         }
         if (f->state == ENDING)
@@ -345,7 +351,7 @@ static int start(struct front *f, struct cg_err *err)
 
         /* Each connection takes a descriptor; a login shell's limit may be too low. */
         if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < wanted) {
-                l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;
+                l.rlim_cur = CG_MIN(l.rlim_max, wanted);
                 setrlimit(RLIMIT_NOFILE, &l);
         }
         f->ctx = zmq_ctx_new();
@@ -443,6 +449,23 @@ static bool tear_down(struct front *f)
         return true;
 }
 
+/* Serves until the end. */
+static int serve(struct front *f, struct cg_err *err)
+{
+        if (cg_jidentity_init(&f->me, err) < 0 ||
+            (f->o->session && cg_secrets_add_env(&f->secrets, f->o->session->env, err) < 0) ||
+            start(f, err) < 0)
+                return -1;
+        while (f->state != ENDING)
+                uv_run(&f->loop, UV_RUN_DEFAULT);
+        /* requests that have no reply yet get an error */
+        cg_shell_end(f, "the kernel was shut down");
+        cg_control_early(f);
+        if (f->end_err.code < 0)
+                *err = f->end_err;
+        return f->end_err.code;
+}
+
 int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *err)
 {
         struct front *f = calloc(1, sizeof(*f));
@@ -459,22 +482,7 @@ int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *e
         TAILQ_INIT(&f->early);
         TAILQ_INIT(&f->questions);
         TAILQ_INIT(&f->asked);
-        r = cg_jidentity_init(&f->me, err);
-        if (r == 0 && o->session)
-                r = cg_secrets_add_env(&f->secrets, o->session->env, err);
-        if (r == 0)
-                r = start(f, err);
-        if (r == 0) {
-                while (f->state != ENDING)
-                        uv_run(&f->loop, UV_RUN_DEFAULT);
-                /* requests that have no reply yet get an error */
-                cg_shell_end(f, "the kernel was shut down");
-                cg_control_early(f);
-        }
-        if (r == 0 && f->end_err.code < 0) {
-                *err = f->end_err;
-                r = f->end_err.code;
-        }
+        r = serve(f, err);
         *hangs = !tear_down(f);
         return r;
 }

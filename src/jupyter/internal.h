@@ -188,7 +188,7 @@ char *cg_info_error(const char *ename, const char *evalue, size_t *len);
 int cg_front_receive(struct front *f, enum cg_jchannel channel, struct cg_jmsg **ret);
 
 /* stdin.c */
-void cg_stdin_readable(struct cg_zsock *z, int events);
+void cg_stdin_readable(struct cg_zsock *z);
 void cg_stdin_ask_input(struct front *f, struct jreq *r, const struct cg_event *e);
 /* The kernel has cancelled the cell's input(). */
 void cg_stdin_input_closed(struct front *f, const struct jreq *r);
@@ -233,7 +233,7 @@ void cg_local_answer(struct front *f, struct jreq *r);
 void cg_local_interrupt(struct front *f);
 
 /* shell.c */
-void cg_shell_readable(struct cg_zsock *z, int events);
+void cg_shell_readable(struct cg_zsock *z);
 /* Starts the requests that can run. */
 void cg_shell_run(struct front *f);
 /* The REPLY about a comm message that was offered. False: @r was not offered. */
@@ -251,7 +251,7 @@ void cg_control_made(struct front *f, const struct cg_event *e);
 void cg_control_forget(struct front *f);
 
 /* control.c */
-void cg_control_readable(struct cg_zsock *z, int events);
+void cg_control_readable(struct cg_zsock *z);
 /* Handles the control requests that came before the session was open. */
 void cg_control_early(struct front *f);
 

@@ -166,40 +166,41 @@ static void on_gather_timer(uv_timer_t *t)
 void cg_iopub_flush(struct cg_iopub *io)
 {
         struct cg_jout out = { .type = "stream", .release = free };
-        struct cg_err err;
         size_t len;
 
         if (!io->has_pending)
                 return;
         io->has_pending = false;
         io->flushed_ms = uv_now(io->z.zl->loop);
-        if (cg_buf_try_adds(&io->pending, "\"}", &err) == 0 &&
-            (out.owner = cg_buf_steal(&io->pending, &len))) {
+        if (io->pending.len)
+                cg_buf_adds(&io->pending, "\"}");
+        out.owner = cg_buf_steal(&io->pending, &len);
+        if (out.owner && len) {
                 out.content = (struct cg_slice){ out.owner, len };
                 send_out(io, io->pending_of, &out,
                          io->pending_err ? CG_SLICE("stream.stderr") : CG_SLICE("stream.stdout"));
+        } else {
+                free(out.owner);
         }
-        cg_buf_consume(&io->pending, io->pending.len);
         io->pending_of = cg_origin_unref(io->pending_of);
 }
 
 static void gather(struct cg_iopub *io, struct cg_origin *o, bool is_err, const char *text, size_t len)
 {
         struct cg_err err;
-        int r = 0;
+        size_t start;
 
         if (io->has_pending && (io->pending_of != o || io->pending_err != is_err))
                 cg_iopub_flush(io);
+        start = io->pending.len;
         if (!io->has_pending) {
                 io->has_pending = true;
                 io->pending_err = is_err;
                 io->pending_of = cg_origin_ref(o);
-                r = cg_buf_try_addf(&io->pending, &err, "{\"name\":\"%s\",\"text\":\"",
-                                    is_err ? "stderr" : "stdout");
+                cg_buf_addf(&io->pending, "{\"name\":\"%s\",\"text\":\"", is_err ? "stderr" : "stdout");
         }
-        if (r == 0)
-                r = cg_json_escape_utf8(&io->pending, text, len, &err);
-        if (r < 0)
+        cg_json_escape_utf8(&io->pending, text, len);
+        if (cg_buf_end_entry(&io->pending, start, &err) < 0)
                 cg_log(io->log, CG_LOG_ERROR, "output was lost: %s", err.msg);
         if (io->pending.len >= GATHER_BYTES)
                 cg_iopub_flush(io);
@@ -246,15 +247,16 @@ static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, co
         cg_auto_buf struct cg_buf content = { .max = MAX_TOPIC * 8 };
         struct cg_jout out = { .type = "iopub_welcome" };
 
-        if (cg_buf_try_adds(&content, "{\"subscription\":", NULL) < 0 ||
-            cg_json_quote_utf8(&content, subscription, len, NULL) < 0 ||
-            cg_buf_try_adds(&content, "}", NULL) < 0)
+        cg_buf_adds(&content, "{\"subscription\":");
+        cg_json_quote_utf8(&content, subscription, len);
+        cg_buf_adds(&content, "}");
+        if (content.failed)
                 return;
-        out.content = (struct cg_slice){ content.data, content.len };
+        out.content = cg_buf_slice(&content);
         send_out(io, NULL, &out, (struct cg_slice){ topic, topic_len });
 }
 
-static void on_readable(struct cg_zsock *z, int events)
+static void on_readable(struct cg_zsock *z)
 {
         struct cg_iopub *io = z->data;
         bool is_text = true, add;
@@ -262,7 +264,6 @@ static void on_readable(struct cg_zsock *z, int events)
         zmq_msg_t m;
         size_t len;
 
-        (void)events;
         cg_iopub_flush(io); /* what came before a new subscriber is not for it */
         zmq_msg_init(&m);
         if (zmq_msg_recv(&m, io->sock, ZMQ_DONTWAIT) < 0)

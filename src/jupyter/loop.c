@@ -2,6 +2,7 @@
 #include "jupyter/loop.h"
 
 #include <zmq.h>
+#include "base/util.h"
 
 /* Messages handled for one socket before the other sockets are served. */
 #define BURST 32
@@ -15,31 +16,22 @@ static void mark_dirty(struct cg_zsock *z)
         z->zl->dirty = z;
 }
 
-static int ready_events(struct cg_zsock *z)
+static bool is_readable(struct cg_zsock *z)
 {
         int events = 0;
         size_t size = sizeof(events);
 
-        if (zmq_getsockopt(z->sock, ZMQ_EVENTS, &events, &size) < 0)
-                return 0;
-        if (z->paused)
-                events &= ~ZMQ_POLLIN;
-        if (!z->want_out)
-                events &= ~ZMQ_POLLOUT;
-        return events & (ZMQ_POLLIN | ZMQ_POLLOUT);
+        return !z->paused && zmq_getsockopt(z->sock, ZMQ_EVENTS, &events, &size) == 0 &&
+               (events & ZMQ_POLLIN);
 }
 
 /* Handles up to BURST messages; the socket stays dirty when there are more. */
 static void serve(struct cg_zsock *z)
 {
         for (int i = 0; i < BURST && !z->closing; i++) {
-                int events = ready_events(z);
-
-                if (!events)
+                if (!is_readable(z))
                         return;
-                if (events & ZMQ_POLLOUT)
-                        z->want_out = false;
-                z->cb(z, events);
+                z->cb(z);
         }
         mark_dirty(z);
 }
@@ -86,13 +78,11 @@ int cg_zloop_init(struct cg_zloop *zl, uv_loop_t *loop, struct cg_err *err)
         int r;
 
         *zl = (struct cg_zloop){ .loop = loop };
-        r = uv_prepare_init(loop, &zl->prepare);
-        if (r == 0)
-                r = uv_idle_init(loop, &zl->idle);
+        uv_prepare_init(loop, &zl->prepare); /* neither can fail */
+        uv_idle_init(loop, &zl->idle);
         zl->prepare.data = zl;
         zl->idle.data = zl;
-        if (r == 0)
-                r = uv_prepare_start(&zl->prepare, on_prepare);
+        r = uv_prepare_start(&zl->prepare, on_prepare);
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         /* These handles must not keep the loop running by themselves. */
@@ -121,7 +111,7 @@ int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_
                 return cg_fail_errno(err, "ZMQ_FD");
         r = uv_poll_init(zl->loop, &z->poll, fd);
         z->poll.data = z;
-        if (r == 0) {
+        if (r >= 0) {
                 z->sock = sock; /* from here on there is a handle to close */
                 r = uv_poll_start(&z->poll, UV_READABLE, on_poll);
         }
@@ -143,12 +133,6 @@ void cg_zsock_pause(struct cg_zsock *z, bool paused)
                 mark_dirty(z);
 }
 
-void cg_zsock_want_out(struct cg_zsock *z)
-{
-        z->want_out = true;
-        mark_dirty(z);
-}
-
 static void on_closed(uv_handle_t *h)
 {
         struct cg_zsock *z = h->data;
@@ -157,23 +141,12 @@ static void on_closed(uv_handle_t *h)
                 z->closed_cb(z);
 }
 
-static void unlink_dirty(struct cg_zsock *z)
-{
-        for (struct cg_zsock **p = &z->zl->dirty; *p; p = &(*p)->next_dirty) {
-                if (*p == z) {
-                        *p = z->next_dirty;
-                        break;
-                }
-        }
-        z->is_dirty = false;
-}
-
 void cg_zsock_close(struct cg_zsock *z, void (*closed_cb)(struct cg_zsock *z))
 {
         if (z->closing || !z->sock)
                 return;
-        if (z->is_dirty)
-                unlink_dirty(z);
+        CG_UNLINK(z->zl->dirty, z, next_dirty);
+        z->is_dirty = false;
         z->closing = true;
         z->closed_cb = closed_cb;
         uv_close((uv_handle_t *)&z->poll, on_closed);

@@ -25,11 +25,10 @@ struct cg_zloop {
 };
 
 /*
- * Called while a message waits (@events has ZMQ_POLLIN) or, after cg_zsock_want_out(), when one can
- * be sent (ZMQ_POLLOUT). It handles one message and returns; it is called again while there are
- * more, fairly with the other sockets.
+ * Called while a message waits. It handles one message and returns; it is called again while there
+ * are more, fairly with the other sockets.
  */
-typedef void (*cg_zsock_cb)(struct cg_zsock *z, int events);
+typedef void (*cg_zsock_cb)(struct cg_zsock *z);
 
 struct cg_zsock {
         struct cg_zloop *zl;
@@ -38,7 +37,7 @@ struct cg_zsock {
         cg_zsock_cb cb;
         uv_poll_t poll;
         struct cg_zsock *next_dirty;
-        bool is_dirty, paused, want_out, closing;
+        bool is_dirty, paused, closing;
         void (*closed_cb)(struct cg_zsock *z);
 };
 
@@ -53,8 +52,6 @@ int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_
 void cg_zsock_touch(struct cg_zsock *z);
 /* No callbacks for incoming messages until resumed: this is how a full queue pushes back. */
 void cg_zsock_pause(struct cg_zsock *z, bool paused);
-/* Asks for one callback with ZMQ_POLLOUT once something can be sent. */
-void cg_zsock_want_out(struct cg_zsock *z);
 /*
  * Stops watching; @closed_cb (may be NULL) runs later from the loop: close the ZeroMQ socket and
  * free *z there.

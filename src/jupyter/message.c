@@ -152,10 +152,10 @@ static int parse_header(struct cg_jparsed *m, struct cg_err *err)
         if (!m->fields)
                 return cg_fail(err, CG_E_PARSE, "the header is not valid JSON: %s", e.text);
         r = cg_json_str(m->fields, "msg_type", "", &m->type, err);
-        if (r == 0 && !m->type[0])
-                r = cg_fail(err, CG_E_PROTO, "the header has no msg_type");
         if (r < 0)
                 return r;
+        if (!m->type[0])
+                return cg_fail(err, CG_E_PROTO, "the header has no msg_type");
         m->id = "";
         if (cg_json_str(m->fields, "msg_id", "", &m->id, &why) < 0 ||
             cg_json_str(m->fields, "session", "", &session, &why) < 0)
@@ -273,47 +273,58 @@ struct cg_slice cg_jmsg_frame(const struct cg_jmsg *m, size_t i)
         return (struct cg_slice){ zmq_msg_data(f), zmq_msg_size(f) };
 }
 
+/* Moves @n frames into @m, which keeps no more room than the message has frames. */
+static int keep_frames(struct cg_jmsg *m, zmq_msg_t *frames, size_t n, struct cg_err *err)
+{
+        m->frames = malloc(n * sizeof(*m->frames));
+        if (!m->frames)
+                return cg_fail(err, CG_E_NOMEM, "message");
+        for (; m->n_frames < n; m->n_frames++) {
+                zmq_msg_init(&m->frames[m->n_frames]);
+                zmq_msg_move(&m->frames[m->n_frames], &frames[m->n_frames]);
+        }
+        return 0;
+}
+
+static void jmsg_freep(struct cg_jmsg **m)
+{
+        cg_jmsg_free(*m);
+}
+
 int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret,
                  struct cg_err *err)
 {
         struct cg_slice slices[CG_JMSG_MAX_FRAMES];
         zmq_msg_t frames[CG_JMSG_MAX_FRAMES];
-        struct cg_jmsg *m = calloc(1, sizeof(*m));
+        CG_CLEANUP(jmsg_freep) struct cg_jmsg *m = calloc(1, sizeof(*m));
         struct cg_err none = { 0 };
         struct cg_peer *peer = NULL;
         size_t n;
         int r;
 
-        err = err ? err : &none;
+        err = err ?: &none;
         if (!m)
                 return cg_fail(err, CG_E_NOMEM, "message");
         m->frames = frames;
         r = take_frames(sock, m, peers, &peer, err);
         n = m->n_frames;
-
-        /* Keeps no more room than the message has frames. */
         m->n_frames = 0;
-        m->frames = r == 0 ? malloc(n * sizeof(*m->frames)) : NULL;
-        if (r == 0 && !m->frames)
-                r = cg_fail(err, CG_E_NOMEM, "message");
-        for (size_t i = 0; i < n; i++) {
-                if (r == 0) {
-                        zmq_msg_init(&m->frames[i]);
-                        zmq_msg_move(&m->frames[i], &frames[i]);
-                        slices[i] = cg_jmsg_frame(m, i);
-                        m->n_frames++;
-                }
-                zmq_msg_close(&frames[i]);
-        }
+        m->frames = NULL;
         if (r == 0)
-                r = cg_jmsg_parse(s, slices, n, &m->m, err);
-        if (r == 0 && peer)
-                peer->proven = true;
+                r = keep_frames(m, frames, n, err);
+        for (size_t i = 0; i < n; i++)
+                zmq_msg_close(&frames[i]);
         if (r != 0)
-                cg_jmsg_free(m);
-        else
-                *ret = m;
-        return r;
+                return r;
+        for (size_t i = 0; i < n; i++)
+                slices[i] = cg_jmsg_frame(m, i);
+        r = cg_jmsg_parse(s, slices, n, &m->m, err);
+        if (r < 0)
+                return r;
+        if (peer)
+                peer->proven = true;
+        *ret = CG_STEAL(m);
+        return 0;
 }
 
 struct cg_jmsg *cg_jmsg_free(struct cg_jmsg *m)
@@ -349,9 +360,8 @@ int cg_jidentity_init(struct cg_jidentity *id, struct cg_err *err)
 
 static char *put(char *p, const char *end, const char *s)
 {
-        size_t n = strlen(s), left = (size_t)(end - p);
+        size_t n = CG_MIN(strlen(s), (size_t)(end - p));
 
-        n = n < left ? n : left;
         memcpy(p, s, n);
         return p + n;
 }
@@ -406,7 +416,7 @@ static int send_frame(void *sock, struct cg_slice f, bool more, struct shared *s
         zmq_msg_t m;
 
         if (!shared || f.len < COPY_BELOW) {
-                if (zmq_send(sock, f.p ? f.p : "", f.len, flags) < 0)
+                if (zmq_send(sock, f.p ?: "", f.len, flags) < 0)
                         return cg_fail_errno(err, "sending");
                 return 0;
         }
@@ -423,6 +433,32 @@ static int send_frame(void *sock, struct cg_slice f, bool more, struct shared *s
         return 0;
 }
 
+static int send_frames(void *sock, const struct cg_jout *out, const struct cg_slice parts[4],
+                       const char *signature, struct shared *shared, struct cg_err *err)
+{
+        int r;
+
+        for (size_t i = 0; i < out->n_ids; i++) {
+                r = send_frame(sock, out->ids[i], true, NULL, err);
+                if (r < 0)
+                        return r;
+        }
+        r = send_frame(sock, CG_SLICE(DELIMITER), true, NULL, err);
+        if (r < 0)
+                return r;
+        r = send_frame(sock, cg_slice_of(signature), true, NULL, err);
+        for (size_t i = 0; i < 4 && r >= 0; i++)
+                r = send_frame(sock, parts[i], i < 3 || out->n_buffers, i == 3 ? shared : NULL, err);
+        for (size_t i = 0; i < out->n_buffers && r >= 0; i++)
+                r = send_frame(sock, out->buffers[i], i + 1 < out->n_buffers, shared, err);
+        return r;
+}
+
+static struct cg_slice or_empty(struct cg_slice object)
+{
+        return object.len ? object : CG_SLICE("{}");
+}
+
 int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, const struct cg_jout *out,
                  char *msg_id, struct cg_err *err)
 {
@@ -431,7 +467,7 @@ int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, 
         const char *end = header + sizeof(header);
         struct shared *shared = out->release ? malloc(sizeof(*shared)) : NULL;
         struct cg_slice parts[4];
-        int r = 0;
+        int r;
 
         if (shared) { /* else everything is copied */
                 *shared = (struct shared){ .release = out->release, .owner = out->owner };
@@ -450,24 +486,15 @@ int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, 
         p = put(p, end, id->middle);
         p = put(p, end, date);
         p = put(p, end, "\",\"version\":\"" CG_JUPYTER_PROTOCOL "\"}");
+        parts[0] = (struct cg_slice){ header, (size_t)(p - header) };
+        parts[1] = or_empty(out->parent);
+        parts[2] = or_empty(out->metadata);
+        parts[3] = or_empty(out->content);
+        cg_jsign_make(s, parts, hex);
         if (p == end)
                 r = cg_fail(err, CG_E_LIMIT, "message type \"%.60s\" is too long", out->type);
-        parts[0] = (struct cg_slice){ header, (size_t)(p - header) };
-        parts[1] = out->parent.len ? out->parent : CG_SLICE("{}");
-        parts[2] = out->metadata.len ? out->metadata : CG_SLICE("{}");
-        parts[3] = out->content.len ? out->content : CG_SLICE("{}");
-        cg_jsign_make(s, parts, hex);
-
-        for (size_t i = 0; i < out->n_ids && r == 0; i++)
-                r = send_frame(sock, out->ids[i], true, NULL, err);
-        if (r == 0)
-                r = send_frame(sock, CG_SLICE(DELIMITER), true, NULL, err);
-        if (r == 0)
-                r = send_frame(sock, cg_slice_of(hex), true, NULL, err);
-        for (size_t i = 0; i < 4 && r == 0; i++)
-                r = send_frame(sock, parts[i], i < 3 || out->n_buffers, i == 3 ? shared : NULL, err);
-        for (size_t i = 0; i < out->n_buffers && r == 0; i++)
-                r = send_frame(sock, out->buffers[i], i + 1 < out->n_buffers, shared, err);
+        else
+                r = send_frames(sock, out, parts, hex, shared, err);
         if (shared)
                 shared_unref(shared);
         else if (out->release)
@@ -479,39 +506,46 @@ int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, 
 
 /* ------------------------------------------------------------------ JSON text */
 
-int cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
+/* What follows the backslash; 0: the character has no short escape. */
+static char short_escape(char c)
 {
-        int r = 0;
+        switch (c) {
+        case '\n':
+                return 'n';
+        case '\r':
+                return 'r';
+        case '\t':
+                return 't';
+        case '"':
+        case '\\':
+                return c;
+        default:
+                return 0;
+        }
+}
 
-        for (size_t i = 0, n; i < len && r == 0; i += n) {
-                char text[] = "\\u00xx", letter;
-                unsigned char c;
+void cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len)
+{
+        for (size_t i = 0, n; i < len; i += n) {
+                char letter;
 
                 for (n = cg_json_run(s + i, len - i); i + n < len && (unsigned char)s[i + n] >= 0x7f;)
                         n += 1 + cg_json_run(s + i + n + 1, len - i - n - 1);
-                r = cg_buf_try_add(b, s + i, n, err);
-                if (r < 0 || i + n == len)
-                        break;
-                c = (unsigned char)s[i + n++];
-                letter = c == '\n'               ? 'n'
-                         : c == '\r'             ? 'r'
-                         : c == '\t'             ? 't'
-                         : c == '"' || c == '\\' ? (char)c
-                                                 : 0;
+                cg_buf_add(b, s + i, n);
+                if (i + n == len)
+                        return;
+                letter = short_escape(s[i + n]);
                 if (letter)
-                        text[1] = letter;
+                        cg_buf_add(b, (char[]){ '\\', letter }, 2);
                 else
-                        cg_hex(text + 4, &c, 1);
-                r = cg_buf_try_add(b, text, letter ? 2 : 6, err);
+                        cg_buf_addf(b, "\\u%04x", (unsigned char)s[i + n]);
+                n++;
         }
-        return r;
 }
 
-int cg_json_quote_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
+void cg_json_quote_utf8(struct cg_buf *b, const char *s, size_t len)
 {
-        int r = cg_buf_try_add(b, "\"", 1, err);
-
-        if (r == 0)
-                r = cg_json_escape_utf8(b, s, len, err);
-        return r < 0 ? r : cg_buf_try_add(b, "\"", 1, err);
+        cg_buf_add(b, "\"", 1);
+        cg_json_escape_utf8(b, s, len);
+        cg_buf_add(b, "\"", 1);
 }

@@ -137,8 +137,8 @@ void cg_jidentity_date(struct cg_jidentity *id, char *buf, size_t size);
  * Appends @s, which is UTF-8, as a JSON string literal: fast, leaves all but controls, quotes and
  * backslashes as they are.
  */
-int cg_json_quote_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
+void cg_json_quote_utf8(struct cg_buf *b, const char *s, size_t len);
 /* The same without the quotes around it. */
-int cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
+void cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len);
 
 #endif

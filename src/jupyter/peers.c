@@ -94,9 +94,8 @@ static bool take_event(struct cg_peers *p)
         return true;
 }
 
-static void on_event(struct cg_zsock *z, int events)
+static void on_event(struct cg_zsock *z)
 {
-        (void)events;
         take_event(z->data);
 }
 
@@ -170,8 +169,10 @@ static void check_all(uv_timer_t *t)
         all_read = zmq_getsockopt(p->sock, ZMQ_EVENTS, &events, &len) == 0 && !(events & ZMQ_POLLIN);
         for (size_t i = 0; i < p->n; i++) {
                 const struct cg_peer *peer = &p->list[i];
-                uint64_t limit = !peer->proven ? p->limit_new : all_read ? p->limit_proven : BACKLOG;
+                uint64_t limit = all_read ? p->limit_proven : BACKLOG;
 
+                if (!peer->proven)
+                        limit = p->limit_new;
                 bytes[i] = 0;
                 if (!unfinished_bytes(peer, now, &bytes[i]))
                         continue;

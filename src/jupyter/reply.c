@@ -11,26 +11,28 @@
  * The members of an error of ours. Its traceback is name and text, since some clients show nothing
  * but the traceback.
  */
-static int add_error(struct cg_buf *b, const char *ename, const char *evalue)
+static void add_error(struct cg_buf *b, const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf line = { .max = 65536 };
 
-        if (cg_buf_try_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
-            cg_buf_try_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
-            cg_json_try_quote(b, evalue, strlen(evalue), NULL) < 0 ||
-            cg_buf_try_adds(b, ",\"traceback\":[", NULL) < 0 ||
-            cg_json_try_quote(b, line.data, line.len, NULL) < 0)
-                return -1;
-        return cg_buf_try_adds(b, "]", NULL);
+        cg_buf_addf(&line, "%s: %s", ename, evalue);
+        cg_buf_fail(b, line.failed);
+        cg_buf_addf(b, "\"ename\":\"%s\",\"evalue\":", ename);
+        cg_json_quote(b, evalue, strlen(evalue));
+        cg_buf_adds(b, ",\"traceback\":[");
+        cg_json_quote(b, cg_buf_str(&line), line.len);
+        cg_buf_adds(b, "]");
 }
 
 void cg_jreq_show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf b = { .max = 262144 };
 
-        if (cg_buf_try_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 &&
-            cg_buf_try_adds(&b, "}", NULL) == 0)
-                cg_iopub_send(&f->iopub, o, "error", (struct cg_slice){ b.data, b.len });
+        cg_buf_adds(&b, "{");
+        add_error(&b, ename, evalue);
+        cg_buf_adds(&b, "}");
+        if (!b.failed)
+                cg_iopub_send(&f->iopub, o, "error", cg_buf_slice(&b));
 }
 
 void cg_jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out)
@@ -80,39 +82,40 @@ void cg_jreq_fail(struct front *f, struct jreq *r, const char *ename, const char
                 cg_jreq_reply(f, r, (struct cg_slice){ info, len });
                 return;
         }
-        if (cg_buf_try_addf(&b, NULL, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename) == 0 &&
-            cg_json_try_quote(&b, evalue, strlen(evalue), NULL) == 0 &&
-            cg_buf_try_adds(&b, ",\"traceback\":[]}", NULL) == 0)
-                cg_jreq_reply(f, r, (struct cg_slice){ b.data, b.len });
+        cg_buf_addf(&b, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename);
+        cg_json_quote(&b, evalue, strlen(evalue));
+        cg_buf_adds(&b, ",\"traceback\":[]}");
+        if (!b.failed)
+                cg_jreq_reply(f, r, cg_buf_slice(&b));
 }
 
 void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_slice json,
                         const char *ename, const char *evalue)
 {
+        const char *status = ok ? "ok" : "error", *open, *close;
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
         struct cg_jout out = { .content = { NULL, 0 } };
         struct cg_slice v;
         char metadata[200];
-        int n = cg_buf_try_addf(&b, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64,
-                                ok ? "ok" : "error", count);
 
+        cg_buf_addf(&b, "{\"status\":\"%s\",\"execution_count\":%" PRId64, status, count);
         if (!cg_json_is_empty(json)) {
-                const char *open = memchr(json.p, '{', json.len), *close = memrchr(json.p, '}', json.len);
-
-                n |= cg_buf_try_adds(&b, ",", NULL);
-                n |= cg_buf_try_add(&b, open + 1, (size_t)(close - open - 1), NULL);
+                open = memchr(json.p, '{', json.len);
+                close = memrchr(json.p, '}', json.len);
+                cg_buf_adds(&b, ",");
+                cg_buf_add(&b, open + 1, (size_t)(close - open - 1));
         }
         /* The members that clients expect and the kernel's reply does not have. */
         if (!ok && !cg_json_find(json, "ename", &v)) {
-                n |= cg_buf_try_adds(&b, ",", NULL);
-                n |= add_error(&b, ename, evalue);
+                cg_buf_adds(&b, ",");
+                add_error(&b, ename, evalue);
         }
         if (!cg_json_find(json, "user_expressions", &v))
-                n |= cg_buf_try_adds(&b, ",\"user_expressions\":{}", NULL);
+                cg_buf_adds(&b, ",\"user_expressions\":{}");
         if (!cg_json_find(json, "payload", &v))
-                n |= cg_buf_try_adds(&b, ",\"payload\":[]", NULL);
-        n |= cg_buf_try_adds(&b, "}", NULL);
-        if (n < 0) {
+                cg_buf_adds(&b, ",\"payload\":[]");
+        cg_buf_adds(&b, "}");
+        if (b.failed) {
                 cg_jreq_reply(
                         f, r,
                         CG_SLICE(
@@ -122,8 +125,8 @@ void cg_jreq_cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count,
         }
         snprintf(metadata, sizeof(metadata),
                  "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}",
-                 r->started, f->me.session, ok ? "ok" : "error");
-        out.content = (struct cg_slice){ b.data, b.len };
+                 r->started, f->me.session, status);
+        out.content = cg_buf_slice(&b);
         out.metadata = cg_slice_of(metadata);
         cg_jreq_reply_relay(f, r, &out);
 }

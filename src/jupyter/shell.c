@@ -26,13 +26,12 @@ static void mark_in_flight(struct front *f, struct jreq *r, struct shell_queue *
         r->in_flight = true;
 }
 
-static int add_extra(struct cg_buf *b, const char *name, struct cg_slice value, struct cg_err *err)
+static void add_extra(struct cg_buf *b, const char *name, struct cg_slice value)
 {
         if (cg_json_is_empty(value))
-                return 0;
-        int r = cg_buf_try_addf(b, err, ",\"%s\":", name);
-
-        return r == 0 ? cg_buf_try_add(b, value.p, value.len, err) : r;
+                return;
+        cg_buf_addf(b, ",\"%s\":", name);
+        cg_buf_add(b, value.p, value.len);
 }
 
 static int send_request(struct front *f, struct jreq *r, struct shell_queue *queue, bool offer,
@@ -61,16 +60,16 @@ static int send_request(struct front *f, struct jreq *r, struct shell_queue *que
                  */
                 const char *open = memchr(content.p, '{', content.len);
                 size_t left = content.len - (size_t)(open + 1 - content.p);
-                int n = cg_buf_try_adds(&changed, "{\"header\":", err);
 
-                n |= cg_buf_try_add(&changed, m->header.p, m->header.len, err);
-                n |= add_extra(&changed, "metadata", m->metadata, err);
+                cg_buf_adds(&changed, "{\"header\":");
+                cg_buf_add(&changed, m->header.p, m->header.len);
+                add_extra(&changed, "metadata", m->metadata);
                 if (!cg_json_is_empty(content))
-                        n |= cg_buf_try_adds(&changed, ",", err);
-                n |= cg_buf_try_add(&changed, open + 1, left, err);
-                if (n < 0)
+                        cg_buf_adds(&changed, ",");
+                cg_buf_add(&changed, open + 1, left);
+                if (cg_buf_end(&changed, err) < 0)
                         return CG_E_NOMEM;
-                content = (struct cg_slice){ changed.data, changed.len };
+                content = cg_buf_slice(&changed);
         }
         return cg_session_request(f->session, r->spec->type, content.p, content.len, &o, number, err);
 }
@@ -131,13 +130,13 @@ static int start_cell(struct front *f, struct jreq *r, struct shell_queue *queue
          * The request's header, which widgets look for, expressions, metadata, the last control
          * request's header: as the client spelled them.
          */
-        n = cg_buf_try_adds(&extra, "{\"header\":", err);
-        n |= cg_buf_try_add(&extra, r->msg->m.header.p, r->msg->m.header.len, err);
-        n |= add_extra(&extra, "user_expressions", expressions, err);
-        n |= add_extra(&extra, "metadata", r->msg->m.metadata, err);
-        n |= add_extra(&extra, "control", f->control_header, err);
-        n |= cg_buf_try_adds(&extra, "}", err);
-        if (n < 0)
+        cg_buf_adds(&extra, "{\"header\":");
+        cg_buf_add(&extra, r->msg->m.header.p, r->msg->m.header.len);
+        add_extra(&extra, "user_expressions", expressions);
+        add_extra(&extra, "metadata", r->msg->m.metadata);
+        add_extra(&extra, "control", f->control_header);
+        cg_buf_adds(&extra, "}");
+        if (cg_buf_end(&extra, err) < 0)
                 return CG_E_NOMEM;
         o.silent = r->silent;
         o.announce = !r->silent;
@@ -463,11 +462,10 @@ void cg_shell_abort(struct front *f, struct shell_queue *q)
         r->aborted = r->aborted || r->spec->kind == KIND_EXECUTE;
 }
 
-void cg_shell_readable(struct cg_zsock *z, int events)
+void cg_shell_readable(struct cg_zsock *z)
 {
         struct front *f = z->data;
 
-        (void)events;
         if (receive(f) == 0)
                 cg_shell_run(f);
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 
 #define END_OF_FILE "\x04"
@@ -69,23 +70,19 @@ void cg_stdin_free(struct front *f)
 }
 
 /* The host name comes from the kernel's code, so it is rendered. */
-static int show_connection(const struct cg_event *e, const char *digits, struct cg_buf *text)
+static void show_connection(const struct cg_event *e, const char *digits, struct cg_buf *text)
 {
         cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
-        const char *host = json_string_value(json_object_get(o, "host"));
-        char *safe = NULL;
-        int r = cg_render(host ? host : "?", strlen(host ? host : "?"), MAX_HOST, &safe, NULL);
+        const char *host = json_string_value(json_object_get(o, "host")) ?: "?";
 
-        if (r == 0)
-                r = cg_buf_try_addf(text, NULL,
-                                    "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT
-                                    ".\n"
-                                    "[cellgate] Allow? y%s once, a%s until the kernel ends,\n"
-                                    "           n no, d no until the kernel ends;\n"
-                                    "           any other text refuses and is the reason: ",
-                                    safe, json_integer_value(json_object_get(o, "port")), digits, digits);
-        cg_free(safe);
-        return r;
+        cg_buf_adds(text, "[cellgate] The code wants to connect to ");
+        cg_text_render(text, host, strlen(host), MAX_HOST);
+        cg_buf_addf(text,
+                    ", port %" JSON_INTEGER_FORMAT ".\n"
+                    "[cellgate] Allow? y%s once, a%s until the kernel ends,\n"
+                    "           n no, d no until the kernel ends;\n"
+                    "           any other text refuses and is the reason: ",
+                    json_integer_value(json_object_get(o, "port")), digits, digits);
 }
 
 static bool is_connection(const struct cg_event *e)
@@ -104,15 +101,18 @@ static char *call_content(struct front *f, struct client_question *q)
         const struct cg_front_judge *judge = &f->o->judge;
 
         q->last = true;
-        if (cg_confirm_draw(&q->confirm, NULL) < 0 ||
-            (q->note && (cg_buf_try_addf(&text, NULL, "[cellgate] %s\n", q->note) < 0)) ||
-            (is_connection(q->call) ? show_connection(q->call, digits, &text)
-                                    : judge->show(judge->data, q->call, q->part, q->all_shown, digits,
-                                                  &q->last, &text)) < 0 ||
-            cg_buf_try_adds(&b, "{\"prompt\":", NULL) < 0 ||
-            cg_json_try_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 ||
-            cg_buf_try_adds(&b, ",\"password\":false}", NULL) < 0)
+        if (cg_confirm_draw(&q->confirm, NULL) < 0)
                 return NULL;
+        if (q->note)
+                cg_buf_addf(&text, "[cellgate] %s\n", q->note);
+        if (is_connection(q->call))
+                show_connection(q->call, digits, &text);
+        else if (judge->show(judge->data, q->call, q->part, q->all_shown, digits, &q->last, &text) < 0)
+                return NULL;
+        cg_buf_fail(&b, text.failed);
+        cg_buf_adds(&b, "{\"prompt\":");
+        cg_json_quote(&b, cg_buf_str(&text), text.len);
+        cg_buf_adds(&b, ",\"password\":false}");
         return cg_buf_steal(&b, NULL);
 }
 
@@ -139,7 +139,7 @@ static void send_question(struct front *f, struct client_question *q)
         } else {
                 free(CG_STEAL(a));
         }
-        out.content = cg_slice_of(q->content ? q->content : "");
+        out.content = cg_slice_of(q->content ?: "");
         cg_iopub_flush(&f->iopub); /* what was printed before is seen before */
         if (!a || cg_jmsg_send(f->socks[CG_JSTDIN], &f->sign, &f->me, &out, a->msg_id, &err) < 0)
                 cg_log(&f->o->log, CG_LOG_ERROR, "input_request could not be sent: %s", err.msg);
@@ -288,11 +288,10 @@ void cg_stdin_judge_connection(struct front *f, struct cg_event *e)
         if (answer == CG_FRONT_ASK && (ask_call(f, f->main.running, e) || left_to_others(f, e)))
                 return;
         if (answer == CG_FRONT_ASK)
-                cg_buf_try_adds(
+                cg_buf_adds(
                         &why,
                         "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings"
-                        " can allow it",
-                        NULL);
+                        " can allow it");
         decide_connection(f, e, answer == CG_FRONT_ACCEPT ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE,
                           why.data);
         cg_event_free(e);
@@ -324,7 +323,9 @@ static char accepting_letter(const char *typed)
 
         if (!word || strspn(typed + n, " 0123456789") != strlen(typed + n))
                 return 0;
-        return is_word(word, "y", "yes") ? 'y' : is_word(word, "a", "always") ? 'a' : 0;
+        if (is_word(word, "y", "yes"))
+                return 'y';
+        return is_word(word, "a", "always") ? 'a' : 0;
 }
 
 /* Why an answer with an accepting word does not accept; NULL: it does. */
@@ -348,7 +349,7 @@ static void answer_call(struct front *f, struct client_question *q, const char *
         bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"),
              always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
         bool no = !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0;
-        const char *note;
+        const char *reason = no ? REFUSED : typed, *note;
         struct cg_event *e;
 
         if (early && ++q->early <= MAX_EARLY) {
@@ -379,13 +380,13 @@ static void answer_call(struct front *f, struct client_question *q, const char *
         else if (connection && is_word(typed, "d", "never"))
                 decide_connection(f, e, CG_EGRESS_DENY_SESSION, REFUSED);
         else if (connection)
-                decide_connection(f, e, CG_EGRESS_DENY_ONCE, no ? REFUSED : typed);
+                decide_connection(f, e, CG_EGRESS_DENY_ONCE, reason);
         else {
                 if (always)
                         f->o->judge.always(f->o->judge.data, e);
                 else if (!once)
                         f->o->judge.refused(f->o->judge.data, e);
-                decide(f, e, once || always, once || always ? NULL : no ? REFUSED : typed);
+                decide(f, e, once || always, once || always ? NULL : reason);
         }
         cg_event_free(e);
 }
@@ -405,13 +406,13 @@ static void take_answer(struct front *f, struct client_question *q, const char *
                 }
                 return;
         }
-        value = value ? value : "";
+        value = value ?: "";
         value += strspn(value, BLANKS);
         len = strlen(value);
         while (len && strchr(BLANKS, value[len - 1]))
                 len--;
         typed = strndup(value, len);
-        answer_call(f, q, typed ? typed : "");
+        answer_call(f, q, typed ?: "");
 }
 
 static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *parent, const json_t *content)
@@ -455,13 +456,12 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
         send_next(f);
 }
 
-void cg_stdin_readable(struct cg_zsock *z, int events)
+void cg_stdin_readable(struct cg_zsock *z)
 {
         struct front *f = z->data;
         cg_auto_json json_t *parent = NULL, *content = NULL;
         struct cg_jmsg *msg;
 
-        (void)events;
         if (cg_front_receive(f, CG_JSTDIN, &msg) != 0)
                 return;
         if (strcmp(msg->m.type, "input_reply") == 0 && !msg->m.bad[0] && msg->m.n_ids && f->state == READY) {

@@ -41,7 +41,7 @@ static int check_top_key(const struct cg_slice *keys, size_t n, struct cg_slice 
         for (size_t i = 0; i < n; i++)
                 if (cg_slice_eq(keys[i], key))
                         return cg_fail(err, CG_E_PROTO, "top-level member \"%.*s\" stands there twice",
-                                       (int)(key.len < 100 ? key.len : 100), key.p);
+                                       (int)CG_MIN(key.len, 100), key.p);
         return 0;
 }
 

@@ -216,7 +216,7 @@ static enum MHD_Result proceed(struct hf_exchange *x)
         text = CG_STEAL(st->answer);
         if (st->kind == HF_INITIALIZE && st->session)
                 return json(x, MHD_HTTP_OK, text, st->answer_len, SESSION_HEADER, st->session->id);
-        return json(x, st->status ? st->status : MHD_HTTP_OK, text, st->answer_len, NULL, NULL);
+        return json(x, st->status ?: MHD_HTTP_OK, text, st->answer_len, NULL, NULL);
 }
 
 /* ---- requests */

@@ -255,7 +255,7 @@ int cg_jwt_verify(const struct cg_jwks *k, const char *token, struct cg_buf *cla
         }
         r = check_signature(k, a, str(header, "kid"), datum(token, (size_t)(last - token)), signature, err);
         gnutls_free(der.data);
-        return r ? r : decode(dot + 1, (size_t)(last - dot - 1), "the claims of the token", claims, err);
+        return r ?: decode(dot + 1, (size_t)(last - dot - 1), "the claims of the token", claims, err);
 }
 
 /* ---- the claims */

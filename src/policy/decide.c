@@ -143,7 +143,7 @@ static void begin(struct cg_pol_rule *b, const struct cg_pol_call *call)
                 b->n = 0;
                 b->total = 0;
         }
-        b->cell = call->cell > b->cell ? call->cell : b->cell;
+        b->cell = CG_MAX(call->cell, b->cell);
         b->since_ms = call->now_ms;
 }
 
@@ -202,12 +202,12 @@ uint64_t cg_pol_key(const struct cg_pol_call *call)
 
         h = cg_fnv1a(h, call->method, strlen(call->method) + 1);
         h = cg_fnv1a(h, call->tool, strlen(call->tool) + 1);
-        return cg_fnv1a(h, call->args ? call->args : "", call->args_len);
+        return cg_fnv1a(h, call->args ?: "", call->args_len);
 }
 
 static bool was_refused(const struct cg_pol *p, uint64_t hash)
 {
-        size_t n = p->n_refused < CG_POL_REFUSED_MAX ? p->n_refused : CG_POL_REFUSED_MAX;
+        size_t n = CG_MIN(p->n_refused, CG_POL_REFUSED_MAX);
 
         for (size_t i = 0; i < n; i++)
                 if (p->refused[i] == hash)
@@ -223,14 +223,18 @@ void cg_pol_refuse(struct cg_pol *p, uint64_t key)
 
 int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, struct cg_err *err)
 {
-        const char *text = v->text;
-
-        cg_buf_try_adds(b, v->rule[0] && !mute ? "refused by " : "", err);
-        cg_text_try_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE, err);
-        cg_buf_try_adds(b, mute ? " asks the user, but nobody can be asked here" : "", err);
-        cg_buf_try_adds(b, text ? ": " : "", err);
-        cg_text_try_render(b, text ? text : "", text ? strlen(text) : 0, 0, err);
-        return cg_buf_try_adds(b, v->repeated ? REPEATED : "", err);
+        if (v->rule[0] && !mute)
+                cg_buf_adds(b, "refused by ");
+        cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE);
+        if (mute)
+                cg_buf_adds(b, " asks the user, but nobody can be asked here");
+        if (v->text) {
+                cg_buf_adds(b, ": ");
+                cg_text_render(b, v->text, strlen(v->text), 0);
+        }
+        if (v->repeated)
+                cg_buf_adds(b, REPEATED);
+        return cg_buf_end(b, err);
 }
 
 /* ---- all */

@@ -28,7 +28,7 @@ bool cg_pol_glob(const char *pattern, size_t pattern_len, const char *text, size
                         size_t n = cg_utf8_next((const unsigned char *)text + t, len - t, &cp);
 
                         p++;
-                        t += n ? n : 1; /* a character, not a byte */
+                        t += n ?: 1; /* a character, not a byte */
                 } else if (p < pattern_len && pattern[p] == text[t]) {
                         p++;
                         t++;
@@ -66,6 +66,11 @@ static bool number(struct cg_slice v, double *ret)
         return isfinite(*ret);
 }
 
+static enum cg_pol_match match_if(bool matches)
+{
+        return matches ? CG_MATCH_YES : CG_MATCH_NO;
+}
+
 static enum cg_pol_match is_value(const json_t *want, struct cg_slice v, const struct cg_buf *text)
 {
         double n;
@@ -74,11 +79,8 @@ static enum cg_pol_match is_value(const json_t *want, struct cg_slice v, const s
         case JSON_STRING:
                 if (cg_json_kind(v) != '"')
                         return CG_MATCH_UNCLEAR;
-                return json_string_length(want) == text->len &&
-                                       memcmp(json_string_value(want), text->data ? text->data : "",
-                                              text->len) == 0
-                               ? CG_MATCH_YES
-                               : CG_MATCH_NO;
+                return match_if(json_string_length(want) == text->len &&
+                                memcmp(json_string_value(want), cg_buf_str(text), text->len) == 0);
         case JSON_INTEGER:
         case JSON_REAL:
                 if (!number(v, &n))
@@ -90,7 +92,7 @@ static enum cg_pol_match is_value(const json_t *want, struct cg_slice v, const s
         default:
                 if (cg_json_kind(v) != 't' && cg_json_kind(v) != 'f')
                         return CG_MATCH_UNCLEAR;
-                return (cg_json_kind(v) == 't') == json_is_true(want) ? CG_MATCH_YES : CG_MATCH_NO;
+                return match_if((cg_json_kind(v) == 't') == json_is_true(want));
         }
 }
 
@@ -120,8 +122,7 @@ static enum cg_pol_match regex(const pcre2_code *re, const struct cg_buf *text)
 
         if (limits && data) {
                 pcre2_set_match_limit(limits, CG_POL_REGEX_STEPS);
-                r = pcre2_match(re, (const unsigned char *)(text->data ? text->data : ""), text->len, 0, 0,
-                                data, limits);
+                r = pcre2_match(re, (const unsigned char *)(text->data ?: ""), text->len, 0, 0, data, limits);
         }
         pcre2_match_data_free(data);
         pcre2_match_context_free(limits);
@@ -167,7 +168,7 @@ static enum cg_pol_match within(const char *folder, const struct cg_buf *text)
         if (cg_place_find(path, &to, NULL) == 0 && cg_place_find(folder, &top, NULL) == 0) {
                 leads = cg_path_within(to.path, top.path);
                 if (spelled == leads)
-                        m = leads ? CG_MATCH_YES : CG_MATCH_NO;
+                        m = match_if(leads);
         }
         cg_place_fini(&to);
         cg_place_fini(&top);
@@ -183,7 +184,7 @@ static enum cg_pol_match test(const struct cg_pol_condition *c, struct cg_slice 
         if (c->kind == CG_COND_RANGE) {
                 if (!number(v, &n))
                         return CG_MATCH_UNCLEAR;
-                return n >= c->min && n <= c->max ? CG_MATCH_YES : CG_MATCH_NO;
+                return match_if(n >= c->min && n <= c->max);
         }
         if (is_text && cg_json_string(v, &text, NULL) < 0)
                 return CG_MATCH_UNCLEAR;
@@ -195,8 +196,7 @@ static enum cg_pol_match test(const struct cg_pol_condition *c, struct cg_slice 
                 return regex(c->re, &text);
         if (c->kind == CG_COND_WITHIN)
                 return within(c->text, &text);
-        return cg_pol_glob(c->text, strlen(c->text), text.data ? text.data : "", text.len) ? CG_MATCH_YES
-                                                                                           : CG_MATCH_NO;
+        return match_if(cg_pol_glob(c->text, strlen(c->text), cg_buf_str(&text), text.len));
 }
 
 /* ---- the value at a pointer */
@@ -208,7 +208,7 @@ static enum cg_pol_match at(const struct cg_pol_condition *c, struct cg_slice v,
 static enum cg_pol_match elements(const struct cg_pol_condition *c, struct cg_slice v, char *const *token,
                                   bool all)
 {
-        enum cg_pol_match sum = all ? CG_MATCH_YES : CG_MATCH_NO;
+        enum cg_pol_match sum = match_if(all);
         struct cg_json_walk walk;
         struct cg_slice one;
         size_t n = 0, wanted = SIZE_MAX;

@@ -17,7 +17,7 @@ struct pair {
         struct env *env;
         void *near, *far; /* connected sockets; the loop watches the near one */
         struct cg_zsock z;
-        unsigned int received, writable, calls;
+        unsigned int received, calls;
         bool closed;
 };
 
@@ -37,7 +37,7 @@ static void on_closed(struct cg_zsock *z)
 }
 
 /* Receives one message, as callbacks have to. */
-static void on_socket(struct cg_zsock *z, int events)
+static void on_socket(struct cg_zsock *z)
 {
         struct pair *p = z->data;
         struct env *e = p->env;
@@ -45,16 +45,12 @@ static void on_socket(struct cg_zsock *z, int events)
 
         p->calls++;
         uv_stop(&e->loop); /* run_until() reads the counters before the loop sleeps */
-        if (events & ZMQ_POLLOUT)
-                p->writable++;
-        if (events & ZMQ_POLLIN) {
-                assert_int_equal(zmq_recv(p->near, buf, sizeof(buf), ZMQ_DONTWAIT), 1);
-                p->received++;
-                e->turn = e->last == p ? e->turn + 1 : 1;
-                e->last = p;
-                if (e->turn > e->longest_turn)
-                        e->longest_turn = e->turn;
-        }
+        assert_int_equal(zmq_recv(p->near, buf, sizeof(buf), ZMQ_DONTWAIT), 1);
+        p->received++;
+        e->turn = e->last == p ? e->turn + 1 : 1;
+        e->last = p;
+        if (e->turn > e->longest_turn)
+                e->longest_turn = e->turn;
         if (e->close_this)
                 cg_zsock_close(&CG_STEAL(e->close_this)->z, on_closed);
 }
@@ -151,7 +147,6 @@ static void test_every_message_arrives(void **state)
         send_many(p, 1);
         assert_true(run_until(e, &p->received, MANY + 1));
         assert_int_equal(p->calls, MANY + 1);
-        assert_int_equal(p->writable, 0);
         assert_int_equal(e->pairs[1].calls, 0);
 }
 
@@ -197,21 +192,6 @@ static void test_paused_sockets_are_not_read(void **state)
         assert_true(run_until(e, &p->received, MANY));
 }
 
-static void test_one_call_for_want_out(void **state)
-{
-        struct env *e = *state;
-        struct pair *p = &e->pairs[0];
-
-        run_idle(e);
-        assert_int_equal(p->writable, 0); /* writable all the time, but nobody has asked */
-        cg_zsock_pause(&p->z, true);      /* pausing is about incoming messages only */
-        cg_zsock_want_out(&p->z);
-        assert_true(run_until(e, &p->writable, 1));
-        run_idle(e);
-        assert_int_equal(p->writable, 1);
-        assert_int_equal(p->calls, 1);
-}
-
 /* Closes the other socket, whose turn is still to come, from a callback. */
 static void test_closing_another_socket(void **state)
 {
@@ -227,7 +207,6 @@ static void test_closing_another_socket(void **state)
         assert_true(e->pairs[1].closed);
         assert_int_equal(e->pairs[1].calls, 0);
         cg_zsock_touch(&e->pairs[1].z); /* no-ops on a closed one */
-        cg_zsock_want_out(&e->pairs[1].z);
         cg_zsock_close(&e->pairs[1].z, NULL);
         run_idle(e);
         assert_int_equal(e->pairs[1].calls, 0);
@@ -277,7 +256,6 @@ int main(void)
                 cmocka_unit_test_setup_teardown(test_touch, enter, leave),
                 cmocka_unit_test_setup_teardown(test_sockets_take_turns, enter, leave),
                 cmocka_unit_test_setup_teardown(test_paused_sockets_are_not_read, enter, leave),
-                cmocka_unit_test_setup_teardown(test_one_call_for_want_out, enter, leave),
                 cmocka_unit_test_setup_teardown(test_closing_another_socket, enter, leave),
                 cmocka_unit_test_setup_teardown(test_closing_itself, enter, leave),
                 cmocka_unit_test_setup_teardown(test_no_busy_loop, enter, leave),

@@ -21,7 +21,6 @@ static int listener;
 static char base[64];
 static atomic_int n_connections, n_requests;
 static atomic_int n_divided; /* requests whose body did not come with its head */
-static atomic_size_t flood_sent;
 
 static void say(int fd, const char *text)
 {
@@ -103,7 +102,6 @@ static bool answer(int fd, const char *path, const char *request)
                 for (int i = 0; i < 1525; i++) {
                         if (send(fd, filler, sizeof(filler), MSG_NOSIGNAL) < 0)
                                 return false;
-                        atomic_fetch_add(&flood_sent, sizeof(filler));
                 }
                 return false;
         } else { /* /slow: never */
@@ -195,7 +193,7 @@ struct seen {
         char body[70000];
         size_t len, total;
         char one[64];
-        bool abort_in_head, abort_in_body, pause_in_body, start_in_end;
+        bool abort_in_head, abort_in_body, start_in_end;
 };
 
 static uv_loop_t loop;
@@ -234,8 +232,6 @@ static void on_body(void *data, struct cg_http_req *r, const char *p, size_t len
         s->total += len;
         if (s->abort_in_body)
                 cg_http_abort(r);
-        if (s->pause_in_body)
-                cg_http_pause(r);
 }
 
 static struct seen second;
@@ -570,25 +566,6 @@ static void test_request_from_a_callback(void **state)
         assert_string_equal(second.body, "hello");
 }
 
-static void test_pause_stops_the_sender(void **state)
-{
-        struct seen s = { .pause_in_body = true };
-        size_t at;
-
-        atomic_store(&flood_sent, 0);
-        get(&s, "/flood");
-        run(NULL, 300);
-        at = atomic_load(&flood_sent);
-        assert_true(s.total > 0 && s.total < 2000000);
-        assert_true(at < 20000000); /* what the sockets hold */
-        run(NULL, 100);
-        assert_int_equal(atomic_load(&flood_sent), at);
-        s.pause_in_body = false;
-        cg_http_resume(s.r);
-        run(&s, 20000);
-        assert_true(s.total > 90000000);
-}
-
 static void test_body_limit(void **state)
 {
         struct cg_http_request q = { .url = url_of("/flood"), .max_body = 1000000 };
@@ -887,7 +864,6 @@ int main(void)
                 TEST(test_lookups_do_not_block),
                 TEST(test_abort),
                 TEST(test_request_from_a_callback),
-                TEST(test_pause_stops_the_sender),
                 TEST(test_body_limit),
                 TEST(test_bad_requests),
                 TEST(test_urls),

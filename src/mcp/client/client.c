@@ -264,8 +264,8 @@ static void relist(struct cg_mcp_client *c)
 int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method, int64_t timeout_ms,
                              cg_mcp_done done, void *data, struct cg_mcp_req **ret, struct cg_err *err)
 {
-        struct cg_mcp_req *q = cg_mcp_req_new(
-                c, method, timeout_ms ? timeout_ms : cg_mcp_client_start_ms(c, 0), done, data);
+        struct cg_mcp_req *q = cg_mcp_req_new(c, method, timeout_ms ?: cg_mcp_client_start_ms(c, 0), done,
+                                              data);
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");

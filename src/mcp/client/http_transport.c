@@ -104,20 +104,13 @@ static struct http_exchange *exchange_new(struct http_transport *t, enum exchang
 
 static void exchange_drop(struct http_exchange *x)
 {
-        for (struct http_exchange **p = &x->t->exchanges; *p; p = &(*p)->next) {
-                if (*p == x) {
-                        *p = x->next;
-                        break;
-                }
-        }
+        CG_UNLINK(x->t->exchanges, x, next);
         if (x->req)
                 cg_http_abort(CG_STEAL(x->req));
         x->dead = true;
         if (x->busy)
                 return;
-        for (size_t i = 0; x->headers && x->headers[i]; i++)
-                free(x->headers[i]);
-        free(x->headers);
+        cg_free_list(x->headers);
         free(x->body);
         free(x->url);
         cg_sse_fini(&x->sse);
@@ -218,7 +211,7 @@ static bool on_endpoint(struct http_exchange *x, const char *ref)
                 cg_auto_free char *origin = NULL;
 
                 cg_http_origin(t->http, t->url, &origin, NULL);
-                snprintf(shown, sizeof(shown), "%s", origin ? origin : "another server");
+                snprintf(shown, sizeof(shown), "%s", origin ?: "another server");
                 snprintf(text, sizeof(text),
                          "its \"endpoint\" event names another server, %s: messages are not sent there",
                          shown);
@@ -373,7 +366,7 @@ static void redirect(struct http_exchange *x)
                 cg_http_origin(t->http, to, &origin, NULL);
                 fail(x, false,
                      "it redirects to another server, %s: nothing is sent there; if that is right, change \"url\"",
-                     origin ? origin : "?");
+                     origin ?: "?");
                 return;
         }
         /* Others than 307 and 308 turn a POST into a GET. */
@@ -502,15 +495,17 @@ static void refused(struct http_exchange *x)
             cg_server_log_render(
                     t->def, (struct cg_slice){ x->answer.data, x->answer.len < 300 ? x->answer.len : 300 },
                     &shown) < 0)
-                shown.len = 0;
+                cg_buf_clear(&shown);
         if (status == 401)
                 fail(x, false,
                      "HTTP 401: the server wants %s; give a header \"Authorization\" in the definition's \"headers\"",
                      challenge && strncasecmp(challenge, "Bearer", 6) == 0 ? "a bearer token"
                                                                            : "credentials");
+        else if (wait)
+                fail(x, false, "HTTP %d (it can be called again in %s s)%s%.300s", status, wait,
+                     shown.len ? ": " : "", cg_buf_str(&shown));
         else
-                fail(x, false, "HTTP %d%s%s%s%s%.300s", status, wait ? " (it can be called again in " : "",
-                     wait ?: "", wait ? " s)" : "", shown.len ? ": " : "", shown.len ? shown.data : "");
+                fail(x, false, "HTTP %d%s%.300s", status, shown.len ? ": " : "", cg_buf_str(&shown));
 }
 
 /*
@@ -561,8 +556,7 @@ static void on_request_end(struct http_exchange *x, const struct cg_err *err)
         } else if (type_is(x->req, "application/json")) {
                 uint64_t id = x->id;
 
-                if (deliver(x, x->answer.data ? x->answer.data : "", x->answer.len) &&
-                    t->cbs.waits(t->data, id))
+                if (deliver(x, x->answer.data ?: "", x->answer.len) && t->cbs.waits(t->data, id))
                         fail(x, false, "its response (HTTP %d) has no answer to the request", status);
                 else if (!x->dead)
                         exchange_drop(x);
@@ -657,23 +651,66 @@ static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)
 
 /* ---- sending */
 
-static int add_header(char **list, size_t *n, struct cg_err *err, const char *fmt, ...)
-        __attribute__((format(printf, 4, 5)));
+/* A list that NULL ends. */
+struct headers {
+        char **v;
+        size_t n;
+        bool failed; /* out of memory: some are missing */
+};
 
-static int add_header(char **list, size_t *n, struct cg_err *err, const char *fmt, ...)
+static void headers_fini(struct headers *h)
 {
-        va_list ap;
-        int r;
+        cg_free_list(h->v);
+}
 
-        va_start(ap, fmt);
-        r = vasprintf(&list[*n], fmt, ap);
-        va_end(ap);
-        if (r < 0) {
-                list[*n] = NULL;
-                return cg_fail(err, CG_E_NOMEM, "HTTP request");
+static void add_header(struct headers *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void add_header(struct headers *h, const char *fmt, ...)
+{
+        char **v = realloc(h->v, (h->n + 2) * sizeof(*v));
+        va_list ap;
+
+        if (!v) {
+                h->failed = true;
+                return;
         }
-        (*n)++;
-        return 0;
+        va_start(ap, fmt);
+        if (vasprintf(&v[h->n], fmt, ap) < 0)
+                h->failed = true;
+        else
+                h->n++;
+        va_end(ap);
+        v[h->n] = NULL;
+        h->v = v;
+}
+
+static void make_headers(struct http_exchange *x, bool get, struct headers *h)
+{
+        struct http_transport *t = x->t;
+        const char *last_id = get && !t->sse ? cg_sse_last_id(&x->sse) : NULL;
+
+        add_header(h, "User-Agent: cellgate/%s", CG_VERSION);
+        if (x->kind != CLOSE)
+                add_header(h, "Accept: %s",
+                           get ? "text/event-stream" : "application/json, text/event-stream");
+        if (!get && x->body)
+                add_header(h, "Content-Type: application/json");
+        if (t->version[0] && !x->initialize)
+                add_header(h, "MCP-Protocol-Version: %s", t->version);
+        x->session = 0;
+        if (t->session && !x->initialize && !t->modern) {
+                add_header(h, "Mcp-Session-Id: %s", t->session);
+                x->session = t->sessions;
+        }
+        x->token = t->tokens;
+        if (t->oauth && cg_oauth_work_header(t->oauth))
+                add_header(h, "Authorization: %s", cg_oauth_work_header(t->oauth));
+        if (last_id)
+                add_header(h, "Last-Event-ID: %s", last_id);
+        for (size_t i = 0; !get && x->headers && x->headers[i]; i++)
+                add_header(h, "%s", x->headers[i]);
+        for (size_t i = 0; t->def->headers[i]; i++)
+                add_header(h, "%s", t->def->headers[i]);
 }
 
 /* Starts its request of HTTP: the first one, or one that goes on with it. */
@@ -682,13 +719,8 @@ static int launch(struct http_exchange *x, struct cg_err *err)
         static const struct cg_http_cbs cbs = { on_head, on_body, on_end };
         struct http_transport *t = x->t;
         bool get = x->kind == LISTEN || x->resumes;
-        const char *last_id = get && !t->sse ? cg_sse_last_id(&x->sse) : NULL;
-        struct cg_http_request q = { .method = get                ? "GET"
-                                               : x->kind == CLOSE ? "DELETE"
-                                                                  : "POST",
-                                     .url = x->url
-                                                    ?: get ? t->base_url
-                                                           : t->url,
+        struct cg_http_request q = { .method = x->kind == CLOSE ? "DELETE" : "POST",
+                                     .url = x->url ?: t->url,
                                      .repeatable = get || x->repeatable,
                                      .total_ms = x->kind == NOTICE ? CG_MCP_NOTICE_MS : 0,
                                      .ca_file = t->def->ca_file,
@@ -697,66 +729,30 @@ static int launch(struct http_exchange *x, struct cg_err *err)
                                      /* The server chose the path, but not for a service here. */
                                      .foreign = x->url || (!get && t->endpoint),
                                      .named_by = x->url ? x->named_by : t->endpoint_named_by };
-        size_t n = 0, own = 0, extra = 0;
-        char **list;
-        int r = 0;
+        CG_CLEANUP(headers_fini) struct headers list = { .v = NULL };
 
         x->due_ms = 0;
         /* It waited for a token, or was redirected: in another session it is checked anew. */
         x->session_lost = x->kind == REQUEST && !x->repeatable && !x->resumes && x->made_in != t->sessions;
         if (x->session_lost)
                 return cg_fail(err, CG_E_STATE, "the server has forgotten the session before it was sent");
-        if (!get && x->body) {
+        make_headers(x, get, &list);
+        if (list.failed)
+                return cg_fail(err, CG_E_NOMEM, "HTTP request");
+        q.headers = (const char *const *)list.v;
+        if (get) { /* a new stream, with what is known of the old one */
+                q.method = "GET";
+                q.url = x->url ?: t->base_url;
+                cg_buf_clear(&x->answer);
+                x->is_sse = false;
+                x->get_ms = cg_now_ms();
+                cg_sse_restart(&x->sse);
+        } else if (x->body) {
                 q.body = CG_STEAL(x->body);
                 q.body_skip = x->skip;
                 q.body_len = x->len;
         }
-        while (t->def->headers[own])
-                own++;
-        while (x->headers && x->headers[extra])
-                extra++;
-        list = calloc(own + extra + 8, sizeof(*list));
-        if (!list) {
-                free(q.body);
-                return cg_fail(err, CG_E_NOMEM, "HTTP request");
-        }
-        r = add_header(list, &n, err, "User-Agent: cellgate/%s", CG_VERSION);
-        if (r == 0 && x->kind != CLOSE)
-                r = add_header(list, &n, err, "Accept: %s",
-                               get ? "text/event-stream" : "application/json, text/event-stream");
-        if (r == 0 && q.body)
-                r = add_header(list, &n, err, "Content-Type: application/json");
-        if (r == 0 && t->version[0] && !x->initialize)
-                r = add_header(list, &n, err, "MCP-Protocol-Version: %s", t->version);
-        x->session = 0;
-        if (r == 0 && t->session && !x->initialize && !t->modern) {
-                r = add_header(list, &n, err, "Mcp-Session-Id: %s", t->session);
-                x->session = t->sessions;
-        }
-        x->token = t->tokens;
-        if (r == 0 && t->oauth && cg_oauth_work_header(t->oauth))
-                r = add_header(list, &n, err, "Authorization: %s", cg_oauth_work_header(t->oauth));
-        if (r == 0 && last_id)
-                r = add_header(list, &n, err, "Last-Event-ID: %s", last_id);
-        for (size_t i = 0; i < extra && r == 0 && !get; i++)
-                r = add_header(list, &n, err, "%s", x->headers[i]);
-        for (size_t i = 0; i < own && r == 0; i++)
-                r = add_header(list, &n, err, "%s", t->def->headers[i]);
-        q.headers = (const char *const *)list;
-        if (get) { /* a new stream, with what is known of the old one */
-                x->answer.len = 0;
-                x->is_sse = false;
-                x->get_ms = cg_now_ms();
-                cg_sse_restart(&x->sse);
-        }
-        if (r == 0)
-                r = cg_http_start(t->http, &q, &cbs, x, &x->req, err);
-        else
-                free(q.body);
-        for (size_t i = 0; i < n; i++)
-                free(list[i]);
-        free(list);
-        return r;
+        return cg_http_start(t->http, &q, &cbs, x, &x->req, err);
 }
 
 /*
@@ -845,28 +841,24 @@ static size_t unread(const struct cg_transport *base)
 
 static int copy_headers(struct http_exchange *x, const struct cg_mcp_msg *m, struct cg_err *err)
 {
-        size_t n = 0, extra = 0;
-        int r = 0;
+        struct headers list = { .v = NULL };
 
-        while (m->headers && m->headers[extra])
-                extra++;
-        x->headers = calloc(extra + 3, sizeof(*x->headers));
-        if (!x->headers)
-                return cg_fail(err, CG_E_NOMEM, "HTTP request");
         if (x->t->modern && m->method) {
-                r = add_header(x->headers, &n, err, "Mcp-Method: %s", m->method);
-                if (r == 0 && m->name)
-                        r = add_header(x->headers, &n, err, "Mcp-Name: %s", m->name);
+                add_header(&list, "Mcp-Method: %s", m->method);
+                if (m->name)
+                        add_header(&list, "Mcp-Name: %s", m->name);
         }
-        for (size_t i = 0; i < extra && r == 0; i++)
-                r = add_header(x->headers, &n, err, "%s", m->headers[i]);
-        return r;
+        for (size_t i = 0; m->headers && m->headers[i]; i++)
+                add_header(&list, "%s", m->headers[i]);
+        x->headers = list.v;
+        return list.failed ? cg_fail(err, CG_E_NOMEM, "HTTP request") : 0;
 }
 
 static int send_message(struct cg_transport *base, const struct cg_mcp_msg *m, struct cg_err *err)
 {
         struct http_transport *t = (struct http_transport *)base;
-        struct http_exchange *x = t->ending ? NULL : exchange_new(t, m->id ? REQUEST : NOTICE);
+        enum exchange_kind kind = m->id ? REQUEST : NOTICE;
+        struct http_exchange *x = t->ending ? NULL : exchange_new(t, kind);
         size_t waiting = unread(base);
         int r;
 
@@ -885,9 +877,9 @@ static int send_message(struct cg_transport *base, const struct cg_mcp_msg *m, s
         x->initialize = m->method && strcmp(m->method, "initialize") == 0;
         x->cost = m->id ? 0 : m->len + CG_MCP_POST_COST;
         r = copy_headers(x, m, err);
-        if (r == 0 && waiting > CG_MCP_MAX_SENDQ)
+        if (r >= 0 && waiting > CG_MCP_MAX_SENDQ)
                 r = cg_fail(err, CG_E_LIMIT, "it does not accept messages");
-        if (r == 0 && may_launch(x))
+        if (r >= 0 && may_launch(x))
                 r = launch(x, err);
         if (r < 0)
                 exchange_drop(x);
@@ -911,7 +903,7 @@ static void negotiated(struct cg_transport *base, const char *version, bool mode
         struct http_transport *t = (struct http_transport *)base;
         struct http_exchange *x;
 
-        snprintf(t->version, sizeof(t->version), "%s", version ? version : "");
+        snprintf(t->version, sizeof(t->version), "%s", version ?: "");
         t->modern = modern;
         if (!version) { /* what comes is another session */
                 free(t->session);
@@ -964,6 +956,32 @@ static void end(struct cg_transport *base)
         uv_timer_start(&t->timer, on_timer, t->exchanges ? CG_MCP_GRACE_MS : 0, 0);
 }
 
+static int prepare(struct http_transport *t, struct cg_err *err)
+{
+        const struct cg_oauth_work_options oauth = { .loop = t->o.loop,
+                                                     .name = t->def->name,
+                                                     .url = t->def->url,
+                                                     .ca_file = t->def->ca_file,
+                                                     .proxy = t->def->proxy,
+                                                     .no_proxy = t->def->no_proxy,
+                                                     .config = &t->def->oauth,
+                                                     .log = t->o.log->log,
+                                                     .done = on_authorized,
+                                                     .data = t };
+        int r = cg_http_check_url(t->http, t->def->url, err);
+
+        if (r < 0)
+                return r;
+        t->base_url = strdup(t->def->url);
+        t->url = t->sse ? NULL : strdup(t->def->url);
+        if (!t->base_url || (!t->sse && !t->url))
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (t->def->oauth.off)
+                return 0;
+        r = cg_oauth_work_new(&oauth, &t->oauth, err);
+        return r < 0 ? r : cg_oauth_work_begin(t->oauth, 0, NULL, CG_ADDR_PUBLIC, err);
+}
+
 int cg_http_transport_start(const struct cg_transport_options *o, bool sse, struct cg_transport **ret,
                             struct cg_err *err)
 {
@@ -974,7 +992,7 @@ int cg_http_transport_start(const struct cg_transport_options *o, bool sse, stru
                                                      .last_words = last_words,
                                                      .end = end };
         cg_auto_free struct http_transport *t = calloc(1, sizeof(*t));
-        struct http_exchange *x;
+        struct http_exchange *x = NULL;
         int r;
 
         if (!t)
@@ -988,26 +1006,9 @@ int cg_http_transport_start(const struct cg_transport_options *o, bool sse, stru
         r = cg_http_new(o->loop, &t->http, err);
         if (r < 0)
                 return r;
-        r = cg_http_check_url(t->http, t->def->url, err);
-        if (r == 0 && (!(t->base_url = strdup(t->def->url)) || (!sse && !(t->url = strdup(t->def->url)))))
-                r = cg_fail(err, CG_E_NOMEM, "MCP server");
-        if (r == 0 && !t->def->oauth.off) {
-                const struct cg_oauth_work_options oauth = { .loop = o->loop,
-                                                             .name = t->def->name,
-                                                             .url = t->def->url,
-                                                             .ca_file = t->def->ca_file,
-                                                             .proxy = t->def->proxy,
-                                                             .no_proxy = t->def->no_proxy,
-                                                             .config = &t->def->oauth,
-                                                             .log = o->log->log,
-                                                             .done = on_authorized,
-                                                             .data = t };
-
-                r = cg_oauth_work_new(&oauth, &t->oauth, err);
-                if (r == 0)
-                        r = cg_oauth_work_begin(t->oauth, 0, NULL, CG_ADDR_PUBLIC, err);
-        }
-        x = r == 0 && sse ? exchange_new(t, LISTEN) : NULL;
+        r = prepare(t, err);
+        if (r >= 0 && sse)
+                x = exchange_new(t, LISTEN);
         if (x && may_launch(x))
                 r = launch(x, err);
         if (r < 0) {

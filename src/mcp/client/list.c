@@ -213,7 +213,7 @@ static int64_t read_validity(struct cg_slice result)
                 ms = strtoll(value.p, NULL, 10);
         if (ms < CG_MCP_MIN_VALID_MS)
                 return CG_MCP_MIN_VALID_MS;
-        return ms < CG_MCP_MAX_VALID_MS ? ms : CG_MCP_MAX_VALID_MS;
+        return CG_MIN(ms, CG_MCP_MAX_VALID_MS);
 }
 
 /* How long the list may be kept (revision 2026-07-28): the shortest time of all pages. */

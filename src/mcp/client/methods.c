@@ -48,9 +48,10 @@ static int check_arguments(struct cg_slice arguments, struct cg_err *err)
 
 int cg_mcp_check_params(enum cg_mcp_method method, struct cg_slice params, char **name, struct cg_err *err)
 {
-        const char *wanted = method == CG_MCP_RESOURCES_READ ? "uri"
-                             : method == CG_MCP_PROMPTS_GET  ? "name"
-                                                             : "";
+        static const char *const members[CG_MCP_N_METHODS] = {
+                [CG_MCP_RESOURCES_READ] = "uri", [CG_MCP_PROMPTS_GET] = "name"
+        };
+        const char *wanted = members[method] ?: "";
         size_t max = method == CG_MCP_RESOURCES_READ ? CG_MCP_MAX_URI : CG_MAX_NAME;
         cg_auto_free char *text = NULL;
         struct cg_json_walk w;

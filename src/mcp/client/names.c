@@ -26,7 +26,7 @@ static size_t rank(const char *wanted, const char *name)
         if (!n || n > CG_TEXT_DISTANCE_MAX || m > CG_TEXT_DISTANCE_MAX)
                 return SIZE_MAX;
         d = cg_text_distance(wanted, name, fold);
-        if (d <= (1 + (n < m ? n : m)) / 3)
+        if (d <= (1 + CG_MIN(n, m)) / 3)
                 return d;
         if (n >= 4 && m >= 4 && (strstr(name, wanted) || strstr(wanted, name)))
                 return d;

@@ -73,12 +73,7 @@ static struct cg_mcp_req *only_call(const struct cg_mcp_client *c, unsigned *n)
 
 static void question_free(struct cg_mcp_question *n)
 {
-        for (struct cg_mcp_question **p = &n->c->questions; *p; p = &(*p)->next) {
-                if (*p == n) {
-                        *p = n->next;
-                        break;
-                }
-        }
+        CG_UNLINK(n->c->questions, n, next);
         free(n->id);
         free(n->answer);
         free(n);

@@ -370,7 +370,7 @@ static void on_unreadable(struct cg_mcp_client *c, struct cg_slice text, uint64_
                            text);
         if (u.kind == CG_RPC_NO_MESSAGE) {
                 cg_auto_buf struct cg_buf shown = { .max = 0 };
-                size_t n = text.len < CG_MCP_SKIPPED_SHOWN ? text.len : CG_MCP_SKIPPED_SHOWN;
+                size_t n = CG_MIN(text.len, CG_MCP_SKIPPED_SHOWN);
 
                 if (cg_server_log_render(c->def, (struct cg_slice){ text.p, n }, &shown) == 0)
                         snprintf(c->skipped, sizeof(c->skipped), "%s", shown.data);

@@ -24,14 +24,12 @@ void cg_mcp_free_names(char **names, size_t n)
 
 int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
 {
-        return c->def->start_timeout_ms ? c->def->start_timeout_ms
-               : timeout_ms             ? timeout_ms
-                                        : CG_MCP_START_MS;
+        return c->def->start_timeout_ms ?: timeout_ms ?: CG_MCP_START_MS;
 }
 
 int64_t cg_mcp_client_call_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
 {
-        return timeout_ms ? timeout_ms : c->def->call_timeout_ms;
+        return timeout_ms ?: c->def->call_timeout_ms;
 }
 
 /* ---- requests */
@@ -131,12 +129,7 @@ void cg_mcp_req_add(struct cg_mcp_req *q)
 
 static void unlink_req(struct cg_mcp_req *q)
 {
-        for (struct cg_mcp_req **p = &q->c->reqs; *p; p = &(*p)->next) {
-                if (*p == q) {
-                        *p = q->next;
-                        break;
-                }
-        }
+        CG_UNLINK(q->c->reqs, q, next);
         if (q->c->hung_ms && q->id && q->id <= q->c->doubted_id)
                 q->c->hung_ms = cg_now_ms() + CG_MCP_PING_MS; /* it may have worked on this one */
         if (q->kind == CALL)
@@ -419,7 +412,7 @@ void cg_mcp_client_list_later(struct cg_mcp_client *c)
 
         if (!c->on_listed || c->state != READY || c->relist_ms)
                 return;
-        c->relist_ms = due > now ? due : now;
+        c->relist_ms = CG_MAX(due, now);
         cg_mcp_client_rearm(c);
 }
 
@@ -428,7 +421,7 @@ int cg_mcp_fail_text(struct cg_err *err, const char *text, size_t len)
         const char *end = len > FAILURE_MAX ? memchr(text, '\n', FAILURE_MAX) : NULL, *rest;
 
         if (!end)
-                return cg_fail(err, CG_E_PROTO, "%.*s", (int)(len < FAILURE_MAX ? len : FAILURE_MAX), text);
+                return cg_fail(err, CG_E_PROTO, "%.*s", (int)CG_MIN(len, FAILURE_MAX), text);
         /* The end of what a server wrote says most: the beginning of it is left out. */
         rest = text + len - (FAILURE_MAX - (size_t)(end - text));
         rest = memchr(rest, '\n', (size_t)(text + len - rest)) ?: text + len;
@@ -621,7 +614,7 @@ void cg_mcp_error_text(struct cg_slice error, char *buf, size_t size)
 
         if (cg_json_member(error, "message", &message, NULL) < 0 || !message.p ||
             cg_json_strdup(message, &text, NULL) < 0)
-                text = strndup(error.p, error.len > 500 ? 500 : error.len);
+                text = strndup(error.p, CG_MIN(error.len, 500));
         /* One line: it becomes part of messages that begin with our mark. */
         if (text)
                 cg_text_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE);

@@ -29,7 +29,7 @@ static bool may_log(struct cg_server_log *l)
 int cg_server_log_render(const struct cg_mcp_def *def, struct cg_slice text, struct cg_buf *b)
 {
         cg_buf_init(b, 8 * TEXT_MAX);
-        cg_text_render(b, text.p, text.len < TEXT_MAX ? text.len : TEXT_MAX, 0);
+        cg_text_render(b, text.p, CG_MIN(text.len, TEXT_MAX), 0);
         cg_buf_adds(b, "");
         if (b->failed)
                 return b->failed;

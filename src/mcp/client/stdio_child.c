@@ -78,7 +78,7 @@ static void keep_words(struct cg_stdio *s, struct cg_slice line)
         cg_buf_init(&b, 0);
         if (!cg_json_trim(line).len || cg_server_log_render(s->def, line, &b) < 0)
                 return;
-        n = b.len < CG_MCP_STDERR_LINE ? b.len : CG_MCP_STDERR_LINE;
+        n = CG_MIN(b.len, CG_MCP_STDERR_LINE);
         while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)
                 n--;                         /* not in the middle of a character */
         if (kept->len + n + 1 > kept->max) { /* so much at once that few lines move the rest */
@@ -107,7 +107,7 @@ static const char *last_words(struct cg_transport *t)
                 for (line = first - 1; line > s->err_kept.data && line[-1] != '\n'; line--)
                         ;
                 len = (size_t)(first - line);
-                shown += (len < CG_MCP_STDERR_SHOWN_LINE ? len : CG_MCP_STDERR_SHOWN_LINE) + strlen(name) + 4;
+                shown += CG_MIN(len, CG_MCP_STDERR_SHOWN_LINE) + strlen(name) + 4;
                 if (shown > CG_MCP_STDERR_SHOWN)
                         break;
                 first = line;
@@ -135,7 +135,7 @@ static void log_words(const struct cg_stdio *s)
                 return;
         for (const char *line = s->err_kept.data; *line; line += n + 1) {
                 n = strcspn(line, "\n");
-                shown = n < CG_MCP_STDERR_LINE ? n : CG_MCP_STDERR_LINE;
+                shown = CG_MIN(n, CG_MCP_STDERR_LINE);
                 memcpy(text, line, shown);
                 text[shown] = '\0';
                 cg_log(s->log, CG_LOG_WARN, "MCP server %s: stderr: %s", s->def->name, text);
@@ -578,8 +578,8 @@ static int spawn(struct cg_stdio *s, const struct pipes *p, struct cg_err *err)
                 { p->in[0], 0 }, { p->out[1], 1 }, { p->err[1], 2 }, { -1, -1 }, { -1, -1 }
         };
         struct cg_proc_spec spec = {
-                .path = s->def->sandbox ? s->def->sandbox : s->def->command,
-                .search_path = s->def->search_path ? s->def->search_path : "",
+                .path = s->def->sandbox ?: s->def->command,
+                .search_path = s->def->search_path ?: "",
                 .argv = s->def->argv,
                 .envp = s->def->envp,
                 .cwd = s->def->cwd,

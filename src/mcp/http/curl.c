@@ -38,9 +38,10 @@ int cg_curl_load(struct cg_curl *c, struct cg_err *err)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "libcurl %s looks names up without threads: install Debian's libcurl",
                                v->version);
-        if (v->cainfo || v->capath)
-                snprintf(c->bundle, sizeof(c->bundle), "%s%s", v->cainfo ?: v->capath,
-                         v->cainfo ? "" : "/ca-certificates.crt");
+        if (v->cainfo)
+                snprintf(c->bundle, sizeof(c->bundle), "%s", v->cainfo);
+        else if (v->capath)
+                snprintf(c->bundle, sizeof(c->bundle), "%s/ca-certificates.crt", v->capath);
         if (access(c->bundle, R_OK) < 0)
                 c->bundle[0] = '\0';
         c->gnutls = v->ssl_version && strstr(v->ssl_version, "GnuTLS");

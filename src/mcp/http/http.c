@@ -47,7 +47,7 @@ struct cg_http_req {
         uint64_t received, max_body;
         int64_t idle_ms, idle_since_ms, total_ms, deadline_ms, connect_ms;
         int status;
-        bool head_done, head_given, paused, curl_paused, ended, aborted, calling, sent;
+        bool head_done, head_given, curl_paused, ended, aborted, calling, sent;
         int code; /* 0: complete; else of err */
         struct cg_err err;
         char errbuf[CURL_ERROR_SIZE];
@@ -309,16 +309,6 @@ static void req_free(struct cg_http_req *r)
         free(r);
 }
 
-static void unlink_req(struct cg_http_req *r)
-{
-        for (struct cg_http_req **p = &r->h->reqs; *p; p = &(*p)->next) {
-                if (*p == r) {
-                        *p = r->next;
-                        return;
-                }
-        }
-}
-
 /* libcurl has no more to do with it. */
 static void detach(struct cg_http_req *r)
 {
@@ -328,7 +318,7 @@ static void detach(struct cg_http_req *r)
 
 static bool has_news(const struct cg_http_req *r)
 {
-        if (r->aborted || r->calling || r->paused)
+        if (r->aborted || r->calling)
                 return false;
         return (r->head_done && !r->head_given) || r->in.len || r->ended;
 }
@@ -336,7 +326,7 @@ static bool has_news(const struct cg_http_req *r)
 /* Not inside of libcurl's callbacks. May call on_body(). */
 static void unpause_curl(struct cg_http_req *r)
 {
-        if (r->aborted || r->paused || r->ended || !r->curl_paused || r->in.len >= CG_HTTP_MAX_HELD)
+        if (r->aborted || r->ended || !r->curl_paused || r->in.len >= CG_HTTP_MAX_HELD)
                 return;
         r->curl_paused = false;
         r->h->curl.easy_pause(r->easy, CURLPAUSE_CONT);
@@ -363,7 +353,7 @@ static void deliver(struct cg_http_req *r)
                 }
                 unpause_curl(r);
         } else {
-                unlink_req(r);
+                CG_UNLINK(r->h->reqs, r, next);
                 r->aborted = true;
                 r->cbs.end(r->data, r, r->code ? &r->err : NULL);
         }
@@ -419,11 +409,13 @@ static void serve(struct cg_http *h)
 
 static int64_t deadline(const struct cg_http_req *r)
 {
-        int64_t idle = r->idle_ms && !r->paused && !r->curl_paused ? r->idle_since_ms + r->idle_ms : 0;
+        int64_t idle = r->idle_since_ms + r->idle_ms;
 
         if (r->ended)
                 return 0;
-        return !idle || (r->deadline_ms && r->deadline_ms < idle) ? r->deadline_ms : idle;
+        if (!r->idle_ms || r->curl_paused || (r->deadline_ms && r->deadline_ms < idle))
+                return r->deadline_ms;
+        return idle;
 }
 
 static void on_timer(uv_timer_t *t)
@@ -484,12 +476,7 @@ static void on_watch_closed(uv_handle_t *handle)
 
 static void close_watch(struct watch *w)
 {
-        for (struct watch **p = &w->h->watches; *p; p = &(*p)->next) {
-                if (*p == w) {
-                        *p = w->next;
-                        break;
-                }
-        }
+        CG_UNLINK(w->h->watches, w, next);
         uv_close((uv_handle_t *)&w->poll, on_watch_closed);
 }
 
@@ -502,10 +489,14 @@ static void on_poll(uv_poll_t *p, int status, int events)
 {
         struct watch *w = p->data;
         struct cg_http *h = w->h; /* @w may be gone afterwards */
-        int bits = (events & UV_READABLE ? CURL_CSELECT_IN : 0) |
-                   (events & UV_WRITABLE ? CURL_CSELECT_OUT : 0) | (status < 0 ? CURL_CSELECT_ERR : 0);
-        int running;
+        int running, bits = 0;
 
+        if (events & UV_READABLE)
+                bits |= CURL_CSELECT_IN;
+        if (events & UV_WRITABLE)
+                bits |= CURL_CSELECT_OUT;
+        if (status < 0)
+                bits |= CURL_CSELECT_ERR;
         h->curl.multi_socket_action(h->multi, w->fd, bits, &running);
         serve(h);
 }
@@ -514,6 +505,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *a
 {
         struct cg_http *h = data;
         struct watch *w = assigned;
+        int events = 0;
 
         if (what == CURL_POLL_REMOVE) {
                 if (w) {
@@ -536,12 +528,11 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *data, void *a
                 h->open_handles++;
                 h->curl.multi_assign(h->multi, fd, w);
         }
-        return uv_poll_start(&w->poll,
-                             (what & CURL_POLL_IN ? UV_READABLE : 0) |
-                                     (what & CURL_POLL_OUT ? UV_WRITABLE : 0),
-                             on_poll) < 0
-                       ? -1
-                       : 0;
+        if (what & CURL_POLL_IN)
+                events |= UV_READABLE;
+        if (what & CURL_POLL_OUT)
+                events |= UV_WRITABLE;
+        return uv_poll_start(&w->poll, events, on_poll) < 0 ? -1 : 0;
 }
 
 static void on_curl_timer(uv_timer_t *t)
@@ -702,7 +693,7 @@ static int choose_route(struct cg_http_req *r, struct cg_http_request *q, struct
 static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request *q)
 {
         const struct cg_curl *c = &r->h->curl;
-        const char *method = q->method ? q->method : r->body ? "POST" : "GET";
+        const char *method = q->method ?: (r->body ? "POST" : "GET");
         CURLcode code = CURLE_OK;
 
         SET(CURLOPT_PRIVATE, r);
@@ -776,12 +767,12 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
         r->foreign = q->foreign;
         r->named_by = q->named_by;
         r->max_body = q->max_body;
-        r->connect_ms = q->connect_ms ? q->connect_ms : CG_HTTP_CONNECT_MS;
+        r->connect_ms = q->connect_ms ?: CG_HTTP_CONNECT_MS;
         r->idle_ms = q->idle_ms;
         r->total_ms = q->total_ms;
         r->idle_since_ms = cg_now_ms();
         r->deadline_ms = q->total_ms ? r->idle_since_ms + q->total_ms : 0;
-        cg_buf_init(&r->head, q->max_head ? q->max_head : CG_HTTP_MAX_HEAD);
+        cg_buf_init(&r->head, q->max_head ?: CG_HTTP_MAX_HEAD);
         cg_buf_init(&r->in, 2 * CG_HTTP_MAX_HELD);
         if (h->closing)
                 e = cg_fail(err, CG_E_CLOSED, "HTTP is being ended");
@@ -821,26 +812,11 @@ void cg_http_abort(struct cg_http_req *r)
         if (r->aborted)
                 return;
         r->aborted = true;
-        unlink_req(r);
+        CG_UNLINK(r->h->reqs, r, next);
         if (!r->ended)
                 detach(r);
         if (!r->calling)
                 req_free(r);
-}
-
-void cg_http_pause(struct cg_http_req *r)
-{
-        r->paused = true;
-}
-
-void cg_http_resume(struct cg_http_req *r)
-{
-        if (!r->paused || r->aborted)
-                return;
-        r->paused = false;
-        r->idle_since_ms = cg_now_ms();
-        unpause_curl(r);
-        rearm(r->h); /* what is there is delivered from the loop */
 }
 
 int cg_http_status(const struct cg_http_req *r)

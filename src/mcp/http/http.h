@@ -73,9 +73,6 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
                   void *data, struct cg_http_req **ret, struct cg_err *err);
 /* Ends it without any further callback and frees it; allowed in a callback, also in its own. */
 void cg_http_abort(struct cg_http_req *r);
-/* Stops body() and, in time, the sender. end() waits, too. */
-void cg_http_pause(struct cg_http_req *r);
-void cg_http_resume(struct cg_http_req *r);
 
 /* From head() on. */
 int cg_http_status(const struct cg_http_req *r);

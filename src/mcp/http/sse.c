@@ -126,7 +126,7 @@ static void end_field(struct cg_sse *s)
                 break;
         case RETRY:
                 if (s->retry >= 0)
-                        s->retry_ms = s->retry < CG_SSE_MAX_RETRY_MS ? s->retry : CG_SSE_MAX_RETRY_MS;
+                        s->retry_ms = CG_MIN(s->retry, CG_SSE_MAX_RETRY_MS);
                 break;
         default:
                 break;
@@ -178,7 +178,9 @@ static size_t before_line_end(const char *p, size_t len)
 {
         const char *lf = memchr(p, '\n', len), *cr = memchr(p, '\r', lf ? (size_t)(lf - p) : len);
 
-        return cr ? (size_t)(cr - p) : lf ? (size_t)(lf - p) : len;
+        if (cr)
+                return (size_t)(cr - p);
+        return lf ? (size_t)(lf - p) : len;
 }
 
 int cg_sse_read(struct cg_sse *s, const char *p, size_t len, size_t *used, struct cg_sse_event *ret,

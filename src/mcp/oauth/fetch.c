@@ -137,7 +137,7 @@ static int exchange(struct cg_oauth_net *n, const struct cg_oauth_fetch *q, cons
                         return cg_fail(err, CG_E_TIMEDOUT, "the authorization took longer than %d s",
                                        CG_OAUTH_WORK_MS / 1000);
                 }
-                request.total_ms = left < request.total_ms ? left : request.total_ms;
+                request.total_ms = CG_MIN(left, request.total_ms);
         }
         n->timer.data = &x;
         r = cg_http_start(n->http, &request, &cbs, &x, &x.req, err);

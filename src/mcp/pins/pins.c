@@ -66,7 +66,7 @@ static int by_name(const void *a, const void *b)
         const struct pinned_tool *x = a, *y = b;
         int r = strcmp(x->name, y->name);
 
-        return r ? r : strcmp(x->digest, y->digest);
+        return r ?: strcmp(x->digest, y->digest);
 }
 
 static struct pinned_tool *find(const struct cg_pins *p, const char *tool)

@@ -423,7 +423,7 @@ static void add_left_out(size_t left_out, struct cg_slice then, struct cg_slice 
                 from++;
         cg_buf_addf(b, "  %zu %s not shown; the definitions first differ at byte %zu:\n", left_out,
                     left_out == 1 ? "difference is" : "differences are", from);
-        from -= from < CONTEXT ? from : CONTEXT;
+        from -= CG_MIN(from, CONTEXT);
         add_lines(REMOVED, excerpt(then, from), b);
         add_lines(ADDED, excerpt(now, from), b);
 }

@@ -35,13 +35,8 @@ void cg_ts_call_free(struct ts_call *call)
 {
         struct ts_kernel *k = call->kernel;
 
-        for (struct ts_call **p = &k->calls; *p; p = &(*p)->next) {
-                if (*p == call) {
-                        *p = call->next;
-                        k->n_calls -= call->place != KEEPING;
-                        break;
-                }
-        }
+        CG_UNLINK(k->calls, call, next);
+        k->n_calls -= call->place != KEEPING;
         k->args_waiting -= cg_frame_bytes(call->args).len;
         if (call->conversion)
                 *call->conversion = NULL;

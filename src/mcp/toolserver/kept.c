@@ -170,7 +170,7 @@ size_t cg_kept_room(const struct cg_kept_list *list)
 
         if (list->n >= CG_MCP_MAX_KEPT || list->all->n >= CG_MCP_MAX_ALL_KEPT)
                 return 0;
-        return own < all ? own : all;
+        return CG_MIN(own, all);
 }
 
 int cg_kept_write(int fd, uint64_t id, size_t max, const char *json, size_t len, size_t *size,

@@ -79,12 +79,7 @@ void cg_ts_box_free(void *data)
 {
         struct ts_box *box = data;
 
-        for (struct ts_box **p = &box->session->boxes; *p; p = &(*p)->next) {
-                if (*p == box) {
-                        *p = box->next;
-                        break;
-                }
-        }
+        CG_UNLINK(box->session->boxes, box, next);
         close_asks(box, "the MCP server has ended");
         for (size_t i = 0; i < box->n_sentences; i++)
                 free(box->sentences[i]);

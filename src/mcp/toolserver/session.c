@@ -88,27 +88,12 @@ static void on_client_gone(void *data)
                 return;
         if (s->report_detached)
                 cg_ts_broker_send(ts, &out, NULL, NULL);
-        for (struct ts_session **p = &ts->sessions; *p; p = &(*p)->next) {
-                if (*p == s) {
-                        *p = s->next;
-                        break;
-                }
-        }
+        CG_UNLINK(ts->sessions, s, next);
         free(s);
         cg_ts_maybe_stop(ts);
 }
 
 /* ---- the answer to SERVERS */
-
-static void unlink_adding(struct ts_adding *a)
-{
-        for (struct ts_adding **p = &a->session->adding; *p; p = &(*p)->next) {
-                if (*p == a) {
-                        *p = a->next;
-                        return;
-                }
-        }
-}
 
 static void adding_free(struct ts_adding *a)
 {
@@ -175,7 +160,7 @@ static void adding_fail(struct ts_adding *a, const struct cg_err *why)
 {
         struct ts_session *s = a->session;
 
-        unlink_adding(a);
+        CG_UNLINK(a->session->adding, a, next);
         if (a->refresh)
                 refresh_failed(s, a, why);
         else
@@ -452,7 +437,7 @@ static void refresh_done(struct ts_adding *a)
                 v->shown = now;
                 v->refreshing = false;
         }
-        unlink_adding(a);
+        CG_UNLINK(a->session->adding, a, next);
         adding_free(a);
 }
 
@@ -540,7 +525,7 @@ static void on_work_done(uv_work_t *work, int status)
         } else if (all_failed(a) || complete(a, &a->why) < 0) {
                 adding_fail(a, &a->why);
         } else {
-                unlink_adding(a);
+                CG_UNLINK(a->session->adding, a, next);
                 adding_free(a);
         }
         if (!s->ending)
