@@ -45,15 +45,8 @@ static uint64_t hash_name(const char *p, const char *end, const char **after)
 
 static int add_name(struct names *s, uint64_t hash, struct cg_err *err)
 {
-        if (s->n == s->cap) {
-                size_t cap = s->cap ? s->cap * 2 : 64;
-                uint64_t *p = realloc(s->hashes, cap * sizeof(*p));
-
-                if (!p)
-                        return cg_fail(err, CG_E_NOMEM, "arguments");
-                s->hashes = p;
-                s->cap = cap;
-        }
+        if (!CG_GROW(s->hashes, s->n, s->cap))
+                return cg_fail(err, CG_E_NOMEM, "arguments");
         s->hashes[s->n++] = hash;
         return 0;
 }

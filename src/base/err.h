@@ -3,6 +3,7 @@
 #define CG_BASE_ERR_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include "cellgate.h"
 
 /* Fills *err (which may be NULL) and returns @code, which must be negative. */
@@ -10,6 +11,12 @@ int cg_fail(struct cg_err *err, int code, const char *fmt, ...) __attribute__((f
 
 /* The same with CG_E_SYS; ": strerror(errno)" is appended and errno kept in err->sys_errno. */
 int cg_fail_errno(struct cg_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* 0 if @made, such as a copy, is there; else CG_E_NOMEM about @what. */
+static inline int cg_made(bool made, const char *what, struct cg_err *err)
+{
+        return made ? 0 : cg_fail(err, CG_E_NOMEM, "%s", what);
+}
 
 /*
  * Puts "text: " before the message that is there already; returns err->code. For adding what was

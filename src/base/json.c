@@ -131,7 +131,7 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)
                 }
         }
         *ret = list;
-        return list ? 0 : cg_fail(err, CG_E_NOMEM, "MCP servers");
+        return cg_made(list, "MCP servers", err);
 }
 
 char *cg_json_mcp_identity(const json_t *definition)

@@ -123,7 +123,7 @@ int cg_json_strdup(struct cg_slice value, char **ret, struct cg_err *err)
         if (r < 0)
                 return r;
         *ret = cg_buf_steal(&b, NULL);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "string");
+        return cg_made(*ret, "string", err);
 }
 
 /* ---- grammar: a recursive-descent scan that converts nothing */

@@ -61,12 +61,12 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err)
                         }
                 }
                 *ret = realpath(path ?: name, NULL);
-                return *ret ? 0
-                       : errno == ENOENT
-                               ? cg_fail(err, CG_E_NOTFOUND,
-                                         "there is no environment %s: `cellgate env create %s` makes it",
-                                         name, name)
-                               : cg_fail_errno(err, "environment %s", name);
+                if (*ret)
+                        return 0;
+                if (errno != ENOENT)
+                        return cg_fail_errno(err, "environment %s", name);
+                return cg_fail(err, CG_E_NOTFOUND,
+                               "there is no environment %s: `cellgate env create %s` makes it", name, name);
         }
         if (!cg_kernel_env_is_name(name))
                 return cg_fail(
@@ -81,12 +81,13 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err)
         *ret = realpath(path, NULL);
         if (*ret)
                 return 0;
-        return errno == ENOENT
-                       ? cg_fail(err, CG_E_NOTFOUND,
-                                 "there is no environment %s in %s: `cellgate env create %s` makes it, `cellgate env list` "
-                                 "shows those that are there; a folder is named with a slash, such as ./%s",
-                                 name, dir, name, name)
-                       : cg_fail_errno(err, "environment %s", path);
+        if (errno != ENOENT)
+                return cg_fail_errno(err, "environment %s", path);
+        return cg_fail(
+                err, CG_E_NOTFOUND,
+                "there is no environment %s in %s: `cellgate env create %s` makes it, `cellgate env list` "
+                "shows those that are there; a folder is named with a slash, such as ./%s",
+                name, dir, name, name);
 }
 
 /* Copies the value of the line "KEY = VALUE" of pyvenv.cfg. False if there is none, or no room. */

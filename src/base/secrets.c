@@ -34,17 +34,13 @@ static int add_one(struct cg_secrets *s, const char *value, size_t len, struct c
         for (size_t i = 0; i < s->n; i++)
                 if (strlen(s->v[i]) == len && memcmp(s->v[i], value, len) == 0)
                         return 0;
-        if (s->n == s->cap) {
-                size_t cap = s->cap ? 2 * s->cap : 16;
-                char **v = realloc(s->v, cap * sizeof(*v));
-
-                if (!v)
-                        return cg_fail(err, CG_E_NOMEM, "secrets");
-                s->v = v;
-                s->cap = cap;
-        }
+        if (!CG_GROW(s->v, s->n, s->cap))
+                return cg_fail(err, CG_E_NOMEM, "secrets");
         s->v[s->n] = strndup(value, len);
-        return s->v[s->n++] ? 0 : (s->n--, cg_fail(err, CG_E_NOMEM, "secrets"));
+        if (!s->v[s->n])
+                return cg_fail(err, CG_E_NOMEM, "secrets");
+        s->n++;
+        return 0;
 }
 
 /*

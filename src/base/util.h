@@ -56,6 +56,13 @@
                 cg_v_; \
         })
 
+/* Defines a function for a cleanup attribute: @name frees a @type by @free_fn. */
+#define CG_FREEP(name, type, free_fn) \
+        static inline void name(type *p) \
+        { \
+                free_fn(*p); \
+        }
+
 static inline void cg_freep_(void *p)
 {
         free(*(void **)p);
@@ -98,6 +105,21 @@ static inline int cg_steal_fd(int *fd)
         *fd = -1;
         return v;
 }
+
+/*
+ * Makes room for one element more than the @n of the list @v, which has room for @cap. False: out of
+ * memory.
+ */
+#define CG_GROW(v, n, cap) \
+        __extension__({ \
+                size_t cg_cap_ = (n) < (cap) ? (cap) : 2 * (n) + 8; \
+                __typeof__(v) cg_v_ = cg_cap_ == (cap) ? (v) : reallocarray((v), cg_cap_, sizeof(*(v))); \
+                if (cg_v_) { \
+                        (v) = cg_v_; \
+                        (cap) = cg_cap_; \
+                } \
+                cg_v_ != NULL; \
+        })
 
 /* Takes @item out of the list at @head, which is linked by @link. */
 #define CG_UNLINK(head, item, link) \

@@ -143,7 +143,7 @@ int cg_msg_json(const struct cg_msg *m, json_t **ret, struct cg_err *err)
 
         if (!len) {
                 *ret = json_object();
-                return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "message");
+                return cg_made(*ret, "message", err);
         }
         r = cg_json_object(body, len, m->spec ? m->spec->name : "message", ret, err);
         if (r == CG_E_PARSE && err)

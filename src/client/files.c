@@ -441,7 +441,7 @@ static int run_for_text(struct cg_session *s, const char *const *argv, int64_t t
         if (r < 0)
                 return r;
         *ret = cg_buf_steal(&out, len);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "file");
+        return cg_made(*ret, "file", err);
 }
 
 /* As run_for_text(), one JSON value that starts with @open: untrusted. */

@@ -300,10 +300,7 @@ static struct cg_session *session_alloc(struct cg_client *c)
         return NULL;
 }
 
-static void session_freep(struct cg_session **s)
-{
-        cg_session_free(*s);
-}
+CG_FREEP(session_freep, struct cg_session *, cg_session_free)
 
 /* Sends the request @type and waits for the session. Takes @req. */
 static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t timeout_ms,
@@ -333,10 +330,7 @@ static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t
         return 0;
 }
 
-static void policy_freep(struct session_policy **p)
-{
-        cg_session_policy_free(*p);
-}
+CG_FREEP(policy_freep, struct session_policy *, cg_session_policy_free)
 
 int cg_take_options(const void *opts, void *to, size_t size, const char *name, struct cg_err *err)
 {
@@ -401,7 +395,7 @@ CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *er
         if (cg_json_object(body, strlen(body), "SESSIONS", &o, err) < 0)
                 return CG_E_PROTO;
         *ret = cg_json_text(json_object_get(o, "sessions"), NULL);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "sessions");
+        return cg_made(*ret, "sessions", err);
 }
 
 CG_API struct cg_session *cg_session_free(struct cg_session *s)

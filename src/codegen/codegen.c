@@ -474,28 +474,30 @@ static int write_package(struct generator *g, struct entry **list, size_t n, str
         cg_put_json_str(&mark, cg_slice_of(g->o->server));
         cg_put(&mark, ",\n");
         r = cg_source_check(&mark, err);
-        if (r == 0)
-                r = cg_package_new(g->o->out_dir, g->package, cg_source_str(&mark), &p, err);
+        if (r < 0)
+                return r;
+        r = cg_package_new(g->o->out_dir, g->package, cg_source_str(&mark), &p, err);
         if (r < 0)
                 return r;
         cg_puts(&g->data, cg_source_str(&mark));
         cg_put(&g->data, g->o->functions ? "\"functions\":true,\n\"tools\":{" : "\"tools\":{");
-        for (size_t i = 0; i < n && r == 0; i++)
+        for (size_t i = 0; i < n; i++) {
                 r = write_tool(g, p, list[i], err);
+                if (r < 0)
+                        return r;
+        }
         cg_put(&g->data, "}}\n");
-        if (r == 0)
-                r = cg_source_check(&g->data, err);
-        if (r == 0)
-                r = cg_source_check(&g->catalogue, err);
-        if (r == 0)
-                r = cg_package_add(p, CG_PACKAGE_DATA, cg_source_str(&g->data), err);
-        if (r == 0)
-                r = write_init(g, p, list, n, err);
-        if (r == 0 && g->o->root_package)
-                r = write_root(p, err);
-        if (r == 0)
-                r = cg_package_commit(p, err);
-        return r;
+        if (cg_source_check(&g->data, err) < 0 || cg_source_check(&g->catalogue, err) < 0)
+                return err->code;
+        r = cg_package_add(p, CG_PACKAGE_DATA, cg_source_str(&g->data), err);
+        if (r < 0)
+                return r;
+        r = write_init(g, p, list, n, err);
+        if (r < 0)
+                return r;
+        if (g->o->root_package && write_root(p, err) < 0)
+                return err->code;
+        return cg_package_commit(p, err);
 }
 
 int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len, char **ret_report,
@@ -510,13 +512,13 @@ int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len
         size_t n = 0;
         int r;
 
-        if (!err)
-                err = &local;
+        err = err ?: &local;
         if (!o->out_dir || !*o->out_dir)
                 return cg_fail(err, CG_E_INVAL, "no output folder");
         r = cg_codegen_package_name(o->server, g.package, sizeof(g.package), err);
-        if (r == 0)
-                r = read_list(&g, tools, len, err);
+        if (r < 0)
+                return r;
+        r = read_list(&g, tools, len, err);
         if (r < 0)
                 return r;
         list = unique_tools(&g, &n);
@@ -539,5 +541,5 @@ int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len
         if (cg_source_check(&report, err) < 0)
                 return report.rc;
         *ret_report = cg_buf_steal(&report.buf, NULL);
-        return *ret_report ? 0 : cg_fail(err, CG_E_NOMEM, "report");
+        return cg_made(*ret_report, "report", err);
 }

@@ -36,10 +36,7 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
 /* Makes the new package the package: from one moment to the next. */
 int cg_package_commit(struct cg_package *p, struct cg_err *err);
 
-static inline void cg_package_freep_(struct cg_package **p)
-{
-        cg_package_free(*p);
-}
+CG_FREEP(cg_package_freep_, struct cg_package *, cg_package_free)
 #define cg_auto_package CG_CLEANUP(cg_package_freep_)
 
 #endif

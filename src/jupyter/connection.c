@@ -129,7 +129,7 @@ static int read_file(struct cg_jconn *c, struct cg_err *err)
         c->file = json_pack("{s:s, s:s, s:s, s:s}", "transport", "tcp", "ip", "127.0.0.1", "key", key,
                             "signature_scheme", "hmac-sha256");
         explicit_bzero(key, sizeof(key));
-        return c->file ? 0 : cg_fail(err, CG_E_NOMEM, "connection file");
+        return cg_made(c->file, "connection file", err);
 }
 
 int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err)

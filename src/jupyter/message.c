@@ -286,10 +286,7 @@ static int keep_frames(struct cg_jmsg *m, zmq_msg_t *frames, size_t n, struct cg
         return 0;
 }
 
-static void jmsg_freep(struct cg_jmsg **m)
-{
-        cg_jmsg_free(*m);
-}
+CG_FREEP(jmsg_freep, struct cg_jmsg *, cg_jmsg_free)
 
 int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret,
                  struct cg_err *err)

@@ -43,7 +43,9 @@ int cg_hf_token(const char *file, char path[PATH_MAX], char token[CG_HF_MAX_TOKE
         if (!file && cg_state_folder("mcp-http", dir, err) < 0)
                 return -1;
         /* cg_state_folder() leaves room for a name. */
-        if (snprintf(path, PATH_MAX, "%s%s", file ?: dir, file ? "" : "/token") >= PATH_MAX)
+        if (!file)
+                strcat(dir, "/token");
+        if (snprintf(path, PATH_MAX, "%s", file ?: dir) >= PATH_MAX)
                 return cg_fail(err, CG_E_LIMIT, "--token-file: the path is too long");
         if (!make(path) && errno != EEXIST)
                 return cg_fail_errno(err, "token file %s", path);

@@ -62,10 +62,7 @@ struct cg_pol;
 int cg_pol_new(struct cg_pol **ret, struct cg_err *err);
 struct cg_pol *cg_pol_free(struct cg_pol *p);
 
-static inline void cg_pol_freep_(struct cg_pol **p)
-{
-        cg_pol_free(*p);
-}
+CG_FREEP(cg_pol_freep_, struct cg_pol *, cg_pol_free)
 #define cg_auto_pol CG_CLEANUP(cg_pol_freep_)
 
 /*

@@ -48,8 +48,8 @@ static void on_sandbox(void *data, struct cg_slice line)
 {
         struct cg_mcp_client *c = data;
 
-        if (c->sandbox)
-                c->sandbox(c->sandbox_data, line);
+        if (c->o.sandbox)
+                c->o.sandbox(c->o.sandbox_data, line);
 }
 
 bool cg_mcp_client_send_sandbox(const struct cg_mcp_client *c, const char *line, size_t len)
@@ -61,17 +61,17 @@ static void maybe_free(struct cg_mcp_client *c)
 {
         if (!c->ending || !c->timer_closed || c->n_transports)
                 return;
-        if (c->sandbox_free)
-                c->sandbox_free(c->sandbox_data);
-        if (c->gone)
-                c->gone(c->data);
+        if (c->o.sandbox_free)
+                c->o.sandbox_free(c->o.sandbox_data);
+        if (c->o.gone)
+                c->o.gone(c->o.data);
         cg_mcp_def_free(c->def);
         cg_mcp_free_names(c->names, c->n_names);
         cg_param_headers_free(c->params);
         cg_mcp_free_names(c->prompts, c->n_prompts);
         for (int i = 0; i < CG_MCP_N_METHODS; i++)
                 cg_buf_fini(&c->lists[i].text);
-        cg_pins_free(c->pins);
+        cg_pins_free(c->o.pins);
         free(c->roots);
         free(c);
 }
@@ -131,7 +131,7 @@ static int start(struct cg_mcp_client *c, struct cg_err *err)
                 cg_mcp_on_unannounced, on_sandbox,         on_ended,     on_gone
         };
         const struct cg_transport_options o = {
-                .loop = c->loop, .def = c->def, .log = &c->server_log, .cbs = &cbs, .data = c
+                .loop = c->o.loop, .def = c->def, .log = &c->server_log, .cbs = &cbs, .data = c
         };
         int r = cg_mcp_client_check(c, err);
 
@@ -341,13 +341,8 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
                 cg_pins_free(o->pins);
                 return cg_fail(err, CG_E_NOMEM, "MCP client");
         }
-        c->loop = o->loop;
-        c->log = o->log;
-        c->gone = o->gone;
-        c->data = o->data;
-        c->on_listed = o->listed;
+        c->o = *o;
         c->def = def;
-        c->eras = o->eras;
         c->restart = restart;
         c->relist = relist;
         c->start = start;
@@ -356,21 +351,13 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         if (def->url && strncasecmp(def->url, "http://", 7) == 0 && def->headers[0] &&
             strncasecmp(def->url + 7, "localhost", 9) != 0 && strncmp(def->url + 7, "127.", 4) != 0 &&
             strncmp(def->url + 7, "[::1]", 5) != 0)
-                cg_log(c->log, CG_LOG_WARN,
+                cg_log(c->o.log, CG_LOG_WARN,
                        "MCP server %s: its headers are sent unencrypted: use https:// if they are secret",
                        def->name);
         if (def->note)
-                cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
-        c->pins = o->pins;
-        c->progress = o->progress;
-        c->handles = o->handles;
-        c->ask = o->ask;
-        c->ask_closed = o->ask_closed;
-        c->sandbox = o->sandbox;
-        c->sandbox_data = o->sandbox_data;
-        c->sandbox_free = o->sandbox_free;
+                cg_log(c->o.log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
         c->question_ops = &question_ops;
-        uv_timer_init(c->loop, &c->timer); /* cannot fail */
+        uv_timer_init(c->o.loop, &c->timer); /* cannot fail */
         c->timer.data = c;
         *ret = c;
         return 0;
@@ -401,7 +388,7 @@ void cg_mcp_client_check_subscription(struct cg_mcp_client *c)
 
 struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c)
 {
-        return c->pins;
+        return c->o.pins;
 }
 
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool)

@@ -12,6 +12,7 @@
 #include "base/ceilings.h"
 #include "base/proc.h"
 #include "base/text.h"
+#include "base/strv.h"
 #include "base/util.h"
 #include "config.h"
 #include "mcp/ceilings.h"
@@ -44,10 +45,7 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
         return NULL;
 }
 
-static void def_freep(struct cg_mcp_def **d)
-{
-        cg_mcp_def_free(*d);
-}
+CG_FREEP(def_freep, struct cg_mcp_def *, cg_mcp_def_free)
 
 int cg_mcp_check_name(const char *name, struct cg_err *err)
 {
@@ -103,42 +101,17 @@ static const char *plain_string(const json_t *j)
 
 /* ---- the command line */
 
-/* A command line that grows. */
-struct command_line {
-        char **v;
-        size_t n, cap;
-        bool failed; /* out of memory: the words from there on are missing */
-};
-
-static void add_word(struct command_line *w, const char *word)
-{
-        if (!w->failed && w->n + 1 >= w->cap) {
-                size_t cap = 2 * w->cap + 16;
-                char **v = realloc(w->v, cap * sizeof(*v));
-
-                w->failed = !v;
-                w->v = v ?: w->v;
-                w->cap = v ? cap : w->cap;
-        }
-        if (w->failed)
-                return;
-        w->v[w->n] = strdup(word);
-        w->failed = !w->v[w->n];
-        w->n += !w->failed;
-        w->v[w->n] = NULL;
-}
-
-static void add_words(struct command_line *w, const char *const *words)
+static void add_words(struct cg_strv *w, const char *const *words)
 {
         for (; *words; words++)
-                add_word(w, *words);
+                cg_strv_addf(w, "%s", *words);
 }
 
 /*
  * Options of `cellgate sandbox` that no definition can have: where relative entries of its settings
  * begin, which files of the host it hides, and that it reports to us.
  */
-static void add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct command_line *w)
+static void add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct cg_strv *w)
 {
         static const char *const report[] = { "--control-fd", CG_MCP_CONTROL_FD_TEXT, "--report",
                                               "--watch-files", NULL };
@@ -146,7 +119,6 @@ static void add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct co
         const char *file = plain_string(json_object_get(j, "sandbox"));
         json_int_t ask = json_integer_value(json_object_get(j, "ask"));
         const json_t *v;
-        char seconds[32];
         size_t i;
 
         d->reports = true;
@@ -160,12 +132,11 @@ static void add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct co
         }
         if (file)
                 add_words(w, (const char *const[]){ "--hide", file, NULL });
-        snprintf(seconds, sizeof(seconds), "--ask=%lld", (long long)ask);
         if (ask > 0)
-                add_word(w, seconds);
+                cg_strv_addf(w, "--ask=%lld", (long long)ask);
 }
 
-static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct command_line *w, struct cg_err *err)
+static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct cg_strv *w, struct cg_err *err)
 {
         const json_t *sandbox = json_object_get(j, "sandbox");
         const char *file = plain_string(sandbox);
@@ -188,7 +159,7 @@ static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct command_li
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         add_words(w, (const char *const[]){ d->sandbox, "sandbox", "--settings", file, NULL });
         add_sandbox_options(d, j, w);
-        add_word(w, "--");
+        cg_strv_addf(w, "--");
         return 0;
 }
 
@@ -224,40 +195,42 @@ static size_t own_sandbox_words(const struct cg_mcp_def *d, const json_t *args)
         return strcmp(d->label, "cellgate") == 0 && first && strcmp(first, "sandbox") == 0 ? 2 : 0;
 }
 
-static int add_args(struct cg_mcp_def *d, const json_t *j, struct command_line *w, struct cg_err *err)
+static int add_args(struct cg_mcp_def *d, const json_t *j, struct cg_strv *w, struct cg_err *err)
 {
         const json_t *args = json_object_get(j, "args"), *arg;
         size_t own = d->sandbox ? 0 : own_sandbox_words(d, args), i;
 
         if (args && !json_is_array(args) && !json_is_null(args))
                 return bad_member(d->name, "\"args\"", "an array of strings", err);
-        add_word(w, d->command);
+        cg_strv_addf(w, "%s", d->command);
         if (own == 1)
                 add_sandbox_options(d, j, w);
         json_array_foreach(args, i, arg)
         {
                 if (!plain_string(arg))
                         return bad_member(d->name, "\"args\"", "an array of strings without NUL", err);
-                add_word(w, plain_string(arg));
+                cg_strv_addf(w, "%s", plain_string(arg));
                 if (own == i + 2)
                         add_sandbox_options(d, j, w);
         }
-        return w->failed ? cg_fail(err, CG_E_NOMEM, "MCP server") : 0;
+        return 0;
 }
 
 static int read_args(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
 {
-        struct command_line w = { .v = NULL };
+        cg_auto_strv struct cg_strv w = { .v = NULL };
         int r = read_sandbox(d, j, &w, err);
 
-        if (r >= 0)
-                r = add_args(d, j, &w, err);
-        d->argv = w.v;
-        return r;
+        if (r < 0)
+                return r;
+        r = add_args(d, j, &w, err);
+        if (r < 0)
+                return r;
+        d->argv = cg_strv_take(&w);
+        return cg_made(d->argv, "MCP server", err);
 }
 
-static int add_inherited(struct cg_mcp_def *d, size_t *n, const json_t *env, char *const *environ_,
-                         struct cg_err *err)
+static void add_inherited(struct cg_strv *l, const json_t *env, char *const *environ_)
 {
         for (size_t i = 0; environ_ && environ_[i]; i++) {
                 char key[128];
@@ -267,33 +240,22 @@ static int add_inherited(struct cg_mcp_def *d, size_t *n, const json_t *env, cha
                         continue;
                 memcpy(key, environ_[i], len);
                 key[len] = '\0';
-                if (json_object_get(env, key))
-                        continue; /* the definition's own value follows */
-                d->envp[(*n)++] = strdup(environ_[i]);
-                if (!d->envp[*n - 1])
-                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                if (!json_object_get(env, key)) /* else the definition's own value follows */
+                        cg_strv_addf(l, "%s", environ_[i]);
         }
-        return 0;
 }
 
 /* The same from {"NAME": "VALUE"}, which a supervisor has made of its host's. */
-static int add_given(struct cg_mcp_def *d, size_t *n, const json_t *env, const json_t *inherit,
-                     struct cg_err *err)
+static void add_given(struct cg_strv *l, const json_t *env, const json_t *inherit)
 {
         const char *key;
         json_t *value;
 
         json_object_foreach((json_t *)(uintptr_t)inherit, key, value)
         {
-                if (json_object_get(env, key) || !plain_string(value))
-                        continue;
-                if (asprintf(&d->envp[*n], "%s=%s", key, plain_string(value)) < 0) {
-                        d->envp[*n] = NULL;
-                        return cg_fail(err, CG_E_NOMEM, "MCP server");
-                }
-                (*n)++;
+                if (!json_object_get(env, key) && plain_string(value))
+                        cg_strv_addf(l, "%s=%s", key, plain_string(value));
         }
-        return 0;
 }
 
 static int add_secret(struct cg_mcp_def *d, const char *s, struct cg_err *err)
@@ -301,7 +263,7 @@ static int add_secret(struct cg_mcp_def *d, const char *s, struct cg_err *err)
         return strlen(s) < SECRET_MIN ? 0 : cg_secrets_add(&d->secrets, s, err);
 }
 
-static int add_variable(struct cg_mcp_def *d, size_t *n, const char *key, const json_t *value,
+static int add_variable(struct cg_mcp_def *d, struct cg_strv *l, const char *key, const json_t *value,
                         struct cg_err *err)
 {
         const char *s = plain_string(value);
@@ -312,41 +274,33 @@ static int add_variable(struct cg_mcp_def *d, size_t *n, const char *key, const 
                 return bad_member(d->name, what, "a string without NUL", err);
         if (!*key || strchr(key, '='))
                 return bad_member(d->name, what, "named without \"=\"", err);
-        if (asprintf(&d->envp[*n], "%s=%s", key, s) < 0) {
-                d->envp[*n] = NULL;
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
-        }
-        (*n)++;
+        cg_strv_addf(l, "%s=%s", key, s);
         return cg_proc_env_passes(key) ? 0 : add_secret(d, s, err);
 }
 
 static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, char *const *environ_,
                     struct cg_err *err)
 {
+        cg_auto_strv struct cg_strv l = { .v = NULL };
         json_t *value; /* borrowed */
-        size_t n_host = 0, n = 0;
         const char *key;
-        int r;
 
-        while (environ_ && environ_[n_host])
-                n_host++;
-        d->envp = calloc(n_host + json_object_size(inherit) + json_object_size(env) + 1, sizeof(*d->envp));
-        if (!d->envp)
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
         if (json_is_object(inherit))
-                r = add_given(d, &n, env, inherit, err);
+                add_given(&l, env, inherit);
         else
-                r = add_inherited(d, &n, env, environ_, err);
-        if (r < 0)
-                return r;
+                add_inherited(&l, env, environ_);
         json_object_foreach(env, key, value)
         {
-                r = add_variable(d, &n, key, value, err);
+                int r = add_variable(d, &l, key, value, err);
+
                 if (r < 0)
                         return r;
         }
-        for (size_t i = 0; i < n && !d->search_path; i++)
-                if (strncmp(d->envp[i], "PATH=", 5) == 0 && !(d->search_path = strdup(d->envp[i] + 5)))
+        d->envp = cg_strv_take(&l);
+        if (!d->envp)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        for (char **v = d->envp; *v && !d->search_path; v++)
+                if (strncmp(*v, "PATH=", 5) == 0 && !(d->search_path = strdup(*v + 5)))
                         return cg_fail(err, CG_E_NOMEM, "MCP server");
         return 0;
 }
@@ -354,7 +308,7 @@ static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, ch
 static int copy_string(char **to, const char *s, struct cg_err *err)
 {
         *to = strdup(s);
-        return *to ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+        return cg_made(*to, "MCP server", err);
 }
 
 /* ---- HTTP */
@@ -376,20 +330,17 @@ static bool is_own_header(const char *name)
 
 static int read_headers(struct cg_mcp_def *d, json_t *headers, struct cg_err *err)
 {
+        cg_auto_strv struct cg_strv l = { .v = NULL };
         const char *key;
         json_t *value; /* borrowed */
-        size_t n = 0;
-        int r = 0;
 
         if (headers && !json_is_object(headers) && !json_is_null(headers))
                 return bad_member(d->name, "\"headers\"", "an object of strings", err);
-        d->headers = calloc(json_object_size(headers) + 1, sizeof(*d->headers));
-        if (!d->headers)
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
         json_object_foreach(headers, key, value)
         {
                 const char *s = plain_string(value), *blank;
                 char what[CG_MAX_NAME];
+                int r;
 
                 snprintf(what, sizeof(what), "\"headers\": \"%s\"", key);
                 if (!s || s[strcspn(s, "\r\n")])
@@ -398,20 +349,18 @@ static int read_headers(struct cg_mcp_def *d, json_t *headers, struct cg_err *er
                         return bad_member(d->name, what, "named without \":\" and blanks", err);
                 if (is_own_header(key))
                         return bad_member(d->name, what, "left out: the protocol decides this header", err);
-                if (asprintf(&d->headers[n], "%s: %s", key, s) < 0) {
-                        d->headers[n] = NULL;
-                        return cg_fail(err, CG_E_NOMEM, "MCP server");
-                }
-                n++;
+                cg_strv_addf(&l, "%s: %s", key, s);
+                r = add_secret(d, s, err);
+                if (r < 0)
+                        return r;
                 /* "Bearer TOKEN": the token alone is secret, too. */
                 blank = strchr(s, ' ');
-                r = add_secret(d, s, err);
-                if (r == 0 && blank)
-                        r = add_secret(d, blank + 1, err);
+                r = add_secret(d, blank ? blank + 1 : "", err);
                 if (r < 0)
                         return r;
         }
-        return 0;
+        d->headers = cg_strv_take(&l);
+        return cg_made(d->headers, "MCP server", err);
 }
 
 /* A copy of the first of the variables @names that @env has; none leaves NULL. */

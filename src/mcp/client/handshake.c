@@ -27,23 +27,23 @@ static const char *const versions[] = { "2024-11-05", "2025-03-26", "2025-06-18"
 
 static bool is_known_as_legacy(const struct cg_mcp_client *c)
 {
-        for (unsigned i = 0; c->eras && i < CG_ARRAY_LEN(c->eras->legacy) && i < c->eras->n; i++)
-                if (c->eras->legacy[i] == c->def->digest)
+        for (unsigned i = 0; c->o.eras && i < CG_ARRAY_LEN(c->o.eras->legacy) && i < c->o.eras->n; i++)
+                if (c->o.eras->legacy[i] == c->def->digest)
                         return true;
         return false;
 }
 
 static void remember_legacy(struct cg_mcp_client *c)
 {
-        if (c->eras && c->def->era == CG_MCP_AUTO && !is_known_as_legacy(c))
-                c->eras->legacy[c->eras->n++ % CG_ARRAY_LEN(c->eras->legacy)] = c->def->digest;
+        if (c->o.eras && c->def->era == CG_MCP_AUTO && !is_known_as_legacy(c))
+                c->o.eras->legacy[c->o.eras->n++ % CG_ARRAY_LEN(c->o.eras->legacy)] = c->def->digest;
 }
 
 static void forget_legacy(struct cg_mcp_client *c)
 {
-        for (unsigned i = 0; c->eras && i < CG_ARRAY_LEN(c->eras->legacy) && i < c->eras->n; i++)
-                if (c->eras->legacy[i] == c->def->digest)
-                        c->eras->legacy[i] = 0;
+        for (unsigned i = 0; c->o.eras && i < CG_ARRAY_LEN(c->o.eras->legacy) && i < c->o.eras->n; i++)
+                if (c->o.eras->legacy[i] == c->def->digest)
+                        c->o.eras->legacy[i] = 0;
         c->skip_probe = false;
 }
 
@@ -127,7 +127,7 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
 
         if (c->state != READY)
                 return;
-        cg_log(c->log, CG_LOG_INFO, "MCP server %s has forgotten the session: a new one is begun",
+        cg_log(c->o.log, CG_LOG_INFO, "MCP server %s has forgotten the session: a new one is begun",
                c->def->name);
         /* A new session has requests of the same ids: an old answer would be one to them. */
         c->question_ops->server_gone(c);
@@ -144,7 +144,7 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
 
 static void become_ready(struct cg_mcp_client *c, const char *version)
 {
-        cg_log(c->log, CG_LOG_DEBUG, "MCP server %s is ready, protocol %s", c->def->name, version);
+        cg_log(c->o.log, CG_LOG_DEBUG, "MCP server %s is ready, protocol %s", c->def->name, version);
         c->init_id = c->probe_id = 0;
         c->probe_deadline_ms = 0;
         c->state = READY;
@@ -340,7 +340,7 @@ void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const stru
         }
         c->init_id = 0;
         if (refused && c->def->kind == CG_MCP_HTTP && !c->sse && !is_error) {
-                cg_log(c->log, CG_LOG_INFO, "MCP server %s: %s; trying HTTP+SSE", c->def->name, f->text);
+                cg_log(c->o.log, CG_LOG_INFO, "MCP server %s: %s; trying HTTP+SSE", c->def->name, f->text);
                 c->sse = true;
                 c->restart(c);
                 return;

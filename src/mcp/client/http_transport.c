@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/text.h"
+#include "base/strv.h"
 #include "base/util.h"
 #include "config.h"
 #include "mcp/ceilings.h"
@@ -354,11 +355,11 @@ static void redirect(struct http_exchange *x)
         struct http_transport *t = x->t;
         const char *location = cg_http_header(x->req, "Location", 0);
         int status = cg_http_status(x->req);
-        const char *from = x->url ?: (x->kind == LISTEN || x->resumes ? t->base_url : t->url);
+        const char *from = x->kind == LISTEN || x->resumes ? t->base_url : t->url;
         cg_auto_free char *to = NULL, *origin = NULL;
         struct cg_err err;
 
-        if (!location || cg_http_resolve(t->http, from, location, &to, &err) < 0) {
+        if (!location || cg_http_resolve(t->http, x->url ?: from, location, &to, &err) < 0) {
                 fail(x, false, "HTTP %d without a usable \"Location\"", status);
                 return;
         }
@@ -651,66 +652,33 @@ static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)
 
 /* ---- sending */
 
-/* A list that NULL ends. */
-struct headers {
-        char **v;
-        size_t n;
-        bool failed; /* out of memory: some are missing */
-};
-
-static void headers_fini(struct headers *h)
-{
-        cg_free_list(h->v);
-}
-
-static void add_header(struct headers *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-static void add_header(struct headers *h, const char *fmt, ...)
-{
-        char **v = realloc(h->v, (h->n + 2) * sizeof(*v));
-        va_list ap;
-
-        if (!v) {
-                h->failed = true;
-                return;
-        }
-        va_start(ap, fmt);
-        if (vasprintf(&v[h->n], fmt, ap) < 0)
-                h->failed = true;
-        else
-                h->n++;
-        va_end(ap);
-        v[h->n] = NULL;
-        h->v = v;
-}
-
-static void make_headers(struct http_exchange *x, bool get, struct headers *h)
+static void make_headers(struct http_exchange *x, bool get, struct cg_strv *h)
 {
         struct http_transport *t = x->t;
         const char *last_id = get && !t->sse ? cg_sse_last_id(&x->sse) : NULL;
 
-        add_header(h, "User-Agent: cellgate/%s", CG_VERSION);
+        cg_strv_addf(h, "User-Agent: cellgate/%s", CG_VERSION);
         if (x->kind != CLOSE)
-                add_header(h, "Accept: %s",
-                           get ? "text/event-stream" : "application/json, text/event-stream");
+                cg_strv_addf(h, "Accept: %s",
+                             get ? "text/event-stream" : "application/json, text/event-stream");
         if (!get && x->body)
-                add_header(h, "Content-Type: application/json");
+                cg_strv_addf(h, "Content-Type: application/json");
         if (t->version[0] && !x->initialize)
-                add_header(h, "MCP-Protocol-Version: %s", t->version);
+                cg_strv_addf(h, "MCP-Protocol-Version: %s", t->version);
         x->session = 0;
         if (t->session && !x->initialize && !t->modern) {
-                add_header(h, "Mcp-Session-Id: %s", t->session);
+                cg_strv_addf(h, "Mcp-Session-Id: %s", t->session);
                 x->session = t->sessions;
         }
         x->token = t->tokens;
         if (t->oauth && cg_oauth_work_header(t->oauth))
-                add_header(h, "Authorization: %s", cg_oauth_work_header(t->oauth));
+                cg_strv_addf(h, "Authorization: %s", cg_oauth_work_header(t->oauth));
         if (last_id)
-                add_header(h, "Last-Event-ID: %s", last_id);
+                cg_strv_addf(h, "Last-Event-ID: %s", last_id);
         for (size_t i = 0; !get && x->headers && x->headers[i]; i++)
-                add_header(h, "%s", x->headers[i]);
+                cg_strv_addf(h, "%s", x->headers[i]);
         for (size_t i = 0; t->def->headers[i]; i++)
-                add_header(h, "%s", t->def->headers[i]);
+                cg_strv_addf(h, "%s", t->def->headers[i]);
 }
 
 /* Starts its request of HTTP: the first one, or one that goes on with it. */
@@ -729,7 +697,7 @@ static int launch(struct http_exchange *x, struct cg_err *err)
                                      /* The server chose the path, but not for a service here. */
                                      .foreign = x->url || (!get && t->endpoint),
                                      .named_by = x->url ? x->named_by : t->endpoint_named_by };
-        CG_CLEANUP(headers_fini) struct headers list = { .v = NULL };
+        cg_auto_strv struct cg_strv list = { .v = NULL };
 
         x->due_ms = 0;
         /* It waited for a token, or was redirected: in another session it is checked anew. */
@@ -841,17 +809,17 @@ static size_t unread(const struct cg_transport *base)
 
 static int copy_headers(struct http_exchange *x, const struct cg_mcp_msg *m, struct cg_err *err)
 {
-        struct headers list = { .v = NULL };
+        cg_auto_strv struct cg_strv list = { .v = NULL };
 
         if (x->t->modern && m->method) {
-                add_header(&list, "Mcp-Method: %s", m->method);
+                cg_strv_addf(&list, "Mcp-Method: %s", m->method);
                 if (m->name)
-                        add_header(&list, "Mcp-Name: %s", m->name);
+                        cg_strv_addf(&list, "Mcp-Name: %s", m->name);
         }
         for (size_t i = 0; m->headers && m->headers[i]; i++)
-                add_header(&list, "%s", m->headers[i]);
-        x->headers = list.v;
-        return list.failed ? cg_fail(err, CG_E_NOMEM, "HTTP request") : 0;
+                cg_strv_addf(&list, "%s", m->headers[i]);
+        x->headers = cg_strv_take(&list);
+        return cg_made(x->headers, "HTTP request", err);
 }
 
 static int send_message(struct cg_transport *base, const struct cg_mcp_msg *m, struct cg_err *err)

@@ -119,19 +119,12 @@ struct kept_list {
 };
 
 struct cg_mcp_client {
-        uv_loop_t *loop;
-        const struct cg_log *log;
-        void (*gone)(void *data);
-        void *data;
+        struct cg_mcp_client_options o; /* but for the workspace; takes the pins */
         struct cg_mcp_def *def;
-        struct cg_pins *pins; /* NULL: none */
-        void (*progress)(void *call, const struct cg_mcp_progress *p);
         struct cg_transport *t;
         struct cg_server_log server_log;
-        void (*on_listed)(void *data, struct cg_mcp_client *c, const char *tools, size_t len);
         unsigned n_transports; /* with those that are being ended */
         enum state state;
-        struct cg_mcp_eras *eras;
         bool modern;       /* revision 2026-07-28; decided in the handshake */
         bool sse;          /* it is reached by HTTP+SSE */
         bool skip_probe;   /* it ended when it was sent server/discover */
@@ -161,13 +154,6 @@ struct cg_mcp_client {
         struct cg_mcp_question *questions;
         const struct cg_mcp_question_ops *question_ops;
         char *roots; /* the result of roots/list; NULL: not offered */
-        unsigned handles;
-        int (*ask)(void *data, void *call, const char *server, const char *method, struct cg_slice params,
-                   uint64_t *number, struct cg_err *err);
-        void (*ask_closed)(void *data, uint64_t number, const char *why);
-        void (*sandbox)(void *sandbox_data, struct cg_slice line);
-        void *sandbox_data;
-        void (*sandbox_free)(void *sandbox_data);
         char **names;
         size_t n_names;
         struct kept_list lists[CG_MCP_N_METHODS];

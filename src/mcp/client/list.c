@@ -16,15 +16,8 @@ static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_e
         struct cg_slice name = CG_SLICE_NONE;
         char *text;
 
-        if (q->n_names == q->cap_names) {
-                size_t cap = q->cap_names ? q->cap_names * 2 : 64;
-                char **p = realloc(q->names, cap * sizeof(*p));
-
-                if (!p)
-                        return cg_fail(err, CG_E_NOMEM, "names of a list");
-                q->names = p;
-                q->cap_names = cap;
-        }
+        if (!CG_GROW(q->names, q->n_names, q->cap_names))
+                return cg_fail(err, CG_E_NOMEM, "names of a list");
         /*
          * A tool whose name is not text, empty or too long, cannot be called; the generator's
          * report says so.
@@ -143,13 +136,13 @@ static void keep_tools(struct cg_mcp_req *q)
         q->n_names = 0;
         c->listed = true;
         c->n_lists++;
-        if (c->pins)
-                cg_pins_listed(c->pins, q->tools.data, q->tools.len);
+        if (c->o.pins)
+                cg_pins_listed(c->o.pins, q->tools.data, q->tools.len);
         c->listed_ms = cg_now_ms();
         if (!c->stale)
                 c->relist_ms = 0;
-        if (c->on_listed)
-                c->on_listed(c->data, c, q->tools.data, q->tools.len);
+        if (c->o.listed)
+                c->o.listed(c->o.data, c, q->tools.data, q->tools.len);
 }
 
 static void keep_other(struct cg_mcp_req *q)

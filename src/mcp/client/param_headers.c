@@ -73,7 +73,7 @@ static int add(struct annotations *a, const json_t *schema, size_t depth)
         for (size_t i = 0; p->path && i < depth; i++)
                 if (!(p->path[i] = strdup(a->path[i])))
                         return cg_fail(a->err, CG_E_NOMEM, "tool");
-        return p->name && p->path ? 0 : cg_fail(a->err, CG_E_NOMEM, "tool");
+        return cg_made(p->name && p->path, "tool", a->err);
 }
 
 /*

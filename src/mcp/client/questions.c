@@ -37,7 +37,7 @@ int cg_mcp_make_roots(const char *workspace, char **ret, struct cg_err *err)
         if (cg_buf_end(&b, err) < 0)
                 return b.failed;
         *ret = cg_buf_steal(&b, NULL);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "roots");
+        return cg_made(*ret, "roots", err);
 }
 
 /* 0: another method. */
@@ -51,7 +51,7 @@ static unsigned kind_of(const char *method)
 /* Of CG_MCP_ELICITATION: at least one mode of it. */
 static bool is_handled(const struct cg_mcp_client *c, unsigned kind)
 {
-        return c->handles & (kind == CG_MCP_ELICITATION ? CG_MCP_ELICITATION | CG_MCP_URL : kind);
+        return c->o.handles & (kind == CG_MCP_ELICITATION ? CG_MCP_ELICITATION | CG_MCP_URL : kind);
 }
 
 /* ---- questions */
@@ -166,10 +166,10 @@ static int check_params(const struct cg_mcp_question *n, struct cg_slice params,
                 return 0;
         mode = json_string_value(json_object_get(o, "mode"));
         if (!json_object_get(o, "mode") || (mode && strcmp(mode, "form") == 0))
-                return n->c->handles & CG_MCP_ELICITATION
+                return n->c->o.handles & CG_MCP_ELICITATION
                                ? 0
                                : cg_fail(err, CG_E_UNSUPPORTED, "the host shows no forms");
-        if (!mode || strcmp(mode, "url") != 0 || !(n->c->handles & CG_MCP_URL))
+        if (!mode || strcmp(mode, "url") != 0 || !(n->c->o.handles & CG_MCP_URL))
                 return cg_fail(err, CG_E_UNSUPPORTED, "the host does not handle this mode of elicitation");
         url = json_string_value(json_object_get(o, "url"));
         if (!url || (strncasecmp(url, "https://", 8) != 0 && strncasecmp(url, "http://", 7) != 0))
@@ -194,7 +194,7 @@ static int ask_host(struct cg_mcp_question *n, const char *method, struct cg_sli
         r = check_params(n, params, err);
         if (r < 0)
                 return r;
-        r = c->ask(c->data, n->q ? n->q->data : NULL, c->def->name, method, params, &n->number, err);
+        r = c->o.ask(c->o.data, n->q ? n->q->data : NULL, c->def->name, method, params, &n->number, err);
         if (r < 0)
                 return r;
         n->deadline_ms = cg_now_ms() + (c->def->call_timeout_ms ?: CG_MCP_QUESTION_MS);
@@ -217,8 +217,8 @@ static void respond(struct cg_mcp_client *c, struct cg_slice id, const char *res
                        : cg_rpc_add_error(&b, id, DECLINED, why, &err);
 
         if (r < 0 || cg_mcp_send(c, &answer, &b, &err) < 0)
-                cg_log(c->log, CG_LOG_WARN, "MCP server %s: its request cannot be answered: %s", c->def->name,
-                       err.msg);
+                cg_log(c->o.log, CG_LOG_WARN, "MCP server %s: its request cannot be answered: %s",
+                       c->def->name, err.msg);
 }
 
 /*
@@ -297,7 +297,7 @@ void cg_mcp_questions_expire(struct cg_mcp_client *c, int64_t now_ms)
                         n = n->next;
                         continue;
                 }
-                c->ask_closed(c->data, n->number, why);
+                c->o.ask_closed(c->o.data, n->number, why);
                 end_question(n, NULL, 0, "cancel", why);
                 n = c->questions; /* a callback may have changed the list */
         }
@@ -309,7 +309,7 @@ static void close_question(struct cg_mcp_question *n, const char *why)
         struct cg_mcp_client *c = n->c;
 
         if (n->number)
-                c->ask_closed(c->data, n->number, why);
+                c->o.ask_closed(c->o.data, n->number, why);
         if (n->number && n->q)
                 n->q->n_open--;
         question_free(n);
@@ -331,7 +331,7 @@ void cg_mcp_questions_of_call(struct cg_mcp_client *c, const struct cg_mcp_req *
                 if (n->round) {
                         close_question(n, why);
                 } else {
-                        c->ask_closed(c->data, n->number, why);
+                        c->o.ask_closed(c->o.data, n->number, why);
                         settle(n, NULL, 0, "cancel", why);
                 }
         }
@@ -378,7 +378,7 @@ bool cg_mcp_on_server_request(struct cg_mcp_client *c, const struct cg_rpc *m)
         n = question_new(c, q, kind, m->id);
         if (ask_for_server(n, m, n_calls, &err) == 0)
                 return true;
-        cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s was declined: %s", c->def->name, m->method, err.msg);
+        cg_log(c->o.log, CG_LOG_WARN, "MCP server %s: %s was declined: %s", c->def->name, m->method, err.msg);
         if (kind == CG_MCP_ELICITATION && n_calls == 0)
                 respond(c, m->id, "{\"action\":\"decline\"}", 20, NULL);
         else
@@ -419,18 +419,18 @@ int cg_mcp_ask_round(struct cg_mcp_req *q, struct cg_slice key, struct cg_slice 
         n->round = true;
         if (strcmp(method, "roots/list") == 0) {
                 n->answer = strdup(c->roots ?: "{\"roots\":[]}");
-                return n->answer ? 0 : cg_fail(err, CG_E_NOMEM, "roots");
+                return cg_made(n->answer, "roots", err);
         }
         cg_json_find(request, "params", &params);
         if (is_handled(c, kind)) {
                 if (ask_host(n, method, params, &why) == 0)
                         return 0;
-                cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s was declined: %s", c->def->name, method,
+                cg_log(c->o.log, CG_LOG_WARN, "MCP server %s: %s was declined: %s", c->def->name, method,
                        why.msg);
         }
         if (kind == CG_MCP_ELICITATION) {
                 n->answer = strdup("{\"action\":\"decline\"}");
-                return n->answer ? 0 : cg_fail(err, CG_E_NOMEM, "answer");
+                return cg_made(n->answer, "answer", err);
         }
         if (is_handled(c, kind))
                 return cg_fail(err, CG_E_STATE, "%s", why.msg);

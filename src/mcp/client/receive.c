@@ -251,8 +251,8 @@ static void on_progress(struct cg_mcp_client *c, const struct cg_rpc *m)
                 p.total = total;
         if (cg_json_find(m->params, "message", &v) && cg_json_kind(v) == '"')
                 p.message = v;
-        if (c->progress)
-                c->progress(q->data, &p);
+        if (c->o.progress)
+                c->o.progress(q->data, &p);
 }
 
 static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
@@ -260,8 +260,8 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
         if (strcmp(m->method, "notifications/message") == 0) {
                 cg_server_log_line(&c->server_log, CG_LOG_INFO, "message", m->params);
         } else if (strcmp(m->method, "notifications/tools/list_changed") == 0 && is_subscribed(c, m)) {
-                if (!c->stale || (c->on_listed && !c->relist_ms))
-                        cg_log(c->log, CG_LOG_INFO, "MCP server %s: its tools have changed", c->def->name);
+                if (!c->stale || (c->o.listed && !c->relist_ms))
+                        cg_log(c->o.log, CG_LOG_INFO, "MCP server %s: its tools have changed", c->def->name);
                 cg_mcp_tools_changed(c);
         } else if (strcmp(m->method, "notifications/subscriptions/acknowledged") == 0) {
                 on_acknowledged(c, m);
@@ -327,9 +327,9 @@ static void on_unreadable_answer(struct cg_mcp_client *c, struct cg_slice line, 
 
         if (cg_server_log_render(c->def, (struct cg_slice){ line.p, line.len < 200 ? line.len : 200 },
                                  &shown) < 0)
-                shown.len = 0;
+                cg_buf_clear(&shown);
         snprintf(text, sizeof(text), "sent an answer that cannot be read: %s; it begins with: %.400s%s", why,
-                 shown.len ? shown.data : "", line.len > 200 ? "..." : "");
+                 cg_buf_str(&shown), line.len > 200 ? "..." : "");
         if (id && id == c->ping_id) {
                 c->ping_id = 0;
         } else if (id && id == c->listen_id) {
@@ -476,7 +476,7 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
                 cg_mcp_on_handshake_failed(c, id, f);
         } else if (id == c->listen_id) {
                 listening_ended(c);
-                cg_log(c->log, CG_LOG_INFO, "MCP server %s announces no changes any more: %s", c->def->name,
+                cg_log(c->o.log, CG_LOG_INFO, "MCP server %s announces no changes any more: %s", c->def->name,
                        f->text);
         } else if (!q) {
                 return;
@@ -513,7 +513,7 @@ void cg_mcp_on_too_long(void *data, uint64_t id, const char *why)
         struct cg_mcp_client *c = data;
         char text[1024];
 
-        cg_log(c->log, CG_LOG_WARN, "MCP server %s sent a %s", c->def->name, why);
+        cg_log(c->o.log, CG_LOG_WARN, "MCP server %s sent a %s", c->def->name, why);
         snprintf(text, sizeof(text), "sent an answer that is too long: %s", why);
         fail_in_flight(c, id, CG_MCP_TOO_LARGE, "the answer was too long", text);
 }

@@ -187,7 +187,8 @@ static bool may_have_changed(const struct cg_mcp_req *q)
                 return false;
         if (!cg_mcp_client_is_listed(c))
                 return true;
-        return q->rounds ? c->pins && cg_pins_check(c->pins, q->tool, NULL) < 0 : q->n_lists != c->n_lists;
+        return q->rounds ? c->o.pins && cg_pins_check(c->o.pins, q->tool, NULL) < 0
+                         : q->n_lists != c->n_lists;
 }
 
 int cg_mcp_fetch_list(const struct cg_mcp_req *q, struct cg_err *err)
@@ -365,7 +366,7 @@ void cg_mcp_log_failure(const struct cg_mcp_client *c, enum cg_log_level level, 
 
         snprintf(text, sizeof(text), "%s", how);
         cg_mcp_failure_for_host(c->def, text);
-        cg_log(c->log, level, "MCP server %s%s%s", c->def->name, what, text);
+        cg_log(c->o.log, level, "MCP server %s%s%s", c->def->name, what, text);
 }
 
 void cg_mcp_client_died(struct cg_mcp_client *c, const char *how)
@@ -410,7 +411,7 @@ void cg_mcp_client_list_later(struct cg_mcp_client *c)
 {
         int64_t due = c->listed_ms + CG_MCP_RELIST_MS, now = cg_now_ms();
 
-        if (!c->on_listed || c->state != READY || c->relist_ms)
+        if (!c->o.listed || c->state != READY || c->relist_ms)
                 return;
         c->relist_ms = CG_MAX(due, now);
         cg_mcp_client_rearm(c);
@@ -543,10 +544,10 @@ static void report_silent(struct cg_mcp_req *q, int64_t now)
                  c->state == READY ? state : "the server has not started", (long long)(silent_ms / 1000),
                  c->skipped[0] ? "; the last text of the server that was no message: " : "", c->skipped);
         cg_json_quote(&json, text, strlen(text));
-        if (!c->progress || json.failed)
+        if (!c->o.progress || json.failed)
                 return;
         p.message = (struct cg_slice){ json.data, json.len };
-        c->progress(q->data, &p);
+        c->o.progress(q->data, &p);
 }
 
 static void on_timer(uv_timer_t *t)

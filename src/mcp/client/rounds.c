@@ -95,8 +95,8 @@ void cg_mcp_send_round(struct cg_mcp_req *q)
         struct cg_mcp_client *c = q->c;
         struct cg_err err;
 
-        if (q->method == CG_MCP_TOOLS_CALL && c->pins) {
-                if (cg_pins_check(c->pins, q->tool, &err) < 0) {
+        if (q->method == CG_MCP_TOOLS_CALL && c->o.pins) {
+                if (cg_pins_check(c->o.pins, q->tool, &err) < 0) {
                         cg_mcp_req_fail(q, "%s", err.msg);
                         return;
                 }

@@ -31,7 +31,7 @@ void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const
         struct cg_err err;
 
         if (cg_rpc_add_notification(&b, method, params, &err) < 0 || cg_mcp_send(c, &m, &b, &err) < 0)
-                cg_log(c->log, CG_LOG_DEBUG, "MCP server %s: %s was not sent: %s", c->def->name, method,
+                cg_log(c->o.log, CG_LOG_DEBUG, "MCP server %s: %s was not sent: %s", c->def->name, method,
                        err.msg);
 }
 
@@ -57,7 +57,7 @@ void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)
 
 void cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b)
 {
-        bool forms = c->handles & CG_MCP_ELICITATION, pages = c->handles & CG_MCP_URL;
+        bool forms = c->o.handles & CG_MCP_ELICITATION, pages = c->o.handles & CG_MCP_URL;
         const char *before = "";
 
         cg_buf_adds(b, "{");
@@ -66,11 +66,13 @@ void cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b)
                 before = ",";
         }
         if (forms || pages) {
-                cg_buf_addf(b, "%s\"elicitation\":{%s%s%s}", before, forms ? "\"form\":{}" : "",
-                            forms && pages ? "," : "", pages ? "\"url\":{}" : "");
+                cg_buf_addf(b, "%s\"elicitation\":{%s", before, forms ? "\"form\":{}" : "");
+                if (pages)
+                        cg_buf_adds(b, forms ? ",\"url\":{}" : "\"url\":{}");
+                cg_buf_adds(b, "}");
                 before = ",";
         }
-        if (c->handles & CG_MCP_SAMPLING)
+        if (c->o.handles & CG_MCP_SAMPLING)
                 cg_buf_addf(b, "%s\"sampling\":{}", before);
         cg_buf_adds(b, "}");
 }

@@ -35,7 +35,7 @@ static int read_text(const char *server, const json_t *oauth, const char *key, c
                 if (s[i] < 0x20 || s[i] > 0x7e)
                         return bad(server, key, "a string of ASCII characters", err);
         *ret = strdup(s);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+        return cg_made(*ret, "MCP server", err);
 }
 
 static int read_scopes(const char *server, const json_t *oauth, const char *key, struct cg_oauth_config *c,

@@ -150,8 +150,8 @@ static int find_resource(const struct cg_oauth_server *s, const char *metadata_u
         }
         path = trimmed_path(&u);
         if (path || u.query) {
-                snprintf(url, sizeof(url), "%.*s" RESOURCE_PLACE "%.*s%s%s", (int)u.origin_len, s->url, path,
-                         u.path, u.query ? "?" : "", u.query ?: "");
+                snprintf(url, sizeof(url), "%.*s" RESOURCE_PLACE "%.*s%s", (int)u.origin_len, s->url, path,
+                         u.path, u.query ? u.query - 1 : "");
                 r = get_resource(s, url, false, ret, err);
                 if (r != ABSENT)
                         return r;

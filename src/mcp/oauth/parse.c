@@ -229,7 +229,7 @@ static int keep_param(struct cg_oauth_challenge *c, const char *name, size_t n, 
                 if (strlen(params[i].name) != n || strncasecmp(name, params[i].name, n) != 0 || *params[i].to)
                         continue;
                 *params[i].to = cg_buf_steal(value, NULL);
-                return *params[i].to ? 0 : cg_fail(err, CG_E_NOMEM, "challenge");
+                return cg_made(*params[i].to, "challenge", err);
         }
         return 0;
 }

@@ -70,7 +70,7 @@ int cg_oauth_store_load(const char *name, const char *url, json_t **ret, struct 
         if (r != CG_E_NOTFOUND)
                 return r;
         *ret = json_pack("{ss ss}", "name", name, "url", url);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "stored authorization");
+        return cg_made(*ret, "stored authorization", err);
 }
 
 int cg_oauth_store_lock(const char *name, const char *url, const atomic_bool *stop, int *lock, json_t **ret,

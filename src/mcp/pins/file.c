@@ -146,7 +146,7 @@ int cg_pins_find(const char *server, json_t **ret, struct cg_err *err)
                         return cg_fail(err, CG_E_NOMEM, "pins of tools");
         }
         *ret = CG_STEAL(found);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "pins of tools");
+        return cg_made(*ret, "pins of tools", err);
 }
 
 /* ---- writing */

@@ -104,7 +104,9 @@ static int read_tool(struct cg_slice tool, struct pinned_tool *e, struct cg_err 
                 r = cg_fail(&why, CG_E_LIMIT, "the name has over %d bytes", CG_MAX_NAME);
         if (r < 0) {
                 cg_err_prefix(&why, "its name");
-                cg_text_render_as(&b, name.p ?: "?", name.p ? name.len : 1, 200, CG_TEXT_LINE);
+                if (!name.p)
+                        name = CG_SLICE("?");
+                cg_text_render_as(&b, name.p, name.len, 200, CG_TEXT_LINE);
                 free(e->name);
                 e->name = cg_buf_steal(&b, NULL);
         } else {
@@ -115,11 +117,11 @@ static int read_tool(struct cg_slice tool, struct pinned_tool *e, struct cg_err 
         if (r < 0) {
                 e->state = INVALID;
                 e->why = strdup(why.msg);
-                return e->why ? 0 : cg_fail(err, CG_E_NOMEM, "tools");
+                return cg_made(e->why, "tools", err);
         }
         cg_pin_digest(b.data, b.len, e->digest);
         e->text = cg_buf_steal(&b, NULL);
-        return e->text ? 0 : cg_fail(err, CG_E_NOMEM, "tools");
+        return cg_made(e->text, "tools", err);
 }
 
 /*
@@ -136,16 +138,9 @@ static int read_list(const char *tools, size_t len, struct pinned_tool **ret, si
         int r = cg_json_walk_init(&w, (struct cg_slice){ tools, len }, '[', err);
 
         while (r == 0 && (r = cg_json_walk_next(&w, NULL, &tool, err)) == 0) {
-                if (n == cap) {
-                        size_t more = cap ? 2 * cap : 32;
-                        struct pinned_tool *p = realloc(v, more * sizeof(*p));
-
-                        if (!p) {
-                                r = cg_fail(err, CG_E_NOMEM, "tools");
-                                break;
-                        }
-                        v = p;
-                        cap = more;
+                if (!CG_GROW(v, n, cap)) {
+                        r = cg_fail(err, CG_E_NOMEM, "tools");
+                        break;
                 }
                 v[n] = (struct pinned_tool){ .state = UNKNOWN };
                 r = read_tool(cg_json_trim(tool), &v[n++], err);
@@ -694,10 +689,7 @@ struct cg_pins *cg_pins_free(struct cg_pins *p)
         return NULL;
 }
 
-static void pins_freep(struct cg_pins **p)
-{
-        cg_pins_free(*p);
-}
+CG_FREEP(pins_freep, struct cg_pins *, cg_pins_free)
 
 int cg_pins_new(const char *server, const char *program, const json_t *definition, json_t *unrecorded,
                 struct cg_pins **ret, struct cg_err *err)

@@ -74,7 +74,7 @@ static int read_member(struct cg_slice key, unsigned depth, struct pin_member *m
         if (r < 0)
                 return r;
         m->key = cg_buf_steal(&quoted, NULL);
-        return m->key ? 0 : cg_fail(err, CG_E_NOMEM, "tool");
+        return cg_made(m->key, "tool", err);
 }
 
 /* Reads the members of an object, which are sorted, or the elements of an array. */
@@ -92,15 +92,8 @@ static int read_members(struct cg_slice v, unsigned depth, struct pin_members *r
                 r = cg_json_walk_next(&w, &key, &value, err);
                 if (r != 0)
                         break;
-                if (ret->n == ret->cap) {
-                        size_t more = 2 * ret->cap + 8;
-                        struct pin_member *p = realloc(ret->v, more * sizeof(*p));
-
-                        if (!p)
-                                return cg_fail(err, CG_E_NOMEM, "tool");
-                        ret->v = p;
-                        ret->cap = more;
-                }
+                if (!CG_GROW(ret->v, ret->n, ret->cap))
+                        return cg_fail(err, CG_E_NOMEM, "tool");
                 m = &ret->v[ret->n];
                 *m = (struct pin_member){ .value = cg_json_trim(value) };
                 if (open == '{')

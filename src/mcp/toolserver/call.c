@@ -349,18 +349,29 @@ static void go_on(struct ts_call *call, struct cg_mcp_client *client)
                         call->server, CG_MCP_MAX_STALE_LISTS);
 }
 
-static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+/* Ends the call where it got no list; else returns the client of its server. */
+static struct cg_mcp_client *list_ended(struct ts_call *call, enum cg_mcp_outcome outcome, const char *bytes,
+                                        size_t len)
 {
-        struct ts_call *call = data;
         struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
 
         call->req = NULL;
         call->kind = kinds[outcome];
+        if (outcome == CG_MCP_OK && client)
+                return client;
         if (outcome != CG_MCP_OK)
                 cg_ts_call_end(call, "failed", bytes, len);
-        else if (!client)
-                cg_ts_call_fail(call, "MCP server \"%s\" is not registered any more", call->server);
         else
+                cg_ts_call_fail(call, "MCP server \"%s\" is not registered any more", call->server);
+        return NULL;
+}
+
+static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct ts_call *call = data;
+        struct cg_mcp_client *client = list_ended(call, outcome, bytes, len);
+
+        if (client)
                 go_on(call, client);
 }
 
@@ -389,15 +400,11 @@ static void list_or_go_on(struct ts_call *call)
 static void on_other_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct ts_call *call = data;
-        struct cg_mcp_client *client = cg_ts_session_client(call->kernel->session, call->server);
+        struct cg_mcp_client *client = list_ended(call, outcome, bytes, len);
 
-        call->req = NULL;
-        call->kind = kinds[outcome];
-        if (outcome != CG_MCP_OK)
-                cg_ts_call_end(call, "failed", bytes, len);
-        else if (!client)
-                cg_ts_call_fail(call, "MCP server \"%s\" is not registered any more", call->server);
-        else if (call->method != CG_MCP_PROMPTS_GET)
+        if (!client)
+                return;
+        if (call->method != CG_MCP_PROMPTS_GET)
                 on_called(call, CG_MCP_OK, bytes, len);
         else if (cg_mcp_client_has_prompt(client, call->tool))
                 ask(call);

@@ -582,7 +582,7 @@ static int take_tools(struct ts_new *v, const char *bytes, size_t len, struct cg
                 return r;
         v->tools = cg_buf_steal(&list, &v->tools_len);
         v->pins = report.len ? cg_buf_steal(&report, NULL) : NULL;
-        return v->tools ? 0 : cg_fail(err, CG_E_NOMEM, "tool list");
+        return cg_made(v->tools, "tool list", err);
 }
 
 static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
@@ -661,7 +661,7 @@ static int prepare_functions(struct ts_new *v, const struct cg_mcp_client_option
                 return cg_err_prefix(err, "functions \"%s\"", v->name), r;
         v->tools_len = text.len;
         v->tools = strdup(text.p);
-        return v->tools ? 0 : cg_fail(err, CG_E_NOMEM, "functions");
+        return cg_made(v->tools, "functions", err);
 }
 
 static int check_item(const struct ts_adding *a, struct ts_new *v, struct cg_err *err)
