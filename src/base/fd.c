@@ -297,18 +297,15 @@ int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, 
                       struct cg_err *err)
 {
         int64_t end = cg_now_ms() + timeout_ms;
-        cg_auto_buf struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = max };
         char *p;
 
-        cg_buf_init(&b, max);
         for (;;) {
                 size_t room = CG_MIN(max - b.len, 65536);
                 char extra;
                 ssize_t n;
-                int r = 0;
+                int r = timeout_ms < 0 ? 0 : cg_wait_fd(fd, POLLIN, CG_MAX(end - cg_now_ms(), 0), err);
 
-                if (timeout_ms >= 0)
-                        r = cg_wait_fd(fd, POLLIN, CG_MAX(end - cg_now_ms(), 0), err);
                 if (r != 0)
                         return r;
                 if (!room) { /* The buffer is full: check for further data. */

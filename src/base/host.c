@@ -15,12 +15,6 @@ static bool is_digit(char c)
         return c >= '0' && c <= '9';
 }
 
-/* ASCII only, whatever the locale. */
-static char lower(char c)
-{
-        return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
 /*
  * One part of an IPv4 address: decimal, octal after "0", hexadecimal after "0x". "0x" alone is 0.
  * Lower case.
@@ -119,7 +113,7 @@ int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err 
         if (len == 0 || len > CG_HOST_MAX)
                 return malformed(err, len ? "it is too long" : "it is empty");
         for (size_t i = 0; i < len; i++) {
-                char c = lower(s[i]);
+                char c = cg_ascii_lower(s[i]);
 
                 if (!is_digit(c) && (c < 'a' || c > 'z') && c != '.' && c != '-' && c != '_')
                         return malformed(err, "it has a character that no host name has");

@@ -313,14 +313,6 @@ void cg_hex(char *out, const void *bytes, size_t n)
         *out = '\0';
 }
 
-int cg_hex_digit(char c)
-{
-        if (c >= '0' && c <= '9')
-                return c - '0';
-        c |= 0x20;
-        return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 int cg_random_hex(char *out, size_t n, struct cg_err *err)
 {
         unsigned char raw[256];

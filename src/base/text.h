@@ -113,7 +113,13 @@ void cg_percent_encode(struct cg_buf *b, const char *text, const char *plain);
 /* Writes @n bytes as 2 * @n lower-case hexadecimal digits and a NUL. */
 void cg_hex(char *out, const void *bytes, size_t n);
 /* The value of a digit in upper or lower case; -1: it is none. */
-int cg_hex_digit(char c);
+static inline int cg_hex_digit(char c)
+{
+        if (c >= '0' && c <= '9')
+                return c - '0';
+        c |= 0x20;
+        return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 /* The same with @n random bytes, at most 256. */
 int cg_random_hex(char *out, size_t n, struct cg_err *err);
 

@@ -13,8 +13,6 @@
 
 #define CG_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define CG_CLEANUP(f)   __attribute__((cleanup(f)))
-#define CG_MIN(a, b)    ((a) < (b) ? (a) : (b))
-#define CG_MAX(a, b)    ((a) > (b) ? (a) : (b))
 
 /*
  * A large local variable of a function that is called often, which sets what it reads: without the
@@ -26,15 +24,15 @@
 #define CG_UNINITIALIZED
 #endif
 
-/* The smaller and the larger of @a and @b, which is converted to the type of @a. */
+/* The smaller and the larger of @a and @b, each evaluated once. */
 #define CG_MIN(a, b) \
         __extension__({ \
-                __typeof__(a) cg_a_ = (a), cg_b_ = (b); \
+                __typeof__(1 ? (a) : (b)) cg_a_ = (a), cg_b_ = (b); \
                 cg_a_ < cg_b_ ? cg_a_ : cg_b_; \
         })
 #define CG_MAX(a, b) \
         __extension__({ \
-                __typeof__(a) cg_c_ = (a), cg_d_ = (b); \
+                __typeof__(1 ? (a) : (b)) cg_c_ = (a), cg_d_ = (b); \
                 cg_c_ > cg_d_ ? cg_c_ : cg_d_; \
         })
 
@@ -106,21 +104,6 @@ static inline int cg_steal_fd(int *fd)
         return v;
 }
 
-/*
- * Makes room for one element more than the @n of the list @v, which has room for @cap. False: out of
- * memory.
- */
-#define CG_GROW(v, n, cap) \
-        __extension__({ \
-                size_t cg_cap_ = (n) < (cap) ? (cap) : 2 * (n) + 8; \
-                __typeof__(v) cg_v_ = cg_cap_ == (cap) ? (v) : reallocarray((v), cg_cap_, sizeof(*(v))); \
-                if (cg_v_) { \
-                        (v) = cg_v_; \
-                        (cap) = cg_cap_; \
-                } \
-                cg_v_ != NULL; \
-        })
-
 /* Takes @item out of the list at @head, which is linked by @link. */
 #define CG_UNLINK(head, item, link) \
         do { \
@@ -164,6 +147,15 @@ static inline void *cg_grow(void *list, size_t *cap, size_t n, size_t size)
                 *cap = more;
         return list;
 }
+
+/* The same for the list variable @v. False: out of memory. */
+#define CG_GROW(v, n, cap) \
+        __extension__({ \
+                __typeof__(v) cg_list_ = cg_grow((v), &(cap), (n), sizeof(*(v))); \
+                if (cg_list_) \
+                        (v) = cg_list_; \
+                cg_list_ != NULL; \
+        })
 
 /* What a system call with the result @r was: @r, or -errno. */
 static inline int cg_result(long r)

@@ -150,13 +150,6 @@ static bool take_json(struct cg_event *e, struct cg_msg *m)
         return e->text != NULL;
 }
 
-static const char *str(const json_t *o, const char *key)
-{
-        const char *s = json_string_value(json_object_get(o, key));
-
-        return s ?: "";
-}
-
 /* What waits for approval. */
 static const char *const methods[] = { "tools/call", "resources/read", "prompts/get", "exec" };
 static enum cg_status status_of(const char *name)
@@ -183,9 +176,9 @@ static bool take_buffers(struct cg_event *e, struct cg_msg *m)
 /* PROGRESS of a call: the content, and a sentence made of it. */
 static bool take_call_progress(struct cg_event *e, const json_t *o)
 {
-        const char *tool = str(o, "tool"), *server = str(o, "server");
+        const char *tool = cg_json_text_of(o, "tool"), *server = cg_json_text_of(o, "server");
         const json_t *progress = json_object_get(o, "progress"), *total = json_object_get(o, "total");
-        const char *message = str(o, "message");
+        const char *message = cg_json_text_of(o, "message");
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
         cg_text_render_as(&b, server, strlen(server), 0, CG_TEXT_LINE);
@@ -209,13 +202,13 @@ static bool take_server_request(struct cg_event *e, const struct cg_msg *m, cons
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY + 65536 };
         json_int_t call = json_integer_value(json_object_get(o, "call"));
-        const char *params, *method = str(o, "method");
+        const char *params, *method = cg_json_text_of(o, "method");
         size_t len;
 
         params = cg_msg_raw(m, 0, &len);
         e->approval = m->id;
         e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
-        e->server = strdup(str(o, "server"));
+        e->server = strdup(cg_json_text_of(o, "server"));
         if (!e->server || cg_json_check_encodable(params, len, CG_JSON_PARAMS_DEPTH, NULL) < 0)
                 return false;
         cg_buf_adds(&b, "{\"server\":");
@@ -261,15 +254,15 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
         if (cg_msg_json(m, &o, &err) < 0)
                 return false;
         raw = cg_msg_raw(m, 0, &len);
-        text = str(o, "text");
+        text = cg_json_text_of(o, "text");
         switch (e->type) {
         case CG_EVENT_APPROVAL_REQUEST:
         case CG_EVENT_FUNCTION_CALL:
                 e->args = take_frame(e, m, &e->args_len);
-                e->server = strdup(str(o, "server"));
-                e->tool = strdup(str(o, "tool"));
+                e->server = strdup(cg_json_text_of(o, "server"));
+                e->tool = strdup(cg_json_text_of(o, "tool"));
                 for (size_t i = 0; i < CG_ARRAY_LEN(methods); i++)
-                        if (strcmp(str(o, "method"), methods[i]) == 0)
+                        if (strcmp(cg_json_text_of(o, "method"), methods[i]) == 0)
                                 e->method = methods[i];
                 e->approval = m->id;
                 e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
@@ -279,7 +272,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
         case CG_EVENT_APPROVAL_CLOSED:
                 e->approval = m->id;
                 e->cell = 0;
-                text = str(o, "why");
+                text = cg_json_text_of(o, "why");
                 break;
         case CG_EVENT_EGRESS_REQUEST:
         case CG_EVENT_DENIED:
@@ -287,7 +280,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                         e->approval = m->id;
                         e->cell = 0;
                 }
-                e->text = strdup(str(o, json_object_get(o, "text") ? "text" : "line"));
+                e->text = strdup(cg_json_text_of(o, json_object_get(o, "text") ? "text" : "line"));
                 json_object_del(o, "text"); /* follows the content */
                 e->json = cg_json_text(o, &e->json_len);
                 e->text_len = e->text ? strlen(e->text) : 0;
@@ -299,7 +292,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                         return take_call_progress(e, o);
                 break;
         case CG_EVENT_COMMAND_RESULT:
-                e->status = status_of(str(o, "status"));
+                e->status = status_of(cg_json_text_of(o, "status"));
                 e->text = strdup(text);
                 json_object_del(o, "status");
                 json_object_del(o, "text"); /* follows the content */
@@ -311,7 +304,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 return take_stream(e, m);
         case CG_EVENT_RESULT:
         case CG_EVENT_REPLY:
-                e->status = status_of(str(o, "status"));
+                e->status = status_of(cg_json_text_of(o, "status"));
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 e->refused = json_is_true(json_object_get(o, "refused"));
                 if (json_object_get(o, "costs"))

@@ -262,16 +262,11 @@ static int receive_output(struct cg_session *s, const struct operation *op, stru
 
 static int code_of(int errnum)
 {
-        switch (errnum) {
-        case ENOENT:
+        if (errnum == ENOENT)
                 return CG_E_NOTFOUND;
-        case EEXIST:
+        if (errnum == EEXIST)
                 return CG_E_EXISTS;
-        case EINVAL:
-                return CG_E_INVAL;
-        default:
-                return CG_E_SYS;
-        }
+        return errnum == EINVAL ? CG_E_INVAL : CG_E_SYS;
 }
 
 /* @message: error output, untrusted. The exit status of a built-in operation is an errno. */

@@ -193,19 +193,14 @@ static void notice(struct front *f, struct cg_origin *o, const struct cg_event *
 static void add_html(struct cg_buf *b, const char *text)
 {
         for (; *text; text++) {
-                switch (*text) {
-                case '&':
+                if (*text == '&')
                         cg_buf_adds(b, "&amp;");
-                        break;
-                case '<':
+                else if (*text == '<')
                         cg_buf_adds(b, "&lt;");
-                        break;
-                case '>':
+                else if (*text == '>')
                         cg_buf_adds(b, "&gt;");
-                        break;
-                default:
+                else
                         cg_buf_add(b, text, 1);
-                }
         }
 }
 
@@ -350,16 +345,11 @@ static bool no_subshell(struct cg_slice json)
 /* The ename of an end that is not an exception of the cell. */
 static const char *ename_of(enum cg_status st)
 {
-        switch (st) {
-        case CG_STATUS_KERNEL_DIED:
-                return "KernelDied";
-        case CG_STATUS_CANCELLED:
-                return "KeyboardInterrupt";
-        case CG_STATUS_TIMEOUT:
-                return "CellTimeout";
-        default:
-                return "CellError";
-        }
+        static const char *const names[] = { [CG_STATUS_KERNEL_DIED] = "KernelDied",
+                                             [CG_STATUS_CANCELLED] = "KeyboardInterrupt",
+                                             [CG_STATUS_TIMEOUT] = "CellTimeout" };
+
+        return (size_t)st < CG_ARRAY_LEN(names) && names[st] ? names[st] : "CellError";
 }
 
 static void result(struct front *f, struct cg_event *e)

@@ -503,37 +503,21 @@ int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, 
 
 /* ------------------------------------------------------------------ JSON text */
 
-/* What follows the backslash; 0: the character has no short escape. */
-static char short_escape(char c)
-{
-        switch (c) {
-        case '\n':
-                return 'n';
-        case '\r':
-                return 'r';
-        case '\t':
-                return 't';
-        case '"':
-        case '\\':
-                return c;
-        default:
-                return 0;
-        }
-}
-
 void cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len)
 {
+        static const char plain[] = "\n\r\t\"\\", letters[] = "nrt\"\\";
+
         for (size_t i = 0, n; i < len; i += n) {
-                char letter;
+                const char *found;
 
                 for (n = cg_json_run(s + i, len - i); i + n < len && (unsigned char)s[i + n] >= 0x7f;)
                         n += 1 + cg_json_run(s + i + n + 1, len - i - n - 1);
                 cg_buf_add(b, s + i, n);
                 if (i + n == len)
                         return;
-                letter = short_escape(s[i + n]);
-                if (letter)
-                        cg_buf_add(b, (char[]){ '\\', letter }, 2);
+                found = memchr(plain, s[i + n], sizeof(plain) - 1);
+                if (found)
+                        cg_buf_add(b, (char[]){ '\\', letters[found - plain] }, 2);
                 else
                         cg_buf_addf(b, "\\u%04x", (unsigned char)s[i + n]);
                 n++;

@@ -55,7 +55,8 @@ struct cg_rpc_unreadable {
 void cg_rpc_inspect(struct cg_slice text, struct cg_rpc_unreadable *ret);
 
 /*
- * Each appends one message and its newline, or leaves the buffer, which may be a queue, as it was. @params and @result are JSON text or NULL (none, {}).
+ * Each appends one message and its newline, or leaves the buffer, which may be a queue, as it was.
+ * @params and @result are JSON text or NULL (none, {}).
  */
 int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params,
                        struct cg_err *err);

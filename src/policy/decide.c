@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/call_args.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "policy/internal.h"
@@ -54,20 +55,14 @@ unsigned cg_pol_cells_per_minute(const struct cg_pol *p)
         return least;
 }
 
-static const char *short_name(const struct cg_pol_file *f)
-{
-        const char *slash = strrchr(f->name, '/');
-
-        return slash ? slash + 1 : f->name;
-}
-
 static void name_rule(const struct cg_pol_file *f, const char *kind, size_t number, const char *id,
                       char ret[CG_POL_RULE_MAX])
 {
         if (id)
-                snprintf(ret, CG_POL_RULE_MAX, "%s %zu (%.80s) of %.100s", kind, number, id, short_name(f));
+                snprintf(ret, CG_POL_RULE_MAX, "%s %zu (%.80s) of %.100s", kind, number, id,
+                         cg_path_base(f->name));
         else
-                snprintf(ret, CG_POL_RULE_MAX, "%s %zu of %.100s", kind, number, short_name(f));
+                snprintf(ret, CG_POL_RULE_MAX, "%s %zu of %.100s", kind, number, cg_path_base(f->name));
 }
 
 /* Takes the decision of a file, if it is stricter than what the others say. */
@@ -83,7 +78,7 @@ static void take(struct judgement *d, const struct cg_pol_file *f, struct cg_pol
         if (rule)
                 name_rule(f, "rule", (size_t)(rule - f->rules) + 1, rule->id, v->rule);
         else
-                snprintf(v->rule, sizeof(v->rule), "the default of %.200s", short_name(f));
+                snprintf(v->rule, sizeof(v->rule), "the default of %.200s", cg_path_base(f->name));
 }
 
 static void trace_rule(const struct judgement *d, const struct cg_pol_file *f, const char *kind,
@@ -154,7 +149,7 @@ static void exceeded(struct cg_pol_verdict *v, const struct cg_pol_file *f, cons
         int n;
 
         *v = (struct cg_pol_verdict){ .decision = CG_POL_DENY, .text = b->text };
-        n = snprintf(v->rule, sizeof(v->rule), "budget %.60s of %.60s: ", b->id, short_name(f));
+        n = snprintf(v->rule, sizeof(v->rule), "budget %.60s of %.60s: ", b->id, cg_path_base(f->name));
         if (!readable)
                 snprintf(v->rule + n, sizeof(v->rule) - (size_t)n, "%.60s is no number of at least 0",
                          b->sum.pointer);

@@ -10,6 +10,7 @@
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "base/path.h"
 #include "base/proc.h"
 #include "base/text.h"
 #include "base/strv.h"
@@ -555,7 +556,7 @@ static int read_program(struct cg_mcp_def *d, const json_t *j, char *const *envi
                                   "the program to start, a string that is not empty (or give a \"url\")",
                                   err);
         d->command = strdup(command);
-        d->label = strdup(strrchr(command, '/') ? strrchr(command, '/') + 1 : command);
+        d->label = strdup(cg_path_base(command));
         if (!d->command || !d->label)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         r = read_env(d, json_object_get(j, "env"), json_object_get(j, "inherit"), environ_, err);

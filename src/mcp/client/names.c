@@ -10,8 +10,7 @@
 /* Ignores case, and treats "-", "." and "/" as "_". */
 static char fold(char c)
 {
-        if (c >= 'A' && c <= 'Z')
-                return (char)(c - 'A' + 'a');
+        c = cg_ascii_lower(c);
         return c == '-' || c == '.' || c == '/' ? '_' : c;
 }
 

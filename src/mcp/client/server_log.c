@@ -41,9 +41,8 @@ int cg_server_log_render(const struct cg_mcp_def *def, struct cg_slice text, str
 void cg_server_log_line(struct cg_server_log *l, enum cg_log_level level, const char *what,
                         struct cg_slice line)
 {
-        cg_auto_buf struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = 0 };
 
-        cg_buf_init(&b, 0);
         if (!l->log || (int)level > l->log->level || !may_log(l) ||
             cg_server_log_render(l->def, line, &b) < 0)
                 return;

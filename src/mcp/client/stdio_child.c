@@ -71,11 +71,10 @@ static void go_on(struct cg_stdio *s);
 static void keep_words(struct cg_stdio *s, struct cg_slice line)
 {
         struct cg_buf *kept = &s->err_kept;
-        cg_auto_buf struct cg_buf b;
+        cg_auto_buf struct cg_buf b = { .max = 0 };
         const char *end;
         size_t n, quarter = kept->max / 4;
 
-        cg_buf_init(&b, 0);
         if (!cg_json_trim(line).len || cg_server_log_render(s->def, line, &b) < 0)
                 return;
         n = CG_MIN(b.len, CG_MCP_STDERR_LINE);

@@ -276,7 +276,7 @@ int cg_oauth_challenge_add(struct cg_oauth_challenge *c, const char *value, stru
 
 /* ---- documents */
 
-/* A document under way. After a failure, which r keeps, the functions that take members do nothing. */
+/* A document. After a failure, which r keeps, the functions that take members do nothing. */
 struct document {
         json_t *j;
         const char *what;

@@ -172,8 +172,7 @@ static int read_list(const char *tools, size_t len, struct pinned_tool **ret, si
 /* Equal for names that a person could take for each other. */
 static char fold(char c)
 {
-        if (c >= 'A' && c <= 'Z')
-                return (char)(c - 'A' + 'a');
+        c = cg_ascii_lower(c);
         return c == '-' || c == '.' || c == '/' || c == ' ' ? '_' : c;
 }
 
