@@ -32,7 +32,7 @@
 
 #define CG_PINS_DIGEST 65 /* hexadecimal digits and a NUL */
 
-/* ---- text.c: definitions of tools */
+/* ---- canonical.c, text.c: definitions of tools */
 
 /*
  * Appends the canonical form of a tool, which is ASCII: the members name, title, description,
