@@ -52,7 +52,7 @@ PyObject *cg_py_hidden(const struct cg_sandbox *plan)
         PyObject *list = PyList_New(0), *name;
         bool failed = !list;
 
-        for (size_t i = 0; plan && !plan->off && i < plan->n_mounts && !failed; i++) {
+        for (size_t i = 0; plan && !plan->set.off && i < plan->n_mounts && !failed; i++) {
                 const struct cg_plan_mount *m = &plan->mounts[i];
 
                 if (m->kind != CG_PLAN_COVER && m->kind != CG_PLAN_HIDE && m->kind != CG_PLAN_EMPTY)

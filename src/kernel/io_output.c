@@ -18,7 +18,7 @@ static int write_stream(struct cg_io *io, struct cg_utf8_state *st, uint64_t cel
                 const struct cg_outq_item *tail = io->out.tail;
 
                 cell = cg_io_resolve_locked(io, cell);
-                cg_error_lines_add(&io->error_lines, flags & CG_FLAG_STDERR ? 1 : 0, text, len);
+                cg_error_lines_add(&io->error_lines, (flags & CG_FLAG_STDERR) != 0, text, len);
                 r = st ? cg_outq_bytes(&io->out, st, flags, cell, text, len, due_ms, err)
                        : cg_outq_text(&io->out, flags, cell, text, len, due_ms, err);
                 if (!tail)
@@ -40,8 +40,7 @@ int cg_io_write(struct cg_io *io, uint64_t cell, unsigned flags, const char *tex
 int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const char *data, size_t len,
                       struct cg_err *err)
 {
-        return write_stream(io, &io->buffer_utf8[flags & CG_FLAG_STDERR ? 1 : 0], cell, flags, data, len,
-                            err);
+        return write_stream(io, &io->buffer_utf8[(flags & CG_FLAG_STDERR) != 0], cell, flags, data, len, err);
 }
 
 int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err)

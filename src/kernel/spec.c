@@ -286,7 +286,7 @@ static int make_config(const json_t *o, const struct cg_environ *env, struct cg_
                                             "front",   "working_dir", "kernel_env", "exec" };
         cg_auto_json json_t *config = json_object();
 
-        ret->notebook = strcmp(json_string_value(json_object_get(o, "front")) ?: "", "jupyter") == 0;
+        ret->notebook = strcmp(cg_json_text_of(o, "front"), "jupyter") == 0;
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
                 json_t *v = json_object_get(o, keys[i]);
 

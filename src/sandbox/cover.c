@@ -34,7 +34,7 @@ static int make_empty_folder(void)
 static int make_unreadable(void)
 {
         cg_auto_fd int null = cg_mount_open("/dev/null");
-        cg_auto_fd int copy = null < 0 ? -1 : cg_mount_clone(null, false);
+        cg_auto_fd int copy = cg_mount_clone(null, false);
 
         if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, false) < 0)
                 return -1;

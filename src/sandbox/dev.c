@@ -33,7 +33,7 @@ int cg_dev_collect(struct cg_dev *dev, struct cg_err *err)
 
                 snprintf(path, sizeof(path), "/dev/%s", nodes[i]);
                 fd = cg_mount_open(path);
-                dev->nodes[i] = fd < 0 ? -1 : cg_mount_clone(fd, false);
+                dev->nodes[i] = cg_mount_clone(fd, false);
                 if (dev->nodes[i] < 0 ||
                     cg_mount_set(dev->nodes[i], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, false) < 0)
                         return cg_fail_errno(err, "sandbox: device %s", path);

@@ -108,7 +108,7 @@ static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
 /* Limits the process to whole CPUs among the caller's; not to the same ones for every sandbox. */
 static int limit_cpus(const struct cg_spawn *sp, struct cg_err *err)
 {
-        size_t wanted = (size_t)((sp->sb->limits.cores_milli + 999) / 1000), n, skip;
+        size_t wanted = (size_t)((sp->sb->set.limits.cores_milli + 999) / 1000), n, skip;
         cpu_set_t may, set;
 
         if (sched_getaffinity(0, sizeof(may), &may) < 0)
@@ -151,7 +151,7 @@ static int new_session(struct cg_err *err)
 /* A plan that is off: the same processes, with limits only. */
 static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
 {
-        struct cg_sandbox_limits l = sp->sb->limits;
+        struct cg_sandbox_limits l = sp->sb->set.limits;
 
         /* without a user namespace RLIMIT_NPROC counts all processes of the user */
         if (sp->counted)
@@ -211,7 +211,7 @@ static int check_unlistened(const struct cg_spawn *sp, bool names, bool exec, st
                         "sandbox: files that programs outside obey (.git/config, .bashrc...) are protected by a "
                         "listener for system calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
         /* Without a listener every connect() or listen() would fail, so the start fails. */
-        if (sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
+        if (sp->sb->set.doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
@@ -238,7 +238,7 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
         cg_seccomp_filter(flags, &base);
         if (sp->listener_in < 0)
                 return cg_seccomp_install(&base, err);
-        if (sp->sb->watch)
+        if (sp->sb->set.watch)
                 watched |= CG_WATCH_FILES;
         if (cg_plan_reports_network(sp->sb))
                 watched |= CG_WATCH_CONNECT;
@@ -290,7 +290,7 @@ static int send_pins_and_listener(const struct cg_spawn *sp, const int *pins, si
 
 static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
 {
-        struct cg_sandbox_limits limits = sp->sb->limits;
+        struct cg_sandbox_limits limits = sp->sb->set.limits;
         int pins[CG_LANDLOCK_PINS], listener = -1, r;
         size_t n = 0;
 
@@ -307,7 +307,7 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
         if (sp->affinity && cg_seccomp_keep_affinity(err) < 0)
                 return -1;
         /* Watching lets calls continue, which would bypass the broker. */
-        if (sp->sb->watch)
+        if (sp->sb->set.watch)
                 return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: watchFiles works in the full tier only");
         /* Last, Landlock and the filter: they deny calls that the steps above make. */
         r = apply_landlock_and_filter(sp, pins, &n, &listener, err);
@@ -340,7 +340,7 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
 {
         if (sp->prepare_fn && check_one_thread(err) < 0)
                 return -1;
-        if (sp->sb->off)
+        if (sp->sb->set.off)
                 return enter_off(sp, err);
         if (sp->sb->grants)
                 return enter_landlock(sp, err);
@@ -356,7 +356,7 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
          */
         if (start_in(sp, err) < 0)
                 return -1;
-        if (set_limits(&sp->sb->limits, err) < 0 || (sp->affinity && limit_cpus(sp, err) < 0))
+        if (set_limits(&sp->sb->set.limits, err) < 0 || (sp->affinity && limit_cpus(sp, err) < 0))
                 return -1;
         /*
          * init is not dumpable and its copy inherited that; without it a process cannot use its own
@@ -365,10 +365,10 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         if (!sp->late && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: dumpable");
         /* After the limits and mounts, which need them. */
-        if (!sp->late && cg_caps_drop_bounding(sp->sb->nested_users && !sp->uid, err) < 0)
+        if (!sp->late && cg_caps_drop_bounding(sp->sb->set.nested_users && !sp->uid, err) < 0)
                 return -1;
-        if ((sp->late ? cg_caps_set(sp->sb->nested_users && !sp->uid, 0, err)
-                      : cg_caps_drop(sp->sb->nested_users && !sp->uid, 0, err)) < 0)
+        if ((sp->late ? cg_caps_set(sp->sb->set.nested_users && !sp->uid, 0, err)
+                      : cg_caps_drop(sp->sb->set.nested_users && !sp->uid, 0, err)) < 0)
                 return -1;
         /*
          * No program can regain privileges; required for Landlock and seccomp without capabilities.

@@ -174,11 +174,11 @@ static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_er
          * With a control group files in memory count towards its limit; otherwise only the sizes of
          * tmpfs limit them.
          */
-        if (cg_mounts_apply(sp->sb, sp->oom_first ? sp->sb->limits.memory_bytes : 0, err) < 0)
+        if (cg_mounts_apply(sp->sb, sp->oom_first ? sp->sb->set.limits.memory_bytes : 0, err) < 0)
                 return -1;
         if (sp->go_in >= 0 && write(sp->go_out, "g", 1) != 1)
                 return cg_fail_errno(err, "sandbox: word to the main process");
-        return cg_caps_drop_bounding(sp->sb->nested_users && !sp->uid, err);
+        return cg_caps_drop_bounding(sp->sb->set.nested_users && !sp->uid, err);
 }
 
 /*
@@ -226,7 +226,7 @@ static int open_signals(const struct cg_spawn *sp)
         sigemptyset(&wanted);
         sigaddset(&wanted, SIGCHLD);
         sigaddset(&wanted, SIGTERM);
-        for (size_t i = 0; sp->sb->command && i < CG_ARRAY_LEN(forwarded); i++)
+        for (size_t i = 0; sp->sb->set.command && i < CG_ARRAY_LEN(forwarded); i++)
                 sigaddset(&wanted, forwarded[i]);
         return signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -244,7 +244,7 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
                 return cg_fail_errno(err, "sandbox: descriptors of init");
         if (chdir("/") < 0)
                 return cg_fail_errno(err, "sandbox: folder of init");
-        if (sp->sb->off)
+        if (sp->sb->set.off)
                 return 0;
         /*
          * Init keeps the capabilities of the main process, which reading a caller's memory
@@ -253,7 +253,7 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
         if (sp->sb->grants)
                 r = cg_caps_drop_outside(err);
         else
-                r = cg_caps_drop(sp->sb->nested_users && !sp->uid, kept, err);
+                r = cg_caps_drop(sp->sb->set.nested_users && !sp->uid, kept, err);
         if (r < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
@@ -339,7 +339,7 @@ static _Noreturn void run_server(const struct cg_spawn *sp, int sock, int listen
         late.ready_fd = -1;
         late.listener_in = keep[1];
         late.keep = keep;
-        late.n_keep = listener >= 0 ? 2 : 1;
+        late.n_keep = 1 + (listener >= 0);
         if (cg_enter_close_others(&late, NULL) < 0)
                 _exit(125);
         cg_command_server_run(&late, keep[0]);
@@ -434,7 +434,7 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify not
                 return false;
         if (sp->sb->grants) {
                 end_all();
-        } else if (!sp->sb->off) {
+        } else if (!sp->sb->set.off) {
                 /*
                  * Ends all others, so that the caller need not wait for the end of the namespaces,
                  * which takes longer than all the rest.
@@ -518,14 +518,14 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         void (*free_memory)(void) = sp->sb->free_in_init;
 
         cg_mediate_init(&mediator, sp->sb);
-        cg_doors_init(&doors, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
+        cg_doors_init(&doors, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->set.doors);
         for (size_t i = 0; i < LISTENERS; i++) {
                 cg_notify_init(&notify[i], i == 0 && sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD,
-                               sp->sb->weak_proc && !sp->sb->grants);
+                               sp->sb->set.weak_proc && !sp->sb->grants);
                 if (sp->sb->grants)
                         notify[i].broker = &broker;
                 notify[i].doors = &doors;
-                notify[i].watch = sp->sb->watch ? sp->sb : NULL;
+                notify[i].watch = sp->sb->set.watch ? sp->sb : NULL;
                 notify[i].watch_network = cg_plan_reports_network(sp->sb);
                 notify[i].mediator = &mediator;
         }
@@ -557,13 +557,13 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 /* In a pid namespace SIGTERM can only come from processes inside. */
                 child = false;
                 term = fds[SIGNAL_POLL].revents &&
-                       take_signals(sp, sp->sb->command && !sp->sb->off ? main_pid : 0, &child);
-                if (term && sp->sb->off)
+                       take_signals(sp, sp->sb->set.command && !sp->sb->set.off ? main_pid : 0, &child);
+                if (term && sp->sb->set.off)
                         return;
                 /* the guard was killed, so everything ends */
                 if (sp->sb->grants && getppid() != parent)
                         return;
-                if (sp->sb->report_stopped && !child &&
+                if (sp->sb->set.report_stopped && !child &&
                     (fds[FIRST_LISTENER].revents & (POLLIN | POLLHUP)) == POLLHUP)
                         report_stopped(main_pid, notify);
                 for (size_t i = 0; i < LISTENERS; i++)
@@ -587,7 +587,7 @@ static int send_proxies(const struct cg_spawn *sp, int mine[CG_LANDLOCK_PORTS], 
         int fds[CG_LANDLOCK_PORTS], r = 0;
         size_t n = 0;
 
-        for (; n < sp->sb->n_ports && r == 0; n++) {
+        for (; n < sp->sb->set.n_ports && r == 0; n++) {
                 int pair[2] = { -1, -1 };
 
                 if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
@@ -661,7 +661,7 @@ static int make_tier(const struct cg_spawn *sp, int proxies[CG_LANDLOCK_PORTS], 
 {
         int r;
 
-        if (sp->sb->off)
+        if (sp->sb->set.off)
                 return make_subreaper(err);
         if (!sp->sb->grants)
                 return make_sandbox(sp, pid, err);
@@ -683,7 +683,7 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp)
         if (seal_init(sp, proxies, &err) < 0)
                 fail(sp, &err);
         watch(sp, pid);
-        if (sp->sb->off)
+        if (sp->sb->set.off)
                 end_all();
         while (sp->sb->grants && !end_all())
                 ;

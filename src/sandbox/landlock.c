@@ -113,10 +113,10 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
                 return cg_fail_errno(err, "sandbox: Landlock ruleset");
-        if (sb->root_writable && allow_below(ruleset, mediated, "/", err) < 0)
+        if (sb->set.root_writable && allow_below(ruleset, mediated, "/", err) < 0)
                 return -1;
         /* uid_map and the like; the rest of /proc is mounted read-only. */
-        if (sb->nested_users && allow_below(ruleset, attr.handled_access_fs, "/proc", err) < 0)
+        if (sb->set.nested_users && allow_below(ruleset, attr.handled_access_fs, "/proc", err) < 0)
                 return -1;
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];

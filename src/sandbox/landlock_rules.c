@@ -142,7 +142,7 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
 static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct cg_err *err)
 {
         struct cg_grant_node root = { .path = (char *)"/",
-                                      .state = sb->root_writable ? CG_GRANT_WRITE : CG_GRANT_READ,
+                                      .state = sb->set.root_writable ? CG_GRANT_WRITE : CG_GRANT_READ,
                                       .folder = true };
         const char *whole = NULL;
         size_t to = 0;
@@ -341,8 +341,7 @@ static int grant_listed(struct grant_walk *w, enum cg_grant_state state, uint64_
         if (!dir)
                 return cg_fail_errno(err, "sandbox: %s", w->path);
         while (r == 0 && (d = readdir(dir))) {
-                if (cg_path_is_dots(d->d_name) ||
-                    !append(w, len, d->d_name, strlen(d->d_name)))
+                if (cg_path_is_dots(d->d_name) || !append(w, len, d->d_name, strlen(d->d_name)))
                         continue;
                 from = lo;
                 while (from < hi && !cg_path_within(w->g->nodes[from].path, w->path))

@@ -48,6 +48,8 @@ int cg_mount_open_link(const char *path)
 
 int cg_mount_clone(int fd, bool recursive)
 {
+        if (fd < 0)
+                return -1;
         return (int)syscall(SYS_open_tree, fd, "",
                             AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC |
                                     (recursive ? AT_RECURSIVE : 0u));

@@ -95,7 +95,7 @@ static int collect(struct view *v, struct cg_err *err)
                 fd = cg_mount_open(m->src);
                 if (fd < 0 && errno == ENOENT && holds_no_rule(v->sb, m))
                         continue;
-                copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+                copy = cg_mount_clone(fd, true);
                 if (fd < 0 && errno == EACCES && getuid() == 0)
                         return cg_fail_errno(
                                 err, "sandbox: %s (root has no power over other users' folders inside)",
@@ -161,7 +161,7 @@ static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct c
                         return 0; /* then the hidden path in it is missing as well */
                 if (fd >= 0 && cg_mount_is_root(fd))
                         continue;
-                copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+                copy = cg_mount_clone(fd, true);
                 if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN, true) < 0 || cg_mount_attach(copy, fd) < 0)
                         return cg_fail_errno(err, "sandbox: keeping %s in place", path);
         }
@@ -236,7 +236,7 @@ static int place(struct view *v, size_t i, struct cg_err *err)
                 if (cg_plan_is_absent(v->sb, m->path))
                         return 0;
                 target = cg_mount_open_link(m->path);
-                fs = target < 0 ? -1 : cg_mount_clone(target, true);
+                fs = cg_mount_clone(target, true);
                 if (fs < 0 || cg_mount_set(fs, attrs, true) < 0 || cg_mount_attach(fs, target) < 0)
                         return cg_fail_errno(err, "sandbox: %s %s",
                                              m->kind == CG_PLAN_READ ? "protecting" : "keeping in place",
@@ -284,7 +284,7 @@ static int apply(struct view *v, struct cg_err *err)
         /* Everything becomes read-only, without set-user-ID programs and device nodes. */
         root = cg_mount_open("/");
         if (root < 0 ||
-            cg_mount_set(root, CG_MOUNT_PLAIN | (v->sb->root_writable ? 0 : MOUNT_ATTR_RDONLY), true) < 0)
+            cg_mount_set(root, CG_MOUNT_PLAIN | (v->sb->set.root_writable ? 0 : MOUNT_ATTR_RDONLY), true) < 0)
                 return cg_fail_errno(err, "sandbox: read-only root");
         for (size_t i = 0; i < v->sb->n_mounts; i++)
                 if (place(v, i, err) < 0)

@@ -87,10 +87,10 @@ int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err)
         int fds[CG_SANDBOX_PORTS_MAX] = { 0 }, r = 0;
         size_t n = 0;
 
-        for (; n < sp->sb->n_ports && r == 0; n++) {
-                fds[n] = listen_at(sp->sb->ports[n]);
+        for (; n < sp->sb->set.n_ports && r == 0; n++) {
+                fds[n] = listen_at(sp->sb->set.ports[n]);
                 if (fds[n] < 0)
-                        r = cg_fail_errno(err, "sandbox: port %u", sp->sb->ports[n]);
+                        r = cg_fail_errno(err, "sandbox: port %u", sp->sb->set.ports[n]);
         }
         if (r >= 0)
                 r = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);

@@ -165,7 +165,7 @@ int cg_plan_add_programs(struct cg_sandbox *sb, const char *path, struct cg_err 
 
 int cg_plan_add_linked(struct cg_sandbox *sb, const char *path, struct cg_err *err)
 {
-        size_t i = sb->linked[0] ? 1 : 0;
+        size_t i = sb->linked[0] != NULL;
 
         free(sb->linked[i]);
         sb->linked[i] = strdup(path);
@@ -231,14 +231,14 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
-        sb->command = true;
-        sb->limits.processes = sb->limits.open_files = CG_PLAN_NO_LIMIT;
-        sb->nested_users = flags & CG_COMMAND_NESTED_USERS;
-        sb->all_unix = flags & CG_COMMAND_UNIX_SOCKETS;
-        sb->weak_proc = flags & CG_COMMAND_WEAK_PROC;
-        if (sb->nested_users)
+        sb->set.command = true;
+        sb->set.limits.processes = sb->set.limits.open_files = CG_PLAN_NO_LIMIT;
+        sb->set.nested_users = flags & CG_COMMAND_NESTED_USERS;
+        sb->set.all_unix = flags & CG_COMMAND_UNIX_SOCKETS;
+        sb->set.weak_proc = flags & CG_COMMAND_WEAK_PROC;
+        if (sb->set.nested_users)
                 filter |= CG_FILTER_NESTED_USERS;
-        if (sb->all_unix)
+        if (sb->set.all_unix)
                 filter |= CG_FILTER_UNIX_SOCKETS;
         set_filter(sb, filter);
         for (size_t i = 0; i < CG_ARRAY_LEN(places); i++)
@@ -343,23 +343,7 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
 
         if (!to)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
-        to->off = sb->off;
-        to->root_writable = sb->root_writable;
-        to->limits = sb->limits;
-        to->processes_asked = sb->processes_asked;
-        to->cgroup_files = sb->cgroup_files;
-        to->command = sb->command;
-        memcpy(to->ports, sb->ports, sizeof(to->ports));
-        to->n_ports = sb->n_ports;
-        to->weak_proc = sb->weak_proc;
-        to->nested_users = sb->nested_users;
-        to->all_unix = sb->all_unix;
-        to->report_denials = sb->report_denials;
-        to->report_stopped = sb->report_stopped;
-        to->watch = sb->watch;
-        to->watch_network = sb->watch_network;
-        to->by_settings = sb->by_settings;
-        to->doors = sb->doors;
+        to->set = sb->set;
         set_filter(to, sb->filter_flags);
         r = copy_paths(to, sb, err);
         if (r < 0)
@@ -374,7 +358,7 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
 
 void cg_sandbox_set_off(struct cg_sandbox *sb)
 {
-        sb->off = true;
+        sb->set.off = true;
 }
 
 int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, size_t n, bool git_config,
@@ -389,7 +373,7 @@ int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, siz
                 if (!sb->writable_names[sb->n_writable_names])
                         return cg_fail(err, CG_E_NOMEM, "sandbox: names");
         }
-        sb->names = sb->report_denials = true;
+        sb->names = sb->set.report_denials = true;
         sb->git_config = git_config;
         set_filter(sb, sb->filter_flags | CG_FILTER_NAMES);
         return 0;
@@ -397,12 +381,12 @@ int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, siz
 
 void cg_sandbox_set_watch(struct cg_sandbox *sb)
 {
-        sb->watch = true;
+        sb->set.watch = true;
 }
 
 void cg_sandbox_set_watch_network(struct cg_sandbox *sb)
 {
-        sb->watch_network = true;
+        sb->set.watch_network = true;
 }
 
 void cg_sandbox_free_in_init(struct cg_sandbox *sb, void (*fn)(void))
@@ -412,47 +396,47 @@ void cg_sandbox_free_in_init(struct cg_sandbox *sb, void (*fn)(void))
 
 void cg_sandbox_report_stopped(struct cg_sandbox *sb)
 {
-        sb->report_stopped = true;
+        sb->set.report_stopped = true;
 }
 
 void cg_sandbox_report_denials(struct cg_sandbox *sb)
 {
-        sb->report_denials = true;
+        sb->set.report_denials = true;
 }
 
 void cg_sandbox_set_exec(struct cg_sandbox *sb, enum cg_exec exec)
 {
         sb->exec = exec;
-        sb->report_denials |= exec != CG_EXEC_ALLOW;
+        sb->set.report_denials |= exec != CG_EXEC_ALLOW;
 }
 
 void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors)
 {
-        unsigned int filter = CG_FILTER_NESTED_USERS * sb->nested_users;
+        unsigned int filter = CG_FILTER_NESTED_USERS * sb->set.nested_users;
 
         /* With all unix sockets allowed nothing needs to be checked. */
-        if (sb->all_unix)
+        if (sb->set.all_unix)
                 doors &= ~(unsigned int)CG_DOOR_UNIX;
-        filter |= sb->all_unix ? CG_FILTER_UNIX_SOCKETS : 0;
+        filter |= sb->set.all_unix ? CG_FILTER_UNIX_SOCKETS : 0;
         filter |= doors & CG_DOOR_UNIX ? CG_FILTER_ASKED_UNIX : 0;
         filter |= doors & CG_DOOR_LISTEN ? CG_FILTER_ASKED_LISTEN : 0;
         set_filter(sb, filter | (sb->names ? CG_FILTER_NAMES : 0));
-        sb->doors = doors;
-        sb->report_denials |= (doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN)) != 0;
+        sb->set.doors = doors;
+        sb->set.report_denials |= (doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN)) != 0;
 }
 
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits)
 {
-        sb->limits = *limits;
-        sb->processes_asked = limits->processes && limits->processes != CG_PLAN_NO_LIMIT;
+        sb->set.limits = *limits;
+        sb->set.processes_asked = limits->processes && limits->processes != CG_PLAN_NO_LIMIT;
         /*
          * Without a user namespace all processes of the user count: next to a desktop's hundreds of
          * threads nothing could start.
          */
-        if (!sb->limits.processes)
-                sb->limits.processes = sb->off ? CG_PLAN_NO_LIMIT : CG_PLAN_PROCESSES;
-        if (!sb->limits.open_files)
-                sb->limits.open_files = CG_PLAN_OPEN_FILES;
+        if (!sb->set.limits.processes)
+                sb->set.limits.processes = sb->set.off ? CG_PLAN_NO_LIMIT : CG_PLAN_PROCESSES;
+        if (!sb->set.limits.open_files)
+                sb->set.limits.open_files = CG_PLAN_OPEN_FILES;
 }
 
 const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PLAN_SIZE_TEXT])
@@ -470,7 +454,7 @@ const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PL
 
 void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder)
 {
-        sb->cgroup_files = folder;
+        sb->set.cgroup_files = folder;
 }
 
 /* RLIMIT_NPROC does not apply to root, and before Linux 6.14 a pid namespace has no pid_max. */
@@ -481,12 +465,12 @@ static bool is_unlimited_root(const struct cg_sandbox *sb)
 
 void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret)
 {
-        *ret = sb->limits;
+        *ret = sb->set.limits;
         /*
          * The default is enforced without a group, which would take a tenth of a sandbox's start
          * time.
          */
-        if (ret->processes == CG_PLAN_NO_LIMIT || (!sb->processes_asked && !is_unlimited_root(sb)))
+        if (ret->processes == CG_PLAN_NO_LIMIT || (!sb->set.processes_asked && !is_unlimited_root(sb)))
                 ret->processes = 0;
 }
 
@@ -500,7 +484,7 @@ void cg_plan_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMIT
         };
 
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
-                uint64_t v = cg_limit_get(&sb->limits, i);
+                uint64_t v = cg_limit_get(&sb->set.limits, i);
 
                 by[i] = v && v != CG_PLAN_NO_LIMIT ? rest[i] : CG_BY_NOTHING;
         }
@@ -516,14 +500,14 @@ void cg_sandbox_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LI
 
         cg_plan_limits_by(sb, by);
         cg_plan_group_limits(sb, &l);
-        cg_cgroup_probe(sb->cgroup_files, &l, by);
+        cg_cgroup_probe(sb->set.cgroup_files, &l, by);
 }
 
 int cg_sandbox_add_port(struct cg_sandbox *sb, uint16_t port, struct cg_err *err)
 {
-        if (sb->n_ports == CG_SANDBOX_PORTS_MAX)
+        if (sb->set.n_ports == CG_SANDBOX_PORTS_MAX)
                 return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d ports", CG_SANDBOX_PORTS_MAX);
-        sb->ports[sb->n_ports++] = port;
+        sb->set.ports[sb->set.n_ports++] = port;
         return 0;
 }
 
@@ -565,7 +549,7 @@ int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err 
             (r = check_not_pseudo_fs("write root", real, err)) < 0)
                 return r;
         if (!real[1])
-                sb->root_writable = true;
+                sb->set.root_writable = true;
         return cg_plan_insert(sb, &m, err);
 }
 
@@ -640,7 +624,7 @@ static bool can_write(const struct cg_sandbox *sb, const char *path)
 
         if (m)
                 return m->kind == CG_PLAN_WRITE || m->kind == CG_PLAN_TMPFS || m->kind == CG_PLAN_DEV;
-        return sb->root_writable;
+        return sb->set.root_writable;
 }
 
 bool cg_sandbox_has_own_tmp(const struct cg_sandbox *sb)
@@ -656,7 +640,7 @@ bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path)
         char above[PATH_MAX], *slash;
 
         if (!m || can_write(sb, path))
-                return m || sb->root_writable;
+                return m || sb->set.root_writable;
         /* A mount itself cannot be renamed, but a folder that it is in can. */
         snprintf(above, sizeof(above), "%s", m->path);
         while ((slash = strrchr(above, '/')) && slash > above) {

@@ -89,19 +89,10 @@ struct cg_plan_pattern {
         char *why;  /* the setting that it comes from */
 };
 
-struct cg_sandbox {
+/* The parts of a plan that are plain values. */
+struct cg_plan_values {
         bool off;
-        bool root_writable;           /* "/" is a write root */
-        struct cg_plan_mount *mounts; /* parents before children, CG_PLAN_COVER last */
-        size_t n_mounts, cap_mounts;
-        struct cg_plan_placeholder *placeholders;
-        size_t n_placeholders, cap_placeholders;
-        struct cg_plan_pattern *patterns; /* enforced by init (mediate.h) */
-        size_t n_patterns, cap_patterns;
-        char **programs; /* write roots in which init makes no programs: folders of PATH outside */
-        size_t n_programs, cap_programs;
-        struct cg_inodes unwritten; /* files that init opens for writing by no name */
-        char *linked[3]; /* folders of such files, ends with NULL; init searches them when it has to */
+        bool root_writable; /* "/" is a write root */
         /*
          * plan of a command: signals from the host are forwarded, only limits of the settings apply
          */
@@ -114,24 +105,37 @@ struct cg_sandbox {
         bool watch;    /* denied files are reported, too */
         /* connections without a network are reported, too: cg_plan_reports_network() */
         bool watch_network;
-        bool report_denials; /* denied system calls are reported */
-        bool report_stopped; /* cg_sandbox_report_stopped() */
-        unsigned int doors;  /* CG_DOOR_* */
-        bool names;          /* names in write roots are protected: names.h, mediate.h */
-        bool git_config;     /* except .git/config */
-        /* cg_sandbox_free_in_init(); NULL: nothing */
-        void (*free_in_init)(void);
-        char *writable_names[CG_NAMES_WRITABLE_MAX]; /* and except these */
-        size_t n_writable_names;
+        bool report_denials;                  /* denied system calls are reported */
+        bool report_stopped;                  /* cg_sandbox_report_stopped() */
+        unsigned int doors;                   /* CG_DOOR_* */
         uint16_t ports[CG_SANDBOX_PORTS_MAX]; /* of the loopback inside, where the caller listens */
         size_t n_ports;
+        struct cg_sandbox_limits limits;
+        bool processes_asked;     /* set by a setting */
+        const char *cgroup_files; /* NULL: /proc/self */
+};
+
+struct cg_sandbox {
+        struct cg_plan_values set;
+        struct cg_plan_mount *mounts; /* parents before children, CG_PLAN_COVER last */
+        size_t n_mounts, cap_mounts;
+        struct cg_plan_placeholder *placeholders;
+        size_t n_placeholders, cap_placeholders;
+        struct cg_plan_pattern *patterns; /* enforced by init (mediate.h) */
+        size_t n_patterns, cap_patterns;
+        char **programs; /* write roots in which init makes no programs: folders of PATH outside */
+        size_t n_programs, cap_programs;
+        struct cg_inodes unwritten; /* files that init opens for writing by no name */
+        char *linked[3]; /* folders of such files, ends with NULL; init searches them when it has to */
+        bool names;      /* names in write roots are protected: names.h, mediate.h */
+        bool git_config; /* except .git/config */
+        char *writable_names[CG_NAMES_WRITABLE_MAX]; /* and except these */
+        size_t n_writable_names;
+        void (*free_in_init)(void); /* cg_sandbox_free_in_init(); NULL: nothing */
         char *cwd;
         enum cg_exec exec;
         bool commands;  /* cg_sandbox_set_commands() */
         char **environ; /* of commands: NULL-terminated, or NULL */
-        struct cg_sandbox_limits limits;
-        bool processes_asked;     /* set by a setting */
-        const char *cgroup_files; /* NULL: /proc/self */
         unsigned int filter_flags;
         struct sock_fprog filter; /* static, see seccomp.c */
         struct cg_grants *grants; /* of the landlock tier; NULL: full tier */
@@ -140,7 +144,7 @@ struct cg_sandbox {
 /* The sandbox has its own namespaces, and init is pid 1. */
 static inline bool cg_plan_has_namespaces(const struct cg_sandbox *sb)
 {
-        return !sb->off && !sb->grants;
+        return !sb->set.off && !sb->grants;
 }
 
 /* Inserts a copy of @m in order; an equal entry is not inserted twice. */
@@ -224,7 +228,8 @@ const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PL
  */
 static inline bool cg_plan_reports_network(const struct cg_sandbox *sb)
 {
-        return sb->watch_network && cg_plan_has_namespaces(sb) && !sb->n_ports && !sb->doors && !sb->all_unix;
+        return sb->set.watch_network && cg_plan_has_namespaces(sb) && !sb->set.n_ports && !sb->set.doors &&
+               !sb->set.all_unix;
 }
 
 /* Limits for a control group. */

@@ -57,7 +57,7 @@ static int write_sysctl(int proc, const char *name, uint64_t value, struct cg_er
 /* Mounts @fd (O_PATH) onto itself, read-only. The mount (returns), or -1 and errno. */
 static int mount_read_only(int fd)
 {
-        cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+        cg_auto_fd int copy = cg_mount_clone(fd, true);
 
         if (copy < 0 ||
             cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
@@ -74,7 +74,7 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
         };
         cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
-        if (fs < 0 && errno == EPERM && sb->weak_proc) {
+        if (fs < 0 && errno == EPERM && sb->set.weak_proc) {
                 /*
                  * Keeps the existing one: it shows processes outside, and not those of the sandbox.
                  */
@@ -93,13 +93,13 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
         if (fs < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
         /* Second layer: the filter denies nested namespaces already. */
-        if (!sb->nested_users && write_sysctl(fs, "sys/user/max_user_namespaces", 0, err) < 0)
+        if (!sb->set.nested_users && write_sysctl(fs, "sys/user/max_user_namespaces", 0, err) < 0)
                 return -1;
         /* RLIMIT_NPROC does not apply to root; the number of pids applies to everybody. */
-        if (cg_plan_has_own_pid_max() && sb->limits.processes < UINT16_MAX &&
-            write_sysctl(fs, "sys/kernel/pid_max", sb->limits.processes + RESERVED_PIDS, err) < 0)
+        if (cg_plan_has_own_pid_max() && sb->set.limits.processes < UINT16_MAX &&
+            write_sysctl(fs, "sys/kernel/pid_max", sb->set.limits.processes + RESERVED_PIDS, err) < 0)
                 return -1;
-        if ((!sb->nested_users && cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0) ||
+        if ((!sb->set.nested_users && cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0) ||
             cg_mount_attach(fs, target) < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
         /*
@@ -107,7 +107,7 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
          * all but the processes' folders is made read-only, as is init's folder ("1"): a sandbox
          * that root starts owns these files.
          */
-        for (size_t i = 0; i < CG_ARRAY_LEN(protected) && sb->nested_users; i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(protected) && sb->set.nested_users; i++) {
                 cg_auto_fd int fd = cg_mount_open_at(fs, protected[i]), copy = -1;
 
                 /* net is a symlink */

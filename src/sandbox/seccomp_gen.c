@@ -39,5 +39,5 @@ int main(int argc, char **argv)
         for (unsigned int flags = 0; flags < CG_FILTERS; flags++)
                 if (cg_filter_exists(flags) && write_filter(f, flags) < 0)
                         return 1;
-        return fclose(f) ? 1 : 0;
+        return fclose(f) != 0;
 }

@@ -180,12 +180,12 @@ static int receive_ports(const struct cg_sandbox *sb, int sock, int *ret, struct
 
         for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
                 ret[i] = -1;
-        if (!sb->n_ports || sb->off)
+        if (!sb->set.n_ports || sb->set.off)
                 return 0;
         got = cg_recv_fds(sock, &byte, 1, ret, &n, err);
         if (got < 0)
                 return (int)got;
-        if (got == 1 && n == sb->n_ports)
+        if (got == 1 && n == sb->set.n_ports)
                 return 0;
         return cg_fail(err, CG_E_CLOSED, "sandbox: its ports did not arrive");
 }
@@ -196,7 +196,7 @@ static int make_group(struct cg_spawn *sp, enum cg_limit_by by[CG_LIMITS], struc
 
         cg_plan_limits_by(sp->sb, by);
         cg_plan_group_limits(sp->sb, &l);
-        if (cg_cgroup_new(sp->sb->cgroup_files, &l, by, &sp->cgroup, err) < 0)
+        if (cg_cgroup_new(sp->sb->set.cgroup_files, &l, by, &sp->cgroup, err) < 0)
                 return err ? err->code : CG_E_NOMEM;
         sp->oom_first = by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
         sp->affinity = by[CG_LIMIT_CORES] == CG_BY_AFFINITY;
@@ -215,7 +215,7 @@ static void explain_group(const struct cg_spawn *sp, const enum cg_limit_by by[C
         cg_cgroup_counts(sp->cgroup, &counts);
         if (!counts.oom_kills)
                 return;
-        cg_limit_why(&sp->sb->limits, CG_LIMIT_MEMORY, by[CG_LIMIT_MEMORY], why, sizeof(why));
+        cg_limit_why(&sp->sb->set.limits, CG_LIMIT_MEMORY, by[CG_LIMIT_MEMORY], why, sizeof(why));
         cg_fail(err, CG_E_LIMIT, "sandbox: %s before anything ran: raise cellgate.limits.memoryMb", why);
 }
 
@@ -277,13 +277,14 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         }
         if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(status, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "sandbox: pipes");
-        if (sb->n_ports && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ports) < 0)
+        if (sb->set.n_ports && !sb->set.off &&
+            socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ports) < 0)
                 return cg_fail_errno(err, "sandbox: socket for ports");
-        if ((sb->report_denials || sb->grants) && !sb->off &&
+        if ((sb->set.report_denials || sb->grants) && !sb->set.off &&
             (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, listener) < 0 ||
              socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, denied) < 0))
                 return cg_fail_errno(err, "sandbox: sockets for denied calls");
-        if (sb->doors && !sb->off &&
+        if (sb->set.doors && !sb->set.off &&
             socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) < 0)
                 return cg_fail_errno(err, "sandbox: socket for doors");
         if (sb->commands &&

@@ -71,17 +71,17 @@ int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_deny_rules deny_rules
 {
         int r;
 
-        if (sb->off)
+        if (sb->set.off)
                 return cg_fail(err, CG_E_STATE, "sandbox: it is off");
         /* Settings that the landlock tier does not have are errors. */
-        if (sb->nested_users)
+        if (sb->set.nested_users)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "sandbox: allowNestedUserNamespaces needs the full tier");
-        if (sb->all_unix)
+        if (sb->set.all_unix)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "sandbox: allowAllUnixSockets needs the full tier: the landlock tier has no unix sockets");
-        if (sb->doors || sb->n_ports > CG_LANDLOCK_PORTS)
+        if (sb->set.doors || sb->set.n_ports > CG_LANDLOCK_PORTS)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "sandbox: allowUnixSockets, allowLocalBinding and cellgate.ports need the full tier: the "
@@ -90,13 +90,13 @@ int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_deny_rules deny_rules
         if (r < 0)
                 return r;
         sb->names = false; /* the broker does not handle such calls */
-        cg_seccomp_filter(CG_FILTER_LANDLOCK | (sb->n_ports ? CG_FILTER_TCP : 0), &sb->filter);
+        cg_seccomp_filter(CG_FILTER_LANDLOCK | (sb->set.n_ports ? CG_FILTER_TCP : 0), &sb->filter);
         return 0;
 }
 
 const char *cg_sandbox_tier(const struct cg_sandbox *sb)
 {
-        if (sb->off)
+        if (sb->set.off)
                 return "off";
         return sb->grants ? "landlock" : "full";
 }
@@ -115,7 +115,7 @@ const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
         static const char *const landlock[] = { "landlock",     "seccomp", "broker", "capabilities",
                                                 "no_new_privs", "rlimits", NULL };
 
-        if (sb->off)
+        if (sb->set.off)
                 return off;
         if (sb->grants)
                 return landlock;

@@ -134,7 +134,7 @@ static void mounts_are_ordered_by_depth(void **state)
         assert_int_equal(cg_sandbox_add_write(sb, "/usr/share", &err), 0);
         assert_int_equal(cg_sandbox_add_write(sb, "/var", &err), 0);
         assert_int_equal(cg_sandbox_add_write(sb, "/", &err), 0);
-        assert_true(sb->root_writable);
+        assert_true(sb->set.root_writable);
         for (size_t i = 0; i + 1 < sb->n_mounts; i++) {
                 for (size_t k = i + 1; k < sb->n_mounts; k++)
                         assert_false(cg_path_within(sb->mounts[i].path, sb->mounts[k].path));
@@ -171,7 +171,7 @@ static void copy_has_all(void **state)
         assert_int_equal(other->mounts[other->n_mounts - 1].kind, CG_PLAN_COVER);
         assert_string_equal(other->mounts[other->n_mounts - 1].path, "/etc/passwd");
         assert_string_equal(other->cwd, "/usr");
-        assert_int_equal(other->limits.file_bytes, 77);
+        assert_int_equal(other->set.limits.file_bytes, 77);
         assert_true(sb->filter.len > 0);
         assert_int_equal(other->filter.len, sb->filter.len);
         assert_ptr_equal(other->filter.filter, sb->filter.filter); /* static data */

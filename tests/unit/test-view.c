@@ -477,7 +477,7 @@ static void everything_writable(void **state)
         add_rule(&r, CG_RULE_DENY_WRITE, "/a/b", true, 0);
         assert_int_equal(cg_sandbox_new_command(0, &sb, &err), 0);
         assert_int_equal(cg_view_add(sb, &r, &err), 0);
-        assert_true(sb->root_writable);
+        assert_true(sb->set.root_writable);
         assert_null(mount_at(sb, "/"));
         assert_kind(sb, "/a", CG_PLAN_PIN);
         assert_kind(sb, "/a/b", CG_PLAN_READ);

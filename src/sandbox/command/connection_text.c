@@ -1,5 +1,6 @@
 /* The text of a connection, for denials and for commands that ask about one. */
 #include <string.h>
+#include "base/json.h"
 #include "base/text.h"
 #include "sandbox/command/denial.h"
 
@@ -13,9 +14,8 @@ void cg_denial_add_text(struct cg_buf *b, const char *text)
 
 void cg_denial_connection(const json_t *o, struct cg_buf *b)
 {
-        const char *host = json_string_value(json_object_get(o, "host")) ?: "",
-                   *address = json_string_value(json_object_get(o, "address")) ?: "",
-                   *protocol = json_string_value(json_object_get(o, "protocol")) ?: "";
+        const char *host = cg_json_text_of(o, "host"), *address = cg_json_text_of(o, "address"),
+                   *protocol = cg_json_text_of(o, "protocol");
         bool v6 = strchr(host, ':') && host[0] != '[';
         json_int_t port = json_integer_value(json_object_get(o, "port"));
 

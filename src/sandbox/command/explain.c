@@ -65,7 +65,7 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         json_object_set_new(o, "layers", layers);
         for (; *layer; layer++)
                 json_array_append_new(layers, json_string(*layer));
-        json_object_set_new(o, "root", json_string(c->sb->root_writable ? "writable" : "read-only"));
+        json_object_set_new(o, "root", json_string(c->sb->set.root_writable ? "writable" : "read-only"));
         json_object_set_new(o, "mounts", mounts);
         for (size_t i = 0; i < c->sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &c->sb->mounts[i];
@@ -106,7 +106,7 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         json_object_set_new(o, "reach", ports_json(c->settings->own.reach, c->settings->own.n_reach));
         json_object_set_new(o, "skippedWriteRoots", json_integer((json_int_t)c->rules.skipped));
         cg_sandbox_limits_by(c->sb, by);
-        json_object_set_new(o, "limits", cg_limits_json(&c->sb->limits, by));
+        json_object_set_new(o, "limits", cg_limits_json(&c->sb->set.limits, by));
         text = cg_json_text(o, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "plan");
@@ -164,7 +164,7 @@ static void explain_files(const struct cg_command *c, struct cg_buf *out)
         for (const char *const *layer = cg_sandbox_layers(sb); *layer; layer++)
                 cg_buf_addf(out, " %s", *layer);
         cg_buf_addf(out, "\nFiles: everything as on the host and %s, but for\n",
-                    sb->root_writable ? "writable" : "read-only");
+                    sb->set.root_writable ? "writable" : "read-only");
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
@@ -225,11 +225,11 @@ static void explain_limits(const struct cg_sandbox *sb, struct cg_buf *out)
 
         cg_sandbox_limits_by(sb, by);
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
-                uint64_t v = cg_limit_get(&sb->limits, i);
+                uint64_t v = cg_limit_get(&sb->set.limits, i);
 
                 if (v && v != CG_PLAN_NO_LIMIT)
                         cg_buf_addf(out, "Limit: %s %.12g %s, held by %s, of each %s\n", cg_limit_setting(i),
-                                    cg_limit_figure(&sb->limits, i), cg_limit_unit(i),
+                                    cg_limit_figure(&sb->set.limits, i), cg_limit_unit(i),
                                     cg_limit_by_name(by[i]), cg_limit_scope(i, by[i]));
         }
 }

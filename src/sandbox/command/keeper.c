@@ -228,7 +228,7 @@ static void send_watcher(const struct keeper *k)
          * The status pipe's reader is the full tier's lifeline: nobody but the keeper has it there.
          */
         if (k->watcher >= 0)
-                cg_send_fds(k->watcher, "i", 1, fds, cg_plan_has_namespaces(k->c->sb) ? 1 : 2, NULL);
+                cg_send_fds(k->watcher, "i", 1, fds, 2 - cg_plan_has_namespaces(k->c->sb), NULL);
 }
 
 /* The watcher was killed: starts another one. */
@@ -380,7 +380,7 @@ static bool answer_sync(struct keeper *k, const char *line, size_t len)
         cg_auto_free char *text = NULL;
 
         if (!k->c->report || cg_json_object(line, len, "request", &m, NULL) < 0 ||
-            strcmp(json_string_value(json_object_get(m, "type")) ?: "", "sync") != 0)
+            strcmp(cg_json_text_of(m, "type"), "sync") != 0)
                 return false;
         read_denials(k);
         cg_egress_client_read_events(&k->egress);

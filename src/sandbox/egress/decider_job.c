@@ -97,7 +97,7 @@ bool cg_decider_job_send_answer(struct job *j)
 {
         struct decider *d = j->d;
         struct cg_err err;
-        int r = cg_egress_msg_send(d->relay, &j->answer, &j->fd, j->fd >= 0 ? 1 : 0, &err);
+        int r = cg_egress_msg_send(d->relay, &j->answer, &j->fd, j->fd >= 0, &err);
 
         if (r == CG_TIMEOUT)
                 return false;

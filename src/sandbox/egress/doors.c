@@ -477,7 +477,7 @@ static void take_message(struct doors *d, const struct cg_door_msg *m, int fd)
         switch (m->type) {
         case CG_DOOR_WANT_UNIX:
                 answer.value = find_unix(d, m->path, &found);
-                cg_send_fds(FD_DOORS, &answer, CG_DOOR_SHORT, &found, found >= 0 ? 1 : 0, NULL);
+                cg_send_fds(FD_DOORS, &answer, CG_DOOR_SHORT, &found, found >= 0, NULL);
                 cg_closep_(&found);
                 break;
         case CG_DOOR_LISTENS:

@@ -92,7 +92,7 @@ static bool socks_more(struct conn *c, int r)
                 return false;
         }
         r = cg_conn_read(c, AHEAD_MAX);
-        return r == 0 ? true : wait_or_end(c, r);
+        return r == 0 || wait_or_end(c, r);
 }
 
 bool cg_conn_step_socks_password(struct conn *c)
@@ -170,7 +170,7 @@ bool cg_conn_step_head(struct conn *c)
         len = c->in.len ? cg_http_head_len(c->in.data, c->in.len, &c->scanned) : 0;
         if (!len && c->in.len < CG_HTTP_REQUEST_MAX) {
                 r = cg_conn_read(c, AHEAD_MAX);
-                return r == 0 ? true : wait_or_end(c, r);
+                return r == 0 || wait_or_end(c, r);
         }
         c->is_head = false;
         c->kind = CG_EGRESS_HTTP;

@@ -118,7 +118,7 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
         const char *from = NULL;
 
         *setting = NULL;
-        if (sb->off || (!is_refusal(error) && error != ENOENT && error != EBUSY))
+        if (sb->set.off || (!is_refusal(error) && error != ENOENT && error != EBUSY))
                 return CG_ACCESS_NONE;
         if (error == EBUSY)
                 return is_pinned(sb, path) ? CG_ACCESS_IN_PLACE : CG_ACCESS_NONE;
@@ -136,7 +136,7 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
         }
         if (m)
                 rule = by_mount(m, access, error, &from);
-        else if (!sb->root_writable && access == CG_ACCESS_WRITE && is_refusal(error))
+        else if (!sb->set.root_writable && access == CG_ACCESS_WRITE && is_refusal(error))
                 rule = CG_ACCESS_NOT_ALLOWED;
         /*
          * A file that cannot be executed most likely is not a program. EACCES that the modes do
@@ -152,14 +152,14 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
 
 enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb)
 {
-        if (sb->off)
+        if (sb->set.off)
                 return CG_ACCESS_NONE;
-        return sb->n_ports ? CG_ACCESS_NO_DIRECT : CG_ACCESS_NO_NETWORK;
+        return sb->set.n_ports ? CG_ACCESS_NO_DIRECT : CG_ACCESS_NO_NETWORK;
 }
 
 bool cg_access_hidden_in_home(const struct cg_sandbox *sb, const char *name, char *path)
 {
-        for (size_t i = 0; i < sb->n_mounts && !sb->off; i++) {
+        for (size_t i = 0; i < sb->n_mounts && !sb->set.off; i++) {
                 const char *hidden = sb->mounts[i].path;
                 size_t len = strlen(hidden);
 
@@ -175,7 +175,7 @@ bool cg_access_hidden_in_home(const struct cg_sandbox *sb, const char *name, cha
 
 bool cg_access_by_settings(const struct cg_sandbox *sb)
 {
-        return sb->by_settings;
+        return sb->set.by_settings;
 }
 
 bool cg_access_resolve(const char *path, char *real)

@@ -211,7 +211,7 @@ static void walk_all(struct walk *w, const struct cg_sandbox *sb)
 {
         char cwd[PATH_MAX];
 
-        if (sb->off) { /* no mounts: only the session's folder */
+        if (sb->set.off) { /* no mounts: only the session's folder */
                 walk_root(w, getcwd(cwd, sizeof(cwd)) ? cwd : "/");
                 return;
         }

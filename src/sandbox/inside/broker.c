@@ -323,8 +323,8 @@ static int find_port(const struct cg_broker *b, const union address *a, size_t l
         } else {
                 return -EAFNOSUPPORT;
         }
-        for (size_t i = 0; i < b->sb->n_ports && loopback; i++)
-                if (b->sb->ports[i] == port)
+        for (size_t i = 0; i < b->sb->set.n_ports && loopback; i++)
+                if (b->sb->set.ports[i] == port)
                         return (int)i;
         return loopback ? -ECONNREFUSED : -ENETUNREACH;
 }

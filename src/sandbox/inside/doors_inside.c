@@ -327,7 +327,7 @@ static bool take_message(struct cg_doors *d)
 
                 reply.id = m.id;
                 reply.value = made < 0 ? errno : 0;
-                cg_send_fds(d->sock, &reply, CG_DOOR_SHORT, &made, made >= 0 ? 1 : 0, NULL);
+                cg_send_fds(d->sock, &reply, CG_DOOR_SHORT, &made, made >= 0, NULL);
         } else if (len == CG_DOOR_SHORT && m.type == CG_DOOR_UNIX_IS && take_answer(d, &m, fd)) {
                 fd = -1;
         }

@@ -145,7 +145,7 @@ static bool has_protected_below(struct move_scan *s, int fd, const char *path, i
 {
         const struct cg_sandbox *sb = s->call->mediator->sb;
         int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        cg_auto_dir DIR *dir = own < 0 ? NULL : fdopendir(own);
+        cg_auto_dir DIR *dir = fdopendir(own);
         const struct dirent *d;
         bool found = false;
 

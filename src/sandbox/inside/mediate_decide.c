@@ -27,9 +27,9 @@ bool cg_mediates(const struct cg_sandbox *sb)
         char self[32];
         ssize_t n;
 
-        if (!sb->names || sb->off || sb->grants)
+        if (!sb->names || sb->set.off || sb->grants)
                 return false;
-        if (!sb->weak_proc)
+        if (!sb->set.weak_proc)
                 return true;
         /* In the /proc of another pid namespace the callers have other numbers. */
         n = readlink("/proc/self", self, sizeof(self) - 1);
@@ -56,7 +56,7 @@ enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, 
 
         *len = 0;
         if (!best)
-                return sb->root_writable ? CG_REGION_ROOT : CG_REGION_NATIVE;
+                return sb->set.root_writable ? CG_REGION_ROOT : CG_REGION_NATIVE;
         if (best->kind == CG_PLAN_TMPFS)
                 return cg_mediate_holds_root(sb, best->path) ? CG_REGION_OWN : CG_REGION_NATIVE;
         /* A path that must not be made is not mounted; its parent decides. */

@@ -73,7 +73,7 @@ static int install_fd(struct cg_med_call *call, int *fd, int flags, mode_t mode)
         }
         if (r == 0) {
                 r = ioctl(call->notify->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
-                r = r < 0 ? -errno : r;
+                r = cg_result(r);
         }
         /* Fails now only if the disk or its quota does; then the caller's descriptor stays open. */
         if (r >= 0 && truncate && ftruncate(*fd, 0) < 0)

@@ -185,7 +185,7 @@ static int find_dirfd(const struct cg_med_call *call, int dirfd)
         char link[CG_CALLER_LINK_MAX] = "";
         size_t i = CG_MEDIATE_FOLDERS;
 
-        if (dirfd == AT_FDCWD && !m->shared_folders && !m->sb->nested_users)
+        if (dirfd == AT_FDCWD && !m->shared_folders && !m->sb->set.nested_users)
                 p = cg_caller_find(m->callers, call->notif);
         if (p) {
                 if (p->folder < 0)
@@ -479,7 +479,7 @@ int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path
          * With nested user namespaces the caller may have another root, and its absolute paths
          * another meaning.
          */
-        *ok = !call->mediator->sb->nested_users;
+        *ok = !call->mediator->sb->set.nested_users;
         if (*ok)
                 return -1;
         snprintf(root, sizeof(root), "/proc/%d/root", (int)call->tid);
@@ -532,7 +532,7 @@ bool cg_med_exists(const struct cg_path_arg *arg)
 /* A caller with its own mounts may see folders that init does not. */
 int cg_med_lookup_error(const struct cg_med_call *call, const struct cg_path_arg *arg)
 {
-        return arg->error && !call->mediator->sb->nested_users ? -arg->error : CG_MED_CONTINUE;
+        return arg->error && !call->mediator->sb->set.nested_users ? -arg->error : CG_MED_CONTINUE;
 }
 
 int cg_med_open_unlinked(const struct cg_med_call *call, const struct cg_path_arg *arg,

@@ -101,6 +101,13 @@ static enum named named_by(const char *section, const char *key, const char *val
 /* Called for an absolute path that @word of a setting means. 0 or negative. */
 typedef int (*path_fn)(struct git_reader *g, const char *path, enum named to, int depth);
 
+static const struct cg_path_base *base_of(const struct cg_rules *rules)
+{
+        static const struct cg_path_base none;
+
+        return rules->base ?: &none;
+}
+
 static int call_joined(struct git_reader *g, const char *folder, const char *rest, path_fn fn, enum named to,
                        int depth)
 {
@@ -137,7 +144,7 @@ static int each_path(struct git_reader *g, const char *base, const char *word, p
                      int depth)
 {
         static const char optional[] = ":(optional)";
-        const char *home = g->rules->base ? g->rules->base->home : NULL, *rest;
+        const char *home = base_of(g->rules)->home, *rest;
         char other[PATH_MAX];
         int r;
 
@@ -456,9 +463,8 @@ static int read_git_dir(struct git_reader *g, const json_t *env)
 int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err)
 {
         struct git_reader g = { .rules = rules, .which = top ? RELATIVE : ABSOLUTE, .top = top, .err = err };
-        const json_t *env = rules->base ? rules->base->env : NULL;
-        const char *home = rules->base ? rules->base->home : NULL,
-                   *xdg = cg_user_env_get(env, "XDG_CONFIG_HOME");
+        const json_t *env = base_of(rules)->env;
+        const char *home = base_of(rules)->home, *xdg = cg_user_env_get(env, "XDG_CONFIG_HOME");
         char account[PATH_MAX];
         const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
         int r;
@@ -520,7 +526,7 @@ int cg_git_deny_variables(struct cg_rules *rules, struct cg_err *err)
                 CG_USER_ENV_NAMED(X)
 #undef X
         };
-        const json_t *env = rules->base ? rules->base->env : NULL;
+        const json_t *env = base_of(rules)->env;
         struct git_reader g = { .rules = rules, .which = ABSOLUTE, .err = err };
         char value[GIT_VALUE_MAX];
         int r = 0;

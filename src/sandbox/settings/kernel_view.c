@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/path.h"
 #include "base/proc.h"
 #include "base/text.h"
@@ -30,7 +31,7 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
         cg_auto_place struct cg_place place = { .path = "" };
         char path[PATH_MAX];
         struct cg_rule *rule;
-        int r = cg_path_absolute(base, json_string_value(json_object_get(mask, "path")) ?: "", path, err);
+        int r = cg_path_absolute(base, cg_json_text_of(mask, "path"), path, err);
 
         if (r < 0 || (r = cg_place_find(path, &place, err)) < 0 || place.missing)
                 return r;
@@ -59,7 +60,7 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
         cg_auto_rules struct cg_rules rules = { 0 };
         int r = cg_session_rules(s, base, guards, &rules, err);
 
-        plan->by_settings = true;
+        plan->set.by_settings = true;
         for (size_t i = 0; i < json_array_size(masks) && r == 0 && !rules.off; i++)
                 r = add_mask(&rules, base, json_array_get(masks, i), err);
         if (r < 0)

@@ -58,7 +58,7 @@ static int read_parent(struct cg_reader *r, const json_t *v, const struct cg_fie
 
 static int read_ambiguous(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        const char *s = json_is_string(v) ? json_string_value(v) : "";
+        const char *s = json_string_value(v) ?: "";
 
         /* It has an effect together with filterRequest only, which no file can have. */
         if (strcmp(s, "refuse") == 0 || strcmp(s, "asSpelled") == 0 || strcmp(s, "normalize") == 0)

@@ -56,7 +56,7 @@ typedef int (*git_fn)(struct git *g, int dir, const char *name, const char *path
 static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
 {
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
-        cg_auto_dir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        cg_auto_dir DIR *dir = fdopendir(fd);
         const struct dirent *d;
 
         if (!dir) {
@@ -66,8 +66,7 @@ static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
         while (r == 0 && (d = readdir(dir))) {
                 char child[PATH_MAX];
 
-                if (cg_path_is_dots(d->d_name) ||
-                    !cg_path_join(child, path, d->d_name))
+                if (cg_path_is_dots(d->d_name) || !cg_path_join(child, path, d->d_name))
                         continue;
                 if (++g->entries > GIT_ENTRIES_MAX)
                         r = cg_fail(g->err, CG_E_LIMIT,
@@ -255,8 +254,7 @@ static int search_entry(struct nested *s, int dir, const struct dirent *d, const
         char path[PATH_MAX];
         struct stat st;
 
-        if (cg_path_is_dots(d->d_name) ||
-            !cg_path_join(path, folder, d->d_name))
+        if (cg_path_is_dots(d->d_name) || !cg_path_join(path, folder, d->d_name))
                 return 0;
         if (strcasecmp(d->d_name, ".git") == 0)
                 return stat(path, &st) == 0 && S_ISDIR(st.st_mode)

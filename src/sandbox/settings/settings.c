@@ -64,7 +64,7 @@ static int check_deny_list(struct cg_reader *r, const char *name, const struct c
 
 static int read_mode(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        const char *s = json_is_string(v) ? json_string_value(v) : "";
+        const char *s = json_string_value(v) ?: "";
 
         if (strcmp(s, "deny") != 0 && strcmp(s, "mask") != 0)
                 return cg_reader_fail(r, "Invalid enum value. Expected 'deny' | 'mask'");

@@ -211,7 +211,7 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
         int r = 0;
 
         if (cg_view_state(rules, "/") == CG_VIEW_WRITE)
-                sb->root_writable = true;
+                sb->set.root_writable = true;
 
         for (size_t i = 0; i < rules->n_patterns && r == 0; i++)
                 r = cg_plan_add_pattern(sb, rules->patterns[i].text, rules->patterns[i].why, err);

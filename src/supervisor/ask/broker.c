@@ -178,7 +178,7 @@ static void handle_ask(struct session *ss, struct cg_msg *m, const struct ask_ty
         json_object_del(body, "kernel");
         question.body = CG_STEAL(body);
         if (cg_sup_ask(&question, m->frames[1]) && type == &call_ask)
-                ss->counted.tool_calls++;
+                ss->bounds.counted.tool_calls++;
 }
 
 /* ------------------------------------------------------------------ sandboxes of MCP servers */
@@ -225,7 +225,7 @@ static void handle_denied(struct session *ss, const struct cg_msg *m)
         json_t *body = NULL;
 
         if (cg_msg_json(m, &body, NULL) == 0)
-                cg_sup_denial_report_some(ss, cg_sup_running_cell(ss), body, &ss->server_denials);
+                cg_sup_denial_report_some(ss, cg_sup_running_cell(ss), body, &ss->denials.server);
 }
 
 /* Progress of a call that was accepted. Of a host that does not read, it is dropped. */
@@ -296,10 +296,10 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
                         cg_sup_broker_attach(ss->kernel);
                 return;
         }
-        added = json_incref(json_object_get(ss->servers, "pending"));
-        ss->adding = 0;
+        added = json_incref(json_object_get(ss->mcp.servers, "pending"));
+        ss->mcp.adding = 0;
         /* Also after a failure, so that further servers can be added. */
-        json_object_del(ss->servers, "pending");
+        json_object_del(ss->mcp.servers, "pending");
         if (r == 0 && (error || !report)) {
                 code = (int)json_integer_value(json_object_get(error, "code"));
                 if (code >= 0)
@@ -313,7 +313,7 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         json_object_foreach(report, name, one) if (json_object_get(one, "error"))
                 json_object_del(added, name); /* the server of that name, if any, stays */
         if (added) {
-                json_object_update(json_object_get(ss->servers, "all"), added);
+                json_object_update(json_object_get(ss->mcp.servers, "all"), added);
                 ss->sup->broker_ops->added(ss, added);
         }
         cg_sup_host_send(ss->host, &out, json_incref(report));
@@ -333,8 +333,8 @@ static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms
 
 void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
 {
-        json_object_set(ss->servers, "pending", servers);
-        ss->adding = request;
+        json_object_set(ss->mcp.servers, "pending", servers);
+        ss->mcp.adding = request;
         send_servers(ss, servers, timeout_ms, request);
 }
 
@@ -493,16 +493,16 @@ static void restart(struct sup *s)
 
                 if (!ss)
                         continue;
-                if (ss->adding) {
-                        json_object_del(ss->servers, "pending");
+                if (ss->mcp.adding) {
+                        json_object_del(ss->mcp.servers, "pending");
                         cg_fail(&err, CG_E_CLOSED,
                                 "the tool server ended while it added the MCP servers; it was started again: try again");
-                        cg_sup_host_failed(ss->host, ss->number, ss->adding, &err);
-                        ss->adding = 0;
+                        cg_sup_host_failed(ss->host, ss->number, ss->mcp.adding, &err);
+                        ss->mcp.adding = 0;
                 }
                 cg_sup_asks_close(ss, ASK_TOOLSERVER, "the tool server ended");
                 s->broker_ops->unkept(ss);
-                all = json_object_get(ss->servers, "all");
+                all = json_object_get(ss->mcp.servers, "all");
                 if (json_object_size(all))
                         send_servers(ss, json_deep_copy(all), 60000, 0);
                 ready = ss->kernel && ss->kernel->state == K_READY;

@@ -261,7 +261,7 @@ static void start_call(struct session *ss, struct cg_msg *m, const char *server,
 
         if (a && ask_first)
                 a->args = cg_frame_ref(m->frames[1]);
-        ss->counted.tool_calls += a != NULL;
+        ss->bounds.counted.tool_calls += a != NULL;
 }
 
 static int on_call(struct kernel *k, struct cg_msg *m, struct cg_err *err)

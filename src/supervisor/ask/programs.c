@@ -38,7 +38,7 @@ static void answer(struct kernel *k, uint32_t number, bool accept)
 static void report_refusal(struct session *ss, uint64_t cell, json_t *denial, const char *why)
 {
         json_object_set_new(denial, "why", cg_sup_text_json(why));
-        cg_sup_denial_report_some(ss, cell, denial, &ss->program_denials);
+        cg_sup_denial_report_some(ss, cell, denial, &ss->denials.program);
 }
 
 static void refuse(struct ask *a, bool timed_out, const char *why)

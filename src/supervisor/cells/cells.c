@@ -219,27 +219,27 @@ static void shell_init(struct shell *l, struct session *ss, const char *subshell
 
 void cg_sup_cells_init(struct session *ss)
 {
-        ss->next_count = 1;
-        TAILQ_INIT(&ss->unordered);
-        shell_init(&ss->main, ss, "");
-        cg_sup_timer_init(ss, &ss->unordered_timer, ss);
+        ss->queue.next_count = 1;
+        TAILQ_INIT(&ss->queue.unordered);
+        shell_init(&ss->queue.main, ss, "");
+        cg_sup_timer_init(ss, &ss->queue.timer, ss);
 }
 
 void cg_sup_cells_close_timers(struct session *ss)
 {
-        for (struct shell *l = &ss->main; l; l = l->next) {
+        for (struct shell *l = &ss->queue.main; l; l = l->next) {
                 cg_sup_timer_close(ss, &l->clock);
                 cg_sup_timer_close(ss, &l->grace);
         }
-        cg_sup_timer_close(ss, &ss->unordered_timer);
+        cg_sup_timer_close(ss, &ss->queue.timer);
 }
 
 void cg_sup_cells_release(struct session *ss)
 {
-        while (ss->main.next) {
-                struct shell *l = ss->main.next;
+        while (ss->queue.main.next) {
+                struct shell *l = ss->queue.main.next;
 
-                ss->main.next = l->next;
+                ss->queue.main.next = l->next;
                 free(l);
         }
 }
@@ -253,10 +253,10 @@ static struct shell *get_shell(struct session *ss, const char *subshell, struct 
         struct shell *l, *idle = NULL;
         size_t n = 0;
 
-        for (l = &ss->main; l; l = l->next, n++) {
+        for (l = &ss->queue.main; l; l = l->next, n++) {
                 if (strcmp(l->subshell, subshell) == 0)
                         return l;
-                if (l != &ss->main && !l->running && TAILQ_EMPTY(&l->queue))
+                if (l != &ss->queue.main && !l->running && TAILQ_EMPTY(&l->queue))
                         idle = l;
         }
         if (strlen(subshell) >= sizeof(l->subshell)) {
@@ -273,8 +273,8 @@ static struct shell *get_shell(struct session *ss, const char *subshell, struct 
                 return NULL;
         }
         shell_init(l, ss, subshell);
-        l->next = ss->main.next;
-        ss->main.next = l;
+        l->next = ss->queue.main.next;
+        ss->queue.main.next = l;
         return l;
 }
 
@@ -344,7 +344,7 @@ static struct cell *take_running(struct shell *l)
 static struct cell *pop(struct shell *l, struct cell *c)
 {
         TAILQ_REMOVE(&l->queue, c, entry);
-        l->ss->n_queue--;
+        l->ss->queue.n--;
         return c;
 }
 
@@ -368,7 +368,7 @@ static void run_next(struct shell *l)
                 return;
         c = l->running = pop(l, TAILQ_FIRST(&l->queue));
         ss->used = ss->ever_used = true;
-        ss->late_output = 0;
+        ss->queue.late_output = 0;
         l->stop = STOP_NONE;
         l->timed_out = false;
         l->left_ms = c->timeout_ms;
@@ -387,7 +387,7 @@ static void run_next(struct shell *l)
                                          only_if(c->allow_stdin, json_true()), "subshell", subshell));
         if (c->kind == CELL_EXECUTE && !c->silent && (c->announce || !LIST_EMPTY(&ss->members))) {
                 out.id = c->id;
-                body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
+                body = json_pack("{s:I}", "execution_count", (json_int_t)ss->queue.next_count);
                 if (c->announce)
                         cg_sup_event_to_host(ss, &out, json_incref(body), NULL);
                 if (!LIST_EMPTY(&ss->members)) {
@@ -403,14 +403,14 @@ static void run_next(struct shell *l)
 
 void cg_sup_cells_run(struct session *ss)
 {
-        for (struct shell *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->queue.main; l; l = l->next)
                 run_next(l);
 }
 
 static void enqueue(struct shell *l, struct cell *c)
 {
         TAILQ_INSERT_TAIL(&l->queue, c, entry);
-        l->ss->n_queue++;
+        l->ss->queue.n++;
         run_next(l);
 }
 
@@ -424,7 +424,7 @@ void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
         struct shell *l;
         struct cg_err err;
 
-        if (ss->n_queue >= CG_MAX_QUEUE) {
+        if (ss->queue.n >= CG_MAX_QUEUE) {
                 cg_fail(&err, CG_E_LIMIT, "%d cells wait already", CG_MAX_QUEUE);
                 goto fail;
         }
@@ -458,14 +458,14 @@ static void arm_unordered_timer(struct session *ss)
 {
         int64_t first = 0, left;
 
-        for (const struct cell *c = TAILQ_FIRST(&ss->unordered); c; c = TAILQ_NEXT(c, entry))
+        for (const struct cell *c = TAILQ_FIRST(&ss->queue.unordered); c; c = TAILQ_NEXT(c, entry))
                 if (!first || c->deadline_ms < first)
                         first = c->deadline_ms;
-        uv_timer_stop(&ss->unordered_timer);
+        uv_timer_stop(&ss->queue.timer);
         if (!first)
                 return;
         left = first - cg_now_ms();
-        cg_sup_timer_start(&ss->unordered_timer, on_unordered_timer, (uint64_t)CG_MAX(left, 0));
+        cg_sup_timer_start(&ss->queue.timer, on_unordered_timer, (uint64_t)CG_MAX(left, 0));
 }
 
 static void on_unordered_timer(uv_timer_t *t)
@@ -473,7 +473,7 @@ static void on_unordered_timer(uv_timer_t *t)
         struct session *ss = t->data;
         int64_t now = cg_now_ms();
 
-        for (struct cell *c = TAILQ_FIRST(&ss->unordered); c; c = TAILQ_NEXT(c, entry)) {
+        for (struct cell *c = TAILQ_FIRST(&ss->queue.unordered); c; c = TAILQ_NEXT(c, entry)) {
                 if (c->deadline_ms > now)
                         continue;
                 if (!c->answered)
@@ -499,7 +499,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 cg_fail(&err, CG_E_INVAL, "a request needs a content");
                 goto fail;
         }
-        if (ss->n_queue >= CG_MAX_QUEUE) {
+        if (ss->queue.n >= CG_MAX_QUEUE) {
                 cg_fail(&err, CG_E_LIMIT, "%d cells and requests wait already", CG_MAX_QUEUE);
                 goto fail;
         }
@@ -532,7 +532,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 enqueue(l, c);
                 return;
         }
-        for (const struct cell *o = TAILQ_FIRST(&ss->unordered); o; o = TAILQ_NEXT(o, entry))
+        for (const struct cell *o = TAILQ_FIRST(&ss->queue.unordered); o; o = TAILQ_NEXT(o, entry))
                 n++;
         if (n >= MAX_UNORDERED || !ss->kernel || ss->kernel->state != K_READY) {
                 send_error_reply(ss, c, "cancelled",
@@ -542,7 +542,7 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 return;
         }
         c->deadline_ms = cg_now_ms() + c->timeout_ms;
-        TAILQ_INSERT_HEAD(&ss->unordered, c, entry);
+        TAILQ_INSERT_HEAD(&ss->queue.unordered, c, entry);
         cg_sup_costs_shared(ss);
         send_to_kernel(ss, c, CG_KERNEL_REQUEST,
                        json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell",
@@ -563,11 +563,11 @@ static void drop_queued(struct shell *l, struct cell *c, const char *text)
 void cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running)
 {
         if (running) {
-                if (ss->main.running)
-                        stop_running(&ss->main, STOP_CANCEL);
+                if (ss->queue.main.running)
+                        stop_running(&ss->queue.main, STOP_CANCEL);
                 return;
         }
-        for (struct shell *l = &ss->main; l; l = l->next) {
+        for (struct shell *l = &ss->queue.main; l; l = l->next) {
                 if (l->running && l->running->id == id) {
                         stop_running(l, STOP_CANCEL);
                         return;
@@ -583,7 +583,7 @@ void cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running)
 
 void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
 {
-        for (struct shell *l = &ss->main; l; l = l->next) {
+        for (struct shell *l = &ss->queue.main; l; l = l->next) {
                 struct cell *c = TAILQ_FIRST(&l->queue);
 
                 while (c) {
@@ -605,7 +605,7 @@ void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
 
 static struct shell *shell_running(struct session *ss, uint64_t id, enum cell_kind kind)
 {
-        for (struct shell *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->queue.main; l; l = l->next)
                 if (l->running && !l->running->ended && l->running->id == id && l->running->kind == kind)
                         return l;
         return NULL;
@@ -647,7 +647,7 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
             cg_json_str(body, "ename", "", &ename, &err) < 0 ||
             cg_json_str(body, "evalue", "", &evalue, &err) < 0 ||
             cg_json_int(body, "execution_count", 0, &count, &err) < 0 ||
-            cg_json_int(body, "next", count ? count + 1 : ss->next_count, &next, &err) < 0 ||
+            cg_json_int(body, "next", count ? count + 1 : ss->queue.next_count, &next, &err) < 0 ||
             cg_json_int(body, "commands", 0, &commands, &err) < 0 ||
             cg_json_bool(body, "refused", false, &refused, &err) < 0 || !status) {
                 cg_sup_kernel_violation(ss->kernel, status ? err.msg : "EXECUTE_REPLY without a status");
@@ -658,7 +658,7 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
                 return;
         }
         l->running->costs.commands = commands;
-        ss->next_count = next;
+        ss->queue.next_count = next;
         failed = strcmp(status, "ok") != 0;
         if (failed && l->stop == STOP_TIMEOUT)
                 snprintf(
@@ -706,14 +706,14 @@ void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m)
                 answered = l->timed_out;
                 c = take_running(l);
         } else {
-                c = TAILQ_FIRST(&ss->unordered);
+                c = TAILQ_FIRST(&ss->queue.unordered);
                 while (c && c->id != m->id)
                         c = TAILQ_NEXT(c, entry);
                 if (!c) {
                         cg_sup_kernel_violation(ss->kernel, "REPLY to a request that was not made");
                         return;
                 }
-                TAILQ_REMOVE(&ss->unordered, c, entry);
+                TAILQ_REMOVE(&ss->queue.unordered, c, entry);
                 answered = c->answered;
         }
         if (!answered)
@@ -758,7 +758,7 @@ static void end_shell(struct shell *l, const char *status, const char *text, con
 
                 c = take_running(l);
                 if (!reported)
-                        end_unanswered(ss, c, status, ss->next_count, text);
+                        end_unanswered(ss, c, status, ss->queue.next_count, text);
                 cell_free(c);
         }
         while ((c = TAILQ_FIRST(&l->queue)))
@@ -770,19 +770,19 @@ void cg_sup_cells_end_all(struct session *ss, const char *status, const char *te
         struct ask *input;
         struct cell *c;
 
-        for (struct shell *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->queue.main; l; l = l->next)
                 end_shell(l, status, text, queued);
-        while ((c = TAILQ_FIRST(&ss->unordered))) {
-                TAILQ_REMOVE(&ss->unordered, c, entry);
+        while ((c = TAILQ_FIRST(&ss->queue.unordered))) {
+                TAILQ_REMOVE(&ss->queue.unordered, c, entry);
                 if (!c->answered)
                         end_unanswered(ss, c, status, 0, text);
                 cell_free(c);
         }
-        uv_timer_stop(&ss->unordered_timer);
+        uv_timer_stop(&ss->queue.timer);
         input = cg_sup_ask_any(ss, ASK_INPUT);
         if (input) /* of a cell whose interrupt has not ended it */
                 cg_sup_ask_end(input);
-        ss->next_count = 1;
+        ss->queue.next_count = 1;
 }
 
 /*

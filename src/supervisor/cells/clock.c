@@ -31,7 +31,7 @@ void cg_sup_clock_stop(struct shell *l)
 
 void cg_sup_asks_changed(struct session *ss)
 {
-        for (struct shell *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->queue.main; l; l = l->next)
                 if (ss->asks.n)
                         cg_sup_clock_stop(l);
                 else

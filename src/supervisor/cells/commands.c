@@ -537,7 +537,7 @@ static int make_pipes(struct command *c, int theirs[3], struct cg_err *err)
         watch_cb callbacks[] = { on_writable, on_output, on_output };
 
         for (size_t i = 0; i < 3; i++) {
-                int fds[2], mine = i == 0 ? 1 : 0;
+                int fds[2], mine = i == 0;
 
                 if (c->socket >= 0 && i == (c->socket_is_input ? 0 : 1)) {
                         theirs[i] = cg_steal_fd(&c->socket);

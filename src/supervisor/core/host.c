@@ -227,6 +227,21 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
         cg_sup_host_send(h, &out, json_pack("{s:s, s:i}", "version", CG_VERSION, "pid", (int)getpid()));
 }
 
+/* Requests that are of no session, or make one. */
+static const struct {
+        uint16_t type;
+        void (*handle)(struct host *h, const struct cg_msg *m);
+} handlers[] = {
+        { CG_HOST_SESSION_NEW, cg_sup_session_new },
+        { CG_HOST_SESSION_ATTACH, cg_sup_attach },
+        { CG_HOST_SESSION_LIST, cg_sup_list },
+        { CG_HOST_STATUS, cg_sup_status },
+        { CG_HOST_STOP, cg_sup_stop_asked },
+        { CG_HOST_APPROVALS_LIST, cg_sup_approvals_list },
+        { CG_HOST_APPROVAL_SHOW, cg_sup_approval_show },
+        { CG_HOST_APPROVAL_DECIDE, cg_sup_approval_decide },
+};
+
 static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
 {
         struct hostlink *l = z->data;
@@ -238,36 +253,15 @@ static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
                 cg_log(&l->sup->log, CG_LOG_WARN, h ? "%s again" : "%s before HELLO", m->spec->name);
                 return;
         }
-        switch (m->type) {
-        case CG_HOST_HELLO:
+        if (!h) {
                 handle_hello(l, m);
                 return;
-        case CG_HOST_SESSION_NEW:
-                cg_sup_session_new(h, m);
-                return;
-        case CG_HOST_SESSION_ATTACH:
-                cg_sup_attach(h, m);
-                return;
-        case CG_HOST_SESSION_LIST:
-                cg_sup_list(h, m);
-                return;
-        case CG_HOST_STATUS:
-                cg_sup_status(h, m);
-                return;
-        case CG_HOST_STOP:
-                cg_sup_stop_asked(h, m);
-                return;
-        case CG_HOST_APPROVALS_LIST:
-                cg_sup_approvals_list(h, m);
-                return;
-        case CG_HOST_APPROVAL_SHOW:
-                cg_sup_approval_show(h, m);
-                return;
-        case CG_HOST_APPROVAL_DECIDE:
-                cg_sup_approval_decide(h, m);
-                return;
-        default:
-                break;
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {
+                if (handlers[i].type == m->type) {
+                        handlers[i].handle(h, m);
+                        return;
+                }
         }
         ss = cg_sup_session_find(h->sup, h, m->session);
         if (ss) {

@@ -432,7 +432,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         json_t *binds = json_array(), *hides = json_deep_copy(json_object_get(options, "hide"));
         json_t *python_path = json_array();
         char state[PATH_MAX];
-        json_t *env = k->masked_env ?: ss->egress_env;
+        json_t *env = k->masked_env ?: ss->egress.env;
         const char *slash = strrchr(s->dir, '/');
         size_t len = slash ? (size_t)(slash - s->dir) : 0, i;
         char lib[160], tmp[TMP_PATH], real[PATH_MAX], user[32];
@@ -486,7 +486,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 binds, "hide", hides, "python_path", python_path, "working_dir",
                 json_object_get(options, "working_dir"), "front", json_object_get(options, "front"),
                 "settings", json_object_get(options, "settings"), "masks", k->masked_files, "ports",
-                ss->egress_policy != NULL, "home", ss->sup->home, "user_env",
+                ss->egress.policy != NULL, "home", ss->sup->home, "user_env",
                 json_object_get(options, "user_env"), "tier", json_object_get(options, "tier"), "tmp",
                 tmp_path(k, tmp), "guards", k->guards, "homes", cg_sup_homes(k->sup), "kernel_env",
                 s->kernel_env, "exec", exec[cg_sup_exec(options)]);
@@ -529,12 +529,12 @@ static void kernel_spawn(struct kernel *k)
 static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spawned *fds)
 {
         int pidfd = fds->pidfd, denials_fd = fds->denials_fd;
-        size_t n_proxy = k->session->egress_policy ? 2 : 0;
+        size_t n_proxy = k->session->egress.policy ? 2 : 0;
         struct cg_err err;
 
         k->layers = json_incref(json_object_get(answer, "layers"));
         k->landlock_abi = json_incref(json_object_get(answer, "landlock_abi"));
-        k->tier = strdup(json_string_value(json_object_get(answer, "tier")) ?: "");
+        k->tier = strdup(cg_json_text_of(answer, "tier"));
         cg_sup_limits_spawned(k, answer);
         k->status_fd = fds->status_fd;
         cg_oom_mark(cg_pidfd_pid(pidfd), &k->oom);
@@ -606,7 +606,7 @@ int cg_sup_kernel_start(struct session *ss, struct cg_err *err)
                 return err ? err->code : -1;
         }
         ss->kernel = k;
-        ss->kernel_started_ms = cg_now_ms();
+        ss->start.kernel_ms = cg_now_ms();
         cg_sup_zygote_want(k);
         return 0;
 }

@@ -240,15 +240,15 @@ static void notice_sandbox(struct session *ss)
 
 static void answer_start(struct session *ss, const struct cg_err *err)
 {
-        uint64_t request = ss->opening ?: ss->resetting;
+        uint64_t request = ss->start.opening ?: ss->start.resetting;
         struct cg_out out = { .type = CG_HOST_SESSION_OPENED, .session = ss->number, .id = request };
 
-        uv_timer_stop(&ss->start_timer);
+        uv_timer_stop(&ss->start.timer);
         if (!request)
                 return;
         if (err) {
                 cg_sup_host_failed(ss->host, ss->number, request, err);
-        } else if (ss->opening) {
+        } else if (ss->start.opening) {
                 cg_sup_host_send(ss->host, &out,
                                  json_pack("{s:s, s:o}", "id", ss->id, "info", cg_sup_session_info(ss)));
                 cg_sup_limits_opened(ss);
@@ -256,17 +256,17 @@ static void answer_start(struct session *ss, const struct cg_err *err)
         } else {
                 send_done(ss->host, ss, request);
         }
-        ss->opening = ss->resetting = 0;
+        ss->start.opening = ss->start.resetting = 0;
 }
 
 static void kernel_ready(struct session *ss)
 {
         /* or a spare whose kernel ended while a host took it over */
-        bool first = !ss->opened || ss->opening;
+        bool first = !ss->opened || ss->start.opening;
 
         answer_start(ss, NULL);
         ss->opened = true;
-        ss->lost_starts = 0;
+        ss->start.lost = 0;
         if (cg_sup_spare_ready(ss))
                 return;
         if (first)
@@ -350,7 +350,7 @@ static void start_lost(struct session *ss, const char *how)
         struct cg_err err;
 
         cg_sup_kernel_end(ss->kernel);
-        if (++ss->lost_starts < MAX_LOST) {
+        if (++ss->start.lost < MAX_LOST) {
                 start_again(ss);
                 return;
         }
@@ -367,7 +367,7 @@ static void kernel_dead(struct session *ss, const char *how, bool was_ready)
         if (cg_sup_spare_ended(ss))
                 return;
         cg_sup_asks_close(ss, ASK_APPROVALS, "the kernel ended");
-        if (!ss->opened || ss->resetting) {
+        if (!ss->opened || ss->start.resetting) {
                 cg_sup_limits_explain_start(ss, text, sizeof(text));
                 cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s%s", how, text);
                 kernel_failed(ss, &err);
@@ -378,14 +378,14 @@ static void kernel_dead(struct session *ss, const char *how, bool was_ready)
                 start_lost(ss, text);
                 return;
         }
-        ss->quick_deaths = cg_now_ms() - ss->kernel_started_ms < QUICK_MS && !ss->main.running
-                                   ? ss->quick_deaths + 1
-                                   : 0;
+        ss->start.quick_deaths = cg_now_ms() - ss->start.kernel_ms < QUICK_MS && !ss->queue.main.running
+                                         ? ss->start.quick_deaths + 1
+                                         : 0;
         snprintf(text, sizeof(text), "the kernel ended: %s; its state is lost", how);
         snprintf(queued, sizeof(queued), "the kernel ended before this cell ran: %s", how);
         cg_sup_cells_end_all(ss, "kernel_died", text, queued);
         cg_sup_event_text(ss, CG_HOST_KERNEL_DIED, 0, text);
-        if (ss->quick_deaths >= MAX_QUICK)
+        if (ss->start.quick_deaths >= MAX_QUICK)
                 cg_sup_session_end(ss, "its kernels end again and again right after they start");
         else
                 start_again(ss);
@@ -413,7 +413,7 @@ static void on_start_timeout(uv_timer_t *t)
 
 static void arm_start_timer(struct session *ss, int64_t timeout_ms)
 {
-        cg_sup_timer_start(&ss->start_timer, on_start_timeout,
+        cg_sup_timer_start(&ss->start.timer, on_start_timeout,
                            (uint64_t)(timeout_ms > 0 ? timeout_ms : DEFAULT_START_MS));
 }
 
@@ -427,9 +427,9 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
                 cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
-        if (ss->resetting)
+        if (ss->start.resetting)
                 cg_fail(&err, CG_E_STATE, "a reset is under way");
-        if (ss->resetting || cg_sup_audit_request(ss, 0, m, &err) < 0) {
+        if (ss->start.resetting || cg_sup_audit_request(ss, 0, m, &err) < 0) {
                 cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
@@ -441,8 +441,8 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         ss->used = false;
         cg_sup_asks_close(ss, ASK_APPROVALS, "the session was reset");
         cg_sup_cells_end_all(ss, "cancelled", "the session was reset", "the session was reset");
-        ss->quick_deaths = 0;
-        ss->resetting = m->id;
+        ss->start.quick_deaths = 0;
+        ss->start.resetting = m->id;
         arm_start_timer(ss, timeout_ms);
         start_again(ss);
 }
@@ -461,12 +461,12 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
                 cg_fail(&err, CG_E_INVAL, "\"servers\" must be an object");
                 goto fail;
         }
-        if (json_object_size(servers) + json_object_size(json_object_get(ss->servers, "all")) >
+        if (json_object_size(servers) + json_object_size(json_object_get(ss->mcp.servers, "all")) >
             CG_MAX_SERVERS) {
                 cg_fail(&err, CG_E_LIMIT, "at most %d MCP servers in a session", CG_MAX_SERVERS);
                 goto fail;
         }
-        if (json_object_get(ss->servers, "pending")) {
+        if (json_object_get(ss->mcp.servers, "pending")) {
                 cg_fail(&err, CG_E_STATE, "MCP servers are being added already");
                 goto fail;
         }
@@ -562,13 +562,13 @@ static void release(struct session *ss)
         cg_sup_audit_free(ss);
         json_decref(ss->options);
         cg_settings_free(ss->settings);
-        json_decref(ss->servers);
+        json_decref(ss->mcp.servers);
         json_decref(ss->functions);
-        json_decref(ss->guards);
-        json_decref(ss->egress_policy);
-        json_decref(ss->egress_env);
-        json_decref(ss->held_denials);
-        json_decref(ss->told_denials);
+        json_decref(ss->mcp.guards);
+        json_decref(ss->egress.policy);
+        json_decref(ss->egress.env);
+        json_decref(ss->denials.held);
+        json_decref(ss->denials.told);
         cg_sup_cells_release(ss);
         free(ss->path_notice);
         free(ss->dir);
@@ -605,8 +605,8 @@ void cg_sup_session_end(struct session *ss, const char *why)
         cg_log(&s->log, CG_LOG_INFO, "session %llu ended: %s", (unsigned long long)ss->number,
                why ?: "as asked");
         cg_sup_cells_close_timers(ss);
-        cg_sup_timer_close(ss, &ss->start_timer);
-        cg_sup_timer_close(ss, &ss->wall);
+        cg_sup_timer_close(ss, &ss->start.timer);
+        cg_sup_timer_close(ss, &ss->bounds.wall);
 }
 
 void cg_sup_sessions_host_gone(struct sup *s, struct host *h)
@@ -670,7 +670,7 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return -1;
         if (cg_sup_limits_check(ss, err) < 0 ||
             cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
-            cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
+            cg_json_int(ss->options, "timeout_ms", 0, &ss->start.timeout_ms, err) < 0 ||
             cg_json_bool(ss->options, "attachable", true, &ss->attachable, err) < 0 ||
             check_strings(ss->options, "env", err) < 0 ||
             check_strings(ss->options, "python_path", err) < 0 ||
@@ -715,12 +715,12 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         }
         ss->sup = s;
         ss->host = h;
-        ss->opening = request;
+        ss->start.opening = request;
         ss->options = json_incref(options);
-        ss->servers = json_pack("{s:{}}", "all");
+        ss->mcp.servers = json_pack("{s:{}}", "all");
         ss->functions = json_object();
-        ss->guards = json_object();
-        if (!ss->servers || !ss->functions || !ss->guards || check_options(ss, err) < 0 ||
+        ss->mcp.guards = json_object();
+        if (!ss->mcp.servers || !ss->functions || !ss->mcp.guards || check_options(ss, err) < 0 ||
             cg_sup_protected_check(ss, err) < 0)
                 goto fail;
 
@@ -748,11 +748,11 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         s->sessions[ss->number % CG_MAX_SESSIONS] = ss;
         s->n_sessions++;
         cg_sup_cells_init(ss);
-        cg_sup_timer_init(ss, &ss->start_timer, ss);
-        cg_sup_timer_init(ss, &ss->wall, ss);
-        arm_start_timer(ss, ss->start_timeout_ms);
+        cg_sup_timer_init(ss, &ss->start.timer, ss);
+        cg_sup_timer_init(ss, &ss->bounds.wall, ss);
+        arm_start_timer(ss, ss->start.timeout_ms);
         if (start_kernel(ss, err) < 0) {
-                ss->opening = 0; /* the caller reports it */
+                ss->start.opening = 0; /* the caller reports it */
                 cg_sup_session_end(ss, NULL);
                 return NULL;
         }
@@ -790,7 +790,7 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
 
         /* A spare becomes the host's session. */
         ss->host = h;
-        ss->opening = m->id;
+        ss->start.opening = m->id;
         same_env = json_equal(json_object_get(ss->options, "user_env"), json_object_get(options, "user_env"));
         if (!same_env)
                 forget_path_notice(ss);

@@ -51,7 +51,7 @@ bool cg_sup_others_decide(const struct session *ss)
 
 struct cg_bytes cg_sup_cell_code(const struct session *ss, uint64_t id)
 {
-        for (const struct shell *l = &ss->main; l; l = l->next)
+        for (const struct shell *l = &ss->queue.main; l; l = l->next)
                 if (l->running && l->running->kind == CELL_EXECUTE && l->running->id == id)
                         return cg_frame_bytes(l->running->frames[0]);
         return cg_frame_bytes(NULL);
@@ -74,12 +74,14 @@ enum cg_exec cg_sup_exec(const json_t *options)
 
 uint64_t cg_sup_running_cell(const struct session *ss)
 {
-        return ss->main.running && ss->main.running->kind == CELL_EXECUTE ? ss->main.running->id : 0;
+        return ss->queue.main.running && ss->queue.main.running->kind == CELL_EXECUTE
+                       ? ss->queue.main.running->id
+                       : 0;
 }
 
 uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id)
 {
-        for (struct shell *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->queue.main; l; l = l->next)
                 if (l->running && l->running->id == id)
                         return &l->running->output;
         return NULL;

@@ -43,6 +43,61 @@ struct asks {
         struct rate undecided; /* questions about programs, but those that the host has decided */
 };
 
+/* Denials: denials.c. */
+struct session_denials {
+        struct rate kernel;  /* those that the kernel has reported */
+        struct rate server;  /* those of the sandboxes of MCP servers */
+        struct rate program; /* programs that were refused */
+        json_t *held;        /* reported at the end of the running cell; NULL: none */
+        json_t *told;        /* "OPERATION PATH" of those that the cell's tracebacks explain; NULL: none */
+        bool network_told;   /* a traceback explains that there is no network */
+        uint64_t unreported; /* not reported one by one: too many, or the host read nothing */
+};
+
+/* MCP servers: guards.c, broker.c. */
+struct session_servers {
+        json_t *servers; /* definitions, kept for a tool server that is started again */
+        /* {SERVER: [PATH, ...]}: files of them; see cg_rules_add_guards() */
+        json_t *guards;
+        unsigned n_dirs;    /* private folders that they got */
+        bool path_reported; /* their missing entries of PATH have been reported */
+        uint64_t adding;    /* request that is adding servers; 0 none */
+};
+
+/* Starts of kernels: session.c. */
+struct session_start {
+        uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
+        unsigned quick_deaths;
+        unsigned lost; /* kernels that ended while they started, since the last that was ready */
+        int64_t kernel_ms, timeout_ms;
+        uv_timer_t timer;
+};
+
+/* Cells and requests: cells.c. */
+struct session_queue {
+        struct shell main;           /* the first of the list of shells */
+        struct cell_queue unordered; /* requests that run beside cells */
+        size_t n;
+        int64_t next_count;   /* execution_count of the next cell that stores history */
+        uv_timer_t timer;     /* of unordered */
+        uint64_t late_output; /* bytes printed by no running cell since the last cell began */
+};
+
+/* The network of cells: egress.c. */
+struct session_egress {
+        json_t *policy; /* made of the settings; NULL: no network at all */
+        /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
+        json_t *env;
+};
+
+/* Limits, and what counts for them: session_limits.c, costs.c. */
+struct session_bounds {
+        struct cg_sandbox_limits limits; /* as set by the host or the settings */
+        uv_timer_t wall;                 /* the session's time */
+        bool wall_runs;
+        struct counted counted; /* for the costs of cells */
+};
+
 struct session {
         struct sup *sup;
         struct host *host; /* that opened it */
@@ -54,19 +109,18 @@ struct session {
         json_t *options;
         const char *workspace;        /* of the options */
         struct cg_settings *settings; /* "settings" of the options; NULL: none */
-        int64_t approval_timeout_ms, start_timeout_ms;
+        int64_t approval_timeout_ms;
         struct session_audit *audit; /* NULL: it is not in the audit log */
-        json_t *servers;             /* definitions, kept for a tool server that is started again */
         json_t *functions;           /* of the host: {NAME: {"ask": bool, "tools": {NAME: true}}} */
-        /* {SERVER: [PATH, ...]}: files of its MCP servers; see cg_rules_add_guards() */
-        json_t *guards;
-        unsigned n_server_dirs; /* private folders that its MCP servers got */
-        bool path_reported;     /* their missing entries of PATH have been reported */
-        uint64_t adding;        /* request that is adding servers; 0 none */
         struct kernel *kernel;
+        struct session_servers mcp;
+        struct session_start start;
+        struct session_queue queue;
+        struct session_egress egress;
+        struct session_bounds bounds;
+        struct session_denials denials;
         struct asks asks;
         LIST_HEAD(, command) commands; /* beside cells: commands.c */
-        uint64_t opening, resetting;   /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
         bool attachable; /* other hosts can list it and attach to it */
         /* of a spare: the view of its kernel, see cg_sup_spare_view() */
@@ -76,37 +130,10 @@ struct session {
         bool used;            /* its kernel has run a cell of a host */
         bool ever_used;       /* one of its kernels has */
         uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
-        unsigned quick_deaths;
-        /* kernels that ended while they started, since the last that was ready */
-        unsigned lost_starts;
-        int64_t kernel_started_ms;
-
-        struct shell main;           /* the first of the list of shells */
-        struct cell_queue unordered; /* requests that run beside cells */
-        size_t n_queue;
-        int64_t next_count; /* execution_count of the next cell that stores history */
-        uv_timer_t unordered_timer, start_timer;
         int open_timers;
-
-        json_t *egress_policy; /* made of the settings; NULL: no network at all */
-        /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
-        json_t *egress_env;
-        size_t unread;                   /* bytes of events the host has not acknowledged */
-        struct cg_sandbox_limits limits; /* as set by the host or the settings */
-        uv_timer_t wall;                 /* the session's time */
-        bool wall_runs;
-        struct counted counted;      /* for the costs of cells */
-        uint64_t late_output;        /* bytes printed by no running cell since the last cell began */
-        dev_t workspace_dev;         /* the folder that it was opened for */
-        ino_t workspace_ino;         /* 0: not known yet */
-        struct rate kernel_denials;  /* denials that the kernel has reported */
-        struct rate server_denials;  /* denials of the sandboxes of MCP servers */
-        struct rate program_denials; /* programs that were refused */
-        json_t *held_denials;        /* reported at the end of the running cell; NULL: none */
-        json_t *told_denials; /* "OPERATION PATH" of those that the cell's tracebacks explain; NULL: none */
-        bool network_told;    /* a traceback explains that there is no network */
-        /* denials that were not reported one by one: too many, or the host read nothing */
-        uint64_t denials_unreported;
+        size_t unread;       /* bytes of events the host has not acknowledged */
+        dev_t workspace_dev; /* the folder that it was opened for */
+        ino_t workspace_ino; /* 0: not known yet */
 };
 
 /* Events of a session's kernel; session.c implements them. */

@@ -146,8 +146,8 @@ static void on_control(struct watch *w)
         } else if (json_is_true(json_object_get(o, "ready"))) {
                 free(z->python);
                 free(z->ipython);
-                z->python = strdup(json_string_value(json_object_get(o, "python")) ?: "");
-                z->ipython = strdup(json_string_value(json_object_get(o, "ipython")) ?: "");
+                z->python = strdup(cg_json_text_of(o, "python"));
+                z->ipython = strdup(cg_json_text_of(o, "ipython"));
                 z->ready = true;
                 cg_log(&s->log, CG_LOG_INFO, "zygote ready after %lld ms: Python %s, IPython %s",
                        (long long)(cg_now_ms() - z->started_ms), z->python, z->ipython);

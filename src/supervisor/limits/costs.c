@@ -167,7 +167,7 @@ void cg_sup_costs_reset(struct session *ss, const struct cell *c)
         struct kernel *k = ss->kernel;
         struct reset *r;
 
-        for (const struct shell *l = &ss->main; l; l = l->next)
+        for (const struct shell *l = &ss->queue.main; l; l = l->next)
                 if (l->running) /* its peak would be lost */
                         return;
         if (!k || !c->costs.peak_is_old || ss->sup->n_peak_resets >= MAX_RESETS)
@@ -191,7 +191,7 @@ void cg_sup_costs_reset(struct session *ss, const struct cell *c)
 
 void cg_sup_costs_shared(struct session *ss)
 {
-        for (struct shell *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->queue.main; l; l = l->next)
                 if (l->running)
                         l->running->costs.shared = true;
 }
@@ -199,9 +199,9 @@ void cg_sup_costs_shared(struct session *ss)
 void cg_sup_costs_begin(struct session *ss, struct cell *c)
 {
         const struct kernel *k = ss->kernel;
-        bool alone = TAILQ_EMPTY(&ss->unordered) && LIST_EMPTY(&ss->commands);
+        bool alone = TAILQ_EMPTY(&ss->queue.unordered) && LIST_EMPTY(&ss->commands);
 
-        for (struct shell *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->queue.main; l; l = l->next)
                 alone = alone && (!l->running || l->running == c);
         if (!alone)
                 cg_sup_costs_shared(ss);
@@ -209,7 +209,7 @@ void cg_sup_costs_begin(struct session *ss, struct cell *c)
         if (c->kind == CELL_REQUEST) /* its REPLY has no costs */
                 return;
         c->costs.kernel = k->seq;
-        c->costs.start = ss->counted;
+        c->costs.start = ss->bounds.counted;
         c->costs.commands = -1;
         read_use(k, &k->costs.last, &c->costs.use);
         c->costs.written = number_after(k->costs.io_fd, "wchar: ");
@@ -255,12 +255,12 @@ void cg_sup_costs_end(const struct session *ss, struct cell *c, char buf[COSTS_S
                 { "memory_bytes", difference(c->costs.use.rss, most_memory(&c->costs.use, &use)) },
                 { "written_bytes",
                   difference(c->costs.written, k ? number_after(k->costs.io_fd, "wchar: ") : -1) },
-                { "tool_calls", difference(c->costs.start.tool_calls, ss->counted.tool_calls) },
+                { "tool_calls", difference(c->costs.start.tool_calls, ss->bounds.counted.tool_calls) },
                 { "commands", c->costs.commands },
                 /* Without a sandbox, connections go past the proxy. */
                 { "connections", difference(c->costs.start.connections,
-                                            cg_sup_is_sandboxed(ss) ? ss->counted.connections : -1) },
-                { "denials", difference(c->costs.start.denials, ss->counted.denials) },
+                                            cg_sup_is_sandboxed(ss) ? ss->bounds.counted.connections : -1) },
+                { "denials", difference(c->costs.start.denials, ss->bounds.counted.denials) },
         };
 
         n = (size_t)snprintf(buf, COSTS_SIZE, ",\"costs\":{\"wall_us\":%lld",

@@ -37,19 +37,19 @@ void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
         const char *server = json_string_value(json_object_get(denial, "server"));
         cg_auto_buf struct cg_buf b = { .max = 32768 };
 
-        ss->counted.denials += 1 + json_integer_value(json_object_get(denial, "untold"));
+        ss->bounds.counted.denials += 1 + json_integer_value(json_object_get(denial, "untold"));
         if (!ss->host || ss->warming || ss->unread > MAX_UNREAD) {
-                ss->denials_unreported += ss->host && !ss->warming;
+                ss->denials.unreported += ss->host && !ss->warming;
                 json_decref(denial);
                 return;
         }
-        if (ss->denials_unreported)
+        if (ss->denials.unreported)
                 cg_sup_notice(
                         ss,
                         "%llu denials were not reported one by one, because there were too many, or the session's events were not read",
-                        (unsigned long long)ss->denials_unreported);
-        ss->denials_unreported = 0;
-        ss->denials_unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
+                        (unsigned long long)ss->denials.unreported);
+        ss->denials.unreported = 0;
+        ss->denials.unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
         cg_denial_stamp(denial);
         if (server)
                 cg_buf_addf(&b, "MCP server %s: ", server);
@@ -65,8 +65,8 @@ bool cg_sup_denial_report_some(struct session *ss, uint64_t cell, json_t *denial
                 cg_sup_denial_report(ss, cell, denial);
                 return true;
         }
-        ss->denials_unreported++;
-        ss->counted.denials++;
+        ss->denials.unreported++;
+        ss->bounds.counted.denials++;
         json_decref(denial);
         return false;
 }
@@ -180,9 +180,9 @@ static void hold(struct session *ss, json_t *o)
                 cg_sup_denial_report(ss, 0, o);
                 return;
         }
-        if (!ss->held_denials)
-                ss->held_denials = json_array();
-        json_array_foreach(ss->held_denials, i, held)
+        if (!ss->denials.held)
+                ss->denials.held = json_array();
+        json_array_foreach(ss->denials.held, i, held)
         {
                 if (!is_same_kind(held, o))
                         continue;
@@ -190,13 +190,13 @@ static void hold(struct session *ss, json_t *o)
                 json_decref(o);
                 return;
         }
-        if (json_array_size(ss->held_denials) < MAX_HELD) {
+        if (json_array_size(ss->denials.held) < MAX_HELD) {
                 json_object_set_new(o, "also", json_array());
                 json_object_set_new(o, "paths", json_pack("{s:b}", cg_json_text_of(o, "path"), true));
-                json_array_append_new(ss->held_denials, o);
+                json_array_append_new(ss->denials.held, o);
                 return;
         }
-        ss->denials_unreported++;
+        ss->denials.unreported++;
         json_decref(o);
 }
 
@@ -204,19 +204,19 @@ static void hold(struct session *ss, json_t *o)
 static void set_told(struct session *ss, const json_t *o)
 {
         if (is_network(o)) {
-                ss->network_told = true;
+                ss->denials.network_told = true;
                 return;
         }
-        if (!ss->told_denials)
-                ss->told_denials = json_object();
-        if (json_object_size(ss->told_denials) < MAX_TOLD)
-                json_object_set_new(ss->told_denials, cg_json_text_of(o, "path"),
+        if (!ss->denials.told)
+                ss->denials.told = json_object();
+        if (json_object_size(ss->denials.told) < MAX_TOLD)
+                json_object_set_new(ss->denials.told, cg_json_text_of(o, "path"),
                                     json_string(cg_json_text_of(o, "operation")));
 }
 
 static bool is_told(const struct session *ss, const json_t *o, const char *path)
 {
-        return strcmp(cg_json_text_of(ss->told_denials, path), cg_json_text_of(o, "operation")) == 0;
+        return strcmp(cg_json_text_of(ss->denials.told, path), cg_json_text_of(o, "operation")) == 0;
 }
 
 /* Removes the paths that were told. False: none is left. */
@@ -227,7 +227,7 @@ static bool keep_untold(const struct session *ss, json_t *o)
         json_object_del(o, "paths");
         if (is_network(o)) {
                 json_object_del(o, "also");
-                return !ss->network_told;
+                return !ss->denials.network_told;
         }
         for (size_t i = json_array_size(also); i-- > 0;)
                 if (is_told(ss, o, json_string_value(json_array_get(also, i))))
@@ -245,7 +245,7 @@ static bool keep_untold(const struct session *ss, json_t *o)
 
 void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell)
 {
-        cg_auto_json json_t *held = CG_STEAL(ss->held_denials);
+        cg_auto_json json_t *held = CG_STEAL(ss->denials.held);
         json_t *o;
         size_t i;
 
@@ -256,12 +256,12 @@ void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell)
                 if (json_object_get(o, "several"))
                         set_words_of_names(o);
                 json_object_del(o, "several");
-                ss->counted.denials += json_array_size(json_object_get(o, "also")) +
-                                       (uint64_t)json_integer_value(json_object_get(o, "more"));
+                ss->bounds.counted.denials += json_array_size(json_object_get(o, "also")) +
+                                              (uint64_t)json_integer_value(json_object_get(o, "more"));
                 cg_sup_denial_report(ss, cell, json_incref(o));
         }
-        json_decref(CG_STEAL(ss->told_denials));
-        ss->network_told = false;
+        json_decref(CG_STEAL(ss->denials.told));
+        ss->denials.network_told = false;
 }
 
 /* ------------------------------------------------------------------ system calls */
@@ -360,11 +360,11 @@ void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)
         }
         cg_sup_denials_drain(ss->kernel); /* init's own report is the better one */
         if (strcmp(cg_json_text_of(denial, "source"), "kernel") == 0) {
-                if (cg_sup_denial_report_some(ss, m->id, json_incref(denial), &ss->kernel_denials))
+                if (cg_sup_denial_report_some(ss, m->id, json_incref(denial), &ss->denials.kernel))
                         set_told(ss, denial);
-        } else if (cg_sup_rate_take(&ss->kernel_denials)) {
+        } else if (cg_sup_rate_take(&ss->denials.kernel)) {
                 hold(ss, CG_STEAL(denial));
         } else {
-                ss->denials_unreported++;
+                ss->denials.unreported++;
         }
 }

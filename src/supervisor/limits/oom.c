@@ -323,7 +323,7 @@ static void add_process(struct use *u, pid_t pid, bool share)
                 const char *file, *anon, *shmem;
         } kinds[] = { { "smaps_rollup", "Pss_Anon:", "Pss_Shmem:" }, { "status", "RssAnon:", "RssShmem:" } };
 
-        for (size_t i = share ? 0 : 1; i < CG_ARRAY_LEN(kinds); i++) {
+        for (size_t i = !share; i < CG_ARRAY_LEN(kinds); i++) {
                 cg_auto_free char *text = NULL;
                 char file[64];
                 size_t len;

@@ -43,17 +43,17 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
         /* The default limit of a kernel's memory: half of what there is. */
         if (!SANITIZED && !ss->sup->memory_default)
                 ss->sup->memory_default = room(ss->sup) / 2 / MIB * MIB;
-        ss->limits = (struct cg_sandbox_limits){ 0 };
+        ss->bounds.limits = (struct cg_sandbox_limits){ 0 };
 #define X(id, field, scale, name, setting, unit, words) \
         if (cg_json_int(ss->options, #field, 0, &n, err) < 0) \
                 return -1; \
         if (n < 0) \
                 return cg_fail(err, CG_E_INVAL, "\"%s\" is negative", #field); \
-        ss->limits.field = (uint64_t)n;
+        ss->bounds.limits.field = (uint64_t)n;
         CG_LIMITS_TABLE(X)
 #undef X
         if (ss->settings)
-                cg_limits_fill(&ss->limits, &ss->settings->own.limits);
+                cg_limits_fill(&ss->bounds.limits, &ss->settings->own.limits);
         return 0;
 }
 
@@ -67,7 +67,7 @@ static enum cg_limit_said source_of(const struct session *ss, enum cg_limit limi
         };
         bool option = json_integer_value(json_object_get(ss->options, fields[limit])) > 0;
 
-        if (!option && cg_limit_get(&ss->limits, limit))
+        if (!option && cg_limit_get(&ss->bounds.limits, limit))
                 return CG_SAID_SETTINGS;
         return json_is_true(json_object_get(ss->options, "cli_hints")) ? CG_SAID_CLI : CG_SAID_API;
 }
@@ -77,14 +77,14 @@ int cg_sup_limits_check_least(const struct session *ss, struct cg_err *err)
         char where[64];
 
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
-                double least = cg_limit_least_for_kernel(i), figure = cg_limit_figure(&ss->limits, i);
+                double least = cg_limit_least_for_kernel(i), figure = cg_limit_figure(&ss->bounds.limits, i);
                 enum cg_limit_said said = source_of(ss, i);
 
                 if (figure <= 0 || figure >= least)
                         continue;
                 cg_limit_where(i, said, where, sizeof(where));
                 if (said == CG_SAID_API && i == CG_LIMIT_MEMORY) { /* in bytes */
-                        figure = (double)ss->limits.memory_bytes;
+                        figure = (double)ss->bounds.limits.memory_bytes;
                         least *= (double)MIB;
                 }
                 return cg_fail(err, CG_E_INVAL,
@@ -102,7 +102,7 @@ void cg_sup_limits_explain_start(const struct session *ss, char *buf, size_t siz
 
         buf[0] = '\0';
         for (size_t i = 0; i < CG_ARRAY_LEN(starts) && n < size; i++) {
-                if (!cg_limit_get(&ss->limits, starts[i]))
+                if (!cg_limit_get(&ss->bounds.limits, starts[i]))
                         continue;
                 cg_limit_where(starts[i], source_of(ss, starts[i]), where, sizeof(where));
                 n += (size_t)snprintf(buf + n, size - n, "%s%s",
@@ -113,7 +113,7 @@ void cg_sup_limits_explain_start(const struct session *ss, char *buf, size_t siz
 /* The limits with their defaults. The zygote sets those other than memory itself. */
 static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
-        struct cg_sandbox_limits l = ss->limits, defaults = { .open_files = CG_PLAN_OPEN_FILES };
+        struct cg_sandbox_limits l = ss->bounds.limits, defaults = { .open_files = CG_PLAN_OPEN_FILES };
 
         if (cg_sup_is_sandboxed(ss)) {
                 defaults.memory_bytes = ss->sup->memory_default;
@@ -125,7 +125,7 @@ static struct cg_sandbox_limits limits_of(const struct session *ss)
 
 json_t *cg_sup_limits_spec(const struct session *ss)
 {
-        struct cg_sandbox_limits l = ss->limits;
+        struct cg_sandbox_limits l = ss->bounds.limits;
         json_t *o = json_object();
 
         l.memory_bytes = limits_of(ss).memory_bytes;
@@ -181,7 +181,7 @@ static void on_cpu_timer(uv_timer_t *t)
 
         if (!ss || k->state == K_DEAD)
                 return;
-        limit_ms = ss->limits.cpu_seconds * 1000;
+        limit_ms = ss->bounds.limits.cpu_seconds * 1000;
         cg_cgroup_read(&cpu, &counts);
         if (counts.cpu_ms < limit_ms) {
                 uv_timer_start(t, on_cpu_timer, (uint64_t)cg_limit_next_look_ms(limit_ms - counts.cpu_ms), 0);
@@ -213,7 +213,7 @@ void cg_sup_limits_spawned(struct kernel *k, const json_t *answer)
         k->cpu_timer.data = k;
         k->cpu_timer_open = true;
         uv_timer_start(&k->cpu_timer, on_cpu_timer,
-                       (uint64_t)cg_limit_next_look_ms(k->session->limits.cpu_seconds * 1000), 0);
+                       (uint64_t)cg_limit_next_look_ms(k->session->bounds.limits.cpu_seconds * 1000), 0);
 }
 
 void cg_sup_limits_release(struct kernel *k)
@@ -256,9 +256,9 @@ bool cg_sup_limits_end(struct kernel *k, const struct cg_sandbox_status *st, cha
                         cg_limit_figure(&l, CG_LIMIT_MEMORY), memory, processes);
                 return true;
         }
-        if (k->cpu_exceeded || (st->signal == SIGXCPU && ss->limits.cpu_seconds))
+        if (k->cpu_exceeded || (st->signal == SIGXCPU && ss->bounds.limits.cpu_seconds))
                 limit = CG_LIMIT_CPU_TIME;
-        else if (st->signal == SIGXFSZ && ss->limits.file_bytes)
+        else if (st->signal == SIGXFSZ && ss->bounds.limits.file_bytes)
                 limit = CG_LIMIT_FILE_SIZE;
         /* Without a status, init was killed as well. */
         else if (k->counts.oom_kills > k->reported.oom_kills && (st->signal == SIGKILL || !st->magic))
@@ -311,7 +311,7 @@ void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, c
                 limit = CG_LIMIT_MEMORY;
         else if (os_error && begins(evalue, "[Errno 24]"))
                 limit = CG_LIMIT_OPEN_FILES;
-        else if (os_error && begins(evalue, "[Errno 27]") && ss->limits.file_bytes)
+        else if (os_error && begins(evalue, "[Errno 27]") && ss->bounds.limits.file_bytes)
                 limit = CG_LIMIT_FILE_SIZE;
         /*
          * A non-blocking socket raises the same exception: the limit caused it if the line that
@@ -328,7 +328,7 @@ void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, c
 
 bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
 {
-        uint64_t *sum, max = ss->limits.output_bytes;
+        uint64_t *sum, max = ss->bounds.limits.output_bytes;
         bool over;
         size_t len;
 
@@ -337,7 +337,7 @@ bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
                 return true;
         sum = cg_sup_cell_output(ss, m->id);
         if (!sum)
-                sum = &ss->late_output;
+                sum = &ss->queue.late_output;
         over = *sum > max;
         for (size_t i = 0; i + 1 < m->n_frames; i++) {
                 cg_msg_raw(m, i, &len);
@@ -362,8 +362,8 @@ static void on_wall(uv_timer_t *t)
 
 void cg_sup_limits_opened(struct session *ss)
 {
-        if (!ss->limits.wall_seconds || ss->wall_runs)
+        if (!ss->bounds.limits.wall_seconds || ss->bounds.wall_runs)
                 return;
-        ss->wall_runs = true;
-        cg_sup_timer_start(&ss->wall, on_wall, ss->limits.wall_seconds * 1000);
+        ss->bounds.wall_runs = true;
+        cg_sup_timer_start(&ss->bounds.wall, on_wall, ss->bounds.limits.wall_seconds * 1000);
 }

@@ -74,10 +74,10 @@ static int set_env(struct session *ss, struct cg_err *err)
         r = cg_environ_make(s, list, &eo, &env, err);
         if (r < 0)
                 return r;
-        json_decref(ss->egress_env);
-        ss->egress_env = json_array();
+        json_decref(ss->egress.env);
+        ss->egress.env = json_array();
         for (i = 0; i < env.n; i++)
-                json_array_append_new(ss->egress_env, json_string(env.v[i]));
+                json_array_append_new(ss->egress.env, json_string(env.v[i]));
         return 0;
 }
 
@@ -85,7 +85,7 @@ static int set_env(struct session *ss, struct cg_err *err)
 static int set_policy(struct session *ss, bool ask, struct cg_err *err)
 {
         int64_t timeout_ms = ss->approval_timeout_ms;
-        int r = cg_egress_policy(ss->settings, environ, &ss->egress_policy, err);
+        int r = cg_egress_policy(ss->settings, environ, &ss->egress.policy, err);
 
         if (r < 0)
                 return r;
@@ -94,15 +94,15 @@ static int set_policy(struct session *ss, bool ask, struct cg_err *err)
          * unless the settings allow it.
          */
         if (!ss->settings->own.private_addresses)
-                json_object_del(ss->egress_policy, "privateAddresses");
+                json_object_del(ss->egress.policy, "privateAddresses");
         if (!ask)
                 return 0;
-        json_object_set_new(ss->egress_policy, "ask", json_true());
+        json_object_set_new(ss->egress.policy, "ask", json_true());
         /*
          * As with tool calls: without a limit by the host, a question stays open until it is
          * answered or the connection is given up.
          */
-        json_object_set_new(ss->egress_policy, "askTimeoutMs",
+        json_object_set_new(ss->egress.policy, "askTimeoutMs",
                             json_integer(timeout_ms > 0 ? CG_MIN(timeout_ms, ASK_MAX_MS) : ASK_MAX_MS));
         return 0;
 }
@@ -113,7 +113,7 @@ int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err)
         bool ask;
         int r;
 
-        json_decref(CG_STEAL(ss->egress_policy));
+        json_decref(CG_STEAL(ss->egress.policy));
         if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
                 return -1;
         if (!s) /* cells have no network; the sandboxes of MCP servers may ask */
@@ -168,10 +168,10 @@ static void on_request(struct session *ss, const json_t *event, uint64_t request
 
 static void on_event(struct sup *s, json_t *event)
 {
-        const char *type = json_string_value(json_object_get(event, "type")) ?: "";
+        const char *type = cg_json_text_of(event, "type");
         struct kernel *k = cg_sup_kernel_by_seq(
                 s, (uint64_t)json_integer_value(json_object_get(event, "sandbox")));
-        const char *text = json_string_value(json_object_get(event, "message")) ?: "";
+        const char *text = cg_json_text_of(event, "message");
         uint64_t request = (uint64_t)json_integer_value(json_object_get(event, "id"));
         struct session *ss = k ? k->session : NULL;
         struct ask *a;
@@ -187,7 +187,7 @@ static void on_event(struct sup *s, json_t *event)
                 if (a)
                         cg_sup_ask_close(a, "no program waits for the connection any more");
         } else if (strcmp(type, "decision") == 0 && json_is_true(json_object_get(event, "allowed"))) {
-                ss->counted.connections += !json_object_get(event, "error"); /* else: unreachable */
+                ss->bounds.counted.connections += !json_object_get(event, "error"); /* else: unreachable */
         } else if (strcmp(type, "decision") == 0) {
                 json_object_del(event, "type");
                 json_object_del(event, "sandbox");
@@ -280,7 +280,7 @@ static int start_proxy(struct sup *s, struct cg_err *err)
 
 static int open_in_proxy(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
 {
-        cg_auto_json json_t *policy = json_copy(k->session->egress_policy);
+        cg_auto_json json_t *policy = json_copy(k->session->egress.policy);
         int r;
 
         if (!policy)

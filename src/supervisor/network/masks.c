@@ -47,7 +47,7 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
                 return 0;
 
         /* The masks change this copy of the session's variables. */
-        json_array_foreach(ss->egress_env, i, v)
+        json_array_foreach(ss->egress.env, i, v)
         {
                 const char *line = json_string_value(v) ?: "", *value = strchr(line, '=');
                 cg_auto_free char *name = strndup(line, strcspn(line, "="));
@@ -58,7 +58,7 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
                         return r;
         }
         if ((r = cg_masks_make(s, &base, &env, &rules, &masks, err)) < 0 ||
-            (ss->egress_policy && (r = cg_masks_secrets(&masks, s, &k->secrets, err)) < 0))
+            (ss->egress.policy && (r = cg_masks_secrets(&masks, s, &k->secrets, err)) < 0))
                 return r;
 
         k->masked_env = json_array();

@@ -404,7 +404,7 @@ static int set_variables(struct check *c, json_t *inherit)
                 return r;
         json_object_set_new(variables, "PATH", json_string(path.data ?: ""));
         /* The old string is gone; the next cells judge what is left of it. */
-        c->path = json_string_value(json_object_get(variables, "PATH")) ?: "";
+        c->path = cg_json_text_of(variables, "PATH");
         for (size_t i = 0; i < CG_ARRAY_LEN(folders); i++) {
                 const char *text = json_string_value(json_object_get(inherit, folders[i]));
 
@@ -491,7 +491,7 @@ static void begin_again(struct check *c)
  */
 static int check_sandboxed(struct check *c, const json_t *inherit)
 {
-        const char *inherited = json_string_value(json_object_get(inherit, "PATH")) ?: "";
+        const char *inherited = cg_json_text_of(inherit, "PATH");
 
         for (size_t i = 0; i < c->scope->n_views; i++) {
                 cg_auto_json json_t *copy = json_deep_copy(inherit);
@@ -541,7 +541,7 @@ static int check_definition(struct check *c)
         c->path = json_string_value(json_object_get(json_object_get(c->def, "env"), "PATH"));
         c->path_is_own = c->path != NULL;
         if (!c->path)
-                c->path = json_string_value(json_object_get(inherit, "PATH")) ?: "";
+                c->path = cg_json_text_of(inherit, "PATH");
         if (json_is_string(sandbox) && json_string_value(sandbox)[0] == '/' &&
             cg_sup_file_is_exposed(c, json_string_value(sandbox)) &&
             cg_sup_server_add_guard(c, json_string_value(sandbox)) < 0)

@@ -61,7 +61,7 @@ json_t *cg_sup_server_guards(const struct sup *s)
         size_t k;
 
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
-                json_object_foreach(s->sessions[i] ? s->sessions[i]->guards : NULL, name, of_server)
+                json_object_foreach(s->sessions[i] ? s->sessions[i]->mcp.guards : NULL, name, of_server)
                 {
                         json_array_foreach(of_server, k, v) if (!cg_sup_list_has(all, v))
                                 json_array_append(all, v);
@@ -258,7 +258,7 @@ static int check_all(struct registration *g, const json_t *servers)
                                 return CG_E_NOMEM;
                         continue;
                 }
-                r = cg_sup_server_check(&c, &g->scope, name, definition, ++g->session->n_server_dirs, &why);
+                r = cg_sup_server_check(&c, &g->scope, name, definition, ++g->session->mcp.n_dirs, &why);
                 if (r == 0 && cg_sup_is_sandboxed(g->session))
                         r = check_startable(g, c.guards, &why);
                 end_check(&slowest, name, since_ms);
@@ -375,18 +375,18 @@ static void finish(struct registration *g, struct session *ss, int64_t timeout_m
         json_object_foreach(g->guards, name, v)
         {
                 /* Not those whose programs no kernel can write. */
-                if (g->err.code < 0 && json_array_size(json_object_get(ss->guards, name)))
+                if (g->err.code < 0 && json_array_size(json_object_get(ss->mcp.guards, name)))
                         mark_invalid(g->checked, name, json_object_get(g->checked, name), &g->err, &g->err);
         }
         /* A server of this name that runs already goes on. */
         json_object_foreach(g->checked, name, v)
         {
                 if (json_object_get(v, "invalid") &&
-                    !json_object_get(json_object_get(ss->servers, "all"), name))
-                        json_object_del(ss->guards, name);
+                    !json_object_get(json_object_get(ss->mcp.servers, "all"), name))
+                        json_object_del(ss->mcp.guards, name);
         }
-        if (g->left_out && !ss->path_reported) {
-                ss->path_reported = true;
+        if (g->left_out && !ss->mcp.path_reported) {
+                ss->mcp.path_reported = true;
                 cg_sup_notice(ss, "MCP servers do without the entries of PATH that cells can write: %s",
                               g->left_out);
         }
@@ -470,10 +470,10 @@ static int keep_guards(struct registration *g, struct session *ss)
 
         json_object_foreach(g->guards, name, guards)
         {
-                if (json_object_get(json_object_get(ss->servers, "all"), name) &&
-                    json_array_extend(guards, json_object_get(ss->guards, name)) < 0)
+                if (json_object_get(json_object_get(ss->mcp.servers, "all"), name) &&
+                    json_array_extend(guards, json_object_get(ss->mcp.guards, name)) < 0)
                         return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
-                if (json_object_set_new(ss->guards, name, json_deep_copy(guards)) < 0)
+                if (json_object_set_new(ss->mcp.guards, name, json_deep_copy(guards)) < 0)
                         return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         }
         json_decref(g->all);
@@ -597,13 +597,13 @@ static int guards_for(struct server_scope *scope, const struct cg_budget *all, s
 
 static int keep_more(struct session *x, const char *name, const json_t *guards, struct cg_err *err)
 {
-        json_t *kept = json_object_get(x->guards, name), *v;
+        json_t *kept = json_object_get(x->mcp.guards, name), *v;
         size_t i;
         int r = 0;
 
         if (!kept) {
                 kept = json_array();
-                r = kept ? json_object_set_new(x->guards, name, kept) : -1;
+                r = kept ? json_object_set_new(x->mcp.guards, name, kept) : -1;
         }
         json_array_foreach((json_t *)(uintptr_t)guards, i, v) if (r == 0 && !cg_sup_list_has(kept, v))
                 r = json_array_append(kept, v);
@@ -619,7 +619,7 @@ static int check_servers_of(struct session *x, struct server_scope *scope, const
         const char *name;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
-                json_object_foreach(json_object_get(x->servers, lists[i]), name, definition)
+                json_object_foreach(json_object_get(x->mcp.servers, lists[i]), name, definition)
                 {
                         if (!has_program(definition))
                                 continue;
@@ -633,8 +633,8 @@ static int check_servers_of(struct session *x, struct server_scope *scope, const
 
 static bool has_servers(const struct session *x)
 {
-        return x && (json_object_size(json_object_get(x->servers, "all")) ||
-                     json_object_size(json_object_get(x->servers, "pending")));
+        return x && (json_object_size(json_object_get(x->mcp.servers, "all")) ||
+                     json_object_size(json_object_get(x->mcp.servers, "pending")));
 }
 
 /*

@@ -41,7 +41,7 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
 
                 written = m->kind == CG_PLAN_WRITE && cg_path_within(m->path, path);
         }
-        if (!written && !(top ? top->kind == CG_PLAN_WRITE : plan->root_writable))
+        if (!written && !(top ? top->kind == CG_PLAN_WRITE : plan->set.root_writable))
                 return 0;
         return cg_fail(
                 err, CG_E_INVAL,

@@ -81,7 +81,7 @@ static bool same_but(const json_t *o, const json_t *cells, bool restricted, cons
         const char *key;
         json_t *v;
 
-        for (size_t i = 0; i < (restricted ? 2 : 1); i++) {
+        for (size_t i = 0; i < 1u + restricted; i++) {
                 json_object_foreach((json_t *)(uintptr_t)objects[i], key, v)
                 {
                         const json_t *other = json_object_get(objects[1 - i], key);
