@@ -132,6 +132,12 @@ static inline uint64_t cg_fnv1a(uint64_t hash, const void *data, size_t len)
         return hash;
 }
 
+/* errno if the call of that @result failed, else 0. */
+static inline int cg_error_of(long result)
+{
+        return result < 0 ? errno : 0;
+}
+
 /*
  * @list with room for one more than its @n elements of @size bytes. NULL: out of memory, and it is
  * unchanged.

@@ -46,30 +46,28 @@ static PyObject *m_request_fd(PyObject *module, PyObject *args)
         return sh ? PyLong_FromLong(cg_io_request_fd(sh)) : NULL;
 }
 
-static PyObject *m_open_shell(PyObject *module, PyObject *args)
+static PyObject *with_shell(PyObject *module, PyObject *args, const char *format,
+                            int (*f)(struct cg_io *io, const char *name, struct cg_err *err))
 {
         struct cg_io *io = cg_py_need_io(module, "a subshell");
         const char *name;
         struct cg_err err;
 
-        if (!io || !PyArg_ParseTuple(args, "s:open_shell", &name))
+        if (!io || !PyArg_ParseTuple(args, format, &name))
                 return NULL;
-        if (cg_io_shell_open(io, name, &err) < 0)
+        if (f(io, name, &err) < 0)
                 return cg_py_raise(&err);
         Py_RETURN_NONE;
 }
 
+static PyObject *m_open_shell(PyObject *module, PyObject *args)
+{
+        return with_shell(module, args, "s:open_shell", cg_io_shell_open);
+}
+
 static PyObject *m_close_shell(PyObject *module, PyObject *args)
 {
-        struct cg_io *io = cg_py_need_io(module, "a subshell");
-        const char *name;
-        struct cg_err err;
-
-        if (!io || !PyArg_ParseTuple(args, "s:close_shell", &name))
-                return NULL;
-        if (cg_io_shell_close(io, name, &err) < 0)
-                return cg_py_raise(&err);
-        Py_RETURN_NONE;
+        return with_shell(module, args, "s:close_shell", cg_io_shell_close);
 }
 
 static PyObject *m_call_main(PyObject *module, PyObject *unused)
@@ -128,10 +126,10 @@ static PyObject *request_tuple(struct cg_request *req)
                         PyTuple_SET_ITEM(frames, (Py_ssize_t)i, b);
         }
         if (text && frames)
-                ret = Py_BuildValue("(iKOOOOOOO)", (int)req->kind, (unsigned long long)req->id, text, frames,
-                                    req->silent ? Py_True : Py_False, req->store_history ? Py_True : Py_False,
-                                    req->allow_stdin ? Py_True : Py_False, req->warm ? Py_True : Py_False,
-                                    req->offer ? Py_True : Py_False);
+                ret = Py_BuildValue("(iKOONNNNN)", (int)req->kind, (unsigned long long)req->id, text, frames,
+                                    PyBool_FromLong(req->silent), PyBool_FromLong(req->store_history),
+                                    PyBool_FromLong(req->allow_stdin), PyBool_FromLong(req->warm),
+                                    PyBool_FromLong(req->offer));
         Py_XDECREF(text);
         Py_XDECREF(frames);
         cg_request_free(req);

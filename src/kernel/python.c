@@ -61,12 +61,18 @@ static PyObject *call(const char *module, const char *function, const char *text
         return ret;
 }
 
-int cg_py_check_path(struct cg_err *err)
+/* call() without its result. */
+static int run(const char *module, const char *function, const char *text, Py_ssize_t len, struct cg_err *err)
 {
-        PyObject *r = call("cellgate_kernel.paths", "check", NULL, 0, err);
+        PyObject *r = call(module, function, text, len, err);
 
         Py_XDECREF(r);
         return r ? 0 : CG_E_STATE;
+}
+
+int cg_py_check_path(struct cg_err *err)
+{
+        return run("cellgate_kernel.paths", "check", NULL, 0, err);
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !__GLIBC_PREREQ(2, 33)
@@ -165,10 +171,7 @@ int cg_py_prepare_completion(struct cg_err *err)
 
 int cg_py_plan_completion(struct cg_err *err)
 {
-        PyObject *r = call("cellgate_kernel.zygote", "plan_completion", NULL, 0, err);
-
-        Py_XDECREF(r);
-        return r ? 0 : CG_E_STATE;
+        return run("cellgate_kernel.zygote", "plan_completion", NULL, 0, err);
 }
 
 /* Python has no context for such a list. 1 MiB each, or 256 KiB in Python 3.9. */
@@ -303,31 +306,23 @@ void cg_py_after_fork_child(void)
 
 int cg_py_make_kernel(const char *config, size_t len, struct cg_err *err)
 {
-        PyObject *r = call("cellgate_kernel.kernel", "make", config, (Py_ssize_t)len, err);
-
-        Py_XDECREF(r);
-        return r ? 0 : CG_E_STATE;
+        return run("cellgate_kernel.kernel", "make", config, (Py_ssize_t)len, err);
 }
 
 int cg_py_configure(struct cg_err *err)
 {
-        PyObject *r = call("cellgate_kernel.kernel", "configure", NULL, 0, err);
-
-        Py_XDECREF(r);
-        return r ? 0 : CG_E_STATE;
+        return run("cellgate_kernel.kernel", "configure", NULL, 0, err);
 }
 
 int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *err)
 {
-        PyObject *m = PyImport_ImportModule("_cellgate"), *r;
+        PyObject *m = PyImport_ImportModule("_cellgate");
 
         if (!m)
                 return cg_py_fail(err, "_cellgate");
         cg_py_module_attach(m, io, plan);
         cg_io_set_control(io, cg_py_module_control, m); /* the control thread keeps @m */
-        r = call("cellgate_kernel.kernel", "serve", NULL, 0, err);
-        Py_XDECREF(r);
-        return r ? 0 : CG_E_STATE;
+        return run("cellgate_kernel.kernel", "serve", NULL, 0, err);
 }
 
 /* A pending call of run_handlers() waits: one is enough for all attempts. */

@@ -39,18 +39,16 @@ struct cg_cgroup {
 
 static unsigned int wanted(const struct cg_sandbox_limits *l)
 {
-        const struct {
-                bool set;
-                unsigned int controller;
-        } limits[] = { { l->memory_bytes, CG_CGROUP_MEMORY },
-                       { l->processes, CG_CGROUP_PIDS },
-                       { l->cores_milli, CG_CGROUP_CPU },
-                       { l->cpu_seconds, CG_CGROUP_USAGE } };
         unsigned int all = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++)
-                if (limits[i].set)
-                        all |= limits[i].controller;
+        if (l->memory_bytes)
+                all |= CG_CGROUP_MEMORY;
+        if (l->processes)
+                all |= CG_CGROUP_PIDS;
+        if (l->cores_milli)
+                all |= CG_CGROUP_CPU;
+        if (l->cpu_seconds)
+                all |= CG_CGROUP_USAGE;
         return all;
 }
 

@@ -105,7 +105,7 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
 int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point,
                             struct cg_err *err)
 {
-        void *list = sb->placeholders;
+        struct cg_plan_placeholder *v;
         char *copy;
 
         for (size_t i = 0; i < sb->n_placeholders; i++) {
@@ -114,28 +114,26 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
                         return 0;
                 }
         }
-        list = cg_grow(list, &sb->cap_placeholders, sb->n_placeholders, sizeof(*sb->placeholders));
-        if (!list)
+        v = cg_grow(sb->placeholders, &sb->cap_placeholders, sb->n_placeholders, sizeof(*v));
+        if (!v)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
-        sb->placeholders = list;
+        sb->placeholders = v;
         copy = strdup(path);
         if (!copy)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", path);
-        sb->placeholders[sb->n_placeholders++] = (struct cg_plan_placeholder){ .path = copy,
-                                                                               .folder = folder,
-                                                                               .mount_point = mount_point };
+        v += sb->n_placeholders++;
+        *v = (struct cg_plan_placeholder){ .path = copy, .folder = folder, .mount_point = mount_point };
         return 0;
 }
 
 int cg_plan_add_pattern(struct cg_sandbox *sb, const char *text, const char *why, struct cg_err *err)
 {
-        struct cg_plan_pattern new = { 0 };
-        void *list = sb->patterns;
+        struct cg_plan_pattern new, *v;
 
-        list = cg_grow(list, &sb->cap_patterns, sb->n_patterns, sizeof(*sb->patterns));
-        if (!list)
+        v = cg_grow(sb->patterns, &sb->cap_patterns, sb->n_patterns, sizeof(*v));
+        if (!v)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
-        sb->patterns = list;
+        sb->patterns = v;
         new.text = strdup(text);
         new.why = strdup(why);
         if (!new.text || !new.why) {
@@ -149,10 +147,9 @@ int cg_plan_add_pattern(struct cg_sandbox *sb, const char *text, const char *why
 
 int cg_plan_add_programs(struct cg_sandbox *sb, const char *path, struct cg_err *err)
 {
-        void *list = sb->programs;
+        void *list = cg_grow(sb->programs, &sb->cap_programs, sb->n_programs, sizeof(*sb->programs));
         char *copy;
 
-        list = cg_grow(list, &sb->cap_programs, sb->n_programs, sizeof(*sb->programs));
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         sb->programs = list;

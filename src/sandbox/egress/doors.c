@@ -120,7 +120,7 @@ static int open_place(int dir, const char *path, uint64_t resolve, int *fd)
                                 .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | resolve };
 
         *fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
-        return *fd < 0 ? errno : 0;
+        return cg_error_of(*fd);
 }
 
 /* The part of @path after @place: "" when they are the same; NULL when @path is not below it. */

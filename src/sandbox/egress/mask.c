@@ -67,23 +67,18 @@ static char *make_fake(size_t len, struct cg_err *err)
 static const char *fake_for(struct cg_masks *m, const struct cg_settings_cred *cred, const char *real,
                             size_t len, struct cg_err *err)
 {
-        struct cg_mask mask = { .cred = cred };
+        struct cg_mask mask = { .cred = cred }, *v;
 
         for (size_t i = 0; i < m->n; i++)
                 if (m->v[i].cred == cred && strlen(m->v[i].real) == len &&
                     memcmp(m->v[i].real, real, len) == 0)
                         return m->v[i].fake;
-        if (m->n == m->cap) {
-                size_t cap = m->cap ? m->cap * 2 : 8;
-                struct cg_mask *v = realloc(m->v, cap * sizeof(*v));
-
-                if (!v) {
-                        cg_fail(err, CG_E_NOMEM, "mask");
-                        return NULL;
-                }
-                m->v = v;
-                m->cap = cap;
+        v = cg_grow(m->v, &m->cap, m->n, sizeof(*v));
+        if (!v) {
+                cg_fail(err, CG_E_NOMEM, "mask");
+                return NULL;
         }
+        m->v = v;
         mask.fake = make_fake(len, err);
         mask.real = mask.fake ? strndup(real, len) : NULL;
         if (!mask.real) {

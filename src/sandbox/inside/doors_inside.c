@@ -116,7 +116,7 @@ static void connect_now(struct cg_doors *d, struct cg_door_call *c, const struct
                 if (c->blocking)
                         fcntl(c->sock, F_SETFL, flags | O_NONBLOCK);
         }
-        error = connect(c->sock, a, len) < 0 ? errno : 0;
+        error = cg_error_of(connect(c->sock, a, len));
         if (c->blocking && (error == EINPROGRESS || error == EALREADY)) {
                 c->state = CG_CALL_CONNECTING;
                 c->deadline_ms = cg_now_ms() + CONNECT_MS;
@@ -194,7 +194,7 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
                 connect_to(d, c, target);
                 return;
         }
-        c->missing = target < 0 ? errno : 0;
+        c->missing = cg_error_of(target);
         cg_closep_(&target);
         /* Asks cellgate-egress, which has the list. */
         m.id = c->id = ++d->next_id;
@@ -266,7 +266,7 @@ void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call)
         }
         sock = r;
         if (cg_caller_waits(n, call)) {
-                error = listen(sock, (int)call->data.args[1]) < 0 ? errno : 0;
+                error = cg_error_of(listen(sock, (int)call->data.args[1]));
                 /* The port is reported to cellgate-egress. */
                 if (!error && option(sock, SO_TYPE) == SOCK_STREAM &&
                     getsockname(sock, (struct sockaddr *)&a, &len) == 0) {
@@ -326,7 +326,7 @@ static bool take_message(struct cg_doors *d)
                                               : -1;
 
                 reply.id = m.id;
-                reply.value = made < 0 ? errno : 0;
+                reply.value = cg_error_of(made);
                 cg_send_fds(d->sock, &reply, CG_DOOR_SHORT, &made, made >= 0, NULL);
         } else if (len == CG_DOOR_SHORT && m.type == CG_DOOR_UNIX_IS && take_answer(d, &m, fd)) {
                 fd = -1;

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/inside/caller.h"
+#include "sandbox/names/stamps.h"
 #include "sandbox/setid.h"
 
 bool cg_med_read_path(const struct cg_med_call *call, uint64_t addr, char text[PATH_MAX])
@@ -150,19 +151,11 @@ static bool identify_folder(int fd, const char *path, struct cg_folder *ret)
         return true;
 }
 
-/* The file system of @fd gives each file a number of its own; a server's (FUSE, NFS) may not. */
 static bool has_own_numbers(int fd)
 {
-        static const unsigned int local[] = { EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,       BTRFS_SUPER_MAGIC,
-                                              TMPFS_MAGIC,      OVERLAYFS_SUPER_MAGIC, F2FS_SUPER_MAGIC };
         struct statfs fs;
 
-        if (fstatfs(fd, &fs) < 0)
-                return false;
-        for (size_t i = 0; i < CG_ARRAY_LEN(local); i++)
-                if ((unsigned int)fs.f_type == local[i])
-                        return true;
-        return false;
+        return fstatfs(fd, &fs) == 0 && cg_statfs_is_local(&fs);
 }
 
 void cg_med_leave_folder(struct cg_med_call *call)

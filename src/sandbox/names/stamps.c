@@ -43,19 +43,22 @@ static void look(const char *path, struct state *ret)
         ret->modified = (struct timespec){ st.stx_mtime.tv_sec, st.stx_mtime.tv_nsec };
 }
 
-/* The file system sets the times of a folder by this machine's clock, at each change. */
-static bool is_local(const char *path)
+bool cg_statfs_is_local(const struct statfs *fs)
 {
-        static const unsigned long types[] = { EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
-                                               F2FS_SUPER_MAGIC, TMPFS_MAGIC,     OVERLAYFS_SUPER_MAGIC };
-        struct statfs fs;
+        static const unsigned int types[] = { EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                              F2FS_SUPER_MAGIC, TMPFS_MAGIC,     OVERLAYFS_SUPER_MAGIC };
 
-        if (statfs(path, &fs) < 0)
-                return false;
         for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
-                if ((unsigned long)fs.f_type == types[i])
+                if ((unsigned int)fs->f_type == types[i])
                         return true;
         return false;
+}
+
+static bool is_local(const char *path)
+{
+        struct statfs fs;
+
+        return statfs(path, &fs) == 0 && cg_statfs_is_local(&fs);
 }
 
 static bool is_settled(const struct state *st)

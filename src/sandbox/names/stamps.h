@@ -11,6 +11,13 @@
 #include "base/util.h"
 
 struct cg_stamp;
+struct statfs;
+
+/*
+ * A file system of this machine: sets the times of a folder by its clock, at each change, and gives
+ * each file a number of its own; a server's (FUSE, NFS) may not.
+ */
+bool cg_statfs_is_local(const struct statfs *fs);
 
 /* All zero: none. Freed by cg_stamps_fini(). */
 struct cg_stamps {

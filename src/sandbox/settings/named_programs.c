@@ -123,7 +123,7 @@ static int deny_program(struct name_reader *f, const char *path, bool has_folder
         if (cg_rules_may_write(f->rules, place.path))
                 r = cg_rules_add(f->rules, CG_RULE_DENY_WRITE, &place, why, f->err);
         if (r == 0)
-                r = cg_rules_keep_links(f->rules, &place, why, f->err);
+                r = cg_rules_keep_links(f->rules, &place, false, why, f->err);
 out:
         cg_place_fini(&place);
         return r;

@@ -66,7 +66,7 @@ static int deny(struct cg_rules *rules, const char *path, bool whole, const char
         int r;
 
         if ((r = cg_place_find(path, &place, err)) < 0 ||
-            (r = cg_rules_keep_open_links(rules, &place, why, err)) < 0)
+            (r = cg_rules_keep_links(rules, &place, true, why, err)) < 0)
                 return r;
         if (place.missing)
                 place.folder = path[0] && path[strlen(path) - 1] == '/';

@@ -77,7 +77,7 @@ static int deny_folder(struct cg_rules *rules, const char *path, struct cg_err *
                 return 0;
         if (cg_place_find(path, &place, NULL) < 0)
                 return 0; /* a loop of links, for example: nothing is found there */
-        r = cg_rules_keep_open_links(rules, &place, CG_WHY_PATH, err);
+        r = cg_rules_keep_links(rules, &place, true, CG_WHY_PATH, err);
         if (r < 0 || (place.missing ? !rules->by_name : !place.folder) ||
             !cg_rules_may_write(rules, place.path) || cg_rules_is_opened(rules, place.path))
                 return r;

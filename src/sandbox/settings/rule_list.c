@@ -84,8 +84,8 @@ int cg_rules_add_pattern(struct cg_rules *rules, const char *text, const char *w
         return 0;
 }
 
-static int keep_links(struct cg_rules *rules, const struct cg_place *place, bool open, const char *why,
-                      struct cg_err *err)
+int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, bool open, const char *why,
+                        struct cg_err *err)
 {
         int r = 0;
 
@@ -97,18 +97,6 @@ static int keep_links(struct cg_rules *rules, const struct cg_place *place, bool
                         r = cg_rules_add(rules, CG_RULE_KEEP, &link, why, err);
         }
         return r;
-}
-
-int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
-                        struct cg_err *err)
-{
-        return keep_links(rules, place, false, why, err);
-}
-
-int cg_rules_keep_open_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
-                             struct cg_err *err)
-{
-        return keep_links(rules, place, true, why, err);
 }
 
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
@@ -138,7 +126,7 @@ int cg_rules_deny_name(struct cg_rules *rules, const char *folder, const char *n
         if (!cg_path_join(path, folder, name) || cg_rules_is_opened(rules, path))
                 return 0;
         if ((r = cg_place_find(path, &place, err)) < 0 ||
-            (r = cg_rules_keep_links(rules, &place, "mandatory", err)) < 0)
+            (r = cg_rules_keep_links(rules, &place, false, "mandatory", err)) < 0)
                 return r;
         if (place.missing)
                 place.folder = is_folder;

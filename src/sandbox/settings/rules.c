@@ -68,7 +68,7 @@ static int add_path(struct list *l, const char *path, struct cg_err *err)
                 return 0;
         }
         /* The links that a denied spelling goes through stay where they are. */
-        if (!allow && (r = cg_rules_keep_links(l->rules, &place, l->why, err)) < 0)
+        if (!allow && (r = cg_rules_keep_links(l->rules, &place, false, l->why, err)) < 0)
                 return r;
         if (!place.path[1] && l->kind == CG_RULE_DENY_READ)
                 return deny_root(l, err);
@@ -101,7 +101,7 @@ static int add_later(struct list *l, const char *pattern, struct cg_err *err)
         r = cg_place_find(folder, &place, err);
         if (r < 0)
                 return cg_err_prefix(err, "sandbox: %s", l->why);
-        r = cg_rules_keep_links(l->rules, &place, l->why, err);
+        r = cg_rules_keep_links(l->rules, &place, false, l->why, err);
         /* No program can name a file whose path is too long. */
         if (r < 0 || !cg_path_join(real, place.path, pattern + n + 1))
                 return r;

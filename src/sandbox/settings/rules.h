@@ -96,12 +96,12 @@ void cg_rules_why(char ret[CG_RULES_WHY_MAX], const char *why, const char *name)
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
                  const char *why, struct cg_err *err);
 int cg_rules_add_pattern(struct cg_rules *rules, const char *text, const char *why, struct cg_err *err);
-/* Adds a CG_RULE_KEEP for each link on the way to @place, so that it cannot be redirected. */
-int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
+/*
+ * Adds a CG_RULE_KEEP for each link on the way to @place, so that it cannot be redirected. @open:
+ * for those only that a write root holds.
+ */
+int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, bool open, const char *why,
                         struct cg_err *err);
-/* The same for those of the links that a write root holds. */
-int cg_rules_keep_open_links(struct cg_rules *rules, const struct cg_place *place, const char *why,
-                             struct cg_err *err);
 /*
  * Denies writing @folder/@name where a write root holds it, and keeps links on the way to it.
  * @absent_too: it cannot be made either. Names of rules->writable_names are not denied.

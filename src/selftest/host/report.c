@@ -27,6 +27,8 @@ static const struct {
         [CG_OUT_SKIP] = { "skip", "skip", "not tried" },
 };
 
+static const char *const verdict_kinds[] = { "deny", "allow" };
+
 static void print_json(json_t *o)
 {
         cg_auto_free char *text = NULL;
@@ -54,7 +56,7 @@ void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const 
         bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS;
         if (r->json) {
                 json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where,
-                                      "group", a->group, "kind", a->allow ? "allow" : "deny", "what", a->what,
+                                      "group", a->group, "kind", verdict_kinds[a->allow], "what", a->what,
                                       "outcome", outcomes[o].name, "withoutSandbox", a->bare);
 
                 if (j && *a->layer)
@@ -222,11 +224,11 @@ int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r
                         continue;
                 if (r->json)
                         print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "name", a->name,
-                                             "group", a->group, "kind", a->allow ? "allow" : "deny", "layer",
+                                             "group", a->group, "kind", verdict_kinds[a->allow], "layer",
                                              a->layer, "withoutSandbox", a->bare, "what", a->what, "sandbox",
                                              (int)a->command, "kernel", (int)a->kernel));
                 else
-                        printf("%-5s %-*s %-20s %s\n", a->allow ? "allow" : "deny", (int)r->width, a->name,
+                        printf("%-5s %-*s %-20s %s\n", verdict_kinds[a->allow], (int)r->width, a->name,
                                a->layer, a->what);
         }
         return fflush(stdout) ? CG_EXIT_USAGE : 0;

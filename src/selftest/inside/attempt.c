@@ -203,10 +203,15 @@ int cg_make(const char *path)
         return fd < 0 ? -1 : 0;
 }
 
+long cg_write_to(int fd, const char *text)
+{
+        return fd < 0 ? -1 : write(fd, text, strlen(text));
+}
+
 long cg_append(const char *path)
 {
         int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK);
-        long n = fd < 0 ? -1 : write(fd, "x", 1);
+        long n = cg_write_to(fd, "x");
         int error = errno;
 
         if (fd >= 0)

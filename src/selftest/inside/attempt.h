@@ -123,6 +123,8 @@ enum cg_verdict cg_hole_if(struct cg_try *t, bool hole, const char *note, const 
 enum cg_verdict cg_works_if(struct cg_try *t, bool works, const char *note);
 /* The name of errno if @result is negative, else @text. */
 const char *cg_error_or(long result, const char *text);
+/* write(2) of @text; where @fd is none, -1 with the errno of before. */
+long cg_write_to(int fd, const char *text);
 
 /*
  * Verdict on a system call's result (-1 and errno): held if it failed with EPERM, EACCES, ENOSYS or

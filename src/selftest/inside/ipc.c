@@ -139,7 +139,7 @@ static enum cg_verdict own_fifo(struct cg_try *t, const struct cg_attempt *a)
                 return cg_possible(t, -1);
         fd = open("own-fifo", O_RDWR | O_NONBLOCK);
         unlink("own-fifo");
-        return cg_possible(t, fd < 0 ? -1 : write(fd, "x", 1));
+        return cg_possible(t, cg_write_to(fd, "x"));
 }
 
 static const struct cg_attempt attempts[] = {

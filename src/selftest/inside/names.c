@@ -37,7 +37,7 @@ static int make_parents(const char *path)
 static int put(const char *path, const char *text)
 {
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        ssize_t n = fd < 0 ? -1 : write(fd, text, strlen(text));
+        long n = cg_write_to(fd, text);
 
         if (fd >= 0)
                 close(fd);

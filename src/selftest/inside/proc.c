@@ -123,7 +123,7 @@ static enum cg_verdict oom_score(struct cg_try *t, const struct cg_attempt *a)
 {
         int fd = open("/proc/self/oom_score_adj", O_WRONLY);
 
-        return cg_refused(t, fd < 0 ? -1 : write(fd, "-1000", 5));
+        return cg_refused(t, cg_write_to(fd, "-1000"));
 }
 
 static const struct cg_attempt attempts[] = {

@@ -95,7 +95,7 @@ static enum cg_verdict by_folder_fd(struct cg_try *t, const struct cg_attempt *a
         int dir = open("d", O_PATH | O_DIRECTORY | O_CLOEXEC);
         int fd = dir < 0 ? -1 : openat(dir, "keep.txt", O_WRONLY | O_APPEND);
 
-        return cg_refused(t, fd < 0 ? -1 : write(fd, "x", 1));
+        return cg_refused(t, cg_write_to(fd, "x"));
 }
 
 /*
