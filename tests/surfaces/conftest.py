@@ -59,11 +59,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def connected(cellgate: Path, cwd: Path, *options: str | Path, **env: str) -> Iterator[Server]:
+def connected(
+    cellgate: Path, cwd: Path, *options: str | Path, surface: str = "context-forge", **env: str
+) -> Iterator[Server]:
     """A server with these options and variables. What its standard error has is in stderr.txt of its folder."""
     params = StdioServerParameters(
         command=str(cellgate),
-        args=["mcp", "serve", "--compat", "context-forge", *map(str, options)],
+        args=["mcp", "serve", "--compat", surface, *map(str, options)],
         env={**os.environ, **env},
         cwd=cwd,
     )
@@ -72,6 +74,12 @@ def connected(cellgate: Path, cwd: Path, *options: str | Path, **env: str) -> It
             with portal.wrap_async_context_manager(ClientSession(read, write)) as session:
                 portal.call(session.initialize)
                 yield Server(portal, session)
+
+
+@pytest.fixture(scope="session")
+def connect() -> Callable[..., contextlib.AbstractContextManager[Server]]:
+    """See connected()."""
+    return connected
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import sys
 from cellgate._errors import CellgateError
 from cellgate.surfaces._serve import RefusedOptionError, parse, serve
 
-SURFACES = {"context-forge": "cellgate.surfaces.context_forge"}
+SURFACES = {"context-forge": "cellgate.surfaces.context_forge", "srt": "cellgate.surfaces.srt"}
 
 
 def main() -> None:

@@ -8,14 +8,18 @@ import ipaddress
 import json
 import os
 import secrets
-from collections.abc import Sequence
+import sys
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
+from mcp_types import CallToolResult, TextContent
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cellgate import CellError, CellgateError
 
 TOKEN_MIN = 32
 
@@ -39,6 +43,10 @@ class RefusedOptionError(ValueError):
     """The command line or the environment asks for what this server does not do; the text says why."""
 
 
+class RefusedError(Exception):
+    """A call asks for what the document or this server does not allow."""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         raise RefusedOptionError(f"{message}: with --compat only the options of docs/surfaces.md can be used")
@@ -53,6 +61,9 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
     for name in ("allow-host", "policy", "limit"):
         p.add_argument(f"--{name}", action="append", default=[])
     given = p.parse_args(argv)
+    if given.compat == "srt" and (given.exec or given.policy):
+        # Both are about cells, and this surface runs commands.
+        raise RefusedOptionError("--exec and --policy have no effect on the commands of --compat srt")
     session = {"exec": given.exec or "deny", "tier": given.tier, "audit": given.audit, "python": given.kernel_env}
     session["policy"] = [Path(f).resolve(strict=True) for f in given.policy] or None
     limits = {name: json.loads(number) for name, _, number in (limit.partition("=") for limit in given.limit)}
@@ -93,6 +104,33 @@ def read_token(file: Path) -> str:
     if len(token) < TOKEN_MIN:
         raise RefusedOptionError(f"--token-file {file}: the token has {len(token)} characters; at least {TOKEN_MIN}")
     return token
+
+
+def env_number(env: Mapping[str, str], name: str, default: int, most: int) -> int:
+    """A variable that is a whole number from 1 to `most`."""
+    text = env.get(name, str(default))
+    if not text.isdecimal() or not 0 < int(text) <= most:
+        raise RefusedOptionError(f"{name}={text}: a whole number from 1 to {most}")
+    return int(text)
+
+
+def name_ignored(env: Mapping[str, str], known: Collection[str], server: str) -> None:
+    """Names the variables SANDBOX_* that have no meaning here."""
+    for name in sorted(n for n in env if n.startswith("SANDBOX_") and n not in known):
+        print(f"cellgate mcp serve: {name} is no variable of --compat {server}: ignored", file=sys.stderr)
+
+
+async def answer(work: Awaitable[Any], failed: Mapping[str, Any], **more: Any) -> CallToolResult:
+    """The result of a tool: JSON as text, as the original's clients read it, and as structured content."""
+    try:
+        result = await work
+    except (RefusedError, CellgateError, CellError) as e:
+        result = {**failed, "error": str(e)}
+    if isinstance(result, dict):
+        result = {**result, **more}
+    content = result if isinstance(result, dict) else {"result": result}
+    text = TextContent(type="text", text=json.dumps(result, indent=2))
+    return CallToolResult(content=[text], structured_content=content, is_error="error" in content)
 
 
 def guarded(app: ASGIApp, token: str) -> ASGIApp:

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import stat
-import sys
 import tempfile
 import time
 import uuid
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult
 
-from cellgate import CellError, CellgateError, Denied, Event, ExecuteResult, Execution, Status, aio
+from cellgate import CellgateError, Denied, Event, ExecuteResult, Execution, Status, aio
 from cellgate._checker import permitted
 from cellgate.surfaces._profiles import ADVISORY, MODULES, VARIABLES, hints, hook, settings, summary, why_not
-from cellgate.surfaces._serve import Options, RefusedOptionError
+from cellgate.surfaces._serve import Options, RefusedError, RefusedOptionError, answer, env_number, name_ignored
 from cellgate.validate import NOTICE, validate_code_async
 
 TIMEOUT_MAX = 300
@@ -47,10 +46,6 @@ facts = {"folders": [_s.prefix, _s.base_prefix, *filter(None, _s.path)], "missin
 _PRIVATE = "import os\nos.chdir(os.environ.get('TMPDIR', '/tmp'))\ndel os\n"
 
 
-class RefusedError(Exception):
-    """A call asks for what the document or this server does not allow."""
-
-
 @dataclass(frozen=True)
 class Config:
     """The variables SANDBOX_* of the document."""
@@ -64,12 +59,6 @@ class Config:
 
     @classmethod
     def read(cls, env: Mapping[str, str]) -> Config:
-        def number(name: str, default: int, most: int) -> int:
-            text = env.get(name, str(default))
-            if not text.isdecimal() or not 0 < int(text) <= most:
-                raise RefusedOptionError(f"{name}={text}: a whole number from 1 to {most}")
-            return int(text)
-
         def flag(name: str) -> bool:
             text = env.get(name, "false").lower()
             if text not in ("true", "false", "1", "0"):
@@ -84,8 +73,7 @@ class Config:
         flag("SANDBOX_ENABLE_CONTAINER_MODE")  # the sandbox of both modes is the same
         known = {"TIMEOUT", "MAX_OUTPUT_SIZE", "ALLOWED_IMPORTS", "DEFAULT_MEMORY_LIMIT", "ENABLE_CONTAINER_MODE"}
         known = {f"SANDBOX_{name}" for name in known} | {"SANDBOX_CONTAINER_IMAGE", *VARIABLES.values()}
-        for name in sorted(n for n in env if n.startswith("SANDBOX_") and n not in known):
-            print(f"cellgate mcp serve: {name} is no variable of context-forge's server: ignored", file=sys.stderr)
+        name_ignored(env, known, "context-forge")
         listed = tuple(m.strip() for m in env.get("SANDBOX_ALLOWED_IMPORTS", "").split(",") if m.strip())
         memory = env.get("SANDBOX_DEFAULT_MEMORY_LIMIT", "128m")
         try:
@@ -93,8 +81,8 @@ class Config:
         except RefusedError as e:
             raise RefusedOptionError(f"SANDBOX_DEFAULT_MEMORY_LIMIT: {e}") from None
         return cls(
-            number("SANDBOX_TIMEOUT", 30, TIMEOUT_MAX),
-            number("SANDBOX_MAX_OUTPUT_SIZE", 1 << 20, 64 << 20),
+            env_number(env, "SANDBOX_TIMEOUT", 30, TIMEOUT_MAX),
+            env_number(env, "SANDBOX_MAX_OUTPUT_SIZE", 1 << 20, 64 << 20),
             memory,
             ("basic", *(name for name, variable in VARIABLES.items() if flag(variable))),
             listed or None,
@@ -327,17 +315,8 @@ class Sandbox:
         }
 
 
+_FAILED = {"success": False}
 _READ_ALL: dict[str, list[str]] = {"allowWrite": [], "denyWrite": [], "denyRead": []}
-
-
-async def _answer(work: Any, **more: Any) -> CallToolResult:
-    """The result of a tool: JSON as text, as the original's clients read it, and as structured content."""
-    try:
-        result = {**await work, **more}
-    except (RefusedError, CellgateError, CellError) as e:
-        result = {"success": False, "error": str(e), **more}
-    text = TextContent(type="text", text=json.dumps(result, indent=2))
-    return CallToolResult(content=[text], structured_content=result, is_error=result.get("success") is False)
 
 
 def build(options: Options) -> MCPServer[Any]:
@@ -366,14 +345,14 @@ def build(options: Options) -> MCPServer[Any]:
         memory_limit: str = config.memory_limit,
     ) -> CallToolResult:
         work = sandbox.execute(code, timeout, capture_output, allowed_imports, memory_limit)
-        return await _answer(work, execution_id=str(uuid.uuid4()))
+        return await answer(work, _FAILED, execution_id=str(uuid.uuid4()))
 
     @server.tool(description="Validate Python code without executing it.", structured_output=False)
     async def validate_code(code: str) -> CallToolResult:
-        return await _answer(sandbox.validate(code))
+        return await answer(sandbox.validate(code), _FAILED)
 
     async def get_sandbox_info() -> CallToolResult:
-        return await _answer(sandbox.info())
+        return await answer(sandbox.info(), _FAILED)
 
     for name in ("get_sandbox_info", "list_capabilities"):
         text = "Capabilities and limits of the sandbox, as they are enforced now."
