@@ -119,7 +119,8 @@ static const char *last_words(struct cg_transport *t)
                 if (n > CG_MCP_STDERR_SHOWN_LINE)
                         for (n = CG_MCP_STDERR_SHOWN_LINE; n && ((unsigned char)line[n] & 0xc0) == 0x80; n--)
                                 ;
-                cg_buf_addf(&s->words, "\n[%s] %.*s", name, (int)n, line);
+                cg_buf_addf(&s->words, "\n[%s] ", name);
+                cg_buf_add(&s->words, line, n);
         }
         return cg_buf_str(&s->words);
 }
