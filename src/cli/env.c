@@ -309,7 +309,8 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
                         return cg_fail(err, CG_E_NOMEM, "path");
                 while (strlen(parent) > 1 && parent[strlen(parent) - 1] == '/')
                         parent[strlen(parent) - 1] = '\0';
-                last = strrchr(parent, '/') + 1;
+                last = strrchr(parent, '/');
+                last = last ? last + 1 : "";
                 if (!last[0] || strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
                         return cg_fail(err, CG_E_INVAL, "%s names no new folder", name);
                 dir = strndup(parent, (size_t)(last - parent));

@@ -208,6 +208,10 @@ def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path:
     assert cellgate("env", "create", ".half").returncode == 2
     assert cellgate("env", "create", "half", "--target=x").returncode == 2
     assert cellgate("env", "create", str(tmp_path / "no/such/parent")).returncode == 2
+    for name in "relative/", "/", "./.", f"{tmp_path}/..":
+        unnamed = cellgate("env", "create", name)
+        assert unnamed.returncode == 2
+        assert f"{name} names no new folder" in unnamed.stderr
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").write_text("mine")
     assert "exists; " in cellgate("env", "create", str(tmp_path / "full")).stderr
