@@ -670,6 +670,7 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
         struct keeper k = { .c = c,
                             .watcher = -1,
                             .signals = -1,
+                            .stderr_flags = -1,
                             .child = { .init_pidfd = -1, .status_fd = -1, .denials_fd = -1, .doors_fd = -1 },
                             .egress = { .ports = { -1, -1 }, .secrets = -1, .ask_fd = -1 },
                             .denials = { .log = -1, .control = -1 },
