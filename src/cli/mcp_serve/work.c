@@ -456,7 +456,7 @@ static int count_cell(struct cg_serve_session *s, struct cg_err *err)
                 s->sv->rate.since_ms = now;
                 s->sv->rate.cells = 0;
         }
-        if (s->sv->rate.cells == limit)
+        if (s->sv->rate.cells >= limit)
                 return cg_fail(err, CG_E_LIMIT,
                                "the policy allows %u cells a minute (cells_per_minute); try again in %d s",
                                limit, (int)(left / 1000) + 1);
