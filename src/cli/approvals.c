@@ -92,16 +92,6 @@ struct approvals {
         int status;               /* to exit with; -1: watching goes on */
 };
 
-static const char *text_of(const json_t *question, const char *key)
-{
-        return json_string_value(json_object_get(question, key)) ?: "";
-}
-
-static long long number_of(const json_t *question, const char *key)
-{
-        return json_integer_value(json_object_get(question, key));
-}
-
 /* ------------------------------------------------------------------ supervisors */
 
 static void source_free(struct source *s)
@@ -170,8 +160,8 @@ static int read_list(struct approvals *a, struct source *s, struct cg_err *err)
         cg_free(text);
         json_decref(s->list);
         s->list = json_deep_copy(json_object_get(o, "approvals")) ?: json_array();
-        a->more += number_of(o, "more");
-        a->others += number_of(o, "others");
+        a->more += cg_reply_number(o, "more");
+        a->others += cg_reply_number(o, "others");
         return 0;
 }
 
@@ -191,12 +181,12 @@ static int get(struct approvals *a, struct cg_client *client, const char *id, st
         if (!args)
                 return cg_fail(err, CG_E_PROTO, "the supervisor's answer about %.40s cannot be read", id);
         a->client = client;
-        a->call = (struct cg_call){ .server = text_of(o, "server"),
-                                    .tool = text_of(o, "tool"),
-                                    .method = text_of(o, "method"),
+        a->call = (struct cg_call){ .server = cg_reply_text(o, "server"),
+                                    .tool = cg_reply_text(o, "tool"),
+                                    .method = cg_reply_text(o, "method"),
                                     .args = json_string_value(args),
                                     .args_len = json_string_length(args),
-                                    .cell = (uint64_t)number_of(o, "cell"),
+                                    .cell = (uint64_t)cg_reply_number(o, "cell"),
                                     .elsewhere = true };
         return 0;
 }
@@ -212,42 +202,37 @@ static int find(struct approvals *a, struct cg_err *err)
 
 /* ------------------------------------------------------------------ list, show, decide */
 
-static void add_rendered(struct cg_buf *b, const char *text)
-{
-        cg_text_render_as(b, text, strlen(text), 0, CG_TEXT_LINE);
-}
-
 /* Names the subject of a question in a few words. */
 static void add_what(const json_t *q, struct cg_buf *b)
 {
-        const char *method = text_of(q, "method");
+        const char *method = cg_reply_text(q, "method");
 
         if (strcmp(method, CG_METHOD_EXEC) == 0) {
                 cg_buf_adds(b, "a program");
         } else if (strcmp(method, CG_METHOD_CONNECT) != 0) {
-                cg_approve_name(b, text_of(q, "server"), method, text_of(q, "tool"));
+                cg_approve_name(b, cg_reply_text(q, "server"), method, cg_reply_text(q, "tool"));
         } else {
                 cg_buf_adds(b, "connection to ");
-                add_rendered(b, text_of(q, "host"));
-                cg_buf_addf(b, ":%lld", number_of(q, "port"));
+                cg_name_render(b, cg_reply_text(q, "host"));
+                cg_buf_addf(b, ":%lld", cg_reply_number(q, "port"));
         }
 }
 
 static void add_lines(const json_t *q, struct cg_buf *b)
 {
-        cg_buf_addf(b, "%.16s  ", text_of(q, "id"));
+        cg_buf_addf(b, "%.16s  ", cg_reply_text(q, "id"));
         add_what(q, b);
         cg_buf_adds(b, "\n  waits for ");
-        cg_add_duration(b, number_of(q, "waiting_ms"));
+        cg_add_duration(b, cg_reply_number(q, "waiting_ms"));
         if (json_object_get(q, "left_ms")) {
                 cg_buf_adds(b, ", ends in ");
-                cg_add_duration(b, number_of(q, "left_ms"));
+                cg_add_duration(b, cg_reply_number(q, "left_ms"));
         } else {
                 cg_buf_adds(b, ", no time limit");
         }
-        cg_buf_addf(b, "; cell %lld of session %.8s of process %lld, in ", number_of(q, "cell"),
-                    text_of(q, "session"), number_of(q, "pid"));
-        add_rendered(b, text_of(q, "workspace"));
+        cg_buf_addf(b, "; cell %lld of session %.8s of process %lld, in ", cg_reply_number(q, "cell"),
+                    cg_reply_text(q, "session"), cg_reply_number(q, "pid"));
+        cg_name_render(b, cg_reply_text(q, "workspace"));
         cg_buf_adds(b, "\n");
 }
 
@@ -320,17 +305,17 @@ static int show(const struct approvals *a, struct cg_err *err)
         if (a->json)
                 return print_json(json_incref(a->asked), JSON_INDENT(2), err);
         add_lines(a->asked, &b);
-        cg_buf_addf(&b, "wants to %s:\n", cg_call_title(&a->call));
+        cg_buf_addf(&b, "wants to %s:\n", cg_call_words(a->call.method)->title);
         cg_call_show(&a->call, &view, &b);
-        add_code(text_of(a->asked, "code"), &b);
-        cg_buf_addf(&b, "digest %s\n", text_of(a->asked, "digest"));
+        add_code(cg_reply_text(a->asked, "code"), &b);
+        cg_buf_addf(&b, "digest %s\n", cg_reply_text(a->asked, "digest"));
         return cg_cli_print_buf(&b);
 }
 
 static int decide(const struct approvals *a, bool accept, const char *reason, struct cg_err *err)
 {
-        return cg_client_decide(a->client, text_of(a->asked, "id"), a->digest ?: text_of(a->asked, "digest"),
-                                accept, reason, err);
+        return cg_client_decide(a->client, cg_reply_text(a->asked, "id"),
+                                a->digest ?: cg_reply_text(a->asked, "digest"), accept, reason, err);
 }
 
 /* ------------------------------------------------------------------ watch */
@@ -342,7 +327,7 @@ static const json_t *listed(const json_t *list, const char *id)
 
         json_array_foreach((json_t *)(uintptr_t)list, i, q)
         {
-                if (strcmp(text_of(q, "id"), id) == 0)
+                if (strcmp(cg_reply_text(q, "id"), id) == 0)
                         return q;
         }
         return NULL;
@@ -359,7 +344,7 @@ static int show_new(struct approvals *a, const json_t *list, const json_t *old, 
 
         json_array_foreach(list, i, q)
         {
-                if (listed(old, text_of(q, "id")))
+                if (listed(old, cg_reply_text(q, "id")))
                         continue;
                 if (!a->json) {
                         add_lines(q, &b);
@@ -394,7 +379,7 @@ static int update(struct approvals *a, struct source *s, struct cg_err *err)
         if (r >= 0 && a->json)
                 r = show_new(a, old, s->list, "closed", err);
         if (a->prompt && a->asked && a->client == s->client &&
-            (ended || cg_client_approval(s->client, text_of(a->asked, "id"), &text, NULL) < 0))
+            (ended || cg_client_approval(s->client, cg_reply_text(a->asked, "id"), &text, NULL) < 0))
                 cg_prompt_withdraw(a->prompt,
                                    "this question has ended: it was decided elsewhere, or waits no more");
         cg_free(text);
@@ -423,7 +408,7 @@ static int ask_next(struct approvals *a, struct cg_err *err)
                         if (json_object_get(q, "asked"))
                                 continue;
                         json_object_set_new(q, "asked", json_true());
-                        if (get(a, a->sources[i].client, text_of(q, "id"), err) == 0)
+                        if (get(a, a->sources[i].client, cg_reply_text(q, "id"), err) == 0)
                                 return cg_prompt_ask(a->prompt, &a->call, err);
                 }
         }
@@ -527,7 +512,7 @@ static int check_one(struct approvals *a, size_t i, struct cg_err *err)
 
         a->id = a->ids[i];
         r = find(a, err);
-        if (r == 0 && (!a->n_digests || strcmp(a->digests[i], text_of(a->asked, "digest")) == 0))
+        if (r == 0 && (!a->n_digests || strcmp(a->digests[i], cg_reply_text(a->asked, "digest")) == 0))
                 return CG_EXIT_OK;
         if (r == 0)
                 cg_fail(err, CG_E_INVAL, "question %.40s has another digest: nothing was decided", a->id);

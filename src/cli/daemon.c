@@ -81,11 +81,6 @@ static json_t *status_of(const char *address, struct cg_client **client)
         return o ?: json_pack("{s:s, s:i, s:s}", "address", address, "pid", (int)pid, "error", err.msg);
 }
 
-static long long integer(const json_t *o, const char *key)
-{
-        return json_integer_value(json_object_get(o, key));
-}
-
 /* The folders that spares keep in use. */
 static void show_spares(struct cg_buf *b, const json_t *o)
 {
@@ -113,7 +108,7 @@ static void show_clients(struct cg_buf *b, const json_t *o)
 
                 if (json_is_true(json_object_get(client, "own")))
                         continue;
-                snprintf(path, sizeof(path), "/proc/%lld/cmdline", integer(client, "pid"));
+                snprintf(path, sizeof(path), "/proc/%lld/cmdline", cg_reply_number(client, "pid"));
                 cg_proc_read_text(path, words, sizeof(words));
                 while (len + 1 < sizeof(words) &&
                        (words[len] || words[len + 1])) { /* NULs are between words */
@@ -121,8 +116,9 @@ static void show_clients(struct cg_buf *b, const json_t *o)
                                 words[len] = ' ';
                         len++;
                 }
-                cg_buf_addf(b, "  process %lld: %lld session%s: ", integer(client, "pid"),
-                            integer(client, "sessions"), cg_cli_s(integer(client, "sessions")));
+                cg_buf_addf(b, "  process %lld: %lld session%s: ", cg_reply_number(client, "pid"),
+                            cg_reply_number(client, "sessions"),
+                            cg_cli_s(cg_reply_number(client, "sessions")));
                 cg_text_render_as(b, words, len, 0, CG_TEXT_LINE); /* perhaps an agent's code */
                 cg_buf_adds(b, "\n");
         }
@@ -137,7 +133,7 @@ static long long sessions_of_others(const json_t *o)
         json_array_foreach(json_object_get(o, "clients"), i, client)
         {
                 if (!json_is_true(json_object_get(client, "own")))
-                        n += integer(client, "sessions");
+                        n += cg_reply_number(client, "sessions");
         }
         return n;
 }
@@ -151,22 +147,22 @@ static int show(const char *address, void *data)
         const char *error = json_string_value(json_object_get(o, "error")),
                    *preload = json_string_value(json_object_get(o, "preload")),
                    *env = json_string_value(json_object_get(o, "kernel_env"));
-        long long sessions = sessions_of_others(o), spares = integer(o, "spares");
+        long long sessions = sessions_of_others(o), spares = cg_reply_number(o, "spares");
 
         cg_client_close(client);
         if (!o)
                 return 0;
         json_array_append(d->list, o);
         if (error) {
-                cg_buf_addf(b, "process %lld at %s: %s\n", integer(o, "pid"), address, error);
+                cg_buf_addf(b, "process %lld at %s: %s\n", cg_reply_number(o, "pid"), address, error);
                 return 0;
         }
-        cg_buf_addf(b, "process %lld: version %s, up ", integer(o, "pid"),
+        cg_buf_addf(b, "process %lld: version %s, up ", cg_reply_number(o, "pid"),
                     json_string_value(json_object_get(o, "version")));
-        cg_add_duration(b, integer(o, "uptime_ms"));
+        cg_add_duration(b, cg_reply_number(o, "uptime_ms"));
         cg_buf_addf(b, ", %lld session%s, %lld spare%s, %lld MB, ends ", sessions, cg_cli_s(sessions), spares,
-                    cg_cli_s(spares), integer(o, "memory_bytes") >> 20);
-        cg_add_duration(b, integer(o, "linger_ms"));
+                    cg_cli_s(spares), cg_reply_number(o, "memory_bytes") >> 20);
+        cg_add_duration(b, cg_reply_number(o, "linger_ms"));
         cg_buf_addf(b, " after its last client\n  at %s", address);
         if (preload)
                 cg_buf_addf(b, ", preloaded: %s", preload);
@@ -202,7 +198,7 @@ static int stop(const char *address, void *data)
         struct cg_client *client;
         cg_auto_json json_t *o = status_of(address, &client);
         const char *error = json_string_value(json_object_get(o, "error"));
-        long long pid = integer(o, "pid");
+        long long pid = cg_reply_number(o, "pid");
         cg_auto_fd int pidfd = o ? cg_pidfd_open((pid_t)pid, NULL) : -1;
         bool ended = false;
         struct cg_err err = { 0 };

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/args.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "policy/policy.h"
@@ -116,7 +117,7 @@ static void add_verdict(struct cg_buf *b, const struct cg_pol_verdict *v)
         cg_buf_adds(b, decisions[v->decision]);
         if (v->rule[0]) {
                 cg_buf_adds(b, " by ");
-                cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE);
+                cg_name_render(b, v->rule);
         }
 }
 
@@ -168,7 +169,7 @@ static int explain(struct cg_pol *p, const char *call, struct cg_buf *b, struct 
         add_verdict(b, &v);
         if (v.text) {
                 cg_buf_adds(b, ": ");
-                cg_text_render_as(b, v.text, strlen(v.text), 0, CG_TEXT_LINE);
+                cg_name_render(b, v.text);
         }
         cg_buf_adds(b, "\n");
         return 0;
@@ -197,9 +198,7 @@ static int run(unsigned what, const char **words, size_t n, const char *call, st
                         return -1;
         if (what == CHECK)
                 return check(p, b, err);
-        if (what == TEST)
-                return run_cases(p, words[n - 1], b, err);
-        return explain(p, call, b, err);
+        return what == TEST ? run_cases(p, words[n - 1], b, err) : explain(p, call, b, err);
 }
 
 static int parse(int argc, char **argv, unsigned what, const char **words, size_t *n, const char **call,

@@ -389,17 +389,6 @@ void cg_approve_name(struct cg_buf *b, const char *server, const char *method, c
         }
 }
 
-const char *cg_approve_scope(const char *method)
-{
-        if (strcmp(method, CG_METHOD_READ) == 0)
-                return "all resources of this server";
-        if (strcmp(method, CG_METHOD_GET) == 0)
-                return "all prompts of this server";
-        if (strcmp(method, CG_METHOD_EXEC) == 0)
-                return "exactly this command, folder and variables";
-        return "this tool";
-}
-
 void cg_approve_explain(struct cg_buf *b, const char *server, const char *method, const char *tool,
                         const char *rule)
 {

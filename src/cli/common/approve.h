@@ -55,8 +55,6 @@ int cg_approve_always(struct cg_approve *a, const char *server, const char *meth
  * there later.
  */
 bool cg_approve_may_last(const char *method, const char *tool);
-/* Describes what cg_approve_always() accepts, for the question. Static. */
-const char *cg_approve_scope(const char *method);
 
 /* Drops what cg_approve_always() has accepted for @server: another program has its name now. */
 void cg_approve_forget(struct cg_approve *a, const char *server);

@@ -98,21 +98,21 @@ static void add_wrapped(struct cg_buf *b, const struct cg_buf *text, unsigned wi
         cg_buf_adds(b, "\n");
 }
 
-const char *cg_call_title(const struct cg_call *call)
+const struct cg_call_words *cg_call_words(const char *method)
 {
-        static const struct {
-                const char *method, *title;
-        } titles[] = {
-                { CG_METHOD_READ, "read a resource" },
-                { CG_METHOD_GET, "get a prompt" },
-                { CG_METHOD_EXEC, "start a program" },
-                { CG_METHOD_CONNECT, "connect to a host" },
+        static const struct cg_call_words words[] = {
+                { CG_METHOD_READ, "read a resource", "all resources of this server", "resource  ", "uri" },
+                { CG_METHOD_GET, "get a prompt", "all prompts of this server", "prompt    ", "name" },
+                { CG_METHOD_EXEC, "start a program", "exactly this command, folder and variables", NULL,
+                  NULL },
+                { CG_METHOD_CONNECT, "connect to a host", NULL, NULL, NULL },
+                { CG_METHOD_CALL, "call a tool", "this tool", "tool      ", NULL },
         };
+        size_t i = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(titles); i++)
-                if (strcmp(call->method, titles[i].method) == 0)
-                        return titles[i].title;
-        return "call a tool";
+        while (i < CG_ARRAY_LEN(words) - 1 && strcmp(method, words[i].method) != 0)
+                i++;
+        return &words[i];
 }
 
 const char *cg_call_subject(const struct cg_event *e)
@@ -256,27 +256,16 @@ static void add_program(struct cg_slice args, bool whole, const char *shown[N_LI
 /* The line that names the tool, the resource or the prompt. */
 static void add_subject(const struct cg_call *call, struct cg_slice args, bool whole, struct cg_buf *b)
 {
-        static const struct {
-                const char *method, *title, *key; /* key: of the argument that names it */
-        } subjects[] = {
-                { CG_METHOD_READ, "resource  ", "uri" },
-                { CG_METHOD_GET, "prompt    ", "name" },
-        };
-        cg_auto_free char *text = NULL;
-        const char *title = "tool      ", *name = call->tool;
+        const struct cg_call_words *words = cg_call_words(call->method);
+        cg_auto_free char *text = words->key ? member_text(args, words->key) : NULL;
 
-        if (strcmp(call->method, CG_METHOD_CONNECT) == 0) /* its host is among the arguments */
+        if (!words->label) /* the host of a connection is among the arguments */
                 return;
-        for (size_t i = 0; i < CG_ARRAY_LEN(subjects); i++)
-                if (strcmp(call->method, subjects[i].method) == 0) {
-                        title = subjects[i].title;
-                        name = text = member_text(args, subjects[i].key);
-                }
-        cg_buf_addf(b, "\n%s", title);
-        if (name)
-                add_name(b, name, whole ? 0 : SHORT_NAME);
-        else
+        cg_buf_addf(b, "\n%s", words->label);
+        if (words->key && !text)
                 cg_buf_adds(b, "(not named)");
+        else
+                add_name(b, text ?: call->tool, whole ? 0 : SHORT_NAME);
 }
 
 /* The line about the size; with a digest, so that a person can compare what is shown in parts. */

@@ -60,8 +60,15 @@ struct cg_call cg_call_asked(const struct cg_event *e);
 /* An APPROVAL_REQUEST or EGRESS_REQUEST for cg_approve_judge(). Lives as long as the event. */
 struct cg_pol_call cg_call_of(const struct cg_event *e);
 
-/* Describes the call for the line before cg_call_show(): "call a tool". Static. */
-const char *cg_call_title(const struct cg_call *call);
+/* How questions describe calls of a method. The texts are static. */
+struct cg_call_words {
+        const char *method;
+        const char *title;       /* for the line before cg_call_show(): "call a tool" */
+        const char *scope;       /* what cg_approve_always() accepts */
+        const char *label, *key; /* of the line that names it, and the argument with the name */
+};
+
+const struct cg_call_words *cg_call_words(const char *method);
 
 /* A name on one line: as cg_render(), with newline and tab as escapes too. */
 void cg_name_render(struct cg_buf *b, const char *name);

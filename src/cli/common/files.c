@@ -103,6 +103,20 @@ int cg_mcp_file_find(const char *path, const char *workspace, char **ret, struct
         return 0;
 }
 
+int cg_mcp_file_read(const char *path, char **text, size_t *len, struct cg_err *err)
+{
+        cg_auto_json json_t *check = NULL;
+
+        if (!path)
+                return 0;
+        if (cg_read_file(path, CG_MAX_SETTINGS, text, len, err) < 0 ||
+            cg_json_object(*text, *len, path, &check, err) < 0)
+                return -1;
+        if (*len >= 3 && memcmp(*text, "\xef\xbb\xbf", 3) == 0)
+                memset(*text, ' ', 3);
+        return 0;
+}
+
 /* ---- --sandbox and --allow-host */
 
 int cg_settings_file_read(const char *path, char **ret, struct cg_err *err)

@@ -30,6 +30,12 @@ int cg_mcp_file_folder(const char *path, const char *workspace, bool make, int *
  */
 int cg_mcp_file_find(const char *path, const char *workspace, char **ret, struct cg_err *err);
 
+/*
+ * The text of a file of --mcp (returns), checked here, so that an error has the line and column in
+ * the file; a byte order mark is blank. Nothing where @path is NULL.
+ */
+int cg_mcp_file_read(const char *path, char **text, size_t *len, struct cg_err *err);
+
 /* ---- --sandbox and --allow-host */
 
 /*

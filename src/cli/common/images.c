@@ -111,29 +111,17 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
         return 0;
 }
 
-/* Names what is in the place of the folder. */
-static const char *file_type(mode_t mode)
-{
-        static const struct {
-                mode_t type;
-                const char *name;
-        } types[] = {
-                { S_IFLNK, "a symbolic link" },
-                { S_IFIFO, "a FIFO" },
-                { S_IFSOCK, "a socket" },
-                { S_IFREG, "a file" },
-                { S_IFDIR, "another folder by now" },
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
-                if ((mode & S_IFMT) == types[i].type)
-                        return types[i].name;
-        return "a device";
-}
-
 static int open_dir(struct cg_images *im, struct cg_err *err)
 {
-        const char *name = im->name ?: ".";
+        /* What can be in the place of the folder, by S_IFMT. */
+        static const char *const types[16] = {
+                [S_IFLNK >> 12] = "a symbolic link",
+                [S_IFIFO >> 12] = "a FIFO",
+                [S_IFSOCK >> 12] = "a socket",
+                [S_IFREG >> 12] = "a file",
+                [S_IFDIR >> 12] = "another folder by now",
+        };
+        const char *name = im->name ?: ".", *type = "something else";
         struct stat st;
 
         /* A cell can remove the folder: then there is one more. */
@@ -146,13 +134,13 @@ static int open_dir(struct cg_images *im, struct cg_err *err)
         im->fd = openat(im->parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (im->fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
                 /* A cell can put anything there. */
-                bool known = fstatat(im->parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-
+                if (fstatat(im->parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                        type = types[st.st_mode >> 12 & 15] ?: "a device";
                 return cg_fail(
                         err, CG_E_SYS,
                         "%s, where images go, is %s, not a folder: remove it, or give another folder with "
                         "--images",
-                        im->dir, known ? file_type(st.st_mode) : "something else");
+                        im->dir, type);
         }
         return im->fd < 0 ? cg_fail_errno(err, "cannot open the folder for images, %s", im->dir) : 0;
 }
@@ -182,12 +170,9 @@ int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, 
                                MAX_NUMBER, cell);
         im->cell = cell;
         im->number = n - 1;
-        if (asprintf(&path, "%s/%s", im->dir, name) < 0) {
+        if (asprintf(&path, "%s/%s", im->dir, name) < 0)
                 path = NULL;
-                r = cg_fail(err, CG_E_NOMEM, "image");
-        } else {
-                r = cg_write_all(fd, data, len, err);
-        }
+        r = path ? cg_write_all(fd, data, len, err) : cg_fail(err, CG_E_NOMEM, "image");
         if (r < 0) {
                 unlinkat(im->fd, name, 0); /* half an image is worse than none */
                 return cg_err_prefix(err, "image %s/%s", im->dir, name);

@@ -203,9 +203,7 @@ static unsigned width(const struct cg_prompt *p)
 {
         struct winsize ws;
 
-        if (ioctl(p->out, TIOCGWINSZ, &ws) < 0 || ws.ws_col < 20)
-                return 80;
-        return ws.ws_col;
+        return ioctl(p->out, TIOCGWINSZ, &ws) < 0 || ws.ws_col < 20 ? 80 : ws.ws_col;
 }
 
 /* Asks for the answer. */
@@ -231,7 +229,7 @@ static int question(struct cg_prompt *p, struct cg_err *err)
                 cg_buf_adds(&b, "v view everything");
                 if (may_last(p))
                         cg_buf_addf(&b, ",\n           a%s always for %s in this session", d,
-                                    cg_approve_scope(p->call->method));
+                                    cg_call_words(p->call->method)->scope);
                 cg_buf_adds(&b, ": ");
         }
         discard_typed(p);
@@ -254,9 +252,7 @@ static int again(struct cg_prompt *p, struct cg_err *err)
                 cg_buf_addf(&b, " Please type y%s, n, r, a%s or v and Enter.%s", d, d, digits);
         else
                 cg_buf_addf(&b, " Please type y%s, n, r or v and Enter.%s", d, digits);
-        if (put_buf(p, &b, err) < 0)
-                return -1;
-        return question(p, err);
+        return put_buf(p, &b, err) < 0 ? -1 : question(p, err);
 }
 
 /*
@@ -354,7 +350,7 @@ int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err
         p->view = (struct cg_call_view){ .width = width(p), .lines = view_lines(p) };
         p->all_shown = false;
         begin(p, &b);
-        cg_buf_addf(&b, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_title(call));
+        cg_buf_addf(&b, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_words(call->method)->title);
         if (show_call(p, &b, err) < 0)
                 return -1;
         close_question(p);
@@ -508,9 +504,7 @@ static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err
         }
         if (p->state != CALL || !is_word(typed, "v", "view"))
                 return again(p, err);
-        if (show_next(p, err) < 0)
-                return -1;
-        return question(p, err);
+        return show_next(p, err) < 0 ? -1 : question(p, err);
 }
 
 /* End of file, or the terminal was closed: the answer is no. */

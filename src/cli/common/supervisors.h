@@ -2,6 +2,7 @@
 #ifndef CG_CLI_COMMON_SUPERVISORS_H
 #define CG_CLI_COMMON_SUPERVISORS_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/buf.h"
@@ -16,5 +17,16 @@ int cg_supervisors(int (*each)(const char *address, void *data), void *data, str
 size_t cg_private_supervisors(void);
 /* Appends "12 s", "5 min" or "3 h". */
 void cg_add_duration(struct cg_buf *b, int64_t ms);
+
+/* Members of what a supervisor has answered; "" and 0 where they are absent. */
+static inline const char *cg_reply_text(const json_t *o, const char *key)
+{
+        return json_string_value(json_object_get(o, key)) ?: "";
+}
+
+static inline long long cg_reply_number(const json_t *o, const char *key)
+{
+        return json_integer_value(json_object_get(o, key));
+}
 
 #endif

@@ -60,7 +60,7 @@ static int show(void *data, const struct cg_event *e, size_t part, bool all_show
         struct cg_call_view view = { .width = WIDTH, .lines = part ? PART_LINES : VIEW_LINES, .part = part };
         struct cg_call call = cg_call_asked(e);
 
-        cg_buf_addf(text, "[cellgate] This cell wants to %s:\n", cg_call_title(&call));
+        cg_buf_addf(text, "[cellgate] This cell wants to %s:\n", cg_call_words(call.method)->title);
         cg_call_show(&call, &view, text);
         *last = view.last;
         if (part && view.parts > 1)
@@ -74,7 +74,7 @@ static int show(void *data, const struct cg_event *e, size_t part, bool all_show
                 cg_buf_addf(text, "[cellgate] Allow? y%s yes, n no", digits);
                 if (may_last(data, e))
                         cg_buf_addf(text, ",\n           a%s always for %s in this session", digits,
-                                    cg_approve_scope(call.method));
+                                    cg_call_words(call.method)->scope);
         }
         cg_buf_adds(text, ";\n" REASON);
         return cg_buf_end(text, NULL);

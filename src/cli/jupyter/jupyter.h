@@ -27,12 +27,6 @@ struct cg_jup_options {
         bool json;
 };
 
-int cg_jup_parse(int argc, char **argv, enum cg_kernel_command command, struct cg_jup_options *o,
-                 struct cg_err *err);
-void cg_jup_options_fini(struct cg_jup_options *o);
-/* Prints the help; returns the exit status. */
-int cg_jup_help(enum cg_kernel_command command);
-
 /* *hangs as of cg_front_run(). */
 int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err);
 int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err);

@@ -11,6 +11,7 @@
 #include "base/ceilings.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/files.h"
 #include "cli/common/supervisors.h"
 #include "cli/common/webhook.h"
 #include "jupyter/kernelspec.h"
@@ -53,21 +54,6 @@ static void free_env(char ***env)
         free(*env);
 }
 
-/* Checked here, so that an error has the line and column in the file. */
-static int read_json(const char *path, char **text, size_t *len, struct cg_err *err)
-{
-        cg_auto_json json_t *check = NULL;
-
-        if (!path)
-                return 0;
-        if (cg_read_file(path, CG_MAX_SETTINGS, text, len, err) < 0 ||
-            cg_json_object(*text, *len, path, &check, err) < 0)
-                return -1;
-        if (*len >= 3 && memcmp(*text, "\xef\xbb\xbf", 3) == 0)
-                memset(*text, ' ', 3);
-        return 0;
-}
-
 int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_free char *mcp = NULL, *settings = NULL;
@@ -88,7 +74,7 @@ int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         const char *parent = getenv("JPY_PARENT_PID");
         long pid = strtol(parent ?: "0", NULL, 10);
 
-        if (read_json(o->kernel.mcp, &mcp, &mcp_len, err) < 0 ||
+        if (cg_mcp_file_read(o->kernel.mcp, &mcp, &mcp_len, err) < 0 ||
             cg_kernel_options_settings(&o->kernel, &settings, err) < 0 ||
             cg_kernel_options_session(&o->kernel, NULL, &hides, &so, err) < 0 || make_env(o, &env, err) < 0)
                 return -1;
@@ -162,11 +148,6 @@ static int collect_all(const char *address, json_t **ret, struct cg_err *err)
         return collect(address, *ret);
 }
 
-static const char *text_of(const json_t *s, const char *key)
-{
-        return json_string_value(json_object_get(s, key)) ?: "";
-}
-
 int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
@@ -186,11 +167,12 @@ int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         } else {
                 json_array_foreach(all, i, s)
                 {
-                        cg_buf_addf(&b, "%s  %-7s  Python %-7s  %-10s  ", text_of(s, "id"),
+                        cg_buf_addf(&b, "%s  %-7s  Python %-7s  %-10s  ", cg_reply_text(s, "id"),
                                     json_is_true(json_object_get(s, "running")) ? "running" : "idle",
-                                    text_of(s, "python"),
+                                    cg_reply_text(s, "python"),
                                     json_is_true(json_object_get(s, "sandbox")) ? "sandbox" : "no sandbox");
-                        cg_text_render(&b, text_of(s, "workspace"), strlen(text_of(s, "workspace")), 0);
+                        cg_text_render(&b, cg_reply_text(s, "workspace"),
+                                       strlen(cg_reply_text(s, "workspace")), 0);
                         cg_buf_adds(&b, "\n");
                 }
         }
@@ -209,7 +191,7 @@ static const json_t *find_session(const json_t *all, const char *id, struct cg_e
 
         json_array_foreach(all, i, s)
         {
-                if (strncmp(text_of(s, "id"), id, strlen(id)) == 0) {
+                if (strncmp(cg_reply_text(s, "id"), id, strlen(id)) == 0) {
                         found = s;
                         n++;
                 }
@@ -259,8 +241,8 @@ int cg_jup_attach(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         s = find_session(all, o->session, err);
         if (!s)
                 return -1;
-        co.address = text_of(s, "address");
-        fo.attach = text_of(s, "id");
+        co.address = cg_reply_text(s, "address");
+        fo.attach = cg_reply_text(s, "id");
         if (!fo.connection_file) {
                 if (default_file(fo.attach, &file, err) < 0)
                         return -1;

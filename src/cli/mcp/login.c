@@ -345,9 +345,7 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
                 cg_text_render(&b, why.msg, strlen(why.msg), 0);
         }
         cg_buf_adds(&b, ".\n");
-        if (cg_buf_end(&b, err) < 0)
-                return -1;
-        return cg_write_all(1, b.data, b.len, err);
+        return cg_buf_end(&b, err) < 0 ? -1 : cg_write_all(1, b.data, b.len, err);
 }
 
 static int logout(const struct login_options *o, struct cg_err *err)
@@ -367,13 +365,12 @@ static int logout(const struct login_options *o, struct cg_err *err)
         printf("Removed what was stored about %s.\n", o->name);
         if (fflush(stdout) != 0)
                 return cg_fail_errno(err, "standard output");
-        if (json_object_get(record, "token"))
-                return revoke_tokens(o, &t, record, err);
-        return 0;
+        return json_object_get(record, "token") ? revoke_tokens(o, &t, record, err) : 0;
 }
 
-static int run(unsigned command, int argc, char **argv)
+int cg_cli_mcp_login(int argc, char **argv)
 {
+        unsigned command = strcmp(argv[0], "login") == 0 ? LOGIN : LOGOUT;
         const char *title = command == LOGIN ? "mcp login" : "mcp logout";
         struct login_options o;
         struct cg_err err;
@@ -386,14 +383,4 @@ static int run(unsigned command, int argc, char **argv)
         signal(SIGPIPE, SIG_IGN); /* of libcurl's TLS and of the browser's connection */
         r = command == LOGIN ? login(&o, &err) : logout(&o, &err);
         return r < 0 ? cg_cli_fail(title, &err) : CG_EXIT_OK;
-}
-
-int cg_cli_mcp_login(int argc, char **argv)
-{
-        return run(LOGIN, argc, argv);
-}
-
-int cg_cli_mcp_logout(int argc, char **argv)
-{
-        return run(LOGOUT, argc, argv);
 }

@@ -9,9 +9,7 @@
 
 /* argv[0] is "login" or "logout". */
 int cg_cli_mcp_login(int argc, char **argv);
-int cg_cli_mcp_logout(int argc, char **argv);
 
-int cg_cli_mcp_accept(int argc, char **argv);
 /* argv[0] is "add", "list", "show", "remove", "tools" or "call". */
 int cg_cli_mcp_servers(int argc, char **argv);
 

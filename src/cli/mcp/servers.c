@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/args.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/common/pretty.h"
@@ -301,9 +302,7 @@ static int print_text(const char *text, struct cg_err *err)
         else
                 cg_buf_adds(&b, text);
         cg_buf_adds(&b, "\n");
-        if (cg_buf_end(&b, err) < 0)
-                return -1;
-        return cg_write_all(1, b.data, b.len, err);
+        return cg_buf_end(&b, err) < 0 ? -1 : cg_write_all(1, b.data, b.len, err);
 }
 
 /* The program's name, or the URL without secrets. Returns; NULL: not to be shown. */
@@ -389,7 +388,7 @@ static int print_tool(struct cg_slice tool, const struct cg_pins *pins, struct c
         if (cg_json_find(tool, "description", &member))
                 cg_json_string(member, &about, NULL);
         text = about.data ?: "";
-        cg_text_render_as(&b, name, strlen(name), 0, CG_TEXT_LINE);
+        cg_name_render(&b, name);
         cg_buf_addf(&b, "  %s  ", cg_pins_state(pins, name));
         cg_text_render_as(&b, text, strcspn(text, "\n"), 100, CG_TEXT_LINE);
         return print_text(b.data ?: "", err);
@@ -451,9 +450,9 @@ static int ask(const struct servers_options *o, const char *args, size_t len, bo
                 return cg_fail(err, CG_E_STATE,
                                "there is no terminal to ask at: --yes calls without a question");
         cg_buf_adds(&b, "  server    ");
-        cg_text_render_as(&b, o->words[0], strlen(o->words[0]), 0, CG_TEXT_LINE);
+        cg_name_render(&b, o->words[0]);
         cg_buf_adds(&b, "\n  tool      ");
-        cg_text_render_as(&b, o->words[1], strlen(o->words[1]), 0, CG_TEXT_LINE);
+        cg_name_render(&b, o->words[1]);
         cg_buf_adds(&b, "\n  arguments ");
         cg_pretty_json((struct cg_slice){ args, len }, 0, NULL, &json);
         cg_buf_fail(&b, json.failed);

@@ -599,10 +599,9 @@ void cg_serve_forward(struct cg_serve_session *s, struct cg_event *e)
 
         json = cg_event_json(e, &len);
         if (cg_json_object_slice(json, len, &object, NULL) == 0 && cg_json_find(object, "params", &params)) {
-                pthread_mutex_lock(&s->sv->lock);
+                CG_SERVE_HOLD(&s->sv->lock);
                 r = start_ask(s, ask_new(CG_SERVE_ASK_SERVER, cg_event_approval(e), cg_event_server(e), "",
                                          "", params.p, params.len));
-                pthread_mutex_unlock(&s->sv->lock);
         }
         if (r < 0)
                 cg_server_request_decline(s->session, cg_event_approval(e), NULL);
@@ -710,9 +709,9 @@ void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval)
 /* Questions about our own tools are kept: the worker waits for each of them. */
 void cg_serve_drop_asks(struct cg_serve_session *s)
 {
+        CG_SERVE_HOLD(&s->sv->lock);
         struct cg_serve_ask *a, *next;
 
-        pthread_mutex_lock(&s->sv->lock);
         for (a = TAILQ_FIRST(&s->asks); a; a = next) {
                 next = TAILQ_NEXT(a, entry);
                 if (!a->approval)
@@ -720,7 +719,6 @@ void cg_serve_drop_asks(struct cg_serve_session *s)
                 take_back(s, a, "the session has ended");
                 end_ask(s, a);
         }
-        pthread_mutex_unlock(&s->sv->lock);
         json_object_clear(s->shared);
 }
 

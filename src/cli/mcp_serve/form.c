@@ -24,7 +24,7 @@
 
 /* The choices of the form. */
 #define YES        "approve"
-#define ALWAYS     "approve %s from now on" /* cg_approve_scope() */
+#define ALWAYS     "approve %s from now on" /* scope of cg_call_words() */
 #define ALL_BEGINS "approve all "
 #define ALL        ALL_BEGINS "%zu calls of this tool that wait"
 #define NO         "reject"
@@ -84,7 +84,7 @@ static void describe(const struct cg_serve_session *s, struct cg_serve_ask *a, s
                 return;
         }
         if (a->approval)
-                cg_buf_addf(b, "Code of the agent wants to %s:\n", cg_call_title(&call));
+                cg_buf_addf(b, "Code of the agent wants to %s:\n", cg_call_words(call.method)->title);
         else
                 cg_buf_adds(b, "The agent asks for something that happens outside the sandbox:\n");
         cg_call_show(&call, &view, b);
@@ -112,7 +112,7 @@ static void add_choices(const struct cg_serve_ask *a, size_t others, struct cg_b
         if (a->subject == CG_SERVE_ASK_CONNECTION)
                 cg_buf_adds(b, "\"" HOST_ALWAYS "\",\"" HOST_NEVER "\",");
         else if (a->all_shown && may_last(a))
-                cg_buf_addf(b, "\"" ALWAYS "\",", cg_approve_scope(a->method));
+                cg_buf_addf(b, "\"" ALWAYS "\",", cg_call_words(a->method)->scope);
         cg_buf_adds(b, "\"" NO "\"");
 }
 
@@ -226,7 +226,7 @@ enum cg_serve_choice cg_serve_read_choice(const struct cg_serve_ask *a, const ch
                 return CG_SERVE_CHOICE_NEVER;
         if (a->subject != CG_SERVE_ASK_CALL)
                 return CG_SERVE_CHOICE_NO;
-        snprintf(always, sizeof(always), ALWAYS, cg_approve_scope(a->method));
+        snprintf(always, sizeof(always), ALWAYS, cg_call_words(a->method)->scope);
         if (may_last(a) && strcmp(decision, always) == 0)
                 return CG_SERVE_CHOICE_ALWAYS;
         if (a->all_until && strncmp(decision, ALL_BEGINS, strlen(ALL_BEGINS)) == 0)

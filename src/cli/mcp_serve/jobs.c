@@ -307,9 +307,9 @@ int64_t cg_serve_answer_due(struct cg_serve *sv, const struct cg_serve_session *
 void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job)
 {
         struct cg_serve *sv = s->sv;
+        CG_SERVE_HOLD(&sv->lock);
         const struct cg_pending *p;
 
-        pthread_mutex_lock(&sv->lock);
         while (sv->out.len > CG_SERVE_STOP_WORKING && !sv->stop)
                 pthread_cond_wait(&sv->room, &sv->lock);
         TAILQ_FOREACH(p, &sv->pending, entry)
@@ -319,6 +319,5 @@ void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job)
         if (job->number && !job->known && !p)
                 cg_answer_move(s->between, job->answer, NULL, NULL);
         end_job(job);
-        pthread_mutex_unlock(&sv->lock);
         cg_serve_wake(sv->io_fd);
 }

@@ -257,8 +257,8 @@ struct cg_serve_session {
                 bool done;
                 enum cg_status status;
                 char *text;
-        } end; /* of the cell that runs */
-        bool death_reported;
+                bool death_reported;
+        } end;      /* of the cell that runs */
         char *lost; /* why the kernel's session has ended; NULL: it has not */
 };
 
@@ -360,7 +360,8 @@ int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min
 
 /* ---- queue.c */
 /* Holds a mutex until the end of the block. */
-#define CG_SERVE_HOLD(mutex) CG_CLEANUP(cg_serve_release) pthread_mutex_t *cg_held_ = cg_serve_hold(mutex)
+#define CG_SERVE_HOLD(mutex) \
+        __attribute__((unused, cleanup(cg_serve_release))) pthread_mutex_t *cg_held_ = cg_serve_hold(mutex)
 pthread_mutex_t *cg_serve_hold(pthread_mutex_t *m);
 void cg_serve_release(pthread_mutex_t **m);
 void cg_serve_wake(int fd);
@@ -403,6 +404,11 @@ void cg_serve_session_end(struct cg_serve_session *s, const char *why);
 int cg_serve_session_prepare(struct cg_serve_session *s, struct cg_err *err);
 /* Takes the arguments of create_session (worker). CG_E_INVAL or CG_E_LIMIT says what is refused. */
 int cg_serve_session_configure(struct cg_serve_session *s, const char *args, struct cg_err *err);
+
+/* The code of list_variables. */
+extern const char cg_serve_list_variables[];
+/* sandbox_info, with a session open (worker). */
+int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err);
 
 /* ---- sessions.c */
 /* Starts its worker, which opens a kernel when it is needed (lock held). Frees it on failure. */
@@ -609,12 +615,6 @@ int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_
 /* A tool of the toolset files, with a session open (worker). */
 int cg_serve_file(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
                   struct cg_err *err);
-
-/* ---- inspect.c */
-/* The code of list_variables. */
-extern const char cg_serve_list_variables[];
-/* sandbox_info, with a session open (worker). */
-int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err);
 
 /* ---- fonts.c */
 /*

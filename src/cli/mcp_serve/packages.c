@@ -28,9 +28,7 @@ static int lock_folder(int base, const char *name)
 {
         cg_auto_fd int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
-                return -1;
-        return cg_steal_fd(&fd);
+        return fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 ? -1 : cg_steal_fd(&fd);
 }
 
 static int make_own(struct cg_packages *p, int base, const char *path, struct cg_err *err)

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/args.h"
 #include "cli/common/cli.h"
 
 /* ------------------------------------------------------------------ beginning and end */
@@ -192,7 +193,7 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
                         cg_buf_addf(b, ": idle for %lld s", (long long)(now - s->used_ms) / 1000);
                 cg_buf_adds(b, ", in ");
                 folder = s->folder ?: sv->workspace;
-                cg_text_render_as(b, folder, strlen(folder), 0, CG_TEXT_LINE);
+                cg_name_render(b, folder);
         }
         if (!b->len)
                 cg_buf_adds(b, "There is no session; the next call without session_id opens one.");

@@ -159,13 +159,13 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                 s->end.status = cg_event_status(e);
                 free(s->end.text);
                 s->end.text = strdup(cg_event_text(e, NULL));
-                s->death_reported = s->end.status == CG_STATUS_KERNEL_DIED;
+                s->end.death_reported = s->end.status == CG_STATUS_KERNEL_DIED;
                 add_files(s, e);
                 break;
         case CG_EVENT_KERNEL_DIED:
-                if (!s->death_reported) /* else the cell's result has said so */
+                if (!s->end.death_reported) /* else the cell's result has said so */
                         remark(s, cg_event_text(e, NULL));
-                s->death_reported = false;
+                s->end.death_reported = false;
                 break;
         case CG_EVENT_PROGRESS:
                 if (strcmp(cg_event_json(e, NULL), "{}") != 0) /* of a call */
@@ -245,7 +245,7 @@ static void close_session(struct cg_serve_session *s)
         cg_session_free(kernel);
         free(s->lost);
         s->lost = NULL;
-        s->death_reported = false;
+        s->end.death_reported = false;
 }
 
 static void report_unavailable(struct cg_serve_session *s, const char *name, const char *why)
@@ -698,9 +698,7 @@ static int try_file(struct cg_serve_session *s, struct cg_job *job, struct cg_an
 
 static int try_info(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
-        if (ensure_session(s, a, err) < 0)
-                return -1;
-        return cg_serve_sandbox_info(s, a, err);
+        return ensure_session(s, a, err) < 0 ? -1 : cg_serve_sandbox_info(s, a, err);
 }
 
 /* A session that nobody can name ends at once. */

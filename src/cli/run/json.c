@@ -409,10 +409,7 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                         "(\"exec\"...) and files (\"file_list\"...)",
                         err);
         cg_json_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
-        if (i < CG_ARRAY_LEN(commands))
-                r = commands[i].take(run, v, err);
-        else
-                r = beside(run, name, v, err);
+        r = i < CG_ARRAY_LEN(commands) ? commands[i].take(run, v, err) : beside(run, name, v, err);
         free(cg_json_of(run)->line_id);
         cg_json_of(run)->line_id = NULL;
         return r;

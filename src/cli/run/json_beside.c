@@ -468,9 +468,7 @@ static int open_host(const char *path, int flags, struct cg_err *err)
                         err, CG_E_INVAL,
                         "%s: a part of this path of the host is a symbolic link; name what it leads to",
                         path);
-        if (fd < 0)
-                return cg_fail_errno(err, "%s, a path of the host", path);
-        return fd;
+        return fd < 0 ? cg_fail_errno(err, "%s, a path of the host", path) : fd;
 }
 
 static int copy_from_host(struct beside_job *j)

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "cli/common/files.h"
 #include "cli/common/rule_check.h"
 #include "cli/common/webhook.h"
 #include "mcp/pins/accept.h"
@@ -160,9 +161,7 @@ static int take_event(struct cg_run *run, struct cg_err *err)
                 return 0;
         if (r == CG_CLOSED)
                 return cg_fail(err, CG_E_CLOSED, "the session has ended");
-        if (r < 0)
-                return r;
-        return cg_run_event(run, e, false, err);
+        return r < 0 ? r : cg_run_event(run, e, false, err);
 }
 
 static int wait_once(struct cg_run *run, struct cg_err *err)
@@ -424,20 +423,13 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
 {
         struct adding a = { .r = 0 };
         cg_auto_free char *text = NULL;
-        cg_auto_json json_t *check = NULL;
-        size_t len, bom = 0;
         int r;
 
         if (!run->opts.kernel.mcp)
                 return check_rules(run, NULL, err);
-        /* Checked here, so that an error has the line and column in the file. */
-        if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
-            cg_json_object(text, len, run->opts.kernel.mcp, &check, err) < 0)
+        if (cg_mcp_file_read(run->opts.kernel.mcp, &text, &a.len, err) < 0)
                 return -1;
-        if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-                bom = 3;
-        a.text = text + bom;
-        a.len = len - bom;
+        a.text = text;
         if (add_and_show(run, &a, err) < 0 || accept_changes(run, &a, err) < 0) {
                 cg_free(a.report);
                 return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
@@ -474,14 +466,11 @@ static int set_up(struct cg_run *run, struct cg_err *err)
         struct cg_kernel_options *o = &run->opts.kernel;
         struct cg_session_options so = { .size = sizeof(so), .workspace = o->workspace, .env = o->env };
         cg_auto_free char *text = NULL;
-        cg_auto_json json_t *check = NULL;
         CG_CLEANUP(cg_kernel_hides_fini) struct cg_kernel_hides hides = { .list = { NULL } };
         size_t len;
 
-        if (cg_kernel_options_settings(o, &run->settings, err) < 0)
-                return -1;
-        if (o->mcp && (cg_read_file(o->mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
-                       cg_json_object(text, len, o->mcp, &check, err) < 0))
+        if (cg_kernel_options_settings(o, &run->settings, err) < 0 ||
+            cg_mcp_file_read(o->mcp, &text, &len, err) < 0)
                 return -1;
         if ((run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err)) < 0)
                 return -1;
@@ -532,13 +521,11 @@ int cg_cli_run(int argc, char **argv)
 {
         struct cg_run run = { .status = CG_EXIT_OK, .wake_fd = -1 };
         struct cg_err err;
-        int status;
+        int status, r = cg_run_parse(argc, argv, &run.opts, &err);
 
-        if (cg_run_parse(argc, argv, &run.opts, &err) < 0)
-                status = cg_cli_fail("run", &err);
-        else if (run.opts.kernel.help)
+        if (r >= 0 && run.opts.kernel.help)
                 status = cg_run_help();
-        else if (run.opts.file && cg_cells_add_file(&run.opts.cells, run.opts.file, &err) < 0)
+        else if (r < 0 || (run.opts.file && cg_cells_add_file(&run.opts.cells, run.opts.file, &err) < 0))
                 status = cg_cli_fail("run", &err);
         else
                 status = run_all(&run);

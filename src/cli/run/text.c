@@ -275,9 +275,7 @@ static int withdraw_closed(struct cg_run *run, const struct cg_event *closed, st
                                 err);
         cg_buf_addf(&why, "this %s waits no more: %s", connection ? "connection" : "call",
                     cg_event_text(closed, NULL));
-        if (cg_buf_end(&why, err) < 0)
-                return -1;
-        return withdraw(run, why.data, err);
+        return cg_buf_end(&why, err) < 0 ? -1 : withdraw(run, why.data, err);
 }
 
 /* A question was cancelled: the open one, or one that is held back. */

@@ -85,10 +85,17 @@ static const char help_text[] =
  * Names in it may be those of files that an earlier command has made: nothing of them may act on
  * the terminal.
  */
-static int fail(const char *text)
+static int fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static int fail(const char *fmt, ...)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
+        char text[16384];
+        va_list ap;
 
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
         cg_text_render(&b, text, strlen(text), 16384);
         fprintf(stderr, "Error: %s\n", b.data ?: "");
         return 1;
@@ -143,7 +150,7 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
                 if (err.sys_errno == ENOENT && !cli->settings) {
                         debug_line(cli, "No config found at %s, using default config", path);
                         if (cg_settings_default(ret, &err) < 0)
-                                return fail(err.msg);
+                                return fail("%s", err.msg);
                         return 0;
                 }
                 if (err.sys_errno == ENOENT) {
@@ -247,7 +254,7 @@ static const char *take_value(struct cli *cli, const char *value)
 static int read_option(struct cli *cli, char **argv, int *i)
 {
         const char *w = argv[*i], *value, *wrong;
-        char text[300], *end = NULL;
+        char *end = NULL;
         long n = ASK_SECONDS;
 
         for (const struct flag_option *o = flag_options; o < flag_options + CG_ARRAY_LEN(flag_options); o++)
@@ -264,12 +271,11 @@ static int read_option(struct cli *cli, char **argv, int *i)
                         value = argv[++*i];
                 else if (w[1] == '-')
                         value++;
-                snprintf(text, sizeof(text), "option '%s' argument missing", o->usage);
                 if (!value)
-                        return fail(text);
-                *(const char **)((char *)cli + o->offset) = value;
+                        return fail("option '%s' argument missing", o->usage);
+                memcpy((char *)cli + o->offset, &value, sizeof(value));
                 wrong = take_value(cli, value);
-                return wrong ? fail(wrong) : NEXT;
+                return wrong ? fail("%s", wrong) : NEXT;
         }
         if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0)
                 return print(help_text);
@@ -283,9 +289,8 @@ static int read_option(struct cli *cli, char **argv, int *i)
                 cli->ask_seconds = (int)n;
                 return NEXT;
         }
-        snprintf(text, sizeof(text),
-                 "unknown option '%.200s' (--help lists them; a command that starts with - follows --)", w);
-        return fail(text);
+        return fail("unknown option '%.200s' (--help lists them; a command that starts with - follows --)",
+                    w);
 }
 
 /* Options end where the command starts: all further words are the command's. */
@@ -318,7 +323,7 @@ static int read_options(struct cli *cli, int argc, char **argv)
 static int connect_control(struct cli *cli)
 {
         static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=+";
-        char line[CONTROL_ID_MAX + 64], text[600];
+        char line[CONTROL_ID_MAX + 64];
         struct cg_err err = { 0 };
         int len;
 
@@ -335,11 +340,9 @@ static int connect_control(struct cli *cli)
         if (cg_connect_unix_now(cli->control_socket, &cli->control_fd, &err) == 0 &&
             send(cli->control_fd, line, (size_t)len, MSG_NOSIGNAL) == len)
                 return 0;
-        snprintf(
-                text, sizeof(text),
+        return fail(
                 "--control-socket: %.400s. Refusing to run the command without the control channel it asks for.",
                 err.msg[0] ? err.msg : strerror(errno));
-        return fail(text);
 }
 
 /* A control channel that cannot work is an error before anything is made. */
@@ -347,7 +350,6 @@ static int check_control(const struct cli *cli)
 {
         int flags = O_RDONLY, type = 0;
         socklen_t size = sizeof(type);
-        char text[200];
 
         if ((cli->ask_seconds || cli->report) &&
             (getsockopt(cli->control_fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0 || type != SOCK_STREAM))
@@ -358,11 +360,9 @@ static int check_control(const struct cli *cli)
                 flags = fcntl(cli->control_fd, F_GETFL);
         if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY)
                 return 0;
-        snprintf(text, sizeof(text),
-                 "--control-fd %d is not usable: %s. Refusing to run the command without the control "
-                 "channel it asks for.",
-                 cli->control_fd, flags < 0 ? strerror(errno) : "it cannot be read");
-        return fail(text);
+        return fail("--control-fd %d is not usable: %s. Refusing to run the command without the control "
+                    "channel it asks for.",
+                    cli->control_fd, flags < 0 ? strerror(errno) : "it cannot be read");
 }
 
 static void debug_hosts(const char *name, const struct cg_strs *hosts, const char *between)
@@ -380,10 +380,8 @@ static int explain(const struct cli *cli, const struct cg_command *c, int fd)
 
         cg_buf_init(&out, 64u << 20);
         if (cg_command_explain(c, cli->explain_json, &out, &err) < 0)
-                return fail(err.msg);
-        if (cg_write_all(fd, out.data, out.len, &err) < 0)
-                return fail(err.msg);
-        return 0;
+                return fail("%s", err.msg);
+        return cg_write_all(fd, out.data, out.len, &err) < 0 ? fail("%s", err.msg) : 0;
 }
 
 /* --debug: what is about to run, and its sandbox. */
@@ -456,7 +454,7 @@ static int run(const struct cli *cli, struct cg_command *c)
         debug_start(cli, c);
         status = cg_command_run(c, &err);
         if (err.code < 0)
-                fail(err.msg);
+                fail("%s", err.msg);
         return status;
 }
 
@@ -515,7 +513,7 @@ int cg_cli_sandbox(int argc, char **argv)
         opts.hides = cli.hides;
         debug_line(&cli, "Initializing sandbox...");
         if (cg_command_new(settings, &opts, &c, &err) < 0)
-                return fail(err.msg);
+                return fail("%s", err.msg);
         status = run(&cli, c);
         cg_command_free(c);
         return status;
