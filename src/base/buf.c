@@ -92,7 +92,8 @@ int cg_buf_try_adds(struct cg_buf *b, const char *s, struct cg_err *err)
         return cg_buf_try_add(b, s, strlen(s), err);
 }
 
-static int add_formatted(struct cg_buf *b, struct cg_err *err, const char *fmt, va_list ap)
+__attribute__((format(printf, 3, 0))) static int add_formatted(struct cg_buf *b, struct cg_err *err,
+                                                               const char *fmt, va_list ap)
 {
         va_list again;
         char *p;

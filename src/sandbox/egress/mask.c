@@ -82,6 +82,8 @@ static const char *fake_for(struct cg_masks *m, const struct cg_settings_cred *c
         mask.fake = make_fake(len, err);
         mask.real = mask.fake ? strndup(real, len) : NULL;
         if (!mask.real) {
+                if (mask.fake)
+                        cg_fail(err, CG_E_NOMEM, "mask");
                 free(mask.fake);
                 return NULL;
         }

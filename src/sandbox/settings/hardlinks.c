@@ -216,8 +216,8 @@ static int search_folder(struct search *s, int fd, size_t len)
         }
         while (r == 0 && (d = readdir(dir))) {
                 n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name);
-                if (cg_path_is_dots(d->d_name) || n < 0 ||
-                    (size_t)n >= sizeof(s->path) - len || (!len && cg_rules_is_own(s->path)))
+                if (cg_path_is_dots(d->d_name) || n < 0 || (size_t)n >= sizeof(s->path) - len ||
+                    (!len && cg_rules_is_own(s->path)))
                         continue;
                 if (++s->entries > ENTRIES_MAX ||
                     (s->entries % TIME_EVERY == 0 && cg_budget_is_spent(&s->budget))) {

@@ -188,8 +188,7 @@ static int search_folder(struct search *f, int fd, const char *path, int depth)
         while (r == 0 && (d = readdir(dir))) {
                 char child[PATH_MAX];
 
-                if (cg_path_is_dots(d->d_name) ||
-                    !cg_path_join(child, path, d->d_name))
+                if (cg_path_is_dots(d->d_name) || !cg_path_join(child, path, d->d_name))
                         continue;
                 if (cg_names_find(child, f->root, CG_NAME_WRITE))
                         r = cg_rules_deny_name(f->rules, path, d->d_name, cg_is_folder(dirfd(dir), d), true,

@@ -129,8 +129,7 @@ static int walk_entry(struct tree_walk *w, int dir, const struct dirent *d, size
         bool lenient = w->flags & TREE_LENIENT;
         struct stat st;
 
-        if (cg_path_is_dots(d->d_name) || n < 0 ||
-            (size_t)n >= sizeof(w->path) - len)
+        if (cg_path_is_dots(d->d_name) || n < 0 || (size_t)n >= sizeof(w->path) - len)
                 return 0;
         if (++c->entries > SERVER_ENTRIES_MAX && !lenient)
                 return cg_fail(c->err, CG_E_LIMIT,
