@@ -21,8 +21,10 @@ static bool is_readable(struct cg_zsock *z)
         int events = 0;
         size_t size = sizeof(events);
 
-        return !z->paused && zmq_getsockopt(z->sock, ZMQ_EVENTS, &events, &size) == 0 &&
-               (events & ZMQ_POLLIN);
+        /* Also of a paused socket: else its ZMQ_FD stays readable, and the loop never sleeps. */
+        if (zmq_getsockopt(z->sock, ZMQ_EVENTS, &events, &size) < 0)
+                return false;
+        return !z->paused && (events & ZMQ_POLLIN);
 }
 
 /* Handles up to BURST messages; the socket stays dirty when there are more. */

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <zmq.h>
 #include "base/util.h"
@@ -135,6 +136,14 @@ static void run_idle(struct env *e)
                 uv_run(&e->loop, UV_RUN_NOWAIT);
 }
 
+/* Whether none of the descriptors that the loop watches is ready. */
+static bool would_sleep(const struct env *e)
+{
+        struct pollfd p = { .fd = uv_backend_fd(&e->loop), .events = POLLIN };
+
+        return poll(&p, 1, 0) == 0;
+}
+
 static void test_every_message_arrives(void **state)
 {
         struct env *e = *state;
@@ -188,8 +197,12 @@ static void test_paused_sockets_are_not_read(void **state)
         send_many(p, MANY);
         run_idle(e);
         assert_int_equal(p->calls, 0);
+        assert_true(would_sleep(e));
+        send_many(p, 1);
+        run_idle(e);
+        assert_true(would_sleep(e));
         cg_zsock_pause(&p->z, false);
-        assert_true(run_until(e, &p->received, MANY));
+        assert_true(run_until(e, &p->received, MANY + 1));
 }
 
 /* Closes the other socket, whose turn is still to come, from a callback. */
