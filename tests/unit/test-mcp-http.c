@@ -566,6 +566,26 @@ static void test_request_from_a_callback(void **state)
         assert_string_equal(second.body, "hello");
 }
 
+static void test_methods_without_a_body(void **state)
+{
+        struct cg_http_request post = { .url = url_of("/echo"), .method = "POST" },
+                               head = { .method = "HEAD" };
+        struct seen s = { 0 };
+
+        start(&s, &post);
+        run(&s, 5000);
+        assert_false(s.failed);
+        assert_memory_equal(s.body, "POST /echo ", 11);
+        assert_non_null(strcasestr(s.body, "\r\nContent-Length: 0\r\n"));
+        head.url = url_of("/ok");
+        s = (struct seen){ 0 };
+        start(&s, &head);
+        run(&s, 5000);
+        assert_false(s.failed);
+        assert_int_equal(s.status, 200);
+        assert_int_equal(s.total, 0);
+}
+
 static void test_body_limit(void **state)
 {
         struct cg_http_request q = { .url = url_of("/flood"), .max_body = 1000000 };
@@ -864,6 +884,7 @@ int main(void)
                 TEST(test_lookups_do_not_block),
                 TEST(test_abort),
                 TEST(test_request_from_a_callback),
+                TEST(test_methods_without_a_body),
                 TEST(test_body_limit),
                 TEST(test_bad_requests),
                 TEST(test_urls),

@@ -693,7 +693,7 @@ static int choose_route(struct cg_http_req *r, struct cg_http_request *q, struct
 static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request *q)
 {
         const struct cg_curl *c = &r->h->curl;
-        const char *method = r->body ? "POST" : "GET";
+        const char *usual = r->body ? "POST" : "GET", *method = q->method ?: usual;
         CURLcode code = CURLE_OK;
 
         SET(CURLOPT_PRIVATE, r);
@@ -726,7 +726,7 @@ static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request 
                 SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(r->body_len - r->body_skip));
                 SET(CURLOPT_POSTFIELDS, r->body ? r->body + r->body_skip : "");
         }
-        SET(CURLOPT_CUSTOMREQUEST, q->method ?: method);
+        SET(CURLOPT_CUSTOMREQUEST, method);
         if (strcmp(method, "HEAD") == 0)
                 SET(CURLOPT_NOBODY, 1L);
         /*
