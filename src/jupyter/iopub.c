@@ -197,8 +197,9 @@ static void gather(struct cg_iopub *io, struct cg_origin *o, bool is_err, const 
                 io->has_pending = true;
                 io->pending_err = is_err;
                 io->pending_of = cg_origin_ref(o);
-                cg_buf_addf(&io->pending, "{\"name\":\"%s\",\"text\":\"", is_err ? "stderr" : "stdout");
         }
+        if (!start) /* also where all output so far was lost */
+                cg_buf_addf(&io->pending, "{\"name\":\"%s\",\"text\":\"", is_err ? "stderr" : "stdout");
         cg_json_escape_utf8(&io->pending, text, len);
         if (cg_buf_end_entry(&io->pending, start, &err) < 0)
                 cg_log(io->log, CG_LOG_ERROR, "output was lost: %s", err.msg);
