@@ -108,6 +108,16 @@ def test_the_start_says_where_entries_lead(client: Client, workspace: Path, defi
         assert not texts(call(s, "folder").events, "notice")
 
 
+def test_entries_that_are_too_long_to_be_said(client: Client, workspace: Path, define: Define) -> None:
+    long = [f"{n}/" + "/".join(["x" * 240] * 14) for n in range(5)]
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": define(settings(denyRead=long))})
+        seen = call(s, "folder").events
+        (notice,) = [t for t in texts(seen, "notice") if "runs in a sandbox" in t]
+        assert f"; it cannot read {workspace}/{long[0]}, {workspace}/{long[1]}, " in notice
+        assert notice.endswith("... [more is not shown]")
+
+
 def test_a_definition_does_not_choose_them(client: Client, workspace: Path, tmp_path: Path, define: Define) -> None:
     """What the supervisor tells the sandbox is no part of a definition."""
     with client.session(workspace=workspace) as s:

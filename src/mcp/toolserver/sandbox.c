@@ -16,6 +16,9 @@
 #define SENTENCES 4
 /* Questions of one sandbox that wait. The proxy's own limit for each sandbox is lower. */
 #define MAX_ASKS 64
+/* The text about entries; as JSON, which must fit a message, it may be three times as long. */
+#define MAX_ENTRIES_TEXT 20000
+#define CUT              "... [more is not shown]"
 
 /* A question about a host. */
 struct box_ask {
@@ -132,7 +135,7 @@ static void report_entries(struct ts_box *box, const json_t *line)
 {
         struct cg_out out = { .type = CG_BROKER_NOTICE, .session = box->session->number };
         const json_t *entries = json_object_get(line, "entries");
-        cg_auto_buf struct cg_buf b = { .max = 32768 };
+        cg_auto_buf struct cg_buf b = { .max = MAX_ENTRIES_TEXT };
         uint64_t digest;
 
         cg_buf_addf(&b, "MCP server %s runs in a sandbox", box->def->name);
@@ -141,6 +144,11 @@ static void report_entries(struct ts_box *box, const json_t *line)
         add_paths(&b, "; it cannot read ", entries, "filesystem.denyRead", false);
         add_paths(&b, "; but ", entries, "filesystem.allowRead", false);
         add_paths(&b, "; nothing is there now that these entries name: ", entries, NULL, true);
+        if (b.failed) { /* what there was room for is shown */
+                b.max += sizeof(CUT);
+                cg_buf_cut(&b, b.len);
+                cg_buf_adds(&b, CUT);
+        }
         if (!json_array_size(entries) || b.failed)
                 return;
         cg_mcp_def_redact(box->def, b.data);
