@@ -139,9 +139,10 @@ static void stream(struct front *f, struct cg_origin *o, const struct cg_event *
         size_t len;
         const char *text = cg_event_text(e, &len);
 
-        if (f->secrets.n)
+        if (f->secrets.n) {
                 cg_buf_add(&masked, text, len);
-        if (f->secrets.n && !masked.failed) {
+                if (masked.failed) /* out of memory: what may hold a secret is not shown */
+                        return;
                 cg_secrets_redact_buf(&f->secrets, &masked);
                 text = masked.data;
                 len = masked.len;

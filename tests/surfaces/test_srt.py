@@ -488,6 +488,16 @@ def test_variables_that_are_refused(package: Path, name: str, value: str, says: 
         Sandbox(Options("srt"), {name: value})
 
 
+def test_the_root_folder_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from cellgate.surfaces._serve import Options, RefusedOptionError
+    from cellgate.surfaces.srt import Sandbox
+
+    monkeypatch.chdir("/")
+    with pytest.raises(RefusedOptionError, match="name another by --workspace"):
+        Sandbox(Options("srt"), {})
+    assert Sandbox(Options("srt", workspace=tmp_path), {}).folder == tmp_path
+
+
 @pytest.mark.parametrize("options", [["--exec", "deny"], ["--policy", "p.json"]])
 def test_options_without_effect_are_refused(package: Path, options: list[str]) -> None:
     from cellgate.surfaces._serve import RefusedOptionError, parse

@@ -175,6 +175,8 @@ class Sandbox:
         self.timeout = env_number(env, "SANDBOX_TIMEOUT", 300, 86400)
         self.options = options
         self.folder = (options.workspace or Path.cwd()).resolve()
+        if self.folder == Path("/"):
+            raise RefusedOptionError("the folder / cannot be the one of commands: name another by --workspace")
         self.roots = [self.folder] if options.workspace else []
         self.executions: dict[str, Execution] = {}
 
