@@ -508,7 +508,7 @@ int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len
                                                  .catalogue = CG_SOURCE(CG_GEN_MAX_DATA_BYTES) };
         cg_auto_source struct cg_source report = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
         cg_auto_free struct entry **list = NULL;
-        struct cg_err local;
+        struct cg_err local = { 0 };
         size_t n = 0;
         int r;
 

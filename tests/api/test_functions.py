@@ -655,11 +655,19 @@ def test_forged_calls_reach_what_they_may(tools: Session, mark: Path) -> None:
 def test_arguments_that_wait_are_limited_together(host: Session) -> None:
     """Calls of 4 MB each: 64 MB wait, the others fail at once."""
     host.execute(
-        "import asyncio\nfrom mcptools.host import any\ncalls = [any.run_async(x='x' * 4194200) for i in range(20)]\n"
-        "got = await asyncio.gather(*calls, return_exceptions=True)\n"
+        "import asyncio\nfrom mcptools.host import any\n"
+        "async def call():\n"
+        "    try: return await any.run_async(x='x' * 4194200)\n"
+        "    except Exception as e: print('.', flush=True); return e\n"
+        "got = await asyncio.gather(*(call() for i in range(20)))\n"
         "print(got.count(1), len({str(g) for g in got if g != 1}), [str(g) for g in got if g != 1][0])"
     )
-    waiting = [called(host) for _ in range(16)]
+    waiting, refused = [], 0
+    while len(waiting) < 16 or refused < 4:
+        e = host.next(30000)
+        assert e and e.type in ("function_call", "stream", "execute_input"), e
+        waiting += [e] if e.type == "function_call" else []
+        refused += e.text.count(".") if e.type == "stream" else 0
     assert all(json.loads(e.args) == {"x": "x" * 4194200} for e in waiting)
     for e in waiting:
         host.give(e.approval, 1)

@@ -45,11 +45,12 @@ def all_gone(look: Callable[[], list[int]], limit_s: float) -> bool:
 
 
 def pid_with(marker: Path) -> int:
-    """The host's number of the process that has this file open."""
+    """The host's number of the kernel that has this file open; what opened it for the kernel may have it still."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if any(os.readlink(fd) == str(marker) for fd in (entry / "fd").iterdir()):
+                is_kernel = (entry / "comm").read_text() == "cellgate-kernel\n"
+                if is_kernel and any(os.readlink(fd) == str(marker) for fd in (entry / "fd").iterdir()):
                     return int(entry.name)
             except OSError:
                 continue

@@ -63,7 +63,8 @@ static void quoted(const uint8_t *data, size_t size)
         struct cg_buf b = { .max = SIZE_MAX / 2 };
         size_t n;
 
-        must(cg_json_quote_utf8(&b, (const char *)data, size, NULL) == 0);
+        cg_json_quote_utf8(&b, (const char *)data, size);
+        must(cg_buf_end(&b, NULL) == 0);
         /* One string, unless the bytes were no UTF-8. */
         if (cg_json_skip(b.data, b.len, 1, &n, NULL) == 0)
                 must(n == b.len);
