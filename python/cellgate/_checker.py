@@ -317,7 +317,7 @@ def bound(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, (ast.Global, ast.Nonlocal)):
         yield from node.names
     else:
-        # Of functions, classes, handlers, patterns, type parameters.
+        # Names of functions, classes, handlers, patterns, type parameters.
         yield from (v for f in ("name", "rest") if isinstance(v := getattr(node, f, None), str))
 
 

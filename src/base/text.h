@@ -14,6 +14,19 @@
  */
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);
 
+/* True where all of @text is UTF-8. */
+static inline bool cg_utf8_valid(const char *text, size_t len)
+{
+        uint32_t c;
+
+        for (size_t i = 0, n; i < len; i += n) {
+                n = cg_utf8_next((const unsigned char *)text + i, len - i, &c);
+                if (!n)
+                        return false;
+        }
+        return true;
+}
+
 /* Whatever the locale is. */
 static inline char cg_ascii_lower(char c)
 {

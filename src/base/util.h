@@ -163,7 +163,7 @@ static inline void *cg_grow(void *list, size_t *cap, size_t n, size_t size)
                 cg_list_ != NULL; \
         })
 
-/* What a system call with the result @r was: @r, or -errno. */
+/* Convert the result @r of a system call: @r, or -errno. */
 static inline int cg_result(long r)
 {
         return r < 0 ? -errno : (int)r;

@@ -77,20 +77,6 @@ struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text)
         return e->text ? e : cg_event_free(e);
 }
 
-static bool is_utf8(const char *p, size_t len)
-{
-        uint32_t c;
-
-        for (size_t i = cg_ascii_run(p, len); i < len; i += cg_ascii_run(p + i, len - i)) {
-                size_t n = cg_utf8_next((const unsigned char *)p + i, len - i, &c);
-
-                if (!n)
-                        return false;
-                i += n;
-        }
-        return true;
-}
-
 /* The first raw frame's bytes, which a NUL follows. The event holds the frame. */
 static char *take_frame(struct cg_event *e, struct cg_msg *m, size_t *len)
 {
@@ -114,7 +100,7 @@ static bool take_stream(struct cg_event *e, struct cg_msg *m)
         size_t len;
         const char *p = cg_msg_raw(m, 0, &len);
 
-        if (is_utf8(p, len)) {
+        if (cg_utf8_valid(p, len)) {
                 e->text = take_frame(e, m, &e->text_len);
                 return e->text != NULL;
         }

@@ -36,13 +36,13 @@ WARNINGS_MAX = 20
 _PREPARE_S = 60.0
 _LOOKUP_S = 5.0
 _IMAGE = "python-sandbox:latest"
-# Of the environment that kernels run in: folders that must stay visible, and modules that are not there.
+# Queries the kernels' environment: folders that must stay visible, and modules that are absent.
 _PROBE = """
 import sys as _s, importlib.machinery as _m
 facts = {"folders": [_s.prefix, _s.base_prefix, *filter(None, _s.path)], "missing": [n for n in NAMES
     if n.partition(".")[0] not in _s.builtin_module_names and not _m.PathFinder.find_spec(n.partition(".")[0])]}
 """
-# Of the session alone, and where it is depends on the tier.
+# Private to the session; its path depends on the tier.
 _PRIVATE = "import os\nos.chdir(os.environ.get('TMPDIR', '/tmp'))\ndel os\n"
 
 

@@ -1,4 +1,4 @@
-/* What events say, for people and agents. See events.h. Cells choose names of files and hosts. */
+/* Texts of events for people and agents; see events.h. Cells choose names of files and hosts. */
 #include "cli/common/events.h"
 
 #include <stdio.h>

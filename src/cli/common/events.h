@@ -1,4 +1,4 @@
-/* What events say, for people and agents: files and costs of a cell, denials of the sandbox. */
+/* Texts of events for people and agents: files and costs of a cell, denials of the sandbox. */
 #ifndef CG_CLI_COMMON_EVENTS_H
 #define CG_CLI_COMMON_EVENTS_H
 

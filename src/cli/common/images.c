@@ -113,7 +113,7 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
 
 static int open_dir(struct cg_images *im, struct cg_err *err)
 {
-        /* What can be in the place of the folder, by S_IFMT. */
+        /* Names of the types of files that can replace the folder, by S_IFMT. */
         static const char *const types[16] = {
                 [S_IFLNK >> 12] = "a symbolic link",
                 [S_IFIFO >> 12] = "a FIFO",

@@ -11,7 +11,7 @@
 #include "cli/mcp_serve/mcp_serve.h"
 #include "config.h"
 
-/* What is missing is found by importing it: the command cannot know where packages are. */
+/* Reports a missing module: only the interpreter knows where its packages are. */
 static const char start[] =
         "import sys\n"
         "try:\n"

@@ -376,24 +376,12 @@ static int resize_line(struct cg_beside *b, const json_t *o, uint64_t line, stru
         return cg_command_resize(b->run->session, c->number, (uint16_t)rows, (uint16_t)columns, err);
 }
 
-static bool is_utf8(const char *text, size_t len)
-{
-        uint32_t c;
-
-        for (size_t i = 0, n; i < len; i += n) {
-                n = cg_utf8_next((const unsigned char *)text + i, len - i, &c);
-                if (!n)
-                        return false;
-        }
-        return true;
-}
-
 /* "text", or "base64" of bytes that are not UTF-8. */
 static void add_data(struct cg_buf *l, const char *data, size_t len)
 {
         cg_auto_free char *coded = NULL;
 
-        if (is_utf8(data, len)) {
+        if (cg_utf8_valid(data, len)) {
                 cg_json_line_string(l, "text", data, len);
                 return;
         }

@@ -21,22 +21,9 @@ int cg_files_failed(const char *what, const char *path)
         return e & 0xff;
 }
 
-static bool is_utf8(const char *text)
-{
-        size_t len = strlen(text);
-        uint32_t c;
-
-        for (size_t i = 0, n; i < len; i += n) {
-                n = cg_utf8_next((const unsigned char *)text + i, len - i, &c);
-                if (!n)
-                        return false;
-        }
-        return true;
-}
-
 void cg_files_add_name(struct cg_buf *b, const char *key, const char *text)
 {
-        if (is_utf8(text)) {
+        if (cg_utf8_valid(text, strlen(text))) {
                 cg_buf_addf(b, "\"%s\":", key);
                 cg_json_quote(b, text, strlen(text));
                 return;
