@@ -21,8 +21,8 @@ def untestable(check: dict[str, Any]) -> bool:
 
 
 @pytest.fixture
-def scenario(tmp_path: Path, slowness: float) -> Callable[..., None]:
-    """Runs `SUITE's program WORDS...` to its end, and judges its checks."""
+def suite(tmp_path: Path, slowness: float) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `SUITE's program WORDS...` to its end. Its files are below tmp_path."""
     packages = Path(os.environ.get("CG_NPM", "")).parent / "test-npm/node_modules"
     if not (packages / "conformance-next").exists():
         pytest.skip("the conformance suite of MCP is not installed: scripts/setup gets it from npm")
@@ -30,10 +30,20 @@ def scenario(tmp_path: Path, slowness: float) -> Callable[..., None]:
     if node is None:
         pytest.skip("npm has no Node 22 for this processor")
 
-    def run(suite: str, *words: str, env: dict[str, str] | None = None) -> None:
+    def run(suite: str, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         argv = [node, packages / f"conformance-{suite}/dist/index.js", *words, "-o", tmp_path]
         environment = {**os.environ, **(env or {})}
-        p = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=100 * slowness)
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=100 * slowness)
+
+    return run
+
+
+@pytest.fixture
+def scenario(suite: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Callable[..., None]:
+    """Runs `SUITE's program WORDS...`, and judges its checks."""
+
+    def run(name: str, *words: str, env: dict[str, str] | None = None) -> None:
+        p = suite(name, *words, env=env)
         checks = [c for f in tmp_path.rglob("checks.json") for c in json.loads(f.read_text())]
         passed = [c["id"] for c in checks if c["status"] == "SUCCESS"]
         failed = [
