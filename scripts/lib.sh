@@ -288,7 +288,7 @@ need_frameworks() {
         need_packages_env
 }
 
-# need_clients: Jupyter's programs, JupyterLab's client library, and what need_frameworks makes.
+# need_clients: Jupyter's programs, JupyterLab's client library, MCP's Inspector, and what need_frameworks makes.
 need_clients() {
         local clients=$REPO/tests/clients
         make_venv "$DEPS/clients-env" "$clients/requirements.txt" || return 1

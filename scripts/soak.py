@@ -495,6 +495,14 @@ def patience() -> list[str]:
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 
+def inspector() -> list[str]:
+    """MCP's Inspector with `mcp serve` over both transports."""
+    env = {"CG_CLIENTS_NPM": str(run_tests.DEPS / "clients-npm")}
+    tally = run_tests.pytest(run_tests.build_main(), "soak-inspector", ["mcp_http/soak_inspector.py"], 300, env)
+    wrong = [f"{name} was skipped: {why}" for name, why in tally.skipped]
+    return wrong + [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def srt_port() -> list[str]:
     """The tests of srt's Python port on cellgate.srt."""
     repository = os.environ.get("CG_SRT_REPOSITORY", "https://github.com/thoo/sandbox-runtime-py")
@@ -531,6 +539,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "notebooks": ("a notebook in each of Jupyter's programs, and tests/kernel", lambda _: clients()),
     "frameworks": ("the Python package in agent frameworks, and their tests of sandboxes", lambda _: frameworks()),
     "patience": ("cells of minutes by MCP clients that give up a call after one", lambda _: patience()),
+    "inspector": ("MCP's Inspector, its command line and its page in Chromium", lambda _: inspector()),
     "srt": ("the tests of srt's Python port", lambda _: srt_port()),
 }
 
