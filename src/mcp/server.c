@@ -11,6 +11,9 @@
 
 /* Before the names of members that each request and result of the stateless era has. */
 #define META "io.modelcontextprotocol/"
+/* Of an error's code, before the stateless era. */
+#define NO_RESOURCE (-32002)
+#define MAX_URI     ((size_t)2048)
 
 static const struct {
         const char *name;
@@ -92,6 +95,14 @@ static int answer(struct cg_buf *out, struct cg_slice id, const struct cg_buf *r
         return r < 0 ? r : cg_rpc_add_result(out, id, result->data, result->len, err);
 }
 
+static void add_capabilities(struct cg_buf *b, const struct cg_mcpd_info *info)
+{
+        cg_buf_adds(b, "\"capabilities\":{\"tools\":{\"listChanged\":false}");
+        if (info->templates)
+                cg_buf_adds(b, ",\"resources\":{}");
+        cg_buf_adds(b, "}");
+}
+
 static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
@@ -107,10 +118,9 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
                 i++;
         if (i == CG_ARRAY_LEN(revisions))
                 i = 0;
-        cg_buf_addf(&result,
-                    "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}"
-                    ",\"serverInfo\":",
-                    revisions[i].name);
+        cg_buf_addf(&result, "{\"protocolVersion\":\"%s\",", revisions[i].name);
+        add_capabilities(&result, s->info);
+        cg_buf_adds(&result, ",\"serverInfo\":");
         add_server(&result, s->info);
         add_instructions(&result, s->info);
         cg_buf_adds(&result, "}");
@@ -127,16 +137,27 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
 
 /* ---- the other requests */
 
-/* Adds the members of a stateless result that a client may keep. The tools stay the same. */
-static void add_stateless(struct cg_buf *b, const struct cg_mcpd_info *info)
+/* How long a client may keep what does not change: the tools, and what the server can do. */
+#define KEEP_MS 60000
+
+int cg_mcpd_answer(const struct cg_mcpd *s, struct cg_slice id, struct cg_buf *result, int ttl_ms,
+                   struct cg_buf *out, struct cg_err *err)
 {
-        cg_buf_adds(b, ",\"resultType\":\"complete\",\"ttlMs\":60000,\"cacheScope\":\"private\","
-                       "\"_meta\":{\"" META "serverInfo\":");
-        add_server(b, info);
-        cg_buf_adds(b, "}");
+        if (s->peer.stateless) {
+                cg_buf_addf(result,
+                            ",\"resultType\":\"complete\",\"ttlMs\":%d,\"cacheScope\":\"private\","
+                            "\"_meta\":{\"" META "serverInfo\":",
+                            ttl_ms);
+                add_server(result, s->info);
+                cg_buf_adds(result, "}");
+        }
+        cg_buf_adds(result, "}");
+        return answer(out, id, result, err);
 }
 
-static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
+/* A list of one page: @name and @items, JSON array text. */
+static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, const char *name, const char *items,
+                   struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
         struct cg_slice cursor = CG_SLICE_NONE;
@@ -146,11 +167,8 @@ static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (cursor.p && !cg_slice_is(cursor, "null"))
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS,
                             "there is no such cursor: the list has one page", err);
-        cg_buf_addf(&result, "{\"tools\":%s", s->info->tools);
-        if (s->peer.stateless)
-                add_stateless(&result, s->info);
-        cg_buf_adds(&result, "}");
-        return answer(out, m->id, &result, err);
+        cg_buf_addf(&result, "{\"%s\":%s", name, items);
+        return cg_mcpd_answer(s, m->id, &result, KEEP_MS, out, err);
 }
 
 static bool is_token(struct cg_slice s)
@@ -191,18 +209,78 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         return fn(data, &in, err);
 }
 
+int cg_mcpd_no_resource(const struct cg_mcpd *s, const struct cg_mcpd_in *in, const char *why,
+                        struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf data = { .max = CG_MAX_BODY };
+
+        cg_buf_addf(&data, "{\"uri\":%.*s}", (int)in->value.len, in->value.p);
+        if (cg_buf_end(&data, err) < 0)
+                return data.failed;
+        return cg_rpc_add_error_data(out, in->id, s->peer.stateless ? CG_RPC_INVALID_PARAMS : NO_RESOURCE,
+                                     why, data.data, err);
+}
+
+/* resources/list and resources/read, which name @member: a string. */
+static int do_resources(const struct cg_rpc *m, enum cg_mcpd_kind kind, const char *member,
+                        struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        struct cg_mcpd_in in = { .kind = kind, .id = m->id };
+        char why[80];
+
+        if ((m->params.p && !cg_json_find(m->params, member, &in.value)) || cg_slice_is(in.value, "null"))
+                in.value = CG_SLICE_NONE;
+        if (in.value.p ? in.value.p[0] == '"' && in.value.len <= MAX_URI : kind == CG_MCPD_RESOURCES)
+                return fn(data, &in, err);
+        snprintf(why, sizeof(why), "params.%s must be a string of at most %zu bytes", member, MAX_URI);
+        return fail(out, m->id, CG_RPC_INVALID_PARAMS, why, err);
+}
+
+/* The requests of both eras. */
+enum common { LIST_TOOLS, CALL_TOOL, LIST_RESOURCES, LIST_TEMPLATES, READ_RESOURCE, N_COMMON };
+
+static enum common common_of(const struct cg_mcpd *s, const char *method)
+{
+        static const char *const names[] = { [LIST_TOOLS] = "tools/list",
+                                             [CALL_TOOL] = "tools/call",
+                                             [LIST_RESOURCES] = "resources/list",
+                                             [LIST_TEMPLATES] = "resources/templates/list",
+                                             [READ_RESOURCE] = "resources/read" };
+        size_t n = s->info->templates ? N_COMMON : LIST_RESOURCES;
+
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(names[i], method) == 0)
+                        return (enum common)i;
+        return N_COMMON;
+}
+
+static int do_common(struct cg_mcpd *s, const struct cg_rpc *m, enum common what, struct cg_buf *out,
+                     cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        switch (what) {
+        case LIST_TOOLS:
+                return do_list(s, m, "tools", s->info->tools, out, err);
+        case LIST_TEMPLATES:
+                return do_list(s, m, "resourceTemplates", s->info->templates, out, err);
+        case LIST_RESOURCES:
+                return do_resources(m, CG_MCPD_RESOURCES, "cursor", out, fn, data, err);
+        case READ_RESOURCE:
+                return do_resources(m, CG_MCPD_READ, "uri", out, fn, data, err);
+        default:
+                return do_call(s, m, out, fn, data, err);
+        }
+}
+
 /* ---- the stateless era */
 
 static int do_discover(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
 
-        cg_buf_adds(&result, "{\"supportedVersions\":[\"" CG_MCPD_STATELESS
-                             "\"],\"capabilities\":{\"tools\":{\"listChanged\":false}}");
+        cg_buf_adds(&result, "{\"supportedVersions\":[\"" CG_MCPD_STATELESS "\"],");
+        add_capabilities(&result, s->info);
         add_instructions(&result, s->info);
-        add_stateless(&result, s->info);
-        cg_buf_adds(&result, "}");
-        return answer(out, m->id, &result, err);
+        return cg_mcpd_answer(s, m->id, &result, KEEP_MS, out, err);
 }
 
 /* Nothing changes that could be notified: the empty set is acknowledged, and stays open. */
@@ -239,6 +317,7 @@ static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_sli
 {
         cg_auto_free char *version = NULL;
         struct cg_slice text = CG_SLICE_NONE, caps = CG_SLICE_NONE, client = CG_SLICE_NONE;
+        enum common what = common_of(s, m->method);
 
         if (!cg_json_find(meta, META "protocolVersion", &text) || cg_json_strdup(text, &version, NULL) < 0 ||
             !cg_json_find(meta, META "clientCapabilities", &caps) || caps.p[0] != '{')
@@ -254,10 +333,8 @@ static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_sli
                 read_client(&s->peer, client);
         if (strcmp(m->method, "server/discover") == 0)
                 return do_discover(s, m, out, err);
-        if (strcmp(m->method, "tools/list") == 0)
-                return do_list(s, m, out, err);
-        if (strcmp(m->method, "tools/call") == 0)
-                return do_call(s, m, out, fn, data, err);
+        if (what != N_COMMON)
+                return do_common(s, m, what, out, fn, data, err);
         if (strcmp(m->method, "subscriptions/listen") == 0)
                 return do_listen(m, out, err);
         return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method in " CG_MCPD_STATELESS,
@@ -269,7 +346,7 @@ static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_sli
 static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn,
                       void *data, struct cg_err *err)
 {
-        bool list = strcmp(m->method, "tools/list") == 0, call = strcmp(m->method, "tools/call") == 0;
+        enum common what = common_of(s, m->method);
         struct cg_slice meta = CG_SLICE_NONE, version;
 
         if (strcmp(m->method, CG_MCPD_BUSY_METHOD) == 0)
@@ -284,13 +361,11 @@ static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *
                 return do_initialize(s, m, out, err);
         if (strcmp(m->method, "ping") == 0)
                 return cg_rpc_add_result(out, m->id, NULL, 0, err);
-        if ((list || call) && s->revision == CG_MCPD_NONE)
+        if (what != N_COMMON && s->revision == CG_MCPD_NONE)
                 return fail(out, m->id, CG_RPC_INVALID_REQUEST, "not initialized: send initialize first",
                             err);
-        if (list)
-                return do_list(s, m, out, err);
-        if (call)
-                return do_call(s, m, out, fn, data, err);
+        if (what != N_COMMON)
+                return do_common(s, m, what, out, fn, data, err);
         return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method here", err);
 }
 

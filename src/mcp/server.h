@@ -19,6 +19,7 @@ struct cg_mcpd_info {
         const char *instructions;      /* for the agent; NULL: none */
         const char *const *tool_names; /* NULL-terminated */
         const char *tools;             /* JSON array text of the tool objects, in the same order */
+        const char *templates;         /* the same of resource templates; NULL: it has no resources */
 };
 
 enum cg_mcpd_revision {
@@ -65,6 +66,8 @@ enum cg_mcpd_kind {
         CG_MCPD_GONE_CLIENT, /* the same, with CG_MCPD_GONE */
         CG_MCPD_ANSWER,      /* to a request of ours: id, and result or error */
         CG_MCPD_BUSY,        /* CG_MCPD_BUSY_METHOD, to be answered: id */
+        CG_MCPD_RESOURCES,   /* resources/list: id, and value is the cursor or CG_SLICE_NONE */
+        CG_MCPD_READ,        /* resources/read: id, and value is the URI */
 };
 
 /* Spans point into the line. */
@@ -77,6 +80,7 @@ struct cg_mcpd_in {
         struct cg_slice result, error;
         /* of CG_MCPD_CALL in the stateless era; else CG_SLICE_NONE */
         struct cg_slice request_state, input_responses;
+        struct cg_slice value; /* a JSON string */
 };
 
 /* Returns 0, or negative to end cg_mcpd_line() with that. */
@@ -91,6 +95,16 @@ void cg_mcpd_init(struct cg_mcpd *s, const struct cg_mcpd_info *info);
  */
 int cg_mcpd_line(struct cg_mcpd *s, struct cg_slice line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                  struct cg_err *err);
+
+/*
+ * The owner's answer to the last request: @result is the text of an object without its closing
+ * brace, and is completed. @ttl_ms: how long a client may keep it.
+ */
+int cg_mcpd_answer(const struct cg_mcpd *s, struct cg_slice id, struct cg_buf *result, int ttl_ms,
+                   struct cg_buf *out, struct cg_err *err);
+/* The answer to CG_MCPD_READ of what is not there. */
+int cg_mcpd_no_resource(const struct cg_mcpd *s, const struct cg_mcpd_in *in, const char *why,
+                        struct cg_buf *out, struct cg_err *err);
 
 /* The answer to a line that was left out because it is too long; @why from cg_lines_next(). */
 int cg_mcpd_line_too_long(struct cg_buf *out, const char *why, struct cg_err *err);

@@ -403,20 +403,35 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
         return proceed(x);
 }
 
+/* The member of the params that the header Mcp-Name repeats; NULL: there is none. */
+static const char *named_by(const struct cg_rpc *m)
+{
+        if (strcmp(m->method, "resources/read") == 0)
+                return "uri";
+        return strcmp(m->method, "tools/call") == 0 ? "name" : NULL;
+}
+
 /*
- * The process of the session that a call names by its argument session_id. NULL: it names none, or
- * one that is not there. The session itself is found in the process.
+ * The process of the session that a call names by its argument session_id, or a read by its URI.
+ * NULL: it names none, or one that is not there. The session itself is found in the process.
  */
 static struct hf_session *find_named(const struct hf_exchange *x, const struct cg_rpc *m)
 {
-        cg_auto_free char *id = NULL;
-        struct cg_slice args, v;
+        static const char begin[] = "cellgate://session/";
+        cg_auto_free char *text = NULL;
+        struct cg_slice args = m->params, v;
+        bool read = strcmp(m->method, "resources/read") == 0;
         struct hf_session *s;
+        char *id;
+        size_t len;
 
-        if (strcmp(m->method, "tools/call") != 0 || !m->params.p ||
-            !cg_json_find(m->params, "arguments", &args) || !cg_json_find(args, "session_id", &v) ||
-            cg_json_strdup(v, &id, NULL) < 0 || strspn(id, "0123456789abcdef") != CG_HF_SESSION ||
-            strlen(id) != CG_HF_SESSION)
+        if (!named_by(m) || !args.p || (!read && !cg_json_find(args, "arguments", &args)) ||
+            !cg_json_find(args, read ? "uri" : "session_id", &v) || cg_json_strdup(v, &text, NULL) < 0 ||
+            (read && strncmp(text, begin, sizeof(begin) - 1) != 0))
+                return NULL;
+        id = text + (read ? sizeof(begin) - 1 : 0);
+        len = strcspn(id, read ? "/" : "");
+        if (len != CG_HF_SESSION || strspn(id, "0123456789abcdef") != len)
                 return NULL;
         id[8] = '\0';
         s = cg_hf_session_numbered(x->f, strtoull(id, NULL, 16));
@@ -455,7 +470,7 @@ static bool says_same(const struct hf_exchange *x, const char *name, struct cg_s
 static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, struct cg_slice text)
 {
         struct hf_session *s = find_named(x, m) ?: cg_hf_session_stateless(x->f, x->owner);
-        bool call = strcmp(m->method, "tools/call") == 0;
+        const char *by = named_by(m);
         cg_auto_buf struct cg_buf method = { .max = CG_MAX_BODY };
         struct cg_slice version, name = { "\"\"", 2 };
         struct cg_err err;
@@ -465,11 +480,12 @@ static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, 
         if (find_version(m, &version) &&
             (!says_same(x, VERSION_HEADER, version) ||
              !says_same(x, "Mcp-Method", (struct cg_slice){ method.data, method.len }) ||
-             (call && cg_json_find(m->params, "name", &name) && !says_same(x, "Mcp-Name", name))))
-                return refuse_request(x, m->id, MHD_HTTP_BAD_REQUEST, HEADER_MISMATCH,
-                                      VERSION_HEADER
-                                      ", Mcp-Method and, of tools/call, Mcp-Name must be there once"
-                                      " and say what the body says");
+             (by && cg_json_find(m->params, by, &name) && !says_same(x, "Mcp-Name", name))))
+                return refuse_request(
+                        x, m->id, MHD_HTTP_BAD_REQUEST, HEADER_MISMATCH,
+                        VERSION_HEADER
+                        ", Mcp-Method and, of tools/call and resources/read, Mcp-Name must be there once"
+                        " and say what the body says");
         if (strcmp(m->method, "subscriptions/listen") == 0 && !accepts(x, "text/event-stream"))
                 return refuse_request(x, m->id, MHD_HTTP_NOT_ACCEPTABLE, SERVER_ERROR,
                                       "a subscription is a stream: Accept must have text/event-stream");

@@ -37,10 +37,9 @@ SCENARIOS = [
 ]
 # What the revisions require and mcp serve does not pass: what it has no use for, by reason.
 APART = {
-    "no resources": {
-        *(f"resources-{n}" for n in ("list", "read-text", "read-binary", "templates-read", "subscribe", "unsubscribe")),
-        "sep-2164-resource-not-found",
-        "caching",  # its check of tools/list passes
+    "no resources but outputs of cells": {
+        *(f"resources-{n}" for n in ("read-text", "read-binary", "templates-read", "subscribe", "unsubscribe")),
+        "caching",  # its checks of lists of tools and resources pass
     },
     "no prompts": {
         *(f"prompts-{n}" for n in ("list", "get-simple", "get-with-args", "get-embedded-resource", "get-with-image")),
@@ -87,8 +86,8 @@ BY_CELLS = {
 BY_ACCIDENT = {"2025-11-25": set(), "2026-07-28": {"input-required-result-validate-input"}}
 # What passes by what the server is.
 ITSELF = {
-    "2025-11-25": {*OLD, "server-session-lifecycle"},
-    "2026-07-28": {*STATELESS} - {"server-stateless"},
+    "2025-11-25": {*OLD, "server-session-lifecycle", "resources-list"},
+    "2026-07-28": {*STATELESS, "resources-list", "sep-2164-resource-not-found"} - {"server-stateless"},
 }
 
 

@@ -23,7 +23,8 @@ static const struct cg_mcpd_info info = { .name = "n",
                                           .version = "1",
                                           .instructions = "be \"good\"\n",
                                           .tool_names = tool_names,
-                                          .tools = "[{\"name\":\"run\"},{\"name\":\"add\"}]" };
+                                          .tools = "[{\"name\":\"run\"},{\"name\":\"add\"}]",
+                                          .templates = "[]" };
 
 static void must(bool ok)
 {
@@ -55,6 +56,10 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
                         check_part(*line, in->request_state);
                 if (in->input_responses.p)
                         check_part(*line, in->input_responses);
+        } else if (in->kind == CG_MCPD_RESOURCES || in->kind == CG_MCPD_READ) {
+                must(in->value.p ? in->value.p[0] == '"' : in->kind == CG_MCPD_RESOURCES);
+                if (in->value.p)
+                        check_part(*line, in->value);
         } else if (in->kind == CG_MCPD_ANSWER) {
                 must(!in->result.p != !in->error.p);
                 check_part(*line, in->result.p ? in->result : in->error);

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import token_issuer
@@ -19,6 +20,7 @@ from mcp_http.test_ends import Serve, front, session_processes
 from mcp_http.test_refusals import INITIALIZE
 from mcp_http.test_stateless import Stateless
 from mcp_serve.helpers import text_of
+from mcp_serve.test_resources import LONG, links
 from processes import children, eventually, name_of, words
 from token_issuer import JWKS, RSA_KEY, Issuer, decode, encode
 
@@ -211,6 +213,9 @@ def test_a_session_is_named_by_its_subject_only(server: Server, issuer: Issuer) 
     id = session.execute("x = 41").message["result"]["structuredContent"]["session_id"]
     mine = Stateless(server)
     own = mine.cell("y = 1")["structuredContent"]["session_id"]
+    uri = links(mine.cell(LONG))["stdout"]
+    read = mine.message("resources/read", uri=uri)
+    assert mine.post(read).message["result"]["contents"]
     session.id = ""
     assert session.call("execute_ipython_cell", code="x + 1", session_id=id).status == 200
     server.token = issuer.token(sub="bob")
@@ -218,6 +223,8 @@ def test_a_session_is_named_by_its_subject_only(server: Server, issuer: Issuer) 
     for other in (id, own):
         result = mine.cell("1", session_id=other)
         assert result["isError"] and "no such session" in text_of(result)
+    assert mine.post(read).message["error"] == {"code": -32602, "message": ANY, "data": {"uri": uri}}
+    assert Session(server).request("resources/read", {"uri": uri}).message["error"]["code"] == -32002
 
 
 def test_scopes(serve: Serve, issuer: Issuer) -> None:

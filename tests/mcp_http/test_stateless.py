@@ -14,6 +14,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_http.helpers import Reply, Server, Session
 from mcp_serve.helpers import text_of
+from mcp_serve.test_resources import LONG, links
 from mcp_serve.test_stateless import META, YES, meta
 from processes import eventually, gate
 
@@ -34,7 +35,7 @@ class Stateless:
     @staticmethod
     def headers(message: dict[str, Any], **more: str | None) -> dict[str, str | None]:
         own = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": message["method"]}
-        if name := message["params"].get("name"):
+        if name := message["params"].get("name") or message["params"].get("uri"):
             own["Mcp-Name"] = name
         return {**own, **{k.replace("_", "-"): v for k, v in more.items()}}
 
@@ -79,6 +80,24 @@ def test_a_session_is_reached_from_both_eras_and_without_the_header(serve: Serve
     guessed = id[:8] + "0" * 24
     assert "no such session" in str(session.call("execute_ipython_cell", code="x", session_id=guessed).message)
     assert session.call("execute_ipython_cell", code="x", session_id="ffffffff" + id[8:]).status == 400
+
+
+def test_a_resource_is_reached_by_its_link(serve: Serve) -> None:
+    """From both eras, also without the header of the session; but no other session's id is told."""
+    server = serve()
+    session, client = Session(server), Stateless(server)
+    for result in (client.cell(LONG), session.execute(LONG).message["result"]):
+        uri = links(result)["stdout"]
+        reply = client.post(client.message("resources/read", uri=uri))
+        assert reply.message["result"]["contents"][0]["text"].endswith("end\n"), reply.body
+        assert client.post(client.message("resources/list")).message["result"]["resources"] == []
+        guessed = client.post(client.message("resources/read", uri=uri.replace(uri.split("/")[3][8:], "0" * 24)))
+        assert guessed.status == 400 and guessed.message["error"]["code"] == -32602
+        wrong = client.message("resources/read", uri=uri)
+        assert client.post(wrong, Mcp_Name=uri + "x").message["error"]["code"] == -32020
+    assert len(session.request("resources/list").message["result"]["resources"]) == 1
+    session.id = ""
+    assert session.request("resources/read", {"uri": uri}).status == 200
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_an_unknown_version_gets_the_newest(serve: Serve) -> None:
 
 def test_unknown_methods_do_not_end_it(serve: Serve) -> None:
     server = serve()
-    for method, params in [("no/such", None), ("resources/list", {})]:
+    for method, params in [("no/such", None), ("prompts/list", {})]:
         assert server.answer(server.request(method, params))["error"]["code"] == -32601
     server.initialize()
     assert server.result(server.request("ping")) == {}

@@ -24,10 +24,13 @@
 /* Files that are named one by one; a cell that draws in a loop makes thousands. */
 #define MAX_FILES 100u
 #define MAX_NOTES ((size_t)1 << 20)
+/* Changes between sources: of more output it is not known whose it is. */
+#define MAX_RUNS ((size_t)65536)
 
 struct cg_answer {
         struct cg_cut text;         /* the output */
         struct cg_structured *cell; /* the same for programs; NULL: not wanted */
+        struct cg_buf runs;         /* struct output_run: whose each part of the kept output is */
         struct cg_buf notes;        /* paragraphs of ours */
         struct cg_buf files;        /* list of saved images */
         struct cg_buf blocks;       /* image blocks, each with a comma before it */
@@ -35,7 +38,14 @@ struct cg_answer {
         char last; /* last byte of the output; 0: none yet */
         /* what comes next must begin a line: the newline before it is not there yet */
         bool own_line;
+        enum cg_serve_source source, line_source; /* of the text that comes next, and of that newline */
         bool error, exact;
+};
+
+/* Output of one source, up to the byte @end of the whole. */
+struct output_run {
+        size_t end;
+        enum cg_serve_source source;
 };
 
 struct cg_answer *cg_answer_new(size_t max_chars)
@@ -45,6 +55,7 @@ struct cg_answer *cg_answer_new(size_t max_chars)
         if (!a)
                 return NULL;
         cg_cut_init(&a->text, max_chars, CG_SERVE_MAX_OUTPUT);
+        cg_buf_init(&a->runs, MAX_RUNS * sizeof(struct output_run));
         cg_buf_init(&a->notes, MAX_NOTES);
         cg_buf_init(&a->files, MAX_NOTES);
         cg_buf_init(&a->blocks, MAX_ALL_IMAGES + MAX_IMAGES * 200);
@@ -57,6 +68,7 @@ struct cg_answer *cg_answer_free(struct cg_answer *a)
                 return NULL;
         cg_cut_fini(&a->text);
         a->cell = cg_structured_free(a->cell);
+        cg_buf_fini(&a->runs);
         cg_buf_fini(&a->notes);
         cg_buf_fini(&a->files);
         cg_buf_fini(&a->blocks);
@@ -76,10 +88,39 @@ void cg_answer_set_structured(struct cg_answer *a, struct cg_structured *cell)
 
 /* ------------------------------------------------------------------ text */
 
-static void add_text(struct cg_answer *a, const char *text, size_t len)
+static struct output_run *run_at(const struct cg_answer *a, size_t i)
+{
+        return &((struct output_run *)(void *)a->runs.data)[i];
+}
+
+static size_t n_runs(const struct cg_answer *a)
+{
+        return a->runs.len / sizeof(struct output_run);
+}
+
+/* The output has grown. */
+static void mark_source(struct cg_answer *a, enum cg_serve_source source)
+{
+        struct output_run r = { .end = a->text.whole.len, .source = source }, *last = NULL;
+
+        if (n_runs(a))
+                last = run_at(a, n_runs(a) - 1);
+        if (last && last->source == source)
+                last->end = r.end;
+        else if (r.end > (last ? last->end : 0))
+                cg_buf_try_add(&a->runs, (const char *)&r, sizeof(r), NULL);
+}
+
+static void add_text(struct cg_answer *a, const char *text, size_t len, enum cg_serve_source source)
 {
         cg_cut_add(&a->text, text, len);
+        mark_source(a, source);
         a->last = text[len - 1];
+}
+
+void cg_answer_set_source(struct cg_answer *a, enum cg_serve_source source)
+{
+        a->source = source;
 }
 
 void cg_answer_text(struct cg_answer *a, const char *text, size_t len)
@@ -87,16 +128,19 @@ void cg_answer_text(struct cg_answer *a, const char *text, size_t len)
         if (!len)
                 return;
         if (a->own_line && a->last && a->last != '\n')
-                add_text(a, "\n", 1);
+                add_text(a, "\n", 1, a->line_source);
         a->own_line = false;
-        add_text(a, text, len);
+        add_text(a, text, len, a->source);
 }
 
 void cg_answer_lines(struct cg_answer *a, const char *text, size_t len)
 {
+        if (!a->own_line)
+                a->line_source = CG_SOURCE_OTHER;
         a->own_line = true;
         cg_answer_text(a, text, len);
         a->own_line = true;
+        a->line_source = a->source;
 }
 
 void cg_answer_note(struct cg_answer *a, const char *fmt, ...)
@@ -234,6 +278,7 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
         if (after)
                 cg_answer_lines(to, after, strlen(after));
         cg_cut_clear(&from->text);
+        from->runs.len = 0;
         from->last = '\0';
         from->own_line = false;
 }
@@ -248,10 +293,43 @@ bool cg_answer_is_cut(const struct cg_answer *a)
         return cg_cut_is_cut(&a->text);
 }
 
+bool cg_answer_is_dropped(const struct cg_answer *a)
+{
+        return a->text.full;
+}
+
+size_t cg_answer_source_bytes(const struct cg_answer *a, enum cg_serve_source source, size_t *cut)
+{
+        size_t n = 0, begin = 0, left_out, left_out_end;
+
+        cg_cut_left_out(&a->text, &left_out, &left_out_end);
+        *cut = 0;
+        for (size_t i = 0; i < n_runs(a); begin = run_at(a, i++)->end) {
+                const struct output_run *r = run_at(a, i);
+
+                if (r->source != source)
+                        continue;
+                n += r->end - begin;
+                if (r->end > left_out && begin < left_out_end)
+                        *cut += (r->end < left_out_end ? r->end : left_out_end) -
+                                (begin > left_out ? begin : left_out);
+        }
+        return n;
+}
+
+void cg_answer_add_source(const struct cg_answer *a, enum cg_serve_source source, struct cg_buf *b)
+{
+        size_t begin = 0;
+
+        for (size_t i = 0; i < n_runs(a); begin = run_at(a, i++)->end)
+                if (run_at(a, i)->source == source)
+                        cg_buf_add(b, a->text.whole.data + begin, run_at(a, i)->end - begin);
+}
+
 size_t cg_answer_memory(const struct cg_answer *a)
 {
-        return sizeof(*a) + cg_cut_memory(&a->text) + cg_structured_memory(a->cell) + a->notes.cap +
-               a->files.cap + a->blocks.cap;
+        return sizeof(*a) + cg_cut_memory(&a->text) + cg_structured_memory(a->cell) + a->runs.cap +
+               a->notes.cap + a->files.cap + a->blocks.cap;
 }
 
 void cg_answer_last_line(const struct cg_answer *a, char *ret, size_t size)
@@ -279,7 +357,7 @@ size_t cg_answer_part(struct cg_answer *to, const struct cg_answer *a, size_t fr
 
         if (end == begin)
                 return from;
-        add_text(to, whole->data + begin, end - begin);
+        add_text(to, whole->data + begin, end - begin, CG_SOURCE_OTHER);
         cg_structured_set(to->cell, "output_so_far", to->text.whole.data);
         return from + cg_cut_count(whole->data + begin, end - begin);
 }
@@ -327,8 +405,8 @@ static void add_text_block(struct cg_buf *b, const char *before, const struct cg
         cg_buf_adds(b, "}");
 }
 
-int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secrets *secrets,
-                     struct cg_buf *b, struct cg_err *err)
+int cg_answer_result(struct cg_answer *a, const char *note, const char *links,
+                     const struct cg_secrets *secrets, struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 }, notes = { .max = SIZE_MAX - 1 };
 
@@ -346,6 +424,7 @@ int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secr
         cg_buf_add(b, a->blocks.data, a->blocks.len);
         if (a->exact && notes.len)
                 add_text_block(b, ",", &notes);
+        cg_buf_adds(b, links ?: "");
         cg_buf_adds(b, "]");
         if (a->cell &&
             cg_structured_add(a->cell, a->error, notes.len ? notes.data : NULL, secrets, b, err) < 0)

@@ -110,6 +110,19 @@ static size_t shown_head(const struct cg_cut *c, size_t *chars)
         return len;
 }
 
+void cg_cut_left_out(const struct cg_cut *c, size_t *begin, size_t *end)
+{
+        size_t chars, n = 0, i = c->tail.len;
+
+        *begin = shown_head(c, &chars);
+        *end = chars == c->total ? *begin : SIZE_MAX;
+        if (c->full || chars == c->total)
+                return;
+        while (i > 0 && n < c->tail_max)
+                n += starts_char(c->tail.data[--i]);
+        *end = c->whole.len - (c->tail.len - i);
+}
+
 bool cg_cut_is_cut(const struct cg_cut *c)
 {
         size_t chars;

@@ -24,6 +24,8 @@ void cg_cut_fini(struct cg_cut *c);
 void cg_cut_add(struct cg_cut *c, const char *text, size_t len);
 void cg_cut_clear(struct cg_cut *c);
 bool cg_cut_is_cut(const struct cg_cut *c);
+/* The bytes from *begin to *end are left out; the end is SIZE_MAX where they are not all kept. */
+void cg_cut_left_out(const struct cg_cut *c, size_t *begin, size_t *end);
 size_t cg_cut_memory(const struct cg_cut *c);
 /*
  * Appends what is shown, with a line about what is left out; @readable: the tool read_output has

@@ -138,7 +138,7 @@ static struct cg_job *least_wanted(struct cg_serve_session *s)
         return TAILQ_FIRST(&s->kept);
 }
 
-static void forget_old(struct cg_serve_session *s)
+void cg_serve_forget_old(struct cg_serve_session *s)
 {
         struct cg_job *j, *next, *newest = TAILQ_LAST(&s->kept, cg_jobs);
         int64_t now = cg_now_ms();
@@ -165,7 +165,7 @@ static void keep(struct cg_serve_session *s, struct cg_job *job)
         job->end_ms = cg_now_ms();
         TAILQ_INSERT_TAIL(&s->kept, job, entry);
         s->n_kept++;
-        forget_old(s);
+        cg_serve_forget_old(s);
 }
 
 /* The last cells of a session, and those that have not ended. */
@@ -197,12 +197,12 @@ static uint64_t cell_number(const char *id)
         return strcmp(name, id) == 0 ? n : 0;
 }
 
-static struct cg_job *find_cell(struct cg_serve_session *s, uint64_t number)
+struct cg_job *cg_serve_session_cell(struct cg_serve_session *s, uint64_t number)
 {
         const struct cg_jobs *const lists[] = { &s->jobs, &s->kept };
         struct cg_job *j;
 
-        forget_old(s);
+        cg_serve_forget_old(s);
         for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++)
                 TAILQ_FOREACH(j, lists[i], entry)
         if (j->number == number)
@@ -225,7 +225,7 @@ int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **re
         {
                 if (s->life != CG_SERVE_LIVES)
                         continue;
-                j = n ? find_cell(s, n) : NULL;
+                j = n ? cg_serve_session_cell(s, n) : NULL;
                 if (j) {
                         s->used_ms = cg_now_ms();
                         *ret = j;

@@ -91,6 +91,10 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
         case CG_MCPD_GONE_CLIENT:
                 cg_serve_cancel(sv, in->id, true);
                 return 0;
+        case CG_MCPD_RESOURCES:
+                return cg_serve_list_resources(sv, in, err);
+        case CG_MCPD_READ:
+                return cg_serve_read_resource(sv, in, err);
         case CG_MCPD_BUSY:
                 return cg_rpc_add_result(&sv->out, in->id, busy, strlen(busy), err);
         default: /* to a cancelled question, or to one of some session */
@@ -460,9 +464,11 @@ static int run(struct cg_serve *sv, struct cg_err *err)
         cg_auto_free char *instructions = NULL, *tools = NULL;
         struct cg_client_options co = { .size = sizeof(co) };
         const char *names[CG_SERVE_N_TOOLS + 1];
-        struct cg_mcpd_info info = {
-                .name = "cellgate", .title = "cellgate", .version = cg_version(), .tool_names = names
-        };
+        struct cg_mcpd_info info = { .name = "cellgate",
+                                     .title = "cellgate",
+                                     .version = cg_version(),
+                                     .tool_names = names,
+                                     .templates = cg_serve_templates };
 
         if (set_up(sv, err) < 0 || move_standard(&io, err) < 0 || block_signals(&io, err) < 0)
                 return -1;

@@ -53,6 +53,8 @@
 #define CG_SERVE_STOP_READING ((size_t)16 << 20)
 #define CG_SERVE_STOP_WORKING ((size_t)64 << 20)
 #define CG_SERVE_MAX_OUT      ((size_t)512 << 20)
+/* Characters of one read of a resource. */
+#define CG_SERVE_READ_CHARS ((size_t)1000000)
 /* Output of a cell that read_output can return. */
 #define CG_SERVE_MAX_OUTPUT ((size_t)16 << 20)
 /* The last line of a cell's output, for progress. */
@@ -122,6 +124,9 @@ struct cg_serve_tool_def {
         const char *json; /* NULL: depends on the settings */
         const char *parameters[5];
 };
+
+/* Sources of a cell's output. */
+enum cg_serve_source { CG_SOURCE_OTHER, CG_SOURCE_STDOUT, CG_SOURCE_STDERR, CG_SOURCE_RESULT };
 
 enum cg_job_state {
         CG_JOB_QUEUED,
@@ -463,6 +468,27 @@ void cg_serve_cancel_job(struct cg_job *job);
 /* The worker: answers the calls of its job, keeps a cell. Waits while the client does not read. */
 void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job);
 
+/* A cell of this session; NULL: there is none, or its result is kept no more (lock held). */
+struct cg_job *cg_serve_session_cell(struct cg_serve_session *s, uint64_t number);
+/* Frees results that are kept no more (lock held). */
+void cg_serve_forget_old(struct cg_serve_session *s);
+
+/* ---- resources.c */
+/* JSON array text of the resource templates. */
+extern const char cg_serve_templates[];
+/* Answer resources/list and resources/read (I/O thread; lock held). */
+int cg_serve_list_resources(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
+int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
+
+/* ---- links.c */
+/* Of a cell that has ended: the URI of a part of its output. */
+#define CG_SERVE_URI 100u
+void cg_serve_uri(const struct cg_job *job, enum cg_serve_source part, char ret[CG_SERVE_URI]);
+/* CG_SOURCE_OTHER: it is no name of a part. */
+enum cg_serve_source cg_serve_part_of(const char *name);
+/* Appends an object for each part of which something was cut: @begin, and members. */
+void cg_serve_add_parts(const struct cg_job *job, const char *begin, struct cg_buf *b);
+
 /* ---- progress.c */
 /*
  * Sends progress of the calls that want it, where due (I/O thread; lock held). Returns milliseconds
@@ -563,6 +589,14 @@ struct cg_answer *cg_answer_free(struct cg_answer *a);
 /* The result for programs (takes), which is not collected by this module; NULL: none. */
 void cg_answer_set_structured(struct cg_answer *a, struct cg_structured *cell);
 struct cg_structured *cg_answer_structured(struct cg_answer *a);
+/* Sets that of the output that comes next. */
+void cg_answer_set_source(struct cg_answer *a, enum cg_serve_source source);
+/* Bytes of one source that are kept, and those of them that the result does not show. */
+size_t cg_answer_source_bytes(const struct cg_answer *a, enum cg_serve_source source, size_t *cut);
+/* Appends them. */
+void cg_answer_add_source(const struct cg_answer *a, enum cg_serve_source source, struct cg_buf *b);
+/* Not all of the output is kept. */
+bool cg_answer_is_dropped(const struct cg_answer *a);
 /* Output as it comes. What cannot be kept for lack of memory is counted as left out. */
 void cg_answer_text(struct cg_answer *a, const char *text, size_t len);
 /* The same on lines of its own. */
@@ -593,10 +627,10 @@ size_t cg_answer_part(struct cg_answer *to, const struct cg_answer *a, size_t fr
 void cg_answer_rest(struct cg_answer *to, const struct cg_answer *a);
 /*
  * The CallToolResult, in whose texts @secrets are "***". @note: after its own, about this call
- * alone; NULL: none.
+ * alone; NULL: none. @links: blocks, each with a comma before it; NULL: none.
  */
-int cg_answer_result(struct cg_answer *a, const char *note, const struct cg_secrets *secrets,
-                     struct cg_buf *b, struct cg_err *err);
+int cg_answer_result(struct cg_answer *a, const char *note, const char *links,
+                     const struct cg_secrets *secrets, struct cg_buf *b, struct cg_err *err);
 
 /* ---- install.c */
 /*

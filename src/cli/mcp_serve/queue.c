@@ -127,9 +127,14 @@ void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer 
 {
         static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
                                      " left\"}],\"isError\":true}";
-        cg_auto_buf struct cg_buf b = { .max = RESULT_MAX };
+        cg_auto_buf struct cg_buf b = { .max = RESULT_MAX }, links = { .max = 65536 };
         struct cg_slice id = { p->id, strlen(p->id) };
-        bool made = a && cg_answer_result(a, p->ignored, &sv->secrets, &b, NULL) == 0;
+        bool made;
+
+        if (p->job && p->job->number && p->job->state == CG_JOB_DONE &&
+            (p->stateless || sv->proto.revision >= CG_MCPD_2025_06_18))
+                cg_serve_add_parts(p->job, ",{\"type\":\"resource_link\",", &links);
+        made = a && cg_answer_result(a, p->ignored, links.data, &sv->secrets, &b, NULL) == 0;
 
         if (made && p->stateless) {
                 b.len--; /* the closing brace */

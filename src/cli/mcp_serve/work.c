@@ -98,6 +98,21 @@ static void add_files(struct cg_serve_session *s, const struct cg_event *e)
         cg_answer_note(s->answer, "Files made or changed:\n\n%s", b.data);
 }
 
+static enum cg_serve_source source_of(const struct cg_event *e)
+{
+        switch (cg_event_type(e)) {
+        case CG_EVENT_STREAM:
+                return cg_event_is_stderr(e) ? CG_SOURCE_STDERR : CG_SOURCE_STDOUT;
+        case CG_EVENT_DISPLAY_DATA:
+        case CG_EVENT_UPDATE_DISPLAY_DATA:
+                return CG_SOURCE_STDOUT;
+        case CG_EVENT_EXECUTE_RESULT:
+                return CG_SOURCE_RESULT;
+        default:
+                return CG_SOURCE_OTHER;
+        }
+}
+
 static void on_event(struct cg_serve_session *s, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
@@ -105,6 +120,7 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
         size_t len;
 
         cg_structured_event(cg_answer_structured(s->answer), e);
+        cg_answer_set_source(sink(s), source_of(e));
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
                 text = cg_event_text(e, &len);

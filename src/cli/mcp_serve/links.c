@@ -1,0 +1,47 @@
+/*
+ * `cellgate mcp serve`: names of the parts of a cell's output, which are resources of MCP
+ * (resources.c), for results and lists. Used by both threads.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+
+static const char *const parts[] = {
+        [CG_SOURCE_STDOUT] = "stdout", [CG_SOURCE_STDERR] = "stderr", [CG_SOURCE_RESULT] = "result"
+};
+
+void cg_serve_uri(const struct cg_job *job, enum cg_serve_source part, char ret[CG_SERVE_URI])
+{
+        snprintf(ret, CG_SERVE_URI, "cellgate://session/%s/cell/%" PRIu64 "/%s", job->session->id,
+                 job->number, parts[part]);
+}
+
+enum cg_serve_source cg_serve_part_of(const char *name)
+{
+        enum cg_serve_source part = CG_SOURCE_RESULT;
+
+        while (part != CG_SOURCE_OTHER && strcmp(parts[part], name) != 0)
+                part--;
+        return part;
+}
+
+void cg_serve_add_parts(const struct cg_job *job, const char *begin, struct cg_buf *b)
+{
+        char uri[CG_SERVE_URI];
+        size_t size, cut;
+
+        for (enum cg_serve_source i = CG_SOURCE_STDOUT; i < CG_ARRAY_LEN(parts); i++) {
+                size = cg_answer_source_bytes(job->answer, i, &cut);
+                if (!cut)
+                        continue;
+                cg_serve_uri(job, i, uri);
+                cg_buf_addf(b,
+                            "%s\"uri\":\"%s\",\"name\":\"cell-%" PRIu64
+                            " %s\",\"description\":\"All of it; at most %zu characters a read: append"
+                            " ?from=FIRST&length=NUMBER\",\"mimeType\":\"text/plain\",\"size\":%zu}",
+                            begin, uri, job->number, parts[i], CG_SERVE_READ_CHARS, size);
+        }
+}
