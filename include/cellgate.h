@@ -147,6 +147,12 @@ struct cg_client_options {
          * neither file. NULL: none
          */
         const char *audit_key, *audit_head;
+        /*
+         * where this client's user decides about questions of others (cg_client_decide()), as named
+         * by `approvers` of their sessions, and the user's name for the audit log, at most 100
+         * bytes each; NULL: at a terminal (CG_DECIDERS_USER), and none
+         */
+        const char *place, *approver;
 };
 
 /**
@@ -198,7 +204,7 @@ CG_API int cg_client_stop(struct cg_client *c, int force, struct cg_err *err);
 
 /*
  * Questions that wait in sessions with CG_DECIDERS_USER, also in those of other clients of the same
- * supervisor. Threads: any.
+ * supervisor; for a client with a `place`, in sessions whose `approvers` name it. Threads: any.
  */
 
 /**
@@ -393,6 +399,12 @@ struct cg_session_options {
          * cg_approval_reject() has refused is refused again without a question
          */
         const char *const *policies;
+        /*
+         * as CG_DECIDERS_USER, of clients at other places than terminals: names of places with
+         * commas between. "mcp" are processes of `cellgate mcp serve --toolsets approvals`; NULL
+         * none
+         */
+        const char *approvers;
 };
 
 enum cg_server_requests {

@@ -33,6 +33,8 @@ class ClientOptions(C.Structure):
         ("share", C.c_int),
         ("audit_key", C.c_char_p),
         ("audit_head", C.c_char_p),
+        ("place", C.c_char_p),
+        ("approver", C.c_char_p),
     ]
 
 
@@ -66,6 +68,7 @@ class SessionOptions(C.Structure):
         ("audit", C.c_char_p),
         ("deciders", C.c_int),
         ("policies", C.POINTER(C.c_char_p)),
+        ("approvers", C.c_char_p),
     ]
 
 

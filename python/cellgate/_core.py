@@ -580,8 +580,8 @@ def session_options(
         "sampling": lib.CG_SERVER_REQUEST_SAMPLING,
         "url": lib.CG_SERVER_REQUEST_URL,
     }
-    if deciders not in ("host", "user"):
-        raise InvalidArgumentError(f'deciders is "host" or "user", not {deciders!r}', lib.CG_E_INVAL)
+    if deciders not in ("host", "user", "mcp", "user,mcp"):
+        raise InvalidArgumentError(f'deciders is "host", "user", "mcp" or "user,mcp", not {deciders!r}', lib.CG_E_INVAL)
     return args.options(
         "cg_session_options",
         workspace=args.text(workspace),
@@ -596,7 +596,8 @@ def session_options(
         ask_egress=int(ask_egress),
         exec=args.json(exec),
         audit=args.text(audit),
-        deciders=lib.CG_DECIDERS_USER if deciders == "user" else lib.CG_DECIDERS_HOST,
+        deciders=lib.CG_DECIDERS_USER if deciders.startswith("user") else lib.CG_DECIDERS_HOST,
+        approvers=args.text("mcp" if deciders.endswith("mcp") else None),
         policies=args.texts([policy] if isinstance(policy, str | os.PathLike) else policy),
         server_requests=sum({kinds[a] for a in answer}),
         approval_timeout_ms=milliseconds(approval_timeout),
@@ -632,5 +633,5 @@ def open_core(
     else:
         check(lib.cg_session_new(client.ptr, session_options(args, **members), ret, err), err)
     core = Core(client, ret[0], on_event)
-    core.others_decide = members.get("deciders") == "user"
+    core.others_decide = members.get("deciders", "host") != "host"
     return core

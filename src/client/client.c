@@ -171,18 +171,23 @@ static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
         return 0;
 }
 
-static int connect_supervisor(struct cg_client *c, const char *token, struct cg_err *err)
+static int connect_supervisor(struct cg_client *c, const struct cg_client_options *opts, const char *token,
+                              struct cg_err *err)
 {
         cg_auto_free char *body = NULL;
         cg_auto_json json_t *o = NULL;
         char path[160];
         int fd, r;
 
+        if (strlen(opts->place ?: "") > 100 || strlen(opts->approver ?: "") > 100)
+                return cg_fail(err, CG_E_INVAL, "place and approver have at most 100 bytes");
         snprintf(path, sizeof(path), "%s/host.sock", c->dir);
         if (cg_connect_unix(path, c->answer_ms, &fd, err) < 0 || cg_client_connected(c, fd, err) < 0)
                 return -1;
-        r = cg_client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->answer_ms, NULL,
-                              &body, err);
+        r = cg_client_request(c, CG_HOST_HELLO, 0,
+                              json_pack("{s:s, s:s*, s:s*}", "token", token, "place", opts->place, "approver",
+                                        opts->approver),
+                              c->answer_ms, NULL, &body, err);
         return r < 0 ? r : cg_json_object(body, strlen(body), "WELCOME", &o, err);
 }
 
@@ -373,7 +378,7 @@ static int find_and_connect(struct cg_client *c, const struct cg_client_options 
         else
                 r = get_token(c, token, err);
         cg_closep_(&c->start_fd);
-        return r < 0 ? r : connect_supervisor(c, token, err);
+        return r < 0 ? r : connect_supervisor(c, o, token, err);
 }
 
 static int open_client(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err)

@@ -196,7 +196,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
                 cg_fail_errno(err, "workspace %s", o->workspace ?: ".");
                 return NULL;
         }
-        if (o->deciders == CG_DECIDERS_USER && !c->found) {
+        if ((o->deciders == CG_DECIDERS_USER || o->approvers) && !c->found) {
                 cg_fail(err, CG_E_UNSUPPORTED,
                         "other clients can decide only in the supervisor that this user's programs share, which is not used here%s%s",
                         c->why_private ? ": " : "", c->why_private ?: "");
@@ -220,6 +220,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         r |= set_text(req, "tier", o->tier);
         r |= set_text(req, "audit", o->audit);
         r |= set_text(req, "deciders", o->deciders == CG_DECIDERS_USER ? "user" : NULL);
+        r |= set_text(req, "approvers", o->approvers);
         if (exec)
                 r |= json_object_set(req, "exec", exec);
         else

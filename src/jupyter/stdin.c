@@ -246,7 +246,7 @@ static bool ask_call(struct front *f, struct jreq *r, struct cg_event *e)
 /* True if other clients can decide: it stays open until they do. Takes @e when true. */
 static bool left_to_others(struct front *f, struct cg_event *e)
 {
-        if (!f->o->session || f->o->session->deciders != CG_DECIDERS_USER)
+        if (!f->o->session || (f->o->session->deciders != CG_DECIDERS_USER && !f->o->session->approvers))
                 return false;
         cg_event_free(e);
         return true;

@@ -53,10 +53,12 @@ struct cg_mcpd {
 /*
  * Not of MCP. By this variable cellgate-mcp-http says how the ids of all sessions of the process
  * begin, and with "s" behind it that each call without session_id gets a session of its own; by
+ * the next one the place at which clients with its second token decide, if there are any; by
  * this member of notifications/cancelled that the client has gone and not cancelled anything; and
  * by this method it asks whether anything would be lost if the server ended.
  */
 #define CG_MCPD_HTTP_SESSION "CELLGATE_HTTP_SESSION"
+#define CG_MCPD_HTTP_PLACE   "CELLGATE_HTTP_PLACE"
 #define CG_MCPD_GONE         "cellgate/gone"
 #define CG_MCPD_BUSY_METHOD  "cellgate/busy"
 

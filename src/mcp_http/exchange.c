@@ -342,8 +342,10 @@ static bool is_stateless(const struct hf_exchange *x, const struct cg_rpc *m)
 
 static struct hf_session *new_session(const struct hf_exchange *x, bool stateless, struct cg_err *err)
 {
-        const char *token = x->f->setup.metadata[0] ? cg_hf_bearer(x->c) : "";
+        const char *token = "";
 
+        if (x->f->setup.metadata[0] || cg_hf_is_approver(x->owner))
+                token = cg_hf_bearer(x->c);
         return cg_hf_session_new(x->f, x->owner, token, stateless, err);
 }
 

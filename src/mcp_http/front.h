@@ -145,7 +145,8 @@ struct hf_session {
 };
 
 /*
- * A new one of @owner, who has sent @token ("" without OAuth), whose process is being started.
+ * A new one of @owner, who has sent @token ("" where the monitor needs none), whose process is being
+ * started.
  * NULL: *err is for the client.
  */
 struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],

@@ -307,6 +307,7 @@ int cg_jwt_claims(const char *text, size_t len, const struct cg_jwt_rules *rules
         const json_t *end, *start;
         struct sha256_ctx sha;
         const char *subject;
+        bool approver;
         double left;
 
         if (cg_json_object(text, len, "the claims of the token", &j, err) < 0)
@@ -332,7 +333,8 @@ int cg_jwt_claims(const char *text, size_t len, const struct cg_jwt_rules *rules
         subject = str(j, "sub");
         if (!subject || !*subject || strlen(subject) > MAX_SUBJECT)
                 return cg_fail(err, CG_E_INVAL, "the token does not say whom it is for (sub)");
-        if (!has_scopes(j, rules->scope)) {
+        approver = rules->approver[0] && has_scopes(j, rules->approver);
+        if (!approver && !has_scopes(j, rules->scope)) {
                 cg_fail(err, CG_E_INVAL, "the token lacks a scope: it needs %s", rules->scope);
                 return CG_JWT_NO_SCOPE;
         }
@@ -340,6 +342,7 @@ int cg_jwt_claims(const char *text, size_t len, const struct cg_jwt_rules *rules
         sha256_update(&sha, strlen(rules->issuer) + 1, (const uint8_t *)rules->issuer);
         sha256_update(&sha, strlen(subject), (const uint8_t *)subject);
         sha256_digest(&sha, CG_HF_OWNER, owner);
+        cg_hf_set_approver(owner, approver);
         *valid_s = left < MAX_VALID_S ? (int64_t)left : MAX_VALID_S;
         return 0;
 }

@@ -29,8 +29,9 @@ int cg_jwt_verify(const struct cg_jwks *k, const char *token, struct cg_buf *cla
 
 struct cg_jwt_rules {
         const char *issuer, *audience;
-        const char *scope; /* all of these, with spaces between; "": none is needed */
-        int64_t now_s;     /* Unix time */
+        const char *scope;    /* all of these, with spaces between; "": none is needed */
+        const char *approver; /* instead: whose tokens have all of these decides; "": nobody */
+        int64_t now_s;        /* Unix time */
 };
 /*
  * Whom the claims of a signed token are about, and for how many seconds from now on they hold.

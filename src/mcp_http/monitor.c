@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <nettle/memops.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/proc.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "config.h"
 #include "mcp/server.h"
@@ -77,6 +79,10 @@ static char **with_variable(char *text)
         return env;
 }
 
+static char *const approver_words[] = { (char *)(uintptr_t) "cellgate", (char *)(uintptr_t) "mcp",
+                                        (char *)(uintptr_t) "serve",
+                                        (char *)(uintptr_t) "--toolsets=approvals", NULL };
+
 static int start_child(struct hf_monitor *m, struct hf_child *c, uint64_t session, struct cg_err *err)
 {
         cg_auto_fd int ours = -1, theirs = -1;
@@ -84,7 +90,7 @@ static int start_child(struct hf_monitor *m, struct hf_child *c, uint64_t sessio
         char name[64];
         cg_auto_free char **env = with_variable(name);
         struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_BINDIR "/cellgate"),
-                                     .argv = m->o->words,
+                                     .argv = session & CG_HF_APPROVER ? approver_words : m->o->words,
                                      .envp = env,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
@@ -175,6 +181,21 @@ static void reap(struct hf_monitor *m, struct hf_child *c)
 
 /* ---- the front and the verifier */
 
+/* The front says what a session is for; the token, whether its owner may. */
+static const char not_yours[] = "the token is not of the kind of this session";
+
+static bool is_second_token(const struct hf_monitor *m, const char *token)
+{
+        size_t len = strlen(m->o->approver);
+
+        return len && strlen(token) == len && memeql_sec(token, m->o->approver, len);
+}
+
+static bool is_of_approver(uint64_t session)
+{
+        return session & CG_HF_APPROVER;
+}
+
 static void lose(struct hf_monitor *m, int *fd, const char *what)
 {
         if (!m->ending)
@@ -216,6 +237,8 @@ static bool on_verifier(struct hf_monitor *m)
                 cg_send_fds(m->control, &msg, sizeof(msg), NULL, 0, NULL);
         else if (msg.type == HF_OPEN && msg.status)
                 tell(m, HF_ENDED, msg.session, msg.why, -1);
+        else if (msg.type == HF_OPEN && cg_hf_is_approver(msg.owner) != is_of_approver(msg.session))
+                tell(m, HF_ENDED, msg.session, not_yours, -1);
         else if (msg.type == HF_OPEN)
                 open_session(m, msg.session);
         return true;
@@ -237,6 +260,8 @@ static bool on_front(struct hf_monitor *m)
         }
         if (m->verifier_fd >= 0 && (msg.type == HF_OPEN || msg.type == HF_CHECK))
                 ask_verifier(m, &msg);
+        else if (msg.type == HF_OPEN && is_of_approver(msg.session) && !is_second_token(m, msg.token))
+                tell(m, HF_ENDED, msg.session, not_yours, -1);
         else if (msg.type == HF_OPEN)
                 open_session(m, msg.session);
         for (size_t i = 0; msg.type == HF_CLOSE && i < m->n; i++)
@@ -367,6 +392,23 @@ static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
         return 0;
 }
 
+/* Where clients with the second token decide: about calls of this server's sessions. */
+static int open_place(struct hf_options *o, struct cg_err *err)
+{
+        char place[4 + 2 * 8 + 1] = "mcp:", path[PATH_MAX];
+
+        unsetenv(CG_MCPD_HTTP_PLACE);
+        if (!o->approver_token && !o->verifier.approver_scope[0])
+                return 0;
+        if (o->approver_token && cg_hf_approver(o, path, err) < 0)
+                return -1;
+        if (cg_random_hex(place + 4, 8, err) < 0 || setenv(CG_MCPD_HTTP_PLACE, place, 1) < 0)
+                return cg_fail_errno(err, "place of approvers");
+        if (o->approver_token)
+                printf("Who has the token in %s decides about its calls\n", path);
+        return 0;
+}
+
 /* ---- the loop */
 
 static int64_t wait_ms(const struct hf_monitor *m)
@@ -444,7 +486,8 @@ static int run(struct hf_monitor *m, struct hf_options *o, int *listener, struct
                 return cg_fail_errno(err, "monitor");
         for (size_t i = 0; i < m->n; i++)
                 m->children[i].proc = CG_PROC_NONE;
-        if (open_address(o, listener, err) < 0 || start_parts(m, *listener, err) < 0)
+        if (open_address(o, listener, err) < 0 || open_place(o, err) < 0 ||
+            start_parts(m, *listener, err) < 0)
                 return -1;
         /* Only the front accepts: without it a client is refused, and does not wait. */
         m->bound = o->path != NULL;

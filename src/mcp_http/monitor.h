@@ -10,6 +10,8 @@
 
 /* Reads the token of @file, or of the state folder; makes it if it is absent. @path: where. */
 int cg_hf_token(const char *file, char path[PATH_MAX], char token[CG_HF_MAX_TOKEN + 1], struct cg_err *err);
+/* Fills what the monitor and the front need of the second token. */
+int cg_hf_approver(struct hf_options *o, char path[PATH_MAX], struct cg_err *err);
 /* Fills what the front and the verifier get about OAuth. @own_uri: without --public-url. */
 int cg_hf_oauth(struct hf_options *o, const char *own_uri, struct cg_err *err);
 /* Reads the certificate and the key, and checks that they fit. */

@@ -21,6 +21,8 @@
 enum {
         HTTP = 2,
         TOKEN_FILE,
+        APPROVER_TOKEN,
+        APPROVER_SCOPE,
         ORIGIN,
         SESSIONS,
         IDLE,
@@ -37,6 +39,8 @@ enum {
 static const struct cg_opt table[] = {
         { HTTP, 0, "http", "ADDRESS", 0, NULL },
         { TOKEN_FILE, 0, "token-file", "FILE", 0, NULL },
+        { APPROVER_TOKEN, 0, "approver-token-file", "FILE", 0, NULL },
+        { APPROVER_SCOPE, 0, "approver-scope", "SCOPES", 0, NULL },
         { ORIGIN, 0, "allow-origin", "URL", 0, NULL },
         { SESSIONS, 0, "max-sessions", "N", 0, NULL },
         { IDLE, 0, "idle", "SECONDS", 0, NULL },
@@ -138,6 +142,12 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
         case TOKEN_FILE:
                 o->token_file = value;
                 return 0;
+        case APPROVER_TOKEN:
+                o->approver_token = value;
+                return 0;
+        case APPROVER_SCOPE:
+                return set_text("--approver-scope", value, o->verifier.approver_scope,
+                                sizeof(o->verifier.approver_scope), err);
         case TLS_CERT:
                 o->tls_cert = value;
                 return 0;
@@ -187,10 +197,12 @@ static int check(const struct hf_options *o, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "--tls-cert and --tls-key belong together");
         if (o->tls_cert && o->path)
                 return cg_fail(err, CG_E_INVAL, "--tls-cert is for ports: a Unix socket needs no TLS");
-        if ((v->audience[0] || v->scope[0]) && !v->issuer[0])
-                return cg_fail(err, CG_E_INVAL, "--oauth-audience and --oauth-scope need --oauth-issuer");
-        if (o->token_file && v->issuer[0])
-                return cg_fail(err, CG_E_INVAL, "--token-file and --oauth-issuer contradict each other");
+        if ((v->audience[0] || v->scope[0] || v->approver_scope[0]) && !v->issuer[0])
+                return cg_fail(err, CG_E_INVAL,
+                               "--oauth-audience, --oauth-scope and --approver-scope need --oauth-issuer");
+        if ((o->token_file || o->approver_token) && v->issuer[0])
+                return cg_fail(err, CG_E_INVAL, "%s and --oauth-issuer contradict each other",
+                               o->token_file ? "--token-file" : "--approver-token-file");
         if (remote && !o->tls_cert && !o->behind_proxy)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "--http %s: an address that is not loopback needs TLS: give --tls-cert and "

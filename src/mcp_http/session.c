@@ -162,6 +162,8 @@ struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char own
         s->fd = -1;
         s->watch = (struct hf_watch){ on_event, s };
         s->number = ++f->last_session | (stateless ? CG_HF_STATELESS : 0);
+        if (cg_hf_is_approver(owner))
+                s->number |= CG_HF_APPROVER;
         s->stateless = stateless;
         memcpy(s->owner, owner, CG_HF_OWNER);
         s->since_ms = s->used_ms = cg_now_ms();

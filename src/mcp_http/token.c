@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -68,5 +69,21 @@ int cg_hf_token(const char *file, char path[PATH_MAX], char token[CG_HF_MAX_TOKE
                         "and a new one is made",
                         path, MIN_TOKEN, CG_HF_MAX_TOKEN);
         memcpy(token, text, (size_t)n + 1);
+        return 0;
+}
+
+int cg_hf_approver(struct hf_options *o, char path[PATH_MAX], struct cg_err *err)
+{
+        struct sha256_ctx sha;
+
+        if (cg_hf_token(o->approver_token, path, o->approver, err) < 0)
+                return -1;
+        if (strcmp(o->approver, o->setup.token) == 0)
+                return cg_fail(err, CG_E_INVAL,
+                               "--approver-token-file %s has the token of the agent, who must not decide",
+                               path);
+        sha256_init(&sha);
+        sha256_update(&sha, strlen(o->approver), (const uint8_t *)o->approver);
+        sha256_digest(&sha, sizeof(o->setup.approver), o->setup.approver);
         return 0;
 }

@@ -84,6 +84,7 @@ static void verify(struct verifier *v, const char *token, struct hf_msg *ret)
         struct cg_jwt_rules rules = { .issuer = v->setup.issuer,
                                       .audience = v->setup.audience,
                                       .scope = v->setup.scope,
+                                      .approver = v->setup.approver_scope,
                                       .now_s = time(NULL) };
         int64_t now = cg_now_ms(), valid_s = 0;
         struct cg_err err;

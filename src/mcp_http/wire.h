@@ -25,8 +25,19 @@
 #define CG_HF_MAX_JWT   8192
 #define CG_HF_MAX_URL   1024
 #define CG_HF_MAX_SCOPE 1024
-/* A digest of the issuer and the subject of a token; zeros without OAuth. */
-#define CG_HF_OWNER          32
+/*
+ * A digest of the issuer and the subject of a token; zeros without OAuth. Its last bit is not of
+ * the digest: it says that the owner decides about calls, and so runs no code.
+ */
+#define CG_HF_OWNER 32
+static inline bool cg_hf_is_approver(const unsigned char owner[CG_HF_OWNER])
+{
+        return owner[CG_HF_OWNER - 1] & 1;
+}
+static inline void cg_hf_set_approver(unsigned char owner[CG_HF_OWNER], bool approver)
+{
+        owner[CG_HF_OWNER - 1] = (unsigned char)((owner[CG_HF_OWNER - 1] & ~1u) | approver);
+}
 #define CG_HF_METADATA_PLACE "/.well-known/oauth-protected-resource"
 /* PEM: a chain of certificates, and a key. */
 #define CG_HF_MAX_CERT (64 << 10)
@@ -38,13 +49,17 @@
  * process gives to sessions.
  */
 #define CG_HF_STATELESS UINT64_C(0x80000000)
+/* In the number of one whose owner decides. */
+#define CG_HF_APPROVER UINT64_C(0x40000000)
 
 /* To the front, once, first, with the listening socket. */
 struct hf_setup {
-        bool is_unix, sse;                                      /* sse: HTTP+SSE of 2024-11-05 as well */
-        char host[CG_HOST_MAX + 1];                             /* bound to; "" with is_unix */
-        char public_host[CG_HOST_MAX + 1];                      /* of --public-url */
-        char token[CG_HF_MAX_TOKEN + 1];                        /* "": OAuth, or a Unix socket */
+        bool is_unix, sse;                 /* sse: HTTP+SSE of 2024-11-05 as well */
+        char host[CG_HOST_MAX + 1];        /* bound to; "" with is_unix */
+        char public_host[CG_HOST_MAX + 1]; /* of --public-url */
+        char token[CG_HF_MAX_TOKEN + 1];   /* "": OAuth, or a Unix socket */
+        /* SHA-256 of the second token, which the front does not know; zeros: there is none */
+        unsigned char approver[32];
         char challenge[2 * CG_HF_MAX_URL + CG_HF_MAX_SCOPE];    /* of responses with status 401 */
         char metadata[4 * CG_HF_MAX_URL + 2 * CG_HF_MAX_SCOPE]; /* "": no OAuth */
         char origins[CG_HF_MAX_ORIGINS][CG_HF_MAX_ORIGIN + 1];  /* allowed beside loopback names */
@@ -56,6 +71,7 @@ struct hf_setup {
 /* To the verifier, once, first. */
 struct hf_verifier_setup {
         char issuer[CG_HF_MAX_URL + 1], audience[CG_HF_MAX_URL + 1], scope[CG_HF_MAX_SCOPE + 1];
+        char approver_scope[CG_HF_MAX_SCOPE + 1]; /* of tokens whose owner decides; "": there are none */
 };
 
 enum hf_type {

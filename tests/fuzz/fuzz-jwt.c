@@ -25,6 +25,7 @@ static void must(bool ok)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         static const struct cg_jwt_rules rules = { .issuer = "https://i.example",
+                                                   .approver = "decide",
                                                    .audience = "https://a.example/mcp",
                                                    .scope = "run",
                                                    .now_s = 1000000 };

@@ -13,7 +13,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-cli": 50_000,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,
-    "libexec/cellgate/cellgate-mcp-http": 10_200,
+    "libexec/cellgate/cellgate-mcp-http": 10_400,
     "libexec/cellgate/cellgate-post": 3_500,
     "libexec/cellgate/cellgate-run": 26_500,
     "libexec/cellgate/cellgate-supervisor": 31_400,

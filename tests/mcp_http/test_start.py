@@ -11,6 +11,7 @@ from pathlib import Path
 import certificates
 import pytest
 from mcp_http.helpers import Server, Session
+from shared_supervisor import runtime_folder
 
 Serve = Callable[..., Server]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -98,21 +99,30 @@ def shown() -> Iterator[Path]:
         yield Path(path)
 
 
-def test_cells_cannot_read_the_servers_own_files(serve: Serve, shown: Path) -> None:
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    with runtime_folder() as path:
+        yield path
+
+
+def test_cells_cannot_read_the_servers_own_files(serve: Serve, shown: Path, runtime: Path) -> None:
     token, certificate, other = shown / "token", certificates.make(shown), shown / "other"
-    token.write_text("A" * 40 + "\n")
-    token.chmod(0o600)
+    second = shown / "second"
+    for path, letter in ((token, "A"), (second, "B")):
+        path.write_text(letter * 40 + "\n")
+        path.chmod(0o600)
     other.write_text("readable")
-    server = serve("--token-file", token, *certificate.options)
+    private = {"CELLGATE_PRIVATE": "", "XDG_RUNTIME_DIR": str(runtime)}
+    server = serve("--token-file", token, "--approver-token-file", second, *certificate.options, env=private)
     server.tls = certificate.context()
     session = Session(server)
-    for path, seen in ((token, "AAAA"), (certificate.key, "PRIVATE"), (other, "readable")):
+    for path, seen in ((token, "AAAA"), (second, "BBBB"), (certificate.key, "PRIVATE"), (other, "readable")):
         code = f"try: print(open({str(path)!r}).read())\nexcept OSError as e: print(e)"
         assert (seen in session.text(code)) == (path == other)
         assert (seen in session.text(f"!cat {path}")) == (path == other)
 
 
-@pytest.mark.parametrize("option", ["--token-file", "--tls-key", "--http"])
+@pytest.mark.parametrize("option", ["--token-file", "--approver-token-file", "--tls-key", "--http"])
 @pytest.mark.parametrize("write", ["below", "root"])
 def test_files_where_cells_may_write(run_cellgate: Run, tmp_path: Path, option: str, write: str) -> None:
     for name in ("work", "own"):

@@ -180,7 +180,7 @@ def test_the_tokens_of_each_toolset_are_documented(serve: Serve, repo: Path) -> 
     text = (repo / "docs/mcp-serve.md").read_text()
     documented = {name: int(n) for name, n in re.findall(r"^\| `(\w+)` \| .*\| (\d+) \|$", text, re.M)}
     found = {}
-    for toolset in ("core", "jobs", "sessions", "files", "inspect"):
+    for toolset in ("core", "jobs", "sessions", "files", "inspect", "approvals"):
         server = serve("--toolsets", toolset)
         server.initialize()
         tools = server.result(server.request("tools/list"))["tools"]

@@ -80,7 +80,7 @@ static const struct cg_opt table[] = {
           " on; less than what the MCP client waits (default: 45)" },
         { CG_KOPT_TOOLSETS, 0, "toolsets", "LIST", CG_CMD_SERVE,
           "tools that the agent gets: some of core, jobs, sessions, files, inspect with commas between"
-          " (default: core,jobs)."
+          " (default: core,jobs); or approvals alone, for an MCP client that decides about calls of other sessions."
           " Without jobs a call waits for the end of its cell; with sessions the agent can have several kernels" },
         { CG_KOPT_PRINT_CONFIG, 0, "print-config", "CLIENT", CG_CMD_SERVE,
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
@@ -94,6 +94,9 @@ static const struct cg_opt table[] = {
         { CG_KOPT_TOKEN_FILE, 0, "token-file", "FILE", CG_CMD_SERVE,
           "with --http: the file with the token that requests need, which is made if it is absent (default: in"
           " the state folder; a Unix socket needs none)" },
+        { CG_KOPT_APPROVER_TOKEN, 0, "approver-token-file", "FILE", CG_CMD_SERVE,
+          "with --http: the file with a second token, which is made if it is absent. Who sends this one gets the"
+          " toolset approvals alone, and decides about the calls of this server's cells: not for the agent" },
         { CG_KOPT_OF_HTTP, 0, "tls-cert", "FILE", CG_CMD_SERVE,
           "with --http: serve https with this certificate, PEM" },
         { CG_KOPT_TLS_KEY, 0, "tls-key", "FILE", CG_CMD_SERVE,
@@ -109,6 +112,9 @@ static const struct cg_opt table[] = {
           "with --oauth-issuer: whom tokens must be for (default: the server's URL)" },
         { CG_KOPT_OF_HTTP, 0, "oauth-scope", "SCOPES", CG_CMD_SERVE,
           "with --oauth-issuer: what tokens must allow, names with spaces between" },
+        { CG_KOPT_OF_HTTP, 0, "approver-scope", "SCOPES", CG_CMD_SERVE,
+          "with --oauth-issuer: a token that allows these gets the toolset approvals alone, and decides about the"
+          " calls of this server's cells" },
         { CG_KOPT_OF_HTTP, 0, "allow-origin", "URL", CG_CMD_SERVE,
           "with --http: web pages of https://HOST may use the server, beside those of this machine; may be"
           " repeated" },
@@ -155,8 +161,11 @@ static const struct cg_opt table[] = {
           "let your other terminals decide as well, with `cellgate approvals` (default: only here). Calls that no rule"
           " decides are asked about, and wait 15 minutes at most (mcp serve: --ask-timeout). Every program of yours"
           " that is in no sandbox can decide: not for agents that have a shell without one (docs/approvals.md)" },
+        { CG_KOPT_DECIDE_BY_MCP, 0, "decide-by-mcp", NULL, STARTS,
+          "the same for MCP clients to which you have given `cellgate mcp serve --toolsets approvals`. The client"
+          " whose agent runs the cells must not be one of them" },
         { CG_KOPT_WEBHOOK, 0, "webhook", "URL", STARTS,
-          "with --decide-elsewhere: when a question has waited for 10 s, its id, kind and session go to this http or"
+          "where others decide as well: when a question has waited for 10 s, its id, kind and session go to this http or"
           " https URL by POST, as JSON (docs/approvals.md)" },
         { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL, STARTS,
           "run the kernel without a sandbox: its code can do everything that you can" },
@@ -338,6 +347,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         switch (id) {
         case CG_KOPT_APPROVE:
                 return cg_approve_add(o->approve, value, err);
+        case CG_KOPT_DECIDE_BY_MCP:
+                o->approvers = "mcp";
+                return 0;
         case CG_KOPT_LAX_RULES:
                 cg_approve_set_lax(o->approve);
                 return 0;
@@ -405,12 +417,13 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
         if ((o->audit_key || o->audit_head) && !o->audit)
                 return cg_fail(err, CG_E_INVAL, "--%s needs --audit",
                                o->audit_key ? "audit-key" : "audit-head");
-        if (o->webhook && !o->decide_elsewhere)
+        if (o->webhook && !cg_kernel_options_shares(o))
                 return cg_fail(err, CG_E_INVAL,
                                "--webhook needs --decide-elsewhere: else nothing waits for others");
-        if (o->decide_elsewhere && (o->no_sandbox || o->private))
+        if (cg_kernel_options_shares(o) && (o->no_sandbox || o->private))
                 return cg_fail(err, CG_E_INVAL,
-                               "--decide-elsewhere needs a sandbox and the shared supervisor: leave out --%s",
+                               "%s needs a sandbox and the shared supervisor: leave out --%s",
+                               o->decide_elsewhere ? "--decide-elsewhere" : "that others decide",
                                o->no_sandbox ? "no-sandbox" : "private");
         if (o->sandbox && o->no_sandbox)
                 return cg_fail(err, CG_E_INVAL, "--sandbox and --no-sandbox contradict each other");
@@ -430,8 +443,11 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
 
 void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_client_options *co)
 {
-        const char *private = getenv("CELLGATE_PRIVATE");
+        const char *private = getenv("CELLGATE_PRIVATE"), *comma = strrchr(o->approvers ?: "", ',');
 
+        /* --webhook reads the list that is for others. */
+        if (!o->decide_elsewhere)
+                co->place = comma ? comma + 1 : o->approvers;
         co->preload = o->preload;
         co->kernel_env = o->kernel_env;
         co->audit_key = o->audit_key_file;
@@ -477,6 +493,7 @@ static int check_http(const struct cg_kernel_options *o, const char *workspace, 
         const struct {
                 const char *option, *path;
         } files[] = { { "token-file", o->token_file },
+                      { "approver-token-file", o->approver_token },
                       { "tls-key", o->tls_key },
                       { "http", o->http_socket } };
 
@@ -544,7 +561,8 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
                               struct cg_kernel_hides *hides, struct cg_session_options *so,
                               struct cg_err *err)
 {
-        const char *const files[CG_KERNEL_HIDES] = { o->mcp, o->sandbox, o->token_file, o->tls_key };
+        const char *const files[CG_KERNEL_HIDES] = { o->mcp, o->sandbox, o->token_file, o->approver_token,
+                                                     o->tls_key };
         size_t n = 0;
 
         *hides = (struct cg_kernel_hides){ .list = { NULL } };
@@ -560,7 +578,8 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->exec = o->exec;
         so->audit = o->audit;
         so->deciders = o->decide_elsewhere ? CG_DECIDERS_USER : CG_DECIDERS_HOST;
-        if (o->decide_elsewhere)
+        so->approvers = o->approvers;
+        if (cg_kernel_options_shares(o))
                 so->approval_timeout_ms = ELSEWHERE_MS;
         cg_limit_options(&o->limits, so);
         return 0;

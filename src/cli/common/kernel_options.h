@@ -40,6 +40,7 @@ enum cg_kernel_opt {
         CG_KOPT_AUDIT_KEY,
         CG_KOPT_AUDIT_HEAD,
         CG_KOPT_DECIDE_ELSEWHERE,
+        CG_KOPT_DECIDE_BY_MCP,
         CG_KOPT_WEBHOOK,
         CG_KOPT_NO_SANDBOX,
         CG_KOPT_IMAGES,
@@ -67,6 +68,7 @@ enum cg_kernel_opt {
         CG_KOPT_COMPAT,
         CG_KOPT_HTTP,
         CG_KOPT_TOKEN_FILE,
+        CG_KOPT_APPROVER_TOKEN,
         CG_KOPT_TLS_KEY,
         CG_KOPT_OF_HTTP, /* the other options of --http */
         CG_KOPT_MAX_SESSIONS,
@@ -91,8 +93,8 @@ struct cg_kernel_options {
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit;
         const char *webhook;
-        const char *token_file, *tls_key, *http_socket; /* of --http */
-        const char *audit_key, *audit_head;             /* as given */
+        const char *token_file, *approver_token, *tls_key, *http_socket; /* of --http */
+        const char *audit_key, *audit_head;                              /* as given */
         char *audit_key_file, *audit_head_to; /* without links; once the session's options are read */
         char *kernel_env;                     /* a folder, without symlinks; NULL: the built-in one */
         struct cg_sandbox_limits limits;
@@ -100,7 +102,8 @@ struct cg_kernel_options {
         bool no_sandbox, help;
         bool artifacts;        /* results name files that cells made or changed */
         bool private;          /* a supervisor of its own */
-        bool decide_elsewhere; /* other terminals decide as well */
+        bool decide_elsewhere; /* other terminals decide as well, */
+        const char *approvers; /* and clients at these places; NULL: none */
 };
 
 /*
@@ -120,6 +123,12 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
 int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, struct cg_err *err);
 /* Prints the help on standard output; see cg_opt_help(). */
 int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after);
+/* Others than this command decide, too: what no rule decides waits for them. */
+static inline bool cg_kernel_options_shares(const struct cg_kernel_options *o)
+{
+        return o->decide_elsewhere || o->approvers;
+}
+
 /* CG_E_INVAL when they contradict each other. */
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err);
 
@@ -136,12 +145,12 @@ void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_clien
  */
 int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct cg_err *err);
 
-#define CG_KERNEL_HIDES 4
+#define CG_KERNEL_HIDES 5
 
 /*
- * The files of --mcp, --sandbox, --token-file and --tls-key. Cells could write the first two in the
- * workspace, which would change what the next kernel may do; who reads the others can be a client
- * of the server or the server.
+ * The files of --mcp, --sandbox, --token-file, --approver-token-file and --tls-key. Cells could
+ * write the first two in the workspace, which would change what the next kernel may do; who reads
+ * the others can be a client of the server, decide about its calls, or be the server.
  */
 struct cg_kernel_hides {
         char *files[CG_KERNEL_HIDES];

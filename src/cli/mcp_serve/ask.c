@@ -389,18 +389,24 @@ static const char *shared_key(uint64_t approval, char ret[24])
 
 void cg_serve_decided_elsewhere(struct cg_serve_session *s, uint64_t approval, const char *why)
 {
+        static const struct {
+                const char *begin, *decision, *rule;
+        } ends[] = { { "accepted in another terminal", "accepted", "terminal" },
+                     { "refused in another terminal", "rejected", "terminal" },
+                     { "accepted by an approver", "accepted", "approver" },
+                     { "refused by an approver", "rejected", "approver" } };
         cg_auto_json json_t *call = NULL;
-        const char *server, *tool, *decision = NULL;
+        const char *server, *tool;
         char key[24];
 
         call = json_incref(json_object_get(s->shared, shared_key(approval, key)));
         json_object_del(s->shared, key);
-        if (strncmp(why, "accepted in another terminal", 28) == 0)
-                decision = "accepted";
-        else if (strncmp(why, "refused in another terminal", 27) == 0)
-                decision = "rejected";
-        if (decision && json_unpack(call, "[ss]", &server, &tool) == 0)
-                cg_structured_decided(cg_answer_structured(s->answer), server, tool, decision, "terminal");
+        if (json_unpack(call, "[ss]", &server, &tool) < 0)
+                return;
+        for (size_t i = 0; i < CG_ARRAY_LEN(ends); i++)
+                if (strncmp(why, ends[i].begin, strlen(ends[i].begin)) == 0)
+                        cg_structured_decided(cg_answer_structured(s->answer), server, tool, ends[i].decision,
+                                              ends[i].rule);
 }
 
 static void settle_call(struct cg_serve_session *s, const struct cg_serve_ask *a)
@@ -485,7 +491,8 @@ static enum cg_approve_answer judge(struct cg_serve_session *s, struct cg_pol_ca
 
         pthread_mutex_lock(&s->sv->lock);
         memcpy(client, s->sv->proto.peer.client, sizeof(client));
-        cg_approve_set_mute(s->approve, !s->sv->proto.peer.can_ask && !s->sv->opts.kernel.decide_elsewhere);
+        cg_approve_set_mute(s->approve,
+                            !s->sv->proto.peer.can_ask && !cg_kernel_options_shares(&s->sv->opts.kernel));
         pthread_mutex_unlock(&s->sv->lock);
         if (client[0])
                 call->client = client;
@@ -507,7 +514,7 @@ static bool only_elsewhere(struct cg_serve_session *s)
 {
         CG_SERVE_HOLD(&s->sv->lock);
 
-        return !s->sv->proto.peer.can_ask && s->sv->opts.kernel.decide_elsewhere;
+        return !s->sv->proto.peer.can_ask && cg_kernel_options_shares(&s->sv->opts.kernel);
 }
 
 void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)

@@ -13,7 +13,7 @@
 /* The limits of a cell's text that has no limit of its own, and of an answer about cells. */
 #define OUTPUT_CHARS 5000u
 #define OWN_CHARS    20000u
-/* The limit of a file's part and of a folder's list, which are limited before. */
+/* The limit of a file's part, of a folder's list and of an approval, which are limited before. */
 #define FILE_CHARS 4000000u
 #define TIMEOUT_S  120
 /* The same for start_cell, which nobody waits for, and for the cell of list_variables. */
@@ -55,9 +55,10 @@ static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, str
         return 0;
 }
 
-static bool is_file_tool(enum cg_serve_tool tool)
+/* What it returns was limited before. */
+static bool is_long(enum cg_serve_tool tool)
 {
-        return cg_serve_tool_defs[tool].toolset == CG_SERVE_FILES;
+        return cg_serve_tool_defs[tool].toolset & (CG_SERVE_FILES | CG_SERVE_APPROVALS);
 }
 
 static int begin_in_turn(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
@@ -68,12 +69,18 @@ static int begin_in_turn(struct cg_serve *sv, struct cg_pending *p, const char *
                 return cg_fail(err, CG_E_NOMEM, "no memory is left");
         j->tool = p->tool;
         j->args = strdup(args);
-        if (add_job(p, j, is_file_tool(p->tool) ? FILE_CHARS : OWN_CHARS, err) < 0)
+        if (add_job(p, j, is_long(p->tool) ? FILE_CHARS : OWN_CHARS, err) < 0)
                 return -1;
         if (j->tool == CG_SERVE_RESET || j->tool == CG_SERVE_TERMINATE)
                 for (before = TAILQ_FIRST(&p->session->jobs); before != j; before = TAILQ_NEXT(before, entry))
                         before->ended_by = cg_serve_tool_defs[j->tool].name;
         return 0;
+}
+
+static int begin_approver(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        p->session = sv->own;
+        return begin_in_turn(sv, p, args, err);
 }
 
 static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args, double timeout,
@@ -314,6 +321,9 @@ static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending
         [CG_SERVE_REMOVE_FILE] = begin_in_turn,
         [CG_SERVE_SANDBOX_INFO] = begin_in_turn,
         [CG_SERVE_LIST_VARIABLES] = begin_variables,
+        [CG_SERVE_LIST_APPROVALS] = begin_approver,
+        [CG_SERVE_SHOW_APPROVAL] = begin_approver,
+        [CG_SERVE_DECIDE_APPROVAL] = begin_approver,
 };
 
 /* ------------------------------------------------------------------ messages */

@@ -406,6 +406,8 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
                 return 0;
         if (cg_serve_session_new(sv, &sv->own, err) < 0)
                 return -1;
+        if (sv->opts.toolsets & CG_SERVE_APPROVALS)
+                return 0;
         return cg_serve_session_prepare(sv->own, err);
 }
 

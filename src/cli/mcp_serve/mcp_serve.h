@@ -69,7 +69,8 @@ enum cg_serve_toolset {
         CG_SERVE_JOBS = 2,
         CG_SERVE_SESSIONS = 4,
         CG_SERVE_FILES = 8,
-        CG_SERVE_INSPECT = 16
+        CG_SERVE_INSPECT = 16,
+        CG_SERVE_APPROVALS = 32 /* alone: who decides runs no code */
 };
 
 struct cg_serve_options {
@@ -85,6 +86,8 @@ struct cg_serve_options {
          */
         char id_begin[9];
         bool new_sessions;
+        char places[128];         /* kernel.approvers, with `place` */
+        const char *place;        /* of the toolset approvals, and of those who decide here over HTTP */
         bool compat;              /* the Python package serves */
         const char *print_config; /* a client; NULL: serve */
         bool plain;               /* results have no structuredContent */
@@ -115,6 +118,9 @@ enum cg_serve_tool {
         CG_SERVE_REMOVE_FILE,
         CG_SERVE_LIST_VARIABLES,
         CG_SERVE_SANDBOX_INFO,
+        CG_SERVE_LIST_APPROVALS,
+        CG_SERVE_SHOW_APPROVAL,
+        CG_SERVE_DECIDE_APPROVAL,
         CG_SERVE_N_TOOLS
 };
 
@@ -649,6 +655,11 @@ int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_
 /* A tool of the toolset files, with a session open (worker). */
 int cg_serve_file(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
                   struct cg_err *err);
+
+/* ---- approver.c */
+/* A tool of the toolset approvals (worker). */
+int cg_serve_approver(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                      struct cg_err *err);
 
 /* ---- fonts.c */
 /*

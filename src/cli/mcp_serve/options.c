@@ -35,8 +35,10 @@ int cg_serve_help(void)
                 "jobs);\n"
                 "off by default: create_session, list_sessions, terminate_session (toolset sessions);\n"
                 "list_files, read_file, write_file, move_file, remove_file (toolset files); list_variables,\n"
-                "sandbox_info (toolset inspect). Cells call the tools of other MCP servers as Python functions;\n"
-                "each such call must be allowed here.\n"
+                "sandbox_info (toolset inspect). Alone, for another client than the agent's: list_approvals,\n"
+                "show_approval, decide_approval (toolset approvals).\n"
+                "Cells call the tools of other MCP servers as Python functions; each such call must be allowed\n"
+                "here.\n"
                 "\n",
                 "\n"
                 "Tool calls that no --approve rule decides are refused. With --approve ask the user of the MCP\n"
@@ -120,6 +122,10 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 if (strncmp(value, "unix:", 5) == 0 && value[5])
                         o->kernel.http_socket = value + 5;
                 return 0;
+        case CG_KOPT_APPROVER_TOKEN:
+                o->kernel.approver_token = value;
+                o->of_http = !o->id_begin[0];
+                return 0;
         case CG_KOPT_TOKEN_FILE:
                 o->kernel.token_file = value;
                 o->of_http = !o->id_begin[0];
@@ -142,6 +148,32 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
         }
 }
 
+/* It has one session, whose kernel never starts. */
+static int check_approver(struct cg_serve_options *o, struct cg_err *err)
+{
+        if (o->http)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--toolsets approvals is for standard input and output: over HTTP the agent's token"
+                        " would be good for it; give --approver-token-file to the server whose calls are"
+                        " decided");
+        o->place = o->place ?: "mcp";
+        o->new_sessions = false;
+        o->idle_ms = 0;
+        return 0;
+}
+
+/* Clients with the second token of this HTTP server decide as well. */
+static void add_place(struct cg_serve_options *o)
+{
+        if (!o->place)
+                return;
+        if (o->kernel.approvers)
+                snprintf(o->places, sizeof(o->places), "%s,", o->kernel.approvers);
+        snprintf(o->places + strlen(o->places), sizeof(o->places) - strlen(o->places), "%s", o->place);
+        o->kernel.approvers = o->places;
+}
+
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err)
 {
         const char *value = getenv(CG_MCPD_HTTP_SESSION);
@@ -160,6 +192,7 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 o->ask_timeout_ms = HTTP_ASK_TIMEOUT_MS;
                 snprintf(o->id_begin, sizeof(o->id_begin), "%s", value);
                 o->new_sessions = strcmp(value + strlen(o->id_begin), "s") == 0;
+                o->place = getenv(CG_MCPD_HTTP_PLACE);
         }
         cg_approve_set_default(o->kernel.approve, CG_APPROVE_REFUSE);
         while (!o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
@@ -167,7 +200,10 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                         return -1;
         if (o->kernel.help)
                 return 0;
-        if (o->kernel.decide_elsewhere)
+        if (o->toolsets & CG_SERVE_APPROVALS)
+                return check_approver(o, err);
+        add_place(o);
+        if (cg_kernel_options_shares(&o->kernel))
                 cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);
         if (o->of_http && !o->http)
                 return cg_fail(err, CG_E_INVAL,
@@ -265,7 +301,7 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
                 words[0] = "cellgate-mcp-http";
         for (first = scan.i; r == 0 && (id = cg_opt_next(&scan, &value, err)) > CG_OPT_END; first = scan.i) {
                 bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_IDLE || id == CG_KOPT_TOKEN_FILE ||
-                            id == CG_KOPT_TLS_KEY;
+                            id == CG_KOPT_APPROVER_TOKEN || id == CG_KOPT_TLS_KEY;
                 bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_OF_HTTP;
 
                 for (; first < scan.i; first++) {

@@ -772,6 +772,9 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
                 [CG_SERVE_REMOVE_FILE] = try_file,
                 [CG_SERVE_LIST_VARIABLES] = run_execute,
                 [CG_SERVE_SANDBOX_INFO] = try_info,
+                [CG_SERVE_LIST_APPROVALS] = cg_serve_approver,
+                [CG_SERVE_SHOW_APPROVAL] = cg_serve_approver,
+                [CG_SERVE_DECIDE_APPROVAL] = cg_serve_approver,
         };
         struct cg_err err;
         const char *by;
@@ -804,7 +807,7 @@ static bool opens_ahead(struct cg_serve_session *s)
 {
         CG_SERVE_HOLD(&s->sv->lock);
 
-        return s->sv->own == s && !s->lost;
+        return s->sv->own == s && !s->lost && !(s->sv->opts.toolsets & CG_SERVE_APPROVALS);
 }
 
 bool cg_serve_knows_client(const struct cg_serve *sv)

@@ -308,7 +308,9 @@ static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 return r;
         }
         if (!t->prompt) { /* --decide-elsewhere, or it would have been refused */
-                cg_screen_note(&run->screen, "a question waits for your decision: cellgate approvals list");
+                cg_screen_note(&run->screen, "a question waits for your decision%s",
+                               run->opts.kernel.decide_elsewhere ? ": cellgate approvals list"
+                                                                 : " in an MCP client");
                 cg_event_free(e);
                 return 0;
         }
@@ -559,7 +561,7 @@ static const struct cg_run_output text_output = {
 int cg_run_text_init(struct cg_run *run, struct cg_err *err)
 {
         struct cg_approve *rules = run->opts.kernel.approve;
-        bool elsewhere = run->opts.kernel.decide_elsewhere;
+        bool elsewhere = cg_kernel_options_shares(&run->opts.kernel);
         struct text *t = calloc(1, sizeof(*t));
         int r;
 

@@ -58,8 +58,26 @@ static json_t *describe(const struct ask *a)
                          "pid", (json_int_t)(ss->host ? ss->host->pid : 0));
 }
 
-static struct ask *find(const struct sup *s, const json_t *body, struct cg_err *err)
+/* Clients at a terminal, or at one of the places that the session names. */
+static bool may_decide(const struct session *ss, const struct host *h)
 {
+        const char *place = json_string_value(json_object_get(ss->options, "approvers"));
+        size_t len = strlen(h->place);
+
+        if (!len)
+                return cg_sup_terminals_decide(ss);
+        for (; place; place = strchr(place, ',')) {
+                place += *place == ',';
+                if (strncmp(place, h->place, len) == 0 && (!place[len] || place[len] == ','))
+                        return true;
+        }
+        return false;
+}
+
+/* Questions that @h may not decide are not there for it. */
+static struct ask *find(const struct host *h, const json_t *body, struct cg_err *err)
+{
+        const struct sup *s = h->sup;
         const char *id;
         char *end;
         uint64_t key;
@@ -69,7 +87,7 @@ static struct ask *find(const struct sup *s, const json_t *body, struct cg_err *
                 return NULL;
         key = strlen(id) == 16 ? strtoull(id, &end, 16) : 0;
         for (size_t i = 0; key && !*end && i < CG_MAX_SESSIONS; i++) {
-                if (!s->sessions[i])
+                if (!s->sessions[i] || !may_decide(s->sessions[i], h))
                         continue;
                 LIST_FOREACH(a, &s->sessions[i]->asks.list, entry)
                         if (a->key == key)
@@ -94,7 +112,7 @@ void cg_sup_approvals_list(struct host *h, const struct cg_msg *m)
                 if (!ss)
                         continue;
                 LIST_FOREACH(a, &ss->asks.list, entry)
-                        if (!a->key)
+                        if (!a->key || !may_decide(ss, h))
                                 others += (a->type->kind & ASK_DECIDABLE) != 0;
                         else if (json_array_size(list) < CG_MAX_APPROVALS)
                                 json_array_append_new(list, describe(a));
@@ -115,7 +133,7 @@ void cg_sup_approval_show(struct host *h, const struct cg_msg *m)
         struct cg_err err;
 
         if (cg_msg_json(m, &body, &err) == 0)
-                a = find(h->sup, body, &err);
+                a = find(h, body, &err);
         if (!a) {
                 cg_sup_host_failed(h, 0, m->id, &err);
                 return;
@@ -141,7 +159,7 @@ static int decide(struct host *h, const struct cg_msg *m, struct cg_err *err)
             cg_json_bool(body, "accept", false, &d.accept, err) < 0 ||
             cg_json_str(body, "reason", "", &d.reason, err) < 0)
                 return -1;
-        a = find(h->sup, body, err);
+        a = find(h, body, err);
         if (!a)
                 return -1;
         cg_approval_digest(word(a, "server"), method(a), word(a, "tool"), arguments(a, &text), digest);

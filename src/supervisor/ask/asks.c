@@ -208,15 +208,17 @@ static void decided(struct ask *a, const struct host *by, const struct cg_msg *m
 int cg_sup_ask_decide(struct ask *a, const struct host *by, struct decision d, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .id = a->id };
-        int r = record(a, &d, "terminal", by, err);
+        bool remote = by->place[0] != '\0';
+        int r = record(a, &d, remote ? "approver" : "terminal", by, err);
+        const char *how = accepts(&d) ? "accepted" : "refused";
 
         /* Before what follows from it: a function of the host is called under a new number. */
-        cg_sup_event_to_host(
-                a->session, &out,
-                json_pack("{s:o}", "why",
-                          json_sprintf("%s in another terminal (process %lld)",
-                                       accepts(&d) ? "accepted" : "refused", (long long)by->pid)),
-                NULL);
+        cg_sup_event_to_host(a->session, &out,
+                             json_pack("{s:o}", "why",
+                                       json_sprintf("%s %s (process %lld)", how,
+                                                    remote ? "by an approver" : "in another terminal",
+                                                    (long long)by->pid)),
+                             NULL);
         a->type->decided(a, &d);
         return r;
 }

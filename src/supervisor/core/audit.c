@@ -437,6 +437,10 @@ int cg_sup_audit_question(struct session *ss, const json_t *question, const stru
         if (d->by) /* hosts of other users are refused */
                 who = json_pack("{s:s, s:I, s:I}", "by", d->who, "pid", (json_int_t)d->by->pid, "uid",
                                 (json_int_t)geteuid());
+        if (who && d->by->place[0]) {
+                json_object_set_new(who, "place", json_string(d->by->place));
+                json_object_set_new(who, "name", json_string(d->by->approver));
+        }
         cg_buf_addf(&b, "{\"decision\":\"%s\",\"approval\":%llu,\"reason\":", d->decision,
                     (unsigned long long)d->approval);
         cg_json_quote(&b, d->reason, strlen(d->reason));

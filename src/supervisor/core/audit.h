@@ -19,7 +19,7 @@ struct sup;
 struct cg_audit_decision {
         const char *decision; /* "accept", "reject", "answered" or "closed" */
         const char *reason;
-        const char *who;       /* "host" or "terminal"; NULL: nobody */
+        const char *who;       /* "host", "terminal" or "approver"; NULL: nobody */
         const struct host *by; /* NULL: nobody */
         uint64_t approval;     /* its number; 0: it has none */
         /* of a function of the host, NULL: none; only its digest is recorded */

@@ -206,11 +206,14 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
         struct cg_out out = { .type = CG_HOST_WELCOME, .id = m->id };
         struct sup *s = l->sup;
         cg_auto_json json_t *body = NULL;
-        const char *token;
+        const char *token, *place, *approver;
         struct host *h;
         struct cg_err err;
 
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "token", "", &token, &err) < 0)
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "token", "", &token, &err) < 0 ||
+            cg_json_str(body, "place", "", &place, &err) < 0 ||
+            cg_json_str(body, "approver", "", &approver, &err) < 0 || strlen(place) >= sizeof(h->place) ||
+            strlen(approver) >= sizeof(h->approver))
                 return;
         h = strlen(token) == 32 ? LIST_FIRST(&s->hosts) : NULL;
         while (h && (h->link || !h->lifeline.active || !memeql_sec(h->token, token, 32)))
@@ -221,6 +224,8 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
         }
         /* a token is used once; its first 8 digits identify the host in the log */
         explicit_bzero(h->token + 8, sizeof(h->token) - 9);
+        strcpy(h->place, place);
+        strcpy(h->approver, approver);
         h->link = l;
         l->host = h;
         s->n_unauthenticated--;

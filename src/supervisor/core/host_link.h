@@ -28,8 +28,9 @@ struct host {
         LIST_ENTRY(host) entry;
         struct watch lifeline;
         char token[33];
-        bool lists_approvals;  /* it is told once when the list that it got has changed */
-        struct hostlink *link; /* NULL: no HELLO yet, or the host has closed the connection */
+        char place[101], approver[101]; /* of HELLO: where and under what name its user decides */
+        bool lists_approvals;           /* it is told once when the list that it got has changed */
+        struct hostlink *link;          /* NULL: no HELLO yet, or the host has closed the connection */
         /* From the lifeline, for EXEC that are still to come. */
         struct {
                 uint64_t number;

@@ -646,7 +646,7 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 
 static int check_options(struct session *ss, struct cg_err *err)
 {
-        const char *dir, *front, *tier, *deciders;
+        const char *dir, *front, *tier, *deciders, *approvers;
         const json_t *settings = json_object_get(ss->options, "settings");
         struct cg_tier_choice choice;
         enum cg_exec exec;
@@ -679,6 +679,7 @@ static int check_options(struct session *ss, struct cg_err *err)
             cg_json_str(ss->options, "working_dir", NULL, &dir, err) < 0 ||
             cg_json_str(ss->options, "front", "", &front, err) < 0 ||
             cg_json_str(ss->options, "deciders", "host", &deciders, err) < 0 ||
+            cg_json_str(ss->options, "approvers", "", &approvers, err) < 0 ||
             cg_json_str(ss->options, "tier", "full", &tier, err) < 0 || cg_tier_parse(tier, &choice, err) < 0)
                 return -1;
         if (dir && dir[0] != '/')

@@ -42,11 +42,16 @@ const char *cg_sup_tier(const struct session *ss)
         return tier || !ss->settings ? tier : ss->settings->own.tier;
 }
 
-bool cg_sup_others_decide(const struct session *ss)
+bool cg_sup_terminals_decide(const struct session *ss)
 {
         const char *who = json_string_value(json_object_get(ss->options, "deciders"));
 
         return who && strcmp(who, "user") == 0;
+}
+
+bool cg_sup_others_decide(const struct session *ss)
+{
+        return cg_sup_terminals_decide(ss) || json_object_get(ss->options, "approvers");
 }
 
 struct cg_bytes cg_sup_cell_code(const struct session *ss, uint64_t id)

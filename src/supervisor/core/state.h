@@ -191,7 +191,9 @@ uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id);
 bool cg_sup_is_sandboxed(const struct session *ss);
 /* The tier that the options, else the settings, ask for; NULL: neither does. */
 const char *cg_sup_tier(const struct session *ss);
-/* Other clients of this user may decide about its questions: the option "deciders" is "user". */
+/* Other clients of this user may decide about its questions: the option "deciders" is "user", */
+bool cg_sup_terminals_decide(const struct session *ss);
+/* or "approvers" names the places of some. */
 bool cg_sup_others_decide(const struct session *ss);
 /* The code of the cell with that number on the kernel wire, if it runs. */
 struct cg_bytes cg_sup_cell_code(const struct session *ss, uint64_t id);
