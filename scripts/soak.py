@@ -495,6 +495,24 @@ def patience() -> list[str]:
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 
+def load() -> list[str]:
+    """Clients of `mcp serve --http`, many at once and some of them hostile."""
+    figures = run_tests.LOGS / "soak-load.json"
+    figures.unlink(missing_ok=True)
+    tally = run_tests.pytest(
+        run_tests.build_main(),
+        "soak-load",
+        ["mcp_http/soak_load.py", "--override-ini=faulthandler_timeout=1000"],
+        1000,
+        {"CG_LOAD_FIGURES": str(figures)},
+        workers=1,
+    )
+    if figures.exists():
+        for name, values in json.loads(figures.read_text()).items():
+            print(f"load: {name}: {values}", flush=True)
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def inspector() -> list[str]:
     """MCP's Inspector with `mcp serve` over both transports."""
     env = {"CG_CLIENTS_NPM": str(run_tests.DEPS / "clients-npm")}
@@ -539,6 +557,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "notebooks": ("a notebook in each of Jupyter's programs, and tests/kernel", lambda _: clients()),
     "frameworks": ("the Python package in agent frameworks, and their tests of sandboxes", lambda _: frameworks()),
     "patience": ("cells of minutes by MCP clients that give up a call after one", lambda _: patience()),
+    "load": ("50 MCP clients at once over HTTP, 500 sessions, hostile clients", lambda _: load()),
     "inspector": ("MCP's Inspector, its command line and its page in Chromium", lambda _: inspector()),
     "srt": ("the tests of srt's Python port", lambda _: srt_port()),
 }

@@ -713,24 +713,31 @@ static enum MHD_Result check_head(struct hf_exchange *x, const char *url, const 
         return status ? refuse(x, (unsigned)status, SERVER_ERROR, why) : check_route(x, route);
 }
 
-/* What is too much is read nevertheless, so that the client gets the response; but not for ever. */
+static void release_body(struct hf_exchange *x)
+{
+        x->f->body_bytes -= x->body.len;
+        cg_buf_fini(&x->body);
+}
+
+/*
+ * What is too much is read nevertheless, so that the client gets the response; but not for ever.
+ * The part of a body that cannot be whole any more is freed for other bodies: else all that come at
+ * the same time would be refused.
+ */
 static enum MHD_Result add_body(struct hf_exchange *x, const char *data, size_t *size)
 {
+        bool whole = x->received == x->body.len;
         size_t n = *size;
 
         *size = 0;
         x->received += n;
         if (x->received > 2 * CG_MAX_MCP_MESSAGE)
                 return MHD_NO;
-        if (x->f->body_bytes + n <= HF_MAX_BODIES && cg_buf_try_add(&x->body, data, n, NULL) == 0)
+        if (whole && x->f->body_bytes + n <= HF_MAX_BODIES && cg_buf_try_add(&x->body, data, n, NULL) == 0)
                 x->f->body_bytes += n;
+        else
+                release_body(x);
         return MHD_YES;
-}
-
-static void release_body(struct hf_exchange *x)
-{
-        x->f->body_bytes -= x->body.len;
-        cg_buf_fini(&x->body);
 }
 
 enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *url, const char *method,
