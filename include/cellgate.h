@@ -153,6 +153,17 @@ struct cg_client_options {
          * bytes each; NULL: at a terminal (CG_DECIDERS_USER), and none
          */
         const char *place, *approver;
+        /*
+         * command, NULL-terminated words, that reaches another machine (the node): "ssh", "host",
+         * or `kubectl exec -i POD --`, `srun --jobid=N --overlap`. Sessions run there, in a
+         * supervisor of their own that ends with this client, or when nothing is heard of the host
+         * for 15 s. `cellgate relay` is appended unless the last word ends with "relay"; the
+         * command has no terminal to ask at. Functions and their approvals stay here; what the node
+         * says of itself (information, costs, denials, connections) is its word. `workspace`,
+         * `kernel_env`, `python_path` and `hide` are paths there. Not possible: MCP servers, masked
+         * credentials, `audit` (docs/cluster.md). NULL: this machine
+         */
+        const char *const *connect;
 };
 
 /**

@@ -35,6 +35,7 @@ class ClientOptions(C.Structure):
         ("audit_head", C.c_char_p),
         ("place", C.c_char_p),
         ("approver", C.c_char_p),
+        ("connect", C.POINTER(C.c_char_p)),
     ]
 
 

@@ -101,9 +101,9 @@ class Client:
 
     Without `address` it uses the supervisor that this user's programs share, or starts it. With
     `private`, or where CELLGATE_PRIVATE is set in the environment, it starts one of its own, which
-    ends with the client; so it does with `supervisor`, `log_fd` and a `log_level` above 1. Sessions
-    that are given no client share one of the process. May be used by several threads; not after a
-    fork.
+    ends with the client; so it does with `supervisor`, `log_fd` and a `log_level` above 1. With
+    `connect`, such as `["ssh", "host"]`, sessions run on another machine. Sessions that are given no
+    client share one of the process. May be used by several threads; not after a fork.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class Client:
         address: PathLike | None = None,
         start: bool = False,
         linger: float | None = None,
+        connect: Sequence[str] | None = None,
         preload: Sequence[str] = (),
         kernel_env: PathLike | None = None,
         spares: int | None = None,
@@ -126,6 +127,7 @@ class Client:
         """See struct cg_client_options in cellgate.h; times in seconds. `spares=0`: no session in advance."""
         private = private or bool(os.environ.get("CELLGATE_PRIVATE")) or supervisor is not None
         private = private or log_fd is not None or log_level > 1
+        environment = kernel_env if connect is not None else kernel_env or os.environ.get("CELLGATE_KERNEL_ENV")
         packaged = RUNTIME / "libexec/cellgate/cellgate-supervisor"
         if supervisor is None and packaged.exists():  # else libcellgate knows where it is
             supervisor = packaged
@@ -142,8 +144,9 @@ class Client:
             start=int(start),
             linger_ms=milliseconds(linger),
             spares=spares or 0,
-            kernel_env=args.text(kernel_env or os.environ.get("CELLGATE_KERNEL_ENV")),
-            share=int(address is None and not private),
+            kernel_env=args.text(environment),
+            share=int(address is None and not private and connect is None),
+            connect=args.texts(connect),
             audit_key=args.text(audit_key),
             audit_head=args.text(audit_head),
         )

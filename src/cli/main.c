@@ -41,6 +41,18 @@ static int audit(int argc, char **argv)
         return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"), "audit", argv);
 }
 
+static int relay(int argc, char **argv)
+{
+        if (argc > 1 && strcmp(argv[1], "--help") == 0)
+                return cg_cli_print(
+                        "Usage: cellgate relay\n"
+                        "\n"
+                        "The far end of `cellgate run --connect COMMAND` and of cellgate.Client(connect=...), which\n"
+                        "start it by COMMAND on another machine. Standard input and output are the connection; it\n"
+                        "starts a supervisor, which ends with it. Nothing listens.\n");
+        return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-relay"), "relay", argv);
+}
+
 static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
         { "approvals", cg_cli_approvals,
@@ -52,6 +64,7 @@ static const struct cg_cli_command commands[] = {
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "MCP: serve (an agent runs Python in a sandboxed kernel), login, logout" },
         { "policy", cg_cli_policy, "policy files: check them, and show what they decide" },
+        { "relay", relay, "the far end of `run --connect`, on another machine" },
         { "doctor", exec_front, "check what sandboxes need on this machine, and how to get missing parts" },
         { "selftest", cg_cli_selftest,
           "try to get out of a sandbox on this machine, in several hundred ways" },

@@ -27,6 +27,8 @@
  * is started.
  */
 #define SHARED_ANSWER_MS 5000
+/* The most bytes of a report about the start. */
+#define READY_MAX ((size_t)2 << 20)
 
 extern char **environ;
 
@@ -42,13 +44,17 @@ CG_API void cg_free(void *p)
 
 /* ------------------------------------------------------------------ opening */
 
-static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg_err *err)
+/* *node: what a node's relay says of it. */
+static int read_ready(int fd, int64_t timeout_ms, json_t **node, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
         size_t len;
-        int r = cg_read_fd_within(fd, "supervisor's answer", 65536, timeout_ms, &text, &len, err);
+        int r = cg_read_fd_within(fd, "supervisor's answer", READY_MAX, timeout_ms, &text, &len, err);
 
+        if (r == CG_TIMEOUT && node)
+                return cg_fail(err, CG_E_TIMEDOUT, "no relay of cellgate answered within %lld ms",
+                               (long long)timeout_ms);
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not start within %lld ms",
                                (long long)timeout_ms);
@@ -59,10 +65,12 @@ static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg
                                "the supervisor ended while it started; its log (standard error) says why");
         if (cg_json_object(text, len, "supervisor's answer", &o, err) < 0)
                 return CG_E_PROTO;
+        if (node)
+                *node = json_incref(json_object_get(o, "node"));
         if (json_is_true(json_object_get(o, "ready")))
                 return 0;
         return cg_fail(err, (int)json_integer_value(json_object_get(o, "code")) ?: CG_E_SYS,
-                       "the supervisor did not start: %s",
+                       "the %s did not start: %s", node ? "connection" : "supervisor",
                        json_string_value(json_object_get(o, "error")) ?: "no reason given");
 }
 
@@ -132,29 +140,21 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         if (cg_proc_spawn(&spec, &c->proc, err) < 0)
                 return cg_err_prefix(err, "cannot start the supervisor");
         close(cg_steal_fd(&theirs));
-        return read_ready(c->start_fd, c, c->timeout_ms, err);
+        return read_ready(c->start_fd, c->timeout_ms, NULL, err);
 }
 
-static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
+static int read_token(struct cg_client *c, char token[33], struct cg_err *err)
 {
+        const char *where = c->node ? "the node" : c->dir;
         int64_t end = cg_now_ms() + c->answer_ms;
-        struct ucred cred;
-        socklen_t len = sizeof(cred);
-        char path[160];
         size_t n = 0;
 
-        snprintf(path, sizeof(path), "%s/life.sock", c->dir);
-        if (cg_connect_unix(path, c->answer_ms, &c->life_fd, err) < 0)
-                return cg_err_prefix(err, "no supervisor at %s", c->dir);
-        /* The supervisor receives code and secrets: it must run as this user. */
-        if (getsockopt(c->life_fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != geteuid())
-                return cg_fail(err, CG_E_INVAL, "the supervisor at %s is another user's", c->dir);
         while (n < 33) {
                 char line[33];
                 ssize_t got;
 
                 if (cg_wait_fd(c->life_fd, POLLIN, end - cg_now_ms() > 0 ? end - cg_now_ms() : 0, err) != 0)
-                        return cg_fail(err, CG_E_TIMEDOUT, "the supervisor at %s does not answer", c->dir);
+                        return cg_fail(err, CG_E_TIMEDOUT, "the supervisor at %s does not answer", where);
                 got = recv(c->life_fd, line, sizeof(line) - n, MSG_DONTWAIT);
                 if (got < 0 && (errno == EAGAIN || errno == EINTR))
                         continue;
@@ -163,12 +163,27 @@ static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
                                 err, CG_E_CLOSED,
                                 "the supervisor at %s refused this process (it serves its own user only, and if it is shared, only processes "
                                 "with its limits and rights)",
-                                c->dir);
+                                where);
                 memcpy(token + n, line, (size_t)got);
                 n += (size_t)got;
         }
         token[32] = '\0';
         return 0;
+}
+
+static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
+{
+        struct ucred cred;
+        socklen_t len = sizeof(cred);
+        char path[160];
+
+        snprintf(path, sizeof(path), "%s/life.sock", c->dir);
+        if (cg_connect_unix(path, c->answer_ms, &c->life_fd, err) < 0)
+                return cg_err_prefix(err, "no supervisor at %s", c->dir);
+        /* The supervisor receives code and secrets: it must run as this user. */
+        if (getsockopt(c->life_fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != geteuid())
+                return cg_fail(err, CG_E_INVAL, "the supervisor at %s is another user's", c->dir);
+        return read_token(c, token, err);
 }
 
 static int connect_supervisor(struct cg_client *c, const struct cg_client_options *opts, const char *token,
@@ -182,7 +197,9 @@ static int connect_supervisor(struct cg_client *c, const struct cg_client_option
         if (strlen(opts->place ?: "") > 100 || strlen(opts->approver ?: "") > 100)
                 return cg_fail(err, CG_E_INVAL, "place and approver have at most 100 bytes");
         snprintf(path, sizeof(path), "%s/host.sock", c->dir);
-        if (cg_connect_unix(path, c->answer_ms, &fd, err) < 0 || cg_client_connected(c, fd, err) < 0)
+        fd = cg_steal_fd(&c->node_fd);
+        if ((fd < 0 && cg_connect_unix(path, c->answer_ms, &fd, err) < 0) ||
+            cg_client_connected(c, fd, err) < 0)
                 return -1;
         r = cg_client_request(c, CG_HOST_HELLO, 0,
                               json_pack("{s:s, s:s*, s:s*}", "token", token, "place", opts->place, "approver",
@@ -363,6 +380,13 @@ static int find_and_connect(struct cg_client *c, const struct cg_client_options 
         char token[33];
         int r;
 
+        if (o->connect) {
+                if ((r = cg_remote_start(c, o, err)) < 0 ||
+                    (r = read_ready(c->start_fd, c->timeout_ms, &c->node, err)) < 0 ||
+                    (r = read_token(c, token, err)) < 0)
+                        return r;
+                return connect_supervisor(c, o, token, err);
+        }
         if (o->address) {
                 if (snprintf(c->dir, sizeof(c->dir), "%s", o->address) >= (int)sizeof(c->dir) - 16)
                         return cg_fail(err, CG_E_LIMIT, "address is too long");
@@ -392,7 +416,7 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         if (!c)
                 return cg_fail(err, CG_E_NOMEM, "client");
         c->proc = CG_PROC_NONE;
-        c->life_fd = c->start_fd = c->approvals_fd = -1;
+        c->life_fd = c->start_fd = c->node_fd = c->approvals_fd = -1;
         c->next_request = CG_FIRST_REQUEST;
         pthread_mutex_init(&c->lock, NULL);
         pthread_condattr_init(&attr);
@@ -423,7 +447,7 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         }
 
         /* A private supervisor must accept no other clients: its sockets are removed now. */
-        if (!o->address) {
+        if (!o->address && !o->connect) {
                 snprintf(path, sizeof(path), "%s/host.sock", c->dir);
                 unlink(path);
                 snprintf(path, sizeof(path), "%s/life.sock", c->dir);
@@ -514,7 +538,8 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
         if (c->proc.pidfd >= 0) {
                 if (cg_proc_wait(&c->proc, CLOSE_MS, NULL, NULL) != 0)
                         cg_proc_end(&c->proc, true, 0);
-                cg_remove_tree(c->dir, NULL); /* the supervisor removes it itself unless it was killed */
+                if (c->dir[0]) /* the supervisor removes it itself unless it was killed */
+                        cg_remove_tree(c->dir, NULL);
         }
         cg_zconn_fini(&c->conn);
         if (c->wake_fd >= 0)
@@ -528,6 +553,8 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
         pthread_mutex_destroy(&c->lock);
         for (struct cg_session *s = c->sessions; s; s = s->next)
                 s->client = NULL;
+        cg_closep_(&c->node_fd);
+        json_decref(c->node);
         free(c->why_private);
         free(c);
         return NULL;

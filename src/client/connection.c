@@ -143,10 +143,12 @@ static void give_event(struct cg_client *c, uint64_t number, struct cg_event *e)
                 return;
         for (s = c->sessions; s && s->number != number; s = s->next)
                 ;
-        if (s)
+        if (!s)
+                cg_event_free(e);
+        else if (!c->node)
                 cg_session_push(s, e);
         else
-                cg_event_free(e);
+                cg_remote_push(s, e, &c->read_err);
 }
 
 static void answer_request(struct cg_client *c, struct cg_msg *m)
@@ -267,10 +269,12 @@ static void on_message(struct cg_zconn *conn, struct cg_msg *m)
         pthread_mutex_unlock(&c->lock);
         e = cg_event_from_message(m);
         pthread_mutex_lock(&c->lock);
-        if (e)
-                give_event(c, m->session, e);
-        else
+        if (!e)
                 cg_fail(&c->read_err, CG_E_PROTO, "%s could not be read", m->spec->name);
+        else if (c->node && cg_remote_check(e, &c->read_err) < 0)
+                cg_event_free(e);
+        else
+                give_event(c, m->session, e);
 }
 
 static void on_end(struct cg_zconn *conn, const struct cg_err *err)
@@ -375,7 +379,9 @@ static void *client_thread(void *arg)
                         read_socket(c);
                 if (p[2].revents && lifeline_ended(c->life_fd)) {
                         read_socket(c); /* its last messages */
-                        cg_client_break(c, CG_E_CLOSED, "the supervisor has ended; its log may say why");
+                        cg_client_break(c, CG_E_CLOSED,
+                                        c->node ? "the connection to the node has ended; its log may say why"
+                                                : "the supervisor has ended; its log may say why");
                 }
         }
         pthread_mutex_unlock(&c->lock);

@@ -13,6 +13,7 @@ CG_API int cg_session_add_functions(struct cg_session *s, const char *name, cons
 {
         struct cg_functions_options o = { 0 };
         json_t *definition;
+        int r;
 
         if (cg_take_options(opts, &o, sizeof(o), "cg_functions_options", err) < 0)
                 return CG_E_INVAL;
@@ -21,6 +22,12 @@ CG_API int cg_session_add_functions(struct cg_session *s, const char *name, cons
         if (len > CG_MAX_FUNCTIONS_TEXT)
                 return cg_fail(err, CG_E_LIMIT, "the functions' definitions are longer than %u bytes",
                                CG_MAX_FUNCTIONS_TEXT);
+        if (o.ask && s->client->node) {
+                r = cg_remote_ask_functions(s, name, err);
+                if (r < 0)
+                        return r;
+                o.ask = 0;
+        }
         definition = json_pack("{s:s%, s:b}", "host_functions", tools, len, "ask", o.ask != 0);
         definition = json_pack("{s:{s:o}, s:I}", "servers", name, definition, "timeout_ms",
                                (json_int_t)ADD_MS);

@@ -65,6 +65,13 @@ struct approval {
         enum cg_event_type type; /* of the event that announced it */
         uint64_t policy_key;     /* of the call, where a policy has left the question to the host */
         char *request;           /* SERVER_REQUEST: its content; as a tree it is 80 times as large */
+        struct cg_event *call;   /* of a node: what the host gets once it has accepted it; NULL: none */
+};
+
+/* A set of functions about whose calls a node's session asks. */
+struct asked_functions {
+        struct asked_functions *next;
+        char *name;
 };
 
 /* Input of a command that it has not taken yet. */
@@ -100,6 +107,8 @@ struct cg_session {
         struct operation *operations;
         struct command_input *inputs; /* of commands that have not ended */
         size_t uncredited;
+        size_t unread;                 /* bytes of the events of a node that wait */
+        struct asked_functions *asked; /* with a node only */
         struct session_policy *policy; /* NULL: no files. Constant */
 };
 
@@ -112,6 +121,8 @@ struct cg_client {
         struct cg_err read_err; /* code is 0 while there was no error */
         int life_fd;            /* constant while the thread runs */
         int start_fd;           /* to a supervisor that is being started, until it has the lifeline */
+        int node_fd;            /* to a node's relay, until it is the connection */
+        json_t *node;           /* what it has said of itself; NULL: this machine */
         int wake_fd;            /* eventfd: look at the socket again, or at stop */
         int read_epoll;         /* has the socket while the library's thread is to read it */
         bool watched;           /* it has it */
@@ -146,6 +157,24 @@ int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size,
 char **cg_shared_environ(void);
 /* Whether this process is in a job of a batch system. */
 bool cg_shared_in_job(void);
+
+/* remote.c: with a client option `connect` */
+/* Starts the link: c->life_fd and c->node_fd, and c->start_fd, from which its report is read. */
+int cg_remote_start(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err);
+/*
+ * Changes the request for a session to what a node may get; CG_E_UNSUPPORTED says what it may not.
+ */
+int cg_remote_request(const struct cg_client *c, const struct cg_session_options *o, json_t *req,
+                      struct cg_err *err);
+/* Calls of the functions @name become questions. */
+int cg_remote_ask_functions(struct cg_session *s, const char *name, struct cg_err *err);
+void cg_remote_free(struct cg_session *s);
+/* CG_E_PROTO: a node must not send it. */
+int cg_remote_check(const struct cg_event *e, struct cg_err *err);
+/* Lock held. As cg_session_push(), for a node's event: takes @e. Negative ends the connection. */
+int cg_remote_push(struct cg_session *s, struct cg_event *e, struct cg_err *err);
+/* Lock held. The host gets the call that it was asked about. False: no such call waits. */
+bool cg_remote_accept(struct cg_session *s, uint64_t approval);
 
 /* connection.c */
 /* Makes the connected socket @fd (takes) the connection and starts the library's thread. */

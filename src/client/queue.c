@@ -7,6 +7,7 @@
 struct approval *cg_approval_free(struct approval *a)
 {
         free(a->request);
+        cg_event_free(a->call);
         free(a);
         return NULL;
 }

@@ -44,6 +44,7 @@ static struct cg_event *pop_event(struct cg_session *s)
                 s->input_wanted = false;
         }
         s->uncredited += e->cost;
+        s->unread -= CG_MIN(s->unread, e->cost);
         if (s->uncredited >= CREDIT_BYTES && !s->closed) {
                 credit.id = s->uncredited;
                 s->uncredited = 0;
@@ -191,7 +192,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
                         bad_variable(o->env));
                 return NULL;
         }
-        workspace = realpath(o->workspace ?: ".", NULL);
+        workspace = c->node ? strdup("") : realpath(o->workspace ?: ".", NULL);
         if (!workspace) {
                 cg_fail_errno(err, "workspace %s", o->workspace ?: ".");
                 return NULL;
@@ -249,7 +250,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
                         "workspace, working_dir, env, exec, python_path and hide must be UTF-8");
                 return NULL;
         }
-        return CG_STEAL(req);
+        return c->node && cg_remote_request(c, o, req, err) < 0 ? NULL : CG_STEAL(req);
 }
 
 static void session_release(struct cg_session *s)
@@ -275,6 +276,7 @@ static void session_release(struct cg_session *s)
         if (s->event_fd >= 0)
                 close(s->event_fd);
         cg_session_policy_free(s->policy);
+        cg_remote_free(s);
         pthread_cond_destroy(&s->cond);
         free(s->id);
         free(s->info);
@@ -366,7 +368,7 @@ CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *
         req = session_request(c, &o, err);
         if (!req)
                 return err->code;
-        if (policy)
+        if (policy && !c->node) /* else no cell can write them */
                 json_object_set(req, "policy_files", files);
         r = open_session(c, CG_HOST_SESSION_NEW, req, cg_ms_or(o.timeout_ms, DEFAULT_START_MS) + SLACK_MS,
                          ret, err);
@@ -479,6 +481,10 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
+        if (s->client->node)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "MCP servers would run, with their secrets, on the other machine: not with "
+                               "connect. Give the session functions of this host instead");
         if (len > CG_MAX_SETTINGS)
                 return cg_fail(err, CG_E_LIMIT, "the MCP servers' definitions are longer than %u bytes",
                                CG_MAX_SETTINGS);
@@ -863,7 +869,18 @@ CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_
 CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_DECISION, .id = approval };
+        bool accepted;
+        int r;
 
+        if (s->client && s->client->node) {
+                r = cg_session_enter(s, err);
+                if (r < 0)
+                        return r;
+                accepted = cg_remote_accept(s, approval);
+                pthread_mutex_unlock(&s->client->lock);
+                if (accepted)
+                        return 0;
+        }
         return cg_session_send_decision(s, &out, CG_EVENT_APPROVAL_REQUEST,
                                         json_pack("{s:b, s:s}", "accept", true, "reason", ""), err);
 }

@@ -29,6 +29,31 @@ def test_functions_and_questions_stay_at_the_program(cluster: Cluster, remote: s
     cluster.wait_until_empty()
 
 
+CONNECT = """
+import sys, cellgate
+called = []
+with cellgate.Client(connect=sys.argv[1:]) as node:
+    with cellgate.Session("/home/alice/work", client=node) as s:
+        s.functions({"send": lambda to: called.append(to)}, ask=True)
+        code = "from mcptools.host import send\\nsend.run(to='ada')"
+        assert s.run(code, approve=lambda _: False).refused and not called
+        assert s.run(code, approve=lambda r: r.arguments == {"to": "ada"}).ok and called == ["ada"]
+        s.files.write("data", b"x" * 3_000_000)
+        print(s.run("import os\\nos.path.getsize('data')").value)
+"""
+
+
+@pytest.mark.parametrize("remote", ["srun -N1", "ssh n1"])
+def test_connect(cluster: Cluster, remote: str) -> None:
+    """A session on the node; its function runs here, and is asked about here."""
+    words = f"{remote} {cluster.cellgate} relay"
+    p = cluster.run(f"mkdir -p work && {cluster.python} -c {shlex.quote(CONNECT)} {words}")
+    assert p.stdout == "3000000\n"
+    p = cluster.run(f"{cluster.cellgate} run --connect '{words}' --workspace /home/alice/work -c 'import os; os.getcwd()'")
+    assert p.stdout == "'/home/alice/work'\n"
+    cluster.wait_until_empty()
+
+
 def test_the_end_of_the_link_ends_the_session(cluster: Cluster) -> None:
     line = json.dumps({"execute": {"code": "import time\ntime.sleep(600)"}})
     begun = f"(echo {shlex.quote(line)}; sleep 600) | ssh n1 {cluster.cellgate} run --private --json --workspace work"

@@ -35,6 +35,7 @@ MAY_INCLUDE = {
     "mcp_http": {"base", "mcp", "mcp/oauth", "cli/common", "sandbox/egress"},
     **{room: SANDBOX | {"audit"} | SUPERVISOR for room in sorted(SUPERVISOR)},
     "client": {"base", "policy"},
+    "relay": {"base"},
     "post": {"base", "mcp", "mcp/http"},
     "selftest/inside": {NAMES},  # the table of protected names: each of them is tried
     "selftest/host": {"base", "cli/common"},

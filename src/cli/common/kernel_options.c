@@ -204,6 +204,10 @@ static const struct cg_opt table[] = {
           "start a supervisor for this command alone, which ends with it, instead of using the one that this user's"
           " commands share (`cellgate daemon`), as with CELLGATE_PRIVATE in the environment. run and mcp serve"
           " have one with --no-sandbox as well" },
+        { CG_KOPT_CONNECT, 0, "connect", "COMMAND", CG_CMD_RUN,
+          "run the cells on another machine, which has cellgate as well: COMMAND reaches it, such as \"ssh host\" or"
+          " \"kubectl exec -i POD --\". --workspace and --kernel-env are names there (default: the folder in which"
+          " COMMAND starts); give --connect first. Not with --mcp and --audit (docs/cluster.md)" },
         { CG_KOPT_LOG_LEVEL, 0, "log-level", "N", STARTS | CG_JUP_ATTACH,
           "messages on standard error: 0 errors, 1 warnings, 2 information (run: also calls that a rule"
           " accepted), 3 debugging (default: 1, run: 0). With more than the default, run and mcp serve have a"
@@ -244,6 +248,7 @@ void cg_kernel_options_fini(struct cg_kernel_options *o)
 {
         o->approve = cg_approve_free(o->approve);
         free(CG_STEAL(o->kernel_env));
+        free(CG_STEAL(o->connect));
         free(CG_STEAL(o->audit_key_file));
         free(CG_STEAL(o->audit_head_to));
         free(o->env);
@@ -319,6 +324,25 @@ static int check_value(const struct cg_kernel_options *o, int id, const char *va
         }
 }
 
+/* It may have arguments and quotes: a shell reads it, and appends the words of the relay. */
+static int set_connect(struct cg_kernel_options *o, const char *value, struct cg_err *err)
+{
+        size_t len = strlen(value);
+        bool whole = len > 6 && strcmp(value + len - 6, " relay") == 0;
+
+        if (o->kernel_env)
+                return cg_fail(err, CG_E_INVAL,
+                               "give --connect before --kernel-env, which is then an environment there");
+        free(CG_STEAL(o->connect));
+        if (asprintf(&o->connect, "exec %s%s", value, whole ? "" : " \"$@\"") < 0) {
+                o->connect = NULL;
+                return cg_fail(err, CG_E_NOMEM, "--connect");
+        }
+        memcpy(o->connect_words, (const char *[]){ "/bin/sh", "-c", o->connect, whole ? NULL : "sh", NULL },
+               sizeof(o->connect_words));
+        return 0;
+}
+
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err)
 {
         static const struct cg_opt_place places[] = {
@@ -364,8 +388,14 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 return 0;
         case CG_KOPT_LIMIT:
                 return read_limit(&o->limits, value, err);
+        case CG_KOPT_CONNECT:
+                return set_connect(o, value, err);
         case CG_KOPT_KERNEL_ENV:
                 free(CG_STEAL(o->kernel_env));
+                if (o->connect) {
+                        o->kernel_env = strdup(value);
+                        return cg_made(o->kernel_env, "--kernel-env", err);
+                }
                 if (cg_kernel_env_find(value, &o->kernel_env, err) < 0)
                         return -1;
                 return cg_kernel_env_check(o->kernel_env, err);
@@ -414,6 +444,10 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                         err, CG_E_INVAL,
                         "--policy and --no-sandbox contradict each other: without a sandbox cells can change"
                         " the file, and this program");
+        if (o->connect && (o->mcp || o->audit || o->decide_elsewhere))
+                return cg_fail(err, CG_E_INVAL,
+                               "--connect cannot be combined with --mcp, --audit and --decide-elsewhere: MCP "
+                               "servers, the audit log and other terminals are on this machine");
         if ((o->audit_key || o->audit_head) && !o->audit)
                 return cg_fail(err, CG_E_INVAL, "--%s needs --audit",
                                o->audit_key ? "audit-key" : "audit-head");
@@ -453,7 +487,8 @@ void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_clien
         co->audit_key = o->audit_key_file;
         co->audit_head = o->audit_head_to;
         co->log_level = o->log_level;
-        co->share = !o->private && !(private && *private);
+        co->connect = o->connect ? o->connect_words : NULL;
+        co->share = !o->private && !(private && *private) && !o->connect;
         /* Cells without a sandbox could end a supervisor, and with it the sessions of others. */
         if (!(o->command & JUPYTER) && (o->no_sandbox || o->log_level > default_log_level(o->command)))
                 co->share = 0;
@@ -513,7 +548,7 @@ static int read_policies(struct cg_kernel_options *o, const struct cg_settings *
         const char *set = o->exec;
         bool allowed;
 
-        if (o->command == CG_JUP_INSTALL)
+        if (o->command == CG_JUP_INSTALL || o->connect) /* cells on another machine write nothing here */
                 workspace = NULL;
         if (workspace && (check_audit(o, workspace, s, err) < 0 || check_http(o, workspace, s, err) < 0))
                 return -1;
@@ -566,7 +601,7 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         size_t n = 0;
 
         *hides = (struct cg_kernel_hides){ .list = { NULL } };
-        for (size_t i = 0; i < CG_KERNEL_HIDES && !o->no_sandbox; i++) {
+        for (size_t i = 0; i < CG_KERNEL_HIDES && !o->no_sandbox && !o->connect; i++) {
                 if (cg_mcp_file_find(files[i], workspace, &hides->files[i], err) < 0)
                         return -1;
                 if (hides->files[i])

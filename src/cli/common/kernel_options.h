@@ -81,6 +81,7 @@ enum cg_kernel_opt {
         CG_KOPT_LINGER,
         CG_KOPT_SPARES,
         CG_KOPT_ADDRESS,
+        CG_KOPT_CONNECT,
 };
 
 struct cg_kernel_options {
@@ -93,6 +94,8 @@ struct cg_kernel_options {
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit;
         const char *webhook;
+        char *connect;                /* for a shell: reaches another machine; NULL: this one */
+        const char *connect_words[5]; /* of the shell */
         const char *token_file, *approver_token, *tls_key, *http_socket; /* of --http */
         const char *audit_key, *audit_head;                              /* as given */
         char *audit_key_file, *audit_head_to; /* without links; once the session's options are read */

@@ -1,0 +1,255 @@
+/*
+ * libcellgate: a supervisor on another machine (struct cg_client_options, connect). The link is a
+ * process of its own (src/relay). The node is not trusted with tools: definitions of MCP servers
+ * are not sent to it, and what the host approves is the very bytes that it then carries out.
+ */
+#include "client/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "base/installed.h"
+#include "config.h"
+#include "policy/policy.h"
+
+/* Words of the command that starts the link. */
+#define MAX_WORDS 64
+/* What a node may send that the host has not read, beyond the window that it should keep to. */
+#define UNREAD_MAX (2 * CG_EVENT_WINDOW + CG_MAX_DISPLAY + (64u << 20))
+/* Calls of functions that wait for the host. */
+#define MAX_CALLS 256
+
+extern char **environ;
+
+/* The words of the relay's command line from @n on; negative: too many. */
+static int add_words(const char **argv, size_t n, const char *const *command, struct cg_err *err)
+{
+        size_t given = 0, len;
+
+        while (command[given])
+                given++;
+        if (!given || given > MAX_WORDS)
+                return cg_fail(err, CG_E_INVAL, "connect has %zu words: a command has 1 to %d", given,
+                               MAX_WORDS);
+        memcpy(argv + n, command, given * sizeof(*argv));
+        /* Such as `ssh host /opt/cellgate/bin/cellgate relay`, in words or in one for a shell. */
+        len = strlen(command[given - 1]);
+        if (len >= 5 && strcmp(command[given - 1] + len - 5, "relay") == 0)
+                return 0;
+        argv[n + given] = "cellgate";
+        argv[n + given + 1] = "relay";
+        return 0;
+}
+
+static int check_options(const struct cg_client_options *o, struct cg_err *err)
+{
+        if (o->address || o->start || o->share)
+                return cg_fail(err, CG_E_INVAL,
+                               "connect starts a supervisor of its own: not with address, start or share");
+        if (o->audit_key || o->audit_head)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "sessions of another machine are not in this machine's audit log: not with "
+                               "connect");
+        return 0;
+}
+
+int cg_remote_start(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        const char *argv[MAX_WORDS + 6] = { "cellgate-relay", "host" };
+        int life[2] = { -1, -1 }, wire[2] = { -1, -1 }, ready[2] = { -1, -1 };
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { o->log_fd > 0 ? o->log_fd : 2, 2 }, { -1, 3 } };
+        struct cg_proc_spec spec = { .path = cg_installed_with(o->supervisor, path,
+                                                               CG_LIBEXECDIR "/cellgate-relay"),
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ,
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true };
+        cg_auto_free char *options = NULL;
+        cg_auto_json json_t *list = json_pack("{s:s*, s:s*, s:i, s:i, s:b}", "kernel_env", o->kernel_env,
+                                              "preload", o->preload, "log_level", o->log_level, "spares",
+                                              o->spares, "no_spare", o->no_spare != 0);
+        int r = check_options(o, err);
+
+        if (r < 0 || (r = add_words(argv, 3, o->connect, err)) < 0)
+                return r;
+        options = list ? cg_json_text(list, NULL) : NULL;
+        if (!options)
+                return cg_fail(err, CG_E_INVAL, "kernel_env and preload must be UTF-8");
+        argv[2] = options;
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, life) < 0 ||
+            socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wire) < 0 ||
+            socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ready) < 0) {
+                r = cg_fail_errno(err, "socketpair");
+        } else {
+                fds[0].fd = life[1];
+                fds[1].fd = wire[1];
+                fds[3].fd = ready[1];
+                r = cg_proc_spawn(&spec, &c->proc, err);
+        }
+        cg_closep_(&life[1]);
+        cg_closep_(&wire[1]);
+        cg_closep_(&ready[1]);
+        c->life_fd = life[0];
+        c->start_fd = ready[0];
+        c->node_fd = wire[0];
+        return r < 0 ? cg_err_prefix(err, "cannot start the connection") : 0;
+}
+
+/* ------------------------------------------------------------------ sessions */
+
+/* A value of a masked credential would be sent to the node, which replaces it on the way out. */
+static bool has_masks(const json_t *settings)
+{
+        static const char *const lists[] = { "files", "envVars" };
+        const json_t *credentials = json_object_get(settings, "credentials"), *one;
+        size_t i;
+
+        for (size_t n = 0; n < CG_ARRAY_LEN(lists); n++)
+                json_array_foreach(json_object_get(credentials, lists[n]), i, one)
+                {
+                        if (strcmp(cg_json_text_of(one, "mode"), "mask") == 0)
+                                return true;
+                }
+        return false;
+}
+
+int cg_remote_request(const struct cg_client *c, const struct cg_session_options *o, json_t *req,
+                      struct cg_err *err)
+{
+        const char *cwd = cg_json_text_of(c->node, "cwd"), *workspace = o->workspace ?: "";
+        char path[PATH_MAX];
+
+        if (o->audit)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "the audit log of a session on another machine would be that machine's word: "
+                               "not with connect");
+        if (has_masks(json_object_get(req, "settings")))
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "credentials with the mode \"mask\" would be sent to the other machine: not "
+                               "with connect");
+        if (snprintf(path, sizeof(path), "%s%s%s", workspace[0] == '/' ? "" : cwd, *workspace ? "/" : "",
+                     workspace[0] == '/' ? workspace + 1 : workspace) >= (int)sizeof(path))
+                return cg_fail(err, CG_E_LIMIT, "the workspace's path is too long");
+        json_object_set_new(req, "server_requests", json_integer(0));
+        json_object_set(req, "user_env", json_object_get(c->node, "user_env"));
+        if (json_object_set_new(req, "workspace", json_string(path)) < 0)
+                return cg_fail(err, CG_E_INVAL, "the workspace's path must be UTF-8");
+        return 0;
+}
+
+int cg_remote_ask_functions(struct cg_session *s, const char *name, struct cg_err *err)
+{
+        struct asked_functions *a = calloc(1, sizeof(*a));
+
+        if (!a || !(a->name = strdup(name))) {
+                free(a);
+                return cg_fail(err, CG_E_NOMEM, "functions");
+        }
+        pthread_mutex_lock(&s->client->lock);
+        a->next = s->asked;
+        s->asked = a;
+        pthread_mutex_unlock(&s->client->lock);
+        return 0;
+}
+
+void cg_remote_free(struct cg_session *s)
+{
+        while (s->asked) {
+                struct asked_functions *a = s->asked;
+
+                s->asked = a->next;
+                free(a->name);
+                free(a);
+        }
+}
+
+/* ------------------------------------------------------------------ events */
+
+int cg_remote_check(const struct cg_event *e, struct cg_err *err)
+{
+        bool program = e->type == CG_EVENT_APPROVAL_REQUEST && strcmp(e->method, CG_METHOD_EXEC) == 0;
+
+        if (program || (e->type != CG_EVENT_APPROVAL_REQUEST && e->type != CG_EVENT_SERVER_REQUEST))
+                return 0;
+        return cg_fail(err, CG_E_PROTO, "the node asked about a tool, although tools are not its own");
+}
+
+static char *copy_text(const char *text, size_t len)
+{
+        char *copy = malloc(len + 1);
+
+        if (copy) {
+                memcpy(copy, text, len);
+                copy[len] = '\0';
+        }
+        return copy;
+}
+
+/* The question about the call @e, which is held until it is answered. NULL: out of memory. */
+static struct cg_event *question_about(const struct cg_event *e)
+{
+        struct cg_event *q = calloc(1, sizeof(*q));
+
+        if (!q)
+                return NULL;
+        q->type = CG_EVENT_APPROVAL_REQUEST;
+        q->method = CG_METHOD_CALL;
+        q->cell = e->cell;
+        q->approval = e->approval;
+        q->json_len = e->json_len;
+        q->args_len = e->args_len;
+        q->server = strdup(e->server);
+        q->tool = strdup(e->tool);
+        q->json = copy_text(e->json, e->json_len);
+        q->args = copy_text(e->args, e->args_len);
+        return q->server && q->tool && q->json && q->args ? q : cg_event_free(q);
+}
+
+int cg_remote_push(struct cg_session *s, struct cg_event *e, struct cg_err *err)
+{
+        const struct asked_functions *asked = s->asked;
+        struct cg_event *q = NULL;
+        size_t n = 0;
+
+        s->unread += e->cost;
+        for (const struct approval *a = s->approvals; a; a = a->next)
+                n++;
+        if (s->unread > UNREAD_MAX || n > MAX_CALLS) {
+                cg_event_free(e);
+                return cg_fail(err, CG_E_PROTO, "the node sent more than a host accepts");
+        }
+        while (e->type == CG_EVENT_FUNCTION_CALL && asked && strcmp(asked->name, e->server) != 0)
+                asked = asked->next;
+        if (e->type != CG_EVENT_FUNCTION_CALL || !asked) {
+                cg_session_push(s, e);
+                return 0;
+        }
+        q = question_about(e);
+        if (!q) {
+                cg_event_free(e);
+                return cg_fail(err, CG_E_NOMEM, "question");
+        }
+        cg_session_push(s, q);
+        if (s->approvals && s->approvals->id == e->approval && !s->approvals->call)
+                s->approvals->call = e;
+        else /* the session has ended */
+                cg_event_free(e);
+        return 0;
+}
+
+bool cg_remote_accept(struct cg_session *s, uint64_t approval)
+{
+        struct approval *a = s->approvals;
+        struct cg_event *call;
+
+        while (a && a->id != approval)
+                a = a->next;
+        call = a ? CG_STEAL(a->call) : NULL;
+        if (!call)
+                return false;
+        cg_session_forget_approval(s, approval);
+        cg_session_push(s, call);
+        return true;
+}

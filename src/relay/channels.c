@@ -1,0 +1,565 @@
+/* The channels and frames of a relay. See relay.h. */
+#include "relay/relay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/util.h"
+
+/* Bytes of a channel that may be under way or wait, so that none stops the others. */
+#define WINDOW (1u << 20)
+/* The most bytes of a frame. */
+#define PIECE 65536u
+/* While so much waits for the link, nothing is read from channels. */
+#define UNSENT_MAX (1u << 20)
+/* Silence after which a frame is sent, and after which the link counts as lost. */
+#define PING_MS 5000
+#define LOST_MS 15000
+/* For what is left at the end. */
+#define LAST_MS 5000
+#define HEAD    8
+
+/* CREDIT: its length is a number of bytes. STOP: nobody reads it. OPEN: has a socket's number. */
+enum frame { DATA, END, STOP, CREDIT, OPEN, PING };
+
+static void put32(char *p, uint32_t v)
+{
+        for (int i = 0; i < 4; i++)
+                p[i] = (char)(v >> (24 - 8 * i));
+}
+
+static uint32_t get32(const char *p)
+{
+        uint32_t v = 0;
+
+        for (int i = 0; i < 4; i++)
+                v = v << 8 | (unsigned char)p[i];
+        return v;
+}
+
+static void put_frame(struct cg_link *r, uint32_t channel, enum frame type, uint32_t len, const void *data)
+{
+        char head[HEAD];
+
+        r->is_line = false;
+        put32(head, channel);
+        put32(head + 4, (uint32_t)type << 24 | len);
+        cg_buf_add(&r->unsent, head, sizeof(head));
+        if (data)
+                cg_buf_add(&r->unsent, data, len);
+}
+
+/* ------------------------------------------------------------------ channels */
+
+static struct cg_link_channel *find(struct cg_link *r, uint32_t number)
+{
+        for (size_t i = 0; i < CG_LINK_CHANNELS; i++)
+                if (r->channels[i].used && r->channels[i].number == number)
+                        return &r->channels[i];
+        return NULL;
+}
+
+/* Takes @fd (-1: nobody reads or writes it). NULL: too many. */
+static struct cg_link_channel *add(struct cg_link *r, uint32_t number, int fd)
+{
+        struct cg_link_channel *c = r->channels;
+
+        while (c < r->channels + CG_LINK_CHANNELS && c->used)
+                c++;
+        if (c == r->channels + CG_LINK_CHANNELS) {
+                cg_closep_(&fd);
+                return NULL;
+        }
+        if (fd >= 0)
+                fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+        *c = (struct cg_link_channel){ .used = true, .number = number, .fd = fd, .room = WINDOW };
+        cg_buf_init(&c->out, WINDOW);
+        r->next = number + 1;
+        return c;
+}
+
+static void release(struct cg_link_channel *c)
+{
+        cg_closep_(&c->fd);
+        cg_buf_fini(&c->out);
+        c->used = false;
+}
+
+/* What is under way is still written, then cg_link_run() ends. */
+static void begin_end(struct cg_link *r)
+{
+        if (!r->end_ms)
+                r->end_ms = cg_now_ms() + LAST_MS;
+}
+
+static void end_reading(struct cg_link *r, struct cg_link_channel *c)
+{
+        if (c->read_end)
+                return;
+        c->read_end = true;
+        put_frame(r, c->number, END, 0, NULL);
+        if (c->number < CG_LINK_FIRST)
+                begin_end(r);
+}
+
+static void give_credit(struct cg_link *r, struct cg_link_channel *c, size_t n)
+{
+        c->owed += (uint32_t)n;
+        if (c->owed < WINDOW / 4)
+                return;
+        put_frame(r, c->number, CREDIT, c->owed, NULL);
+        c->owed = 0;
+}
+
+/* Nobody reads @c here: its writer at the other side is told. */
+static void stop(struct cg_link *r, struct cg_link_channel *c)
+{
+        if (c->stopped)
+                return;
+        c->stopped = true;
+        give_credit(r, c, c->out.len - c->written);
+        cg_buf_clear(&c->out);
+        c->written = 0;
+        put_frame(r, c->number, STOP, 0, NULL);
+        if (c->number < CG_LINK_FIRST)
+                begin_end(r);
+}
+
+/* Writes @data; returns how much was taken. Nothing, and stop(), where nobody reads it. */
+static size_t write_some(struct cg_link *r, struct cg_link_channel *c, const char *data, size_t len)
+{
+        ssize_t n = len ? send(c->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+                stop(r, c);
+        if (n <= 0)
+                return 0;
+        give_credit(r, c, (size_t)n);
+        return (size_t)n;
+}
+
+static void flush(struct cg_link *r, struct cg_link_channel *c)
+{
+        if (c->out.len > c->written)
+                c->written += write_some(r, c, c->out.data + c->written, c->out.len - c->written);
+        if (c->stopped || c->written == c->out.len) {
+                cg_buf_clear(&c->out);
+                c->written = 0;
+        }
+}
+
+/* Sockets that the host has sent: each becomes a channel. */
+static void take_sockets(struct cg_link *r)
+{
+        struct cg_link_channel *life = find(r, CG_LINK_LIFE);
+
+        while (!life->read_end) {
+                char number[8];
+                size_t n_fds = 1;
+                struct cg_err err;
+                int fd = -1;
+                ssize_t n = cg_recv_fds(life->fd, number, sizeof(number), &fd, &n_fds, &err);
+                uint32_t channel = r->next;
+
+                if (n < 0 && err.sys_errno == EAGAIN)
+                        return;
+                if (n < 0 && err.code == CG_E_LIMIT) /* no room for a descriptor: its command fails */
+                        continue;
+                if (n != sizeof(number) || n_fds != 1) { /* the host has ended */
+                        cg_closep_(&fd);
+                        end_reading(r, life);
+                        return;
+                }
+                if (add(r, channel, fd)) /* else the command says that its socket is missing */
+                        put_frame(r, channel, OPEN, sizeof(number), number);
+        }
+}
+
+static void read_channel(struct cg_link *r, struct cg_link_channel *c)
+{
+        CG_UNINITIALIZED char piece[PIECE];
+        ssize_t n;
+
+        if (r->host && c->number == CG_LINK_LIFE) {
+                take_sockets(r);
+                return;
+        }
+        n = recv(c->fd, piece, CG_MIN(c->room, PIECE), MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        if (n <= 0) {
+                end_reading(r, c);
+                return;
+        }
+        /* A socket is sent before the request that needs it, and arrives before that. */
+        if (r->host && c->number == CG_LINK_WIRE)
+                take_sockets(r);
+        c->room -= (uint32_t)n;
+        put_frame(r, c->number, DATA, (uint32_t)n, piece);
+}
+
+/* ------------------------------------------------------------------ frames */
+
+static int violation(const char *what, struct cg_err *err)
+{
+        return cg_fail(err, CG_E_PROTO, "the other relay broke the protocol: %s", what);
+}
+
+/* At the node: a socket of the host. The supervisor gets the other end of a pair. */
+static void open_socket(struct cg_link *r, uint32_t number, const char *data)
+{
+        const struct cg_link_channel *life = find(r, CG_LINK_LIFE);
+        int fds[2] = { -1, -1 };
+        struct cg_link_channel *c;
+        struct cg_err err;
+        bool sent;
+
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+                fds[0] = fds[1] = -1;
+        sent = fds[1] >= 0 && cg_send_fds(life->fd, data, 8, &fds[1], 1, &err) >= 0;
+        cg_closep_(&fds[1]);
+        if (!sent)
+                cg_closep_(&fds[0]);
+        c = add(r, number, fds[0]);
+        if (c && !sent) { /* the command says that its socket is missing */
+                stop(r, c);
+                end_reading(r, c);
+        }
+}
+
+static int take_data(struct cg_link *r, struct cg_link_channel *c, const char *data, size_t len,
+                     struct cg_err *err)
+{
+        size_t n = 0;
+
+        if (c->write_end || c->out.len - c->written + c->owed + len > WINDOW)
+                return violation("more than it was allowed to send", err);
+        if (!c->out.len && !c->stopped)
+                n = write_some(r, c, data, len);
+        if (c->stopped) {
+                give_credit(r, c, len - n);
+                return 0;
+        }
+        if (c->written && c->out.len + len - n > WINDOW) {
+                cg_buf_consume(&c->out, c->written);
+                c->written = 0;
+        }
+        return cg_buf_try_add(&c->out, data + n, len - n, err);
+}
+
+static int take_frame(struct cg_link *r, uint32_t number, enum frame type, uint32_t len, const char *data,
+                      struct cg_err *err)
+{
+        struct cg_link_channel *c = find(r, number);
+
+        switch (type) {
+        case PING:
+                return 0;
+        case OPEN:
+                if (r->host || number < r->next || len != 8)
+                        return violation("a channel that cannot be opened", err);
+                open_socket(r, number, data);
+                return 0;
+        case CREDIT:
+                if (c && len > WINDOW - c->room)
+                        return violation("more taken than was sent", err);
+                if (c)
+                        c->room += len;
+                return 0;
+        case STOP:
+                if (c && c->fd >= 0)
+                        shutdown(c->fd, SHUT_RD); /* its writer gets EPIPE */
+                if (c)
+                        end_reading(r, c);
+                return 0;
+        case END:
+                if (!c || c->write_end)
+                        return violation("a channel that ended twice", err);
+                c->write_end = true;
+                if (number < CG_LINK_FIRST)
+                        begin_end(r);
+                return 0;
+        case DATA:
+                return c ? take_data(r, c, data, len, err) : violation("bytes of no channel", err);
+        }
+        return violation("a frame of no known type", err);
+}
+
+static int take_frames(struct cg_link *r, struct cg_err *err)
+{
+        size_t at = 0;
+        int ret = 0;
+
+        while (ret == 0 && r->got.len - at >= HEAD) {
+                const char *p = r->got.data + at;
+                uint32_t word = get32(p + 4), len = word & 0xffffff;
+                enum frame type = (enum frame)(word >> 24);
+                uint32_t bytes = type == CREDIT ? 0 : len;
+
+                if (bytes > PIECE)
+                        return violation("a frame that is too long", err);
+                if (r->got.len - at - HEAD < bytes)
+                        break;
+                ret = take_frame(r, get32(p), type, len, p + HEAD, err);
+                at += HEAD + bytes;
+        }
+        cg_buf_consume(&r->got, at);
+        return ret;
+}
+
+/* ------------------------------------------------------------------ the link */
+
+/* CG_CLOSED: the other side has closed it. */
+static int read_link(struct cg_link *r, struct cg_err *err)
+{
+        char *room;
+        int code = cg_buf_reserve(&r->got, PIECE, &room, err);
+        ssize_t n;
+
+        if (code < 0)
+                return code;
+        n = read(r->in, room, PIECE);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return 0;
+        if (n <= 0)
+                return CG_CLOSED;
+        r->got.len += (size_t)n;
+        r->heard_ms = cg_now_ms();
+        return 0;
+}
+
+static int write_link(struct cg_link *r, struct cg_err *err)
+{
+        /* srun keeps what is no whole line. */
+        if (r->unsent.len > r->sent && !r->is_line)
+                put_frame(r, 0, PING, 1, "\n");
+        r->is_line = true;
+        while (r->unsent.len > r->sent) {
+                ssize_t n = write(r->out, r->unsent.data + r->sent, r->unsent.len - r->sent);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        return 0;
+                if (n < 0)
+                        return cg_fail_errno(err, "the connection to the other side");
+                r->sent += (size_t)n;
+                r->said_ms = cg_now_ms();
+        }
+        cg_buf_clear(&r->unsent);
+        r->sent = 0;
+        return 0;
+}
+
+int cg_link_send_line(const struct cg_link *r, json_t *o, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_LINK_LINE_MAX };
+        cg_auto_free char *text = NULL;
+        size_t len = 0;
+        int flags = fcntl(r->out, F_GETFL), ret;
+
+        text = o ? cg_json_text(o, &len) : NULL;
+        json_decref(o);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "first line");
+        cg_buf_adds(&b, CG_LINK_LINE);
+        cg_buf_add(&b, text, len);
+        cg_buf_adds(&b, "\n");
+        ret = cg_buf_end(&b, err);
+        if (ret < 0)
+                return ret;
+        fcntl(r->out, F_SETFL, flags & ~O_NONBLOCK);
+        ret = cg_write_all(r->out, b.data, b.len, err);
+        fcntl(r->out, F_SETFL, flags);
+        return ret;
+}
+
+/* The line in r->got that begins as it must, and the one after it; NULL: it has not come whole. */
+static char *find_line(struct cg_link *r, char **next)
+{
+        char *p = r->got.data, *end = p + r->got.len, *newline;
+
+        for (; p && p < end; p = newline + 1) {
+                newline = memchr(p, '\n', (size_t)(end - p));
+                if (!newline)
+                        return NULL;
+                *next = newline + 1;
+                if (strncmp(p, CG_LINK_LINE, sizeof(CG_LINK_LINE) - 1) == 0)
+                        return p + sizeof(CG_LINK_LINE) - 1;
+        }
+        return NULL;
+}
+
+/* Says what came instead of the line. */
+static int no_line(const struct cg_link *r, int code, const char *how, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
+
+        cg_text_render_as(&b, cg_buf_str(&r->got), CG_MIN(r->got.len, 300), 0, CG_TEXT_LINE);
+        return cg_fail(err, code, "%s%s%s", how, b.len ? "; it printed: " : "", cg_buf_str(&b));
+}
+
+int cg_link_read_line(struct cg_link *r, int life, int64_t timeout_ms, json_t **ret, struct cg_err *err)
+{
+        int64_t end = cg_now_ms() + timeout_ms, left;
+        char *line, *next;
+        int code;
+
+        cg_buf_init(&r->got, CG_LINK_LINE_MAX + PIECE);
+        while (!(line = find_line(r, &next))) {
+                struct pollfd p[] = { { .fd = r->in, .events = POLLIN },
+                                      { .fd = life, .events = POLLRDHUP } };
+
+                left = end - cg_now_ms();
+                if (left <= 0)
+                        return no_line(r, CG_E_TIMEDOUT, "no relay of cellgate answered in time", err);
+                if (poll(p, CG_ARRAY_LEN(p), (int)CG_MIN(left, 60000)) < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "poll");
+                if (p[1].revents)
+                        return cg_fail(err, CG_E_CLOSED, "the host has ended");
+                if (!p[0].revents)
+                        continue;
+                if (r->got.len > CG_LINK_LINE_MAX)
+                        return no_line(r, CG_E_PROTO, "the other side is no relay of cellgate", err);
+                code = read_link(r, err);
+                if (code == CG_CLOSED)
+                        return no_line(r, CG_E_CLOSED, "it ended before a relay of cellgate answered", err);
+                if (code < 0)
+                        return code;
+        }
+        code = cg_json_object(line, (size_t)(next - line), "the other relay's first line", ret, err);
+        cg_buf_consume(&r->got, (size_t)(next - r->got.data));
+        return code;
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+/* Everything that can still come has come, and is written. */
+static bool is_done(const struct cg_link *r)
+{
+        const struct cg_link_channel *life = &r->channels[CG_LINK_LIFE], *wire = &r->channels[CG_LINK_WIRE];
+        bool host_ended = r->host ? life->read_end : life->write_end;
+        /* else the supervisor has, whose last messages may come after the lifeline's end */
+        bool last = r->host ? wire->write_end || r->closed : wire->read_end;
+
+        for (size_t i = 0; i < CG_LINK_CHANNELS; i++)
+                if (r->channels[i].used && r->channels[i].out.len)
+                        return false;
+        return !r->unsent.len && (host_ended || last);
+}
+
+static void settle(struct cg_link_channel *c)
+{
+        if (c->write_end && !c->out.len && !c->stopped && !c->shut && c->fd >= 0) {
+                shutdown(c->fd, SHUT_WR);
+                c->shut = true;
+        }
+        if (c->number >= CG_LINK_FIRST && c->read_end && c->write_end && !c->out.len)
+                release(c);
+}
+
+static bool reads(const struct cg_link *r, const struct cg_link_channel *c)
+{
+        if (!c->used || c->read_end || !c->room || r->unsent.len > UNSENT_MAX)
+                return false;
+        return !r->end_ms || (!r->host && c->number == CG_LINK_WIRE);
+}
+
+static int poll_timeout(const struct cg_link *r)
+{
+        int64_t until = CG_MIN(r->said_ms + PING_MS, r->heard_ms + LOST_MS);
+
+        if (r->end_ms)
+                until = CG_MIN(until, r->end_ms);
+        return (int)CG_MAX(until - cg_now_ms(), 0);
+}
+
+/* What came over the link, or its end. */
+static int hear(struct cg_link *r, bool ready, struct cg_err *err)
+{
+        int ret = ready ? read_link(r, err) : 0;
+
+        if (!ready && !r->closed && cg_now_ms() >= r->heard_ms + LOST_MS)
+                return cg_fail(err, CG_E_TIMEDOUT, "nothing came from the other side for %d s",
+                               LOST_MS / 1000);
+        if (ret != CG_CLOSED)
+                return ret < 0 ? ret : take_frames(r, err);
+        r->closed = true;
+        begin_end(r);
+        return r->host ? 0 : CG_CLOSED;
+}
+
+static void serve(struct cg_link *r, struct cg_link_channel *c, const struct pollfd *p)
+{
+        if (!c->used)
+                return;
+        if ((p->revents & (POLLIN | POLLHUP | POLLERR)) && (p->events & POLLIN) && !c->read_end)
+                read_channel(r, c);
+        flush(r, c);
+        settle(c);
+}
+
+/* One round. CG_CLOSED: the end. */
+static int step(struct cg_link *r, struct cg_err *err)
+{
+        struct pollfd p[CG_LINK_CHANNELS + 2], *in = &p[CG_LINK_CHANNELS], *out = in + 1;
+        int ret;
+
+        for (size_t i = 0; i < CG_LINK_CHANNELS; i++) {
+                const struct cg_link_channel *c = &r->channels[i];
+                bool read = reads(r, c), write = c->used && c->out.len;
+
+                p[i] = (struct pollfd){ .fd = read || write ? c->fd : -1,
+                                        .events = (short)((read ? POLLIN : 0) | (write ? POLLOUT : 0)) };
+        }
+        *in = (struct pollfd){ .fd = r->closed ? -1 : r->in, .events = POLLIN };
+        *out = (struct pollfd){ .fd = r->unsent.len ? r->out : -1, .events = POLLOUT };
+        if (poll(p, CG_ARRAY_LEN(p), poll_timeout(r)) < 0) {
+                if (errno == EINTR)
+                        return 0;
+                return cg_fail_errno(err, "poll");
+        }
+        ret = hear(r, in->revents != 0, err);
+        for (size_t i = 0; i < CG_LINK_CHANNELS; i++)
+                serve(r, &r->channels[i], &p[i]);
+        if (ret != 0)
+                return ret;
+        if (cg_now_ms() >= r->said_ms + PING_MS && !r->unsent.len)
+                put_frame(r, 0, PING, 0, NULL);
+        if (r->closed) /* nobody reads it */
+                cg_buf_clear(&r->unsent);
+        else if ((ret = write_link(r, err)) < 0)
+                return ret;
+        if (r->end_ms && (is_done(r) || cg_now_ms() >= r->end_ms))
+                return CG_CLOSED;
+        return cg_buf_end(&r->unsent, err);
+}
+
+int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
+{
+        bool told;
+        int ret;
+
+        cg_buf_init(&r->unsent, SIZE_MAX); /* bounded by UNSENT_MAX and what the other side sends */
+        add(r, CG_LINK_LIFE, life);
+        add(r, CG_LINK_WIRE, wire);
+        fcntl(r->in, F_SETFL, fcntl(r->in, F_GETFL) | O_NONBLOCK);
+        fcntl(r->out, F_SETFL, fcntl(r->out, F_GETFL) | O_NONBLOCK);
+        r->heard_ms = r->said_ms = cg_now_ms();
+        ret = take_frames(r, err);
+        while (ret == 0)
+                ret = step(r, err);
+        told = r->channels[CG_LINK_LIFE].read_end || r->channels[CG_LINK_LIFE].write_end;
+        for (size_t i = 0; i < CG_LINK_CHANNELS; i++)
+                if (r->channels[i].used)
+                        release(&r->channels[i]);
+        cg_buf_fini(&r->got);
+        cg_buf_fini(&r->unsent);
+        if (ret < 0 || told)
+                return CG_MIN(ret, 0);
+        return cg_fail(err, CG_E_CLOSED, "the other side has ended");
+}

@@ -1,0 +1,73 @@
+"""Sessions on another machine: `connect` with the relay of this machine as the far end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from package_fixtures import mark, package  # noqa: F401
+
+if TYPE_CHECKING:
+    import cellgate
+
+NODE = Path(__file__).parent / "node.py"
+
+
+@pytest.fixture(scope="session")
+def relay(prefix: Path) -> list[str]:
+    return [str(prefix / "bin/cellgate"), "relay"]
+
+
+@pytest.fixture
+def node(relay: list[str]) -> Callable[..., list[str]]:
+    """The words of a node that misbehaves: node.py."""
+    return lambda *how: [sys.executable, "-B", str(NODE), *how, *relay]
+
+
+@pytest.fixture
+def client(package: Any, relay: list[str]) -> Iterator[cellgate.Client]:  # noqa: F811
+    import cellgate
+
+    c = cellgate.Client(connect=relay)
+    yield c
+    c.close()
+
+
+@pytest.fixture
+def session(client: cellgate.Client, tmp_path: Path) -> Iterator[cellgate.Session]:
+    import cellgate
+
+    with cellgate.Session(tmp_path, client=client) as s:
+        yield s
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below @pid, and the supervisors that its relays have started."""
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        children += [int(p) for p in (task / "children").read_text().split()]
+    return children + [p for child in children for p in descendants(child)]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(check: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def kill(pid: int, sig: int = signal.SIGKILL) -> None:
+    os.kill(pid, sig)

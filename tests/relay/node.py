@@ -1,0 +1,114 @@
+"""A node that lies: a relay between the host and a real one. `node.py HOW RELAY...`; see MODES."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import IO
+
+LINE = b"cellgate-relay "
+DATA, END, STOP, CREDIT, OPEN, PING = range(6)
+WIRE = 1
+HEADER = struct.Struct("<2sBBHHQQ")
+
+
+def frame(channel: int, kind: int, data: bytes = b"", length: int | None = None) -> bytes:
+    return struct.pack(">II", channel, kind << 24 | (len(data) if length is None else length)) + data
+
+
+def say(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def answer(**members: object) -> None:
+    sys.stdin.buffer.readline()
+    say(LINE + json.dumps(members).encode() + b"\n")
+
+
+def message(like: bytes, kind: int, number: int, body: bytes, raw: bool) -> bytes:
+    """A message of the host wire, of the session of the message @like."""
+    magic, version, wire, _, _, session, _ = HEADER.unpack(like)
+    head = HEADER.pack(magic, version, wire, kind, 0, session, number)
+    frames = [head, body, *([b"{}"] if raw else [])]
+    return b"".join(
+        bytes([2 | (i < len(frames) - 1)]) + struct.pack(">Q", len(part)) + part for i, part in enumerate(frames)
+    )
+
+
+WIRE_VERSION = 3
+GOOD = {"relay": 1, "wire": WIRE_VERSION, "version": "0.1.0", "cwd": "/", "user_env": {}}
+BAD_FRAMES = {
+    "unknown-type": frame(0, 77),
+    "too-long": frame(1, DATA, length=0xFFFFFF),
+    "opens": frame(5, OPEN, b"12345678"),
+    "no-channel": frame(9, DATA, b"x"),
+    "ends-nothing": frame(9, END),
+    "ends-twice": frame(1, END) * 2,
+    "after-end": frame(1, END) + frame(1, DATA, b"x"),
+    "credit": frame(1, CREDIT, length=0xFFFFFF),
+    "window": b"".join(frame(0, DATA, b"x" * 65536) for _ in range(40)),
+    "garbage": os.urandom(100_000),
+}
+
+
+def pass_on(relay: list[str], change: dict[bytes, bytes], inject: Callable[[bytes], bytes] | None = None) -> None:
+    """Replaces bytes of what the real node says, or adds what @inject makes to output "inject now"."""
+    p = subprocess.Popen(relay, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert p.stdin and p.stdout
+    threading.Thread(target=forward, args=(p.stdin,), daemon=True).start()
+    say(p.stdout.readline())
+    while len(head := p.stdout.read(8)) == 8:
+        channel, word = struct.unpack(">II", head)
+        kind, length = word >> 24, word & 0xFFFFFF
+        data = b"" if kind == CREDIT else p.stdout.read(length)
+        for old, new in change.items():
+            data = data.replace(old, new)
+        say(head + data)
+        if inject and b"inject now" in data:
+            at = data.index(b"CG" + bytes([WIRE_VERSION]))
+            say(frame(WIRE, DATA, inject(data[at : at + HEADER.size])))
+    p.wait()
+
+
+def forward(to: IO[bytes]) -> None:
+    while data := os.read(0, 65536):
+        to.write(data)
+        to.flush()
+    to.close()
+
+
+def main(how: str, relay: list[str]) -> None:
+    if how == "motd":
+        say(b"Last login: yesterday\n\n\x1b[1mwelcome\x1b[0m\n")
+        pass_on(relay, {})
+    elif how == "says":
+        say(b"cellgate: command not found\x1b]0;title\x07\n")
+    elif how == "silent":
+        time.sleep(600)
+    elif how == "endless":
+        while True:
+            say(b"x" * 65536)
+    elif how == "other-wire":
+        answer(**{**GOOD, "wire": 99, "version": "9.9.9"})
+    elif how == "no-object":
+        sys.stdin.buffer.readline()
+        say(LINE + b"[1]\n")
+    elif how in BAD_FRAMES:
+        answer(**GOOD)
+        say(BAD_FRAMES[how])
+        time.sleep(600)
+    elif how == "other-arguments":
+        pass_on(relay, {b"SAFE": b"EVIL"})
+    elif how == "frozen":
+        pass_on(relay, {})
+    else:
+        kind, body, times, raw = int(relay[0]), relay[1].encode(), int(relay[2]), relay[3] == "raw"
+        pass_on(relay[4:], {}, lambda like: b"".join(message(like, kind, 900 + i, body, raw) for i in range(times)))
+
+
+main(sys.argv[1], sys.argv[2:])

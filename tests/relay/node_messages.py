@@ -1,0 +1,35 @@
+"""Messages of the host wire that a lying node adds."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+SESSION_OPENED, APPROVAL_REQUEST, SERVER_REQUEST, FUNCTION_CALL = 11, 46, 61, 62
+
+
+@dataclass
+class Message:
+    kind: int
+    body: dict[str, Any] = field(default_factory=dict)
+    ends: bool = True
+    times: int = 1
+    raw: bool = True
+
+    def words(self) -> list[str]:
+        """For node.py."""
+        return [str(self.kind), json.dumps(self.body), str(self.times), "raw" if self.raw else "none"]
+
+
+def ask(method: str) -> dict[str, Any]:
+    return {"server": "host", "tool": "act", "method": method, "cell": 1}
+
+
+MESSAGES = {
+    "asks-about-a-tool": Message(APPROVAL_REQUEST, ask("tools/call")),
+    "asks-about-a-resource": Message(APPROVAL_REQUEST, ask("resources/read")),
+    "asks-for-a-server": Message(SERVER_REQUEST, {"server": "host", "method": "elicitation/create", "cell": 1}),
+    "calls-too-often": Message(FUNCTION_CALL, {"server": "host", "tool": "act", "cell": 1}, times=400),
+    "calls-twice": Message(FUNCTION_CALL, {"server": "host", "tool": "act", "cell": 1}, ends=False, times=2),
+    "opens-a-session": Message(SESSION_OPENED, {"id": "x"}, raw=False),
+    "unknown": Message(999),
+}

@@ -1,0 +1,230 @@
+"""What sessions on another machine do, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from relay.conftest import descendants, is_alive, kill, wait_until
+
+MIB = 1 << 20
+
+
+def test_cells_output_and_interrupt(session: Any, tmp_path: Path) -> None:
+    assert session.run("import os\nx = 6 * 7\nos.getcwd()").value == repr(str(tmp_path))
+    events = list(session.stream("print('a' * 30_000_000)"))
+    assert sum(len(e.text) for e in events if type(e).__name__ == "Stream") == 30_000_001
+    assert session.run("x").value == "42"
+    cell = session.stream("import time\nprint('on')\ntime.sleep(600)")
+    seen = []
+    for event in cell:
+        seen.append(type(event).__name__)
+        if getattr(event, "text", "") == "on\n":
+            session.interrupt()
+    assert "Error" in seen and session.run("x").value == "42"
+
+
+def test_files_both_ways(session: Any, tmp_path: Path) -> None:
+    """Their contents have channels of their own."""
+    data = os.urandom(20 * MIB)
+    session.files.write("there", data)
+    assert (tmp_path / "there").read_bytes() == data
+    assert session.files.read("there") == data
+    # More at once than a host has waiting, and an operation that does not read its input.
+    for i in range(60):
+        session.files.write(f"f{i}", str(i).encode() * 1000)
+    assert session.files.read("f59") == b"59" * 1000
+    with pytest.raises(LookupError, match="No such file"):
+        session.files.write("no/such/folder", data)
+    assert session.run("1 + 1").value == "2"
+
+
+def test_commands(session: Any) -> None:
+    p = session.exec(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert (p.stdout, p.stderr, p.exit_code) == (b"out\n", b"err\n", 3)
+
+
+def test_paths_are_those_of_the_node(package: Any, client: Any) -> None:
+    import cellgate
+
+    with pytest.raises(cellgate.CellgateError, match="/no/where: No such file"):
+        cellgate.Session("/no/where", client=client)
+    with cellgate.Session(client=client) as s:  # the folder in which the command starts
+        assert s.run("import os\nos.getcwd()").value == repr(os.getcwd())
+
+
+def test_options_go_along(package: Any, relay: list[str], tmp_path: Path) -> None:
+    import cellgate
+
+    with cellgate.Client(connect=relay, preload=["fractions"], spares=0) as c:
+        assert cellgate.Session(tmp_path, client=c).run("import sys\n'fractions' in sys.modules").value == "True"
+    with pytest.raises(cellgate.CellgateError, match="the node: there is no environment nope"):
+        cellgate.Client(connect=relay, kernel_env="nope")
+
+
+def test_what_is_refused(session: Any, client: Any, relay: list[str], tmp_path: Path) -> None:
+    import cellgate
+
+    with pytest.raises(cellgate.CellgateError, match="MCP servers would run, with their secrets, on the other machine"):
+        session.add_mcp_servers({"a": {"command": "true"}})
+    masks = {"credentials": {"envVars": [{"name": "TOKEN", "mode": "mask"}]}}
+    for options, why in (({"audit": "strict"}, "audit log"), ({"settings": masks}, '"mask"')):
+        with pytest.raises(cellgate.CellgateError, match=why):
+            cellgate.Session(tmp_path, client=client, **options)
+    for options, why in (({"address": tmp_path / "x"}, "not with address"), ({"audit_key": "/k"}, "audit log")):
+        with pytest.raises(cellgate.CellgateError, match=why):
+            cellgate.Client(connect=relay, **options)
+    for words in ([], ["x"] * 100):
+        with pytest.raises(cellgate.CellgateError, match="words"):
+            cellgate.Client(connect=words)
+
+
+def test_functions_of_the_host(session: Any) -> None:
+    called: list[int] = []
+
+    def act(n: int) -> int:
+        called.append(n)
+        return n + 1
+
+    session.functions({"act": act})
+    code = "from mcptools.host import act\nact.run(n=1)"
+    assert session.run(code).value == "2" and called == [1]
+    session.functions({"act": act}, ask=True)
+    assert session.run(code).refused and session.run(code, approve=lambda _: False).refused and called == [1]
+    seen = []
+    assert session.run(code, approve=lambda request: seen.append(request.arguments) or True).value == "2"
+    assert seen == [{"n": 1}] and called == [1, 1]
+
+
+def test_a_question_that_ends_with_its_cell(session: Any) -> None:
+    called: list[int] = []
+    session.functions({"act": lambda: called.append(1)}, ask=True)
+    cell = session.stream("from mcptools.host import act\nact.run()")
+    kinds = []
+    for event in cell:
+        kinds.append(type(event).__name__)
+        if kinds[-1] == "ApprovalRequest":
+            session.interrupt()
+    assert "ApprovalRequest" in kinds and "Error" in kinds and not called
+    assert session.run("1").value == "1"
+
+
+# ---- ends
+
+
+def test_nothing_stays_when_the_client_closes(package: Any, relay: list[str], tmp_path: Path) -> None:
+    import cellgate
+
+    client = cellgate.Client(connect=relay)
+    s = cellgate.Session(tmp_path, client=client)
+    pid = int(s.run("import os\nos.getpid()").value)
+    assert pid > 0
+    status = client.status()
+    before = descendants(os.getpid())
+    client.close()
+    wait_until(lambda: not is_alive(status["pid"]), "the supervisor stays")
+    assert not any(map(is_alive, before))
+    assert not Path(status["address"]).exists() and not Path(status["address"] + ".lock").exists()
+
+
+HOST = """
+import sys, cellgate
+client = cellgate.Client(connect=sys.argv[2:])
+s = cellgate.Session(sys.argv[1], client=client)
+print(client.status()["pid"], flush=True)
+s.run("import time; time.sleep(600)")
+"""
+
+
+def test_nothing_stays_when_the_host_is_killed(
+    package: Any, prefix: Path, relay: list[str], tmp_path: Path
+) -> None:
+    env = {**os.environ, "PYTHONPATH": str(prefix / "lib/cellgate/package")}
+    argv = [sys.executable, "-B", "-c", HOST, str(tmp_path), *relay]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as p:
+        assert p.stdout
+        supervisor = int(p.stdout.readline())
+        before = descendants(p.pid)
+        p.kill()
+    wait_until(lambda: not any(map(is_alive, [supervisor, *before])), "processes stay")
+
+
+@pytest.mark.parametrize("victim", ["host", "node", "supervisor"])
+def test_the_session_ends_with_each_process_of_the_link(
+    package: Any, relay: list[str], tmp_path: Path, victim: str
+) -> None:
+    import cellgate
+
+    mine = set(descendants(os.getpid()))
+    with cellgate.Client(connect=relay) as client:
+        s = cellgate.Session(tmp_path, client=client)
+        supervisor = client.status()["pid"]
+        link = [p for p in descendants(os.getpid()) if p not in mine]
+        host, node = (
+            next(p for p in link if (b"host" in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")) == is_host)
+            for is_host in (True, False)
+        )
+        cell = s.stream("import time\nprint('on')\ntime.sleep(600)")
+        with contextlib.suppress(cellgate.ClosedError):
+            for event in cell:
+                if getattr(event, "text", "") == "on\n":
+                    kill({"host": host, "node": node, "supervisor": supervisor}[victim])
+        with pytest.raises(cellgate.ClosedError):
+            s.run("1")
+        wait_until(lambda: not is_alive(supervisor), "the supervisor stays")
+    assert not is_alive(host) and not is_alive(node)
+
+
+def test_a_link_that_is_silent_is_lost(package: Any, node: Callable[..., list[str]], tmp_path: Path) -> None:
+    """As when a machine vanishes: nothing closes the connection."""
+    import cellgate
+
+    mine = set(descendants(os.getpid()))
+    with cellgate.Client(connect=node("frozen")) as client:
+        s = cellgate.Session(tmp_path, client=client)
+        supervisor = client.status()["pid"]
+        between = next(
+            p
+            for p in descendants(os.getpid())
+            if p not in mine and b"frozen" in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")
+            and b"host" not in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")
+        )
+        kill(between, signal.SIGSTOP)
+        try:
+            with pytest.raises(cellgate.ClosedError):
+                s.run("1")
+            wait_until(lambda: not is_alive(supervisor), "the node has not noticed it")
+        finally:
+            if is_alive(between):
+                kill(between)
+
+
+# ---- the command line
+
+
+def test_run_with_connect(prefix: Path, relay: list[str], tmp_path: Path) -> None:
+    cellgate = str(prefix / "bin/cellgate")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([cellgate, "run", *words], capture_output=True, text=True, cwd=tmp_path)
+
+    there = f"env THERE='a b' {' '.join(relay)}"
+    p = run("--connect", there, "--workspace", str(tmp_path), "-c", "import os\nprint(os.getcwd())")
+    assert (p.stdout, p.stderr, p.returncode) == (f"{tmp_path}\n", "", 0)
+    path = {**os.environ, "PATH": f"{prefix}/bin:{os.environ['PATH']}"}
+    argv = [cellgate, "run", "--connect", "env", "-c", "6 * 7"]
+    assert subprocess.run(argv, capture_output=True, text=True, env=path, cwd=tmp_path).stdout == "42\n"
+    for words, why in (
+        (["--connect", "false"], "it ended before a relay of cellgate answered"),
+        (["--connect", "env", "--mcp", "x.json"], "cannot be combined"),
+        (["--kernel-env", sys.prefix, "--connect", "env"], "give --connect before --kernel-env"),
+    ):
+        p = run(*words, "-c", "1")
+        assert p.returncode == 2 and why in p.stderr, p.stderr
