@@ -557,9 +557,13 @@ int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
         for (size_t i = 0; i < CG_LINK_CHANNELS; i++)
                 if (r->channels[i].used)
                         release(&r->channels[i]);
-        cg_buf_fini(&r->got);
-        cg_buf_fini(&r->unsent);
         if (ret < 0 || told)
                 return CG_MIN(ret, 0);
         return cg_fail(err, CG_E_CLOSED, "the other side has ended");
+}
+
+void cg_link_fini(struct cg_link *r)
+{
+        cg_buf_fini(&r->got);
+        cg_buf_fini(&r->unsent);
 }

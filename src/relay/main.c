@@ -106,7 +106,7 @@ static int answer(const struct cg_link *r, struct cg_err *err)
 
 static int node(struct cg_err *err)
 {
-        struct cg_link r = { .host = false, .in = 0, .out = 1 };
+        cg_auto_link struct cg_link r = { .host = false, .in = 0, .out = 1 };
         cg_auto_json json_t *o = NULL;
         int life = -1, wire = -1, code;
 
@@ -185,7 +185,7 @@ static int greet(struct cg_link *r, const char *options, struct cg_err *err)
 
 static int host(const char *options, char **words, struct cg_err *err)
 {
-        struct cg_link r = { .host = true, .in = -1, .out = -1 };
+        cg_auto_link struct cg_link r = { .host = true, .in = -1, .out = -1 };
         struct cg_proc proc = CG_PROC_NONE;
         cg_auto_json json_t *failed = NULL;
         cg_auto_free char *text = NULL;

@@ -68,5 +68,8 @@ int cg_link_send_line(const struct cg_link *r, json_t *o, struct cg_err *err);
  * protocol. Takes @life and @wire.
  */
 int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err);
+/* The link's descriptors stay open. */
+void cg_link_fini(struct cg_link *r);
+#define cg_auto_link CG_CLEANUP(cg_link_fini)
 
 #endif

@@ -9,11 +9,6 @@ from typing import Any
 import pytest
 from relay.node_messages import MESSAGES
 
-FRAMES = [
-    *("unknown-type", "too-long", "opens", "no-channel", "ends-nothing", "ends-twice", "after-end", "credit"),
-    *("window", "garbage"),
-]
-
 
 def test_what_start_files_print_is_skipped(package: Any, node: Callable[..., list[str]], tmp_path: Path) -> None:
     import cellgate
@@ -22,35 +17,11 @@ def test_what_start_files_print_is_skipped(package: Any, node: Callable[..., lis
         assert cellgate.Session(tmp_path, client=client).run("1 + 1").value == "2"
 
 
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        ("says", r"it printed: cellgate: command not found\\x1b"),
-        ("other-wire", r"this host has cellgate .* \(wire 3, relay 1\), and the node 9.9.9 \(wire 99, relay 1\)"),
-        ("no-object", "first line"),
-        ("endless", "the other side is no relay of cellgate"),
-    ],
-)
-def test_no_node(package: Any, node: Callable[..., list[str]], how: str, why: str) -> None:
-    import cellgate
-
-    with pytest.raises(cellgate.CellgateError, match=why):
-        cellgate.Client(connect=node(how))
-
-
 def test_a_node_that_does_not_answer(package: Any, node: Callable[..., list[str]]) -> None:
     import cellgate
 
     with pytest.raises(cellgate.TimedOutError, match="no relay of cellgate answered within 500 ms"):
         cellgate.Client(connect=node("silent"), timeout=0.5)
-
-
-@pytest.mark.parametrize("how", FRAMES)
-def test_frames_that_a_node_must_not_send(package: Any, node: Callable[..., list[str]], how: str) -> None:
-    import cellgate
-
-    with pytest.raises(cellgate.CellgateError):
-        cellgate.Client(connect=node(how), timeout=20)
 
 
 def test_the_host_is_asked_about_what_would_run(

@@ -204,27 +204,3 @@ def test_a_link_that_is_silent_is_lost(package: Any, node: Callable[..., list[st
         finally:
             if is_alive(between):
                 kill(between)
-
-
-# ---- the command line
-
-
-def test_run_with_connect(prefix: Path, relay: list[str], tmp_path: Path) -> None:
-    cellgate = str(prefix / "bin/cellgate")
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([cellgate, "run", *words], capture_output=True, text=True, cwd=tmp_path)
-
-    there = f"env THERE='a b' {' '.join(relay)}"
-    p = run("--connect", there, "--workspace", str(tmp_path), "-c", "import os\nprint(os.getcwd())")
-    assert (p.stdout, p.stderr, p.returncode) == (f"{tmp_path}\n", "", 0)
-    path = {**os.environ, "PATH": f"{prefix}/bin:{os.environ['PATH']}"}
-    argv = [cellgate, "run", "--connect", "env", "-c", "6 * 7"]
-    assert subprocess.run(argv, capture_output=True, text=True, env=path, cwd=tmp_path).stdout == "42\n"
-    for words, why in (
-        (["--connect", "false"], "it ended before a relay of cellgate answered"),
-        (["--connect", "env", "--mcp", "x.json"], "cannot be combined"),
-        (["--kernel-env", sys.prefix, "--connect", "env"], "give --connect before --kernel-env"),
-    ):
-        p = run(*words, "-c", "1")
-        assert p.returncode == 2 and why in p.stderr, p.stderr

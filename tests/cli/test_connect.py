@@ -1,0 +1,73 @@
+"""`cellgate run --connect`: cells on another machine, here this one, and nodes that are none."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NODE = Path(__file__).parent.parent / "relay/node.py"
+FRAMES = [
+    *("unknown-type", "too-long", "opens", "no-channel", "ends-nothing", "ends-twice", "after-end", "credit"),
+    *("window", "garbage"),
+]
+
+
+def run(prefix: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [str(prefix / "bin/cellgate"), "run", *words]
+    env = {**os.environ, "PATH": f"{prefix}/bin:{os.environ['PATH']}"}
+    return subprocess.run(argv, capture_output=True, text=True, cwd=folder, env=env, timeout=120)
+
+
+def node(prefix: Path, how: str) -> str:
+    return f"{sys.executable} -B {NODE} {how} {prefix}/bin/cellgate relay"
+
+
+def test_a_cell_there(prefix: Path, tmp_path: Path) -> None:
+    there = f"env THERE='a b' {prefix}/bin/cellgate relay"
+    code = "import os\nprint(os.getcwd())\nraise SystemExit(3)"
+    p = run(prefix, tmp_path, "--connect", there, "--workspace", str(tmp_path), "-c", code)
+    assert p.stdout == f"{tmp_path}\n" and p.returncode == 1
+    p = run(prefix, tmp_path, "--connect", "env", "-c", "6 * 7")
+    assert (p.stdout, p.stderr, p.returncode) == ("42\n", "", 0)
+    p = run(prefix, tmp_path, "--connect", node(prefix, "motd"), "-c", "print('x' * 3_000_000)")
+    assert (len(p.stdout), p.returncode) == (3_000_001, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--connect", "false"], "it ended before a relay of cellgate answered"),
+        (["--connect", "env", "--mcp", "x.json"], "cannot be combined"),
+        (["--kernel-env", sys.prefix, "--connect", "env"], "give --connect before --kernel-env"),
+        (["--connect", "env", "--kernel-env", "nope"], "the node: there is no environment nope"),
+        (["--connect", "env", "--workspace", "/no/where"], "/no/where: No such file"),
+    ],
+)
+def test_what_cannot_be(prefix: Path, tmp_path: Path, words: list[str], why: str) -> None:
+    p = run(prefix, tmp_path, *words, "-c", "1")
+    assert p.returncode == 2 and why in p.stderr, p.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("says", r"it printed: cellgate: command not found\\x1b"),
+        ("other-wire", r"this host has cellgate .* \(wire 3, relay 1\), and the node 9.9.9 \(wire 99, relay 1\)"),
+        ("no-object", "first line"),
+        ("endless", "the other side is no relay of cellgate"),
+    ],
+)
+def test_no_node(prefix: Path, tmp_path: Path, how: str, why: str) -> None:
+    p = run(prefix, tmp_path, "--connect", node(prefix, how), "-c", "1")
+    assert p.returncode == 2 and re.search(why, p.stderr), p.stderr
+
+
+@pytest.mark.parametrize("how", FRAMES)
+def test_frames_that_a_node_must_not_send(prefix: Path, tmp_path: Path, how: str) -> None:
+    p = run(prefix, tmp_path, "--connect", node(prefix, how), "-c", "1")
+    assert p.returncode == 2 and "cellgate run:" in p.stderr, p.stderr
