@@ -11,10 +11,18 @@ from pathlib import Path
 import pytest
 
 NODE = Path(__file__).parent.parent / "relay/node.py"
-FRAMES = [
-    *("unknown-type", "too-long", "opens", "no-channel", "ends-nothing", "ends-twice", "after-end", "credit"),
-    *("window", "garbage"),
-]
+FRAMES = {
+    "unknown-type": "a frame of no known type",
+    "too-long": "a frame that is too long",
+    "opens": "a channel that cannot be opened",
+    "no-channel": "bytes of no channel",
+    "ends-nothing": "a channel that ended twice",
+    "ends-twice": "a channel that ended twice",
+    "after-end": "more than it was allowed to send",
+    "credit": "more taken than was sent",
+    "window": "more than it was allowed to send",
+    "garbage": "",
+}
 
 
 def run(prefix: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -70,4 +78,4 @@ def test_no_node(prefix: Path, tmp_path: Path, how: str, why: str) -> None:
 @pytest.mark.parametrize("how", FRAMES)
 def test_frames_that_a_node_must_not_send(prefix: Path, tmp_path: Path, how: str) -> None:
     p = run(prefix, tmp_path, "--connect", node(prefix, how), "-c", "1")
-    assert p.returncode == 2 and "cellgate run:" in p.stderr, p.stderr
+    assert p.returncode == 2 and f"broke the protocol: {FRAMES[how]}" in p.stderr, p.stderr
