@@ -10,7 +10,7 @@ from layering.test_circles import object_files
 LIMITS = {
     "libexec/cellgate/cellgate-audit": 5_000,
     "bin/cellgate": 27_200,
-    "libexec/cellgate/cellgate-cli": 50_000,
+    "libexec/cellgate/cellgate-cli": 51_500,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-mcp-http": 10_400,
