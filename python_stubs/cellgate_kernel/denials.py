@@ -203,6 +203,29 @@ def explain(value: BaseException) -> list[str]:
     return [_sentence(found, ", ".join(names)) for found, names in reasons.values()]
 
 
+# Errors by which an access fails that the sandbox refuses.
+_REFUSALS = {
+    "file-read": (errno.EACCES, errno.ENOENT),
+    "file-write": (errno.EROFS, errno.EACCES),
+    "exec": (errno.EPERM, errno.EACCES),
+    "network-outbound": (0,),
+}
+
+
+def why(operation: str, what: str) -> str:
+    """Whether the sandbox refuses an access that nobody has tried: one sentence."""
+    path = what
+    if operation == "exec":
+        path = shutil.which(what) or what
+    if operation != "network-outbound":
+        path = os.path.abspath(os.path.expanduser(path))
+    for error in _REFUSALS[operation] if "\0" not in path else ():
+        found = _explain(operation, os.fsencode(path), error)
+        if found is not None:
+            return _sentence(found, _what(found)).removeprefix(MARK)
+    return f"{_VERBS[operation]} {_plain(path)} is not refused by the sandbox; its own permissions may refuse it"
+
+
 # ---------------------------------------------------------------- output
 
 # Texts of errors that programs print, with the access and the errno that they mean: a read is only

@@ -172,6 +172,70 @@ def test_without_a_network_sandbox_info_says_so(server: Raw) -> None:
     }
 
 
+def explain(server: Raw, operation: str, what: str) -> str:
+    return server.ask("explain_denial", operation=operation, what=what)
+
+
+def test_a_denial_is_explained_as_it_is_reported(server: Raw, workspace: Path) -> None:
+    (workspace / ".env").write_text("KEY=1")
+    assert server.ask("explain_denial") == "Nothing was refused in this session."
+    sentence = explain(server, "file-write", "/etc/x")
+    assert sentence == (
+        "writing /etc/x is not allowed: only the workspace may be written; to allow it: add it to"
+        " filesystem.allowWrite of a settings file (--sandbox)"
+    )
+    result = server.result(server.call("execute_ipython_cell", code="open('/etc/x', 'w')"))
+    assert sentence in text_of(result)
+    last = server.ask("explain_denial")
+    assert last.startswith("The last refusals") and "writing /etc/x" in last and "filesystem.allowWrite" in last
+    for operation, allowed, refused in (
+        ("file-write", "new.txt", ".git/hooks/pre-commit"),
+        ("file-read", "/etc/passwd", ".env"),
+    ):
+        assert "is not refused by the sandbox" in explain(server, operation, allowed)
+        assert "not allowed: " in explain(server, operation, refused)
+    assert "is not refused" in explain(server, "exec", "ls")
+    assert not (workspace / "new.txt").exists() and "dir" not in server.ask("list_variables")
+    assert "--allow-host HOST" in explain(server, "network-outbound", "example.org")
+
+
+def test_hosts_programs_and_tools_are_explained_by_their_rules(serve: Serve, mcp_file: Path) -> None:
+    rules = ("--approve", "fake.echo", "--approve", "!fake.leave*", "--exec", "deny")
+    server = serve(*ALL, *rules, "--mcp", mcp_file, "--allow-host", "*.example.org")
+    server.initialize()
+    host = explain(server, "network-outbound", "b.example.com:443")
+    assert 'network.allowedDomains, ["*.example.org"]' in host and "not on the allow list" in host
+    assert "cells of this session start no programs" in explain(server, "exec", "/bin/ls")
+    assert explain(server, "tool-call", "fake.echo") == "fake.echo is allowed by fake.echo"
+    assert explain(server, "tool-call", "fake.leave_mark") == "refused by the approval rule !fake.leave*"
+    assert "--approve 'fake.other'" in explain(server, "tool-call", "fake.other")
+    assert "--approve 'cellgate.install_package'" in explain(server, "tool-call", "cellgate.install_package")
+    code = "from mcptools.fake import leave_mark\nleave_mark.run(text='x')"
+    server.result(server.call("execute_ipython_cell", code=code))
+    assert "refused by the approval rule !fake.leave*" in server.ask("explain_denial")
+
+
+def test_a_policy_is_explained_without_being_used(serve: Serve, tmp_path: Path) -> None:
+    rule = {"decision": "allow", "server": "fake", "tool": "echo"}
+    file = tmp_path / "policy.json"
+    file.write_text(
+        json.dumps({"rules": [rule], "budgets": [{"id": "b", "server": "fake", "per": "session", "calls": 1}]})
+    )
+    server = serve(*ALL, "--policy", file)
+    server.initialize()
+    for _ in range(3):
+        assert "is allowed by" in explain(server, "tool-call", "fake.echo")
+    assert "no approval rule allows fake.other" in explain(server, "tool-call", "fake.other")
+
+
+def test_wrong_arguments_of_explain_denial(server: Raw) -> None:
+    assert '"what" is missing' in server.fails("explain_denial", operation="exec")
+    assert '"operation" is missing' in server.fails("explain_denial", what="x")
+    assert "must be file-read" in server.fails("explain_denial", operation="fly", what="x")
+    assert "SERVER.TOOL" in server.fails("explain_denial", operation="tool-call", what="x")
+    assert "is not refused" in explain(server, "file-read", "a'b\\n\"c")
+
+
 # ---------------------------------------------------------------------- the size of toolsets
 
 

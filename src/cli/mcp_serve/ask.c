@@ -550,9 +550,39 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
                 cg_approve_explain_verdict(&why, &call, &v, explain_rule);
         }
         cg_log(&s->sv->log, CG_LOG_INFO, "refused %s: %s", shown, why.data);
+        if (cg_buf_end(&why, NULL) == 0)
+                cg_serve_remember_refusal(s, why.data);
         cg_structured_decided(cg_answer_structured(s->answer), call.server, call.tool, "rejected",
                               rule_of(&v, "none"));
         cg_approval_reject(s->session, approval, why.data, NULL);
+}
+
+void cg_serve_explain_call(struct cg_serve_session *s, const char *server, const char *method,
+                           const char *tool, const char *args, struct cg_buf *b)
+{
+        struct cg_pol_call call = { .server = server,
+                                    .method = method,
+                                    .tool = tool,
+                                    .args = args,
+                                    .args_len = strlen(args),
+                                    .again = true };
+        struct cg_approve_verdict v;
+
+        switch (judge(s, &call, &v)) {
+        case CG_APPROVE_ACCEPT:
+                cg_buf_addf(b, "%s%s%s is allowed by %s", server, *server ? "." : "", tool,
+                            rule_of(&v, "all"));
+                return;
+        case CG_APPROVE_ASK:
+                if (!v.policy.rule[0] && !*server && cg_approve_base(s->approve) != CG_APPROVE_ASK)
+                        cg_buf_adds(b, "host is not on the allow list");
+                else
+                        cg_buf_addf(b, "%s%s%s needs the user's approval, which is asked for when it is used",
+                                    server, *server ? "." : "", tool);
+                return;
+        default:
+                cg_approve_explain_verdict(b, &call, &v, explain_rule);
+        }
 }
 
 /* Asks the user about a connection. Returns why that is not possible; NULL: it is done. */

@@ -69,6 +69,7 @@ static int begin_in_turn(struct cg_serve *sv, struct cg_pending *p, const char *
                 return cg_fail(err, CG_E_NOMEM, "no memory is left");
         j->tool = p->tool;
         j->args = strdup(args);
+        j->timeout = LIST_TIMEOUT_S; /* of what the tool runs in the kernel */
         if (add_job(p, j, is_long(p->tool) ? FILE_CHARS : OWN_CHARS, err) < 0)
                 return -1;
         if (j->tool == CG_SERVE_RESET || j->tool == CG_SERVE_TERMINATE)
@@ -321,6 +322,7 @@ static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending
         [CG_SERVE_REMOVE_FILE] = begin_in_turn,
         [CG_SERVE_SANDBOX_INFO] = begin_in_turn,
         [CG_SERVE_LIST_VARIABLES] = begin_variables,
+        [CG_SERVE_EXPLAIN] = begin_in_turn,
         [CG_SERVE_LIST_APPROVALS] = begin_approver,
         [CG_SERVE_SHOW_APPROVAL] = begin_approver,
         [CG_SERVE_DECIDE_APPROVAL] = begin_approver,

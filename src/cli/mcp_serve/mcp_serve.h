@@ -118,6 +118,7 @@ enum cg_serve_tool {
         CG_SERVE_REMOVE_FILE,
         CG_SERVE_LIST_VARIABLES,
         CG_SERVE_SANDBOX_INFO,
+        CG_SERVE_EXPLAIN,
         CG_SERVE_LIST_APPROVALS,
         CG_SERVE_SHOW_APPROVAL,
         CG_SERVE_DECIDE_APPROVAL,
@@ -264,6 +265,7 @@ struct cg_serve_session {
         struct cg_answer *answer;         /* of the call that runs; NULL: none */
         struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
         struct cg_denial_reports denials; /* denials that were reported for this call */
+        json_t *refusals;                 /* texts of the last ones, for explain_denial */
         struct {
                 bool done;
                 enum cg_status status;
@@ -416,10 +418,16 @@ int cg_serve_session_prepare(struct cg_serve_session *s, struct cg_err *err);
 /* Takes the arguments of create_session (worker). CG_E_INVAL or CG_E_LIMIT says what is refused. */
 int cg_serve_session_configure(struct cg_serve_session *s, const char *args, struct cg_err *err);
 
+/* Something was refused in the session (worker). */
+void cg_serve_remember_refusal(struct cg_serve_session *s, const char *text);
 /* The code of list_variables. */
 extern const char cg_serve_list_variables[];
 /* sandbox_info, with a session open (worker). */
 int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err);
+
+/* ---- explain.c */
+/* explain_denial (worker). 1: job->code is a cell that does it. */
+int cg_serve_explain(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err);
 
 /* ---- sessions.c */
 /* Starts its worker, which opens a kernel when it is needed (lock held). Frees it on failure. */
@@ -513,6 +521,9 @@ void cg_serve_output(struct cg_serve_session *s, const struct cg_answer *a);
 typedef void (*cg_serve_wait_fn)(struct cg_serve_session *s, int fd, int64_t timeout_ms);
 /* Decides a call of the running cell, or asks (worker). */
 void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e);
+/* Appends what would be decided about a call, which is not made and counts nowhere (worker). */
+void cg_serve_explain_call(struct cg_serve_session *s, const char *server, const char *method,
+                           const char *tool, const char *args, struct cg_buf *b);
 /* Asks about a connection, or refuses it (worker). */
 void cg_serve_connect(struct cg_serve_session *s, struct cg_event *e);
 /* Passes a request of an MCP server on to the client, or declines it (worker). */

@@ -19,9 +19,12 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/args.h"
 #include "sandbox/plan.h"
 
 #define MAX_NAME 100u
+/* Refusals that a session remembers. */
+#define MAX_REFUSALS 16u
 
 /* ------------------------------------------------------------------ beginning and end */
 
@@ -36,6 +39,7 @@ static struct cg_serve_session *session_free(struct cg_serve_session *s)
         cg_approve_free(s->approve);
         json_decref(s->registered);
         json_decref(s->shared);
+        json_decref(s->refusals);
         if (s->work_fd >= 0)
                 close(s->work_fd);
         free(s->name);
@@ -91,6 +95,7 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
         s->work_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         s->registered = json_object();
         s->shared = json_object();
+        s->refusals = json_array();
         s->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
         if (s->work_fd < 0 || !s->registered || !s->between ||
             cg_random_hex(s->id, CG_SERVE_ID / 2, err) < 0 ||
@@ -261,6 +266,24 @@ static json_t *settings_of(const struct cg_serve *sv)
                                  "allowedDomains");
         return json_pack("{s:O*, s:O*}", "filesystem", json_object_get(all, "filesystem"), "network",
                          json_object_get(all, "network"));
+}
+
+void cg_serve_remember_refusal(struct cg_serve_session *s, const char *text)
+{
+        cg_auto_buf struct cg_buf line = { .max = 65536 };
+        cg_auto_json json_t *item = NULL;
+        json_t *known;
+        size_t i;
+
+        cg_name_render(&line, text);
+        if (cg_buf_end(&line, NULL) == 0)
+                item = json_string(line.data);
+        json_array_foreach(s->refusals, i, known) if (json_equal(known, item)) break;
+        if (i < json_array_size(s->refusals))
+                json_array_remove(s->refusals, i);
+        else if (i == MAX_REFUSALS)
+                json_array_remove(s->refusals, 0);
+        json_array_append(s->refusals, item);
 }
 
 int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err)

@@ -239,6 +239,15 @@ static const char sandbox_info_json[] =
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{}},"
         "\"annotations\":{\"title\":\"Rights of cells\"" READS;
 
+static const char explain_json[] =
+        "{\"name\":\"explain_denial\",\"title\":\"Why is it refused?\","
+        "\"description\":\"Say why something is refused and how it would be allowed. Tries nothing. Without arguments: what"
+        " was refused last.\",\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"operation\":{\"type\":\"string\",\"enum\":[\"file-read\",\"file-write\",\"exec\",\"network-outbound\","
+        "\"tool-call\"]},"
+        "\"what\":{\"type\":\"string\",\"description\":\"Path, program, HOST:PORT or SERVER.TOOL\"}}},"
+        "\"annotations\":{\"title\":\"Why is it refused?\"" READS;
+
 static const char list_approvals_json[] =
         "{\"name\":\"list_approvals\",\"title\":\"Waiting approvals\","
         "\"description\":\"List the tool calls, programs and connections of Python sessions that wait for a decision, a JSON"
@@ -327,6 +336,10 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
                                       list_variables_json,
                                       { "session_id" } },
         [CG_SERVE_SANDBOX_INFO] = { "sandbox_info", CG_SERVE_INSPECT, sandbox_info_json, { "session_id" } },
+        [CG_SERVE_EXPLAIN] = { "explain_denial",
+                               CG_SERVE_INSPECT,
+                               explain_json,
+                               { "operation", "what", "session_id" } },
         [CG_SERVE_LIST_APPROVALS] = { "list_approvals", CG_SERVE_APPROVALS, list_approvals_json, { NULL } },
         [CG_SERVE_SHOW_APPROVAL] = { "show_approval", CG_SERVE_APPROVALS, show_approval_json, { "id" } },
         [CG_SERVE_DECIDE_APPROVAL] = { "decide_approval",

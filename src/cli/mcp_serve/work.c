@@ -144,6 +144,7 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                 cg_serve_forward(s, e);
                 break;
         case CG_EVENT_DENIED:
+                cg_serve_remember_refusal(s, cg_event_text(e, NULL));
                 cg_denial_reports_add(&s->denials, e, &b);
                 if (b.failed || !b.len)
                         break;
@@ -522,7 +523,7 @@ static void run_cell(struct cg_serve_session *s, struct cg_job *job, struct cg_a
         struct cg_execute_options o = { .size = sizeof(o),
                                         .timeout_ms = (int64_t)ceil(seconds * 1000),
                                         .allow_stdin = can_input(s),
-                                        .silent = job->tool == CG_SERVE_LIST_VARIABLES,
+                                        .silent = job->tool != CG_SERVE_EXECUTE,
                                         .extra = s->sv->opts.plain ? NULL : "{\"variables\":true}",
                                         .artifacts = s->sv->opts.kernel.artifacts };
         struct cg_err err = { 0 };
@@ -717,6 +718,18 @@ static int try_info(struct cg_serve_session *s, struct cg_job *job, struct cg_an
         return ensure_session(s, a, err) < 0 ? -1 : cg_serve_sandbox_info(s, a, err);
 }
 
+static int try_explain(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                       struct cg_err *err)
+{
+        int r = ensure_session(s, a, err);
+
+        if (r == 0)
+                r = cg_serve_explain(s, job, a, err);
+        if (r == 1)
+                run_cell(s, job, a);
+        return r;
+}
+
 /* A session that nobody can name ends at once. */
 static int try_create(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
@@ -772,6 +785,7 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
                 [CG_SERVE_REMOVE_FILE] = try_file,
                 [CG_SERVE_LIST_VARIABLES] = run_execute,
                 [CG_SERVE_SANDBOX_INFO] = try_info,
+                [CG_SERVE_EXPLAIN] = try_explain,
                 [CG_SERVE_LIST_APPROVALS] = cg_serve_approver,
                 [CG_SERVE_SHOW_APPROVAL] = cg_serve_approver,
                 [CG_SERVE_DECIDE_APPROVAL] = cg_serve_approver,
