@@ -1,0 +1,55 @@
+/*
+ * The frames that a node's relay sends (src/relay): each input is what a host's relay reads from the
+ * link, at once, while the library has closed its ends. It ends, and keeps no descriptor.
+ */
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "relay/relay.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool ok)
+{
+        if (!ok)
+                abort();
+}
+
+/* One end of a pair whose other end is closed. */
+static int closed_pair(void)
+{
+        int fds[2];
+
+        must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+        close(fds[1]);
+        return fds[0];
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+        struct cg_link r = { .host = true };
+        struct cg_err err;
+        int p[2], before, after;
+
+        if (size > 60000) /* of a pipe that nobody reads meanwhile */
+                return 0;
+        must(pipe2(p, O_CLOEXEC) == 0);
+        must(write(p[1], data, size) == (ssize_t)size);
+        close(p[1]);
+        r.in = p[0];
+        r.out = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        before = dup(0);
+        close(before);
+        cg_buf_init(&r.got, CG_LINK_LINE_MAX);
+        must(cg_link_run(&r, closed_pair(), closed_pair(), &err) <= 0);
+        after = dup(0);
+        close(after);
+        must(before == after);
+        cg_link_fini(&r);
+        close(r.in);
+        close(r.out);
+        return 0;
+}
