@@ -1,9 +1,9 @@
 /*
- * What libcellgate makes of a supervisor's messages, which may come from another machine that lies:
- * an event, or nothing. Its texts can be read.
+ * What libcellgate makes of a supervisor's messages, which may come from another machine that
+ * lies: an event, or nothing. Its texts can be read.
  *
- * Input: the number of the message (two bytes), flags, the length of the body (two bytes), the body,
- * one raw frame.
+ * Input: the number of the message (two bytes), flags, the length of the body (two bytes), the
+ * body, one raw frame.
  */
 #include <stddef.h>
 #include <stdint.h>

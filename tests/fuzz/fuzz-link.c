@@ -1,6 +1,6 @@
 /*
- * The frames that a node's relay sends (src/relay): each input is what a host's relay reads from the
- * link, at once, while the library has closed its ends. It ends, and keeps no descriptor.
+ * The frames that a node's relay sends (src/relay): each input is what a host's relay reads from
+ * the link, at once, while the library has closed its ends. It ends, and keeps no descriptor.
  */
 #include <fcntl.h>
 #include <stddef.h>
