@@ -178,6 +178,8 @@ class Measurement:
         self.imports: list[float] = []
         self.direct: list[float] = []
         self.direct_http: list[float] = []
+        self.unaudited: list[float] = []
+        self.audited: list[float] = []
         self.notes: list[str] = []
 
     def add(self, row: str, peer: Peer, seconds: list[float]) -> None:
@@ -267,6 +269,26 @@ class Measurement:
             answer = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=True).stdout
             self.direct_http += [s * 1000 for s in json.loads(answer)]
 
+    def audit(self) -> None:
+        """The same tool call in a session with an audit log, and in one without."""
+        if not self.samples["tool"]["cellgate"]:
+            return
+        peer, server = self.peers[0], BUILD / "echo_server"
+        with tempfile.TemporaryDirectory(prefix="cgb-") as state:
+            env = {"BENCH_AUDIT": "strict", "XDG_STATE_HOME": state}
+            plain, audited = peer.start(), Driver("audited", peer.argv, env, BUILD / "audited.log")
+            try:
+                for driver in (plain, audited):
+                    driver.command("cold")
+                    driver.command(f"tool 20 {server}")
+                for _ in range(2 * self.opt.rounds):
+                    command = f"tool {self.opt.round_trips} {server}"
+                    self.unaudited += [s * 1000 for s in plain.command(command)]
+                    self.audited += [s * 1000 for s in audited.command(command)]
+            finally:
+                plain.close()
+                audited.close()
+
     def memory(self) -> None:
         for _ in range(2):
             for peer in self.peers:
@@ -293,6 +315,7 @@ class Measurement:
             for peer in self.peers:
                 if peer.driver:
                     peer.driver.close()
+        self.audit()
         self.memory()
 
     def median(self, row: str, name: str) -> float | None:
@@ -328,6 +351,9 @@ def targets(m: Measurement) -> report.Targets:
     found.least("approved tool call over HTTP, ipybox / cellgate", ratio("tool http", "ipybox"), 8)
     found.most("approved tool call minus direct call, ms", overhead("tool", m.direct), 1)
     found.most("the same over HTTP, minus libcurl's own call, ms", overhead("tool http", m.direct_http), 0.3)
+    if m.audited:
+        record = (statistics.median(m.audited) - statistics.median(m.unaudited)) * 1000
+        found.most("audit of a tool call, us", record, 30)
     return found
 
 
@@ -347,6 +373,8 @@ def table(m: Measurement) -> str:
         lines.append(f"{'the same tool call made directly, ms':50}{statistics.median(m.direct):14.3f}")
     if m.direct_http:
         lines.append(f"{'the same over HTTP, by libcurl alone, ms':50}{statistics.median(m.direct_http):14.3f}")
+    if m.audited:
+        lines.append(f"{'the tool call in a session with an audit log, ms':50}{statistics.median(m.audited):14.3f}")
     lines += [f"note: {note}" for note in m.notes]
     return "\n".join([*lines, "", *targets(m).lines(54)])
 
@@ -359,6 +387,7 @@ def figures(m: Measurement) -> dict[str, object]:
         "import IPython": {"unit": "ms", **report.numbers(m.imports)} if m.imports else None,
         "direct": {"unit": "ms", **report.numbers(m.direct)} if m.direct else None,
         "direct http": {"unit": "ms", **report.numbers(m.direct_http)} if m.direct_http else None,
+        "audited": {"unit": "ms", **report.numbers(m.audited)} if m.audited else None,
         "targets": targets(m).report(),
     }
 

@@ -70,7 +70,9 @@ static void sample(struct bench *b, double seconds)
 
 static int new_session(struct bench *b, struct cg_session **ret, struct cg_err *err)
 {
-        struct cg_session_options opts = { .size = sizeof(opts), .workspace = b->workspace };
+        struct cg_session_options opts = { .size = sizeof(opts),
+                                           .workspace = b->workspace,
+                                           .audit = getenv("BENCH_AUDIT") }; /* "strict" */
 
         return cg_session_new(b->client, &opts, ret, err);
 }
