@@ -416,6 +416,11 @@ struct cg_session_options {
          * none
          */
         const char *approvers;
+        /*
+         * the language of the cells (docs/languages.md): "python" or NULL; "shell", which one bash
+         * runs that stays. Everything else is as with Python, except what docs/languages.md names
+         */
+        const char *language;
 };
 
 enum cg_server_requests {

@@ -70,6 +70,7 @@ class SessionOptions(C.Structure):
         ("deciders", C.c_int),
         ("policies", C.POINTER(C.c_char_p)),
         ("approvers", C.c_char_p),
+        ("language", C.c_char_p),
     ]
 
 

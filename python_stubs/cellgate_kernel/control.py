@@ -87,6 +87,8 @@ class Control:
     # ---------------------------------------------------------------- subshells
 
     def _create(self, content: Content) -> Content:
+        if self._kernel.language is not None:
+            raise NotImplementedError(f"a session in {self._kernel.language.name} has no subshells")
         name = uuid.uuid4().hex
         hidden = field(content, "hidden", bool, False)
         _cellgate.open_shell(name)

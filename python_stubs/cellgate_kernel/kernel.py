@@ -28,6 +28,7 @@ from cellgate_kernel import (
     denials,
     ipykernel_stub,
     jsontext,
+    languages,
     preload,
     recursion,
     reserve,
@@ -82,6 +83,7 @@ class Kernel:
         self.control = Control(self)
         _cellgate.on_control(self.control.serve)
         self._configure_shell(config)
+        self.language: languages.Language | None = None
         signal.signal(signal.SIGINT, _cellgate.on_sigint)
         sys.unraisablehook = _cellgate.on_unraisable
 
@@ -135,6 +137,8 @@ class Kernel:
     def shut_down(self) -> NoReturn:
         """Run atexit functions of cells, then exit; the I/O thread enforces a time limit."""
         try:
+            if self.language is not None:
+                self.language.close()
             atexit._run_exitfuncs()
         except BaseException:
             traceback.print_exc()
@@ -163,6 +167,7 @@ def configure() -> None:
     config = _kernel.config
     _set_environment(config)
     _set_paths(config)
+    _kernel.language = languages.make(_kernel, config)
     if config.get("color"):  # the colors "linux" use white text, unreadable on the white page of a notebook
         _kernel.shell.colors = "neutral" if _kernel.shell.for_notebook else "linux"
     _kernel.watcher = wrappers.Watcher(config.get("python_path", []))

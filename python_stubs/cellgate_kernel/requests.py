@@ -26,6 +26,9 @@ Content = dict[str, Any]
 _MAX_ENTRIES = 10_000
 _MAX_COMPLETIONS = 5_000
 
+# Requests about Python's code and variables.
+_PYTHON = ("complete_request", "inspect_request", "is_complete_request", "get_variables", "set_variables")
+
 # A name at the end, of which nothing is an attribute.
 _NAME = re.compile(r"(?<![\w.])[^\W\d]\w*\Z")
 
@@ -63,19 +66,32 @@ class Requests:
 
     def answer(self, request: Request) -> tuple[Content, tuple[bytes, ...]]:
         """The reply's content and buffers. May raise."""
-        if request.text == "set_variables":
+        if request.text == "set_variables" and self._kernel.cellgate.language is None:
             self._kernel.set_request(request)
             return values.set_variables(request.frames, self._shell.user_ns), ()
         content = parse_object(request.frames[0], "the content")
         if request.text in ("comm_open", "comm_msg", "comm_close"):
             return self._comm(request, content), ()
         self._kernel.set_request(request)
+        if self._kernel.cellgate.language is not None and request.text in _PYTHON:
+            return self._foreign(request.text, content, self._kernel.cellgate.language.name), ()
         if request.text == "get_variables":
             return values.get_variables(content, self._shell.user_ns)
         function = self._table.get(request.text)
         if function is None:
             raise NotImplementedError(f"this kernel does not know {request.text}")
         return function(content), ()
+
+    def _foreign(self, kind: str, content: Content, language: str) -> Content:
+        """What Python does not know of another language's session."""
+        if kind == "complete_request":
+            pos = _cursor(content, field(content, "code", str))
+            return {"status": "ok", "matches": [], "cursor_start": pos, "cursor_end": pos, "metadata": {}}
+        if kind == "inspect_request":
+            return {"status": "ok", "found": False, "data": {}, "metadata": {}}
+        if kind == "is_complete_request":
+            return {"status": "unknown"}
+        raise NotImplementedError(f"{kind} is for Python: the language of this session is {language}")
 
     # ---------------------------------------------------------------- code
 

@@ -28,7 +28,9 @@ T = TypeVar("T")
 _CANCEL_ATTEMPTS = 3
 
 # Besides asyncio: modules with code of the loop, and callbacks that complete what tasks wait for.
-_LOOP_MODULES = frozenset(("cellgate_kernel.loop", "cellgate_tools._async", "contextlib", "heapq", "selectors"))
+_LOOP_MODULES = frozenset(
+    ("cellgate_kernel.languages", "cellgate_kernel.loop", "cellgate_tools._async", "contextlib", "heapq", "selectors")
+)
 
 
 class _Thread(threading.local):

@@ -677,6 +677,8 @@ def _take_payload(shell: ZMQInteractiveShell) -> list[Any]:
 
 def is_refused(error: BaseException) -> bool:
     """True if the exception reports a refused approval."""
+    if getattr(error, "refused", None) is True:  # of a cell in another language
+        return True
     tools = sys.modules.get("cellgate_tools")
     kind = getattr(tools, "RejectedError", None)
     return isinstance(kind, type) and isinstance(error, kind)

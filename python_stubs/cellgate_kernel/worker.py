@@ -25,6 +25,8 @@ from cellgate_kernel.runner import CellRunner
 from cellgate_kernel.shell import failed_reply, reply_of
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import ExecutionResult
+
     from cellgate_kernel.kernel import Kernel
 
 # signal.getsignal() makes an enum, which takes longer than the rest before a cell.
@@ -94,13 +96,7 @@ class Worker:
             compiler: Any = self._shell.compile
             compiler.place(metadata)
             before = changes.Look(self._shell.user_ns) if field(extra, "variables", bool, False) else None
-            result = self._shell.run_cell(
-                request.text,
-                store_history=request.store_history and not request.silent,
-                silent=request.silent,
-                cell_id=metadata.get("cellId"),
-                cell_meta=metadata or None,
-            )
+            result = self._run(request, metadata)
             expressions = field(extra, "user_expressions", dict, {})
             values = {}
             if expressions and result.success:
@@ -114,6 +110,17 @@ class Worker:
             return self._with_changes(before, *reply_of(self._shell, result, values))
         except BaseException as e:
             return self._with_changes(before, *self._failed(e))
+
+    def _run(self, request: Request, metadata: dict[str, Any]) -> ExecutionResult:
+        if self._kernel.language is not None:
+            return self._kernel.language.run_cell(request, metadata)
+        return self._shell.run_cell(
+            request.text,
+            store_history=request.store_history and not request.silent,
+            silent=request.silent,
+            cell_id=metadata.get("cellId"),
+            cell_meta=metadata or None,
+        )
 
     def _with_changes(self, before: changes.Look | None, body: str, content: str) -> tuple[str, str]:
         """Adds the changed variables to a cell's reply, where the host has asked for them."""

@@ -179,6 +179,27 @@ static const char *bad_variable(const char *const *env)
         return NULL;
 }
 
+/*
+ * Sets the language and its program. The host chooses the program: no name is searched where cells
+ * could write.
+ */
+static int set_language(json_t *req, const char *language, struct cg_err *err)
+{
+        cg_auto_free char *path = NULL;
+
+        if (!language || strcmp(language, "python") == 0)
+                return 0;
+        if (strcmp(language, "shell") != 0)
+                return cg_fail(err, CG_E_INVAL, "the language \"%.50s\" is not known: python, shell",
+                               language);
+        path = realpath("/bin/bash", NULL);
+        if (!path)
+                return cg_fail_errno(err, "language shell: /bin/bash");
+        if (set_text(req, "language", language) < 0 || set_text(req, "language_path", path) < 0)
+                return cg_fail(err, CG_E_INVAL, "language shell: %s is not UTF-8", path);
+        return 0;
+}
+
 static json_t *session_request(const struct cg_client *c, const struct cg_session_options *o,
                                struct cg_err *err)
 {
@@ -212,6 +233,8 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
             cg_json_object(o->settings, strlen(o->settings), "sandbox settings", &settings, err) < 0)
                 return NULL;
         if (o->exec && o->exec[0] == '{' && cg_json_object(o->exec, strlen(o->exec), "exec", &exec, err) < 0)
+                return NULL;
+        if (set_language(req, o->language, err) < 0)
                 return NULL;
         /* Also fails for text that is not UTF-8: json_string() returns NULL. */
         r |= set_text(req, "workspace", workspace);

@@ -136,13 +136,14 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
                                       .env = json_object_get(o, "user_env"),
                                       .homes = json_object_get(o, "homes") };
         const struct cg_settings *used = s;
-        const char *exec;
+        const char *exec, *language;
         bool on, ports;
         int r;
 
         if ((r = cg_json_str(o, "workspace", "", &paths.cwd, err)) < 0 ||
             (r = cg_json_bool(o, "sandbox", true, &on, err)) < 0 ||
             (r = cg_json_str(o, "exec", NULL, &exec, err)) < 0 ||
+            (r = cg_json_str(o, "language_path", NULL, &language, err)) < 0 ||
             (r = cg_json_str(o, "home", NULL, &paths.home, err)) < 0 ||
             (r = cg_json_bool(o, "ports", false, &ports, err)) < 0 ||
             (r = cg_sandbox_copy(base, ret, err)) < 0)
@@ -155,6 +156,8 @@ static int make_plan(const json_t *o, const struct cg_settings *s, const struct 
                 return cg_fail(err, CG_E_PROTO, "spawn request: \"exec\" without a sandbox");
         if (exec)
                 cg_sandbox_set_exec(*ret, exec_of(exec));
+        if (language && (r = cg_sandbox_set_language(*ret, language, err)) < 0)
+                return r;
         cg_sandbox_report_denials(*ret);
         cg_sandbox_report_stopped(*ret);
         cg_sandbox_set_watch_network(*ret);
@@ -282,8 +285,9 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
 static int make_config(const json_t *o, const struct cg_environ *env, struct cg_spawn_spec *ret,
                        struct cg_err *err)
 {
-        static const char *const keys[] = { "session", "workspace",   "sandbox",    "color", "python_path",
-                                            "front",   "working_dir", "kernel_env", "exec" };
+        static const char *const keys[] = { "session",     "workspace", "sandbox",      "color",
+                                            "python_path", "front",     "working_dir",  "kernel_env",
+                                            "exec",        "language",  "language_path" };
         cg_auto_json json_t *config = json_object();
 
         ret->notebook = strcmp(cg_json_text_of(o, "front"), "jupyter") == 0;
@@ -358,6 +362,12 @@ static int read_spec(int fd, const struct cg_sandbox *base, struct cg_environ *e
             (on && (r = cg_json_str(o, "tmp", NULL, &tmp, err)) < 0))
                 return r;
         exec = json_string_value(json_object_get(o, "exec"));
+        if (tier.tier != CG_TIER_FULL && exec && json_object_get(o, "language"))
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "exec \"%s\" with a language other than python works in the full tier only: use "
+                        "that, or exec \"allow\"",
+                        exec);
         if (tier.tier != CG_TIER_FULL && exec && strcmp(exec, "deny") != 0)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "exec \"ask\" and its rules work in the full tier only: use that, or exec "

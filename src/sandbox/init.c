@@ -675,7 +675,7 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp)
         struct cg_err err = { 0 };
         pid_t pid = 0;
 
-        if (become_init(sp, &err) < 0 || (sp->sb->exec >= CG_EXEC_ASK && cg_execs_check(&err) < 0) ||
+        if (become_init(sp, &err) < 0 || (cg_plan_traces(sp->sb) && cg_execs_check(&err) < 0) ||
             make_tier(sp, proxies, &pid, &err) < 0)
                 fail(sp, &err);
         if (!pid && (pid = fork_main(sp, &err)) < 0)

@@ -305,6 +305,7 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
         free_names(sb);
         free_environ(sb);
         free(sb->cwd);
+        free(sb->language);
         cg_grants_free(sb->grants);
         free(sb);
         return NULL;
@@ -405,6 +406,18 @@ void cg_sandbox_set_exec(struct cg_sandbox *sb, enum cg_exec exec)
 {
         sb->exec = exec;
         sb->set.report_denials |= exec != CG_EXEC_ALLOW;
+}
+
+int cg_sandbox_set_language(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+{
+        free(sb->language);
+        sb->language = strdup(path);
+        return sb->language ? 0 : cg_fail(err, CG_E_NOMEM, "sandbox");
+}
+
+bool cg_plan_traces(const struct cg_sandbox *sb)
+{
+        return sb->exec >= CG_EXEC_ASK || (sb->exec == CG_EXEC_DENY && sb->language);
 }
 
 void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors)

@@ -134,6 +134,7 @@ struct cg_sandbox {
         void (*free_in_init)(void); /* cg_sandbox_free_in_init(); NULL: nothing */
         char *cwd;
         enum cg_exec exec;
+        char *language; /* cg_sandbox_set_language(), or NULL */
         bool commands;  /* cg_sandbox_set_commands() */
         char **environ; /* of commands: NULL-terminated, or NULL */
         unsigned int filter_flags;
@@ -193,6 +194,8 @@ static inline const struct cg_plan_mount *cg_plan_mount_at(const struct cg_sandb
  * folder above it.
  */
 bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path);
+/* Init traces programs that start, to check what they are. */
+bool cg_plan_traces(const struct cg_sandbox *sb);
 
 /* Reasons of rules (struct cg_plan_mount.why) other than settings: own_files.c. */
 #define CG_WHY_OWN   "cellgate's own files"

@@ -217,6 +217,12 @@ void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors);
  */
 enum cg_exec { CG_EXEC_ALLOW, CG_EXEC_DENY, CG_EXEC_ASK, CG_EXEC_ASK_EACH };
 void cg_sandbox_set_exec(struct cg_sandbox *sb, enum cg_exec exec);
+/*
+ * The program (copies the path, which is absolute and without symlinks) that the main process may
+ * start whatever cg_sandbox_set_exec() says; what this starts is not free. With DENY or ASK for the
+ * full tier.
+ */
+int cg_sandbox_set_language(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 
 /*
  * Programs can be started beside the main process (commands.h), with the variables @envp ("NAME=VALUE",

@@ -512,3 +512,37 @@ def test_tracebacks_name_the_file_and_its_lines(run_cellgate: Run, tmp_path: Pat
 def test_lines_of_cells_with_magics(run_cellgate: Run, tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text("x = 1\n# %%\n!true\n\n1/0\n")
     assert "File m.py:5\n" in run_cellgate("run", "m.py").stderr
+
+
+# ---------------------------------------------------------------- other languages
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "stdout"),
+    [
+        ("a.sh", "echo $((6 * 7))", "42\n"),
+        ("a.bash", "echo ${BASH_VERSION:0:0}ok", "ok\n"),
+        ("script", "#!/bin/bash -e\necho ok", "ok\n"),
+        ("script", "#! /usr/bin/env -S bash\necho ok", "ok\n"),
+        ("script", "#!/usr/bin/env python3.11\nprint(6 * 7)", "42\n"),
+        ("a.sh", "x=1\n# %%\ntrue\n# %%\necho $x", "1\n"),
+    ],
+)
+def test_the_language_of_a_file(run_cellgate: Run, tmp_path: Path, name: str, text: str, stdout: str) -> None:
+    (tmp_path / name).write_text(text)
+    r = run_cellgate("run", name)
+    assert (r.returncode, r.stdout, r.stderr) == (0, stdout, "")
+
+
+def test_a_shell_script_that_fails(run_cellgate: Run, tmp_path: Path) -> None:
+    (tmp_path / "deploy.sh").write_text("#!/bin/bash\nset -e\ntrap 'echo cleaned up' EXIT\n\nnosuchcommand\necho no\n")
+    r = run_cellgate("run", "deploy.sh")
+    assert (r.returncode, r.stdout) == (1, "cleaned up\n")
+    assert "deploy.sh: line 5: nosuchcommand: command not found" in r.stderr
+    assert "exit status 127" in r.stderr
+
+
+def test_languages_that_are_not_known(run_cellgate: Run, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#!/usr/bin/perl\n")
+    assert "--language says what it is" in run_cellgate("run", "script").stderr
+    assert "must be python or shell" in run_cellgate("run", "--language", "perl", "script").stderr

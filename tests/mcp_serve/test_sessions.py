@@ -352,3 +352,13 @@ def test_a_cancelled_creation_leaves_no_session(serve: Serve) -> None:
     server.write(b"".join(json.dumps(m).encode() + b"\n" for m in (create, cancel)))
     eventually(lambda: len(server.ask("list_sessions").splitlines()) == 1)
     assert run(server, "6 * 7") == "42"
+
+
+def test_a_session_in_another_language(serve: Serve) -> None:
+    server = started(serve)
+    shell = create(server, language="shell")
+    run(server, "x=5; cd /usr", shell)
+    assert run(server, "echo $x; pwd", shell) == "5\n/usr"
+    assert "exit status 3" in server.fails("execute_ipython_cell", code="exit 3", session_id=shell)
+    assert run(server, "6 * 7") == "42"
+    assert "python and shell" in server.fails("create_session", language="cobol")

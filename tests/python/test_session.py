@@ -779,3 +779,14 @@ with cellgate.Session(sys.argv[1]) as s:
     )
     assert done.stdout.split("\n") == ["1 2 3 True", "False", "True", ""], done.stderr
     assert len(find_supervisors(folder)) == 1
+
+
+def test_the_shell_as_language(client: Any, workspace: Path) -> None:
+    import cellgate
+
+    with cellgate.Session(workspace, client=client, language="shell") as session:
+        session.run("x=5; cd /usr")
+        assert session.run("echo $x; pwd").stdout == "5\n/usr\n"
+        assert session.info["language"] == "shell"
+        with pytest.raises(cellgate.CellError, match="exit status 3|ExitStatus"):
+            session.run("exit 3").check()

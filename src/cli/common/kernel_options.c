@@ -148,6 +148,8 @@ static const struct cg_opt table[] = {
         { CG_KOPT_EXEC, 0, "exec", "MODE", STARTS,
           "whether cells may start programs: allow (default), ask (the user, each time) or deny (docs/settings.md,"
           " Programs of cells)" },
+        { CG_KOPT_LANGUAGE, 0, "language", "NAME", STARTS,
+          "language of the cells: python (default) or shell (docs/languages.md)" },
         { CG_KOPT_AUDIT, 0, "audit", "MODE", STARTS,
           "record cells, calls, decisions and refusals in the audit log (`cellgate audit`): strict (what cannot be"
           " recorded does not happen) or best-effort (default: off; docs/audit.md)" },
@@ -304,6 +306,10 @@ static int check_value(const struct cg_kernel_options *o, int id, const char *va
                 if (strcmp(value, "allow") == 0 || strcmp(value, "ask") == 0 || strcmp(value, "deny") == 0)
                         return 0;
                 return cg_fail(err, CG_E_INVAL, "--exec must be allow, ask or deny, not \"%s\"", value);
+        case CG_KOPT_LANGUAGE:
+                if (strcmp(value, "python") == 0 || strcmp(value, "shell") == 0)
+                        return 0;
+                return cg_fail(err, CG_E_INVAL, "--language must be python or shell, not \"%s\"", value);
         case CG_KOPT_AUDIT:
                 if (strcmp(value, "strict") == 0 || strcmp(value, "best-effort") == 0)
                         return 0;
@@ -351,6 +357,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 PLACE(CG_KOPT_SANDBOX, sandbox),
                 PLACE(CG_KOPT_TIER, tier),
                 PLACE(CG_KOPT_EXEC, exec),
+                PLACE(CG_KOPT_LANGUAGE, language),
                 PLACE(CG_KOPT_AUDIT, audit),
                 PLACE(CG_KOPT_AUDIT_KEY, audit_key),
                 PLACE(CG_KOPT_AUDIT_HEAD, audit_head),
@@ -611,6 +618,7 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->sandbox = o->no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON;
         so->tier = o->tier;
         so->exec = o->exec;
+        so->language = o->language;
         so->audit = o->audit;
         so->deciders = o->decide_elsewhere ? CG_DECIDERS_USER : CG_DECIDERS_HOST;
         so->approvers = o->approvers;

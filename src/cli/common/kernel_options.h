@@ -36,6 +36,7 @@ enum cg_kernel_opt {
         CG_KOPT_LIMIT,
         CG_KOPT_TIER,
         CG_KOPT_EXEC,
+        CG_KOPT_LANGUAGE,
         CG_KOPT_AUDIT,
         CG_KOPT_AUDIT_KEY,
         CG_KOPT_AUDIT_HEAD,
@@ -92,7 +93,7 @@ struct cg_kernel_options {
         const char **policies;
         size_t n_env, n_hosts, n_policies;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
-        const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit;
+        const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit, *language;
         const char *webhook;
         char *connect;                /* for a shell: reaches another machine; NULL: this one */
         const char *connect_words[5]; /* of the shell */

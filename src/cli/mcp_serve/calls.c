@@ -132,8 +132,14 @@ static int begin_start(struct cg_serve *sv, struct cg_pending *p, const char *ar
 
 static int begin_variables(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
 {
-        struct cg_job *j = calloc(1, sizeof(*j));
+        const char *language = p->session->language ?: sv->opts.kernel.language;
+        struct cg_job *j;
 
+        if (language && strcmp(language, "python") != 0)
+                return cg_fail(err, CG_E_INVAL,
+                               "list_variables is for sessions of Python; this one's language is %s",
+                               language);
+        j = calloc(1, sizeof(*j));
         if (!j)
                 return cg_fail(err, CG_E_NOMEM, "no memory is left");
         j->tool = CG_SERVE_LIST_VARIABLES;

@@ -238,9 +238,10 @@ struct cg_serve_session {
 
         /* guarded by sv->lock */
         enum cg_serve_life life;
-        char why[80]; /* it ends or has ended */
-        char *name;   /* of the agent's choice; NULL: none */
-        char *folder; /* in which its cells start; NULL: the workspace */
+        char why[80];   /* it ends or has ended */
+        char *name;     /* of the agent's choice; NULL: none */
+        char *folder;   /* in which its cells start; NULL: the workspace */
+        char *language; /* of its cells; NULL: the server's */
         int64_t since_ms, used_ms;
         TAILQ_HEAD(cg_jobs, cg_job) jobs; /* oldest first, as the other lists; that of the worker */
         struct cg_jobs kept;              /* cells that have ended */

@@ -44,6 +44,7 @@ static struct cg_serve_session *session_free(struct cg_serve_session *s)
                 close(s->work_fd);
         free(s->name);
         free(s->folder);
+        free(s->language);
         free(s->lost);
         free(s);
         return NULL;
@@ -224,17 +225,23 @@ static int set_limits(struct cg_serve_session *s, const char *args, struct cg_er
 
 int cg_serve_session_configure(struct cg_serve_session *s, const char *args, struct cg_err *err)
 {
-        cg_auto_free char *given = NULL, *name = NULL, *folder = NULL;
+        cg_auto_free char *given = NULL, *name = NULL, *folder = NULL, *language = NULL;
 
         if (cg_serve_arg_optional(args, "name", &name, err) < 0 ||
             cg_serve_arg_optional(args, "workspace", &given, err) < 0 ||
+            cg_serve_arg_optional(args, "language", &language, err) < 0 ||
             (given && find_folder(s->sv, given, &folder, err) < 0) || set_limits(s, args, err) < 0)
                 return -1;
         if (name && strlen(name) > MAX_NAME)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"name\" is longer than %u bytes", MAX_NAME);
+        if (language && strcmp(language, "python") != 0 && strcmp(language, "shell") != 0)
+                return cg_fail(err, CG_E_INVAL,
+                               "the parameter \"language\" is \"%.50s\": python and shell are known",
+                               language);
         CG_SERVE_HOLD(&s->sv->lock);
         s->name = CG_STEAL(name);
         s->folder = CG_STEAL(folder);
+        s->language = CG_STEAL(language);
         return 0;
 }
 

@@ -173,6 +173,8 @@ static const char create_session_json[] =
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
         "\"name\":{\"type\":\"string\",\"maxLength\":100,\"description\":\"For list_sessions\"},"
         "\"workspace\":{\"type\":\"string\",\"description\":\"Folder below the workspace in which its cells start\"},"
+        "\"language\":{\"type\":\"string\",\"enum\":[\"python\",\"shell\"],\"description\":\"Of its cells: execute_ipython_cell"
+        " takes code in it\"},"
         "\"limits\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"},"
         "\"description\":\"At most the server's own: memoryMb, cores, processes, openFiles, fileMb, outputMb, cpuSeconds,"
         " wallSeconds\"}}},"
@@ -308,7 +310,7 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
         [CG_SERVE_CREATE_SESSION] = { "create_session",
                                       CG_SERVE_SESSIONS,
                                       create_session_json,
-                                      { "name", "workspace", "limits" } },
+                                      { "name", "workspace", "language", "limits" } },
         [CG_SERVE_LIST_SESSIONS] = { "list_sessions", CG_SERVE_SESSIONS, list_sessions_json, { NULL } },
         [CG_SERVE_TERMINATE] = { "terminate_session",
                                  CG_SERVE_SESSIONS,

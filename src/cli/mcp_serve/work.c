@@ -364,6 +364,8 @@ static int open_session(struct cg_serve_session *s, struct cg_err *err)
         paths[0] = s->packages.path;
         if (cg_kernel_options_session(&s->sv->opts.kernel, s->sv->workspace, &hides, &so, err) < 0)
                 return -1;
+        if (s->language)
+                so.language = s->language;
         cg_limit_options(&s->limits, &so);
         /* If the client cannot ask its user, each question is refused with that reason. */
         pthread_mutex_lock(&s->sv->lock);

@@ -5,11 +5,13 @@
 #include "cli/run/cells.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "base/ceilings.h"
 #include "base/text.h"
 #include "cli/common/pretty.h"
@@ -222,29 +224,71 @@ static bool has_suffix(const char *path, const char *suffix)
         return n > m && strcmp(path + n - m, suffix) == 0;
 }
 
-int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err)
+static const struct {
+        const char *suffix, *language;
+} endings[] = { { ".py", "python" }, { ".ipynb", NULL }, { ".sh", "shell" }, { ".bash", "shell" } };
+
+/* The language that the first line "#!" names, or NULL. */
+static const char *language_of_line(const char *text, size_t len)
+{
+        static const struct {
+                const char *program, *language;
+        } programs[] = { { "python", "python" }, { "bash", "shell" }, { "sh", "shell" } };
+        const char *end = memchr(text, '\n', len) ?: text + len;
+        char line[256], *word, *rest = line;
+
+        if (len < 2 || text[0] != '#' || text[1] != '!')
+                return NULL;
+        snprintf(line, sizeof(line), "%.*s", (int)CG_MIN(end - text - 2, 255), text + 2);
+        /* The program, or that of env(1) after its options. */
+        while ((word = strsep(&rest, " \t\r"))) {
+                const char *name = cg_path_base(word);
+
+                if (!*name || *name == '-' || strcmp(name, "env") == 0)
+                        continue;
+                for (size_t i = 0; i < CG_ARRAY_LEN(programs); i++) {
+                        size_t n = strlen(programs[i].program);
+
+                        /* python3 and python3.11 as well */
+                        if (strncmp(name, programs[i].program, n) == 0 &&
+                            !name[n + strspn(name + n, "0123456789.")])
+                                return programs[i].language;
+                }
+                return NULL;
+        }
+        return NULL;
+}
+
+int cg_cells_add_file(struct cg_cells *c, const char *path, const char **language, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
-        bool notebook = has_suffix(path, ".ipynb");
+        const char *own = NULL;
+        size_t len, i = 0;
         struct stat st;
-        size_t len;
-        int r;
 
         if (strcmp(path, "-") == 0) {
                 if (cg_read_fd(0, "standard input", MAX_FILE, &text, &len, err) < 0)
                         return -1;
                 return cg_cells_add_py(c, text, len, "standard input", err);
         }
+        if (cg_read_file(path, MAX_FILE, &text, &len, err) < 0)
+                return -1;
+        while (i < CG_ARRAY_LEN(endings) && !has_suffix(path, endings[i].suffix))
+                i++;
+        if (i < CG_ARRAY_LEN(endings))
+                own = endings[i].language;
+        else
+                own = language_of_line(text, len);
+        if (!*language)
+                *language = own;
+        if (i < CG_ARRAY_LEN(endings) && !own)
+                return cg_cells_add_ipynb(c, text, len, path, err);
         /* Pipes such as /dev/stdin and <(command) have no meaningful name: they are Python. */
-        if (!notebook && !has_suffix(path, ".py") && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+        if (!*language && stat(path, &st) == 0 && S_ISREG(st.st_mode))
                 return cg_fail(
                         err, CG_E_INVAL,
-                        "%s is neither a .py file nor a notebook (.ipynb); `-` reads Python from standard input",
+                        "%s is neither a .py file nor a notebook (.ipynb) nor a script of a shell (.sh, .bash or its first "
+                        "line); --language says what it is, and `-` reads standard input",
                         path);
-        r = cg_read_file(path, MAX_FILE, &text, &len, err);
-        if (r < 0)
-                return r;
-        if (notebook)
-                return cg_cells_add_ipynb(c, text, len, path, err);
         return cg_cells_add_py(c, text, len, path, err);
 }

@@ -1,4 +1,4 @@
-/* The cells of a run: from -c, from Python files in percent format, from notebooks. */
+/* The cells of a run: from -c, from files in percent format, from notebooks. */
 #ifndef CG_CLI_RUN_CELLS_H
 #define CG_CLI_RUN_CELLS_H
 
@@ -41,7 +41,10 @@ int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char
 int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const char *what,
                        struct cg_err *err);
 
-/* The same from a file: .py, .ipynb, or "-" for Python text on standard input. */
-int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err);
+/*
+ * The same from a file: .py, .sh, .bash, .ipynb, one with a line "#!", or "-" for text on standard
+ * input. *language: that of the session, or NULL, which is set to that of the file.
+ */
+int cg_cells_add_file(struct cg_cells *c, const char *path, const char **language, struct cg_err *err);
 
 #endif

@@ -525,7 +525,8 @@ int cg_cli_run(int argc, char **argv)
 
         if (r >= 0 && run.opts.kernel.help)
                 status = cg_run_help();
-        else if (r < 0 || (run.opts.file && cg_cells_add_file(&run.opts.cells, run.opts.file, &err) < 0))
+        else if (r < 0 || (run.opts.file && cg_cells_add_file(&run.opts.cells, run.opts.file,
+                                                              &run.opts.kernel.language, &err) < 0))
                 status = cg_cli_fail("run", &err);
         else
                 status = run_all(&run);

@@ -216,14 +216,32 @@ static int find_program(const struct cg_med_call *c, const struct cg_sandbox *sb
 
 /* ---- the caller */
 
-/* The caller's process has the image of the main process. An unknown one is taken for it. */
-static bool has_own_image(const struct cg_execs *e, const struct seccomp_notif *call)
+/*
+ * The caller's process has the image of the main process, or of the session's language. An unknown
+ * one is taken for it.
+ */
+static bool is_asked_about(const struct cg_execs *e, const struct seccomp_notif *call)
 {
         char link[48];
         struct stat st;
 
         snprintf(link, sizeof(link), "/proc/%d/exe", (int)call->pid);
-        return !e->own.ino || stat(link, &st) < 0 || same_file(&e->own, &st);
+        return !e->own.ino || stat(link, &st) < 0 || same_file(&e->own, &st) || same_file(&e->language, &st);
+}
+
+/*
+ * The main process, and no other image, starts the session's language, which cells cannot change.
+ * Its arguments are free: cells tell the language what to do anyway.
+ */
+static bool starts_language(const struct cg_execs *e, const struct seccomp_notif *call,
+                            const struct program *p)
+{
+        char link[48];
+        struct stat st;
+
+        snprintf(link, sizeof(link), "/proc/%d/exe", (int)call->pid);
+        return e->sb->language && e->own.ino && stat(link, &st) == 0 && same_file(&e->own, &st) &&
+               !p->writable && !p->interpreter[0] && strcmp(p->path, e->sb->language) == 0;
 }
 
 /* The number of system call filters of a process; -1: unknown. */
@@ -350,6 +368,8 @@ static int write_question(const struct cg_execs *e, const struct seccomp_notif *
 
                 /* The kernel's start has added it (python_stubs/cellgate_kernel/preload.py). */
                 planned = strcmp(at, "MPLBACKEND=module://matplotlib_inline.backend_inline") == 0;
+                /* Shells add what the question shows anyway. */
+                planned |= strncmp(at, "_=", 2) == 0 && strcmp(at + 2, p->given) == 0;
                 for (size_t k = 0; plan && plan[k] && !planned; k++)
                         planned = strcmp(plan[k], at) == 0;
                 if (planned)
@@ -373,132 +393,7 @@ static int write_question(const struct cg_execs *e, const struct seccomp_notif *
         return cg_steal_fd(&fd);
 }
 
-/* Asks about the call, which then waits. 0 or -errno; *why as of find_program(). */
-static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct program *p, const char **why)
-{
-        bool at = call->data.nr == SYS_execveat;
-        struct cg_med_call c = {
-                .mediator = e->notify->mediator, .notify = e->notify, .notif = call, .tid = (pid_t)call->pid
-        };
-        cg_auto_buf struct cg_buf argv = { .max = CG_EXEC_TEXT_MAX }, args = { .max = 2 * CG_EXEC_TEXT_MAX },
-                                  envp = { .max = CG_EXEC_TEXT_MAX };
-        struct cg_exec_call *slot = NULL;
-        uint32_t argc = 0, envc = 0;
-        uint64_t key;
-        cg_auto_fd int cwd = -1, in = -1, question = -1;
-        char folder[PATH_MAX];
-        struct cg_exec_file its_cwd;
-        struct stat st = { 0 };
-        int r;
-
-        if ((r = read_texts(call, call->data.args[1 + at], &argv, &argc)) < 0 ||
-            (r = read_texts(call, call->data.args[2 + at], &envp, &envc)) < 0) {
-                if (r == -E2BIG)
-                        *why = "it has over 256 KiB or 4096 of arguments";
-                return r;
-        }
-        if (!argc)
-                return -EINVAL;
-        cg_buf_add(&args, argv.data, argv.len);
-        if (cg_buf_end(&args, NULL) < 0)
-                return -ENOMEM;
-        r = find_program(&c, e->sb, p, &args, why);
-        if (r < 0)
-                return r;
-        cwd = cg_caller_open(e->notify, call, AT_FDCWD);
-        if (cwd < 0 || !name_of(cwd, folder, &its_cwd)) {
-                *why = "its folder has no name in the sandbox";
-                return -EACCES;
-        }
-        if (count_filters((pid_t)call->pid) != e->filters) {
-                *why = "its process has a system call filter of its own";
-                return -EPERM;
-        }
-        key = cg_fnv1a(CG_FNV1A, &call->pid, sizeof(call->pid));
-        key = cg_fnv1a(key, p->path, strlen(p->path) + 1);
-        key = cg_fnv1a(key, argv.data, argv.len);
-        key = cg_fnv1a(key, envp.data ?: "", envp.len);
-        for (size_t i = 0; i < CG_ARRAY_LEN(e->refused); i++)
-                if (e->refused[i].key == key && cg_now_ms() < e->refused[i].until_ms)
-                        return -EPERM;
-        for (size_t i = 0; i < CG_EXEC_CALLS && !slot; i++)
-                slot = e->calls[i].state == CG_EXEC_FREE ? &e->calls[i] : NULL;
-        if (!slot)
-                return -EAGAIN;
-        /* Opened once: other threads may change it at any time. */
-        in = lacks_stdin((pid_t)call->pid) ? -EBADF : cg_caller_open(e->notify, call, 0);
-        if ((in < 0 && in != -EBADF) || (in >= 0 && fstat(in, &st) < 0))
-                return -EAGAIN;
-        question = write_question(e, call, p, argv.data, argc, envp.data ?: "", envc, folder, in);
-        *slot = (struct cg_exec_call){ .state = CG_EXEC_WAITS,
-                                       .number = ++e->next,
-                                       .id = call->id,
-                                       .tid = (pid_t)call->pid,
-                                       .args_len = args.len,
-                                       .texts_len = args.len + envp.len,
-                                       .image = p->image,
-                                       .cwd = its_cwd,
-                                       .in = { st.st_dev, st.st_ino },
-                                       .key = key,
-                                       .path = strdup(p->path) };
-        cg_buf_add(&args, envp.data ?: "", envp.len);
-        slot->texts = cg_buf_steal(&args, NULL);
-        /* What was read is the caller's only if it still waits. */
-        if (question < 0 || !slot->texts || !slot->path || !cg_caller_waits(e->notify, call) ||
-            !send_message(e, CG_EXEC_ASKED, slot->number, question)) {
-                free_call(slot);
-                return -EAGAIN;
-        }
-        return 0;
-}
-
-void cg_execs_call(struct cg_execs *e, const struct seccomp_notif *call)
-{
-        struct program p = { .path = "" };
-        struct cg_med_call c = {
-                .mediator = e->notify->mediator, .notify = e->notify, .notif = call, .tid = (pid_t)call->pid
-        };
-        struct seccomp_notif same = *call;
-        const char *why = NULL;
-        bool movable;
-        int r;
-
-        if (e->sb->exec >= CG_EXEC_ASK) {
-                if (e->sb->exec == CG_EXEC_ASK && !has_own_image(e, call)) {
-                        /* Another thread's execve() would have ended this one, and the wait. */
-                        cg_reply_continue(e->notify, call);
-                        return;
-                }
-                r = ask(e, call, &p, &why);
-                if (r == 0)
-                        return;
-                if (why) {
-                        struct cg_path_denial d = { .path = p.path[0] ? p.path : p.given,
-                                                    .access = CG_ACCESS_EXEC,
-                                                    .rule = CG_ACCESS_NOT_ASKED,
-                                                    .setting = why };
-
-                        cg_reply_report(e->notify, call, &d);
-                }
-                cg_reply_result(e->notify, call, r);
-                return;
-        }
-        r = open_program(&c, p.given, &movable);
-        /* A search through PATH finds most names missing. */
-        if (r == -ENOENT || r == -EFAULT || r == -ENAMETOOLONG) {
-                cg_reply_result(e->notify, call, r);
-                return;
-        }
-        /* A search finds /bin/ls after /usr/bin/ls: one report, although the addresses differ. */
-        memset(same.data.args, 0, sizeof(same.data.args));
-        if (r >= 0) {
-                cg_med_fd_path(r, p.path);
-                close(r);
-        }
-        cg_reply_deny(e->notify, &same, EPERM, p.path[0] ? p.path : p.given);
-}
-
-/* ---- the answer */
+/* ---- its execution */
 
 static struct seccomp_notif notif_of(const struct cg_exec_call *c)
 {
@@ -562,6 +457,147 @@ static void run(struct cg_execs *e, struct cg_exec_call *c)
         else
                 c->deadline_ms = 0;
 }
+
+/* ---- the call */
+
+/*
+ * Asks about the call, which then waits; a start of the language is executed at once. 0 or -errno,
+ * for DENY that of all other calls; *why as of find_program().
+ */
+static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct program *p, const char **why)
+{
+        bool at = call->data.nr == SYS_execveat;
+        struct cg_med_call c = {
+                .mediator = e->notify->mediator, .notify = e->notify, .notif = call, .tid = (pid_t)call->pid
+        };
+        cg_auto_buf struct cg_buf argv = { .max = CG_EXEC_TEXT_MAX }, args = { .max = 2 * CG_EXEC_TEXT_MAX },
+                                  envp = { .max = CG_EXEC_TEXT_MAX };
+        struct cg_exec_call *slot = NULL;
+        uint32_t argc = 0, envc = 0;
+        uint64_t key;
+        cg_auto_fd int cwd = -1, in = -1, question = -1;
+        char folder[PATH_MAX];
+        bool language;
+        struct cg_exec_file its_cwd;
+        struct stat st = { 0 };
+        int r;
+
+        if ((r = read_texts(call, call->data.args[1 + at], &argv, &argc)) < 0 ||
+            (r = read_texts(call, call->data.args[2 + at], &envp, &envc)) < 0) {
+                if (r == -E2BIG)
+                        *why = "it has over 256 KiB or 4096 of arguments";
+                return r;
+        }
+        if (!argc)
+                return -EINVAL;
+        cg_buf_add(&args, argv.data, argv.len);
+        if (cg_buf_end(&args, NULL) < 0)
+                return -ENOMEM;
+        r = find_program(&c, e->sb, p, &args, why);
+        if (r < 0)
+                return r;
+        language = starts_language(e, call, p);
+        if (!language && e->sb->exec == CG_EXEC_DENY)
+                return -EPERM;
+        cwd = cg_caller_open(e->notify, call, AT_FDCWD);
+        if (cwd < 0 || !name_of(cwd, folder, &its_cwd)) {
+                *why = "its folder has no name in the sandbox";
+                return -EACCES;
+        }
+        if (count_filters((pid_t)call->pid) != e->filters) {
+                *why = "its process has a system call filter of its own";
+                return -EPERM;
+        }
+        key = cg_fnv1a(CG_FNV1A, &call->pid, sizeof(call->pid));
+        key = cg_fnv1a(key, p->path, strlen(p->path) + 1);
+        key = cg_fnv1a(key, argv.data, argv.len);
+        key = cg_fnv1a(key, envp.data ?: "", envp.len);
+        for (size_t i = 0; i < CG_ARRAY_LEN(e->refused); i++)
+                if (e->refused[i].key == key && cg_now_ms() < e->refused[i].until_ms)
+                        return -EPERM;
+        for (size_t i = 0; i < CG_EXEC_CALLS && !slot; i++)
+                slot = e->calls[i].state == CG_EXEC_FREE ? &e->calls[i] : NULL;
+        if (!slot)
+                return -EAGAIN;
+        /* Opened once: other threads may change it at any time. */
+        in = lacks_stdin((pid_t)call->pid) ? -EBADF : cg_caller_open(e->notify, call, 0);
+        if ((in < 0 && in != -EBADF) || (in >= 0 && fstat(in, &st) < 0))
+                return -EAGAIN;
+        if (!language)
+                question = write_question(e, call, p, argv.data, argc, envp.data ?: "", envc, folder, in);
+        *slot = (struct cg_exec_call){ .state = CG_EXEC_WAITS,
+                                       .number = ++e->next,
+                                       .id = call->id,
+                                       .tid = (pid_t)call->pid,
+                                       .args_len = args.len,
+                                       .texts_len = args.len + envp.len,
+                                       .image = p->image,
+                                       .cwd = its_cwd,
+                                       .in = { st.st_dev, st.st_ino },
+                                       .key = key,
+                                       .path = strdup(p->path) };
+        cg_buf_add(&args, envp.data ?: "", envp.len);
+        slot->texts = cg_buf_steal(&args, NULL);
+        /* What was read is the caller's only if it still waits. */
+        if (!slot->texts || !slot->path || !cg_caller_waits(e->notify, call) ||
+            (!language && (question < 0 || !send_message(e, CG_EXEC_ASKED, slot->number, question)))) {
+                free_call(slot);
+                return -EAGAIN;
+        }
+        if (language)
+                run(e, slot);
+        return 0;
+}
+
+void cg_execs_call(struct cg_execs *e, const struct seccomp_notif *call)
+{
+        struct program p = { .path = "" };
+        struct cg_med_call c = {
+                .mediator = e->notify->mediator, .notify = e->notify, .notif = call, .tid = (pid_t)call->pid
+        };
+        struct seccomp_notif same = *call;
+        const char *why = NULL;
+        bool movable;
+        int r;
+
+        if (e->sb->exec == CG_EXEC_DENY && e->sb->language && ask(e, call, &p, &why) == 0)
+                return;
+        if (e->sb->exec >= CG_EXEC_ASK) {
+                if (e->sb->exec == CG_EXEC_ASK && !is_asked_about(e, call)) {
+                        /* Another thread's execve() would have ended this one, and the wait. */
+                        cg_reply_continue(e->notify, call);
+                        return;
+                }
+                r = ask(e, call, &p, &why);
+                if (r == 0)
+                        return;
+                if (why) {
+                        struct cg_path_denial d = { .path = p.path[0] ? p.path : p.given,
+                                                    .access = CG_ACCESS_EXEC,
+                                                    .rule = CG_ACCESS_NOT_ASKED,
+                                                    .setting = why };
+
+                        cg_reply_report(e->notify, call, &d);
+                }
+                cg_reply_result(e->notify, call, r);
+                return;
+        }
+        r = open_program(&c, p.given, &movable);
+        /* A search through PATH finds most names missing. */
+        if (r == -ENOENT || r == -EFAULT || r == -ENAMETOOLONG) {
+                cg_reply_result(e->notify, call, r);
+                return;
+        }
+        /* A search finds /bin/ls after /usr/bin/ls: one report, although the addresses differ. */
+        memset(same.data.args, 0, sizeof(same.data.args));
+        if (r >= 0) {
+                cg_med_fd_path(r, p.path);
+                close(r);
+        }
+        cg_reply_deny(e->notify, &same, EPERM, p.path[0] ? p.path : p.given);
+}
+
+/* ---- the answer */
 
 void cg_execs_answer(struct cg_execs *e, const struct cg_exec_message *m)
 {
@@ -710,10 +746,14 @@ int cg_execs_check(struct cg_err *err)
 void cg_execs_init(struct cg_execs *e, const struct cg_sandbox *sb, struct cg_notify *n, int sock,
                    bool affinity)
 {
+        struct stat st;
+
         *e = (struct cg_execs){ .sb = sb->exec == CG_EXEC_ALLOW ? NULL : sb, .notify = n, .sock = sock };
-        if (!e->sb || sb->exec < CG_EXEC_ASK)
+        if (!e->sb || !cg_plan_traces(sb))
                 return;
         if (!file_at(getpid(), "exe", &e->own))
                 e->own.ino = 0;
+        if (sb->language && stat(sb->language, &st) == 0)
+                e->language = (struct cg_exec_file){ st.st_dev, st.st_ino };
         e->filters = count_filters(getpid()) + 1 + affinity;
 }

@@ -11,6 +11,10 @@
  *              processes continue: these have, or descend from, an image that was approved.
  *      ASK_EACH  as ASK, for all processes
  *
+ * The main process may start the program of the plan's language without a question, in each of
+ * these modes: its call is executed and checked as one that was approved. In ASK processes with its
+ * image are asked about as well.
+ *
  * The process keeps its number, parent, descriptors, terminal, limits and signals. It cannot trace
  * others or be traced by them, since the filter denies these calls and /proc is read-only.
  */
@@ -84,9 +88,10 @@ struct cg_exec_call {
 struct cg_execs {
         const struct cg_sandbox *sb; /* NULL: nothing is restricted */
         struct cg_notify *notify;
-        int sock;                /* for struct cg_exec_message; borrowed */
-        struct cg_exec_file own; /* the image of init and the main process */
-        int filters;             /* system call filters of the main process */
+        int sock;                     /* for struct cg_exec_message; borrowed */
+        struct cg_exec_file own;      /* the image of init and the main process */
+        struct cg_exec_file language; /* the image of the plan's language */
+        int filters;                  /* system call filters of the main process */
         uint32_t next;
         struct cg_exec_call calls[CG_EXEC_CALLS];
         /*

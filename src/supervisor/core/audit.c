@@ -290,7 +290,8 @@ void cg_sup_audit_free(struct session *ss)
 
 int cg_sup_audit_opened(struct session *ss, struct cg_err *err)
 {
-        static const char *const shown[] = { "front", "workspace", "tier", "sandbox", "exec", "settings" };
+        static const char *const shown[] = { "front", "workspace", "tier",    "sandbox",
+                                             "exec",  "settings",  "language" };
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
 
         if (!ss->audit || !ss->host) /* a spare's warm-up is nobody's */

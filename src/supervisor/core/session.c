@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -175,10 +176,12 @@ json_t *cg_sup_session_info(const struct session *ss)
                 mode = "rules";
         if (!k)
                 k = &none;
-        return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k->tier, "landlock_abi",
-                         k->landlock_abi, "exec", mode, "limits", cg_sup_limits_info(ss), "debugger",
-                         k->debugger, "sandbox", cg_sup_is_sandboxed(ss), "layers", k->layers, "python",
-                         k->python ?: "", "ipython", k->ipython ?: "");
+        return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s, s:s}", "tier", k->tier,
+                         "landlock_abi", k->landlock_abi, "exec", mode, "limits", cg_sup_limits_info(ss),
+                         "debugger", k->debugger && !json_object_get(ss->options, "language"), "sandbox",
+                         cg_sup_is_sandboxed(ss), "layers", k->layers, "python", k->python ?: "", "ipython",
+                         k->ipython ?: "", "language",
+                         json_string_value(json_object_get(ss->options, "language")) ?: "python");
 }
 
 static void forget_path_notice(struct session *ss)
@@ -644,6 +647,28 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
         return 0;
 }
 
+/* The program of a session's language, which the host has chosen; NULL: Python. */
+static int check_language(const json_t *options, struct cg_err *err)
+{
+        const char *name, *path;
+        struct stat st;
+
+        if (cg_json_str(options, "language", NULL, &name, err) < 0 ||
+            cg_json_str(options, "language_path", NULL, &path, err) < 0)
+                return -1;
+        if (!name && !path)
+                return 0;
+        if (!name || strcmp(name, "shell") != 0)
+                return cg_fail(err, CG_E_INVAL, "\"language\" must be \"shell\", or missing for Python");
+        if (!path || path[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "\"language_path\" must be an absolute path");
+        if (stat(path, &st) < 0)
+                return cg_fail_errno(err, "language %s: %s", name, path);
+        if (!S_ISREG(st.st_mode) || access(path, X_OK) < 0)
+                return cg_fail(err, CG_E_INVAL, "language %s: %s is no program", name, path);
+        return 0;
+}
+
 static int check_options(struct session *ss, struct cg_err *err)
 {
         const char *dir, *front, *tier, *deciders, *approvers;
@@ -680,6 +705,7 @@ static int check_options(struct session *ss, struct cg_err *err)
             cg_json_str(ss->options, "front", "", &front, err) < 0 ||
             cg_json_str(ss->options, "deciders", "host", &deciders, err) < 0 ||
             cg_json_str(ss->options, "approvers", "", &approvers, err) < 0 ||
+            check_language(ss->options, err) < 0 ||
             cg_json_str(ss->options, "tier", "full", &tier, err) < 0 || cg_tier_parse(tier, &choice, err) < 0)
                 return -1;
         if (dir && dir[0] != '/')

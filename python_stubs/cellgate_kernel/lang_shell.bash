@@ -1,0 +1,94 @@
+# Runs the cells of a session whose language is the shell: bash lang_shell.bash FOLDER DESCRIPTOR. See lang_shell.py.
+#
+# The loop and the handler of EXIT are texts and no functions, in which `declare` would make local variables.
+# When something ends the shell (exit, set -e, ${x:?}, an interrupt), the handler forks: the child has all
+# variables, functions, options, traps and the folder, and goes on with the next cell; the parent is killed.
+__cg_dir=$1 __cg_fd=$2 __cg_pid=$BASHPID __cg_user='' __cg_last='' __cg_x='' __cg_n=0 __cg_file='' __cg_status=0
+__cg_code='' __cg_trap=''
+set --
+unset BASH_ENV ENV
+exec {__cg_out}>&1 {__cg_err}>&2
+export -n SHLVL PWD OLDPWD # questions about programs show the variables that the session does not have
+
+__cg_ret() { return "$__cg_status"; }
+
+# Ends the shell by an error, since bash would run the handler before it has left functions.
+exit() {
+  { local status=$? -; set +ex; } 2>/dev/null
+  if [[ $BASHPID != "$__cg_pid" || $__cg_last ]]; then builtin exit "${1-$status}"; fi
+  (builtin exit "${1-$status}")
+  __cg_code=$?
+  { : "${__cg_none:?}"; } 2>/dev/null
+}
+
+__cg_loop='
+while IFS=" " builtin read -r -u "$__cg_fd" __cg_n __cg_file; do
+  if ((__cg_status)) 2>/dev/null; then __cg_ret || builtin . "$__cg_file"; else builtin . "$__cg_file"; fi
+  { __cg_status=$? __cg_x=$-; set +x; } 2>/dev/null
+  builtin printf "{\"done\":%d,\"status\":%d,\"options\":\"%s\"}\n" "$__cg_n" "$__cg_status" "$__cg_x" >&"$__cg_fd"
+done
+__cg_last=1
+builtin exit 0'
+
+__cg_exit='
+__cg_traps=$(builtin trap -p)
+__cg_trap=""
+if [[ $__cg_user ]]; then builtin eval "__cg_args=(${__cg_user#trap })"; __cg_trap=${__cg_args[1]-}; __cg_user=""; fi
+if [[ $__cg_last ]]; then
+  builtin eval "$__cg_trap"
+else
+  (
+    builtin exec </dev/null >&"$__cg_out" 2>&"$__cg_err"
+    builtin eval "$__cg_traps"
+    builtin trap "$__cg_on_exit" EXIT
+    builtin printf "{\"pid\":%d}\n" "$BASHPID" >&"$__cg_fd"
+    builtin kill -KILL "$__cg_pid"
+    __cg_pid=$BASHPID
+    if [[ $__cg_trap ]]; then
+      if ((__cg_status)); then __cg_ret || builtin eval "$__cg_trap"; else builtin eval "$__cg_trap"; fi
+    fi
+    builtin printf "{\"done\":%d,\"status\":%d,\"options\":\"%s\"}\n" "$__cg_n" "$__cg_status" "$__cg_x" >&"$__cg_fd"
+    builtin eval "$__cg_loop"
+  )
+fi'
+__cg_on_exit='{ __cg_status=${__cg_code:-$?} __cg_x=$- __cg_code=; set +x; } 2>/dev/null; builtin eval "$__cg_exit"'
+
+# A handler of EXIT that a cell sets runs when a cell calls exit, and at the session's end.
+trap() {
+  builtin trap "$@" || return
+  [[ $BASHPID == "$__cg_pid" ]] || return 0
+  local now
+  now=$(builtin trap -p EXIT)
+  [[ $now == "$__cg_own" ]] || __cg_user=$now
+  builtin trap "$__cg_on_exit" EXIT
+}
+
+# mcptools SERVER TOOL [NAME=VALUE]... | SERVER TOOL --json OBJECT | search WORDS | help [SERVER [TOOL]]
+# The kernel makes the call. Files of FOLDER: N.lock says that slot N is in use, N.args has the arguments, N.out
+# and N.err what to print; the status comes by the FIFO N.
+mcptools() {
+  local - n status text
+  set +eux -C
+  for n in {0..15}; do
+    { builtin printf %s "$BASHPID" >"$__cg_dir/$n.lock"; } 2>/dev/null && break
+    n=
+  done
+  if [[ ! $n ]]; then
+    builtin echo 'mcptools: 16 calls of this session wait already' >&2
+    return 1
+  fi
+  builtin printf '%s\0' "$@" >|"$__cg_dir/$n.args"
+  builtin printf '{"call":%d}\n' "$n" >&"$__cg_fd"
+  builtin read -r status <"$__cg_dir/$n"
+  text=$(<"$__cg_dir/$n.err")
+  if [[ $text ]]; then builtin printf '%s\n' "$text" >&2; fi
+  text=$(<"$__cg_dir/$n.out")
+  if [[ $text ]]; then builtin printf '%s\n' "$text"; fi
+  builtin printf '{"free":%d}\n' "$n" >&"$__cg_fd"
+  return "$status"
+}
+
+builtin trap "$__cg_on_exit" EXIT
+builtin trap 'exit 130' INT
+__cg_own=$(builtin trap -p EXIT)
+builtin eval "$__cg_loop"

@@ -1,0 +1,182 @@
+"""Sessions whose language is the shell: one bash runs all cells (lang_shell.bash)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from cellgate_kernel import jsontext
+from cellgate_kernel.languages import FOLDER, Content, Language, cell_error, find_tool, rejected_error, tools_package
+
+if TYPE_CHECKING:
+    from cellgate_kernel.kernel import Kernel
+
+# Calls of tools at once, by background commands and pipelines.
+_SLOTS = 16
+_TOOL_ERROR, _REFUSED = 1, 4
+
+USAGE = """usage: mcptools SERVER TOOL [NAME=VALUE]...
+       mcptools SERVER TOOL --json OBJECT
+       mcptools search WORDS...
+       mcptools help [SERVER [TOOL]]"""
+
+
+class _UsageError(Exception):
+    pass
+
+
+class Shell(Language):
+    """A bash that stays."""
+
+    name = "shell"
+    title = "the shell"
+    state = "its variables, functions and folder"
+
+    def __init__(self, kernel: Kernel, path: str) -> None:
+        super().__init__(kernel, path)
+        self._dir = ""
+        self._fifos: list[int] = []
+        self._trace = ""
+
+    def command(self, fd: int) -> list[str]:
+        return ["bash", "--norc", "--noprofile", os.path.join(FOLDER, "lang_shell.bash"), self._dir, str(fd)]
+
+    def before_start(self) -> None:
+        self._trace = ""
+        if not self._dir:
+            self._dir = tempfile.mkdtemp(prefix="shell-")
+        self._make_folder()
+
+    def _make_folder(self) -> None:
+        """Make the FIFOs, also again when a cell has removed the folder."""
+        os.makedirs(self._dir, 0o700, exist_ok=True)
+        if os.path.exists(os.path.join(self._dir, "0")):
+            return
+        for fd in self._fifos:
+            os.close(fd)
+        self._fifos = []
+        for n in range(_SLOTS):
+            path = os.path.join(self._dir, str(n))
+            os.mkfifo(path, 0o600)
+            self._fifos.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def request(self, text: str, number: int, metadata: Content) -> bytes:
+        """Write the cell to a file, whose name and lines are those of bash's messages."""
+        self._make_folder()
+        self._free_slots()
+        place = metadata.get("cellgate")
+        name, line = f"In[{self.kernel.shell.execution_count}]", 1
+        if isinstance(place, dict) and isinstance(place.get("file"), str) and isinstance(place.get("line"), int):
+            name, line = os.path.basename(place["file"]), max(1, min(place["line"], 1_000_000))
+        path = os.path.join(self._dir, re.sub(r"[^\w.\[\]-]|^\d+$", "_", name, flags=re.ASCII))
+        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write("\n" * (line - 1) + self._trace + text)
+        return f"{number} {path}\n".encode()
+
+    def check(self, reply: Content) -> None:
+        self._trace = "set -x; " if "x" in str(reply.get("options")) else ""  # off between cells
+        status = reply.get("status")
+        if status:
+            refused = self.refused and status == _REFUSED
+            raise cell_error("ExitStatus", str(status), [f"exit status {status}"], refused)
+
+    # ---------------------------------------------------------------- mcptools
+
+    def on_message(self, message: Content) -> None:
+        call, free = message.get("call"), message.get("free")
+        if isinstance(call, int) and 0 <= call < _SLOTS:
+            self.spawn(self._serve_call(call))
+        elif isinstance(free, int) and 0 <= free < _SLOTS:
+            self._free(free)
+
+    def _free(self, slot: int) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._dir, f"{slot}.lock"))
+
+    def _free_slots(self) -> None:
+        """Free those of processes that have ended, by an interrupt perhaps."""
+        for slot in range(_SLOTS):
+            try:
+                with open(os.path.join(self._dir, f"{slot}.lock"), encoding="ascii") as file:
+                    os.kill(int(file.read()), 0)
+            except ProcessLookupError:
+                self._free(slot)
+            except (OSError, ValueError, OverflowError):
+                continue
+
+    async def _serve_call(self, slot: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._fifos[slot], 64)  # a status that nobody has read
+        try:
+            with open(os.path.join(self._dir, f"{slot}.args"), encoding="utf-8") as file:
+                arguments = file.read().split("\0")[:-1]
+        except (OSError, ValueError) as e:
+            status, out, error = _TOOL_ERROR, "", f"mcptools: {e}"
+        else:
+            status, out, error = await self._mcptools(arguments)
+        with contextlib.suppress(OSError):
+            for name, text in (("out", out), ("err", error)):
+                with open(os.path.join(self._dir, f"{slot}.{name}"), "w", encoding="utf-8", errors="replace") as file:
+                    file.write(text)
+            os.write(self._fifos[slot], b"%d\n" % status)
+
+    async def _mcptools(self, arguments: list[str]) -> tuple[int, str, str]:
+        """Status, output and error of the command."""
+        from cellgate_tools import ToolRunnerError
+
+        try:
+            if arguments[:1] == ["search"]:
+                return 0, repr(tools_package().search(" ".join(arguments[1:]))), ""
+            if arguments[:1] == ["help"]:
+                return 0, _help(*arguments[1:3]), ""
+            if len(arguments) < 2:
+                raise _UsageError(USAGE)
+            module = find_tool(arguments[0], arguments[1])
+            value = await self.call_tool(arguments[0], arguments[1], _parameters(module, arguments[2:]))
+        except (LookupError, _UsageError) as e:
+            return _TOOL_ERROR, "", f"mcptools: {e.args[0]}"
+        except ToolRunnerError as e:
+            return _REFUSED if isinstance(e, rejected_error()) else _TOOL_ERROR, "", f"mcptools: {e}"
+        return 0, value if isinstance(value, str) else "" if value is None else jsontext.dumps(value), ""
+
+
+def _help(server: str = "", tool: str = "") -> str:
+    if not server:
+        return f"{USAGE}\nservers: {', '.join(tools_package().servers()) or 'none'}"
+    if not tool:
+        return repr(tools_package().tools(server, describe=True))
+    return find_tool(server, tool).__doc__ or ""
+
+
+def _parameters(module: Any, words: list[str]) -> Content:
+    """The arguments of the command line; a value is text where the tool's schema says so, else JSON if it can be."""
+    if words[:1] == ["--json"]:
+        try:
+            value = json.loads(words[1]) if len(words) == 2 else None
+        except ValueError as e:
+            raise _UsageError(f"--json: {e}") from None
+        if not isinstance(value, dict):
+            raise _UsageError("--json needs one JSON object")
+        return value
+    schema = module._tool.entry.get("in")
+    fields = schema.get("properties") if isinstance(schema, dict) else None
+    params: Content = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise _UsageError(f"{word!r} is not NAME=VALUE")
+        field = fields.get(name) if isinstance(fields, dict) else None
+        params[name] = text
+        if not (isinstance(field, dict) and field.get("type") == "string"):
+            with contextlib.suppress(ValueError):
+                params[name] = json.loads(text)
+    return params
+
+
+def make(kernel: Kernel, path: str) -> Language:
+    """The language of a kernel."""
+    return Shell(kernel, path)

@@ -1,0 +1,370 @@
+"""Sessions whose cells are not Python: a program beside the kernel, in the same sandbox, runs them.
+
+The kernel starts it, gives it the cells, makes its calls of tools and starts it again when it has ended. What it
+writes goes to descriptors 1 and 2, which the kernel captures. It sends objects as JSON, one a line, over a socket:
+
+    {"done": CELL, ...}    the cell has ended; the rest is the language's own
+    {"pid": NUMBER}        from now on it is this process (a shell that has forked)
+"""
+
+# mypy: allow-untyped-calls
+# Most of IPython has no annotations.
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
+
+import _cellgate
+from cellgate_kernel import errors, jsontext
+
+if TYPE_CHECKING:
+    from cellgate_kernel.kernel import Kernel
+    from cellgate_kernel.request import Request
+
+Content = dict[str, Any]
+
+FOLDER = os.path.dirname(os.path.realpath(__file__))
+
+
+class CellError(Exception):
+    """A cell has failed. Subclasses are named like the error of its language."""
+
+    def __init__(self, text: str, lines: list[str], refused: bool = False) -> None:
+        super().__init__(text)
+        self.lines = lines
+        self.refused = refused
+
+
+def cell_error(name: str, text: str, lines: list[str], refused: bool = False) -> CellError:
+    """An error whose class has this name."""
+    kind: type[CellError] = type(name, (CellError,), {"__module__": "builtins"})
+    return kind(text, lines, refused)
+
+
+class Language:
+    """The program of a session's language, and its cells."""
+
+    name = ""
+    title = ""
+    state = "its variables and functions"
+    unserved = ""
+
+    def __init__(self, kernel: Kernel, path: str) -> None:
+        self.kernel = kernel
+        self.path = path
+        self.cell = 0  # of the host: it gets the output of what the program asks for
+        self.number = 0  # of the cell, for the program
+        self.running: asyncio.Future[Content] | None = None
+        self.refused = False  # the host has refused a call of this cell
+        self._interrupts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._socket: socket.socket | None = None
+        self._buffer = b""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = ""  # how it has ended
+
+    # ---------------------------------------------------------------- what a language defines
+
+    def command(self, fd: int) -> list[str]:
+        """The arguments; `fd` is its end of the socket."""
+        raise NotImplementedError
+
+    def before_start(self) -> None:
+        """Prepare what the program needs."""
+
+    def request(self, text: str, number: int, metadata: Content) -> bytes:
+        """What makes it run the cell."""
+        raise NotImplementedError
+
+    def check(self, reply: Content) -> None:
+        """Show the result of a cell, or raise its error."""
+        raise NotImplementedError
+
+    def on_message(self, message: Content) -> None:
+        """Another message of the program."""
+
+    # ---------------------------------------------------------------- the program
+
+    def start(self) -> None:
+        """Start the program, unless it runs."""
+        if self._socket is not None:
+            return
+        mine, its = socket.socketpair()
+        self.before_start()
+        config = self.kernel.config
+        with its:
+            self._process = subprocess.Popen(
+                self.command(its.fileno()),
+                executable=self.path,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(its.fileno(),),
+                env=dict(item.split("=", 1) for item in config["environ"]),
+                cwd=config.get("working_dir") or config["workspace"],
+                start_new_session=True,
+            )
+        mine.setblocking(False)
+        self._socket, self._buffer, self._ended = mine, b"", ""
+        self._watch(self._process.pid)
+        self.loop.add_reader(mine, self._readable)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The kernel's loop."""
+        return self.kernel.main.runner.loop
+
+    def _watch(self, pid: int) -> None:
+        if self._pidfd >= 0:
+            self.loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        self._pidfd = -1
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._on_end()
+        else:
+            self.loop.add_reader(self._pidfd, self._on_end)
+
+    def _on_end(self) -> None:
+        """The process has ended, unless it has forked and its child goes on."""
+        before = self._pidfd
+        self._readable()
+        if self._pidfd == before:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._socket is None:
+            return
+        self.kill()
+        status = self._process.wait() if self._process is not None else 0
+        self._ended = f"killed by {signal.Signals(-status).name}" if status < 0 else f"it exited with status {status}"
+        self.loop.remove_reader(self._socket)
+        if self._pidfd >= 0:
+            self.loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        self._socket.close()
+        self._socket, self._pidfd = None, -1
+        for task in self._tasks:
+            task.cancel()
+        if self.running is not None and not self.running.done():
+            self.running.set_result({"ended": self._ended})
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def kill(self) -> None:
+        """End the program and what it has started."""
+        self._signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let it end by itself: the session ends."""
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.3)
+
+    def send(self, data: bytes) -> None:
+        """Send to the program, in order, however long it does not read."""
+        if self._socket is None:
+            return
+        try:
+            data = data[self._socket.send(data) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # it has ended, which its process reports
+            return
+        if data:
+            self.spawn(self._send_rest(data))
+
+    async def _send_rest(self, data: bytes) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                await self.loop.sock_sendall(self._socket, data)
+
+    def _readable(self) -> None:
+        if self._socket is None:
+            return
+        while True:
+            try:
+                data = self._socket.recv(1 << 20)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                if self._socket is not None:
+                    self.loop.remove_reader(self._socket)
+                return
+            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            for line in lines:
+                try:
+                    message = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(message, dict):
+                    self._take(message)
+                if self._socket is None:
+                    return
+
+    def _take(self, message: Content) -> None:
+        if isinstance(message.get("pid"), int):
+            self._watch(message["pid"])
+        elif "done" in message:
+            if message["done"] == self.number and self.running is not None and not self.running.done():
+                self.running.set_result(message)
+        else:
+            self.on_message(message)
+
+    def spawn(self, coro: Any) -> None:
+        """Run a coroutine whose output is that of the cell."""
+        context = contextvars.copy_context()
+        context.run(_cellgate.cell.set, self.cell)
+        task = self.loop.create_task(coro, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---------------------------------------------------------------- cells
+
+    def run_cell(self, request: Request, metadata: Content) -> ExecutionResult:
+        """Run a cell to its end."""
+        shell: Any = self.kernel.shell
+        store = request.store_history and not request.silent
+        result = ExecutionResult(ExecutionInfo(request.text, store, request.silent, False, None))
+        shell.local.error = shell.local.result_error = None
+        self.cell = request.id
+        if store:
+            shell.history_manager.store_inputs(shell.execution_count, request.text, request.text)
+        try:
+            shell.run_async(self._run(request, metadata))
+        except BaseException as e:
+            result.error_in_exec = self._show(e)
+        if store:
+            shell.execution_count += 1
+        return result
+
+    async def _run(self, request: Request, metadata: Content) -> None:
+        if self._socket is None:
+            if self._ended:
+                text = f"cellgate: {self.title} has ended since the last cell ({self._ended}): {self.state} are lost"
+                print(f"{text}; this cell has a new one", file=sys.stderr)
+            self.start()
+            self.kernel.shell.local.started += 1  # is the session's, no program of the cell
+        if request.warm:
+            return
+        self.number += 1
+        self.refused = False
+        self._interrupts = 0
+        self.running = self.loop.create_future()
+        try:
+            self.send(self.request(request.text, self.number, metadata))
+            reply = await self._end_of_cell(self.running)
+        finally:
+            self.running = None
+        if "ended" in reply:
+            what = f"{self.title} ended ({reply['ended']}): {self.state} are lost, and the next cell has a new one"
+            if self._interrupts:
+                print(f"cellgate: {what}", file=sys.stderr)
+            else:
+                raise cell_error(f"{self.name.capitalize()}Ended", what, [what])
+        if self._interrupts:
+            raise KeyboardInterrupt
+        self.check(reply)
+
+    async def _end_of_cell(self, running: asyncio.Future[Content]) -> Content:
+        """Wait for it. The first interrupt is the program's, the second ends it."""
+        while True:
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                if running.done():
+                    return running.result()
+                self._interrupts += 1
+                for task in self._tasks:
+                    task.cancel()
+                self._signal(signal.SIGINT if self._interrupts == 1 else signal.SIGKILL)
+
+    def _show(self, error: BaseException) -> BaseException:
+        shell: Any = self.kernel.shell
+        if isinstance(error, asyncio.CancelledError):
+            error = KeyboardInterrupt()
+        if isinstance(error, CellError):
+            name = errors.name_of(type(error))
+            content = jsontext.dumps({"ename": name, "evalue": str(error), "traceback": error.lines})
+        elif isinstance(error, KeyboardInterrupt):
+            content = errors.content(KeyboardInterrupt, error, ["KeyboardInterrupt"])
+        else:
+            content = errors.content(type(error), error, errors.plain_traceback(type(error), error, None))
+        shell.local.error = (error, content)
+        _cellgate.publish("error", content)
+        return error
+
+    # ---------------------------------------------------------------- tools
+
+    async def call_tool(self, server: str, tool: str, params: Content) -> Any:
+        """Call a tool for the program: the value of its run_async(), plain. Raises LookupError, ToolRunnerError."""
+        module = find_tool(server, tool)
+        try:
+            return plain(await module.run_async(params))
+        except rejected_error():
+            self.refused = True
+            raise
+
+
+def tools_package() -> Any:
+    """The package mcptools. LookupError: the session has no tools."""
+    try:
+        return import_module("mcptools")
+    except ModuleNotFoundError:
+        raise LookupError("this session has no MCP servers and no functions") from None
+
+
+def find_tool(server: str, tool: str) -> Any:
+    """The generated module of a tool, by the names of the server or of the modules."""
+    from cellgate_tools import catalogue
+
+    package = tools_package()
+    entries = catalogue._of(package.__path__, server)
+    found = [e for e in entries if tool in (e.tool, e.data["module"])]
+    if not found:
+        raise LookupError(f"{server} has no tool {tool!r}; tools: {', '.join(e.data['module'] for e in entries)[:500]}")
+    return import_module(f"mcptools.{found[0].module}")
+
+
+def rejected_error() -> type[BaseException]:
+    """The class of a refused call."""
+    kind: type[BaseException] = import_module("cellgate_tools").RejectedError
+    return kind
+
+
+def plain(value: Any) -> Any:
+    """A tool's result as JSON values."""
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump()
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return str(value) if isinstance(value, str) else value
+
+
+def make(kernel: Kernel, config: Content) -> Language | None:
+    """The language of a session's configuration; None: Python."""
+    name = config.get("language") or "python"
+    if name == "python":
+        return None
+    module = import_module(f"cellgate_kernel.lang_{name}")
+    language: Language = module.make(kernel, config["language_path"])
+    return language

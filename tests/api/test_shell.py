@@ -1,0 +1,282 @@
+"""Sessions whose language is the shell (docs/languages.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cellgate_api import CellgateError, Client, Event, Session
+
+from .shell_cells import CELLS
+
+
+@pytest.fixture
+def session(client: Client, workspace: Path) -> Iterator[Session]:
+    with client.session(workspace=workspace, language="shell") as s:
+        yield s
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells(session: Session, name: str) -> None:
+    for code, stdout, *rest in CELLS[name]:
+        status, stderr = (rest + [0, None][len(rest) :])[:2]
+        out = session.run(code)
+        assert (out.stdout, out.status) == (stdout, "error" if status else "ok"), out
+        if status:
+            assert (out.error["ename"], out.error["evalue"]) == ("ExitStatus", str(status))
+        if stderr is not None:
+            assert re.search(stderr, out.stderr), out.stderr
+
+
+def test_streams_come_as_they_are_written(session: Session) -> None:
+    number = session.execute("echo first; sleep 60")
+    assert session.until("stream")[-1].text == "first\n"
+    session.cancel(number)
+    assert session.until("result")[-1].status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "code", ["sleep 60", "while :; do :; done", "sleep 60 & wait", "read y < <(sleep 60)", "cat <(sleep 60)"]
+)
+def test_an_interrupt_ends_the_program_and_not_the_shell(session: Session, code: str) -> None:
+    assert session.run("x=5; cd /usr").status == "ok"
+    assert session.run(f"echo go; {code}; echo no", timeout_ms=300).status == "timeout"
+    assert session.run("echo $x $PWD").stdout == "5 /usr\n"
+
+
+def test_a_cell_that_ignores_its_interrupt_ends_the_shell(session: Session) -> None:
+    out = session.run("x=5; trap '' INT; while :; do sleep 0.1; done", timeout_ms=200)
+    assert out.status == "timeout"
+    assert "its variables, functions and folder are lost" in out.stderr
+    assert session.run("echo [$x]").stdout == "[]\n"
+
+
+def test_a_shell_that_is_killed(session: Session) -> None:
+    assert session.run("x=5").status == "ok"
+    out = session.run("kill -KILL $BASHPID")
+    assert (out.status, out.error["ename"]) == ("error", "ShellEnded")
+    assert "killed by SIGKILL" in out.error["evalue"]
+    assert "are lost" in out.error["evalue"]
+    assert session.run("echo [$x]").stdout == "[]\n"
+
+
+def test_a_shell_that_ends_between_cells(session: Session) -> None:
+    assert session.run("x=5; { sleep 0.2; kill -KILL $$; } &").status == "ok"
+    time.sleep(1)
+    out = session.run("echo [$x]")
+    assert out.stdout == "[]\n"
+    assert "has ended since the last cell" in out.stderr
+
+
+def test_exec_of_a_program_ends_the_shell(session: Session) -> None:
+    out = session.run("exec echo last")
+    assert out.stdout == "last\n"
+    assert out.error["ename"] == "ShellEnded"
+
+
+def test_background_jobs_end_with_the_session(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, language="shell") as s:
+        assert s.run("while :; do date +%s%N >beat; sleep 0.05; done & sleep 0.3").status == "ok"
+    beat = (workspace / "beat").read_text()
+    time.sleep(0.3)
+    assert (workspace / "beat").read_text() == beat
+
+
+def test_a_handler_of_exit_runs_at_the_sessions_end(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, language="shell") as s:
+        assert s.run("trap 'echo bye >bye' EXIT").status == "ok"
+    assert (workspace / "bye").read_text() == "bye\n"
+
+
+def test_a_removed_folder_of_the_shell(session: Session) -> None:
+    assert session.run("x=1; rm -rf /tmp/shell-*").status == "ok"
+    assert session.run("echo $x").stdout == "1\n"
+
+
+def test_counts_and_info(session: Session) -> None:
+    assert session.info["language"] == "shell"
+    assert [session.run(code).result.count for code in ("true", "false", "exit 1", "true")] == [1, 2, 3, 4]
+
+
+def test_a_reset(session: Session) -> None:
+    assert session.run("x=1").status == "ok"
+    session.reset()
+    assert session.run("echo [$x]").stdout == "[]\n"
+
+
+def test_a_spare(workspace: Path, prefix: Path) -> None:
+    with Client(log_level=0) as c:
+        for _ in range(3):
+            with c.session(workspace=workspace, language="shell") as s:
+                assert s.run("echo $((1 + 1)) $x; x=1").stdout == "2\n"
+                time.sleep(0.3)
+
+
+def test_unknown_languages(client: Client, workspace: Path) -> None:
+    with pytest.raises(CellgateError, match="python, shell"):
+        client.session(workspace=workspace, language="cobol")
+
+
+# ---------------------------------------------------------------- programs
+
+
+class Host:
+    def __init__(self, answer: bool) -> None:
+        self.answer, self.asked = answer, []
+
+    def __call__(self, e: Event) -> bool:
+        self.asked.append(json.loads(e.args)["command"])
+        return self.answer
+
+
+def asking(client: Client, workspace: Path, exec: str) -> Session:
+    return client.session(workspace=workspace, language="shell", exec=exec)
+
+
+@pytest.mark.parametrize("exec", ["deny", "ask"])
+def test_only_the_session_starts_its_shell(client: Client, workspace: Path, exec: str) -> None:
+    host = Host(False)
+    with asking(client, workspace, exec) as s:
+        (workspace / "bash").write_bytes(Path("/bin/bash").read_bytes())
+        (workspace / "bash").chmod(0o755)
+        (workspace / "script").write_text("#!/bin/bash\necho script\n")
+        (workspace / "script").chmod(0o755)
+        for code in (
+            *("/bin/ls", "bash -c 'echo ran'", "/bin/bash -c 'echo ran'", "./bash -c 'echo ran'", "./script"),
+            *("exec /bin/bash -c 'echo ran'", "(exec -a python /usr/bin/bash -c 'echo ran')", "env bash -c 'echo ran'"),
+            *(
+                "/lib64/ld-linux-x86-64.so.2 /bin/bash -c 'echo ran'",
+                "/proc/self/exe -c 'echo ran'",
+                "$(/bin/echo ran)",
+            ),
+            *(
+                "coproc /bin/echo ran; cat <&${COPROC[0]}",
+                "/bin/echo ran | while read x; do echo $x; done",
+                ". <(/bin/echo echo ran)",
+            ),
+        ):
+            out = s.run(code, decide=host)
+            assert "ran" not in out.stdout, (code, out)
+            assert "script" not in out.stdout, (code, out)
+        assert s.run("echo builtins $((1 + 1))").stdout == "builtins 2\n"
+    assert bool(host.asked) == (exec == "ask")
+
+
+def test_each_program_is_asked_about(client: Client, workspace: Path) -> None:
+    host = Host(True)
+    with asking(client, workspace, "ask") as s:
+        assert s.run("x=1; /bin/echo a | /bin/cat; bash -c '/bin/echo b; true'", decide=host).stdout == "a\nb\n"
+        assert sorted(host.asked) == ["/bin/cat", "/bin/echo a", "/bin/echo b", "bash -c '/bin/echo b; true'"]
+        assert s.run("exit 3", decide=host).error["evalue"] == "3"
+        assert s.run("kill -KILL $BASHPID", decide=host).status == "error"
+        assert s.run("echo again", decide=host).stdout == "again\n"
+    assert len(host.asked) == 4
+
+
+def test_rules_fit_programs_of_the_shell(client: Client, workspace: Path) -> None:
+    """The shell's own variables are none that a rule would have to name."""
+    rules = {"default": "deny", "allow": [{"program": "/usr/bin/cat"}]}
+    with asking(client, workspace, rules) as s:
+        assert s.run("cd /usr; cd /; cat </dev/null && echo ran").stdout == "ran\n"
+        assert s.run("ls").status == "error"
+        assert s.run("export LD_PRELOAD=x; cat </dev/null && echo ran").status == "error"
+
+
+def test_the_landlock_tier_refuses_both(client: Client, workspace: Path) -> None:
+    with pytest.raises(CellgateError, match="full tier only"):
+        client.session(workspace=workspace, language="shell", exec="deny", tier="landlock")
+
+
+# ---------------------------------------------------------------- tools
+
+
+TOOL_CELLS = [
+    ("mcptools echo echo text=hello", True, "hello\n", 0, ""),
+    ("mcptools echo echo text=12", True, "12\n", 0, ""),
+    ('mcptools echo echo --json \'{"text": "a b"}\'', True, "a b\n", 0, ""),
+    ("x=$(mcptools echo echo text=1); echo [$x] | cat", True, "[1]\n", 0, ""),
+    ("mcptools echo echo text=x | tr x y", True, "y\n", 0, ""),
+    ("for i in 1 2 3; do mcptools echo echo text=$i; done", True, "1\n2\n3\n", 0, ""),
+    ("mcptools echo fail text=why", True, "", 1, "why"),
+    ("mcptools echo fail text=why || echo went on $?", True, "went on 1\n", 0, "why"),
+    ("mcptools echo danger text=no", False, "", 4, "was not run"),
+    ("mcptools echo danger text=no || echo status $?", False, "status 4\n", 0, "was not run"),
+    ("mcptools echo echo", None, "", 1, "text"),
+    ("mcptools echo none", None, "", 1, "no tool 'none'"),
+    ("mcptools none none", None, "", 1, "no server 'none'"),
+    ("mcptools echo echo text", None, "", 1, "not NAME=VALUE"),
+    ("mcptools echo echo --json '[]'", None, "", 1, "one JSON object"),
+    ("mcptools echo echo --json '{'", None, "", 1, "--json: "),
+    ("mcptools", None, "", 1, "usage: mcptools SERVER TOOL"),
+]
+
+
+@pytest.mark.parametrize(("code", "decision", "stdout", "status", "stderr"), TOOL_CELLS)
+def test_tools(
+    shell_tools: Session, mark: Path, code: str, decision: bool | None, stdout: str, status: int, stderr: str
+) -> None:
+    out = shell_tools.run(code, decide=None if decision is None else lambda _: decision)
+    assert out.stdout == stdout, out
+    assert stderr in out.stderr, out.stderr
+    assert out.status == ("error" if status else "ok")
+    if status:
+        assert out.error["evalue"] == str(status)
+    assert out.result.refused == (status == 4)
+    assert not mark.exists()
+
+
+@pytest.fixture
+def shell_tools(session: Session, mark: Path) -> Session:
+    """A session with the MCP server "echo"."""
+    args = [str(Path(__file__).parent / "echo_server.py")]
+    session.add_servers({"echo": {"command": sys.executable, "args": args, "env": {"MARK": str(mark)}}})
+    return session
+
+
+def test_finding_tools(shell_tools: Session) -> None:
+    assert "echo" in shell_tools.run("mcptools help").stdout
+    assert "danger" in shell_tools.run("mcptools help echo").stdout
+    assert "Leaves a mark" in shell_tools.run("mcptools help echo danger").stdout
+    assert "echo.danger" in shell_tools.run("mcptools search leaves a mark").stdout
+
+
+def test_the_question_names_tool_and_arguments(shell_tools: Session) -> None:
+    asked = []
+    shell_tools.run("mcptools echo echo text='a b'", decide=lambda e: asked.append((e.server, e.tool, e.args)) or True)
+    assert asked == [("echo", "echo", '{"text":"a b"}')]
+
+
+def test_calls_wait_beside_each_other(shell_tools: Session) -> None:
+    start = time.monotonic()
+    code = "for i in {1..8}; do mcptools echo slow seconds=0.3 & done; mcptools echo echo text=last; wait"
+    out = shell_tools.run(code, decide=lambda _: True)
+    assert sorted(out.stdout.split()) == ["last", *["slow"] * 8]
+    assert time.monotonic() - start < 10
+
+
+def test_an_interrupt_ends_a_call(shell_tools: Session) -> None:
+    code = "x=1; mcptools echo slow seconds=2; echo no"
+    out = shell_tools.run(code, decide=lambda _: True, timeout_ms=300)
+    assert (out.status, out.stdout) == ("timeout", "")
+    assert shell_tools.run("mcptools echo echo text=$x", decide=lambda _: True).stdout == "1\n"
+
+
+def test_without_servers(session: Session) -> None:
+    out = session.run("mcptools echo echo")
+    assert "this session has no MCP servers and no functions" in out.stderr
+
+
+def test_functions_of_the_host(session: Session) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    session.add_functions("host", [{"name": "double", "description": "Doubles.", "inputSchema": schema}])
+    session.execute("mcptools host double a=21")
+    call = session.until("function_call")[-1]
+    assert json.loads(call.args) == {"a": 21}
+    session.give(call.approval, 42)
+    assert session.until("stream")[-1].text == "42\n"
+    assert session.until("result")[-1].status == "ok"
