@@ -274,3 +274,29 @@ def test_file_that_cannot_be_made(run_cellgate: Any, environment: dict[str, str]
     r = run_cellgate("jupyter", "run", "-f", "/nonexistent/x.json", env=environment)
     assert r.returncode == 2
     assert "/nonexistent/x.json" in r.stderr
+
+
+def test_a_kernel_on_another_machine(data_dir: Path, run_cellgate: Any, cellgate: Path, tmp_path: Path) -> None:
+    """The far end is on this machine; the folder is named as it is there."""
+    (tmp_path / "there").mkdir()
+    there = f"{cellgate} relay"
+    r = install(run_cellgate, f"--connect={there}", "--workspace", tmp_path / "there", "--kernel-env", "absent")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert spec_in(data_dir)["argv"][-1] == "--kernel-env=absent"
+    assert install(run_cellgate, "--connect", there, "--workspace", tmp_path / "there").returncode == 0
+    manager = KernelManager(kernel_name="cellgate", kernel_spec_manager=KernelSpecManager(data_dir=str(data_dir)))
+    manager.start_kernel()
+    try:
+        client = manager.blocking_client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        shown = []
+        client.execute_interactive("import os\nprint(os.getcwd())", output_hook=shown.append, timeout=60)
+        assert "".join(m["content"].get("text", "") for m in shown) == f"{tmp_path}/there\n"
+        manager.restart_kernel(now=True)
+        client.wait_for_ready(timeout=60)
+        client.stop_channels()
+    finally:
+        manager.shutdown_kernel(now=True)
+    r = install(run_cellgate, "--workspace", tmp_path)
+    assert r.returncode == 2 and "--workspace is for --connect" in r.stderr

@@ -48,6 +48,8 @@ static const struct cg_opt table[] = {
           "name that Jupyter shows (default: \"Python (cellgate)\")" },
         { CG_KOPT_WORKSPACE, 0, "workspace", "DIR", SERVES,
           "the folder in which cells start and may write (default: the current folder)" },
+        { CG_KOPT_WORKSPACE, 0, "workspace", "DIR", JUPYTER,
+          "with --connect: the folder there in which cells start and may write" },
         { CG_KOPT_MCP, 0, "mcp", "FILE", STARTS,
           "MCP servers (programs, or URLs): JSON, the \"mcpServers\" object that MCP clients use."
           " ${VAR} is taken from the environment."
@@ -206,7 +208,7 @@ static const struct cg_opt table[] = {
           "start a supervisor for this command alone, which ends with it, instead of using the one that this user's"
           " commands share (`cellgate daemon`), as with CELLGATE_PRIVATE in the environment. run and mcp serve"
           " have one with --no-sandbox as well" },
-        { CG_KOPT_CONNECT, 0, "connect", "COMMAND", CG_CMD_RUN,
+        { CG_KOPT_CONNECT, 0, "connect", "COMMAND", CG_CMD_RUN | JUPYTER,
           "run the cells on another machine, which has cellgate as well: COMMAND reaches it, such as \"ssh host\" or"
           " \"kubectl exec -i POD --\". --workspace and --kernel-env are names there (default: the folder in which"
           " COMMAND starts); give --connect first. Not with --mcp and --audit (docs/cluster.md)" },
@@ -413,14 +415,15 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         }
 }
 
-int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, struct cg_err *err)
+int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, bool there,
+                           struct cg_err *err)
 {
         cg_auto_free char *path = NULL;
         json_t *word;
 
-        if (o->id == CG_KOPT_KERNEL_ENV && cg_kernel_env_find(value, &path, err) < 0)
+        if (o->id == CG_KOPT_KERNEL_ENV && !there && cg_kernel_env_find(value, &path, err) < 0)
                 return -1;
-        if (o->id == CG_KOPT_WORKSPACE || o->id == CG_KOPT_MCP || o->id == CG_KOPT_SANDBOX ||
+        if ((o->id == CG_KOPT_WORKSPACE && !there) || o->id == CG_KOPT_MCP || o->id == CG_KOPT_SANDBOX ||
             o->id == CG_KOPT_POLICY || o->id == CG_KOPT_AUDIT_KEY ||
             (o->id == CG_KOPT_AUDIT_HEAD && !is_url(value))) {
                 path = realpath(value, NULL);
@@ -451,6 +454,9 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                         err, CG_E_INVAL,
                         "--policy and --no-sandbox contradict each other: without a sandbox cells can change"
                         " the file, and this program");
+        if (o->command & JUPYTER && o->workspace && !o->connect)
+                return cg_fail(err, CG_E_INVAL,
+                               "--workspace is for --connect: here it is the folder of the notebook");
         if (o->connect && (o->mcp || o->audit || o->decide_elsewhere))
                 return cg_fail(err, CG_E_INVAL,
                                "--connect cannot be combined with --mcp, --audit and --decide-elsewhere: MCP "

@@ -122,9 +122,10 @@ void cg_kernel_options_fini(struct cg_kernel_options *o);
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err);
 /*
  * Appends the option @o with @value to the words of a command line that another program will run in
- * another folder: paths are absolute. CG_E_INVAL, CG_E_NOTFOUND or CG_E_SYS: there is no such file.
+ * another folder: paths are absolute, but for those of another machine (@there). CG_E_INVAL, CG_E_NOTFOUND or CG_E_SYS: there is no such file.
  */
-int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, struct cg_err *err);
+int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, bool there,
+                           struct cg_err *err);
 /* Prints the help on standard output; see cg_opt_help(). */
 int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after);
 /* Others than this command decide, too: what no rule decides waits for them. */

@@ -80,6 +80,7 @@ int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                 return -1;
         cg_kernel_options_client(&o->kernel, &co);
         so.settings = settings;
+        so.workspace = o->kernel.workspace; /* on another machine; NULL: this folder */
         so.ask_egress = 1;
         so.env = (const char *const *)env;
         fo.ready_fd = o->ready_fd;

@@ -240,11 +240,11 @@ static int add_options(json_t *args, int argc, char **argv, struct cg_err *err)
         while (r >= 0 && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 has_workspace |= id == CG_KOPT_WORKSPACE;
                 if (id != CG_KOPT_PRINT_CONFIG)
-                        r = cg_kernel_options_word(args, scan.found, value, err);
+                        r = cg_kernel_options_word(args, scan.found, value, false, err);
         }
         cg_kernel_options_fini(&scratch);
         if (r >= 0 && !has_workspace)
-                r = cg_kernel_options_word(args, &workspace, ".", err);
+                r = cg_kernel_options_word(args, &workspace, ".", false, err);
         return r;
 }
 
