@@ -22,11 +22,13 @@
 
 /* Between attempts to connect to a supervisor that refuses, or does not answer. */
 #define AGAIN_MS 3000
+/* After a question, for more of the same cell: they are shown together. */
+#define GATHER_MS 50
 /* A supervisor answers at once; one that hangs must not hold up the others. */
 #define ANSWER_MS 3000
 /* Programs of a user that differ in their preloaded modules, environment, limits or version. */
 #define MAX_SOURCES 32
-/* Questions that one command decides. */
+/* Questions that one command decides, and that one screen shows. */
 #define MAX_IDS 32
 /* Supervisors start at any time, and no event says so. */
 #define SCAN_MS 1000
@@ -61,7 +63,8 @@ static const char before[] =
         "  accept    shows one and asks at the terminal whether it may happen, once; of several (32 at most) one after\n"
         "            the other, each of which must wait at the start\n"
         "  reject    refuses them\n"
-        "  watch     shows them as they come, and at a terminal asks about each. ^C leaves them open\n"
+        "  watch     shows them as they come, and at a terminal asks about each, or about those of one cell that wait\n"
+        "            already (32 at most) together. ^C leaves them open\n"
         "\n";
 static const char after[] =
         "\nExit status: 0; 1 no such question waits (any more), or it was not decided here; 2 command line, or\n"
@@ -87,9 +90,14 @@ struct approvals {
         json_int_t more, others;  /* of the lists */
         struct cg_prompt *prompt; /* NULL: questions are shown, not asked */
         struct cg_client *client; /* of `asked` */
-        json_t *asked;            /* cg_client_approval() of the question that is shown; NULL: none */
-        struct cg_call call;      /* of it */
-        int status;               /* to exit with; -1: watching goes on */
+        struct {
+                json_t *q; /* cg_client_approval() */
+                struct cg_call call;
+        } asked[MAX_IDS]; /* the questions that are shown */
+        size_t n_asked;
+        size_t alone;   /* of the next questions each is asked about alone */
+        int64_t ask_ms; /* new questions have come: when to ask; 0: none have */
+        int status;     /* to exit with; -1: watching goes on */
 };
 
 /* ------------------------------------------------------------------ supervisors */
@@ -165,7 +173,13 @@ static int read_list(struct approvals *a, struct source *s, struct cg_err *err)
         return 0;
 }
 
-/* The question @id becomes a->asked. */
+static void forget(struct approvals *a)
+{
+        while (a->n_asked)
+                json_decref(a->asked[--a->n_asked].q);
+}
+
+/* Adds the question @id to those that are shown. */
 static int get(struct approvals *a, struct cg_client *client, const char *id, struct cg_err *err)
 {
         char *text = NULL;
@@ -174,25 +188,31 @@ static int get(struct approvals *a, struct cg_client *client, const char *id, st
 
         if (r < 0)
                 return r;
-        json_decref(a->asked);
-        a->asked = o = json_loads(text, JSON_ALLOW_NUL, NULL);
+        o = json_loads(text, JSON_ALLOW_NUL, NULL);
         cg_free(text);
         args = json_object_get(o, "arguments");
         if (!args)
+                json_decref(o);
+        if (!args)
                 return cg_fail(err, CG_E_PROTO, "the supervisor's answer about %.40s cannot be read", id);
         a->client = client;
-        a->call = (struct cg_call){ .server = cg_reply_text(o, "server"),
-                                    .tool = cg_reply_text(o, "tool"),
-                                    .method = cg_reply_text(o, "method"),
-                                    .args = json_string_value(args),
-                                    .args_len = json_string_length(args),
-                                    .cell = (uint64_t)cg_reply_number(o, "cell"),
-                                    .elsewhere = true };
+        a->asked[a->n_asked].q = o;
+        a->asked[a->n_asked].call = (struct cg_call){ .server = cg_reply_text(o, "server"),
+                                                      .tool = cg_reply_text(o, "tool"),
+                                                      .method = cg_reply_text(o, "method"),
+                                                      .args = json_string_value(args),
+                                                      .args_len = json_string_length(args),
+                                                      .cell = (uint64_t)cg_reply_number(o, "cell"),
+                                                      .elsewhere = true };
+        if (a->n_asked)
+                a->asked[a->n_asked - 1].call.next = &a->asked[a->n_asked].call;
+        a->n_asked++;
         return 0;
 }
 
 static int find(struct approvals *a, struct cg_err *err)
 {
+        forget(a);
         cg_fail(err, CG_E_NOTFOUND, "no question %.40s waits: no supervisor is running", a->id);
         for (size_t i = 0; i < a->n; i++)
                 if (a->sources[i].client && get(a, a->sources[i].client, a->id, err) == 0)
@@ -301,21 +321,25 @@ static int show(const struct approvals *a, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
         struct cg_call_view view = { .width = WIDTH };
+        json_t *q = a->asked[0].q;
 
         if (a->json)
-                return print_json(json_incref(a->asked), JSON_INDENT(2), err);
-        add_lines(a->asked, &b);
-        cg_buf_addf(&b, "wants to %s:\n", cg_call_words(a->call.method)->title);
-        cg_call_show(&a->call, &view, &b);
-        add_code(cg_reply_text(a->asked, "code"), &b);
-        cg_buf_addf(&b, "digest %s\n", cg_reply_text(a->asked, "digest"));
+                return print_json(json_incref(q), JSON_INDENT(2), err);
+        add_lines(q, &b);
+        cg_buf_addf(&b, "wants to %s:\n", cg_call_words(a->asked[0].call.method)->title);
+        cg_call_show(&a->asked[0].call, &view, &b);
+        add_code(cg_reply_text(q, "code"), &b);
+        cg_buf_addf(&b, "digest %s\n", cg_reply_text(q, "digest"));
         return cg_cli_print_buf(&b);
 }
 
-static int decide(const struct approvals *a, bool accept, const char *reason, struct cg_err *err)
+/* One of those that are shown. */
+static int decide(const struct approvals *a, size_t i, bool accept, const char *reason, struct cg_err *err)
 {
-        return cg_client_decide(a->client, cg_reply_text(a->asked, "id"),
-                                a->digest ?: cg_reply_text(a->asked, "digest"), accept, reason, err);
+        const json_t *q = a->asked[i].q;
+
+        return cg_client_decide(a->client, cg_reply_text(q, "id"), a->digest ?: cg_reply_text(q, "digest"),
+                                accept, reason, err);
 }
 
 /* ------------------------------------------------------------------ watch */
@@ -362,13 +386,29 @@ static int show_new(struct approvals *a, const json_t *list, const json_t *old, 
         return 0;
 }
 
+/* One of those that are shown waits no more. */
+static bool has_ended(const struct approvals *a)
+{
+        char *text = NULL;
+        size_t i = 0;
+
+        while (i < a->n_asked &&
+               cg_client_approval(a->client, cg_reply_text(a->asked[i].q, "id"), &text, NULL) == 0) {
+                cg_free(text);
+                i++;
+        }
+        return i < a->n_asked;
+}
+
 /* Reads the list of @s again. The open question is withdrawn if it does not wait any more. */
 static int update(struct approvals *a, struct source *s, struct cg_err *err)
 {
         cg_auto_json json_t *old = json_incref(s->list);
         bool ended = read_list(a, s, err) < 0;
-        char *text = NULL;
         int r = 0;
+
+        if (!a->ask_ms)
+                a->ask_ms = cg_now_ms() + GATHER_MS;
 
         if (ended) {
                 json_decref(s->list);
@@ -378,11 +418,9 @@ static int update(struct approvals *a, struct source *s, struct cg_err *err)
                 r = show_new(a, s->list, old, "question", err);
         if (r >= 0 && a->json)
                 r = show_new(a, old, s->list, "closed", err);
-        if (a->prompt && a->asked && a->client == s->client &&
-            (ended || cg_client_approval(s->client, cg_reply_text(a->asked, "id"), &text, NULL) < 0))
+        if (a->prompt && cg_prompt_is_open(a->prompt) && a->client == s->client && (ended || has_ended(a)))
                 cg_prompt_withdraw(a->prompt,
                                    "this question has ended: it was decided elsewhere, or waits no more");
-        cg_free(text);
         if (!ended)
                 return r;
         source_free(s); /* a successor is another source */
@@ -390,29 +428,57 @@ static int update(struct approvals *a, struct source *s, struct cg_err *err)
         return r;
 }
 
-/* Asks about the next question. ACCEPT asks about one only. */
+static bool same_cell(const json_t *a, const json_t *b)
+{
+        return cg_reply_number(a, "cell") && cg_reply_number(a, "cell") == cg_reply_number(b, "cell") &&
+               strcmp(cg_reply_text(a, "session"), cg_reply_text(b, "session")) == 0;
+}
+
+/* The oldest question of a list that has not been asked about, and what else its cell waits for. */
+static void take_next(struct approvals *a, struct source *s)
+{
+        const json_t *first = NULL;
+
+        forget(a);
+        for (size_t i = json_array_size(s->list); i-- > 0 && a->n_asked < MAX_IDS;) {
+                json_t *q = json_array_get(s->list, i);
+
+                if (json_object_get(q, "asked") || (first && (a->alone || !same_cell(first, q))))
+                        continue;
+                json_object_set_new(q, "asked", json_true());
+                if (get(a, s->client, cg_reply_text(q, "id"), NULL) == 0)
+                        first = first ?: q;
+        }
+        a->alone -= a->alone && first;
+}
+
+/* Asks about the next questions. ACCEPT asks about one only. */
 static int ask_next(struct approvals *a, struct cg_err *err)
 {
-        json_t *q;
-        size_t n;
-
-        if (!a->prompt || cg_prompt_is_open(a->prompt))
+        if (!a->prompt || cg_prompt_is_open(a->prompt) || a->ask_ms > cg_now_ms())
                 return 0;
         if (a->command == ACCEPT) {
                 a->status = CG_EXIT_RAISED; /* it has ended */
                 return 0;
         }
+        a->ask_ms = 0;
         for (size_t i = 0; i < a->n; i++) {
-                json_array_foreach(a->sources[i].list, n, q)
-                {
-                        if (json_object_get(q, "asked"))
-                                continue;
-                        json_object_set_new(q, "asked", json_true());
-                        if (get(a, a->sources[i].client, cg_reply_text(q, "id"), err) == 0)
-                                return cg_prompt_ask(a->prompt, &a->call, err);
-                }
+                take_next(a, &a->sources[i]);
+                if (a->n_asked)
+                        return cg_prompt_ask(a->prompt, &a->asked[0].call, err);
         }
         return 0;
+}
+
+/* Of several questions each is asked about again. */
+static void ask_each(struct approvals *a)
+{
+        json_t *q;
+        size_t n;
+
+        a->alone = a->n_asked;
+        for (size_t i = 0; i < a->n; i++)
+                json_array_foreach(a->sources[i].list, n, q) json_object_del(q, "asked");
 }
 
 static int on_key(struct approvals *a, struct cg_err *err)
@@ -429,12 +495,18 @@ static int on_key(struct approvals *a, struct cg_err *err)
                 a->status = CG_EXIT_CANCELLED;
                 return 0;
         }
+        if (answer == CG_ANSWER_EACH) {
+                ask_each(a);
+                return 0;
+        }
         if (answer != CG_ANSWER_YES)
                 reason = cg_prompt_text(a->prompt, NULL) ?: "refused in another terminal";
-        if (decide(a, answer == CG_ANSWER_YES, reason, &why) < 0)
-                cg_screen_note(&a->screen, "%s", why.msg);
-        else if (a->command == ACCEPT)
-                a->status = CG_EXIT_OK;
+        for (size_t i = 0; i < a->n_asked; i++) {
+                if (decide(a, i, answer == CG_ANSWER_YES, reason, &why) < 0)
+                        cg_screen_note(&a->screen, "%s", why.msg);
+                else if (a->command == ACCEPT)
+                        a->status = CG_EXIT_OK;
+        }
         return 0;
 }
 
@@ -450,6 +522,8 @@ static int wait_once(struct approvals *a, int sig, struct cg_err *err)
                 p[1].fd = cg_prompt_fd(a->prompt);
                 timeout_ms = cg_prompt_timeout(a->prompt);
         }
+        if (!asking && a->ask_ms)
+                timeout_ms = (int)CG_MAX(a->ask_ms - cg_now_ms(), 0);
         for (size_t i = 0; i < a->n; i++) {
                 p[3 + i] = (struct pollfd){ .fd = -1, .events = POLLIN };
                 if (a->sources[i].client)
@@ -491,7 +565,7 @@ static int watch(struct approvals *a, struct cg_err *err)
                 return cg_fail_errno(err, "signals");
         if (!a->json && !a->prompt && cg_prompt_open(&a->screen, &a->prompt, err) < 0 && a->command == ACCEPT)
                 return cg_err_prefix(err, "give the --digest that show prints");
-        if (a->asked && cg_prompt_ask(a->prompt, &a->call, err) < 0)
+        if (a->n_asked && cg_prompt_ask(a->prompt, &a->asked[0].call, err) < 0)
                 return -1;
         while (a->status < 0) {
                 if (cg_supervisors(add_source, a, err) < 0 || wait_once(a, sig, err) < 0 ||
@@ -512,7 +586,7 @@ static int check_one(struct approvals *a, size_t i, struct cg_err *err)
 
         a->id = a->ids[i];
         r = find(a, err);
-        if (r == 0 && (!a->n_digests || strcmp(a->digests[i], cg_reply_text(a->asked, "digest")) == 0))
+        if (r == 0 && (!a->n_digests || strcmp(a->digests[i], cg_reply_text(a->asked[0].q, "digest")) == 0))
                 return CG_EXIT_OK;
         if (r == 0)
                 cg_fail(err, CG_E_INVAL, "question %.40s has another digest: nothing was decided", a->id);
@@ -533,7 +607,7 @@ static int decide_one(struct approvals *a, size_t i, struct cg_err *err)
                         return show(a, err);
                 if (a->command == ACCEPT && !a->digest)
                         return watch(a, err);
-                if (decide(a, a->command == ACCEPT, a->reason, err) == 0)
+                if (decide(a, 0, a->command == ACCEPT, a->reason, err) == 0)
                         return cg_cli_print(a->command == ACCEPT ? "accepted\n" : "rejected\n");
         }
         cg_cli_fail("approvals", err);
@@ -626,7 +700,7 @@ int cg_cli_approvals(int argc, char **argv)
                 r = cg_cli_fail("approvals", &err);
         while (a.n)
                 source_free(&a.sources[--a.n]);
-        json_decref(a.asked);
+        forget(&a);
         cg_prompt_free(a.prompt);
         return r;
 }

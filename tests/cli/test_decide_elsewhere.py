@@ -281,6 +281,88 @@ def test_watch_asks_about_one_after_the_other(shared: Shared, server: Server, si
     assert p.end() == 130
 
 
+def together(p: Person, n: int) -> str:
+    """Waits for a question about several calls, and reads all of it."""
+    shown = p.wait_for(r"(?s)Cell 1 wants \d+ things at once:.*?(view everything|with a reason): ")
+    assert ("Not all is shown" in shown) != ("yes to all" in shown)
+    while "yes to all" not in shown:
+        p.type("v\n")
+        shown += p.wait_for(r"(?s)Part \d+ of \d+\..*?(view everything|with a reason): ")
+    assert f" yes to all {n}, o one after the other, n no to all,\n" in shown
+    return shown
+
+
+def test_watch_asks_about_those_of_one_cell_together(
+    shared: Shared, server: Server, sit: Callable[..., Person]
+) -> None:
+    """One answer decides what was shown, each call by itself, and nothing that comes later."""
+    p = sit("approvals", "watch")
+    with start(shared, server, ELSEWHERE, code=GATHER + GATHER.replace("'abc'", "'de'")) as run:
+        shown = together(p, 3)
+        assert "Cell 1 wants 3 things at once:" in shown
+        for i, x in enumerate("abc", 1):
+            assert f"{i} of 3, to call a tool:" in shown and f'"path": "{x}"' in shown
+        p.type("y\n")  # without the digits
+        p.wait_for(r"(?s)Please type y.*?view everything: ")
+        p.type("y" + p.digits(shown) + "\n")
+        shown = together(p, 2)
+        assert server.ran() == ["write_file"] * 3
+        p.type("r\n")
+        p.wait_for("Reason, which the code receives: ")
+        p.type("not these\n")
+        out, _ = run.communicate(timeout=60)
+        assert out.count("RejectedError") == 2
+    assert server.ran() == ["write_file"] * 3
+    with start(shared, server, ELSEWHERE, code=GATHER) as run:
+        together(p, 3)
+        p.type("o\n")
+        for letter in "yny":
+            shown = question(p)
+            assert "of 3" not in shown
+            p.type(letter + (p.digits(shown) if letter == "y" else "") + "\n")
+        out, _ = run.communicate(timeout=60)
+        assert out.count("RejectedError") == 1
+    assert server.ran() == ["write_file"] * 5
+    p.type("\x03")
+    assert p.end() == 130
+
+
+def test_one_of_several_that_was_decided_elsewhere(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    """The others are asked about anew: what is accepted is what was shown."""
+    p = sit("approvals", "watch")
+    with start(shared, server, ELSEWHERE, code=GATHER) as run:
+        together(p, 3)
+        shared("approvals", "reject", listed(shared)["approvals"][0]["id"])
+        p.wait_for("this question has ended")
+        p.type("y" + p.digits(together(p, 2)) + "\n")
+        run.communicate(timeout=60)
+    assert server.ran() == ["write_file"] * 2
+
+
+def test_several_cells_are_not_asked_about_together(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    with start(shared, server, ELSEWHERE) as run, start(shared, server, ELSEWHERE) as other:
+        eventually(lambda: len(listed(shared)["approvals"]) == 2, 60)
+        p = sit("approvals", "watch")
+        for _ in range(2):
+            p.type("y" + p.digits(question(p)) + "\n")
+        assert (run.wait(60), other.wait(60)) == (0, 0)
+
+
+def test_no_more_than_32_are_shown_together(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
+    """What does not fit on the screen is accepted once all of it was shown."""
+    code = GATHER.replace("'abc'", "map(str, range(40))").replace("asyncio.to_thread", "run").replace(
+        "import asyncio", "import asyncio, functools\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(40)\n"
+        "def run(f, **k): return asyncio.get_running_loop().run_in_executor(pool, functools.partial(f, **k))")  # fmt: skip
+    with start(shared, server, ELSEWHERE, code=code) as run:
+        eventually(lambda: len(listed(shared)["approvals"]) == 40, 60)
+        p = sit("approvals", "watch")
+        for n in (32, 8):
+            p.type("y" + p.digits(together(p, n)) + "\n")
+        assert run.wait(60) == 0
+    assert len(server.ran()) == 40
+
+
 def test_watch_as_lines(shared: Shared, server: Server) -> None:
     watch = subprocess.Popen(
         [shared.cellgate, "approvals", "watch", "--json"], env=shared.env, stdout=subprocess.PIPE, text=True

@@ -311,6 +311,18 @@ static void add_call(const struct cg_call *call, unsigned width, bool whole, boo
         add_wrapped(b, &text, width);
 }
 
+/* Those of one question. The lines between begin where no text of a call does. */
+static void add_calls(const struct cg_call *call, unsigned width, bool whole, bool digest, struct cg_buf *b)
+{
+        size_t n = cg_call_count(call);
+
+        for (size_t i = 1; call; call = call->next, i++) {
+                if (n > 1)
+                        cg_buf_addf(b, "%zu of %zu, to %s:\n", i, n, cg_call_words(call->method)->title);
+                add_call(call, width, whole, digest, b);
+        }
+}
+
 void cg_call_line(const char *args, unsigned width, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
@@ -354,7 +366,7 @@ static void show_short(const struct cg_call *call, const struct cg_call_view *v,
         cg_auto_buf struct cg_buf all = { .max = SIZE_MAX - 1 };
         size_t n, end = v->lines / 3;
 
-        add_call(call, v->width, false, true, &all);
+        add_calls(call, v->width, false, true, &all);
         cg_buf_fail(b, all.failed);
         n = count_lines(&all);
         if (n <= v->lines) {
@@ -370,14 +382,16 @@ void cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_
 {
         cg_auto_buf struct cg_buf all = { .max = SIZE_MAX - 1 };
         bool limited = v->lines && !v->part;
-        size_t n;
+        size_t n, len = 0;
 
+        for (const struct cg_call *c = call; c; c = c->next)
+                len += c->args_len;
         v->last = false;
-        if (limited && call->args_len > TRY_WHOLE) {
+        if (limited && len > TRY_WHOLE) {
                 show_short(call, v, b);
                 return;
         }
-        add_call(call, v->width, true, v->part > 0, &all);
+        add_calls(call, v->width, true, v->part > 0, &all);
         cg_buf_fail(b, all.failed);
         n = count_lines(&all);
         if (limited && n > v->lines) {

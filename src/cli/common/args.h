@@ -14,7 +14,8 @@ struct cg_call {
         const char *args;          /* untrusted: one JSON object, if all is well */
         size_t args_len;
         uint64_t cell;
-        bool elsewhere; /* of another client's session: decided once, without "always" */
+        bool elsewhere;             /* of another client's session: decided once, without "always" */
+        const struct cg_call *next; /* of the same cell, in the same question; NULL: none */
 };
 
 /*
@@ -34,10 +35,20 @@ struct cg_call_view {
  * Appends a description: server, tool (or resource, or prompt) and arguments as indented JSON.
  * Every line begins with two blanks and is broken before @width columns, if possible between words,
  * so that no text of the call can begin where a line of cellgate begins. Long runs of blanks are
- * folded. In a first view that does not show all, the middle of long strings and of many lines is
+ * folded. Of several calls each is below a line with its number. In a first view that does not show all, the middle of long strings and of many lines is
  * left out, and a digest says what was left out; each cut is marked.
  */
 void cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b);
+
+/* How many calls the question is about. */
+static inline size_t cg_call_count(const struct cg_call *call)
+{
+        size_t n = 0;
+
+        for (; call; call = call->next)
+                n++;
+        return n;
+}
 
 /*
  * Appends arguments in short, as they are spelled: one or a few lines as above, with the middle

@@ -206,6 +206,19 @@ static unsigned width(const struct cg_prompt *p)
         return ioctl(p->out, TIOCGWINSZ, &ws) < 0 || ws.ws_col < 20 ? 80 : ws.ws_col;
 }
 
+/* The answers to a question about several calls. */
+static void add_answers(const struct cg_prompt *p, struct cg_buf *b)
+{
+        if (p->all_shown)
+                cg_buf_addf(b,
+                            " Allow? y%s yes to all %zu, o one after the other, n no to all,\n"
+                            "           r no with a reason, v view everything: ",
+                            p->confirm.digits, cg_call_count(p->call));
+        else
+                cg_buf_addf(b, " v shows %s, o one after the other, n no to all, r no with a reason: ",
+                            p->view.part ? "the next part" : "everything in parts");
+}
+
 /* Asks for the answer. */
 static int question(struct cg_prompt *p, struct cg_err *err)
 {
@@ -220,6 +233,8 @@ static int question(struct cg_prompt *p, struct cg_err *err)
                             " Allow? y%s yes once, s%s yes for this session, n no,\n"
                             "           d never in this session: ",
                             d, d);
+        } else if (p->call->next) {
+                add_answers(p, &b);
         } else if (!p->all_shown) {
                 cg_buf_addf(&b, " v shows %s, n no, r no with a reason: ",
                             p->view.part ? "the next part" : "everything in parts");
@@ -246,6 +261,9 @@ static int again(struct cg_prompt *p, struct cg_err *err)
         cg_buf_adds(&b, cg_screen_mark(p->screen));
         if (p->state == CONNECTION)
                 cg_buf_addf(&b, " Please type y%s, s%s, n or d and Enter.%s", d, d, digits);
+        else if (p->call->next)
+                cg_buf_addf(&b, " Please type y%s, o, n, r or v and Enter.%s", p->all_shown ? d : "...",
+                            digits);
         else if (!p->all_shown)
                 cg_buf_adds(&b, " Please type v, n or r and Enter. Yes counts once all was shown.\n");
         else if (may_last(p))
@@ -350,7 +368,12 @@ int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err
         p->view = (struct cg_call_view){ .width = width(p), .lines = view_lines(p) };
         p->all_shown = false;
         begin(p, &b);
-        cg_buf_addf(&b, "Cell %" PRIu64 " wants to %s:\n", call->cell, cg_call_words(call->method)->title);
+        if (call->next)
+                cg_buf_addf(&b, "Cell %" PRIu64 " wants %zu things at once:\n", call->cell,
+                            cg_call_count(call));
+        else
+                cg_buf_addf(&b, "Cell %" PRIu64 " wants to %s:\n", call->cell,
+                            cg_call_words(call->method)->title);
         if (show_call(p, &b, err) < 0)
                 return -1;
         close_question(p);
@@ -437,6 +460,8 @@ static enum cg_prompt_answer answer_of(const struct cg_prompt *p, const char *ty
 
         if (is_word(typed, "n", "no"))
                 return CG_ANSWER_NO;
+        if (!connection && p->call->next && is_word(typed, "o", "one"))
+                return CG_ANSWER_EACH;
         if (connection && is_word(typed, "d", "never"))
                 return CG_ANSWER_NEVER;
         if (!connection && !p->all_shown)

@@ -20,6 +20,7 @@ enum cg_prompt_answer {
         CG_ANSWER_ALWAYS,  /* to a question about a call */
         CG_ANSWER_SESSION, /* to one about a connection: yes, for this session */
         CG_ANSWER_NEVER,   /* no, for this session */
+        CG_ANSWER_EACH,    /* to one about several calls: they are to be asked about alone */
         CG_ANSWER_TEXT,    /* to an input question: cg_prompt_text() */
         CG_ANSWER_EOF,     /* to an input question, or to one of another client, which stays open */
 };
@@ -56,8 +57,8 @@ int cg_prompt_due(struct cg_prompt *p, struct cg_err *err);
 void cg_prompt_abandon(const struct cg_prompt *p);
 
 /*
- * Asks about a call (borrows until the question ends). Answers: n, r, v; and once all of it was
- * shown, y and a, both followed by the digits of this question.
+ * Asks about a call (borrows until the question ends), or about several at once. Answers: n, r, v,
+ * of several o; and once all of it was shown, y and a, both followed by the digits of this question.
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 
