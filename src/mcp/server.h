@@ -52,7 +52,8 @@ struct cg_mcpd {
 
 /*
  * Not of MCP. By this variable cellgate-mcp-http says how the ids of all sessions of the process
- * begin, and with "s" behind it that each call without session_id gets a session of its own; by
+ * begin, with "s" behind it that each call without session_id gets a session of its own, and with
+ * "n" that its clients are told apart by the names that they give themselves; by
  * the next one the place at which clients with its second token decide, if there are any; by
  * this member of notifications/cancelled that the client has gone and not cancelled anything; and
  * by this method it asks whether anything would be lost if the server ended.

@@ -340,13 +340,24 @@ static bool is_stateless(const struct hf_exchange *x, const struct cg_rpc *m)
                strcmp(m->method, "server/discover") == 0 || find_version(m, &named);
 }
 
-static struct hf_session *new_session(const struct hf_exchange *x, bool stateless, struct cg_err *err)
+/*
+ * Clients of one token are told apart by their names, which are cut where they are long. @m:
+ * initialize; NULL: a session for more clients, or one whose name is not known yet.
+ */
+static struct hf_session *new_session(const struct hf_exchange *x, const struct cg_rpc *m, bool stateless,
+                                      struct cg_err *err)
 {
+        cg_auto_free char *name = NULL;
+        struct cg_slice client, v;
         const char *token = "";
+
+        if (m && !x->f->setup.metadata[0] && m->params.p && cg_json_find(m->params, "clientInfo", &client) &&
+            cg_json_find(client, "name", &v))
+                cg_json_strdup(v, &name, NULL);
 
         if (x->f->setup.metadata[0] || cg_hf_is_approver(x->owner))
                 token = cg_hf_bearer(x->c);
-        return cg_hf_session_new(x->f, x->owner, token, stateless, err);
+        return cg_hf_session_new(x->f, x->owner, name ?: "", token, stateless, err);
 }
 
 /* HTTP+SSE: a session begins and ends with its stream, whose first event says where messages go. */
@@ -359,7 +370,7 @@ static enum MHD_Result open_sse(struct hf_exchange *x)
 
         if (!accepts(x, "text/event-stream"))
                 return refuse(x, MHD_HTTP_NOT_ACCEPTABLE, SERVER_ERROR, "Accept must have text/event-stream");
-        s = new_session(x, false, &err);
+        s = new_session(x, NULL, false, &err);
         if (!s)
                 return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
         s->sse = true;
@@ -384,7 +395,7 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
                 return refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, SERVER_ERROR,
                               "100 requests of this session are not answered yet: wait for one of them");
         if (!s)
-                s = new_session(x, false, &err);
+                s = new_session(x, m, false, &err);
         if (!s)
                 return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
         st = cg_hf_stream_new(x->f, s, kind);
@@ -492,7 +503,7 @@ static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, 
                 return refuse_request(x, m->id, MHD_HTTP_NOT_ACCEPTABLE, SERVER_ERROR,
                                       "a subscription is a stream: Accept must have text/event-stream");
         if (!s)
-                s = new_session(x, true, &err);
+                s = new_session(x, NULL, true, &err);
         if (!s)
                 return refuse_request(x, m->id, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
         return request(x, s, m, text);

@@ -130,8 +130,9 @@ struct hf_session {
         uint64_t number;            /* the monitor's */
         char id[CG_HF_SESSION + 1]; /* the client's */
         unsigned char owner[CG_HF_OWNER];
-        bool sse; /* HTTP+SSE: all that the client gets comes on the stream get, with which it ends */
-        int fd;   /* -1: not there yet, or at its end */
+        char client[100]; /* the name that it gives itself, where the owner does not tell clients apart */
+        bool sse;         /* HTTP+SSE: all that the client gets comes on the stream get, with which it ends */
+        int fd;           /* -1: not there yet, or at its end */
         bool writable_wanted; /* epoll reports room in the socket */
         struct cg_buf out;    /* for the session process, */
         size_t written;       /* and how much of it is written */
@@ -145,12 +146,12 @@ struct hf_session {
 };
 
 /*
- * A new one of @owner, who has sent @token ("" where the monitor needs none), whose process is being
- * started.
- * NULL: *err is for the client.
+ * A new one of the client @client ("" is one as well) of @owner, who has sent @token ("" where the
+ * monitor needs none), whose process is being started. NULL: *err is for the client.
  */
 struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],
-                                     const char *token, bool stateless, struct cg_err *err);
+                                     const char *client, const char *token, bool stateless,
+                                     struct cg_err *err);
 int cg_hf_tell_monitor(const struct hf_front *f, enum hf_type type, uint64_t number, const char *token,
                        struct cg_err *err);
 struct hf_session *cg_hf_session_find(const struct hf_front *f, const char *id);

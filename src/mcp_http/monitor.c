@@ -95,10 +95,12 @@ static int start_child(struct hf_monitor *m, struct hf_child *c, uint64_t sessio
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true };
+        const char *kind = "";
         int pair[2];
 
-        snprintf(name, sizeof(name), CG_MCPD_HTTP_SESSION "=%08" PRIx64 "%s", session,
-                 session & CG_HF_STATELESS ? "s" : "");
+        if (session & CG_HF_STATELESS)
+                kind = m->verifier_fd < 0 ? "sn" : "s";
+        snprintf(name, sizeof(name), CG_MCPD_HTTP_SESSION "=%08" PRIx64 "%s", session, kind);
         if (!env)
                 return cg_fail(err, CG_E_NOMEM, "session");
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)

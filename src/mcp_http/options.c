@@ -25,6 +25,7 @@ enum {
         APPROVER_SCOPE,
         ORIGIN,
         SESSIONS,
+        PER_CLIENT,
         IDLE,
         TLS_CERT,
         TLS_KEY,
@@ -43,6 +44,7 @@ static const struct cg_opt table[] = {
         { APPROVER_SCOPE, 0, "approver-scope", "SCOPES", 0, NULL },
         { ORIGIN, 0, "allow-origin", "URL", 0, NULL },
         { SESSIONS, 0, "max-sessions", "N", 0, NULL },
+        { PER_CLIENT, 0, "max-sessions-per-client", "N", 0, NULL },
         { IDLE, 0, "idle", "SECONDS", 0, NULL },
         { TLS_CERT, 0, "tls-cert", "FILE", 0, NULL },
         { TLS_KEY, 0, "tls-key", "FILE", 0, NULL },
@@ -179,6 +181,11 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
                 if (r == 0)
                         o->setup.max_sessions = (uint32_t)n;
                 return r;
+        case PER_CLIENT:
+                r = cg_opt_int("--max-sessions-per-client", value, 1, MAX_SESSIONS, &n, err);
+                if (r == 0)
+                        o->setup.max_per_client = (uint32_t)n;
+                return r;
         case IDLE:
                 r = cg_opt_seconds("--idle", value, &o->setup.idle_ms, err);
                 return r < 0 || o->setup.idle_ms ? r : cg_fail(err, CG_E_INVAL, "--idle must be more than 0");
@@ -230,7 +237,7 @@ int cg_hf_parse(int argc, char **argv, struct hf_options *o, struct cg_err *err)
         const char *value = NULL;
         int id = CG_OPT_END;
 
-        *o = (struct hf_options){ .setup = { .max_sessions = 32, .idle_ms = IDLE_MS } };
+        *o = (struct hf_options){ .setup = { .max_sessions = 32, .max_per_client = 8, .idle_ms = IDLE_MS } };
         while (scan.argc < argc && strcmp(argv[scan.argc], "--") != 0)
                 scan.argc++;
         o->words = argv + scan.argc + (scan.argc < argc);

@@ -144,8 +144,36 @@ static void refuse_session(const struct hf_front *f, struct cg_err *err)
                         (long long)(now - idlest->used_ms) / 1000, (long long)f->setup.idle_ms / 1000);
 }
 
+/* The process of the stateless era counts the sessions of its clients itself. */
+static int check_client(const struct hf_front *f, const unsigned char owner[CG_HF_OWNER], const char *client,
+                        struct cg_err *err)
+{
+        const struct hf_session *s, *oldest = NULL;
+        int64_t now = cg_now_ms();
+        unsigned n = 0;
+
+        TAILQ_FOREACH(s, &f->sessions, entry)
+        {
+                if (s->stateless || memcmp(s->owner, owner, CG_HF_OWNER) != 0 ||
+                    strcmp(s->client, client) != 0)
+                        continue;
+                oldest = oldest ?: s;
+                n++;
+        }
+        if (n < f->setup.max_per_client)
+                return 0;
+        return cg_fail(
+                err, CG_E_LIMIT,
+                "this client has %u sessions, as many as --max-sessions-per-client allows; the oldest, %.8s..., "
+                "was opened %lld s ago and used %lld s ago: end it by DELETE, or wait; sessions end after %lld s "
+                "without a request (--idle)",
+                n, oldest->id, (long long)(now - oldest->since_ms) / 1000,
+                (long long)(now - oldest->used_ms) / 1000, (long long)f->setup.idle_ms / 1000);
+}
+
 struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],
-                                     const char *token, bool stateless, struct cg_err *err)
+                                     const char *client, const char *token, bool stateless,
+                                     struct cg_err *err)
 {
         unsigned char random[CG_HF_SESSION / 2];
         struct hf_session *s;
@@ -155,9 +183,12 @@ struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char own
                 refuse_session(f, err);
                 return NULL;
         }
+        if (!stateless && check_client(f, owner, client, err) < 0)
+                return NULL;
         s = calloc(1, sizeof(*s));
         if (!s)
                 return NULL;
+        snprintf(s->client, sizeof(s->client), "%s", client);
         s->f = f;
         s->fd = -1;
         s->watch = (struct hf_watch){ on_event, s };

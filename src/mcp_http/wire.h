@@ -63,7 +63,7 @@ struct hf_setup {
         char challenge[2 * CG_HF_MAX_URL + CG_HF_MAX_SCOPE];    /* of responses with status 401 */
         char metadata[4 * CG_HF_MAX_URL + 2 * CG_HF_MAX_SCOPE]; /* "": no OAuth */
         char origins[CG_HF_MAX_ORIGINS][CG_HF_MAX_ORIGIN + 1];  /* allowed beside loopback names */
-        uint32_t n_origins, max_sessions;
+        uint32_t n_origins, max_sessions, max_per_client;
         int64_t idle_ms;
         char tls_cert[CG_HF_MAX_CERT], tls_key[CG_HF_MAX_KEY]; /* "": no TLS */
 };

@@ -207,6 +207,25 @@ def test_a_session_belongs_to_its_subject(server: Server, issuer: Issuer) -> Non
     assert session.text("x") == "1"
 
 
+def test_the_sessions_of_a_subject_have_a_limit(serve: Serve, issuer: Issuer) -> None:
+    """Whatever name the client gives itself, in both eras."""
+    server = serve("--oauth-issuer", issuer.url, "--max-sessions-per-client", "1")
+    issuer.audience = server.url
+    alice, bob = issuer.token(), issuer.token(sub="bob")
+    assert server.post(INITIALIZE, {"Authorization": f"Bearer {alice}"}).status == 200
+    message = json.loads(json.dumps(INITIALIZE))
+    message["params"]["clientInfo"]["name"] = "another"
+    reply = server.post(message, {"Authorization": f"Bearer {alice}"})
+    assert reply.status == 503 and "this client has 1 session" in reply.error
+    assert server.post(message, {"Authorization": f"Bearer {bob}"}).status == 200
+    server.token = alice
+    client = Stateless(server)
+    assert not client.cell("1")["isError"]
+    call = client.message("tools/call", name="execute_ipython_cell", arguments={"code": "1"})
+    call["params"]["_meta"]["io.modelcontextprotocol/clientInfo"] = {"name": "another", "version": "1"}
+    assert "1 sessions of this client" in text_of(client.post(call).message["result"])
+
+
 def test_a_session_is_named_by_its_subject_only(server: Server, issuer: Issuer) -> None:
     """Without the header, in both eras: the number in front of the id leads nobody else to its process."""
     session = Session(server)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_http.helpers import Server, Session
+from mcp_http.helpers import Reply, Server, Session
 from processes import eventually, gate
 
 Serve = Callable[..., Server]
@@ -193,6 +193,32 @@ def test_sessions_have_a_limit(serve: Serve) -> None:
     assert first.id not in reply.error
     first.delete()
     assert Session(server).text("1") == "1"
+
+
+def initialize(server: Server, name: str) -> Reply:
+    message = json.loads(json.dumps(INITIALIZE))
+    message["params"]["clientInfo"]["name"] = name
+    return server.post(message)
+
+
+def test_one_client_does_not_take_all_places(serve: Serve) -> None:
+    """Clients of one token are those of one name."""
+    server = serve("--max-sessions-per-client", "2")
+    first = initialize(server, "forgetful")
+    assert first.status == initialize(server, "forgetful").status == 200
+    reply = initialize(server, "forgetful")
+    id = first.headers["Mcp-Session-Id"]
+    assert reply.status == 503 and "this client has 2 sessions" in reply.error and f"{id[:8]}..." in reply.error
+    assert id not in reply.error and server.sessions() == 2
+    assert initialize(server, "other").status == 200
+    session = Session(server)
+    session.id = id
+    assert session.delete().status == 204 and initialize(server, "forgetful").status == 200
+
+
+def test_eight_by_default(serve: Serve) -> None:
+    server = serve()
+    assert [initialize(server, "one").status for _ in range(9)] == [200] * 8 + [503]
 
 
 def test_an_idle_session_ends_and_one_with_a_cell_does_not(serve: Serve, workspace: Path) -> None:

@@ -30,6 +30,7 @@ WRONG = [
     (["--http", "unix:/" + "x" * 200], "too long"),
     (["--http", "127.0.0.1:0", "--max-sessions", "0"], "--max-sessions"),
     (["--http", "127.0.0.1:0", "--max-sessions", "257"], "256"),
+    (["--http", "127.0.0.1:0", "--max-sessions-per-client", "0"], "--max-sessions-per-client"),
     (["--http", "127.0.0.1:0", "--idle", "0"], "--idle"),
     (["--http", "127.0.0.1:0", "--allow-origin", "example.org"], "https://example.org"),
     (["--http", "127.0.0.1:0", "--allow-origin", "https://example.org/"], "without a path"),

@@ -168,7 +168,23 @@ def test_the_number_of_sessions_has_a_limit(serve: Serve) -> None:
     eventually(lambda: not server.result(server.call("create_session"))["isError"])
 
 
-@pytest.mark.parametrize("args", [["--idle", "5"], ["--max-sessions", "5"], [*ALL, "--idle", "0"]])
+def test_an_agent_has_eight_by_default(serve: Serve) -> None:
+    server = started(serve)
+    own = own_id(server)
+    for _ in range(7):
+        create(server)
+    why = server.fails("create_session")
+    assert (
+        f'there are 8 sessions of this client, as many as --max-sessions-per-client allows; the oldest, "{own}"' in why
+    )
+    server = started(serve, "--max-sessions-per-client", "9")
+    own_id(server)
+    assert len({create(server) for _ in range(8)}) == 8
+
+
+@pytest.mark.parametrize(
+    "args", [["--idle", "5"], ["--max-sessions", "5"], ["--max-sessions-per-client", "5"], [*ALL, "--idle", "0"]]
+)
 def test_options_of_sessions_need_them(run_cellgate: Callable, args: list[str]) -> None:
     done = run_cellgate("mcp", "serve", *args)
     assert done.returncode == 2 and args[-2] in done.stderr

@@ -311,6 +311,20 @@ def test_without_a_session_each_call_gets_a_new_one(serve: Serve) -> None:
     assert "as many as --max-sessions allows" in text_of(client.cell("1"))
 
 
+def test_sessions_of_clients_that_share_a_process(serve: Serve) -> None:
+    """cellgate-mcp-http says that names tell them apart, where they share a token."""
+    raw = serve("--max-sessions-per-client", "1", env={"CELLGATE_HTTP_SESSION": "0000002asn"})
+    client = Stateless(raw)
+    id = client.cell("1")["structuredContent"]["session_id"]
+    refused = text_of(client.cell("2"))
+    assert "1 sessions of this client, as many as --max-sessions-per-client allows, the oldest opened" in refused
+    assert id not in refused and "--idle" in refused
+    other = meta()
+    other["io.modelcontextprotocol/clientInfo"] = {"name": "other", "version": "1"}
+    params = {"name": "execute_ipython_cell", "arguments": {"code": "1"}, "_meta": other}
+    assert not raw.result(raw.request("tools/call", params))["isError"]
+
+
 def test_a_session_that_nothing_connects_ends_when_it_is_idle(serve: Serve) -> None:
     """Also without the toolset `sessions`, by which an agent could end it."""
     client = Stateless(serve("--max-sessions", "1", "--idle", "0.5", env={"CELLGATE_HTTP_SESSION": "0000002as"}))

@@ -35,8 +35,9 @@ struct cg_call_view {
  * Appends a description: server, tool (or resource, or prompt) and arguments as indented JSON.
  * Every line begins with two blanks and is broken before @width columns, if possible between words,
  * so that no text of the call can begin where a line of cellgate begins. Long runs of blanks are
- * folded. Of several calls each is below a line with its number. In a first view that does not show all, the middle of long strings and of many lines is
- * left out, and a digest says what was left out; each cut is marked.
+ * folded. Of several calls each is below a line with its number. In a first view that does not show
+ * all, the middle of long strings and of many lines is left out, and a digest says what was left
+ * out; each cut is marked.
  */
 void cg_call_show(const struct cg_call *call, struct cg_call_view *v, struct cg_buf *b);
 

@@ -125,6 +125,9 @@ static const struct cg_opt table[] = {
         { CG_KOPT_MAX_SESSIONS, 0, "max-sessions", "N", CG_CMD_SERVE,
           "with --http: the most sessions at once; with the toolset sessions: those of an agent; up to 256"
           " (default: 32)" },
+        { CG_KOPT_PER_CLIENT, 0, "max-sessions-per-client", "N", CG_CMD_SERVE,
+          "the most of these for one client: an OAuth subject, or else a name that clients of the same token give"
+          " themselves (default: 8)" },
         { CG_KOPT_IDLE, 0, "idle", "SECONDS", CG_CMD_SERVE,
           "with --http or the toolset sessions: a session ends after this time without a request, a cell or a"
           " question (default: 1800)" },

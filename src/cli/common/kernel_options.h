@@ -73,6 +73,7 @@ enum cg_kernel_opt {
         CG_KOPT_TLS_KEY,
         CG_KOPT_OF_HTTP, /* the other options of --http */
         CG_KOPT_MAX_SESSIONS,
+        CG_KOPT_PER_CLIENT,
         CG_KOPT_IDLE,
         CG_KOPT_USER,
         CG_KOPT_PREFIX,

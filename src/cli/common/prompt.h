@@ -58,7 +58,7 @@ void cg_prompt_abandon(const struct cg_prompt *p);
 
 /*
  * Asks about a call (borrows until the question ends), or about several at once. Answers: n, r, v,
- * of several o; and once all of it was shown, y and a, both followed by the digits of this question.
+ * of several o; and once all of it was shown, y and a, which the digits of this question follow.
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 

@@ -78,7 +78,7 @@ struct cg_serve_options {
         int64_t ask_timeout_ms;
         int64_t wait_ms; /* of a call for its cell */
         int64_t idle_ms; /* after which a session ends; 0: never */
-        int max_sessions;
+        int max_sessions, max_per_client;
         unsigned toolsets; /* bits */
         /*
          * Set by cellgate-mcp-http: the beginning of all ids of sessions, by which it finds this
@@ -86,6 +86,7 @@ struct cg_serve_options {
          */
         char id_begin[9];
         bool new_sessions;
+        bool by_name;             /* and that its clients are told apart by their names */
         char places[128];         /* kernel.approvers, with `place` */
         const char *place;        /* of the toolset approvals, and of those who decide here over HTTP */
         bool compat;              /* the Python package serves */
@@ -242,6 +243,8 @@ struct cg_serve_session {
         char *name;     /* of the agent's choice; NULL: none */
         char *folder;   /* in which its cells start; NULL: the workspace */
         char *language; /* of its cells; NULL: the server's */
+        /* the client that made it; "": all are one */
+        char client_name[sizeof(((struct cg_mcpd_peer *)0)->client)];
         int64_t since_ms, used_ms;
         TAILQ_HEAD(cg_jobs, cg_job) jobs; /* oldest first, as the other lists; that of the worker */
         struct cg_jobs kept;              /* cells that have ended */

@@ -18,8 +18,9 @@
 /* Clients give up a call after 60 s or 120 s, whatever progress they get. */
 #define WAIT_MS 45000
 /* Limits of sessions that calls can make. */
-#define IDLE_MS      ((int64_t)1800 * 1000)
-#define MAX_SESSIONS 32
+#define IDLE_MS        ((int64_t)1800 * 1000)
+#define MAX_SESSIONS   32
+#define MAX_PER_CLIENT 8
 
 int cg_serve_help(void)
 {
@@ -140,6 +141,10 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
         case CG_KOPT_MAX_SESSIONS:
                 o->of_sessions = true;
                 return cg_opt_int("--max-sessions", value, 1, CG_SERVE_MAX_SESSIONS, &o->max_sessions, err);
+        case CG_KOPT_PER_CLIENT:
+                o->of_sessions = true;
+                return cg_opt_int("--max-sessions-per-client", value, 1, CG_SERVE_MAX_SESSIONS,
+                                  &o->max_per_client, err);
         case CG_KOPT_IDLE:
                 o->of_sessions = true;
                 return positive("--idle", "a session", value, &o->idle_ms, err);
@@ -184,6 +189,7 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                                         .wait_ms = WAIT_MS,
                                         .idle_ms = IDLE_MS,
                                         .max_sessions = MAX_SESSIONS,
+                                        .max_per_client = MAX_PER_CLIENT,
                                         .toolsets = CG_SERVE_CORE | CG_SERVE_JOBS };
         if (cg_kernel_options_init(&o->kernel, CG_CMD_SERVE, argc, argv, &scan, err) < 0)
                 return -1;
@@ -191,7 +197,8 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
         if (value) {
                 o->ask_timeout_ms = HTTP_ASK_TIMEOUT_MS;
                 snprintf(o->id_begin, sizeof(o->id_begin), "%s", value);
-                o->new_sessions = strcmp(value + strlen(o->id_begin), "s") == 0;
+                o->new_sessions = strchr(value + strlen(o->id_begin), 's') != NULL;
+                o->by_name = strchr(value + strlen(o->id_begin), 'n') != NULL;
                 o->place = getenv(CG_MCPD_HTTP_PLACE);
         }
         cg_approve_set_default(o->kernel.approve, CG_APPROVE_REFUSE);
@@ -210,8 +217,10 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                                "an option that is for --http only is given without it: --help says \"with "
                                "--http\" of these");
         if (o->of_sessions && !o->http && !o->id_begin[0] && !(o->toolsets & CG_SERVE_SESSIONS))
-                return cg_fail(err, CG_E_INVAL,
-                               "--max-sessions and --idle are for --http or the toolset sessions only");
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--max-sessions, --max-sessions-per-client and --idle are for --http or the toolset "
+                        "sessions only");
         if (!(o->toolsets & CG_SERVE_SESSIONS) && !o->new_sessions)
                 o->idle_ms = 0;
         if (o->http && o->print_config)
@@ -300,8 +309,8 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
         else
                 words[0] = "cellgate-mcp-http";
         for (first = scan.i; r == 0 && (id = cg_opt_next(&scan, &value, err)) > CG_OPT_END; first = scan.i) {
-                bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_IDLE || id == CG_KOPT_TOKEN_FILE ||
-                            id == CG_KOPT_APPROVER_TOKEN || id == CG_KOPT_TLS_KEY;
+                bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_PER_CLIENT || id == CG_KOPT_IDLE ||
+                            id == CG_KOPT_TOKEN_FILE || id == CG_KOPT_APPROVER_TOKEN || id == CG_KOPT_TLS_KEY;
                 bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_OF_HTTP;
 
                 for (; first < scan.i; first++) {

@@ -50,31 +50,52 @@ static struct cg_serve_session *session_free(struct cg_serve_session *s)
         return NULL;
 }
 
+/* Of the client of the last request, where the process has several. */
+static const char *client_of(const struct cg_serve *sv)
+{
+        return sv->opts.by_name ? sv->proto.peer.client : "";
+}
+
 /*
  * CG_E_LIMIT names the oldest to an agent that can end it. Others never learn an id: the sessions
  * may be those of other agents.
  */
 static int check_number(const struct cg_serve *sv, struct cg_err *err)
 {
-        const struct cg_serve_session *s = TAILQ_FIRST(&sv->sessions), *one;
-        int64_t now = cg_now_ms();
-        int n = 0;
+        const struct cg_serve_session *s = TAILQ_FIRST(&sv->sessions), *mine = NULL, *one;
+        const char *of = "", *option = "--max-sessions";
+        long long opened_s, used_s, now = cg_now_ms();
+        int n = 0, n_mine = 0;
 
         TAILQ_FOREACH(one, &sv->sessions, entry)
-        n++;
-        if (n < sv->opts.max_sessions)
+        {
+                n++;
+                if (strcmp(one->client_name, client_of(sv)) != 0)
+                        continue;
+                mine = mine ?: one;
+                n_mine++;
+        }
+        if (n < sv->opts.max_sessions && n_mine < sv->opts.max_per_client)
                 return 0;
+        if (n < sv->opts.max_sessions) {
+                s = mine;
+                n = n_mine;
+                of = " of this client";
+                option = "--max-sessions-per-client";
+        }
+        opened_s = (now - s->since_ms) / 1000;
+        used_s = (now - s->used_ms) / 1000;
         if (!(sv->opts.toolsets & CG_SERVE_SESSIONS))
                 return cg_fail(
                         err, CG_E_LIMIT,
-                        "there are %d sessions, as many as --max-sessions allows: give the session_id of "
-                        "an earlier result, or wait; sessions end after %lld s without a call (--idle)",
-                        n, (long long)sv->opts.idle_ms / 1000);
-        return cg_fail(
-                err, CG_E_LIMIT,
-                "there are %d sessions, as many as --max-sessions allows; the oldest, \"%s\", was opened "
-                "%lld s ago and used %lld s ago: terminate_session ends one",
-                n, s->id, (long long)(now - s->since_ms) / 1000, (long long)(now - s->used_ms) / 1000);
+                        "there are %d sessions%s, as many as %s allows, the oldest opened %lld s ago and used %lld s "
+                        "ago: give the session_id of an earlier result, or wait; sessions end after %lld s without "
+                        "a call (--idle)",
+                        n, of, option, opened_s, used_s, (long long)sv->opts.idle_ms / 1000);
+        return cg_fail(err, CG_E_LIMIT,
+                       "there are %d sessions%s, as many as %s allows; the oldest, \"%s\", was opened "
+                       "%lld s ago and used %lld s ago: terminate_session ends one",
+                       n, of, option, s->id, opened_s, used_s);
 }
 
 int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, struct cg_err *err)
@@ -105,6 +126,7 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
                 return cg_fail(err, CG_E_NOMEM, "session");
         }
         memcpy(s->id, sv->opts.id_begin, strlen(sv->opts.id_begin));
+        snprintf(s->client_name, sizeof(s->client_name), "%s", client_of(sv));
         TAILQ_INSERT_TAIL(&sv->sessions, s, entry);
         *ret = s;
         return 0;
