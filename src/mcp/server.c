@@ -100,6 +100,8 @@ static void add_capabilities(struct cg_buf *b, const struct cg_mcpd_info *info)
         cg_buf_adds(b, "\"capabilities\":{\"tools\":{\"listChanged\":false}");
         if (info->templates)
                 cg_buf_adds(b, ",\"resources\":{}");
+        if (info->logs)
+                cg_buf_adds(b, ",\"logging\":{}");
         cg_buf_adds(b, "}");
 }
 
@@ -271,6 +273,48 @@ static int do_common(struct cg_mcpd *s, const struct cg_rpc *m, enum common what
         }
 }
 
+/* ---- levels of messages */
+
+static const char *const levels[] = {
+        [CG_MCPD_LOG_DEBUG] = "debug",   [CG_MCPD_LOG_INFO] = "info",
+        [CG_MCPD_LOG_NOTICE] = "notice", [CG_MCPD_LOG_WARNING] = "warning",
+        [CG_MCPD_LOG_ERROR] = "error",   [CG_MCPD_LOG_CRITICAL] = "critical",
+        [CG_MCPD_LOG_ALERT] = "alert",   [CG_MCPD_LOG_EMERGENCY] = "emergency"
+};
+
+const char *cg_mcpd_level_name(enum cg_mcpd_level level)
+{
+        return levels[level];
+}
+
+/* False: it is no level. */
+static bool read_level(struct cg_slice value, enum cg_mcpd_level *ret)
+{
+        cg_auto_free char *name = NULL;
+
+        if (cg_json_strdup(value, &name, NULL) < 0)
+                return false;
+        for (size_t i = CG_MCPD_LOG_DEBUG; i < CG_ARRAY_LEN(levels); i++) {
+                if (strcmp(levels[i], name) != 0)
+                        continue;
+                *ret = (enum cg_mcpd_level)i;
+                return true;
+        }
+        return false;
+}
+
+#define LEVELS "debug, info, notice, warning, error, critical, alert or emergency"
+
+static int set_level(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
+{
+        struct cg_slice level;
+
+        if (!m->params.p || !cg_json_find(m->params, "level", &level) ||
+            !read_level(level, &s->handshake.log))
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params.level must be " LEVELS, err);
+        return cg_rpc_add_result(out, m->id, NULL, 0, err);
+}
+
 /* ---- the stateless era */
 
 static int do_discover(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
@@ -316,7 +360,7 @@ static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_sli
                         cg_mcpd_fn fn, void *data, struct cg_err *err)
 {
         cg_auto_free char *version = NULL;
-        struct cg_slice text = CG_SLICE_NONE, caps = CG_SLICE_NONE, client = CG_SLICE_NONE;
+        struct cg_slice text = CG_SLICE_NONE, caps = CG_SLICE_NONE, client = CG_SLICE_NONE, level;
         enum common what = common_of(s, m->method);
 
         if (!cg_json_find(meta, META "protocolVersion", &text) || cg_json_strdup(text, &version, NULL) < 0 ||
@@ -331,6 +375,9 @@ static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_sli
         read_elicitation(&s->peer, caps, true, true);
         if (cg_json_find(meta, META "clientInfo", &client))
                 read_client(&s->peer, client);
+        if (cg_json_find(meta, META "logLevel", &level) && !read_level(level, &s->peer.log))
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS,
+                            "params._meta." META "logLevel must be " LEVELS, err);
         if (strcmp(m->method, "server/discover") == 0)
                 return do_discover(s, m, out, err);
         if (what != N_COMMON)
@@ -366,6 +413,8 @@ static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *
                             err);
         if (what != N_COMMON)
                 return do_common(s, m, what, out, fn, data, err);
+        if (s->info->logs && strcmp(m->method, "logging/setLevel") == 0)
+                return set_level(s, m, out, err);
         return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method here", err);
 }
 

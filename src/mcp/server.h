@@ -20,6 +20,7 @@ struct cg_mcpd_info {
         const char *const *tool_names; /* NULL-terminated */
         const char *tools;             /* JSON array text of the tool objects, in the same order */
         const char *templates;         /* the same of resource templates; NULL: it has no resources */
+        bool logs;                     /* it sends notifications/message */
 };
 
 enum cg_mcpd_revision {
@@ -30,12 +31,29 @@ enum cg_mcpd_revision {
         CG_MCPD_2025_11_25
 };
 
+/* Levels of notifications/message; a client that names none gets no messages. */
+enum cg_mcpd_level {
+        CG_MCPD_LOG_NONE = 0,
+        CG_MCPD_LOG_DEBUG,
+        CG_MCPD_LOG_INFO,
+        CG_MCPD_LOG_NOTICE,
+        CG_MCPD_LOG_WARNING,
+        CG_MCPD_LOG_ERROR,
+        CG_MCPD_LOG_CRITICAL,
+        CG_MCPD_LOG_ALERT,
+        CG_MCPD_LOG_EMERGENCY
+};
+
+/* As in the protocol. */
+const char *cg_mcpd_level_name(enum cg_mcpd_level level);
+
 struct cg_mcpd_peer {
-        bool stateless;   /* it is of the stateless era: nothing can be requested of it */
-        bool modes;       /* its forms have a mode */
-        bool can_ask;     /* it can show a form (elicitation) */
-        bool can_open;    /* it can have its user open a page (elicitation) */
-        char client[100]; /* name that it gives itself; "": none, or a longer one */
+        bool stateless;         /* it is of the stateless era: nothing can be requested of it */
+        bool modes;             /* its forms have a mode */
+        bool can_ask;           /* it can show a form (elicitation) */
+        bool can_open;          /* it can have its user open a page (elicitation) */
+        enum cg_mcpd_level log; /* the least that it wants; in the stateless era of this request */
+        char client[100];       /* name that it gives itself; "": none, or a longer one */
 };
 
 struct cg_mcpd {
@@ -55,11 +73,13 @@ struct cg_mcpd {
  * begin, with "s" behind it that each call without session_id gets a session of its own, and with
  * "n" that its clients are told apart by the names that they give themselves; by
  * the next one the place at which clients with its second token decide, if there are any; by
+ * CG_MCPD_REQUEST in the _meta of a message which request of the stateless era it belongs to; by
  * this member of notifications/cancelled that the client has gone and not cancelled anything; and
  * by this method it asks whether anything would be lost if the server ended.
  */
 #define CG_MCPD_HTTP_SESSION "CELLGATE_HTTP_SESSION"
 #define CG_MCPD_HTTP_PLACE   "CELLGATE_HTTP_PLACE"
+#define CG_MCPD_REQUEST      "cellgate/request"
 #define CG_MCPD_GONE         "cellgate/gone"
 #define CG_MCPD_BUSY_METHOD  "cellgate/busy"
 

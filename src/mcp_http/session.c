@@ -539,19 +539,27 @@ static bool wants(const struct hf_stream *st, bool progress, struct cg_slice tok
 
         snprintf(number, sizeof(number), "%llu", (unsigned long long)st->number);
         if (progress && st->stateless)
-                return st->token && cg_slice_is(token, number);
+                return cg_slice_is(token, number);
         if (progress)
                 return st->token && cg_slice_is(token, st->token);
         return st->kind == HF_CALL;
 }
 
+static bool is_log(const struct cg_rpc *m)
+{
+        return m->kind == CG_RPC_NOTIFICATION && strcmp(m->method, "notifications/message") == 0;
+}
+
 /*
- * Progress belongs to the request with its token, all else to the call that runs, the oldest one,
- * or to the stream of GET. NULL: the client does not read it.
+ * Progress, and a message of the stateless era, belong to the request with their @token, all else
+ * to the call that runs, the oldest one, or to the stream of GET. NULL: the client does not read
+ * it.
  */
 static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *m, struct cg_slice token)
 {
-        bool progress = m->kind == CG_RPC_NOTIFICATION && strcmp(m->method, "notifications/progress") == 0;
+        bool progress = (m->kind == CG_RPC_NOTIFICATION &&
+                         strcmp(m->method, "notifications/progress") == 0) ||
+                        (is_log(m) && token.p);
         struct hf_stream *st;
         bool called = false;
 
@@ -571,7 +579,7 @@ static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *
 static void on_line(struct hf_session *s, struct cg_slice line)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
-        struct cg_slice token = CG_SLICE_NONE;
+        struct cg_slice token = CG_SLICE_NONE, meta;
         struct hf_stream *st;
         struct cg_err err;
         struct cg_rpc m;
@@ -590,9 +598,12 @@ static void on_line(struct hf_session *s, struct cg_slice line)
         }
         if (m.params.p)
                 cg_json_find(m.params, "progressToken", &token);
+        if (is_log(&m) && cg_json_find(m.params, "_meta", &meta))
+                cg_json_find(meta, CG_MCPD_REQUEST, &token);
         st = find_stream(s, &m, token);
         if (st && st->stateless && token.p) {
-                if (add_replaced(&b, line, (struct cg_slice[2]){ token }, st->token, NULL) == 0)
+                if (add_replaced(&b, line, (struct cg_slice[2]){ token }, is_log(&m) ? st->id : st->token,
+                                 NULL) == 0)
                         cg_hf_stream_push(st, (struct cg_slice){ b.data, b.len }, false);
         } else if (st) {
                 cg_hf_stream_push(st, line, false);

@@ -183,6 +183,25 @@ def test_two_clients_may_use_one_token_for_progress(serve: Serve, workspace: Pat
     assert answer["id"] == 1 and "line" in text_of(answer["result"])
 
 
+def test_messages_come_to_the_request_that_asks_for_them(serve: Serve, workspace: Path) -> None:
+    """Not to another client's call, which is older."""
+    client = Stateless(serve())
+    go = gate(workspace)
+    streams = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    first = client.message("tools/call", name="execute_ipython_cell", arguments={"code": "open('go').read()"})
+    connection = client.server.connect()
+    connection.request("POST", "/mcp", json.dumps(first), client.server.headers({**client.headers(first), **streams}))
+    other = client.message("tools/call", name="execute_ipython_cell", arguments={"code": "import os; os._exit(3)"})
+    other["id"] = "mine"
+    other["params"]["_meta"][META + "logLevel"] = "info"
+    *messages, answer = client.post(other).events()
+    assert answer["id"] == "mine" and "status 3" in text_of(answer["result"])
+    assert [m["params"]["_meta"] for m in messages] == [{"cellgate/request": "mine"}]
+    assert "status 3" in messages[0]["params"]["data"]["message"]
+    go()
+    assert Reply(connection).message["id"] == first["id"]
+
+
 def test_an_empty_subscription_stays_open(serve: Serve) -> None:
     client = Stateless(serve())
     reply = client.post(client.message("subscriptions/listen", notifications={"toolsListChanged": True}))

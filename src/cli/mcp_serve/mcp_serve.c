@@ -470,7 +470,8 @@ static int run(struct cg_serve *sv, struct cg_err *err)
                                      .title = "cellgate",
                                      .version = cg_version(),
                                      .tool_names = names,
-                                     .templates = cg_serve_templates };
+                                     .templates = cg_serve_templates,
+                                     .logs = true };
 
         if (set_up(sv, err) < 0 || move_standard(&io, err) < 0 || block_signals(&io, err) < 0)
                 return -1;

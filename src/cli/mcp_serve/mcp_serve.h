@@ -177,7 +177,8 @@ struct cg_pending {
         int64_t since_ms, progress_ms;
         double progress; /* the last value that was sent */
         char *said;      /* the last text; NULL: none */
-        bool stateless;  /* of the stateless era */
+        bool stateless;  /* of the stateless era; then: */
+        enum cg_mcpd_level log;
         /* such a call whose client can be asked: its arguments; while it is held: */
         char *args; /* NULL: nothing can be asked by its result */
         char state[CG_SERVE_STATE + 1];
@@ -253,6 +254,10 @@ struct cg_serve_session {
                 size_t chars;
                 char line[CG_SERVE_LINE]; /* its last line, or the progress of a tool */
         } output;                         /* of the cell that runs */
+        struct {
+                int64_t since_ms;
+                unsigned n, left_out;
+        } messages; /* of the last seconds */
         TAILQ_HEAD(, cg_serve_ask) asks;
         /* written by the worker only, so that it may read it without the lock */
         struct cg_session *session;
@@ -515,6 +520,8 @@ void cg_serve_add_parts(const struct cg_job *job, const char *begin, struct cg_b
 int64_t cg_serve_progress(struct cg_serve *sv);
 /* What the cell that runs waits for, as a text; false: nothing (lock held). */
 bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b);
+/* Sends a message about the session to the clients that want those of @level (lock held). */
+void cg_serve_message(struct cg_serve_session *s, enum cg_mcpd_level level, const char *text);
 /* A line of progress, of a tool that the cell calls (worker). */
 void cg_serve_tool_progress(struct cg_serve_session *s, const char *text);
 /* The cell has new output (worker). */

@@ -179,6 +179,7 @@ static int wait_again(struct cg_serve *sv, struct cg_pending *p, const struct cg
         if (in->progress_token.p)
                 p->token = strndup(in->progress_token.p, in->progress_token.len);
         sv->has_tokens |= p->token != NULL;
+        p->log = sv->proto.peer.log;
         p->state[0] = '\0';
         p->since_ms = p->progress_ms = cg_now_ms();
         p->progress = 0;

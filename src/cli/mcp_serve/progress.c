@@ -15,8 +15,12 @@
 /* Between two messages of a call: with something new, and without, since some clients give up. */
 #define NEWS_MS    250
 #define SILENCE_MS 3000
+/* Messages of a session in this time. */
+#define MESSAGES   10u
+#define MESSAGE_MS 10000
 /* Of a line or a name that are shown. */
-#define SHOWN_BYTES 200
+#define SHOWN_BYTES   200
+#define MESSAGE_BYTES 2000
 
 static void add_name(struct cg_buf *b, const char *name)
 {
@@ -134,6 +138,60 @@ int64_t cg_serve_progress(struct cg_serve *sv)
                         next_ms = wait_ms;
         }
         return next_ms;
+}
+
+static bool may_send(struct cg_serve_session *s)
+{
+        int64_t now = cg_now_ms();
+
+        if (now - s->messages.since_ms >= MESSAGE_MS) {
+                s->messages.since_ms = now;
+                s->messages.n = 0;
+        }
+        if (s->messages.n++ < MESSAGES)
+                return true;
+        s->messages.left_out++;
+        return false;
+}
+
+/* @id: of the request that the message belongs to, JSON text; NULL: of none. */
+static void send_message(struct cg_serve_session *s, const char *id, enum cg_mcpd_level level,
+                         const struct cg_buf *text)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (!may_send(s))
+                return;
+        cg_buf_adds(&b, "{");
+        if (id)
+                cg_buf_addf(&b, "\"_meta\":{\"" CG_MCPD_REQUEST "\":%s},", id);
+        cg_buf_addf(&b,
+                    "\"level\":\"%s\",\"logger\":\"cellgate\",\"data\":{\"session_id\":\"%s\",\"message\":",
+                    cg_mcpd_level_name(level), s->id);
+        cg_json_quote(&b, text->data, text->len);
+        if (s->messages.left_out)
+                cg_buf_addf(&b, ",\"left_out\":%u", s->messages.left_out);
+        s->messages.left_out = 0;
+        cg_buf_adds(&b, "}}");
+        if (cg_buf_end(&b, NULL) == 0)
+                cg_serve_notify(s->sv, "notifications/message", b.data);
+}
+
+void cg_serve_message(struct cg_serve_session *s, enum cg_mcpd_level level, const char *text)
+{
+        cg_auto_buf struct cg_buf line = { .max = 32768 };
+        enum cg_mcpd_level wanted = s->sv->proto.handshake.log;
+        const struct cg_pending *p;
+
+        cg_text_render_as(&line, text, strlen(text), MESSAGE_BYTES, CG_TEXT_LINE);
+        cg_secrets_redact_buf(&s->sv->secrets, &line);
+        if (cg_buf_end(&line, NULL) < 0)
+                return;
+        if (wanted && level >= wanted)
+                send_message(s, NULL, level, &line);
+        TAILQ_FOREACH(p, &s->sv->pending, entry)
+        if (p->session == s && p->log && level >= p->log)
+                send_message(s, p->id, level, &line);
 }
 
 static void wake_for_news(struct cg_serve *sv)

@@ -101,6 +101,7 @@ struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcp
                 p->token = strndup(in->progress_token.p, in->progress_token.len);
         p->since_ms = p->progress_ms = cg_now_ms();
         p->stateless = sv->proto.peer.stateless;
+        p->log = p->stateless ? sv->proto.peer.log : CG_MCPD_LOG_NONE;
         p->deadline_ms = INT64_MAX;
         while (strcmp(cg_serve_tool_defs[p->tool].name, in->name) != 0)
                 p->tool++; /* in->name is one of them */

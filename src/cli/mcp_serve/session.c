@@ -134,8 +134,12 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
 
 void cg_serve_session_end(struct cg_serve_session *s, const char *why)
 {
+        cg_auto_free char *text = NULL;
+
         if (s->life != CG_SERVE_LIVES)
                 return;
+        if (asprintf(&text, "the session has ended: %s", why) > 0)
+                cg_serve_message(s, CG_MCPD_LOG_NOTICE, text);
         s->life = CG_SERVE_ENDS;
         snprintf(s->why, sizeof(s->why), "%s", why);
         if (s->sv->own == s) {

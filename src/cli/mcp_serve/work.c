@@ -84,6 +84,13 @@ static void remark(struct cg_serve_session *s, const char *text)
                 cg_answer_lines(sink(s), b.data, b.len);
 }
 
+static void message(struct cg_serve_session *s, enum cg_mcpd_level level, const char *text)
+{
+        CG_SERVE_HOLD(&s->sv->lock);
+
+        cg_serve_message(s, level, text);
+}
+
 /* Files that the cell made or changed. */
 static void add_files(struct cg_serve_session *s, const struct cg_event *e)
 {
@@ -96,6 +103,18 @@ static void add_files(struct cg_serve_session *s, const struct cg_event *e)
                 return;
         b.data[b.len - 1] = '\0';
         cg_answer_note(s->answer, "Files made or changed:\n\n%s", b.data);
+}
+
+/* A denial: a limit was reached. */
+static bool is_limit(const struct cg_event *e)
+{
+        struct cg_slice object, operation;
+        const char *json;
+        size_t len;
+
+        json = cg_event_json(e, &len);
+        return cg_json_object_slice(json, len, &object, NULL) == 0 &&
+               cg_json_find(object, "operation", &operation) && cg_slice_is(operation, "\"limit\"");
 }
 
 static enum cg_serve_source source_of(const struct cg_event *e)
@@ -145,6 +164,8 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                 break;
         case CG_EVENT_DENIED:
                 cg_serve_remember_refusal(s, cg_event_text(e, NULL));
+                if (is_limit(e))
+                        message(s, CG_MCPD_LOG_WARNING, cg_event_text(e, NULL));
                 cg_denial_reports_add(&s->denials, e, &b);
                 if (b.failed || !b.len)
                         break;
@@ -177,11 +198,15 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                 free(s->end.text);
                 s->end.text = strdup(cg_event_text(e, NULL));
                 s->end.death_reported = s->end.status == CG_STATUS_KERNEL_DIED;
+                if (s->end.death_reported)
+                        message(s, CG_MCPD_LOG_ERROR, s->end.text ?: "");
                 add_files(s, e);
                 break;
         case CG_EVENT_KERNEL_DIED:
-                if (!s->end.death_reported) /* else the cell's result has said so */
+                if (!s->end.death_reported) { /* else the cell's result has said so */
+                        message(s, CG_MCPD_LOG_ERROR, cg_event_text(e, NULL));
                         remark(s, cg_event_text(e, NULL));
+                }
                 s->end.death_reported = false;
                 break;
         case CG_EVENT_PROGRESS:
@@ -189,9 +214,11 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                         cg_serve_tool_progress(s, cg_event_text(e, NULL));
                 break;
         case CG_EVENT_NOTICE:
+                message(s, CG_MCPD_LOG_NOTICE, cg_event_text(e, NULL));
                 remark(s, cg_event_text(e, NULL));
                 break;
         case CG_EVENT_SESSION_CLOSED:
+                message(s, CG_MCPD_LOG_ERROR, cg_event_text(e, NULL));
                 free(s->lost);
                 s->lost = strdup(cg_event_text(e, NULL));
                 break;
@@ -271,6 +298,7 @@ static void report_unavailable(struct cg_serve_session *s, const char *name, con
 
         cg_fail(&err, CG_E_STATE, "the MCP server \"%s\" is not there: %s", name, why);
         cg_log(&s->sv->log, CG_LOG_ERROR, "%s", err.msg);
+        message(s, CG_MCPD_LOG_ERROR, err.msg);
         remark(s, err.msg);
 }
 
@@ -293,6 +321,7 @@ static json_t *add_servers(struct cg_serve_session *s, json_t *servers)
             cg_json_object(report, strlen(report), "report", &o, &err) < 0) {
                 cg_log(&s->sv->log, CG_LOG_ERROR, "no MCP server is there: %s", err.msg);
                 cg_fail(&late, CG_E_STATE, "no MCP server is there: %s", err.msg);
+                message(s, CG_MCPD_LOG_ERROR, late.msg);
                 remark(s, late.msg);
         }
         json_object_foreach(o, name, one) if (json_object_get(one, "error"))
@@ -695,6 +724,7 @@ static int try_reset(struct cg_serve_session *s, struct cg_job *job, struct cg_a
         drain(s);
         s->between = cg_answer_free(s->between);
         s->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
+        message(s, CG_MCPD_LOG_INFO, "the kernel was replaced by a new one: reset was called");
         cg_answer_note(a, "The kernel is new: variables and imports are lost; files, installed packages and"
                           " registered MCP servers are still there.");
         return s->between ? 0 : cg_fail(err, CG_E_NOMEM, "output");
