@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_serve import test_tools
 from mcp_serve.helpers import Raw, text_of
 from processes import eventually, gate
 
 Serve = Callable[..., Raw]
+index = test_tools.index
 FAKE = str(Path(__file__).with_name("fake_server.py"))
 MARK = "from mcptools.fake import leave_mark\nleave_mark.run(text='x')"
 
@@ -33,7 +35,7 @@ def whole(server: Raw, execution_id: str, **arguments: object) -> dict[str, Any]
     """The result of a cell, when it has ended."""
     while True:
         result = server.result(server.call("cell_result", execution_id=execution_id, **arguments))
-        if "The cell goes on" not in text_of(result):
+        if " goes on; cell_result" not in text_of(result):
             return result
 
 
@@ -317,3 +319,51 @@ def test_passwords_are_not_asked_for(serve: Serve) -> None:
     server = serve("--toolsets", "core")
     server.initialize()
     assert "input" in server.fails("execute_ipython_cell", code="input('name? ')")
+
+
+# ---------------------------------------------------------------------- install_package
+
+
+def test_an_installation_outlives_its_call(serve: Serve, index: Path) -> None:
+    server = started(serve, "--wait", "0.05", "--approve", "cellgate.install_package")
+    result = server.result(server.call("install_package", package_name="cgwheel==1.0"))
+    id = id_of(text := text_of(result))
+    assert not result["isError"] and result["structuredContent"]["status"] in ("running", "queued")
+    assert "The installation goes on; cell_result(execution_id=" in text
+    assert id in server.ask("cell_status", execution_id=id)
+    assert "Successfully installed cgwheel-1.0" in text_of(whole(server, id))
+    assert "Successfully installed cgwheel-1.0" in text_of(whole(server, id))  # it is kept
+    assert "Successfully" not in server.ask("read_output")
+    result = server.result(server.call("install_package", package_name="no-such-package"))
+    result = whole(server, id_of(text_of(result)))
+    assert result["isError"] and "Not installed" in text_of(result)
+    code = server.result(server.call("start_cell", code="import cgwheel; cgwheel.version"))
+    assert text_of(whole(server, id_of(text_of(code)))) == "'1.0'"
+
+
+def test_an_installation_that_ends_in_time_has_no_id(serve: Serve, index: Path) -> None:
+    server = started(serve, "--wait", "600", "--approve", "cellgate.install_package")
+    result = server.result(server.call("install_package", package_name="cgwheel==1.0"), 60)
+    assert "Successfully installed" in text_of(result) and "structuredContent" not in result
+    assert "was dropped" in server.fails("cell_result", execution_id="cell-2")
+    server = serve("--toolsets", "core", "--wait", "0.05", "--approve", "cellgate.install_package")
+    server.initialize()
+    assert "Successfully installed" in text_of(
+        server.result(server.call("install_package", package_name="cgwheel"), 60)
+    )
+    server = started(serve, "--wait", "600")
+    assert "--approve 'cellgate.install_package'" in server.fails("install_package", package_name="cgwheel")
+
+
+def test_an_installation_waits_for_approval_and_is_cancelled(serve: Serve, index: Path) -> None:
+    server = started(serve, "--wait", "0.3", "--approve", "ask", elicitation={})
+    call = server.call("install_package", package_name="cgwheel")
+    assert "cgwheel" in server.receive()["params"]["message"]
+    text = text_of(server.result(call))
+    assert "waits for approval of cellgate.install_package" in text
+    server.call("cancel_cell", execution_id=(id := id_of(text)))
+    messages = [server.receive(), server.receive()]
+    assert sorted(m.get("method", "") for m in messages) == ["", "notifications/cancelled"]
+    result = whole(server, id)
+    assert result["isError"] and "refused" in text_of(result)
+    assert "ModuleNotFoundError" in server.fails("execute_ipython_cell", code="import cgwheel")

@@ -84,6 +84,19 @@ static int begin_approver(struct cg_serve *sv, struct cg_pending *p, const char 
         return begin_in_turn(sv, p, args, err);
 }
 
+/* May take longer than the call waits: then it has an execution_id, as a cell has. */
+static int begin_install(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        if (begin_in_turn(sv, p, args, err) < 0)
+                return -1;
+        if (!(sv->opts.toolsets & CG_SERVE_JOBS))
+                return 0;
+        p->job->number = ++sv->last_cell;
+        p->max_chars = OWN_CHARS;
+        p->deadline_ms = p->since_ms + sv->opts.wait_ms;
+        return 0;
+}
+
 static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args, double timeout,
                     struct cg_err *err)
 {
@@ -309,7 +322,7 @@ static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending
                                             struct cg_err *) = {
         [CG_SERVE_EXECUTE] = begin_execute,
         [CG_SERVE_REGISTER] = begin_in_turn,
-        [CG_SERVE_INSTALL] = begin_in_turn,
+        [CG_SERVE_INSTALL] = begin_install,
         [CG_SERVE_UNINSTALL] = begin_in_turn,
         [CG_SERVE_RESET] = begin_in_turn,
         [CG_SERVE_READ_OUTPUT] = begin_read_output,

@@ -16,6 +16,12 @@
 
 /* ------------------------------------------------------------------ answers */
 
+/* A cell that waits for its session. */
+static bool is_starting(const struct cg_job *job)
+{
+        return job->state == CG_JOB_TAKEN && job->tool == CG_SERVE_EXECUTE;
+}
+
 void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf waits = { .max = 65536 };
@@ -25,7 +31,7 @@ void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b)
         cg_buf_addf(b, "cell-%" PRIu64 " ", job->number);
         if (before) {
                 cg_buf_addf(b, "is queued for %.0f s, with %zu before it", seconds, before);
-        } else if (job->state != CG_JOB_RUNNING) {
+        } else if (job->state == CG_JOB_QUEUED || is_starting(job)) {
                 cg_buf_adds(b, "is about to start");
         } else {
                 cg_buf_addf(b, "runs for %.0f s%s", seconds,
@@ -65,13 +71,13 @@ void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p)
         if (job->state == CG_JOB_RUNNING)
                 next = cg_answer_part(a, job->answer, p->from, p->max_chars);
         cg_structured_set(cg_answer_structured(a), "status",
-                          job->state == CG_JOB_RUNNING ? "running" : "queued");
+                          job->state == CG_JOB_QUEUED || is_starting(job) ? "queued" : "running");
         cg_serve_add_state(job, &state);
         cg_answer_note(a,
-                       "[cellgate: %s. execution_id: cell-%" PRIu64
-                       ". The cell goes on; cell_result(execution_id="
+                       "[cellgate: %s. execution_id: cell-%" PRIu64 ". %s goes on; cell_result(execution_id="
                        "\"cell-%" PRIu64 "\", from=%zu) returns the rest]",
-                       state.data ?: "the cell has not ended", n, n, next);
+                       state.data ?: "the cell has not ended", n,
+                       job->tool == CG_SERVE_EXECUTE ? "The cell" : "The installation", n, next);
         job->known = true;
         cg_serve_reply(sv, p, a);
         cg_answer_free(a);
@@ -251,6 +257,8 @@ static void end_job(struct cg_job *job)
         struct cg_serve_session *s = job->session;
         struct cg_serve *sv = s->sv;
         struct cg_pending *p, *next;
+        /* The id of an installation is only told where its call was answered before its end. */
+        bool named = job->known || job->tool == CG_SERVE_EXECUTE;
 
         TAILQ_REMOVE(&s->jobs, job, entry);
         s->n_jobs--;
@@ -262,7 +270,7 @@ static void end_job(struct cg_job *job)
                         cg_serve_answer_done(sv, p);
         }
         cg_serve_held_ends(sv, job);
-        if (job->number && job->known)
+        if (job->number && job->known && named)
                 keep(s, job);
         else
                 cg_job_free(job);
@@ -316,7 +324,7 @@ void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job)
         if (p->job == job)
                 break;
         /* Its call was cancelled, and nobody can ask for it: the next call shows the output. */
-        if (job->number && !job->known && !p)
+        if (job->code && job->number && !job->known && !p)
                 cg_answer_move(s->between, job->answer, NULL, NULL);
         end_job(job);
         cg_serve_wake(sv->io_fd);
