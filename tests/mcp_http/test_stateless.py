@@ -249,3 +249,20 @@ def test_sessions_without_a_connection_have_limits(serve: Serve) -> None:
     assert "as many as --max-sessions allows" in refused and "600 s without a call" in refused
     assert not any(id in refused for id in ids)
     assert text_of(client.cell("2", session_id=ids[0])) == "2"
+
+
+def test_another_clients_session_of_a_connection(serve: Serve) -> None:
+    """It leads to that one's process, which asks for attach: true."""
+    server = serve()
+    id = Session(server).execute("x = 41").message["result"]["structuredContent"]["session_id"]
+    other = Stateless(server)
+
+    def cell(**more: object) -> dict[str, Any]:
+        message = other.message(
+            "tools/call", name="execute_ipython_cell", arguments={"code": "x + 1", "session_id": id, **more}
+        )
+        message["params"]["_meta"]["io.modelcontextprotocol/clientInfo"] = {"name": "other", "version": "1"}
+        return other.post(message).message["result"]
+
+    assert 'of another client, "test"' in text_of(cell())
+    assert text_of(cell(attach=True)).startswith("42") and text_of(cell()) == "42"

@@ -331,3 +331,76 @@ def test_a_session_that_nothing_connects_ends_when_it_is_idle(serve: Serve) -> N
     id = client.cell("1")["structuredContent"]["session_id"]
     eventually(lambda: not client.cell("2")["isError"])
     assert "it was idle for 0.5 s" in text_of(client.call("execute_ipython_cell", code="1", session_id=id))
+
+
+class Named(Stateless):
+    """One of several clients of a process."""
+
+    def __init__(self, server: Raw, name: str) -> None:
+        super().__init__(server)
+        self.name = name
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        client = {META + "clientInfo": {"name": self.name, "version": "1"}} if self.name else {}
+        params = {"name": tool, "arguments": arguments, "_meta": meta(**client)}
+        return self.server.result(self.server.request("tools/call", params))
+
+    def run(self, code: str, **more: Any) -> tuple[str, str]:
+        """The text of a cell, and its session."""
+        result = self.call("execute_ipython_cell", code=code, **more)
+        assert not result["isError"], result
+        return text_of(result), result["structuredContent"]["session_id"]
+
+
+@pytest.fixture
+def shared_process(serve: Serve) -> Raw:
+    words = ["--toolsets", "core,jobs,sessions,inspect"]
+    return serve(*words, env={"CELLGATE_HTTP_SESSION": "0000002asn"})
+
+
+def test_two_agents_do_not_meet_by_accident(shared_process: Raw) -> None:
+    """Neither by an id that both have read, nor by numbers that can be guessed, nor in lists."""
+    alice, bob = Named(shared_process, "alice"), Named(shared_process, "bob")
+    _, id = alice.run("x = 'of alice'; x")
+    _, own = bob.run("x = 'of bob'")
+    for tool, arguments in (
+        ("execute_ipython_cell", {"code": "x"}),
+        ("start_cell", {"code": "x"}),
+        ("reset", {}),
+        ("terminate_session", {}),
+        ("list_variables", {}),
+        ("read_output", {}),
+        ("execute_ipython_cell", {"code": "x", "attach": False}),
+    ):
+        result = bob.call(tool, session_id=id, **arguments)
+        assert result["isError"] and 'of another client, "alice"' in text_of(result), tool
+    for tool in ("cell_result", "cell_status", "cancel_cell"):
+        text = text_of(bob.call(tool, execution_id="cell-1"))
+        assert "of alice" not in text and "cell-1 was dropped" in text and text.endswith("Known: cell-2")
+    assert id not in text_of(bob.call("list_sessions")) and own in text_of(bob.call("list_sessions"))
+    assert alice.run("x", session_id=id)[0] == "'of alice'"
+    assert "shared" not in text_of(alice.call("list_sessions"))
+
+
+def test_a_session_is_shared_on_purpose_and_both_are_told(shared_process: Raw) -> None:
+    alice, bob, carol = (Named(shared_process, name) for name in ("alice", "bob", "carol"))
+    _, id = alice.run("x = 'of alice'")
+    text, same = bob.run("x", session_id=id, attach=True)
+    assert same == id and text.startswith("'of alice'") and 'This session is shared with "alice": cells of all' in text
+    assert bob.run("x", session_id=id)[0] == "'of alice'"  # told once, and attach need not be said again
+    assert 'shared with "bob"' in text_of(alice.call("cell_result", execution_id="cell-1"))
+    assert alice.run("x", session_id=id)[0] == "'of alice'"
+    carol.run("x", session_id=id, attach=True)
+    for member, others in ((alice, '"bob", "carol"'), (bob, '"alice", "carol"')):
+        assert f"shared with {others}" in member.run("x", session_id=id)[0]
+    assert "of another client" in text_of(Named(shared_process, "dave").call("reset", session_id=id))
+    assert "no such session" in text_of(bob.call("execute_ipython_cell", code="1", session_id="0" * 32, attach=True))
+
+
+def test_a_client_without_a_name_that_knows_the_id(shared_process: Raw) -> None:
+    """Clients that do not say who they are cannot be told apart; nor do they see what is in lists and numbers."""
+    alice, nobody = Named(shared_process, "alice"), Named(shared_process, "")
+    _, id = alice.run("x = 1")
+    assert id not in text_of(nobody.call("list_sessions"))
+    assert "dropped" in text_of(nobody.call("cell_result", execution_id="cell-1"))
+    assert nobody.run("x", session_id=id)[0] == "1" and alice.run("x", session_id=id)[0] == "1"

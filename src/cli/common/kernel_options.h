@@ -123,7 +123,8 @@ void cg_kernel_options_fini(struct cg_kernel_options *o);
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err);
 /*
  * Appends the option @o with @value to the words of a command line that another program will run in
- * another folder: paths are absolute, but for those of another machine (@there). CG_E_INVAL, CG_E_NOTFOUND or CG_E_SYS: there is no such file.
+ * another folder: paths are absolute, but for those of another machine (@there). CG_E_INVAL,
+ * CG_E_NOTFOUND or CG_E_SYS: there is no such file.
  */
 int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, bool there,
                            struct cg_err *err);

@@ -363,11 +363,28 @@ static void reply_error(struct cg_serve *sv, struct cg_pending *p, const char *w
         cg_answer_free(a);
 }
 
+/* The session of the call, or of the cell that it is about, may be shared since the last call. */
+static void add_shared(const struct cg_pending *p, struct cg_serve *sv, const char *args, struct cg_buf *b)
+{
+        struct cg_serve_session *s = p->session;
+        struct cg_job *job;
+
+        if (!s && cg_serve_tool_defs[p->tool].toolset == CG_SERVE_JOBS &&
+            cg_serve_find_cell(sv, args, &job, NULL) == 0)
+                s = job->session;
+        if (!s)
+                return;
+        if (b->len)
+                cg_buf_adds(b, "\n");
+        cg_serve_add_shared(s, b);
+}
+
 int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf ignored = { .max = 4096 };
         cg_auto_free char *args = in->arguments.p ? strndup(in->arguments.p, in->arguments.len) : NULL;
         struct cg_pending *p;
+        bool wrong = false;
         struct cg_err why;
 
         if (cg_serve_find_pending(sv, in->id))
@@ -381,10 +398,13 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         p = args ? cg_serve_add_pending(sv, in) : NULL;
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "call");
-        if (cg_serve_unknown_args(&sv->opts, p->tool, args, &ignored, NULL) == 0 && ignored.len)
+        cg_serve_unknown_args(&sv->opts, p->tool, args, &ignored, NULL);
+        if (cg_serve_has_session(p->tool) && cg_serve_find_session(sv, args, p, &why) < 0)
+                wrong = true;
+        add_shared(p, sv, args, &ignored);
+        if (ignored.len)
                 p->ignored = cg_buf_steal(&ignored, NULL);
-        if ((cg_serve_has_session(p->tool) && cg_serve_find_session(sv, args, p, &why) < 0) ||
-            begin[p->tool](sv, p, args, &why) < 0) {
+        if (wrong || begin[p->tool](sv, p, args, &why) < 0) {
                 if (p->fresh)
                         cg_serve_session_end(p->session, "its call was wrong");
                 reply_error(sv, p, why.msg);

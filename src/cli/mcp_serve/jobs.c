@@ -229,7 +229,7 @@ int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **re
         n = cell_number(id);
         TAILQ_FOREACH(s, &sv->sessions, entry)
         {
-                if (s->life != CG_SERVE_LIVES)
+                if (s->life != CG_SERVE_LIVES || !cg_serve_is_users(s))
                         continue;
                 j = n ? cg_serve_session_cell(s, n) : NULL;
                 if (j) {

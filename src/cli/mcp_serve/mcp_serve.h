@@ -130,7 +130,7 @@ struct cg_serve_tool_def {
         const char *name;
         enum cg_serve_toolset toolset;
         const char *json; /* NULL: depends on the settings */
-        const char *parameters[5];
+        const char *parameters[6];
 };
 
 /* Sources of a cell's output. */
@@ -170,7 +170,7 @@ struct cg_pending {
         bool fresh;                       /* the session was made for it */
         bool own;                         /* the job is of this call: both are cancelled together */
         char *id, *token;                 /* JSON text; token: NULL when no progress is wanted */
-        char *ignored;       /* a sentence about arguments that the tool does not have; NULL: none */
+        char *ignored; /* about arguments that the tool does not have, and a shared session; NULL: none */
         int64_t deadline_ms; /* INT64_MAX: at the job's end */
         bool part;           /* it wants output from one character on, as does the next: */
         size_t from, max_chars;
@@ -244,8 +244,9 @@ struct cg_serve_session {
         char *name;     /* of the agent's choice; NULL: none */
         char *folder;   /* in which its cells start; NULL: the workspace */
         char *language; /* of its cells; NULL: the server's */
-        /* the client that made it; "": all are one */
+        /* the client that made it, where a process has several; "": one without a name */
         char client_name[sizeof(((struct cg_mcpd_peer *)0)->client)];
+        json_t *clients; /* others that use it, by name; true: the next result says that it is shared */
         int64_t since_ms, used_ms;
         TAILQ_HEAD(cg_jobs, cg_job) jobs; /* oldest first, as the other lists; that of the worker */
         struct cg_jobs kept;              /* cells that have ended */
@@ -437,6 +438,14 @@ int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struc
 /* ---- explain.c */
 /* explain_denial (worker). 1: job->code is a cell that does it. */
 int cg_serve_explain(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err);
+
+/* ---- clients.c */
+/* The client of the last request has made it, or shares it (lock held). */
+bool cg_serve_is_users(const struct cg_serve_session *s);
+/* Appends a sentence for this client where others have begun to share the session (lock held). */
+void cg_serve_add_shared(struct cg_serve_session *s, struct cg_buf *b);
+/* The call names the session: CG_E_STATE says why its client may not (lock held). */
+int cg_serve_check_client(struct cg_serve_session *s, const char *args, struct cg_err *err);
 
 /* ---- sessions.c */
 /* Starts its worker, which opens a kernel when it is needed (lock held). Frees it on failure. */

@@ -39,6 +39,7 @@ static struct cg_serve_session *session_free(struct cg_serve_session *s)
         cg_approve_free(s->approve);
         json_decref(s->registered);
         json_decref(s->shared);
+        json_decref(s->clients);
         json_decref(s->refusals);
         if (s->work_fd >= 0)
                 close(s->work_fd);
@@ -48,12 +49,6 @@ static struct cg_serve_session *session_free(struct cg_serve_session *s)
         free(s->lost);
         free(s);
         return NULL;
-}
-
-/* Of the client of the last request, where the process has several. */
-static const char *client_of(const struct cg_serve *sv)
-{
-        return sv->opts.by_name ? sv->proto.peer.client : "";
 }
 
 /*
@@ -70,7 +65,7 @@ static int check_number(const struct cg_serve *sv, struct cg_err *err)
         TAILQ_FOREACH(one, &sv->sessions, entry)
         {
                 n++;
-                if (strcmp(one->client_name, client_of(sv)) != 0)
+                if (sv->opts.by_name && strcmp(one->client_name, sv->proto.peer.client) != 0)
                         continue;
                 mine = mine ?: one;
                 n_mine++;
@@ -117,6 +112,7 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
         s->work_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         s->registered = json_object();
         s->shared = json_object();
+        s->clients = json_object();
         s->refusals = json_array();
         s->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
         if (s->work_fd < 0 || !s->registered || !s->between ||
@@ -126,7 +122,8 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
                 return cg_fail(err, CG_E_NOMEM, "session");
         }
         memcpy(s->id, sv->opts.id_begin, strlen(sv->opts.id_begin));
-        snprintf(s->client_name, sizeof(s->client_name), "%s", client_of(sv));
+        if (sv->opts.new_sessions)
+                strcpy(s->client_name, sv->proto.peer.client);
         TAILQ_INSERT_TAIL(&sv->sessions, s, entry);
         *ret = s;
         return 0;

@@ -151,6 +151,8 @@ int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_pendi
         TAILQ_FOREACH(s, &sv->sessions, entry)
         {
                 if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0) {
+                        if (cg_serve_check_client(s, args, err) < 0)
+                                return -1;
                         s->used_ms = cg_now_ms();
                         p->session = s;
                         return 0;
@@ -177,7 +179,7 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
 
         TAILQ_FOREACH(s, &sv->sessions, entry)
         {
-                if (s->life != CG_SERVE_LIVES)
+                if (s->life != CG_SERVE_LIVES || !cg_serve_is_users(s))
                         continue;
                 cg_buf_addf(b, "%s%s", b->len ? "\n" : "", s->id);
                 if (s == sv->own)

@@ -278,7 +278,7 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
         [CG_SERVE_EXECUTE] = { "execute_ipython_cell",
                                CG_SERVE_CORE,
                                NULL,
-                               { "code", "timeout", "max_output_chars", "session_id" } },
+                               { "code", "timeout", "max_output_chars", "session_id", "attach" } },
         [CG_SERVE_REGISTER] = { "register_mcp_server",
                                 CG_SERVE_CORE,
                                 register_json,
@@ -350,9 +350,11 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
                                        { "id", "digest", "decision", "reason" } },
 };
 
-/* Adds the parameter to the definition of a tool that begins at @begin. */
-static void add_session_id(const struct cg_serve_options *o, struct cg_buf *b, size_t begin)
+/* Adds the parameter to the definition of the tool @tool that begins at @begin. */
+static void add_session_id(const struct cg_serve_options *o, size_t tool, struct cg_buf *b, size_t begin)
 {
+        static const char attach[] =
+                "\"attach\":{\"type\":\"boolean\",\"description\":\"Share another client's session; both are told\"},";
         static const char properties[] = "\"inputSchema\":{\"type\":\"object\",\"properties\":{";
         static const char parameter[] =
                 "\"session_id\":{\"type\":\"string\",\"description\":\"Of an earlier result; default: %s session\"}%s";
@@ -368,6 +370,8 @@ static void add_session_id(const struct cg_serve_options *o, struct cg_buf *b, s
         rest = strdup(found);
         cg_buf_fail(b, rest ? 0 : CG_E_NOMEM);
         b->len = (size_t)(found - b->data);
+        if (o->new_sessions && tool == CG_SERVE_EXECUTE)
+                cg_buf_adds(b, attach);
         cg_buf_addf(b, parameter, o->new_sessions ? "a new" : "the own", *found == '}' ? "" : ",");
         cg_buf_adds(b, rest ?: "");
 }
@@ -393,7 +397,7 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
                         cg_buf_adds(&b, def->json);
                 if (i != CG_SERVE_TERMINATE && cg_serve_has_session(i) &&
                     (o->new_sessions || o->toolsets & CG_SERVE_SESSIONS))
-                        add_session_id(o, &b, begin);
+                        add_session_id(o, i, &b, begin);
         }
         names[n] = NULL;
         cg_buf_adds(&b, "]");
@@ -499,9 +503,11 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
 
 /* ------------------------------------------------------------------ arguments */
 
-/* session_id is the last one of a tool. */
+/* They are the last ones of a tool: session_id, and attach over HTTP. */
 static bool is_offered(const struct cg_serve_options *o, const char *parameter)
 {
+        if (strcmp(parameter, "attach") == 0)
+                return o->id_begin[0];
         return o->toolsets & CG_SERVE_SESSIONS || strcmp(parameter, "session_id") != 0;
 }
 
