@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_environment import BUILT_IN
 from mcp import ClientSession
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 from mcp_serve.helpers import text_of
@@ -707,6 +708,34 @@ def test_installing_needs_a_rule(sdk: Sdk, run: Callable, index: Path) -> None:
             assert "ModuleNotFoundError" in await fails(session, "import cgwheel")
 
     run(main())
+
+
+@pytest.mark.parametrize("environment_of_kernels", [None, BUILT_IN])
+def test_packages_for_later_sessions_are_refused(
+    sdk: Sdk, run: Callable, index: Path, environment_of_kernels: Path | None
+) -> None:
+    """Before anybody is asked, and whatever rule there is; without keep the same call is right."""
+    before = sorted(BUILT_IN.rglob("cgwheel*"))
+
+    async def main() -> None:
+        words = [] if environment_of_kernels is None else ["--kernel-env", environment_of_kernels]
+        async with sdk("--approve", "all", "--approve", "cellgate.install_package", *words) as session:
+            arguments = {"package_name": "cgwheel==1.0"}
+            for keep, why in ((True, "keep: true is refused"), ("yes", "true or false"), (1, "true or false")):
+                result = await session.call_tool("install_package", {**arguments, "keep": keep})
+                assert result.is_error and why in text_of(result)
+                if keep is True:
+                    where = (
+                        "cellgate env create"
+                        if environment_of_kernels is None
+                        else f"cellgate env add {BUILT_IN.resolve()}"
+                    )
+                    assert where in text_of(result)
+            assert "ModuleNotFoundError" in await fails(session, "import cgwheel")
+            assert not (await session.call_tool("install_package", {**arguments, "keep": False})).is_error
+
+    run(main())
+    assert sorted(BUILT_IN.rglob("cgwheel*")) == before == []
 
 
 def test_a_wheel_is_installed_without_restart_and_survives_reset(

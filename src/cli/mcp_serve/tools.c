@@ -286,7 +286,7 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
         [CG_SERVE_INSTALL] = { "install_package",
                                CG_SERVE_CORE,
                                install_json,
-                               { "package_name", "session_id" } },
+                               { "package_name", "keep", "session_id" } },
         [CG_SERVE_UNINSTALL] = { "uninstall_package",
                                  CG_SERVE_CORE,
                                  uninstall_json,

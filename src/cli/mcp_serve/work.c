@@ -689,14 +689,45 @@ static int try_register(struct cg_serve_session *s, struct cg_job *job, struct c
 
 /* ------------------------------------------------------------------ the other tools */
 
+/*
+ * Packages for later sessions as well would be those of an environment. The zygote imports what is
+ * there, outside of every sandbox: modules of packages that are there already, what their entry
+ * points name, and .pth files at each start. No check of a wheel keeps an agent's choice out of
+ * that, so its user has to make it.
+ */
+static int check_keep(const struct cg_serve_session *s, const char *args, struct cg_err *err)
+{
+        const char *env = s->sv->opts.kernel.kernel_env;
+        struct cg_slice text = { args, strlen(args) }, v;
+
+        if (cg_json_member(text, "keep", &v, err) < 0)
+                return -1;
+        if (!v.p || cg_slice_is(v, "false") || cg_slice_is(v, "null"))
+                return 0;
+        if (!cg_slice_is(v, "true"))
+                return cg_fail(err, CG_E_INVAL, "the parameter \"keep\" must be true or false");
+        if (!env)
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "keep: true is refused: this server has no environment of the user's for its kernels. "
+                        "The user can make one with `cellgate env create NAME PACKAGE`, and start the server "
+                        "with --kernel-env NAME; without keep, packages are installed until the session ends");
+        return cg_fail(
+                err, CG_E_UNSUPPORTED,
+                "keep: true is refused: code in an environment of kernels runs outside of the sandbox as "
+                "well, so that an agent must not choose it. The user can add packages with `cellgate env "
+                "add %s PACKAGE`; without keep, they are installed until the session ends",
+                env);
+}
+
 static int try_install(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
                        struct cg_err *err)
 {
         cg_auto_free char *text = NULL, *requirements = NULL;
 
         if (cg_serve_arg_string(job->args, "package_name", &text, err) < 0 ||
-            cg_serve_requirements(text, &requirements, err) < 0 || !allowed(s, job, err) ||
-            ensure_session(s, a, err) < 0)
+            check_keep(s, job->args, err) < 0 || cg_serve_requirements(text, &requirements, err) < 0 ||
+            !allowed(s, job, err) || ensure_session(s, a, err) < 0)
                 return -1;
         cg_serve_install(s, job, wait_once, requirements, a);
         return 0;
