@@ -3,8 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,16 +17,14 @@
 
 /* A process that SIGKILL does not end in this time is stuck in a system call. */
 #define KILLED_MS 5000
-/* Longest line of /etc/passwd. */
-#define PASSWD_LINE_MAX 16384
-
 /* Data of the child, which shares the caller's memory until it executes the program. */
 struct child_plan {
         const struct cg_proc_spec *spec;
         const char *path;
-        int err_fd; /* close-on-exec pipe: errno and step of what failed */
-        int *moved; /* one number for each of spec->fds, above all targets */
-        int top;    /* first number above all targets */
+        int err_fd;  /* close-on-exec pipe: errno and step of what failed */
+        int *moved;  /* one number for each of spec->fds, above all targets */
+        int top;     /* first number above all targets */
+        bool shared; /* set by the child where it has the caller's memory */
         pid_t parent;
 };
 
@@ -66,6 +64,8 @@ static void child_fds(struct child_plan *p)
                 if (src < 0) {
                         if (null_fd < 0)
                                 null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+                        if (null_fd < 0)
+                                child_fail(p, 0);
                         src = null_fd;
                 }
                 p->moved[i] = fcntl(src, F_DUPFD_CLOEXEC, p->top);
@@ -122,8 +122,10 @@ static pid_t start_child(struct child_plan *p)
         pid_t pid;
 
         pid = vfork(); /* NOLINT(clang-analyzer-security.insecureAPI.vfork): see above */
-        if (pid == 0)
+        if (pid == 0) {
+                *(volatile bool *)&p->shared = true;
                 child_main(p);
+        }
         return pid;
 }
 
@@ -192,9 +194,17 @@ int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct c
         ret->pid = pid;
         ret->pidfd = cg_pidfd_open(pid, err);
         close(cg_steal_fd(&wr));
+        /*
+         * After a vfork() the child has started its program or ended. A process that another thread
+         * has forked meanwhile may keep the pipe open.
+         */
+        if (*(volatile bool *)&plan.shared)
+                fcntl(rd, F_SETFL, O_NONBLOCK);
         do
                 n = read(rd, &failure, sizeof(failure));
         while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+                n = 0;
         if (n == 0 && ret->pidfd >= 0)
                 return 0;
         if (n == 0)
@@ -212,24 +222,29 @@ int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct c
         return cg_fail_errno(err, "%s \"%s\"", step_names[failure.step], spec->path);
 }
 
+/* As waitpid(2) gives it. */
+static int status_of(const siginfo_t *info)
+{
+        if (info->si_code == CLD_EXITED)
+                return info->si_status << 8;
+        return info->si_status | (info->si_code == CLD_DUMPED ? WCOREFLAG : 0);
+}
+
 int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_err *err)
 {
+        siginfo_t info = { .si_pid = 0 };
         int st = -1, r;
 
         if (p->pidfd < 0)
                 return cg_fail(err, CG_E_STATE, "no such child");
-        r = cg_wait_fd(p->pidfd, 1 /* POLLIN */, timeout_ms, err);
+        r = cg_wait_fd(p->pidfd, POLLIN, timeout_ms, err);
         if (r != 0)
                 return r;
-        /*
-         * A host that reaps all children may already have reaped this one: then the status is lost.
-         */
-        while (waitpid(p->pid, &st, 0) < 0) {
-                if (errno != EINTR) {
-                        st = -1;
-                        break;
-                }
-        }
+        do
+                r = waitid(P_PIDFD, (id_t)p->pidfd, &info, WEXITED);
+        while (r < 0 && errno == EINTR);
+        if (r == 0) /* else a host that reaps all children has reaped it: the status is lost */
+                st = status_of(&info);
         close(p->pidfd);
         *p = CG_PROC_NONE;
         if (status)
@@ -248,7 +263,7 @@ void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
                         kill(-pid, SIGTERM);
                 else
                         cg_pidfd_kill(p->pidfd, SIGTERM);
-                if (cg_wait_fd(p->pidfd, 1 /* POLLIN */, grace_ms, NULL) == 0 && !group) {
+                if (cg_wait_fd(p->pidfd, POLLIN, grace_ms, NULL) == 0 && !group) {
                         cg_proc_wait(p, 0, NULL, NULL);
                         return;
                 }
@@ -258,49 +273,6 @@ void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
                 kill(-pid, SIGKILL);
         cg_pidfd_kill(p->pidfd, SIGKILL);
         cg_proc_wait(p, KILLED_MS, NULL, NULL);
-}
-
-bool cg_account_home(char ret[PATH_MAX])
-{
-        static char known[PATH_MAX];
-        static bool looked_up;
-        static uid_t uid;
-        struct passwd entry, *pw = NULL;
-        char line[PASSWD_LINE_MAX];
-        FILE *f;
-
-        if (!looked_up || uid != geteuid()) {
-                uid = geteuid();
-                known[0] = '\0';
-                /* Not getpwuid(): it loads libraries, which a static program cannot. */
-                f = fopen("/etc/passwd", "re");
-                looked_up = f != NULL;
-                while (f && fgetpwent_r(f, &entry, line, sizeof(line), &pw) == 0 && pw && pw->pw_uid != uid)
-                        ;
-                if (f && pw && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] &&
-                    strlen(pw->pw_dir) < sizeof(known))
-                        memcpy(known, pw->pw_dir, strlen(pw->pw_dir) + 1);
-                if (f)
-                        fclose(f);
-        }
-        if (known[0])
-                memcpy(ret, known, strlen(known) + 1);
-        return known[0];
-}
-
-bool cg_named_home(const char *name, size_t len, char ret[PATH_MAX])
-{
-        struct passwd entry, *pw = NULL;
-        char line[PASSWD_LINE_MAX];
-        FILE *f = fopen("/etc/passwd", "re");
-        bool found = false;
-
-        while (f && !found && fgetpwent_r(f, &entry, line, sizeof(line), &pw) == 0 && pw)
-                found = strlen(pw->pw_name) == len && memcmp(pw->pw_name, name, len) == 0;
-        if (f)
-                fclose(f);
-        return found && pw->pw_dir && pw->pw_dir[0] == '/' &&
-               snprintf(ret, PATH_MAX, "%s", pw->pw_dir) < PATH_MAX;
 }
 
 bool cg_proc_env_passes(const char *var)
@@ -336,7 +308,7 @@ static bool end_child(pid_t pid)
         if (pidfd < 0)
                 return false;
         cg_pidfd_kill(pidfd, SIGKILL);
-        return cg_wait_fd(pidfd, 1 /* POLLIN */, KILLED_MS, NULL) == 0 && waitpid(pid, NULL, WNOHANG) == pid;
+        return cg_wait_fd(pidfd, POLLIN, KILLED_MS, NULL) == 0 && waitpid(pid, NULL, WNOHANG) == pid;
 }
 
 /*

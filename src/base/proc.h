@@ -54,7 +54,10 @@ int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct c
  */
 int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_err *err);
 
-/* SIGTERM, then SIGKILL after @grace_ms, to the process (or its whole group), and reaps it. */
+/*
+ * SIGTERM, then SIGKILL after @grace_ms, to the process, or to its whole group, which gets it once
+ * the process has ended; reaps it.
+ */
 void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms);
 
 /*
@@ -66,13 +69,6 @@ void cg_proc_kill_children(const pid_t *keep, size_t n);
 /* Reaps the children that have ended, except those in @keep; kills none. */
 void cg_proc_reap_children(const pid_t *keep, size_t n);
 
-/*
- * The home folder that /etc/passwd has for this process's user, whatever HOME says: the one that
- * ssh and login shells use. false: none. Read once for each effective user; not thread-safe.
- */
-bool cg_account_home(char ret[PATH_MAX]);
-/* The home folder of the user with the first @len bytes of @name, as /etc/passwd has it. */
-bool cg_named_home(const char *name, size_t len, char ret[PATH_MAX]);
 /*
  * Returns true when MCP servers inherit this variable, "NAME" or "NAME=VALUE": variables that
  * programs need to run, none with secrets.

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/buf.h"
 #include "base/text.h"
 #include "base/util.h"
 
@@ -257,6 +258,18 @@ static void mark_pieces(const char *text, size_t len, const char *secret, char *
         }
 }
 
+/* A part of a character would leave text that is no UTF-8. */
+static void mark_whole_characters(const char *text, size_t len, char *marks)
+{
+        for (size_t i = 0, n; i < len; i += n) {
+                n = 1;
+                while (i + n < len && ((unsigned char)text[i + n] & 0xc0) == 0x80)
+                        n++;
+                if (n > 1 && memchr(marks + i, 1, n))
+                        memset(marks + i, 1, n);
+        }
+}
+
 void cg_secrets_redact(const struct cg_secrets *s, char *text)
 {
         size_t len = strlen(text), to = 0;
@@ -272,6 +285,7 @@ void cg_secrets_redact(const struct cg_secrets *s, char *text)
                 mark_matches(text, len, s->v[i], marks);
                 mark_pieces(text, len, s->v[i], marks);
         }
+        mark_whole_characters(text, len, marks);
         for (size_t i = 0; i < len; i++) {
                 if (!marks[i]) {
                         text[to++] = text[i];
@@ -309,6 +323,18 @@ void cg_secrets_redact_with(const json_t *values, char *text)
                 cg_secrets_redact(&s, text);
 }
 
+/* Without memory nothing of the text is shown. */
+static json_t *redacted(const struct cg_secrets *s, const json_t *text)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX };
+
+        cg_buf_add(&b, json_string_value(text), json_string_length(text));
+        if (cg_buf_end(&b, NULL) < 0)
+                return json_null();
+        cg_secrets_redact_buf(s, &b);
+        return json_stringn(cg_buf_str(&b), b.len) ?: json_null();
+}
+
 void cg_secrets_redact_json(const struct cg_secrets *s, json_t *v)
 {
         const char *key;
@@ -316,26 +342,20 @@ void cg_secrets_redact_json(const struct cg_secrets *s, json_t *v)
         void *next;
         size_t i;
 
+        if (!s->n)
+                return;
         json_array_foreach(v, i, item)
         {
-                cg_auto_free char *text = json_is_string(item) ? strdup(json_string_value(item)) : NULL;
-
-                if (text) {
-                        cg_secrets_redact(s, text);
-                        json_array_set_new(v, i, json_string(text));
-                } else {
+                if (json_is_string(item))
+                        json_array_set_new(v, i, redacted(s, item));
+                else
                         cg_secrets_redact_json(s, item);
-                }
         }
         json_object_foreach_safe(v, next, key, item)
         {
-                cg_auto_free char *text = json_is_string(item) ? strdup(json_string_value(item)) : NULL;
-
-                if (text) {
-                        cg_secrets_redact(s, text);
-                        json_object_set_new(v, key, json_string(text));
-                } else {
+                if (json_is_string(item))
+                        json_object_set_new(v, key, redacted(s, item));
+                else
                         cg_secrets_redact_json(s, item);
-                }
         }
 }

@@ -1,4 +1,5 @@
 /* See state_dir.h. Linked into every process. */
+#include "base/account.h"
 #include "base/state_dir.h"
 
 #include <dirent.h>
@@ -10,7 +11,6 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/proc.h"
 
 /* ".local", "state" and its own may be missing; a home may not. */
 #define MISSING_MAX 3

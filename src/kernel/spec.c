@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/account.h"
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
-#include "base/proc.h"
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/egress/doors_client.h"

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/proc.h"
+#include "base/account.h"
 #include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"

@@ -9,7 +9,7 @@ from layering.test_circles import object_files
 # Upper limits, in lines of .c files, for the source files of which a program holds a function.
 LIMITS = {
     "libexec/cellgate/cellgate-audit": 5_000,
-    "bin/cellgate": 27_200,
+    "bin/cellgate": 27_400,
     "libexec/cellgate/cellgate-cli": 51_500,
     "libexec/cellgate/cellgate-egress": 10_000,
     "libexec/cellgate/cellgate-kernel": 29_200,

@@ -853,8 +853,29 @@ static void test_secrets(void **state)
         /* a short one as a word only, and the shortest never */
         check_redacted(&s, "pin7, pin77 spin7 pin_7 1", "***, pin77 spin7 pin_7 1");
         check_redacted(&s, "password open-sesame", "password ***");
+        /* whole characters, also where the value ends within one */
+        assert_int_equal(cg_secrets_add(&s, "password-w\u00f6rd-9", NULL), 0);
+        check_redacted(&s, "x password-w\u00f6rd-9 y", "x *** y");
+        check_redacted(&s, "password-w\u00f8rest", "***rest");
         /* two that touch, and text that is all secret */
         check_redacted(&s, "tok-31415 92\"65\nendtok-31415 92\"65\nend", "***");
+}
+
+static void test_secrets_in_json(void **state)
+{
+        cg_auto_secrets struct cg_secrets s = { .v = NULL };
+        cg_auto_json json_t *o = json_pack("{s:s%, s:[s, {s:s}], s:i}", "nul", "a\0b", (size_t)3, "list",
+                                           "tok-31415926", "in", "x tok-31415926", "n", 3);
+        cg_auto_free char *text = NULL;
+
+        (void)state;
+        cg_secrets_redact_json(&s, o);
+        assert_int_equal(json_string_length(json_object_get(o, "nul")), 3);
+        assert_int_equal(cg_secrets_add(&s, "tok-31415926", NULL), 0);
+        cg_secrets_redact_json(&s, o);
+        assert_int_equal(json_string_length(json_object_get(o, "nul")), 3);
+        text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+        assert_string_equal(text, "{\"list\":[\"***\",{\"in\":\"x ***\"}],\"n\":3,\"nul\":\"a\\u0000b\"}");
 }
 
 int main(void)
@@ -887,6 +908,7 @@ int main(void)
                 cmocka_unit_test(test_fnv1a),
                 cmocka_unit_test(test_utf8_put),
                 cmocka_unit_test(test_secrets),
+                cmocka_unit_test(test_secrets_in_json),
                 cmocka_unit_test(test_write_atomically),
                 cmocka_unit_test(test_lock_fd),
                 cmocka_unit_test(test_real_path),

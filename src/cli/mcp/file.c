@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/account.h"
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/proc.h"
 #include "base/state_dir.h"
 #include "base/text.h"
 #include "base/util.h"

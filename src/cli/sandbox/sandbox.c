@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/account.h"
 #include "base/fd.h"
 #include "base/ceilings.h"
-#include "base/proc.h"
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "config.h"

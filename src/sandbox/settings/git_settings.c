@@ -11,8 +11,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/account.h"
 #include "base/fd.h"
-#include "base/proc.h"
 #include "base/user_env.h"
 #include "base/util.h"
 #include "sandbox/plan.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/account.h"
 #include "base/json.h"
-#include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"

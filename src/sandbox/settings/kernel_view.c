@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/account.h"
 #include "base/json.h"
 #include "base/path.h"
-#include "base/proc.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "sandbox/plan.h"

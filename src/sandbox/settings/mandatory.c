@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/account.h"
 #include "base/fd.h"
-#include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"

@@ -11,12 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/account.h"
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/path.h"
-#include "base/proc.h"
 #include "base/user_env.h"
 #include "base/util.h"
 #include "config.h"
