@@ -212,10 +212,10 @@ static void *opener(void *arg)
         return NULL;
 }
 
-static void end_with_error(struct front *f)
+static void end_with_error(struct front *f, const struct cg_err *why)
 {
-        f->end_err = f->opener_err;
-        cg_shell_end(f, f->opener_err.msg);
+        f->end_err = *why;
+        cg_shell_end(f, why->msg);
         cg_iopub_status(&f->iopub, NULL, "dead");
         cg_front_stop(f);
 }
@@ -224,6 +224,7 @@ static void on_opened(uv_async_t *h)
 {
         struct front *f = h->data;
         int step = atomic_load(&f->opener_step);
+        struct cg_err err; /* f->opener_err is the thread's until step is negative */
 
         if (f->state == ENDING)
                 return;
@@ -234,7 +235,7 @@ static void on_opened(uv_async_t *h)
                  * kernel.
                  */
                 if (f->o->attach || cg_info_without_kernel(f, f->opener_err.msg, NULL) < 0) {
-                        end_with_error(f);
+                        end_with_error(f, &f->opener_err);
                 } else {
                         f->state = FAILED;
                         cg_log(&f->o->log, CG_LOG_ERROR, "the kernel could not be started: %s",
@@ -242,18 +243,17 @@ static void on_opened(uv_async_t *h)
                 }
         }
         if (f->state == OPENING && step >= OPEN) {
-                if (cg_info_make(f, &f->opener_err) < 0)
-                        end_with_error(f);
+                if (cg_info_make(f, &err) < 0)
+                        end_with_error(f, &err);
                 else
                         f->state = OPEN;
         }
         if (f->state == OPEN && step >= READY) {
-                int r = watch_fd(f, &f->events, cg_session_fd(f->session), cg_events_readable,
-                                 &f->opener_err);
+                int r = watch_fd(f, &f->events, cg_session_fd(f->session), cg_events_readable, &err);
                 cg_auto_free char *path = f->o->announce ? realpath(f->conn.path, NULL) : NULL;
 
                 if (r < 0)
-                        end_with_error(f);
+                        end_with_error(f, &err);
                 else
                         f->state = READY;
                 if (r >= 0 && path && cg_write_all(1, path, strlen(path), NULL) == 0)
@@ -345,8 +345,9 @@ static int start(struct front *f, struct cg_err *err)
         sigaddset(&set, SIGINT);
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGHUP);
-        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
-            (f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+        pthread_sigmask(SIG_BLOCK, &set, NULL);
+        f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        if (f->signal_fd < 0)
                 return cg_fail_errno(err, "signals");
 
         /* Each connection takes a descriptor; a login shell's limit may be too low. */
@@ -357,9 +358,10 @@ static int start(struct front *f, struct cg_err *err)
         f->ctx = zmq_ctx_new();
         if (!f->ctx)
                 return cg_fail(err, CG_E_NOMEM, "ZeroMQ");
-        if (uv_loop_init(&f->loop) < 0 || cg_zloop_init(&f->zl, &f->loop, err) < 0 ||
-            uv_timer_init(&f->loop, &f->hold) < 0)
+        if (uv_loop_init(&f->loop) < 0 || uv_timer_init(&f->loop, &f->hold) < 0)
                 return cg_fail(err, CG_E_SYS, "event loop");
+        if (cg_zloop_init(&f->zl, &f->loop, err) < 0)
+                return -1;
         f->hold.data = f;
         /*
          * The slowest step runs in its thread meanwhile, unless ipc sockets have to be bound

@@ -89,15 +89,16 @@ static void read_answers(struct webhook *w)
 /* Sends what is due. Returns the time until it has to be called again; negative: no supervisor. */
 static int64_t check(struct webhook *w, struct cg_client *client)
 {
-        cg_auto_json json_t *list = NULL, *old = w->posted;
+        cg_auto_json json_t *list = NULL, *old = NULL;
         int64_t next_ms = AGAIN_MS;
         char *text = NULL;
         json_t *q;
         size_t i;
 
-        w->posted = json_object();
         if (cg_client_approvals(client, &text, NULL) < 0)
                 return -1;
+        old = w->posted;
+        w->posted = json_object();
         list = json_loads(text, 0, NULL);
         cg_free(text);
         json_array_foreach(json_object_get(list, "approvals"), i, q)
@@ -124,14 +125,20 @@ static void *watch(void *data)
         struct webhook *w = data;
 
         for (;; poll(NULL, 0, AGAIN_MS)) {
+                cg_auto_buf struct cg_buf why = { .max = 4096 };
                 struct cg_client *client = NULL;
                 struct cg_err err;
                 int64_t wait_ms;
 
                 if (cg_client_open(&w->client, &client, &err) < 0)
                         continue;
-                /* A private supervisor has no questions of others. */
-                while (!cg_client_why_private(client) && (wait_ms = check(w, client)) >= 0) {
+                if (cg_client_why_private(client)) { /* no questions of others are there */
+                        cg_buf_addf(&why, "nothing is announced: %s", cg_client_why_private(client));
+                        report(w, cg_buf_str(&why));
+                        cg_client_close(client);
+                        return NULL;
+                }
+                for (wait_ms = check(w, client); wait_ms >= 0; wait_ms = check(w, client)) {
                         struct pollfd p[] = { { .fd = cg_client_approvals_fd(client, &err),
                                                 .events = POLLIN },
                                               { .fd = w->fd, .events = POLLIN } };
@@ -153,6 +160,10 @@ int cg_webhook_start(const char *url, const struct cg_client_options *o, struct 
 
         if (!url)
                 return 0;
+        if (!o->share)
+                return cg_fail(err, CG_E_INVAL,
+                               "--webhook needs the supervisor that your programs share: not with "
+                               "CELLGATE_PRIVATE and a higher --log-level");
         w = calloc(1, sizeof(*w));
         if (!w)
                 return cg_fail(err, CG_E_NOMEM, "--webhook");
