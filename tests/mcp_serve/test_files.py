@@ -215,6 +215,18 @@ def test_hosts_programs_and_tools_are_explained_by_their_rules(serve: Serve, mcp
     assert "refused by the approval rule !fake.leave*" in server.ask("explain_denial")
 
 
+def test_programs_that_are_asked_about(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "policy.json"
+    file.write_text(json.dumps({"rules": [{"decision": "deny", "program": "/bin/rm", "text": "Keep it."}]}))
+    server = serve(*ALL, "--exec", "ask", "--approve", "ask", "--policy", file)
+    server.initialize(elicitation={})
+    assert explain(server, "exec", "/bin/ls") == "/bin/ls needs the user's approval, which is asked for when it is used"
+    assert "Keep it." in explain(server, "exec", "/bin/rm")
+    server = serve(*ALL, "--approve", "ask")
+    server.initialize()
+    assert "cannot ask its user" in explain(server, "tool-call", "fake.echo")
+
+
 def test_a_policy_is_explained_without_being_used(serve: Serve, tmp_path: Path) -> None:
     rule = {"decision": "allow", "server": "fake", "tool": "echo"}
     file = tmp_path / "policy.json"

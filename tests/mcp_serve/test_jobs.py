@@ -366,4 +366,4 @@ def test_an_installation_waits_for_approval_and_is_cancelled(serve: Serve, index
     assert sorted(m.get("method", "") for m in messages) == ["", "notifications/cancelled"]
     result = whole(server, id)
     assert result["isError"] and "refused" in text_of(result)
-    assert "ModuleNotFoundError" in server.fails("execute_ipython_cell", code="import cgwheel")
+    assert "ModuleNotFoundError" in text_of(whole(server, *ids(server, "import cgwheel")))

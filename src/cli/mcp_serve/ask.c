@@ -162,6 +162,13 @@ static int start_ask(struct cg_serve_session *s, struct cg_serve_ask *a)
         return 0;
 }
 
+static void explain_mute(struct cg_buf *why, const char *server, const char *method, const char *tool)
+{
+        cg_buf_adds(why,
+                    "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ");
+        explain_rule(why, server, method, tool, NULL);
+}
+
 /* Returns the question (stays ours); NULL: it could not be asked, for the reason in @why. */
 static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, const char *server,
                                 const char *method, const char *tool, const char *args, size_t len,
@@ -172,10 +179,7 @@ static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, c
         struct cg_serve_ask *a;
 
         if (!s->sv->proto.peer.can_ask) {
-                cg_buf_adds(
-                        why,
-                        "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ");
-                explain_rule(why, server, method, tool, NULL);
+                explain_mute(why, server, method, tool);
                 return NULL;
         }
         a = ask_new(subject, approval, server, method, tool, args, len);
@@ -483,6 +487,12 @@ int64_t cg_serve_settle(struct cg_serve_session *s)
         }
 }
 
+/* Nobody can be asked (lock held). */
+static bool is_mute(const struct cg_serve_session *s)
+{
+        return !s->sv->proto.peer.can_ask && !cg_kernel_options_shares(&s->sv->opts.kernel);
+}
+
 static enum cg_approve_answer judge(struct cg_serve_session *s, struct cg_pol_call *call,
                                     struct cg_approve_verdict *v)
 {
@@ -491,8 +501,7 @@ static enum cg_approve_answer judge(struct cg_serve_session *s, struct cg_pol_ca
 
         pthread_mutex_lock(&s->sv->lock);
         memcpy(client, s->sv->proto.peer.client, sizeof(client));
-        cg_approve_set_mute(s->approve,
-                            !s->sv->proto.peer.can_ask && !cg_kernel_options_shares(&s->sv->opts.kernel));
+        cg_approve_set_mute(s->approve, is_mute(s));
         pthread_mutex_unlock(&s->sv->lock);
         if (client[0])
                 call->client = client;
@@ -557,31 +566,32 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
         cg_approval_reject(s->session, approval, why.data, NULL);
 }
 
-void cg_serve_explain_call(struct cg_serve_session *s, const char *server, const char *method,
-                           const char *tool, const char *args, struct cg_buf *b)
+void cg_serve_explain_call(struct cg_serve_session *s, struct cg_pol_call *call, const char *shown,
+                           struct cg_buf *b)
 {
-        struct cg_pol_call call = { .server = server,
-                                    .method = method,
-                                    .tool = tool,
-                                    .args = args,
-                                    .args_len = strlen(args),
-                                    .again = true };
+        bool connection = strcmp(call->method, CG_METHOD_CONNECT) == 0, mute;
         struct cg_approve_verdict v;
 
-        switch (judge(s, &call, &v)) {
+        pthread_mutex_lock(&s->sv->lock);
+        mute = is_mute(s);
+        pthread_mutex_unlock(&s->sv->lock);
+        call->again = true; /* it counts in no budget */
+        call->args_len = strlen(call->args);
+        switch (judge(s, call, &v)) {
         case CG_APPROVE_ACCEPT:
-                cg_buf_addf(b, "%s%s%s is allowed by %s", server, *server ? "." : "", tool,
-                            rule_of(&v, "all"));
+                cg_buf_addf(b, "%s is allowed by %s", shown, rule_of(&v, "all"));
                 return;
         case CG_APPROVE_ASK:
-                if (!v.policy.rule[0] && !*server && cg_approve_base(s->approve) != CG_APPROVE_ASK)
+                if (connection && !v.policy.rule[0] && cg_approve_base(s->approve) != CG_APPROVE_ASK)
                         cg_buf_adds(b, "host is not on the allow list");
+                else if (mute)
+                        explain_mute(b, call->server, call->method, call->tool);
                 else
-                        cg_buf_addf(b, "%s%s%s needs the user's approval, which is asked for when it is used",
-                                    server, *server ? "." : "", tool);
+                        cg_buf_addf(b, "%s needs the user's approval, which is asked for when it is used",
+                                    shown);
                 return;
         default:
-                cg_approve_explain_verdict(b, &call, &v, explain_rule);
+                cg_approve_explain_verdict(b, call, &v, explain_rule);
         }
 }
 

@@ -45,12 +45,39 @@ static int explain_host(struct cg_serve_session *s, const char *what, struct cg_
                 " without network.deniedDomains, %s. Another host: ",
                 allowed ?: "[]", denied ?: "[]");
         if (ask)
-                cg_serve_explain_call(s, "", CG_METHOD_CONNECT, what, text, b);
+                cg_serve_explain_call(
+                        s,
+                        &(struct cg_pol_call){
+                                .server = "", .method = CG_METHOD_CONNECT, .tool = "", .args = text },
+                        what, b);
         else
                 cg_buf_addf(b,
                             "host is not on the allow list; to allow it: --allow-host, or add \"%s\" to"
                             " network.allowedDomains",
                             what);
+        return 0;
+}
+
+static bool asks_about_programs(const struct cg_serve_session *s)
+{
+        cg_auto_json json_t *info = json_loads(cg_session_info(s->session), 0, NULL);
+        const char *exec = json_string_value(json_object_get(info, "exec"));
+
+        return exec && strcmp(exec, "ask") == 0;
+}
+
+static int explain_program(struct cg_serve_session *s, const char *what, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_json json_t *question = json_pack("{s:s, s:s, s:[s], s:b}", "command", what, "program", what,
+                                                  "argv", what, "writable", 0);
+        cg_auto_free char *text = question ? cg_json_text(question, NULL) : NULL;
+
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "program");
+        cg_serve_explain_call(
+                s,
+                &(struct cg_pol_call){ .server = "", .method = CG_METHOD_EXEC, .tool = text, .args = text },
+                what, b);
         return 0;
 }
 
@@ -79,6 +106,7 @@ int cg_serve_explain(struct cg_serve_session *s, struct cg_job *job, struct cg_a
         cg_auto_buf struct cg_buf b = { .max = 65536 };
         const char *dot;
         size_t i = 0;
+        bool asked;
 
         if (cg_serve_arg_optional(job->args, "operation", &operation, err) < 0 ||
             cg_serve_arg_optional(job->args, "what", &what, err) < 0)
@@ -99,13 +127,21 @@ int cg_serve_explain(struct cg_serve_session *s, struct cg_job *job, struct cg_a
         dot = strchr(what, '.');
         if (i == 0 && !dot)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"what\" of a tool-call is SERVER.TOOL");
-        if (i > 1 || (i == 1 && !s->sv->settings))
+        asked = i == 4 && asks_about_programs(s);
+        if ((i > 1 && !asked) || (i == 1 && !s->sv->settings))
                 return make_cell(job, operation, what, err);
+        if (asked && explain_program(s, what, &b, err) < 0)
+                return -1;
         if (i == 1 && explain_host(s, what, &b, err) < 0)
                 return -1;
         if (i == 0) {
                 server = strndup(what, (size_t)(dot - what));
-                cg_serve_explain_call(s, server ?: "", CG_METHOD_CALL, dot + 1, "{}", &b);
+                cg_serve_explain_call(s,
+                                      &(struct cg_pol_call){ .server = server ?: "",
+                                                             .method = CG_METHOD_CALL,
+                                                             .tool = dot + 1,
+                                                             .args = "{}" },
+                                      what, &b);
         }
         if (cg_buf_end(&b, err) < 0)
                 return -1;

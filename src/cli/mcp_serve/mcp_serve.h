@@ -541,9 +541,9 @@ void cg_serve_output(struct cg_serve_session *s, const struct cg_answer *a);
 typedef void (*cg_serve_wait_fn)(struct cg_serve_session *s, int fd, int64_t timeout_ms);
 /* Decides a call of the running cell, or asks (worker). */
 void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e);
-/* Appends what would be decided about a call, which is not made and counts nowhere (worker). */
-void cg_serve_explain_call(struct cg_serve_session *s, const char *server, const char *method,
-                           const char *tool, const char *args, struct cg_buf *b);
+/* Appends what would be decided about a call, named @shown, which is not made (worker). */
+void cg_serve_explain_call(struct cg_serve_session *s, struct cg_pol_call *call, const char *shown,
+                           struct cg_buf *b);
 /* Asks about a connection, or refuses it (worker). */
 void cg_serve_connect(struct cg_serve_session *s, struct cg_event *e);
 /* Passes a request of an MCP server on to the client, or declines it (worker). */
