@@ -418,9 +418,12 @@ struct cg_session_options {
         const char *approvers;
         /*
          * the language of the cells (docs/languages.md): "python" or NULL; "shell", which one bash
-         * runs that stays. Everything else is as with Python, except what docs/languages.md names
+         * runs that stays; "node". Everything else is as with Python, except what
+         * docs/languages.md names
          */
         const char *language;
+        /* the program of "node"; NULL: the first `node` of PATH */
+        const char *node;
 };
 
 enum cg_server_requests {

@@ -71,6 +71,7 @@ class SessionOptions(C.Structure):
         ("policies", C.POINTER(C.c_char_p)),
         ("approvers", C.c_char_p),
         ("language", C.c_char_p),
+        ("node", C.c_char_p),
     ]
 
 

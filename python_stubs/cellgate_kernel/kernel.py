@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import gc
 import json
@@ -198,4 +199,7 @@ def serve() -> None:
     versions = {"python": sys.version.split()[0], "ipython": IPython.__version__}
     denials.watch_reads()
     _cellgate.ready(jsontext.dumps({**versions, "debugger": debugger.installed}))
+    if _kernel.language is not None:
+        with contextlib.suppress(Exception):  # the first cell tries again, and reports it
+            _kernel.language.start()
     _kernel.main.serve()

@@ -67,6 +67,7 @@ class Language:
         self.number = 0  # of the cell, for the program
         self.running: asyncio.Future[Content] | None = None
         self.refused = False  # the host has refused a call of this cell
+        self.silent = False  # its value is not shown
         self._interrupts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
@@ -266,6 +267,7 @@ class Language:
             return
         self.number += 1
         self.refused = False
+        self.silent = request.silent
         self._interrupts = 0
         self.running = self.loop.create_future()
         try:

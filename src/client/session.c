@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include "base/language.h"
 #include "base/proc.h"
 #include "base/text.h"
 #include "base/user_env.h"
@@ -179,24 +180,19 @@ static const char *bad_variable(const char *const *env)
         return NULL;
 }
 
-/*
- * Sets the language and its program. The host chooses the program: no name is searched where cells
- * could write.
- */
-static int set_language(json_t *req, const char *language, struct cg_err *err)
+/* Sets the language and its program, which the host chooses; a node finds its own. */
+static int set_language(const struct cg_client *c, json_t *req, const struct cg_session_options *o,
+                        struct cg_err *err)
 {
         cg_auto_free char *path = NULL;
+        int r = cg_language_check(o->language, err);
 
-        if (!language || strcmp(language, "python") == 0)
-                return 0;
-        if (strcmp(language, "shell") != 0)
-                return cg_fail(err, CG_E_INVAL, "the language \"%.50s\" is not known: python, shell",
-                               language);
-        path = realpath("/bin/bash", NULL);
-        if (!path)
-                return cg_fail_errno(err, "language shell: /bin/bash");
-        if (set_text(req, "language", language) < 0 || set_text(req, "language_path", path) < 0)
-                return cg_fail(err, CG_E_INVAL, "language shell: %s is not UTF-8", path);
+        if (r <= 0)
+                return r;
+        if (!c->node && cg_language_find(o->language, o->node, &path, err) < 0)
+                return -1;
+        if (set_text(req, "language", o->language) < 0 || set_text(req, "language_path", path ?: o->node) < 0)
+                return cg_fail(err, CG_E_INVAL, "language %s: its program must be UTF-8", o->language);
         return 0;
 }
 
@@ -234,7 +230,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
                 return NULL;
         if (o->exec && o->exec[0] == '{' && cg_json_object(o->exec, strlen(o->exec), "exec", &exec, err) < 0)
                 return NULL;
-        if (set_language(req, o->language, err) < 0)
+        if (set_language(c, req, o, err) < 0)
                 return NULL;
         /* Also fails for text that is not UTF-8: json_string() returns NULL. */
         r |= set_text(req, "workspace", workspace);

@@ -23,30 +23,47 @@ static json_t *help_links(void)
         return list;
 }
 
-static json_t *language_info(const char *version)
+static json_t *language_info(const char *language, const char *python)
 {
-        return json_pack("{s:s, s:s, s:s, s:{s:s, s:i}, s:s, s:s, s:s}", "name", "python", "version", version,
+        static const struct {
+                const char *language, *name, *mime, *mode, *lexer, *exporter, *extension;
+        } others[] = {
+                { "shell", "bash", "text/x-sh", "shell", "bash", "script", ".sh" },
+                { "node", "javascript", "text/javascript", "javascript", "javascript", "script", ".js" },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(others); i++)
+                if (strcmp(language, others[i].language) == 0)
+                        return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", others[i].name,
+                                         "version", "", "mimetype", others[i].mime, "codemirror_mode",
+                                         others[i].mode, "pygments_lexer", others[i].lexer,
+                                         "nbconvert_exporter", others[i].exporter, "file_extension",
+                                         others[i].extension);
+        return json_pack("{s:s, s:s, s:s, s:{s:s, s:i}, s:s, s:s, s:s}", "name", "python", "version", python,
                          "mimetype", "text/x-python", "codemirror_mode", "name", "ipython", "version", 3,
                          "pygments_lexer", "ipython3", "nbconvert_exporter", "python", "file_extension",
                          ".py");
 }
 
-static json_t *info_reply(const char *python, const char *implementation, const char *banner, bool debugger)
+static json_t *info_reply(const char *language, const char *python, const char *implementation,
+                          const char *banner, bool debugger)
 {
-        json_t *features = json_pack("[s]", "kernel subshells");
+        json_t *features = json_array();
 
+        if (strcmp(language, "python") == 0)
+                json_array_append_new(features, json_string("kernel subshells"));
         if (debugger)
                 json_array_append_new(features, json_string("debugger"));
         return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:o, s:o}", "status", "ok", "protocol_version",
                          CG_JUPYTER_PROTOCOL, "implementation", "cellgate", "implementation_version",
-                         implementation, "language_info", language_info(python), "banner", banner, "debugger",
-                         debugger, "help_links", help_links(), "supported_features", features);
+                         implementation, "language_info", language_info(language, python), "banner", banner,
+                         "debugger", debugger, "help_links", help_links(), "supported_features", features);
 }
 
 /* Made once: clients ask for it often, also while cells run. */
 int cg_info_make(struct front *f, struct cg_err *err)
 {
-        const char *text = cg_session_info(f->session), *python, *ipython;
+        const char *text = cg_session_info(f->session), *python, *ipython, *language;
         cg_auto_json json_t *info = NULL, *reply = NULL;
         char banner[300], implementation[100];
 
@@ -54,11 +71,13 @@ int cg_info_make(struct front *f, struct cg_err *err)
                 return -1;
         python = json_string_value(json_object_get(info, "python")) ?: "3";
         ipython = json_string_value(json_object_get(info, "ipython"));
+        language = json_string_value(json_object_get(info, "language")) ?: "python";
         snprintf(banner, sizeof(banner), "cellgate %s -- Python %s, IPython %s, %s", cg_version(), python,
                  ipython ?: "?", json_is_true(json_object_get(info, "sandbox")) ? "sandboxed" : "no sandbox");
         /* IPython's version first: clients compare it with releases of ipykernel. */
         snprintf(implementation, sizeof(implementation), "%s+cellgate.%s", ipython ?: "0", cg_version());
-        reply = info_reply(python, implementation, banner, json_is_true(json_object_get(info, "debugger")));
+        reply = info_reply(language, python, implementation, banner,
+                           json_is_true(json_object_get(info, "debugger")));
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
         return cg_made(f->info, "kernel_info", err);
 }
@@ -70,7 +89,7 @@ int cg_info_without_kernel(struct front *f, const char *why, struct cg_err *err)
 
         snprintf(banner, sizeof(banner), "cellgate %s -- the kernel could not be started: %s", cg_version(),
                  why);
-        reply = info_reply("3", cg_version(), banner, false);
+        reply = info_reply("python", "3", cg_version(), banner, false);
         free(f->info); /* it was made if the session had been opened */
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
         return cg_made(f->info, "kernel_info", err);
@@ -82,7 +101,7 @@ int cg_info_without_kernel(struct front *f, const char *why, struct cg_err *err)
  */
 char *cg_info_error(const char *ename, const char *evalue, size_t *len)
 {
-        cg_auto_json json_t *reply = info_reply("3", cg_version(), evalue, false), *error = NULL;
+        cg_auto_json json_t *reply = info_reply("python", "3", cg_version(), evalue, false), *error = NULL;
 
         error = json_pack("{s:s, s:s, s:s, s:[]}", "status", "error", "ename", ename, "evalue", evalue,
                           "traceback");

@@ -159,10 +159,13 @@ int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, c
         argv = json_array();
         for (size_t i = 0; argv && spec->argv[i]; i++)
                 r |= json_array_append_new(argv, json_string(spec->argv[i]));
-        features = spec->debugger ? json_pack("[s, s]", "debugger", "kernel subshells")
-                                  : json_pack("[s]", "kernel subshells");
+        features = json_array();
+        if (spec->debugger)
+                r |= json_array_append_new(features, json_string("debugger"));
+        if (strcmp(spec->language, "python") == 0)
+                r |= json_array_append_new(features, json_string("kernel subshells"));
         json = json_pack("{s:o, s:s, s:s, s:s, s:s, s:{}, s:{s:b, s:o, s:[s]}}", "argv", argv, "display_name",
-                         spec->display_name, "language", "python", "interrupt_mode", "message",
+                         spec->display_name, "language", spec->language, "interrupt_mode", "message",
                          "kernel_protocol_version", CG_JUPYTER_PROTOCOL, "env", "metadata", "debugger",
                          spec->debugger, "supported_features", features, "supported_encryption", "curve");
         if (json && spec->provisioner)

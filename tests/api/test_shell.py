@@ -118,7 +118,7 @@ def test_a_spare(workspace: Path, prefix: Path) -> None:
 
 
 def test_unknown_languages(client: Client, workspace: Path) -> None:
-    with pytest.raises(CellgateError, match="python, shell"):
+    with pytest.raises(CellgateError, match="python, shell, node"):
         client.session(workspace=workspace, language="cobol")
 
 

@@ -526,6 +526,10 @@ def test_lines_of_cells_with_magics(run_cellgate: Run, tmp_path: Path) -> None:
         ("script", "#! /usr/bin/env -S bash\necho ok", "ok\n"),
         ("script", "#!/usr/bin/env python3.11\nprint(6 * 7)", "42\n"),
         ("a.sh", "x=1\n# %%\ntrue\n# %%\necho $x", "1\n"),
+        ("a.js", "const x = require('path').sep\nx", "'/'\n"),
+        ("a.mjs", "import { sep } from 'path'\nconsole.log(sep)", "/\n"),
+        ("a.cjs", "let x = 1\n// %%\nx + 1", "2\n"),
+        ("script", "#!/usr/bin/env node\nawait 42", "42\n"),
     ],
 )
 def test_the_language_of_a_file(run_cellgate: Run, tmp_path: Path, name: str, text: str, stdout: str) -> None:
@@ -545,4 +549,4 @@ def test_a_shell_script_that_fails(run_cellgate: Run, tmp_path: Path) -> None:
 def test_languages_that_are_not_known(run_cellgate: Run, tmp_path: Path) -> None:
     (tmp_path / "script").write_text("#!/usr/bin/perl\n")
     assert "--language says what it is" in run_cellgate("run", "script").stderr
-    assert "must be python or shell" in run_cellgate("run", "--language", "perl", "script").stderr
+    assert "python, shell, node" in run_cellgate("run", "--language", "perl", "script").stderr

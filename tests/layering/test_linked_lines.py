@@ -15,7 +15,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-mcp-http": 10_400,
     "libexec/cellgate/cellgate-post": 3_500,
-    "libexec/cellgate/cellgate-run": 27_000,
+    "libexec/cellgate/cellgate-run": 27_200,
     "libexec/cellgate/cellgate-supervisor": 31_400,
     "libexec/cellgate/cellgate-toolserver": 22_800,
     "lib/libcellgate.so": 10_300,

@@ -377,4 +377,4 @@ def test_a_session_in_another_language(serve: Serve) -> None:
     assert run(server, "echo $x; pwd", shell) == "5\n/usr"
     assert "exit status 3" in server.fails("execute_ipython_cell", code="exit 3", session_id=shell)
     assert run(server, "6 * 7") == "42"
-    assert "python and shell" in server.fails("create_session", language="cobol")
+    assert "python, shell, node" in server.fails("create_session", language="cobol")

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/language.h"
 #include "base/kernel_env.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -154,7 +155,9 @@ static const struct cg_opt table[] = {
           "whether cells may start programs: allow (default), ask (the user, each time) or deny (docs/settings.md,"
           " Programs of cells)" },
         { CG_KOPT_LANGUAGE, 0, "language", "NAME", STARTS,
-          "language of the cells: python (default) or shell (docs/languages.md)" },
+          "language of the cells: python (default), shell or node (docs/languages.md)" },
+        { CG_KOPT_NODE, 0, "node", "FILE", STARTS,
+          "the node of --language node, which cells can only read (default: the first of PATH)" },
         { CG_KOPT_AUDIT, 0, "audit", "MODE", STARTS,
           "record cells, calls, decisions and refusals in the audit log (`cellgate audit`): strict (what cannot be"
           " recorded does not happen) or best-effort (default: off; docs/audit.md)" },
@@ -312,9 +315,7 @@ static int check_value(const struct cg_kernel_options *o, int id, const char *va
                         return 0;
                 return cg_fail(err, CG_E_INVAL, "--exec must be allow, ask or deny, not \"%s\"", value);
         case CG_KOPT_LANGUAGE:
-                if (strcmp(value, "python") == 0 || strcmp(value, "shell") == 0)
-                        return 0;
-                return cg_fail(err, CG_E_INVAL, "--language must be python or shell, not \"%s\"", value);
+                return cg_language_check(value, err) < 0 ? CG_E_INVAL : 0;
         case CG_KOPT_AUDIT:
                 if (strcmp(value, "strict") == 0 || strcmp(value, "best-effort") == 0)
                         return 0;
@@ -363,6 +364,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 PLACE(CG_KOPT_TIER, tier),
                 PLACE(CG_KOPT_EXEC, exec),
                 PLACE(CG_KOPT_LANGUAGE, language),
+                PLACE(CG_KOPT_NODE, node),
                 PLACE(CG_KOPT_AUDIT, audit),
                 PLACE(CG_KOPT_AUDIT_KEY, audit_key),
                 PLACE(CG_KOPT_AUDIT_HEAD, audit_head),
@@ -426,8 +428,8 @@ int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *va
 
         if (o->id == CG_KOPT_KERNEL_ENV && !there && cg_kernel_env_find(value, &path, err) < 0)
                 return -1;
-        if ((o->id == CG_KOPT_WORKSPACE && !there) || o->id == CG_KOPT_MCP || o->id == CG_KOPT_SANDBOX ||
-            o->id == CG_KOPT_POLICY || o->id == CG_KOPT_AUDIT_KEY ||
+        if (((o->id == CG_KOPT_WORKSPACE || o->id == CG_KOPT_NODE) && !there) || o->id == CG_KOPT_MCP ||
+            o->id == CG_KOPT_SANDBOX || o->id == CG_KOPT_POLICY || o->id == CG_KOPT_AUDIT_KEY ||
             (o->id == CG_KOPT_AUDIT_HEAD && !is_url(value))) {
                 path = realpath(value, NULL);
                 if (!path)
@@ -628,6 +630,7 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->tier = o->tier;
         so->exec = o->exec;
         so->language = o->language;
+        so->node = o->node;
         so->audit = o->audit;
         so->deciders = o->decide_elsewhere ? CG_DECIDERS_USER : CG_DECIDERS_HOST;
         so->approvers = o->approvers;

@@ -37,6 +37,7 @@ enum cg_kernel_opt {
         CG_KOPT_TIER,
         CG_KOPT_EXEC,
         CG_KOPT_LANGUAGE,
+        CG_KOPT_NODE,
         CG_KOPT_AUDIT,
         CG_KOPT_AUDIT_KEY,
         CG_KOPT_AUDIT_HEAD,
@@ -94,7 +95,7 @@ struct cg_kernel_options {
         const char **policies;
         size_t n_env, n_hosts, n_policies;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
-        const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit, *language;
+        const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit, *language, *node;
         const char *webhook;
         char *connect;                /* for a shell: reaches another machine; NULL: this one */
         const char *connect_words[5]; /* of the shell */

@@ -111,14 +111,27 @@ static bool names_provisioner(const struct cg_jup_options *o)
 
 int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
+        static const struct {
+                const char *option, *name, *display_name, *language;
+        } others[] = { { "shell", "cellgate-shell", "Bash (cellgate)", "bash" },
+                       { "node", "cellgate-node", "JavaScript (cellgate)", "javascript" } };
         struct cg_kernelspec spec = { .name = o->name ?: "cellgate",
                                       .display_name = o->display_name ?: "Python (cellgate)",
+                                      .language = "python",
                                       .debugger = has_debugger(o->kernel.kernel_env),
                                       .provisioner = names_provisioner(o) };
         cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL;
         cg_auto_free const char **argv = NULL;
         char exe[PATH_MAX + 1];
 
+        for (size_t i = 0; i < CG_ARRAY_LEN(others); i++) {
+                if (!o->kernel.language || strcmp(o->kernel.language, others[i].option) != 0)
+                        continue;
+                spec.name = o->name ?: others[i].name;
+                spec.display_name = o->display_name ?: others[i].display_name;
+                spec.language = others[i].language;
+                spec.debugger = false;
+        }
         if (kernels_dir(o, &kernels, err) < 0)
                 return -1;
         /* A mistake shows now, not in the log of whatever starts the kernel. */

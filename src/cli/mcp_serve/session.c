@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/language.h"
 #include "base/path.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -257,10 +258,8 @@ int cg_serve_session_configure(struct cg_serve_session *s, const char *args, str
                 return -1;
         if (name && strlen(name) > MAX_NAME)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"name\" is longer than %u bytes", MAX_NAME);
-        if (language && strcmp(language, "python") != 0 && strcmp(language, "shell") != 0)
-                return cg_fail(err, CG_E_INVAL,
-                               "the parameter \"language\" is \"%.50s\": python and shell are known",
-                               language);
+        if (cg_language_check(language, err) < 0)
+                return -1;
         CG_SERVE_HOLD(&s->sv->lock);
         s->name = CG_STEAL(name);
         s->folder = CG_STEAL(folder);

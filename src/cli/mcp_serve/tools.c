@@ -173,7 +173,7 @@ static const char create_session_json[] =
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
         "\"name\":{\"type\":\"string\",\"maxLength\":100,\"description\":\"For list_sessions\"},"
         "\"workspace\":{\"type\":\"string\",\"description\":\"Folder below the workspace in which its cells start\"},"
-        "\"language\":{\"type\":\"string\",\"enum\":[\"python\",\"shell\"],\"description\":\"Of its cells: execute_ipython_cell"
+        "\"language\":{\"type\":\"string\",\"enum\":[\"python\",\"shell\",\"node\"],\"description\":\"Of its cells: execute_ipython_cell"
         " takes code in it\"},"
         "\"limits\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"},"
         "\"description\":\"At most the server's own: memoryMb, cores, processes, openFiles, fileMb, outputMb, cpuSeconds,"

@@ -96,13 +96,15 @@ static int add_unless_blank(struct cg_cells *c, const char *code, size_t len, co
 }
 
 /*
- * "# %%" or "#%%", sub-levels "%%%", then a blank or the line's end; "#%%time" is a magic that was
+ * "# %%" or "#%%" (in JavaScript "// %%"), sub-levels "%%%", then a blank or the line's end; "#%%time" is a magic that was
  * commented out.
  */
 static bool is_marker(const char *p, const char *end)
 {
         if (p < end && *p == '#')
                 p++;
+        else if (end - p > 1 && p[0] == '/' && p[1] == '/')
+                p += 2;
         else
                 return false;
         if (p < end && *p == ' ')
@@ -226,14 +228,15 @@ static bool has_suffix(const char *path, const char *suffix)
 
 static const struct {
         const char *suffix, *language;
-} endings[] = { { ".py", "python" }, { ".ipynb", NULL }, { ".sh", "shell" }, { ".bash", "shell" } };
+} endings[] = { { ".py", "python" }, { ".ipynb", NULL }, { ".sh", "shell" }, { ".bash", "shell" },
+                { ".js", "node" },   { ".mjs", "node" }, { ".cjs", "node" }, { ".ts", "node" } };
 
 /* The language that the first line "#!" names, or NULL. */
 static const char *language_of_line(const char *text, size_t len)
 {
         static const struct {
                 const char *program, *language;
-        } programs[] = { { "python", "python" }, { "bash", "shell" }, { "sh", "shell" } };
+        } programs[] = { { "python", "python" }, { "bash", "shell" }, { "sh", "shell" }, { "node", "node" } };
         const char *end = memchr(text, '\n', len) ?: text + len;
         char line[256], *word, *rest = line;
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include "base/json.h"
+#include "base/language.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "sandbox/sandbox.h"
@@ -647,25 +647,25 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
         return 0;
 }
 
-/* The program of a session's language, which the host has chosen; NULL: Python. */
-static int check_language(const json_t *options, struct cg_err *err)
+/* Finds the program of a session's language. */
+static int check_language(json_t *options, struct cg_err *err)
 {
-        const char *name, *path;
-        struct stat st;
+        const char *name, *given;
+        cg_auto_free char *path = NULL;
+        int r;
 
         if (cg_json_str(options, "language", NULL, &name, err) < 0 ||
-            cg_json_str(options, "language_path", NULL, &path, err) < 0)
+            cg_json_str(options, "language_path", NULL, &given, err) < 0)
                 return -1;
-        if (!name && !path)
-                return 0;
-        if (!name || strcmp(name, "shell") != 0)
-                return cg_fail(err, CG_E_INVAL, "\"language\" must be \"shell\", or missing for Python");
-        if (!path || path[0] != '/')
-                return cg_fail(err, CG_E_INVAL, "\"language_path\" must be an absolute path");
-        if (stat(path, &st) < 0)
-                return cg_fail_errno(err, "language %s: %s", name, path);
-        if (!S_ISREG(st.st_mode) || access(path, X_OK) < 0)
-                return cg_fail(err, CG_E_INVAL, "language %s: %s is no program", name, path);
+        r = cg_language_check(name, err);
+        if (r <= 0)
+                return r;
+        if (given && given[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "language %s: %s is no absolute path", name, given);
+        if (cg_language_find(name, given, &path, err) < 0)
+                return -1;
+        if (json_object_set_new(options, "language_path", json_string(path)) < 0)
+                return cg_fail(err, CG_E_INVAL, "language %s: %s is not UTF-8", name, path);
         return 0;
 }
 

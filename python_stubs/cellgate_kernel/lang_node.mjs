@@ -1,0 +1,325 @@
+// Runs the cells of a session whose language is node: node lang_node.mjs DESCRIPTOR. See lang_node.py.
+//
+// Cells are evaluated by V8's inspector in its REPL mode, which knows top-level await and lets `let` and `const` be
+// declared again, inside of a script of vm that SIGINT ends. Objects go to the kernel and come from it as JSON, one
+// a line.
+
+import inspector from "node:inspector";
+import { createRequire } from "node:module";
+import * as nodeModule from "node:module";
+import net from "node:net";
+import path from "node:path";
+import { pathToFileURL } from "node:url";
+import util from "node:util";
+import vm from "node:vm";
+
+const fd = Number(process.argv[2]);
+process.argv.splice(1);
+process.execArgv.splice(0);
+const internal = createRequire(import.meta.url);
+const socket = new net.Socket({ fd, readable: true, writable: true });
+const session = new inspector.Session();
+session.connect();
+
+const OWN_FRAME = /^ +at .*(node:inspector|evalmachine\.<anonymous>|node:vm|\/lang_node\.mjs)/;
+const PICTURES = [
+  ["image/png", [0x89, 0x50, 0x4e, 0x47]],
+  ["image/jpeg", [0xff, 0xd8, 0xff]],
+  ["image/gif", [0x47, 0x49, 0x46, 0x38]],
+];
+const BUNDLE = Symbol.for("Jupyter.display");
+
+function send(message) {
+  socket.write(JSON.stringify(message) + "\n");
+}
+
+// ---- tools
+
+const requests = new Map();
+let lastRequest = 0;
+
+class ToolError extends Error {
+  constructor(message, kind) {
+    super(message);
+    this.name = this.constructor.name;
+    this.kind = kind;
+  }
+}
+
+class RejectedError extends ToolError {}
+
+/** Ask the kernel; rejects with ToolError, RejectedError or Error. */
+function request(...what) {
+  return new Promise((resolve, reject) => {
+    const id = ++lastRequest;
+    requests.set(id, { resolve, reject });
+    try {
+      send({ id, request: what });
+    } catch (e) {
+      requests.delete(id);
+      reject(e);
+    }
+  });
+}
+
+function onAnswer({ id, value, error }) {
+  const waiting = requests.get(id);
+  requests.delete(id);
+  if (!waiting) return;
+  if (!error) waiting.resolve(value);
+  else if (error.kind === "rejected") waiting.reject(new RejectedError(error.message, error.kind));
+  else if (error.kind) waiting.reject(new ToolError(error.message, error.kind));
+  else waiting.reject(new Error(error.message));
+}
+
+/** The module of a server: a function for each tool, which takes an object and returns a promise of its result. */
+async function serverModule(server) {
+  const tools = await request("tools", server);
+  const module = { __proto__: null };
+  for (const [name, doc] of Object.entries(tools)) {
+    const call = async (params = {}) => request("call", server, name, params);
+    module[name] = Object.defineProperties(call, { name: { value: name }, doc: { value: doc } });
+  }
+  return Object.freeze(module);
+}
+
+const mcptools = Object.freeze({
+  RejectedError,
+  ToolError,
+  servers: () => request("servers"),
+  search: (words) => request("search", String(words)),
+  help: (server, tool) => request("help", String(server), tool === undefined ? "" : String(tool)),
+});
+
+// ---- import
+
+/** What import does in a cell: modules are looked for from the current folder. */
+async function importModule(specifier, options) {
+  const name = String(specifier);
+  if (name === "mcptools") return mcptools;
+  if (name.startsWith("mcptools/")) return serverModule(name.slice("mcptools/".length));
+  const here = pathToFileURL(path.join(process.cwd(), "cell.mjs")).href;
+  let url;
+  try {
+    url = import.meta.resolve(name, here);
+  } catch (e) {
+    try {
+      url = pathToFileURL(globalThis.require.resolve(name)).href; // also NODE_PATH, and packages for require()
+    } catch {
+      throw e;
+    }
+  }
+  return import(url, options);
+}
+
+let parser;
+
+function parse(code) {
+  parser ??= {
+    ...internal("internal/deps/acorn/acorn/dist/acorn"),
+    walk: internal("internal/deps/acorn/acorn-walk/dist/walk"),
+  };
+  for (const sourceType of ["module", "script"]) {
+    try {
+      return parser.parse(code, { ecmaVersion: "latest", sourceType, allowAwaitOutsideFunction: true });
+    } catch {
+      // V8 reports what is wrong
+    }
+  }
+  return undefined;
+}
+
+function declarationOf(node, code) {
+  const from = `await __cellgate_import(${node.source.raw})`;
+  const names = [];
+  let all = "";
+  for (const s of node.specifiers) {
+    if (s.type === "ImportNamespaceSpecifier") all = s.local.name;
+    else if (s.type === "ImportDefaultSpecifier") names.push(`default: ${s.local.name}`);
+    else names.push(`${code.slice(s.imported.start, s.imported.end)}: ${s.local.name}`);
+  }
+  const parts = [];
+  if (all) parts.push(`const ${all} = ${from};`);
+  if (names.length) parts.push(`const { ${names.join(", ")} } = ${all || from};`);
+  const text = parts.join(" ") || `${from};`;
+  // As many lines as before: errors name the lines of the cell.
+  return text + "\n".repeat(code.slice(node.start, node.end).split("\n").length - 1);
+}
+
+/** The code with calls in place of import, which scripts do not have. */
+function withImports(code) {
+  if (!/\bimport\b/.test(code)) return code;
+  const tree = parse(code);
+  if (!tree) return code;
+  const changes = [];
+  parser.walk.full(tree, (node) => {
+    if (node.type === "ImportDeclaration") changes.push([node.start, node.end, declarationOf(node, code)]);
+    else if (node.type === "ImportExpression")
+      changes.push([node.start, node.start + "import".length, "__cellgate_import"]);
+  });
+  changes.sort((a, b) => b[0] - a[0]);
+  for (const [start, end, text] of changes) code = code.slice(0, start) + text + code.slice(end);
+  return code;
+}
+
+function withoutTypes(code) {
+  if (!nodeModule.stripTypeScriptTypes)
+    throw new SyntaxError(`node ${process.version} does not strip types: TypeScript needs 22.13 or later`);
+  return nodeModule.stripTypeScriptTypes(code);
+}
+
+// ---- values and errors
+
+const held = { value: undefined };
+
+/** The object that a RemoteObject of the inspector stands for. */
+function objectOf(remote) {
+  held.value = undefined;
+  const call = { functionDeclaration: "function () { __cellgate_hold(this); }", objectId: remote.objectId };
+  session.post("Runtime.callFunctionOn", call);
+  const { value } = held;
+  held.value = undefined;
+  return value;
+}
+
+function valueOf(remote) {
+  if (remote.objectId && remote.type !== "symbol") return objectOf(remote);
+  if (remote.unserializableValue?.endsWith("n")) return BigInt(remote.unserializableValue.slice(0, -1));
+  return remote.unserializableValue ? Number(remote.unserializableValue) : remote.value;
+}
+
+/** A MIME bundle of what display() gets, or of a cell's value. */
+function bundleOf(value) {
+  if (value instanceof Uint8Array) {
+    for (const [mime, magic] of PICTURES)
+      if (magic.every((byte, i) => value[i] === byte))
+        return { [mime]: Buffer.from(value).toString("base64"), "text/plain": `<${mime}>` };
+  }
+  const own = value !== null && typeof value === "object" ? value[BUNDLE] : undefined;
+  if (typeof own === "function") return encoded(own.call(value));
+  return { "text/plain": util.inspect(value) };
+}
+
+function encoded(bundle) {
+  const found = {};
+  for (const [mime, data] of Object.entries(bundle))
+    found[mime] = data instanceof Uint8Array ? Buffer.from(data).toString("base64") : data;
+  return found;
+}
+
+/** display(value), or display({MIME type: data, ...}): bytes become base64. */
+function display(value) {
+  const keys = value !== null && typeof value === "object" ? Object.keys(value) : [];
+  const isBundle = keys.length > 0 && keys.every((key) => /^[\w.+-]+\/[\w.+-]+$/.test(key));
+  send({ display: isBundle ? encoded(value) : bundleOf(value) });
+}
+
+class ExitError extends Error {
+  constructor(code) {
+    super(`process.exit(${code})`);
+    this.code = code;
+  }
+}
+
+function linesOf(error) {
+  const lines = String(error.stack ?? error).split("\n");
+  const own = lines.findIndex((line) => OWN_FRAME.test(line));
+  return own < 0 ? lines : lines.slice(0, own);
+}
+
+function errorOf(error, details, code) {
+  if (!(error instanceof Error)) return { name: "Error", message: util.inspect(error), lines: [`Uncaught ${util.inspect(error)}`] };
+  const lines = linesOf(error);
+  for (let cause = error.cause; cause instanceof Error && lines.length < 200; cause = cause.cause)
+    lines.push(...linesOf(cause).map((line, i) => (i ? line : `caused by ${line}`)));
+  if (error instanceof SyntaxError && details && !lines.some((line) => line.includes(details.url))) {
+    const { lineNumber, columnNumber, url } = details;
+    lines.unshift(`${url}:${lineNumber + 1}`, code.split("\n")[lineNumber] ?? "", " ".repeat(columnNumber) + "^");
+  }
+  return { name: String(error.name), message: String(error.message), lines, refused: error instanceof RejectedError };
+}
+
+// ---- cells
+
+let running; // {number, settle}
+
+function evaluate(expression, done) {
+  globalThis.__cellgate_run = () =>
+    session.post("Runtime.evaluate", { expression, replMode: true, generatePreview: false }, done);
+  vm.runInThisContext("__cellgate_run()", { breakOnSigint: true });
+}
+
+function settle(number, reply) {
+  if (running?.number !== number) return;
+  running = undefined;
+  session.post("Runtime.releaseObjectGroup", { objectGroup: "" });
+  send({ done: number, ...reply });
+}
+
+function showResult(number, name, code, error, result) {
+  let reply;
+  try {
+    if (error) throw new Error(error.message);
+    const { exceptionDetails: details } = result;
+    if (details) {
+      const thrown = valueOf(details.exception);
+      if (thrown instanceof ExitError) reply = { exit: thrown.code };
+      else reply = { error: errorOf(thrown, { ...details, url: name }, code) };
+    } else if (result.result.type !== "undefined") {
+      const remote = result.result;
+      reply = { value: remote.type === "symbol" ? { "text/plain": remote.description } : bundleOf(valueOf(remote)) };
+    }
+  } catch (e) {
+    reply = { error: errorOf(e) };
+  }
+  settle(number, reply ?? {});
+}
+
+function runCell({ cell: number, code, name, typescript }) {
+  running = { number };
+  try {
+    const text = withImports(typescript ? withoutTypes(code) : code);
+    evaluate(`${text}\n//# sourceURL=${name}`, (error, result) => showResult(number, name, code, error, result));
+  } catch (e) {
+    settle(number, e?.code === "ERR_SCRIPT_EXECUTION_INTERRUPTED" ? { interrupted: true } : { error: errorOf(e) });
+  }
+}
+
+function uncaught(error, origin) {
+  if (error instanceof ExitError) return;
+  const what = origin === "unhandledRejection" ? "Uncaught (in promise) " : "Uncaught ";
+  process.stderr.write(`${what}${errorOf(error).lines.join("\n")}\n`);
+}
+
+process.on("uncaughtException", uncaught);
+process.on("SIGINT", () => {
+  if (running) settle(running.number, { interrupted: true });
+});
+process.exit = (code = process.exitCode ?? 0) => {
+  throw new ExitError(Number(code));
+};
+
+for (const [name, value] of Object.entries({
+  display,
+  __cellgate_import: importModule,
+  __cellgate_hold: (value) => (held.value = value),
+  __cellgate_run: undefined,
+}))
+  Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+globalThis.require = createRequire(path.join(process.cwd(), "cell.js"));
+globalThis.__dirname = process.cwd();
+globalThis.__filename = path.join(process.cwd(), "cell.js");
+
+let rest = "";
+socket.setEncoding("utf8");
+socket.on("data", (data) => {
+  const lines = (rest + data).split("\n");
+  rest = lines.pop();
+  for (const line of lines) {
+    const message = JSON.parse(line);
+    if ("cell" in message) runCell(message);
+    else onAnswer(message);
+  }
+});
+socket.on("end", () => process.reallyExit(0));
+socket.on("error", () => process.reallyExit(1));

@@ -1,0 +1,20 @@
+/* The languages of sessions other than Python, and the programs that run their cells. */
+#ifndef CG_BASE_LANGUAGE_H
+#define CG_BASE_LANGUAGE_H
+
+#include <stdbool.h>
+#include "base/err.h"
+
+/* For messages and lists of choices. */
+#define CG_LANGUAGES "python, shell, node"
+
+/* 0: the session's cells are Python (NULL, "python"); 1: another language; CG_E_INVAL. */
+int cg_language_check(const char *name, struct cg_err *err);
+/*
+ * The program of the language @name, which is another one than Python: @given, or where that is
+ * NULL /bin/bash or the first `node` in absolute folders of PATH. *ret: without symlinks (caller
+ * frees). CG_E_NOTFOUND.
+ */
+int cg_language_find(const char *name, const char *given, char **ret, struct cg_err *err);
+
+#endif

@@ -1,0 +1,207 @@
+"""Sessions whose language is node (docs/languages.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cellgate_api import CellgateError, Client, Event, Session
+
+from .node_cells import CELLS, Err, Fails, Out
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+
+
+@pytest.fixture
+def session(client: Client, workspace: Path) -> Iterator[Session]:
+    files = {
+        "node_modules/pack/package.json": '{"name": "pack", "type": "module", "exports": {"import": "./i.js"}}',
+        "node_modules/pack/i.js": "export const one = 1;",
+        "node_modules/common/index.js": "exports.two = 2;",
+        "own.mjs": "export const three = 3;",
+        "own.cjs": "exports.four = 4;",
+        "data.json": '{"a": 1}',
+    }
+    for name, text in files.items():
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text(text)
+    with client.session(workspace=workspace, language="node") as s:
+        yield s
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells(session: Session, name: str) -> None:
+    for code, expected in CELLS[name]:
+        out = session.run(code)
+        if isinstance(expected, Fails):
+            assert out.status == "error", out
+            assert out.error["ename"] == expected.name, out.error
+            assert re.search(expected.pattern, "\n".join(out.error["traceback"])), out.error
+            continue
+        assert out.status == "ok", (out, out.error)
+        if isinstance(expected, Out):
+            assert out.stdout == expected.text
+        elif isinstance(expected, Err):
+            assert re.search(expected.pattern, out.stderr), out
+        else:
+            assert out.value == expected, out
+
+
+@pytest.mark.parametrize("code", ["while (true) {}", "await new Promise(() => {})", "for (;;) Math.random()"])
+def test_an_interrupt_keeps_the_state(session: Session, code: str) -> None:
+    assert session.run("let x = 5").status == "ok"
+    assert session.run(code, timeout_ms=300).status == "timeout"
+    assert session.run("x").value == "5"
+
+
+def test_a_loop_after_await_ends_node(session: Session) -> None:
+    assert session.run("let x = 5").status == "ok"
+    out = session.run("await 1; while (true) {}", timeout_ms=200)
+    assert out.status == "timeout"
+    assert "its variables and modules are lost" in out.stderr
+    assert session.run("typeof x").value == "'undefined'"
+
+
+@pytest.mark.parametrize("code", ["process.kill(process.pid, 'SIGKILL')", "process.reallyExit(0)", "process.abort()"])
+def test_a_node_that_ends(session: Session, code: str) -> None:
+    out = session.run(code)
+    assert (out.status, out.error["ename"]) == ("error", "NodeEnded")
+    assert session.run("1").value == "1"
+
+
+def test_display(session: Session) -> None:
+    out = session.run("display({'text/html': '<b>x</b>', 'image/png': new Uint8Array([1])}); display(1); display([1])")
+    assert [e.json["data"] for e in out.events if e.type == "display_data"] == [
+        {"text/html": "<b>x</b>", "image/png": "AQ=="},
+        {"text/plain": "1"},
+        {"text/plain": "[ 1 ]"},
+    ]
+    png = "Buffer.from('iVBORw0KGgo=', 'base64')"
+    values = [e for e in session.run(png).events if e.type == "execute_result"]
+    assert values[0].json["data"]["image/png"] == "iVBORw0KGgo="
+    out = session.run("({ [Symbol.for('Jupyter.display')]: () => ({ 'application/json': { a: 1 } }) })")
+    assert next(e for e in out.events if e.type == "execute_result").json["data"] == {"application/json": {"a": 1}}
+
+
+def test_typescript_needs_a_node_that_strips_types(session: Session) -> None:
+    out = session.run("const x: number = 1; x", extra={"metadata": {"cellgate": {"file": "a.ts", "line": 1}}})
+    assert out.value == "1" or "22.13" in out.error["evalue"]
+
+
+def test_counts_and_info(session: Session) -> None:
+    assert session.info["language"] == "node"
+    assert [session.run(code).result.count for code in ("1", "throw 1", "1")] == [1, 2, 3]
+
+
+def test_a_node_that_does_not_exist(client: Client, workspace: Path) -> None:
+    with pytest.raises(CellgateError, match="/none/node is no program"):
+        client.session(workspace=workspace, language="node", node="/none/node")
+
+
+# ---------------------------------------------------------------- programs
+
+SPAWN = "try {{ require('child_process').execFileSync({}).toString() }} catch (e) {{ e.code }}"
+
+
+@pytest.mark.parametrize("exec", ["deny", "ask"])
+def test_only_the_session_starts_its_node(client: Client, workspace: Path, exec: str) -> None:
+    asked = []
+    with client.session(workspace=workspace, language="node", exec=exec) as s:
+        for call in (
+            "'/bin/echo', ['ran']",
+            "process.execPath, ['-p', '\"ran\"']",
+            "'/proc/self/exe', ['-p', '\"ran\"']",
+        ):
+            out = s.run(SPAWN.format(call), decide=lambda e: asked.append(json.loads(e.args)["command"]) or False)
+            assert out.status == "ok" and "EPERM" in out.value, out
+        assert s.run("6 * 7").value == "42"
+        s.run("process.kill(process.pid, 'SIGKILL')")
+        assert s.run("6 * 7").value == "42"
+    assert len(asked) == (3 if exec == "ask" else 0)
+
+
+def test_each_program_is_asked_about(client: Client, workspace: Path) -> None:
+    asked = []
+    with client.session(workspace=workspace, language="node", exec="ask") as s:
+        code = "require('child_process').execFileSync('/bin/sh', ['-c', '/bin/echo a; true']).toString()"
+        assert s.run(code, decide=lambda e: asked.append(json.loads(e.args)["argv"]) or True).value == "'a\\n'"
+    assert asked == [["/bin/sh", "-c", "/bin/echo a; true"]]
+
+
+# ---------------------------------------------------------------- tools
+
+
+@pytest.fixture
+def node_tools(session: Session, mark: Path) -> Session:
+    """A session with the MCP server "echo"."""
+    args = [str(Path(__file__).parent / "echo_server.py")]
+    session.add_servers({"echo": {"command": sys.executable, "args": args, "env": {"MARK": str(mark)}}})
+    assert session.run("import { echo, danger, fail, slow } from 'mcptools/echo'").status == "ok"
+    return session
+
+
+def accept(_: Event) -> bool:
+    return True
+
+
+def test_tools(node_tools: Session, mark: Path) -> None:
+    assert node_tools.run("await echo({ text: 'a b' })", decide=accept).value == "'a b'"
+    out = node_tools.run("await fail({ text: 'why' })", decide=accept)
+    assert (out.error["ename"], out.error["evalue"], out.result.refused) == ("ToolError", "why", False)
+    out = node_tools.run("await danger({})", decide=lambda _: "not now")
+    assert out.error["ename"] == "RejectedError" and "not now" in out.error["evalue"] and out.result.refused
+    assert not mark.exists()
+    caught = "import { RejectedError } from 'mcptools'; try { await danger() } catch (e) { e instanceof RejectedError }"
+    assert node_tools.run(caught, decide=lambda _: False).value == "true"
+    assert "text" in node_tools.run("await echo({})").error["evalue"]
+
+
+def test_the_question_names_tool_and_arguments(node_tools: Session) -> None:
+    asked = []
+    node_tools.run("await echo({ text: 'a' })", decide=lambda e: asked.append((e.server, e.tool, e.args)) or True)
+    assert asked == [("echo", "echo", '{"text":"a"}')]
+
+
+def test_calls_wait_beside_each_other(node_tools: Session) -> None:
+    code = "(await Promise.all([1, 2, 3, 4].map((n) => echo({ text: String(n) })))).join()"
+    number = node_tools.execute(code)
+    questions = [node_tools.until("approval_request")[-1] for _ in range(4)]
+    for e in reversed(questions):
+        node_tools.accept(e.approval)
+    assert node_tools.until("result")[-1].cell == number
+
+
+def test_an_interrupt_ends_a_call(node_tools: Session) -> None:
+    assert node_tools.run("let x = 1; await slow({ seconds: 2 })", decide=accept, timeout_ms=300).status == "timeout"
+    assert node_tools.run("x").value == "1"
+
+
+def test_finding_tools(node_tools: Session) -> None:
+    assert (
+        node_tools.run("import { search } from 'mcptools'; (await search('leaves a mark'))[0].tool").value == "'danger'"
+    )
+    assert "Leaves a mark" in node_tools.run("import { help } from 'mcptools'; await help('echo', 'danger')").value
+    assert "no server" in node_tools.run("import 'mcptools/none'").error["evalue"]
+
+
+def test_functions_of_the_host(session: Session) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    session.add_functions("host", [{"name": "double", "description": "Doubles.", "inputSchema": schema}])
+    session.execute("import { double } from 'mcptools/host'; await double({ a: 21 })")
+    call = session.until("function_call")[-1]
+    session.give(call.approval, {"b": 42})
+    assert session.until("execute_result")[-1].json["data"]["text/plain"] == "{ b: 42 }"
+
+
+def test_a_reset_and_time(session: Session) -> None:
+    assert session.run("let x = 1").status == "ok"
+    session.reset()
+    start = time.monotonic()
+    assert session.run("typeof x").value == "'undefined'"
+    assert time.monotonic() - start < 5

@@ -1,0 +1,57 @@
+"""Notebooks in other languages through nbclient, and what clients are told about the language."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import nbformat
+import pytest
+from clients.support import PEER, Jupyter
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+pytestmark = pytest.mark.skipif(bool(PEER), reason="only cellgate's kernels have these languages")
+
+NOTEBOOKS = {
+    "shell": ("bash", "text/x-sh", ".sh", ["x=5; cd /usr", "echo $x; pwd; echo e >&2", "false"]),
+    "node": (
+        "javascript",
+        "text/javascript",
+        ".js",
+        [
+            "const x = await 5",
+            "console.log(x); console.error('e'); display({'text/html': '<b>h</b>'}); x + 1",
+            "throw new TypeError('t')",
+        ],
+    ),
+}
+OUTPUTS = {"shell": "5\n/usr\n", "node": "5\n"}
+
+
+def kinds(cell: Any) -> set[str]:
+    return {o["output_type"] for o in cell.outputs}
+
+
+@pytest.mark.parametrize("language", NOTEBOOKS)
+def test_a_notebook(jupyter: Jupyter, language: str) -> None:
+    name, mime, extension, cells = NOTEBOOKS[language]
+    spec = jupyter.install(f"cellgate-{language}", "--language", language)
+    metadata = {"kernelspec": {"name": spec, "display_name": spec, "language": name}}
+    nb = nbformat.v4.new_notebook(metadata=metadata, cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    with jupyter.environment():
+        client = NotebookClient(nb, timeout=60, resources={"metadata": {"path": str(jupyter.work)}})
+        with pytest.raises(CellExecutionError, match="exit status 1" if language == "shell" else "TypeError: t"):
+            client.execute()
+    nbformat.validate(client.nb)
+    info = client.nb.metadata.language_info
+    assert (info.name, info.mimetype, info.file_extension) == (name, mime, extension)
+    first, second, third = client.nb.cells
+    assert (first.execution_count, second.execution_count, third.execution_count) == (1, 2, 3)
+    assert [o["text"] for o in second.outputs if o["output_type"] == "stream" and o["name"] == "stdout"] == [
+        OUTPUTS[language]
+    ]
+    assert [o["text"] for o in second.outputs if o["output_type"] == "stream" and o["name"] == "stderr"] == ["e\n"]
+    assert kinds(third) == {"error"}
+    if language == "node":
+        assert [o["data"]["text/html"] for o in second.outputs if o["output_type"] == "display_data"] == ["<b>h</b>"]
+        assert [o["data"]["text/plain"] for o in second.outputs if o["output_type"] == "execute_result"] == ["6"]
