@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -33,9 +34,13 @@ class Issuer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.server_address[1]}"
+        self.slow = threading.Event()  # while it is clear, keys are not sent
+        self.slow.set()
         self.audience = self.scope = ""
         self.private: dict[str, Any] = {}
         self.keys: list[dict[str, Any]] = []
@@ -104,6 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path == "/.well-known/oauth-authorization-server":
             self.answer(200, s.metadata)
         elif url.path == JWKS:
+            s.slow.wait()
             self.answer(200, {"keys": s.keys})
         elif url.path == "/authorize":  # nobody is asked
             query = dict(parse_qsl(url.query))
@@ -125,13 +131,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def running(port: int = 0) -> Iterator[Issuer]:
-    issuer = Issuer(port)
+def running(port: int = 0, tls: ssl.SSLContext | None = None) -> Iterator[Issuer]:
+    issuer = Issuer(port, tls)
     thread = threading.Thread(target=issuer.serve_forever, args=(0.05,))
     thread.start()
     try:
         yield issuer
     finally:
+        issuer.slow.set()
         issuer.shutdown()
         thread.join()
         issuer.server_close()

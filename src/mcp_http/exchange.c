@@ -42,7 +42,7 @@ struct hf_exchange {
         uint64_t check;
         int64_t check_ms;
         struct hf_msg checked;
-        unsigned char owner[CG_HF_OWNER];
+        struct hf_who who;
         const char *token_error; /* the end of WWW-Authenticate; NULL: none */
 };
 
@@ -167,6 +167,7 @@ static void attach(struct hf_exchange *x, struct hf_stream *st)
         st->reader = x;
         st->wake = wake;
         st->since_ms = cg_now_ms();
+        st->over = false;
         x->stream = st;
 }
 
@@ -249,6 +250,13 @@ static bool accepts(const struct hf_exchange *x, const char *type)
         return !all || strcasestr(all, type) || strstr(all, "*/*");
 }
 
+/* A request that may use the session keeps the streams of it open as long as its token is valid. */
+static struct hf_session *use(const struct hf_exchange *x, struct hf_session *s)
+{
+        s->who.until_ms = CG_MAX(s->who.until_ms, x->who.until_ms);
+        return s;
+}
+
 /* The session that the request names. NULL: *ret is the response. */
 static struct hf_session *find_session(const struct hf_exchange *x, enum MHD_Result *ret)
 {
@@ -259,7 +267,7 @@ static struct hf_session *find_session(const struct hf_exchange *x, enum MHD_Res
         struct hf_session *s = id ? cg_hf_session_find(x->f, id) : NULL;
         size_t i = 0;
 
-        if (s && (s->sse != x->sse || memcmp(s->owner, x->owner, sizeof(x->owner)) != 0))
+        if (s && (s->sse != x->sse || memcmp(s->who.owner, x->who.owner, sizeof(x->who.owner)) != 0))
                 s = NULL;
         while (version && i < CG_ARRAY_LEN(versions) && strcmp(versions[i], version) != 0)
                 i++;
@@ -279,7 +287,7 @@ static struct hf_session *find_session(const struct hf_exchange *x, enum MHD_Res
                 *ret = refuse(x, MHD_HTTP_NOT_FOUND, SERVER_ERROR,
                               "there is no such session, or it has ended: send initialize for a new one");
         else
-                return s;
+                return use(x, s);
         return NULL;
 }
 
@@ -355,9 +363,9 @@ static struct hf_session *new_session(const struct hf_exchange *x, const struct 
             cg_json_find(client, "name", &v))
                 cg_json_strdup(v, &name, NULL);
 
-        if (x->f->setup.metadata[0] || cg_hf_is_approver(x->owner))
+        if (x->f->setup.metadata[0] || cg_hf_is_approver(x->who.owner))
                 token = cg_hf_bearer(x->c);
-        return cg_hf_session_new(x->f, x->owner, name ?: "", token, stateless, err);
+        return cg_hf_session_new(x->f, &x->who, name ?: "", token, stateless, err);
 }
 
 /* HTTP+SSE: a session begins and ends with its stream, whose first event says where messages go. */
@@ -398,7 +406,7 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
                 s = new_session(x, m, false, &err);
         if (!s)
                 return refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, SERVER_ERROR, err.msg);
-        st = cg_hf_stream_new(x->f, s, kind);
+        st = cg_hf_stream_new(x->f, use(x, s), kind);
         if (!st)
                 return MHD_NO;
         st->stateless = !x->sse && (s->stateless || is_stateless(x, m));
@@ -448,7 +456,7 @@ static struct hf_session *find_named(const struct hf_exchange *x, const struct c
                 return NULL;
         id[8] = '\0';
         s = cg_hf_session_numbered(x->f, strtoull(id, NULL, 16));
-        return s && !s->sse && memcmp(s->owner, x->owner, sizeof(x->owner)) == 0 ? s : NULL;
+        return s && !s->sse && memcmp(s->who.owner, x->who.owner, sizeof(x->who.owner)) == 0 ? s : NULL;
 }
 
 /* ---- the stateless era */
@@ -482,7 +490,7 @@ static bool says_same(const struct hf_exchange *x, const char *name, struct cg_s
  */
 static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, struct cg_slice text)
 {
-        struct hf_session *s = find_named(x, m) ?: cg_hf_session_stateless(x->f, x->owner);
+        struct hf_session *s = find_named(x, m) ?: cg_hf_session_stateless(x->f, x->who.owner);
         const char *by = named_by(m);
         cg_auto_buf struct cg_buf method = { .max = CG_MAX_BODY };
         struct cg_slice version, name = { "\"\"", 2 };
@@ -704,8 +712,7 @@ static enum MHD_Result after_check(struct hf_exchange *x, enum hf_route route)
         m->type = 0;
         if (m->status)
                 return refuse_token(x, m->status, m->why);
-        cg_hf_grant_keep(x->f, cg_hf_bearer(x->c), m);
-        memcpy(x->owner, m->owner, sizeof(x->owner));
+        cg_hf_grant_keep(x->f, cg_hf_bearer(x->c), m, &x->who);
         return check_route(x, route);
 }
 
@@ -714,7 +721,7 @@ static enum MHD_Result check_head(struct hf_exchange *x, const char *url, const 
 {
         enum hf_route route = route_of(x->f, url, method);
         const char *why = NULL;
-        int status = cg_hf_guard(x->f, x->c, method, route == HEALTH || route == METADATA, x->owner,
+        int status = cg_hf_guard(x->f, x->c, method, route == HEALTH || route == METADATA, &x->who,
                                  &x->origin, &why);
 
         if (status == HF_ASK)
@@ -769,6 +776,7 @@ enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *u
                         return MHD_NO;
                 x->f = data;
                 x->c = c;
+                x->who.until_ms = INT64_MAX;
                 x->conn = info->socket_context;
                 x->conn->x = x;
                 x->conn->busy = true;

@@ -26,19 +26,29 @@
 static void on_control(void *data, uint32_t events)
 {
         struct hf_front *f = data;
+        union {
+                struct hf_msg msg;
+                struct hf_renewal renewal;
+        } got;
         struct hf_msg m;
         int fd = -1;
         size_t n_fds = 1;
         struct cg_err err;
-        ssize_t n = cg_recv_fds(f->control, &m, sizeof(m), &fd, &n_fds, &err);
+        ssize_t n = cg_recv_fds(f->control, &got, sizeof(got), &fd, &n_fds, &err);
 
         (void)events;
         if (n < 0 && err.sys_errno == EAGAIN)
                 return;
+        if (n == sizeof(got.renewal) && got.renewal.type == HF_TLS && f->tls) {
+                if (cg_hf_certificate_set(&got.renewal.tls, &err) < 0)
+                        cg_log(&f->log, CG_LOG_ERROR, "%s", err.msg);
+                return;
+        }
         if (n != sizeof(m)) { /* the monitor has ended */
                 f->ending = true;
                 return;
         }
+        m = got.msg;
         m.why[sizeof(m.why) - 1] = '\0';
         if (m.type == HF_OPENED && n_fds == 1)
                 cg_hf_session_opened(f, m.session, fd);
@@ -107,8 +117,7 @@ static void loop(struct hf_front *f)
 static int start(struct hf_front *f, struct cg_err *err)
 {
         struct MHD_OptionItem tls[] = {
-                { MHD_OPTION_HTTPS_MEM_CERT, 0, f->setup.tls_cert },
-                { MHD_OPTION_HTTPS_MEM_KEY, 0, f->setup.tls_key },
+                { MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)cg_hf_certificate_give },
                 { MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES },
                 { MHD_OPTION_END, 0, NULL },
         };
@@ -125,7 +134,9 @@ static int start(struct hf_front *f, struct cg_err *err)
         f->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (f->epoll < 0)
                 return cg_fail_errno(err, "epoll");
-        f->tls = f->setup.tls_key[0] != '\0';
+        f->tls = f->setup.tls.key[0] != '\0';
+        if (f->tls && cg_hf_certificate_set(&f->setup.tls, err) < 0)
+                return -1;
         if (!f->tls)
                 tls[0].option = MHD_OPTION_END;
         f->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (f->tls ? MHD_USE_TLS : 0), 0,
@@ -135,7 +146,6 @@ static int start(struct hf_front *f, struct cg_err *err)
                                   MHD_OPTION_CONNECTION_TIMEOUT, HF_STALL_S, MHD_OPTION_NOTIFY_COMPLETED,
                                   cg_hf_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION, cg_hf_connection, f,
                                   MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
-        explicit_bzero(f->setup.tls_key, sizeof(f->setup.tls_key)); /* GnuTLS has its own */
         info = f->mhd ? MHD_get_daemon_info(f->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
         if (!info || add_watch(f, &f->mhd_watch, info->epoll_fd) < 0 ||
             add_watch(f, &f->control_watch, f->control) < 0)

@@ -9,12 +9,14 @@
  *      front.c     the process: loop, timers, messages of the monitor
  *      exchange.c  connections and requests of HTTP
  *      guard.c     who may send a request at all
+ *      certificate.c  the certificate of TLS
  *      session.c   session processes, and which stream a message of theirs belongs to
  *      stream.c    one request's answer and the messages before it, or the messages of GET
  */
 #ifndef CG_MCP_HTTP_FRONT_H
 #define CG_MCP_HTTP_FRONT_H
 
+#include <gnutls/abstract.h>
 #include <microhttpd.h>
 #include <stdbool.h>
 #include <sys/queue.h>
@@ -57,6 +59,12 @@
 
 struct hf_front;
 
+/* Whose a request or a session is. */
+struct hf_who {
+        unsigned char owner[CG_HF_OWNER];
+        int64_t until_ms; /* when the token expires, of a session the last one; INT64_MAX: never */
+};
+
 /* A descriptor in the front's epoll. */
 struct hf_watch {
         void (*fn)(void *data, uint32_t events);
@@ -91,6 +99,7 @@ struct hf_stream {
         bool primes;       /* it understands an event without data */
         bool begun, ended; /* ended: nothing follows */
         bool slow;         /* the client does not read */
+        bool over;         /* of HF_GET, HF_LISTEN: no token of the session's is valid any more */
         char *answer;      /* of a request that has not begun a stream; NULL: none yet */
         size_t answer_len;
         TAILQ_HEAD(hf_events, hf_event) events; /* that are kept or not sent yet */
@@ -129,7 +138,7 @@ struct hf_session {
         struct hf_front *f;
         uint64_t number;            /* the monitor's */
         char id[CG_HF_SESSION + 1]; /* the client's */
-        unsigned char owner[CG_HF_OWNER];
+        struct hf_who who;
         char client[100]; /* the name that it gives itself, where the owner does not tell clients apart */
         bool sse;         /* HTTP+SSE: all that the client gets comes on the stream get, with which it ends */
         int fd;           /* -1: not there yet, or at its end */
@@ -146,12 +155,11 @@ struct hf_session {
 };
 
 /*
- * A new one of the client @client ("" is one as well) of @owner, who has sent @token ("" where the
+ * A new one of the client @client ("" is one as well) of @who, who has sent @token ("" where the
  * monitor needs none), whose process is being started. NULL: *err is for the client.
  */
-struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],
-                                     const char *client, const char *token, bool stateless,
-                                     struct cg_err *err);
+struct hf_session *cg_hf_session_new(struct hf_front *f, const struct hf_who *who, const char *client,
+                                     const char *token, bool stateless, struct cg_err *err);
 int cg_hf_tell_monitor(const struct hf_front *f, enum hf_type type, uint64_t number, const char *token,
                        struct cg_err *err);
 struct hf_session *cg_hf_session_find(const struct hf_front *f, const char *id);
@@ -179,19 +187,27 @@ void cg_hf_session_tick(struct hf_session *s, int64_t now);
  * *origin (borrowed): of a page that may read the response; NULL: none.
  */
 int cg_hf_guard(const struct hf_front *f, struct MHD_Connection *c, const char *method, bool open,
-                unsigned char owner[CG_HF_OWNER], const char **origin, const char **why);
+                struct hf_who *who, const char **origin, const char **why);
 
 /* The token of "Bearer TOKEN"; "": there is none. */
 const char *cg_hf_bearer(struct MHD_Connection *c);
 /*
- * With OAuth: 0 when the token is known to be valid, and then @owner is whose it is; HF_ASK when
- * the verifier has to decide; or the status of the refusal.
+ * With OAuth: 0 when the token is known to be valid, and then @who is whose it is; HF_ASK when the
+ * verifier has to decide; or the status of the refusal.
  */
 #define HF_ASK 1
-int cg_hf_grant_find(const struct hf_front *f, const char *token, unsigned char owner[CG_HF_OWNER],
-                     const char **why);
+int cg_hf_grant_find(const struct hf_front *f, const char *token, struct hf_who *who, const char **why);
 /* Keeps the verifier's answer @m about @token. */
-void cg_hf_grant_keep(struct hf_front *f, const char *token, const struct hf_msg *m);
+void cg_hf_grant_keep(struct hf_front *f, const char *token, const struct hf_msg *m, struct hf_who *who);
+
+/* ---- certificate.c */
+
+/* The certificate for handshakes from now on. Erases the text of the key. */
+int cg_hf_certificate_set(struct hf_tls *tls, struct cg_err *err);
+/* A gnutls_certificate_retrieve_function2. */
+int cg_hf_certificate_give(gnutls_session_t session, const gnutls_datum_t *authorities, int n_authorities,
+                           const gnutls_pk_algorithm_t *algorithms, int n_algorithms, gnutls_pcert_st **chain,
+                           unsigned int *n, gnutls_privkey_t *key);
 
 /* ---- exchange.c */
 
@@ -227,8 +243,9 @@ struct hf_front {
         unsigned n_checks;              /* tokens that the verifier has not answered */
         /* Tokens that were found valid, by a byte of their digest. */
         struct hf_grant {
-                unsigned char token[CG_HF_OWNER], owner[CG_HF_OWNER];
-                int64_t until_ms;
+                unsigned char token[CG_HF_OWNER];
+                struct hf_who who;
+                int64_t check_ms; /* when the verifier is asked again */
         } grants[256];
 };
 

@@ -77,8 +77,7 @@ static bool has_token(const struct hf_front *f, const char *value)
         return len && strlen(value) == len && memeql_sec(value, f->setup.token, len);
 }
 
-int cg_hf_grant_find(const struct hf_front *f, const char *token, unsigned char owner[CG_HF_OWNER],
-                     const char **why)
+int cg_hf_grant_find(const struct hf_front *f, const char *token, struct hf_who *who, const char **why)
 {
         unsigned char key[CG_HF_OWNER];
         const struct hf_grant *g = &f->grants[digest(token, key)];
@@ -89,20 +88,22 @@ int cg_hf_grant_find(const struct hf_front *f, const char *token, unsigned char 
                                 "authorization server that the header WWW-Authenticate of this response leads to";
                 return MHD_HTTP_UNAUTHORIZED;
         }
-        if (g->until_ms <= cg_now_ms() || memcmp(g->token, key, sizeof(key)) != 0)
+        if (g->check_ms <= cg_now_ms() || memcmp(g->token, key, sizeof(key)) != 0)
                 return HF_ASK;
-        memcpy(owner, g->owner, CG_HF_OWNER);
+        *who = g->who;
         return 0;
 }
 
-void cg_hf_grant_keep(struct hf_front *f, const char *token, const struct hf_msg *m)
+void cg_hf_grant_keep(struct hf_front *f, const char *token, const struct hf_msg *m, struct hf_who *who)
 {
         unsigned char key[CG_HF_OWNER];
         struct hf_grant *g = &f->grants[digest(token, key)];
 
+        who->until_ms = cg_now_ms() + m->life_ms;
+        memcpy(who->owner, m->owner, CG_HF_OWNER);
         memcpy(g->token, key, sizeof(key));
-        memcpy(g->owner, m->owner, CG_HF_OWNER);
-        g->until_ms = cg_now_ms() + m->valid_ms;
+        g->who = *who;
+        g->check_ms = cg_now_ms() + m->valid_ms;
 }
 
 static bool is_own_user(const struct hf_front *f, struct MHD_Connection *c)
@@ -116,7 +117,7 @@ static bool is_own_user(const struct hf_front *f, struct MHD_Connection *c)
 }
 
 int cg_hf_guard(const struct hf_front *f, struct MHD_Connection *c, const char *method, bool open,
-                unsigned char owner[CG_HF_OWNER], const char **origin, const char **why)
+                struct hf_who *who, const char **origin, const char **why)
 {
         const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host"),
                    *page = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
@@ -142,9 +143,9 @@ int cg_hf_guard(const struct hf_front *f, struct MHD_Connection *c, const char *
         if (open || strcmp(method, MHD_HTTP_METHOD_OPTIONS) == 0)
                 return 0;
         if (f->setup.metadata[0])
-                return cg_hf_grant_find(f, cg_hf_bearer(c), owner, why);
+                return cg_hf_grant_find(f, cg_hf_bearer(c), who, why);
         if (is_approver(f, cg_hf_bearer(c))) {
-                cg_hf_set_approver(owner, true);
+                cg_hf_set_approver(who->owner, true);
                 return 0;
         }
         if (f->setup.is_unix || has_token(f, cg_hf_bearer(c)))

@@ -30,6 +30,8 @@
 /* From SIGTERM to SIGKILL: a session ends its kernel, its MCP servers and its supervisor. */
 #define END_MS       10000
 #define FRONT_END_MS 2000
+/* Between two looks at the certificate's files. */
+#define TLS_MS 10000
 
 struct hf_child {
         struct cg_proc proc; /* pidfd -1: a free place */
@@ -49,6 +51,8 @@ struct hf_monitor {
         size_t n_waiting;
         int status;
         bool ending, bound; /* bound: the socket's path is ours */
+        struct stat tls[2]; /* the certificate's file and the key's, as they were read */
+        int64_t tls_ms;     /* when to look at them again; 0: there are none */
 };
 
 /* ---- session processes */
@@ -378,7 +382,7 @@ static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
                        oauth ? ", for requests with tokens of " : "", o->verifier.issuer);
                 return 0;
         }
-        if ((o->tls_cert && cg_hf_tls(o->tls_cert, o->tls_key, &o->setup, err) < 0) ||
+        if ((o->tls_cert && cg_hf_tls(o->tls_cert, o->tls_key, &o->setup.tls, err) < 0) ||
             (!oauth && cg_hf_token(o->token_file, token, o->setup.token, err) < 0) ||
             listen_port(o, &port, listener, err) < 0)
                 return -1;
@@ -411,11 +415,34 @@ static int open_place(struct hf_options *o, struct cg_err *err)
         return 0;
 }
 
+/* ---- the certificate */
+
+/* New connections get the new one. What is wrong with it is reported once. */
+static void renew(struct hf_monitor *m)
+{
+        cg_auto_free struct hf_renewal *r = NULL;
+        struct cg_err err;
+
+        m->tls_ms = cg_now_ms() + TLS_MS;
+        if (!cg_hf_tls_changed(m->o->tls_cert, m->o->tls_key, m->tls))
+                return;
+        r = calloc(1, sizeof(*r));
+        if (!r)
+                return;
+        r->type = HF_TLS;
+        if (cg_hf_tls_check_hidden(m->o->tls_key, &err) < 0 ||
+            cg_hf_tls(m->o->tls_cert, m->o->tls_key, &r->tls, &err) < 0 ||
+            cg_send_fds(m->control, r, sizeof(*r), NULL, 0, &err) < 0)
+                cg_log(m->log, CG_LOG_ERROR, "the certificate is not renewed, the former one is in use: %s",
+                       err.msg);
+        explicit_bzero(r->tls.key, sizeof(r->tls.key));
+}
+
 /* ---- the loop */
 
 static int64_t wait_ms(const struct hf_monitor *m)
 {
-        int64_t first = INT64_MAX, now = cg_now_ms();
+        int64_t first = m->tls_ms && !m->ending ? m->tls_ms : INT64_MAX, now = cg_now_ms();
 
         for (size_t i = 0; i < m->n; i++)
                 if (m->children[i].kill_ms && m->children[i].kill_ms < first)
@@ -465,6 +492,8 @@ static int loop(struct hf_monitor *m, struct cg_err *err)
                         cg_pidfd_kill(c->proc.pidfd, SIGKILL);
                         c->kill_ms = INT64_MAX;
                 }
+                if (m->tls_ms && cg_now_ms() >= m->tls_ms && !m->ending)
+                        renew(m);
                 if (p[SIG].revents && read(m->sig, &info, sizeof(info)) == sizeof(info))
                         end_all(m, 128 + (int)info.ssi_signo);
         }
@@ -488,12 +517,16 @@ static int run(struct hf_monitor *m, struct hf_options *o, int *listener, struct
                 return cg_fail_errno(err, "monitor");
         for (size_t i = 0; i < m->n; i++)
                 m->children[i].proc = CG_PROC_NONE;
+        if (o->tls_cert) { /* first: what changes while they are read is read again */
+                cg_hf_tls_changed(o->tls_cert, o->tls_key, m->tls);
+                m->tls_ms = cg_now_ms() + TLS_MS;
+        }
         if (open_address(o, listener, err) < 0 || open_place(o, err) < 0 ||
             start_parts(m, *listener, err) < 0)
                 return -1;
         /* Only the front accepts: without it a client is refused, and does not wait. */
         m->bound = o->path != NULL;
-        explicit_bzero(o->setup.tls_key, sizeof(o->setup.tls_key));
+        explicit_bzero(o->setup.tls.key, sizeof(o->setup.tls.key));
         close(cg_steal_fd(listener));
         return fflush(stdout) ? cg_fail_errno(err, "standard output") : loop(m, err);
 }

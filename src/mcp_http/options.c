@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/slice.h"
 #include "base/util.h"
 #include "cli/common/opts.h"
@@ -32,6 +33,7 @@ enum {
         PROXY,
         PUBLIC,
         ISSUER,
+        CA,
         AUDIENCE,
         SCOPE,
         SSE
@@ -51,6 +53,7 @@ static const struct cg_opt table[] = {
         { PROXY, 0, "behind-proxy", NULL, 0, NULL },
         { PUBLIC, 0, "public-url", "URL", 0, NULL },
         { ISSUER, 0, "oauth-issuer", "URL", 0, NULL },
+        { CA, 0, "oauth-ca", "FILE", 0, NULL },
         { AUDIENCE, 0, "oauth-audience", "URI", 0, NULL },
         { SCOPE, 0, "oauth-scope", "SCOPES", 0, NULL },
         { SSE, 0, "sse", NULL, 0, NULL },
@@ -169,6 +172,10 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
                         return -1;
                 strcpy(o->verifier.issuer, value);
                 return 0;
+        case CA: /* the verifier is in another folder */
+                if (!realpath(value, o->verifier.ca_file) || access(value, R_OK) < 0)
+                        return cg_fail_errno(err, "--oauth-ca %s", value);
+                return 0;
         case AUDIENCE:
                 return set_text("--oauth-audience", value, o->verifier.audience, sizeof(o->verifier.audience),
                                 err);
@@ -204,9 +211,10 @@ static int check(const struct hf_options *o, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "--tls-cert and --tls-key belong together");
         if (o->tls_cert && o->path)
                 return cg_fail(err, CG_E_INVAL, "--tls-cert is for ports: a Unix socket needs no TLS");
-        if ((v->audience[0] || v->scope[0] || v->approver_scope[0]) && !v->issuer[0])
-                return cg_fail(err, CG_E_INVAL,
-                               "--oauth-audience, --oauth-scope and --approver-scope need --oauth-issuer");
+        if ((v->audience[0] || v->scope[0] || v->approver_scope[0] || v->ca_file[0]) && !v->issuer[0])
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--oauth-audience, --oauth-scope, --oauth-ca and --approver-scope need --oauth-issuer");
         if ((o->token_file || o->approver_token) && v->issuer[0])
                 return cg_fail(err, CG_E_INVAL, "%s and --oauth-issuer contradict each other",
                                o->token_file ? "--token-file" : "--approver-token-file");

@@ -154,7 +154,7 @@ static int check_client(const struct hf_front *f, const unsigned char owner[CG_H
 
         TAILQ_FOREACH(s, &f->sessions, entry)
         {
-                if (s->stateless || memcmp(s->owner, owner, CG_HF_OWNER) != 0 ||
+                if (s->stateless || memcmp(s->who.owner, owner, CG_HF_OWNER) != 0 ||
                     strcmp(s->client, client) != 0)
                         continue;
                 oldest = oldest ?: s;
@@ -171,9 +171,8 @@ static int check_client(const struct hf_front *f, const unsigned char owner[CG_H
                 (long long)(now - oldest->used_ms) / 1000, (long long)f->setup.idle_ms / 1000);
 }
 
-struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char owner[CG_HF_OWNER],
-                                     const char *client, const char *token, bool stateless,
-                                     struct cg_err *err)
+struct hf_session *cg_hf_session_new(struct hf_front *f, const struct hf_who *who, const char *client,
+                                     const char *token, bool stateless, struct cg_err *err)
 {
         unsigned char random[CG_HF_SESSION / 2];
         struct hf_session *s;
@@ -183,7 +182,7 @@ struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char own
                 refuse_session(f, err);
                 return NULL;
         }
-        if (!stateless && check_client(f, owner, client, err) < 0)
+        if (!stateless && check_client(f, who->owner, client, err) < 0)
                 return NULL;
         s = calloc(1, sizeof(*s));
         if (!s)
@@ -193,10 +192,10 @@ struct hf_session *cg_hf_session_new(struct hf_front *f, const unsigned char own
         s->fd = -1;
         s->watch = (struct hf_watch){ on_event, s };
         s->number = ++f->last_session | (stateless ? CG_HF_STATELESS : 0);
-        if (cg_hf_is_approver(owner))
+        if (cg_hf_is_approver(who->owner))
                 s->number |= CG_HF_APPROVER;
         s->stateless = stateless;
-        memcpy(s->owner, owner, CG_HF_OWNER);
+        s->who = *who;
         s->since_ms = s->used_ms = cg_now_ms();
         cg_buf_init(&s->out, HF_MAX_OUT);
         cg_lines_init(&s->in, HF_MAX_LINE);
@@ -234,7 +233,7 @@ struct hf_session *cg_hf_session_stateless(const struct hf_front *f, const unsig
 
         TAILQ_FOREACH(s, &f->sessions, entry)
         {
-                if (s->stateless && memcmp(s->owner, owner, CG_HF_OWNER) == 0)
+                if (s->stateless && memcmp(s->who.owner, owner, CG_HF_OWNER) == 0)
                         return s;
         }
         return NULL;
@@ -468,7 +467,11 @@ void cg_hf_session_tick(struct hf_session *s, int64_t now)
                 int64_t age = now - st->since_ms;
 
                 next = TAILQ_NEXT(st, entry);
-                if (st->reader && st->can_stream && !st->ended && age >= HF_KEEPALIVE_MS) {
+                /* A call that was accepted is answered. */
+                if (st->reader && now >= s->who.until_ms && (st->kind == HF_GET || st->kind == HF_LISTEN)) {
+                        st->over = true;
+                        st->wake(st->reader);
+                } else if (st->reader && st->can_stream && !st->ended && age >= HF_KEEPALIVE_MS) {
                         st->since_ms = now;
                         cg_hf_stream_begin(st);
                 } else if (!st->reader && st->kind != HF_GET && !s->sse &&

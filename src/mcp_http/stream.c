@@ -149,7 +149,7 @@ ssize_t cg_hf_stream_read(struct hf_stream *st, char *buf, size_t max)
 
         if (st->slow)
                 return -2;
-        if (!e && st->ended)
+        if ((!e && st->ended) || (st->over && !st->at))
                 return -1;
         if (!e && !st->ping)
                 return 0;

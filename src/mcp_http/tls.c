@@ -1,14 +1,18 @@
 /*
  * The certificate and the key of --tls-cert and --tls-key. The monitor reads and checks them, so
- * that what is wrong is said at the start; the front gets the bytes before it gives up its rights.
+ * that what is wrong is said at the start, and reads them again when they have changed; the front
+ * gets the bytes.
  */
 #include <fcntl.h>
 #include <gnutls/gnutls.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/path.h"
+#include "base/state_dir.h"
 #include "base/util.h"
 #include "mcp_http/monitor.h"
 
@@ -39,17 +43,17 @@ static int read_pem(const char *option, const char *path, bool secret, char *ret
         return 0;
 }
 
-int cg_hf_tls(const char *cert, const char *key, struct hf_setup *s, struct cg_err *err)
+int cg_hf_tls(const char *cert, const char *key, struct hf_tls *ret, struct cg_err *err)
 {
         gnutls_certificate_credentials_t c = NULL;
         gnutls_datum_t certs, secret;
         int r;
 
-        if (read_pem("--tls-cert", cert, false, s->tls_cert, sizeof(s->tls_cert), err) < 0 ||
-            read_pem("--tls-key", key, true, s->tls_key, sizeof(s->tls_key), err) < 0)
+        if (read_pem("--tls-cert", cert, false, ret->cert, sizeof(ret->cert), err) < 0 ||
+            read_pem("--tls-key", key, true, ret->key, sizeof(ret->key), err) < 0)
                 return -1;
-        certs = (gnutls_datum_t){ (unsigned char *)s->tls_cert, (unsigned)strlen(s->tls_cert) };
-        secret = (gnutls_datum_t){ (unsigned char *)s->tls_key, (unsigned)strlen(s->tls_key) };
+        certs = (gnutls_datum_t){ (unsigned char *)ret->cert, (unsigned)strlen(ret->cert) };
+        secret = (gnutls_datum_t){ (unsigned char *)ret->key, (unsigned)strlen(ret->key) };
         r = gnutls_certificate_allocate_credentials(&c);
         if (r == 0)
                 r = gnutls_certificate_set_x509_key_mem2(c, &certs, &secret, GNUTLS_X509_FMT_PEM, NULL, 0);
@@ -61,4 +65,38 @@ int cg_hf_tls(const char *cert, const char *key, struct hf_setup *s, struct cg_e
                         "first in its file, those that it depends on follow)",
                         cert, key, gnutls_strerror(r));
         return 0;
+}
+
+static bool same(const struct stat *a, const struct stat *b)
+{
+        return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+               a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+int cg_hf_tls_check_hidden(const char *key, struct cg_err *err)
+{
+        char dir[PATH_MAX], folder[PATH_MAX], real[PATH_MAX];
+
+        if (!realpath(key, real))
+                return cg_fail_errno(err, "--tls-key %s", key);
+        if (!cg_state_dir(dir) || !realpath(dir, folder))
+                return cg_fail(err, CG_E_NOTFOUND, "restart the server: there is no state folder");
+        if (cg_path_within(real, folder))
+                return 0;
+        return cg_fail(err, CG_E_STATE,
+                       "restart the server. Cells that run can read a key that has replaced another one, but "
+                       "for those below %s, which are renewed without a restart",
+                       folder);
+}
+
+bool cg_hf_tls_changed(const char *cert, const char *key, struct stat seen[2])
+{
+        struct stat now[2];
+        bool changed;
+
+        if (stat(cert, &now[0]) < 0 || stat(key, &now[1]) < 0) /* one of them is just being replaced */
+                return false;
+        changed = !same(&now[0], &seen[0]) || !same(&now[1], &seen[1]);
+        memcpy(seen, now, sizeof(now));
+        return changed;
 }

@@ -6,6 +6,7 @@
 #ifndef CG_MCP_HTTP_WIRE_H
 #define CG_MCP_HTTP_WIRE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -52,6 +53,11 @@ static inline void cg_hf_set_approver(unsigned char owner[CG_HF_OWNER], bool app
 /* In the number of one whose owner decides. */
 #define CG_HF_APPROVER UINT64_C(0x40000000)
 
+/* PEM. */
+struct hf_tls {
+        char cert[CG_HF_MAX_CERT], key[CG_HF_MAX_KEY];
+};
+
 /* To the front, once, first, with the listening socket. */
 struct hf_setup {
         bool is_unix, sse;                 /* sse: HTTP+SSE of 2024-11-05 as well */
@@ -65,13 +71,14 @@ struct hf_setup {
         char origins[CG_HF_MAX_ORIGINS][CG_HF_MAX_ORIGIN + 1];  /* allowed beside loopback names */
         uint32_t n_origins, max_sessions, max_per_client;
         int64_t idle_ms;
-        char tls_cert[CG_HF_MAX_CERT], tls_key[CG_HF_MAX_KEY]; /* "": no TLS */
+        struct hf_tls tls; /* texts "": no TLS */
 };
 
 /* To the verifier, once, first. */
 struct hf_verifier_setup {
         char issuer[CG_HF_MAX_URL + 1], audience[CG_HF_MAX_URL + 1], scope[CG_HF_MAX_SCOPE + 1];
         char approver_scope[CG_HF_MAX_SCOPE + 1]; /* of tokens whose owner decides; "": there are none */
+        char ca_file[PATH_MAX];                   /* "": the system's authorities */
 };
 
 enum hf_type {
@@ -80,6 +87,7 @@ enum hf_type {
         HF_OPENED,   /* to the front, with its socket */
         HF_ENDED,    /* to the front: it has ended, or was not started */
         HF_CHECK,    /* to the monitor: is this token valid? And the answer */
+        HF_TLS,      /* to the front: another certificate (struct hf_renewal) */
 };
 
 /* To the monitor, which passes HF_CHECK and HF_OPEN on to the verifier with OAuth. */
@@ -99,13 +107,20 @@ static inline bool cg_hf_ask_is_whole(const struct hf_ask *a, ssize_t n)
         return n > (ssize_t)head && memchr(a->token, 0, (size_t)n - head) == (const char *)a + n - 1;
 }
 
+/* To the front. */
+struct hf_renewal {
+        uint32_t type;
+        struct hf_tls tls;
+};
+
 /* To the front, and from the verifier to the monitor: of the type that was asked. */
 struct hf_msg {
         uint32_t type;
         uint64_t session;
         int32_t status; /* of HTTP, where a token is refused; else 0, and owner is whose it is */
         unsigned char owner[CG_HF_OWNER];
-        int64_t valid_ms; /* from now on */
+        int64_t valid_ms; /* from now on, without another check */
+        int64_t life_ms;  /* until it expires */
         char why[CG_HF_MAX_WHY];
 };
 

@@ -95,7 +95,9 @@ def load(serve: Callable[..., Server], mcp_file: Path) -> Iterator[Load]:
     """A server whose sessions share a supervisor."""
     with runtime_folder() as folder:
         env = {"XDG_RUNTIME_DIR": str(folder), "CELLGATE_PRIVATE": ""}
-        server = serve("--mcp", mcp_file, "--approve", "ask", "--max-sessions", "64", env=env)
+        server = serve(
+            "--mcp", mcp_file, "--approve", "ask", "--max-sessions", "64", "--max-sessions-per-client", "64", env=env
+        )
         yield Load(server, folder)
         server.end()
 

@@ -8,10 +8,12 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
+import certificates
 import pytest
 import token_issuer
 from cryptography.hazmat.primitives import serialization
@@ -302,6 +304,72 @@ def test_an_issuer_that_cannot_be_reached(serve: Serve) -> None:
     with token_issuer.running(port) as again:
         again.audience = server.url
         eventually(lambda: ping(server, again.token()).status == 400)
+
+
+def test_tokens_do_not_wait_for_keys_that_they_do_not_need(server: Server, issuer: Issuer) -> None:
+    """A key is added, and the issuer takes long to send it: only the token by this key waits."""
+    assert ping(server, issuer.token()).status == 400
+    issuer.slow.clear()
+    issuer.add_key("new", "ES256")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ping, server, issuer.token("new"))
+        eventually(lambda: issuer.seen.count(JWKS) == 2)
+        for n in range(20):
+            assert ping(server, issuer.token(n=n)).status == 400
+        assert not waiting.done()
+        issuer.slow.set()
+        assert waiting.result().status == 400
+
+
+def test_a_stream_ends_with_the_last_token_of_its_session(server: Server, issuer: Issuer) -> None:
+    def ends_within(seconds: float) -> Any:
+        """A token that is valid for so long; clocks may differ by 60 s."""
+        server.token = issuer.token(exp=NOW() - 60 + seconds)
+        return server.token
+
+    ends_within(4)
+    first, other, client = Session(server), Session(server), Stateless(server)
+    subscription = client.post(client.message("subscriptions/listen", notifications={}))
+    streams = [first.get(), other.get()]
+    server.token = issuer.token()
+    assert other.request("ping").status == 200  # with a token that is valid for longer
+    assert list(streams[0].events()) == [] and len(list(subscription.events())) == 1
+    # The session is there, and its stream can be opened anew; the other's is still open.
+    assert first.text("1") == "1" and first.get().status == 200
+    streams[1].connection.sock.settimeout(3)
+    with pytest.raises(TimeoutError):
+        next(streams[1].events())
+
+
+@pytest.fixture
+def issuer_with_tls(certificate: certificates.Files) -> Iterator[Issuer]:
+    with token_issuer.running(tls=certificate.server_context()) as issuer:
+        yield issuer
+
+
+def test_an_issuer_of_a_private_authority(
+    serve: Serve, issuer_with_tls: Issuer, certificate: certificates.Files, tmp_path: Path
+) -> None:
+    issuer, ca = issuer_with_tls, tmp_path / "ca.pem"
+    ca.write_bytes(certificate.authority.read_bytes())
+    server = serve("--oauth-issuer", issuer.url, "--oauth-ca", ca)
+    issuer.audience = server.url
+    assert ping(server, issuer.token()).status == 400
+    server = serve("--oauth-issuer", issuer.url)
+    issuer.audience = server.url
+    assert ping(server, issuer.token()).status == 503
+    assert "certificate" in server.log.read_text()
+
+
+def test_an_authority_that_cells_could_replace(run_cellgate: Run, workspace: Path, tmp_path: Path) -> None:
+    http = ["mcp", "serve", "--http", "127.0.0.1:0", "--workspace", workspace]
+    (workspace / "ca.pem").touch()
+    for ca, why in ((workspace / "ca.pem", "in the workspace"), (tmp_path / "none", "none")):
+        p = run_cellgate(*http, "--oauth-issuer", "https://login.example", "--oauth-ca", ca)
+        assert p.returncode == 2 and f"--oauth-ca {ca}" in p.stderr and why in p.stderr
+    (tmp_path / "ca.pem").touch()
+    p = run_cellgate(*http, "--oauth-ca", tmp_path / "ca.pem")
+    assert p.returncode == 2 and "need --oauth-issuer" in p.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import certificates
 import pytest
 from mcp_http.helpers import Server, Session
 from mcp_http.test_ends import front
-from processes import gate
+from processes import eventually, gate
 
 Serve = Callable[..., Server]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -99,6 +99,72 @@ def refused(run_cellgate: Run, *args: str | Path) -> str:
     p = run_cellgate("mcp", "serve", "--http", "127.0.0.1:0", *args)
     assert p.returncode == 2 and p.stdout == "" and p.stderr.count("\n") == 1
     return p.stderr
+
+
+@pytest.fixture
+def renewed(serve: Serve, tmp_path: Path) -> tuple[Server, certificates.Files, certificates.Files]:
+    """A server, its files, and others that may take their place: each of an authority of its own."""
+    hidden = tmp_path / "state/cellgate"
+    for folder in (hidden, tmp_path / "next"):
+        folder.mkdir(0o700, parents=True)
+    first, second = certificates.make(hidden), certificates.make(tmp_path / "next")
+    server = serve(*first.options, env={"XDG_STATE_HOME": str(tmp_path / "state")})
+    server.tls = first.context()
+    return server, first, second
+
+
+@pytest.mark.slow  # the files are looked at every 10 s
+def test_a_renewed_certificate_is_for_new_connections(
+    renewed: tuple[Server, certificates.Files, certificates.Files],
+) -> None:
+    server, first, second = renewed
+    session = Session(server)
+    kept = session.begin(session.call_message("execute_ipython_cell", code="import time; time.sleep(15); 42"))
+    cert, key = first.cert, first.key
+    os.replace(second.cert, cert)  # as a rename by the program that renews it
+    os.replace(second.key, key)
+    server.tls = second.context()
+
+    def served() -> bool:
+        try:
+            return server.request("GET", "/health").status == 200
+        except ssl.SSLError:
+            return False
+
+    eventually(served, 30)
+    # The connection and the session from before go on.
+    assert "42" in kept.getresponse().read().decode()
+    assert session.text("1") == "1"
+    with pytest.raises(ssl.SSLError):
+        server.tls = first.context()
+        server.request("GET", "/health")
+
+
+@pytest.mark.slow  # the files are looked at every 10 s
+def test_a_certificate_that_does_not_fit_its_key_is_not_taken(
+    renewed: tuple[Server, certificates.Files, certificates.Files],
+) -> None:
+    server, first, second = renewed
+    os.replace(second.cert, first.cert)
+    eventually(lambda: "the certificate is not renewed" in server.log.read_text(), 30)
+    assert server.request("GET", "/health").status == 200
+    second.key.chmod(0o640)
+    os.replace(second.key, first.key)
+    eventually(lambda: "0600" in server.log.read_text(), 30)
+    assert server.request("GET", "/health").status == 200
+
+
+@pytest.mark.slow
+def test_a_key_where_cells_could_read_the_next_one_takes_a_restart(serve: Serve, tmp_path: Path) -> None:
+    for name in ("tls", "next"):
+        (tmp_path / name).mkdir()
+    first, second = (certificates.make(tmp_path / name) for name in ("tls", "next"))
+    server = serve(*first.options)
+    server.tls = first.context()
+    os.replace(second.cert, first.cert)
+    os.replace(second.key, first.key)
+    eventually(lambda: "restart the server" in server.log.read_text(), 30)
+    assert server.request("GET", "/health").status == 200
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])

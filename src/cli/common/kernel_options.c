@@ -111,6 +111,9 @@ static const struct cg_opt table[] = {
         { CG_KOPT_OF_HTTP, 0, "oauth-issuer", "URL", CG_CMD_SERVE,
           "with --http: requests need a token of this authorization server of OAuth, in place of the token file;"
           " addresses other than loopback need this and TLS" },
+        { CG_KOPT_OAUTH_CA, 0, "oauth-ca", "FILE", CG_CMD_SERVE,
+          "with --oauth-issuer: the authorities that the issuer's certificate is checked by, PEM, in place of the"
+          " system's" },
         { CG_KOPT_OF_HTTP, 0, "oauth-audience", "URI", CG_CMD_SERVE,
           "with --oauth-issuer: whom tokens must be for (default: the server's URL)" },
         { CG_KOPT_OF_HTTP, 0, "oauth-scope", "SCOPES", CG_CMD_SERVE,
@@ -538,7 +541,7 @@ static int check_audit(struct cg_kernel_options *o, const char *workspace, const
 
 /*
  * A cell that can read the token could be its own client, and accept what it asks for; one that can
- * replace the socket could be the server for others.
+ * replace the socket could be the server for others, or with another authority the issuer.
  */
 static int check_http(const struct cg_kernel_options *o, const char *workspace, const struct cg_settings *s,
                       struct cg_err *err)
@@ -548,6 +551,7 @@ static int check_http(const struct cg_kernel_options *o, const char *workspace, 
         } files[] = { { "token-file", o->token_file },
                       { "approver-token-file", o->approver_token },
                       { "tls-key", o->tls_key },
+                      { "oauth-ca", o->oauth_ca },
                       { "http", o->http_socket } };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(files); i++)

@@ -72,6 +72,7 @@ enum cg_kernel_opt {
         CG_KOPT_TOKEN_FILE,
         CG_KOPT_APPROVER_TOKEN,
         CG_KOPT_TLS_KEY,
+        CG_KOPT_OAUTH_CA,
         CG_KOPT_OF_HTTP, /* the other options of --http */
         CG_KOPT_MAX_SESSIONS,
         CG_KOPT_PER_CLIENT,
@@ -99,8 +100,9 @@ struct cg_kernel_options {
         const char *webhook;
         char *connect;                /* for a shell: reaches another machine; NULL: this one */
         const char *connect_words[5]; /* of the shell */
-        const char *token_file, *approver_token, *tls_key, *http_socket; /* of --http */
-        const char *audit_key, *audit_head;                              /* as given */
+        /* of --http */
+        const char *token_file, *approver_token, *tls_key, *oauth_ca, *http_socket;
+        const char *audit_key, *audit_head;   /* as given */
         char *audit_key_file, *audit_head_to; /* without links; once the session's options are read */
         char *kernel_env;                     /* a folder, without symlinks; NULL: the built-in one */
         struct cg_sandbox_limits limits;

@@ -135,6 +135,10 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 o->kernel.tls_key = value;
                 o->of_http = !o->id_begin[0];
                 return 0;
+        case CG_KOPT_OAUTH_CA:
+                o->kernel.oauth_ca = value;
+                o->of_http = true;
+                return 0;
         case CG_KOPT_OF_HTTP:
                 o->of_http = true;
                 return 0;
@@ -311,7 +315,7 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
         for (first = scan.i; r == 0 && (id = cg_opt_next(&scan, &value, err)) > CG_OPT_END; first = scan.i) {
                 bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_PER_CLIENT || id == CG_KOPT_IDLE ||
                             id == CG_KOPT_TOKEN_FILE || id == CG_KOPT_APPROVER_TOKEN || id == CG_KOPT_TLS_KEY;
-                bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_OF_HTTP;
+                bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_OF_HTTP || id == CG_KOPT_OAUTH_CA;
 
                 for (; first < scan.i; first++) {
                         if (ours || both)

@@ -326,7 +326,7 @@ int cg_decider_run(int control, int relay, int injector)
         d.loop.data = &d;
         d.control_poll.data = d.relay_poll.data = d.injector_poll.data = d.tick.data = &d;
         d.tick.timer_cb = on_tick;
-        if (cg_egress_lock_decider(layers, sizeof(layers), &err) < 0 ||
+        if (cg_egress_lock_decider(NULL, layers, sizeof(layers), &err) < 0 ||
             wait_for_part(relay, "relay", &err) < 0 || wait_for_part(injector, "injector", &err) < 0) {
                 send_error(&d, 0, &err);
                 return 1;

@@ -117,7 +117,10 @@ static int restrict_self(const char *const *readable, uint64_t net, struct cg_er
         for (; *readable; readable++) {
                 cg_auto_fd int fd = open(*readable, O_PATH | O_CLOEXEC);
                 struct landlock_path_beneath_attr rule = { .allowed_access = FS_READ, .parent_fd = fd };
+                struct stat st;
 
+                if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
+                        rule.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE;
                 if (fd >= 0)
                         syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
         }
@@ -383,11 +386,11 @@ int cg_egress_lock_part(enum cg_egress_part part, struct cg_err *err)
         return FILTERED ? filter(&parts[part], err) : 0;
 }
 
-int cg_egress_lock_decider(char *layers, size_t size, struct cg_err *err)
+int cg_egress_lock_decider(const char *file, char *layers, size_t size, struct cg_err *err)
 {
-        static const char *const readable[] = {
-                "/etc",     "/usr",         "/lib",       "/lib64",     "/run",
-                "/var/run", "/var/lib/sss", "/nix/store", "/gnu/store", NULL,
+        const char *const readable[] = {
+                "/etc",         "/usr",       "/lib",       "/lib64", "/run", "/var/run",
+                "/var/lib/sss", "/nix/store", "/gnu/store", file,     NULL,
         };
         static const struct calls calls = { .list = decider_only,
                                             .n = CG_ARRAY_LEN(decider_only),
