@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -437,6 +438,20 @@ static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err 
         return cg_serve_http(argc, argv, err);
 }
 
+/*
+ * Questions are numbered from here on, so that an answer for another connection's question is none
+ * here. A double has such numbers exactly.
+ */
+static int draw_first_ask(struct cg_serve *sv, struct cg_err *err)
+{
+        uint64_t random;
+
+        if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+                return cg_fail_errno(err, "random numbers");
+        sv->last_ask = random >> 16;
+        return 0;
+}
+
 /* Reads the signals that end the program from io->sig. */
 static int block_signals(struct io *io, struct cg_err *err)
 {
@@ -473,7 +488,8 @@ static int run(struct cg_serve *sv, struct cg_err *err)
                                      .templates = cg_serve_templates,
                                      .logs = true };
 
-        if (set_up(sv, err) < 0 || move_standard(&io, err) < 0 || block_signals(&io, err) < 0)
+        if (set_up(sv, err) < 0 || draw_first_ask(sv, err) < 0 || move_standard(&io, err) < 0 ||
+            block_signals(&io, err) < 0)
                 return -1;
         if (isatty(io.in))
                 cg_log(&sv->log, CG_LOG_WARN,
