@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,13 @@ def refuse(session: Session, definition: dict[str, Any]) -> str:
         session.add_servers({"s": definition})
     assert '"s"' in str(e.value)
     return str(e.value)
+
+
+def said(session: Session, definition: dict[str, Any], path: Path | str, key: str = "code") -> dict[str, Any]:
+    """The definition with the line that its refusal names: a path that cells write, and what is there."""
+    line = f'"{key}": [{json.dumps(str(path))}]'
+    assert line in refuse(session, definition)
+    return {**definition, key: [str(path)]}
 
 
 def definition(script: Path | str = SERVER, **more: Any) -> dict[str, Any]:

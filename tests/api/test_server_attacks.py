@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cellgate_api import Client
-from server_definitions import PYTHON, SERVER, definition, refuse, scripts, value
+from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
 
 
 @pytest.fixture
@@ -35,13 +35,18 @@ def home_client(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         yield c
 
 
+def writable(*folders: str) -> str:
+    filesystem = {"denyRead": [], "allowWrite": list(folders), "denyWrite": []}
+    return json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem})
+
+
 def test_a_link_beside_a_script_that_cells_cannot_write(client: Client, workspace: Path, tmp_path: Path) -> None:
     """A package that is developed in the workspace, and used by a server elsewhere."""
     script = scripts(tmp_path / "tools")
     (workspace / "lib" / "helper").mkdir(parents=True)
     (script.parent / "helper").symlink_to(workspace / "lib" / "helper")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(script)})
+        s.add_servers({"s": said(s, definition(script), workspace / "lib" / "helper")})
         assert value(s, "attempt(write, 'lib/helper/__init__.py')") != "'done'"
         assert value(s, "attempt(write, 'free.py')") == "'done'"
 
@@ -58,7 +63,7 @@ def test_a_linked_node_package(client: Client, workspace: Path, tmp_path: Path) 
         (own / "package.json").write_text("{}")
         at.symlink_to(own)
         with client.session(workspace=workspace) as s:
-            s.add_servers({"s": {"command": "node", "args": [str(script)]}})
+            s.add_servers({"s": said(s, {"command": "node", "args": [str(script)]}, own)})
             assert value(s, f"attempt(write, 'own{i}/index.js')") != "'done'"
 
 
@@ -70,7 +75,8 @@ def test_a_link_in_the_working_folder(client: Client, workspace: Path, tmp_path:
     (cwd / "own_module").symlink_to(workspace / "lib")
     shutil.copy(SERVER, cwd / "planted_server.py")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": {"command": PYTHON, "args": ["-m", "planted_server"], "cwd": str(cwd)}})
+        server = {"command": PYTHON, "args": ["-m", "planted_server"], "cwd": str(cwd)}
+        s.add_servers({"s": said(s, server, workspace / "lib")})
         assert value(s, "attempt(write, 'lib/__init__.py')") != "'done'"
 
 
@@ -114,26 +120,160 @@ def test_the_home_folder_of_a_user_by_name(client: Client) -> None:
 
 
 def test_what_is_no_code(client: Client, workspace: Path, program: str) -> None:
-    """Data by name, also in a file with a colon; options that say nothing about code."""
+    """Data in options and variables, also in a file with a colon."""
     (workspace / "a:b.txt").touch()
     env = {"PROJECT_DIR": str(workspace), "OUTPUT_FILES": f"{workspace}/out", "SQLITE_DB": f"{workspace}/x.db"}
     args = ["--root", str(workspace), f"--db={workspace}/x.db", f"{workspace}/a:b.txt"]
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": {"command": program, "args": args, "env": env}})
+        s.add_servers({"s": said(s, {"command": program, "args": args, "env": env}, workspace, "data")})
         assert value(s, "attempt(write, 'a:b.txt')") == "'done'"
 
 
-def test_files_of_the_home_folder(home_client: Client, workspace: Path, tmp_path: Path, program: str) -> None:
-    """Caches that hold programs, and files with which programs start, where settings let cells write them."""
-    home = tmp_path / "home"
-    (home / ".cache" / "ms-playwright" / "chromium").mkdir(parents=True)
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": [".", str(home)], "denyWrite": []},
-    }
-    names = (".cache/ms-playwright/chromium/chrome", ".cache/puppeteer", ".conda", ".docker", ".psqlrc", ".sqliterc", ".pnpm-store", "go")
-    with home_client.session(workspace=workspace, settings=json.dumps(settings)) as s:
-        s.add_servers({"s": {"command": program}})
-        for name in names:
-            assert value(s, f"attempt(write, {str(home / name)!r})") != "'done'", name
+def test_a_home_folder_that_cells_write(home_client: Client, workspace: Path, tmp_path: Path, program: str) -> None:
+    """Settings and caches with which programs start, where settings let cells write in all of it."""
+    home, other = tmp_path / "home", tmp_path / "other"
+    other.mkdir()
+    with home_client.session(workspace=workspace, settings=writable(".", str(home))) as s:
+        assert "its home folder is" in refuse(s, {"command": program, "data": [str(home)]})
+        s.add_servers({"s": {"command": program, "env": {"HOME": str(other)}}})
         assert value(s, f"attempt(write, {str(home / 'notes')!r})") == "'done'"
+
+
+@pytest.mark.parametrize(
+    "name", [".cache/ms-playwright", ".cache/puppeteer", ".conda", ".docker", ".pnpm-store", "go", ".local", ".local/share/uv"]
+)
+def test_folders_of_the_home_folder(
+    home_client: Client, workspace: Path, tmp_path: Path, program: str, name: str
+) -> None:
+    """The same where settings let cells write in such a folder: it is read-only while a server runs."""
+    folder = tmp_path / "home" / name
+    notes = tmp_path / "home" / "notes"
+    for f in (folder, notes):
+        f.mkdir(parents=True)
+    with home_client.session(workspace=workspace, settings=writable(".", str(folder), str(notes))) as s:
+        s.add_servers({"s": {"command": program}})
+        assert value(s, f"attempt(write, {str(folder / 'x')!r})") != "'done'"
+        assert value(s, f"attempt(write, {str(notes / 'x')!r})") == "'done'"
+
+
+def test_a_workspace_among_caches(home_client: Client, tmp_path: Path, program: str) -> None:
+    """Nobody can work in a folder that is read-only: the definition says whether programs obey what is there."""
+    workspace = tmp_path / "home" / ".cache" / "work"
+    workspace.mkdir(parents=True)
+    with home_client.session(workspace=workspace) as s:
+        s.add_servers({"s": said(s, {"command": program}, workspace, "data")})
+        assert value(s, "attempt(write, 'x')") == "'done'"
+
+
+# ---------------------------------------------------------------- what a definition says
+
+
+def test_paths_that_code_cannot_name(client: Client, workspace: Path, tmp_path: Path) -> None:
+    script = scripts(workspace / "tools")
+    (workspace / "link").symlink_to(script.parent)
+    (workspace / "server.py").touch()
+    for path, why in (
+        (workspace, "cells work in"),
+        (workspace.parent, "cells work in"),
+        (workspace / "server.py", "so would be what it imports"),
+        (script, "so would be what it imports"),
+        (workspace / "link", "link"),
+        ("tools", "absolute"),
+    ):
+        with client.session(workspace=workspace) as s:
+            assert why in refuse(s, definition(script, code=[str(path)])), path
+
+
+@pytest.mark.parametrize("wrong", ["/a", [1], {"/a": 1}, ["/a"] * 65])
+@pytest.mark.parametrize("key", ["code", "data"])
+def test_keys_of_another_type(client: Client, workspace: Path, key: str, wrong: Any) -> None:
+    with client.session(workspace=workspace) as s:
+        assert f'"{key}" must be an array' in refuse(s, {**definition(), key: wrong})
+
+
+def test_data_is_no_program(client: Client, workspace: Path, program: str) -> None:
+    """Nor is it a folder of programs, or a home folder: these are obeyed whatever a definition says."""
+    shutil.copy(program, workspace / "launch")
+    data = {"data": [str(workspace)]}
+    with client.session(workspace=workspace) as s:
+        for more in (
+            {"command": str(workspace / "launch")},
+            {"command": program, "env": {"PATH": f"{workspace}:/usr/bin"}},
+            {"command": program, "env": {"HOME": str(workspace)}},
+        ):
+            assert "cells can write there" in refuse(s, {**more, **data})
+
+
+def test_data_is_what_its_name_says(client: Client, workspace: Path, tmp_path: Path, program: str) -> None:
+    """A link, a name with words of a shell, or a name that is longer leads to nothing else."""
+    for name in ("data", "data2"):
+        (workspace / name).mkdir()
+    (workspace / "data" / "out").symlink_to(workspace / "data2")
+    (workspace / "link").symlink_to(workspace / "data")
+    strange = workspace / "data" / f"x;cd {workspace}"
+    strange.mkdir(parents=True)
+    data = {"command": program, "data": [str(workspace / "data")]}
+    with client.session(workspace=workspace) as s:
+        for path in ("data2", "data/out/x", "data/../data2", "link"):
+            assert "cells can write there" in refuse(s, {**data, "args": [str(workspace / path)]}), path
+        assert "cells can write there" in refuse(s, {**data, "args": [str(strange)]})
+        assert "link" in refuse(s, {"command": program, "data": [str(workspace / "link")]})
+        s.add_servers({"s": {**data, "args": [str(workspace / "data" / "new"), f"--db={workspace}/data/x.db"]}})
+
+
+def test_names_with_spaces(client: Client, workspace: Path, program: str) -> None:
+    notes = workspace / "my notes, old"
+    notes.mkdir()
+    script = scripts(workspace / "my tools")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"a": said(s, {"command": program, "args": [str(notes)]}, notes, "data")})
+        s.add_servers({"b": said(s, definition(script), script.parent)})
+
+
+def test_data_in_a_list(client: Client, workspace: Path, program: str) -> None:
+    """Each part of a list is judged, also where a path has the list as its name."""
+    data, tools = workspace / "data", workspace / "tools"
+    scripts(tools)
+    said_so = {"data": [str(data)], "code": [str(tools)]}
+    for folder in (data, tools):
+        (workspace / f"{folder}:{workspace}" / "evil").mkdir(parents=True)
+    with client.session(workspace=workspace) as s:
+        for text in (f"{data}:{workspace}/evil", f"{tools}:{workspace}/evil", f"{data}/x;cd {workspace}/evil"):
+            assert f"{workspace}/evil" in refuse(s, {"command": program, "env": {"LIST": text}, **said_so}), text
+
+
+def test_code_that_links_into_data(client: Client, workspace: Path) -> None:
+    """The workspace as data does not make data of what a program loads from it by a link."""
+    script = scripts(workspace / "tools")
+    (workspace / "lib").mkdir()
+    (script.parent / "lib").symlink_to(workspace / "lib")
+    server = definition(script, code=[str(script.parent)], data=[str(workspace)])
+    with client.session(workspace=workspace) as s:
+        assert str(workspace / "lib") in refuse(s, server)
+        s.add_servers({"a": {**server, "data": [str(workspace), str(workspace / "lib")]}})
+        assert value(s, "attempt(write, 'lib/x.py')") == "'done'"
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"b": {**server, "code": [str(script.parent), str(workspace / "lib")]}})
+        assert value(s, "attempt(write, 'lib/x.py')") != "'done'"
+
+
+def test_packages_above_a_script_that_settings_protect(client: Client, workspace: Path) -> None:
+    """node looks for them in folders that cells write."""
+    scripts(workspace / "tools")
+    settings = json.loads(writable("."))
+    settings["filesystem"]["denyWrite"] = ["tools"]
+    with client.session(workspace=workspace, settings=json.dumps(settings)) as s:
+        s.add_servers({"s": definition(workspace / "tools" / "server.py")})
+        assert value(s, "import os\nattempt(os.mkdir, 'node_modules')") != "'done'"
+
+
+def test_a_chain_of_links_through_a_folder_that_settings_protect(client: Client, workspace: Path, tmp_path: Path) -> None:
+    script = scripts(tmp_path / "srv")
+    (workspace / "fixed").mkdir()
+    (workspace / "free").mkdir()
+    (script.parent / "lib").symlink_to(workspace / "fixed")
+    (workspace / "fixed" / "lib").symlink_to(workspace / "free")
+    settings = json.loads(writable("."))
+    settings["filesystem"]["denyWrite"] = ["fixed"]
+    with client.session(workspace=workspace, settings=json.dumps(settings)) as s:
+        assert str(workspace / "free") in refuse(s, definition(script))

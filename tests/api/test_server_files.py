@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cellgate_api import CellgateError, Client
 from mcp_http_server import Server
-from server_definitions import PYTHON, SERVER, definition, refuse, scripts, value
+from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
 
 PLANTED = "import pathlib; pathlib.Path({mark!r}).write_text('ran')\n"
 
@@ -77,13 +77,13 @@ def test_a_cwd_that_is_the_folder_of_the_script(client: Client, workspace: Path)
     tools = scripts(workspace / "tools").parent
     (workspace / "flat.py").touch()
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(tools / "server.py", cwd=str(tools))})
+        s.add_servers({"s": said(s, definition(tools / "server.py", cwd=str(tools)), tools)})
         for args in (["-m", "server"], ["server.py"], [f"{tools}/server.py"]):
-            here = {"command": PYTHON, "args": args, "cwd": str(workspace)}
+            here = {"command": PYTHON, "args": args, "cwd": str(workspace), "code": [str(tools)]}
             assert '("cwd")' in refuse(s, here)
     with client.session(workspace=workspace) as s:
         more = {"command": "sh", "args": [f"{tools}/server.py", "../flat.py"], "cwd": str(tools)}
-        assert "flat.py" in refuse(s, more)
+        assert "flat.py" in refuse(s, {**more, "code": [str(tools)]})
 
 
 def test_a_link_that_a_cell_made_is_no_way_around(client: Client, workspace: Path, tmp_path: Path) -> None:
@@ -145,12 +145,12 @@ def test_what_leads_to_where_cells_write_is_named(client: Client, workspace: Pat
 
 
 def test_what_a_server_works_on_is_no_code(client: Client, workspace: Path) -> None:
-    """Folders, databases, and variables that say so by their name."""
+    """What the definition says is data stays writable."""
     (workspace / "notes.sqlite").touch()
     env = {"MEMORY_FILE_PATH": f"{workspace}/m.json", "WORKSPACE_DIR": str(workspace)}
     with client.session(workspace=workspace) as s:
         args = [str(SERVER), str(workspace), "--db", f"{workspace}/notes.sqlite", f"--out={workspace}/new"]
-        s.add_servers({"s": {"command": PYTHON, "args": args, "env": env}})
+        s.add_servers({"s": said(s, {"command": PYTHON, "args": args, "env": env}, workspace, "data")})
         assert value(s, "attempt(write, 'notes.sqlite')") == "'done'"
 
 
@@ -196,7 +196,7 @@ def test_inherited_path(
 def test_a_script_and_what_lies_beside_it(client: Client, workspace: Path, tmp_path: Path) -> None:
     mark, script = tmp_path / "mark", scripts(workspace / "tools" / "srv")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(script)})
+        s.add_servers({"s": said(s, definition(script), script.parent)})
         for path in ("tools/srv/server.py", "tools/srv/json.py", "tools/srv/new/x"):
             assert value(s, f"import os\nattempt(os.makedirs, {path!r}) if '/new/' in {path!r} else attempt(write, {path!r})") != "'done'"
         assert value(s, "attempt(os.rename, 'tools/srv', 'tools/old')") != "'done'"
@@ -214,7 +214,7 @@ def test_a_second_name_of_a_script(client: Client, workspace: Path) -> None:
     script = scripts(workspace / "tools")
     os.link(script, workspace / "mine.py")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(script)})
+        s.add_servers({"s": said(s, definition(script), script.parent)})
         assert value(s, "attempt(write, 'mine.py')") != "'done'"
 
 
@@ -223,7 +223,7 @@ def test_a_venv(client: Client, workspace: Path) -> None:
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", venv], check=True)
     shutil.copy(SERVER, venv / "lib" / "server_module.py")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": {"command": str(venv / "bin" / "python"), "args": [str(SERVER)]}})
+        s.add_servers({"s": said(s, {"command": str(venv / "bin" / "python"), "args": [str(SERVER)]}, venv)})
         for path in ("env/bin/python", "env/pyvenv.cfg", "env/lib/x.pth", "env/lib/python9/sitecustomize.py"):
             assert value(s, f"import os\nattempt(os.makedirs, 'env/lib/python9') and attempt(write, {path!r})") != "'done'"
 
@@ -244,7 +244,7 @@ def test_node_packages(prefix: Path, workspace: Path) -> None:
     link.symlink_to("../srv/dist/index.js")
     os.environ.setdefault("CG_PREFIX", str(prefix))
     with Client(log_level=0, no_spare=1) as client, client.session(workspace=workspace) as s:
-        s.add_servers({"s": {"command": str(link)}})
+        s.add_servers({"s": said(s, {"command": str(link)}, workspace / "a" / "b" / "node_modules")})
         for path in ("a/b/node_modules/zod", "a/node_modules", "node_modules", "a/b/node_modules/.bin/x"):
             assert value(s, f"import os\nattempt(os.mkdir, {path!r})") != "'done'", path
         assert value(s, "attempt(os.remove, 'a/b/node_modules/.bin/srv')") != "'done'"
@@ -257,13 +257,16 @@ def test_links_out_of_a_protected_folder(client: Client, workspace: Path) -> Non
     script = scripts(workspace / "tools")
     (workspace / "shared" / "lib").mkdir(parents=True)
     (workspace / "tools" / "lib").symlink_to("../shared/lib")
+    server = definition(script, code=[str(script.parent)])
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(script)})
+        assert str(workspace / "shared" / "lib") in refuse(s, server)
+        server["code"].append(str(workspace / "shared" / "lib"))
+        s.add_servers({"s": server})
         assert value(s, "attempt(write, 'shared/lib/x.py')") != "'done'"
         assert value(s, "attempt(write, 'shared/x.py')") == "'done'"
     (workspace / "tools" / "all").symlink_to(workspace)
     with client.session(workspace=workspace) as s:
-        assert str(workspace) in refuse(s, definition(script))
+        assert str(workspace) in refuse(s, server)
 
 
 @pytest.mark.parametrize("name", ["x.pth", "__editable__.x-1.pth", "__editable___x_finder.py", "x.egg-link"])
@@ -278,7 +281,8 @@ def test_editable_installations(client: Client, workspace: Path, tmp_path: Path,
     (site / name).write_text(text)
     server = {"command": str(venv / "bin" / "python"), "args": [str(SERVER)]}
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": server})
+        named = workspace / "src" / "x" if name.endswith(".py") else workspace / "src"
+        s.add_servers({"s": said(s, server, named)})
         assert value(s, "attempt(write, 'src/x/__init__.py')") != "'done'"
     (site / name).write_text(f"{workspace}\n")
     with client.session(workspace=workspace) as s:
@@ -296,15 +300,16 @@ def test_dots_are_left_to_the_file_system(client: Client, workspace: Path, tmp_p
 
 def test_a_server_that_is_added_to_a_kernel_that_has_run(client: Client, workspace: Path) -> None:
     script = scripts(workspace / "tools")
+    server = definition(script, code=[str(script.parent)])
     with client.session(workspace=workspace) as s:
         assert s.run("x = 1").status == "ok"
         for _ in range(2):
             with pytest.raises(CellgateError, match="before the first cell") as e:
-                s.add_servers({"s": definition(script)})
+                s.add_servers({"s": server})
             assert str(script.parent) in str(e.value)
             s.reset()  # which does not undo what cells wrote
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(script)})
+        s.add_servers({"s": server})
         assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
 
 
@@ -314,7 +319,8 @@ def test_servers_that_share_a_folder_are_refused_together(client: Client, worksp
     with client.session(workspace=workspace) as s:
         assert s.run("x = 1").status == "ok"
         with pytest.raises(CellgateError, match="before the first cell"):
-            s.add_servers({"a": definition(script), "b": definition(second)})
+            code = [str(script.parent)]
+            s.add_servers({"a": definition(script, code=code), "b": definition(second, code=code)})
         assert "echo" not in value(s, "import importlib\nstr(attempt(lambda: dir(importlib.import_module('mcptools'))))")
 
 
@@ -322,8 +328,8 @@ def test_a_folder_stays_read_only_as_long_as_one_of_its_servers_runs(client: Cli
     top = tmp_path / "top"
     script = scripts(top / "tools")
     first, second = client.session(workspace=top), client.session(workspace=top)
-    first.add_servers({"s": definition(script)})
-    second.add_servers({"s": definition(script)})
+    for s in (first, second):
+        s.add_servers({"s": definition(script, code=[str(script.parent)])})
     first.close()
     second.reset()
     assert value(second, "attempt(write, 'tools/json.py')") != "'done'"
@@ -333,7 +339,7 @@ def test_a_folder_stays_read_only_as_long_as_one_of_its_servers_runs(client: Cli
 def test_a_refused_definition_leaves_the_running_server_as_it_is(client: Client, workspace: Path) -> None:
     script = scripts(workspace / "tools")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(script)})
+        s.add_servers({"s": definition(script, code=[str(script.parent)])})
         with pytest.raises(CellgateError):
             s.add_servers({"s": definition(cwd=str(workspace))})
         s.reset()
@@ -355,7 +361,8 @@ def test_what_cells_put_beside_a_server_does_not_stop_the_supervisor(client: Cli
     with client.session(workspace=workspace) as s:
         with contextlib.suppress(CellgateError):  # refused or not, there is an answer
             # A Python that finds a FIFO in place of a .pth file waits for ever.
-            s.add_servers({"s": {"command": str(venv / "bin" / "python"), "args": [str(SERVER)], "startTimeout": 2}})
+            python = str(venv / "bin" / "python")
+            s.add_servers({"s": {"command": python, "args": [str(SERVER)], "code": [str(venv)], "startTimeout": 2}})
         assert s.run("6 * 7").value == "42"
 
 
@@ -363,14 +370,13 @@ def test_sessions_of_one_supervisor(client: Client, tmp_path: Path) -> None:
     """A program of one session's server is read-only in the kernels of the others."""
     top = tmp_path / "top"
     script = scripts(top / "tools")
-    other = tmp_path / "other"
-    other.mkdir()
+    server = definition(script, code=[str(script.parent)])
     with client.session(workspace=top) as a, client.session(workspace=top) as b:
         a.run("1")
         with pytest.raises(CellgateError, match="another session"):
-            b.add_servers({"s": definition(script)})
+            b.add_servers({"s": server})
     with client.session(workspace=top) as a, client.session(workspace=top) as b:
-        b.add_servers({"s": definition(script)})
+        b.add_servers({"s": server})
         assert value(a, "attempt(write, 'tools/json.py')") != "'done'"
         with client.session(workspace=top) as c:
             assert value(c, "attempt(write, 'tools/json.py')") != "'done'"
@@ -437,56 +443,27 @@ def test_with_settings(client: Client, workspace: Path) -> None:
         s.add_servers({"s": definition(script, cwd=str(workspace / "tools"))})
 
 
-def test_a_server_whose_sandbox_is_no_wider(client: Client, workspace: Path) -> None:
+def test_a_server_with_a_sandbox_of_its_own(client: Client, workspace: Path) -> None:
+    """What it runs in that sandbox may be the cells', where the definition says so: a sandbox says nothing by itself."""
     inside = {
         "network": {"allowedDomains": [], "deniedDomains": []},
         "filesystem": {"denyRead": [], "allowWrite": [str(workspace)], "denyWrite": []},
         "cellgate": {"hideCredentials": True},
     }
     shutil.copy(SERVER, workspace / "server.py")
+    here = definition(workspace / "server.py", cwd=str(workspace), sandbox=inside)
     with client.session(workspace=workspace) as s:
-        here = definition(workspace / "server.py", cwd=str(workspace))
-        s.add_servers({"s": {**here, "sandbox": inside}})
-        for path, wrong, says in (
-            (("filesystem", "allowWrite"), ["/var"], "/var"),
-            (("network", "allowedDomains"), ["example.org"], "example.org"),
-            (("cellgate", "hideCredentials"), False, "credentials"),
-            (("filesystem", "disabled"), True, "files"),
+        s.add_servers({"s": said(s, here, workspace, "data")})
+        for path, wide in (
+            (("filesystem", "allowWrite"), ["/var"]),
+            (("network", "allowedDomains"), ["example.org"]),
+            (("cellgate", "hideCredentials"), False),
+            (("filesystem", "disabled"), True),
         ):
-            wide = json.loads(json.dumps(inside))
-            wide[path[0]][path[1]] = wrong
-            assert says in refuse(s, {**here, "sandbox": wide})
-        assert "API_KEY" in refuse(s, {**here, "sandbox": inside, "env": {"API_KEY": "secret-secret"}})
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "restriction"),
-    [
-        ("network", "requireHostMatch", True),
-        ("network", "refuseOpaqueTunnels", True),
-        ("network", "deniedResolvedAddresses", ["192.0.2.0/24"]),
-        ("network", "allowUnixSockets", None),
-        ("cellgate", "networkOff", True),
-        (None, "mandatoryDenySearchDepth", 5),
-    ],
-)
-def test_a_restriction_that_only_the_cells_have(
-    client: Client, workspace: Path, section: str | None, key: str, restriction: object
-) -> None:
-    """A server whose sandbox lacks it is wider; one that has it as well, or where cells may do more, is not."""
-    own = {
-        "network": {"allowedDomains": ["example.org"], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": [str(workspace)], "denyWrite": []},
-        "cellgate": {"hideCredentials": True},
-    }
-    cells = json.loads(json.dumps(own))
-    (cells[section] if section else cells)[key] = restriction or [str(workspace / "socket")]
-    shutil.copy(SERVER, workspace / "server.py")
-    here = definition(workspace / "server.py", cwd=str(workspace))
-    with client.session(workspace=workspace, settings=cells) as s:
-        if restriction is not None:
-            assert key in refuse(s, {**here, "sandbox": own})
-        s.add_servers({"s": {**here, "sandbox": own if restriction is None else cells}})
+            wider = json.loads(json.dumps(inside))
+            wider[path[0]][path[1]] = wide
+            refuse(s, {**here, "sandbox": wider})
+        refuse(s, {**here, "env": {"API_KEY": "secret-secret"}})
 
 
 def test_a_path_of_its_own_is_judged_by_the_cells_of_every_session(client: Client, tmp_path: Path) -> None:
@@ -502,7 +479,7 @@ def test_a_path_of_its_own_is_judged_by_the_cells_of_every_session(client: Clien
     shutil.copy(SERVER, folders[1] / "server.py")
     server = {
         **{"command": "env", "args": ["python3", str(folders[1] / "server.py")], "cwd": str(folders[1])},
-        **{"sandbox": inside, "env": {"PATH": "/usr/bin:/bin:relative"}},
+        **{"sandbox": inside, "data": [str(folders[1])], "env": {"PATH": "/usr/bin:/bin:relative"}},
     }
     with (
         client.session(workspace=folders[0]) as a,
@@ -595,17 +572,18 @@ def test_the_kernels_environment(client: Client) -> None:
 def test_the_landlock_tier(client: Client, workspace: Path, tier: str, holds: bool) -> None:
     """Rules that the tier cannot enforce are refused; the session continues."""
     script = scripts(workspace / "tools")
+    server = definition(script, code=[str(script.parent)])
     try:
         session = client.session(workspace=workspace, tier=tier)
     except CellgateError as e:
         pytest.skip(f"no landlock tier here: {e}")
     with session as s:
         if holds:
-            s.add_servers({"s": definition(script)})
+            s.add_servers({"s": server})
             assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
         else:
             with pytest.raises(CellgateError, match="landlock:freeze"):
-                s.add_servers({"s": definition(script)})
+                s.add_servers({"s": server})
             s.add_servers({"t": definition()})
         assert s.run("1").value == "1"
 

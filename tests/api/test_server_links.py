@@ -8,6 +8,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from typing import Any
 import pytest
 from cellgate_api import CellgateError, Client, Session
 from kernel_environment import PACKAGES, copy_environment
-from server_definitions import PYTHON, SERVER, definition, refuse, scripts, value
+from processes import parent, words
+from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
 
 MODULE = "TEXT = 'as installed'\n"
 
@@ -213,18 +215,28 @@ def test_an_environment_of_kernels_that_shares_its_packages(
 # ---------------------------------------------------------------- large folders, links, other sessions
 
 
+def many_links(folder: Path) -> None:
+    """20,000 files in the folder."""
+    for i in range(20):
+        package = folder / "node_modules" / f"p{i}"
+        package.mkdir(parents=True)
+        (package / "0.js").touch()
+        for k in range(1, 1000):
+            os.symlink("0.js", package / f"{k}.js")
+
+
 @pytest.fixture
 def large(workspace: Path) -> Path:
-    """A program in the workspace with 20,000 files beside it."""
+    """A program in the workspace with many files beside it."""
     script = scripts(workspace / "large")
-    for i in range(20):
-        folder = script.parent / "node_modules" / f"p{i}"
-        folder.mkdir(parents=True)
-        first = folder / "0.js"
-        first.touch()
-        for k in range(1, 1000):
-            os.symlink("0.js", folder / f"{k}.js")
+    many_links(script.parent)
     return script
+
+
+def processes_of(name: str) -> list[int]:
+    """Of this test's supervisor: those whose first word is the name."""
+    found = [int(p.name) for p in Path("/proc").glob("[0-9]*") if words(int(p.name))[:1] == [name.encode()]]
+    return [p for p in found if parent(parent(p)) == os.getpid()]
 
 
 class Opened:
@@ -257,19 +269,56 @@ def answer_of(session: Session, server: dict[str, Any], answers: list[str]) -> t
     return thread
 
 
-def test_a_session_that_ends_during_the_check(client: Client, workspace: Path, tmp_path: Path, large: Path) -> None:
-    """Its cells could have changed what had been checked already."""
+def test_a_session_that_ends_during_the_search(client: Client, workspace: Path, tmp_path: Path, tools: Path) -> None:
+    """Its cells could have changed a file by another name, which is found only then."""
     answers: list[str] = []
     (tmp_path / "first").mkdir()
+    many_links(tools)
+    os.link(tools / "helper.py", workspace / "copy.py")
     with client.session(workspace=tmp_path / "first") as a:
         b = client.session(workspace=workspace)
         b.run("1")
-        opened = Opened(large.parent)
-        thread = answer_of(a, definition(large), answers)
+        opened = Opened(tools)
+        thread = answer_of(a, definition(tools / "server.py"), answers)
         opened.wait()
         b.close()
         thread.join()
-        assert "before the first cell" in answers[0]
+        assert "has ended meanwhile" in answers[0] or "before the first cell" in answers[0]
+
+
+def test_others_do_not_wait_for_the_search(client: Client, workspace: Path, tmp_path: Path, tools: Path) -> None:
+    """Not even where it waits itself: a FIFO in place of a folder's file, or a slow file system."""
+    answers: list[str] = []
+    many_links(tools)
+    with client.session(workspace=workspace) as a, client.session(workspace=workspace) as b:
+        opened = Opened(tools)
+        thread = answer_of(a, definition(tools / "server.py"), answers)
+        opened.wait()
+        (search,) = [p for p in processes_of("cellgate-search")]
+        os.kill(search, signal.SIGSTOP)
+        assert b.run("6 * 7").value == "42"
+        assert a.run("6 * 7").value == "42"
+        with client.session(workspace=workspace) as c:
+            assert c.run("6 * 7").value == "42"
+        with pytest.raises(CellgateError, match="being added already"):
+            a.add_servers({"t": definition()})
+        os.kill(search, signal.SIGCONT)
+        thread.join()
+        assert answers == ["added"]
+
+
+def test_a_search_that_ends_without_an_answer(client: Client, workspace: Path, tmp_path: Path, tools: Path) -> None:
+    answers: list[str] = []
+    many_links(tools)
+    with client.session(workspace=workspace) as s:
+        opened = Opened(tools)
+        thread = answer_of(s, definition(tools / "server.py"), answers)
+        opened.wait()
+        (search,) = [p for p in processes_of("cellgate-search")]
+        os.kill(search, signal.SIGKILL)
+        thread.join()
+        assert "were not checked" in answers[0]
+        s.add_servers({"s": definition(tools / "server.py")})
 
 
 def test_a_session_that_opens_during_the_check(
@@ -321,7 +370,7 @@ def test_links_by_way_of_a_folder_that_no_cell_can_write(client: Client, workspa
     (tmp_path / "between" / "y").symlink_to(workspace / "lib")
     (script.parent / "lib").symlink_to(tmp_path / "between")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(script)})
+        s.add_servers({"s": said(s, definition(script), workspace / "lib")})
         assert not appended(s, "lib/m.py")
 
 
@@ -372,7 +421,7 @@ def test_links_in_a_folder_that_a_definition_names(
         if target == "file":
             assert "m.py" in refuse(s, server)
             return
-        s.add_servers({"s": server})
+        s.add_servers({"s": said(s, server, workspace / "pkg") if target == "folder" else server})
         assert appended(s, "pkg/new.py") == (target == "nothing")
         assert appended(s, "m.py") and appended(s, "free.py")
 
@@ -388,7 +437,7 @@ def test_a_folder_of_modules_of_the_users_own(
     (packages / "editable.pth").write_text(f"{before}{workspace}/project/src\n")
     server = {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONUSERBASE": str(tmp_path / base)}}
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": server})
+        s.add_servers({"s": said(s, server, workspace / "project" / "src")})
         assert not appended(s, "project/src/m.py")
         assert appended(s, "project/free.py")
 
@@ -453,7 +502,7 @@ def test_packages_above_what_a_variable_leads_to(client: Client, workspace: Path
     (tmp_path / "lib" / "pkg").symlink_to(workspace / "packages" / "pkg")
     server = {"command": str(node), "args": [str(script)], "env": {"NODE_PATH": str(tmp_path / "lib")}}
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": server})
+        s.add_servers({"s": said(s, server, workspace / "packages" / "pkg")})
         assert not appended(s, "packages/pkg/m.js")
         assert value(s, "import os\nattempt(os.mkdir, 'node_modules')") != "'done'"
         assert appended(s, "free.js")
@@ -481,7 +530,7 @@ def test_a_large_folder_of_data_does_not_end_the_search(
     (script.parent / "sub" / "lib").symlink_to(workspace / "lib")
     server = {"command": "env", "args": [f"LIBRARY={many}", PYTHON, str(script)]}
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": server})
+        s.add_servers({"s": said(s, server, workspace / "lib")})
         assert not appended(s, "lib/m.py")
         assert appended(s, "free.py")
 
@@ -498,7 +547,8 @@ def test_a_hidden_folder_beside_a_wrapper(client: Client, workspace: Path, tmp_p
     wrapper.write_text('#!/bin/sh\nexec "$@"\n')
     wrapper.chmod(0o755)
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": {"command": "nice", "args": [str(wrapper), str(venv / "bin" / "python"), str(SERVER)]}})
+        server = {"command": "nice", "args": [str(wrapper), str(venv / "bin" / "python"), str(SERVER)]}
+        s.add_servers({"s": said(s, server, workspace / "lib")})
         assert not appended(s, "lib/m.py")
 
 
@@ -507,7 +557,7 @@ def test_servers_whose_denials_are_too_many_together(client: Client, workspace: 
     servers = {}
     for name in ("s", "t"):
         script = scripts(workspace / name)
-        servers[name] = definition(script)
+        servers[name] = definition(script, code=[str(script.parent)])
         for i in range(300):
             (script.parent / f"m{i}.py").touch()
             os.link(script.parent / f"m{i}.py", workspace / f"{name}{i}.py")
@@ -536,18 +586,17 @@ def test_a_tree_that_is_too_large(client: Client, workspace: Path) -> None:
         at = at / "d"
     at.mkdir(parents=True)
     with client.session(workspace=workspace) as s:
-        assert "deep" in refuse(s, definition(script))
+        assert "deep" in refuse(s, definition(script, code=[str(script.parent)]))
         assert s.run("6 * 7").value == "42"
     shutil.rmtree(script.parent)
 
 
-def test_time_that_other_servers_need_is_not_missing_for_the_next(
-    client: Client, workspace: Path, large: Path
-) -> None:
-    """Servers with many files beside their programs, whose checks take over 5 s together, and a last one with few."""
+def test_many_servers_with_many_files(client: Client, workspace: Path, large: Path) -> None:
+    """Each has a time of its own."""
+    more = {"cwd": "/nonexistent", "code": [str(large.parent)]}
+    many = {f"s{i}": {"command": PYTHON, "args": [str(large), f"--number={i}"], **more} for i in range(12)}
     small = scripts(workspace / "small")
-    many = {f"s{i}": {"command": PYTHON, "args": [str(large), f"--number={i}"], "cwd": "/nonexistent"} for i in range(12)}
     with client.session(workspace=workspace) as s:
-        report = s.add_servers({**many, "last": definition(small)})
+        report = s.add_servers({**many, "last": definition(small, code=[str(small.parent)])})
         assert "error" not in report["last"]
         assert all("/nonexistent" in report[name]["error"] for name in many)

@@ -249,7 +249,8 @@ def test_mcp_servers_inherit_the_variables_of_their_own_host(
         monkeypatch.setenv("LC_TIME", "C.UTF-8")
         monkeypatch.setenv("MY_SECRET", "not for servers")
         with open_client(address) as b, b.session(workspace=tmp_path) as s:
-            s.add_servers({"e": {"command": "my-server", "env": {"LC_TIME": "POSIX"}}, "f": {"command": "my-server"}})
+            server = {"command": "my-server", "code": [str(program.parent)]}
+            s.add_servers({"e": {**server, "env": {"LC_TIME": "POSIX"}}, "f": server})
             for server, name, value in (
                 ("e", "LC_TIME", "POSIX"),
                 ("f", "LC_TIME", "C.UTF-8"),

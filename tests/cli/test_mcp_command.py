@@ -99,6 +99,25 @@ def test_no_secret_of_arguments_is_shown(run_cellgate: Run, word: list[str]) -> 
     assert SECRET not in ok(run_cellgate("mcp", "list"))
 
 
+def test_what_paths_are(run_cellgate: Run, tmp_path: Path) -> None:
+    """The lines that refusals name: relative paths begin in the current folder."""
+    ok(run_cellgate("mcp", "add", "x", "--data", ".", "--data", "/srv/a", "--code", "tools", "--", "prog", "."))
+    (one,) = servers(tmp_path / ".mcp.json").values()
+    assert one == {"command": "prog", "args": ["."], "code": [f"{tmp_path}/tools"], "data": [str(tmp_path), "/srv/a"]}
+
+
+def test_a_server_that_works_in_the_workspace(run_cellgate: Run, tmp_path: Path, outside: Path) -> None:
+    """It is refused with the line to add, which `mcp add` writes."""
+    server = ["--", sys.executable, "-S", "-E", SERVER, outside / "tools.json", tmp_path]
+    (outside / "tools.json").write_text("{}")
+    ok(run_cellgate("mcp", "add", "s", *server))
+    r = run_cellgate("run", "--mcp", ".mcp.json", "-c", "import mcptools.s")
+    assert f'"data": [{json.dumps(str(tmp_path))}]' in r.stderr
+    ok(run_cellgate("mcp", "remove", "s"))
+    ok(run_cellgate("mcp", "add", "s", "--data", ".", *server))
+    assert "cells can write" not in run_cellgate("run", "--mcp", ".mcp.json", "-c", "import mcptools.s").stderr
+
+
 def test_a_change_keeps_the_rest_of_the_file(run_cellgate: Run, tmp_path: Path) -> None:
     text = {
         "zeta": [1, {"b": 1, "a": 2}],
@@ -253,7 +272,7 @@ BAD = [
     (["add", "x", "ftp://a.example/"], "x"),
     (["add", "x", "--env", "A", "--", "y"], "--env needs NAME=VALUE"),
     (["add", "x", "--header", "A", "http://a.example/mcp"], "--header needs NAME: VALUE"),
-    (["add", "x", "--env", "A=b", "http://a.example/mcp"], "--env is for a COMMAND"),
+    (["add", "x", "--env", "A=b", "http://a.example/mcp"], "--env, --code and --data are for a COMMAND"),
     (["add", "x", "--user", "--mcp", "f", "--", "y"], "--mcp and --user contradict"),
     (["show", "x"], "there is no file .mcp.json"),
     (["remove", "x"], "there is no file .mcp.json"),

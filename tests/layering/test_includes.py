@@ -37,6 +37,7 @@ MAY_INCLUDE = {
     "client": {"base", "policy"},
     "relay": {"base"},
     "post": {"base", "mcp", "mcp/http"},
+    "search": {"base", "sandbox/settings"},
     "selftest/inside": {NAMES},  # the table of protected names: each of them is tried
     "selftest/host": {"base", "cli/common"},
     "cli/common": SANDBOX | {"policy"},

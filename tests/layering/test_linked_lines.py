@@ -16,7 +16,8 @@ LIMITS = {
     "libexec/cellgate/cellgate-mcp-http": 10_700,
     "libexec/cellgate/cellgate-post": 3_500,
     "libexec/cellgate/cellgate-run": 27_200,
-    "libexec/cellgate/cellgate-supervisor": 31_400,
+    "libexec/cellgate/cellgate-search": 4_500,
+    "libexec/cellgate/cellgate-supervisor": 30_700,
     "libexec/cellgate/cellgate-toolserver": 22_800,
     "lib/libcellgate.so": 10_300,
 }

@@ -25,6 +25,7 @@ PROGRAMS = {
     "cellgate-kernel",
     "cellgate-mcp-http",
     "cellgate-post",
+    "cellgate-search",
     "cellgate-selftest",
     "cellgate-supervisor",
     "cellgate-toolserver",

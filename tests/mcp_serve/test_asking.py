@@ -154,6 +154,21 @@ def test_another_terminal_decides(serve: Serve, mcp_file: Path, mark: Path, appr
     assert mark.read_text() == "x\n"
 
 
+def test_what_a_registered_server_calls_data(serve: Serve, workspace: Path) -> None:
+    """The agent's definition is shown with what it says of its paths, which is nothing by itself."""
+    server = serve("--approve", "ask")
+    server.initialize(elicitation={})
+    params = {"command": "/bin/sh", "args": ["-c", "exit", str(workspace)]}
+    for more in ({}, {"data": [str(workspace)]}):
+        call = server.call("register_mcp_server", server_name="x", server_params={**params, **more})
+        question = server.receive()
+        assert ('"data"' in question["params"]["message"]) == bool(more)
+        server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
+        answer = server.result(call)
+        assert answer["isError"]
+        assert ("cells can write there" in text_of(answer)) == (not more)
+
+
 @pytest.mark.parametrize("tool", ["register_mcp_server", "install_package"])
 def test_a_cancelled_call_of_an_own_tool_takes_its_question_back(serve: Serve, tmp_path: Path, tool: str) -> None:
     server = serve("--approve", "ask")

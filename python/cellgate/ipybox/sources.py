@@ -40,7 +40,7 @@ async def generate_mcp_sources(
     """
     if not server_name or "/" in server_name or "\0" in server_name or server_name in (".", ".."):
         raise ValueError(f"a server's name is the name of a folder, and {server_name!r} is not")
-    params = _absolute(json.loads(json.dumps(server_params)))
+    params = _say(_absolute(json.loads(json.dumps(server_params))))
     with tempfile.TemporaryDirectory(prefix="cellgate-") as folder:
         async with Session(folder) as session:
             report = (await session.add_mcp_servers({server_name: {**params, "start": "eager"}}))[server_name]
@@ -71,6 +71,19 @@ def _absolute(params: dict[str, Any]) -> dict[str, Any]:
         if isinstance(arg, str) and (arg in (".", "..") or arg.startswith(("./", "../")) or Path(arg).is_file()):
             params["args"][i] = os.path.abspath(arg)
     return params
+
+
+def _say(params: dict[str, Any]) -> dict[str, Any]:
+    """ipybox's definitions do not say what the paths in them are: files below this folder are code.
+
+    With srt, whose settings file is one of them, folders are data: a server obeys its sandbox whatever is there.
+    """
+    if "code" in params or "data" in params:
+        return params
+    paths = [Path(arg) for arg in params.get("args") or () if isinstance(arg, str) and arg.startswith("/")]
+    code = {str(p.parent) for p in paths if p.is_file() and Path.cwd() in p.parent.parents}
+    data = {str(p) for p in paths if p.is_dir() and params.get("command") == "srt"}
+    return {**params, "code": sorted(code), "data": sorted(data)}
 
 
 def _write_package(root_dir: Path, name: str, files: dict[str, str]) -> None:

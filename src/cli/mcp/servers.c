@@ -24,7 +24,7 @@
 #include "mcp/client/mcp_list.h"
 #include "mcp/pins/pins.h"
 
-enum { NAME = 2, URL, COMMAND, TOOL, ARGS, MCP, USER, ENV, HEADER, TIMEOUT, YES, HELP };
+enum { NAME = 2, URL, COMMAND, TOOL, ARGS, MCP, USER, ENV, CODE, DATA, HEADER, TIMEOUT, YES, HELP };
 enum { ADD = 1, LIST = 2, SHOW = 4, REMOVE = 8, TOOLS = 16, CALL = 32 };
 
 static const struct cg_opt table[] = {
@@ -40,6 +40,10 @@ static const struct cg_opt table[] = {
         { ENV, 0, "env", "NAME=VALUE", ADD,
           "a variable of the program. VALUE may be '${VAR}', which is replaced when the server is started: then no"
           " secret is in the file" },
+        { CODE, 0, "code", "PATH", ADD,
+          "a folder of the program's where cells could write: it is read-only for them then" },
+        { DATA, 0, "data", "PATH", ADD,
+          "a file or folder that the program works on, and that cells may write: it is no code" },
         { HEADER, 0, "header", "NAME: VALUE", ADD,
           "a header of each request to the URL; the same holds for it" },
         { TIMEOUT, 0, "timeout", "SECONDS", TOOLS | CALL,
@@ -88,8 +92,22 @@ struct servers_options {
         const char *mcp;
         bool user, yes, help;
         int64_t timeout_ms;
-        json_t *env, *headers;
+        json_t *env, *headers, *code, *data;
 };
+
+/* A path of --code or --data, which definitions have as absolute ones. */
+static int add_path(json_t **all, const char *option, const char *path, struct cg_err *err)
+{
+        char here[PATH_MAX], whole[2 * PATH_MAX];
+
+        if (path[0] != '/' && !getcwd(here, sizeof(here)))
+                return cg_fail_errno(err, "the current folder");
+        snprintf(whole, sizeof(whole), "%s%s%s", path[0] == '/' ? "" : here, path[0] == '/' ? "" : "/", path);
+        *all = *all ?: json_array();
+        if (json_array_append_new(*all, json_string(strcmp(path, ".") == 0 ? here : whole)) < 0)
+                return cg_fail(err, CG_E_INVAL, "%s must be UTF-8", option);
+        return 0;
+}
 
 /* "NAME=VALUE" or "NAME: VALUE". */
 static int add_pair(json_t **all, const char *option, const char *pair, const char *between,
@@ -122,6 +140,10 @@ static int apply(struct servers_options *o, int id, const char *value, struct cg
                 return 0;
         if (id == ENV)
                 return add_pair(&o->env, "--env", value, "=", err);
+        if (id == CODE)
+                return add_path(&o->code, "--code", value, err);
+        if (id == DATA)
+                return add_path(&o->data, "--data", value, err);
         if (id == HEADER)
                 return add_pair(&o->headers, "--header", value, ": ", err);
         if (id == TIMEOUT)
@@ -160,8 +182,9 @@ static int parse(struct servers_options *o, unsigned command, size_t most, int a
                 return cg_fail(err, CG_E_INVAL, "TOOL is missing: the tool's name; see --help");
         if (command == ADD && (o->n == 2) == (o->command != NULL))
                 return cg_fail(err, CG_E_INVAL, "give either the server's URL or -- COMMAND");
-        if ((o->command && o->headers) || (!o->command && o->env))
-                return cg_fail(err, CG_E_INVAL, "--env is for a COMMAND, and --header for a URL");
+        if ((o->command && o->headers) || (!o->command && (o->env || o->code || o->data)))
+                return cg_fail(err, CG_E_INVAL,
+                               "--env, --code and --data are for a COMMAND, and --header for a URL");
         return 0;
 }
 
@@ -177,7 +200,8 @@ static json_t *make_definition(const struct servers_options *o)
         for (char **word = o->command + 1; *word; word++)
                 if (json_array_append_new(args, json_string(*word)) < 0)
                         return NULL;
-        return json_pack("{s:s, s:O, s:O*}", "command", o->command[0], "args", args, "env", o->env);
+        return json_pack("{s:s, s:O, s:O*, s:O*, s:O*}", "command", o->command[0], "args", args, "env",
+                         o->env, "code", o->code, "data", o->data);
 }
 
 static int add(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err)
@@ -528,6 +552,8 @@ int cg_cli_mcp_servers(int argc, char **argv)
                 r = cg_cli_fail(title, &err);
         json_decref(o.env);
         json_decref(o.headers);
+        json_decref(o.code);
+        json_decref(o.data);
         cg_mcp_config_fini(&c);
         return r;
 }

@@ -387,13 +387,14 @@ static int run_session(struct kernel_host *h, struct cg_client *client, const ch
 /* ---- from within the process */
 static int add_server(struct kernel_host *h, struct cg_err *err)
 {
-        char marks[PATH_MAX], script[PATH_MAX];
+        char marks[PATH_MAX], script[PATH_MAX], code[PATH_MAX];
         /* The script is in the workspace: it must become read-only. */
-        cg_auto_json json_t *o = json_pack(
-                "{s:{s:s, s:[s,s,s,s,s], s:{s:s}}}", "canary", "command", "/bin/sh", "args",
-                cg_scene_path(h->scene, "work/server/run.sh", script),
-                CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"), "selftest", "--mcp-server",
-                cg_scene_path(h->scene, "marks", marks), "env", "CELLGATE_SELFTEST_SECRET", h->scene->secret);
+        cg_auto_json json_t *o = json_pack("{s:{s:s, s:[s], s:[s,s,s,s,s], s:{s:s}}}", "canary", "command",
+                                           "/bin/sh", "code", cg_scene_path(h->scene, "work/server", code),
+                                           "args", cg_scene_path(h->scene, "work/server/run.sh", script),
+                                           CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"), "selftest",
+                                           "--mcp-server", cg_scene_path(h->scene, "marks", marks), "env",
+                                           "CELLGATE_SELFTEST_SECRET", h->scene->secret);
         cg_auto_free char *text = NULL;
         size_t len;
 

@@ -32,6 +32,7 @@
 #include "supervisor/core/kernel.h"
 #include "supervisor/limits/machine_memory.h"
 #include "supervisor/core/session.h"
+#include "supervisor/servers/guards.h"
 #include "supervisor/core/spare.h"
 #include "supervisor/core/zygote.h"
 
@@ -175,6 +176,7 @@ static void finish(struct sup *s)
         uv_close((uv_handle_t *)&timer, NULL);
         uv_run(&s->loop, UV_RUN_NOWAIT);
 
+        cg_sup_servers_stop(s);
         cg_sup_hosts_stop(s);
         cg_sup_zygote_stop(s);
         cg_sup_egress_stop(s);

@@ -568,6 +568,7 @@ static void release(struct session *ss)
         json_decref(ss->mcp.servers);
         json_decref(ss->functions);
         json_decref(ss->mcp.guards);
+        json_decref(ss->mcp.found);
         json_decref(ss->egress.policy);
         json_decref(ss->egress.env);
         json_decref(ss->denials.held);
@@ -603,6 +604,7 @@ void cg_sup_session_end(struct session *ss, const char *why)
                 cg_sup_event_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
         cg_sup_broker_detach(s, ss->number, false);
         cg_sup_audit_ended(ss, why);
+        cg_sup_servers_session_ends(ss);
         s->sessions[ss->number % CG_MAX_SESSIONS] = NULL;
         s->n_sessions--;
         cg_log(&s->log, CG_LOG_INFO, "session %llu ended: %s", (unsigned long long)ss->number,
@@ -747,8 +749,9 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         ss->mcp.servers = json_pack("{s:{}}", "all");
         ss->functions = json_object();
         ss->mcp.guards = json_object();
-        if (!ss->mcp.servers || !ss->functions || !ss->mcp.guards || check_options(ss, err) < 0 ||
-            cg_sup_protected_check(ss, err) < 0)
+        ss->mcp.found = json_object();
+        if (!ss->mcp.servers || !ss->functions || !ss->mcp.guards || !ss->mcp.found ||
+            check_options(ss, err) < 0 || cg_sup_protected_check(ss, err) < 0)
                 goto fail;
 
         /* Its number, id and folder. */

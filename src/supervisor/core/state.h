@@ -59,6 +59,7 @@ struct session_servers {
         json_t *servers; /* definitions, kept for a tool server that is started again */
         /* {SERVER: [PATH, ...]}: files of them; see cg_rules_add_guards() */
         json_t *guards;
+        json_t *found;      /* {SERVER: what cellgate-search has found} */
         unsigned n_dirs;    /* private folders that they got */
         bool path_reported; /* their missing entries of PATH have been reported */
         uint64_t adding;    /* request that is adding servers; 0 none */

@@ -24,7 +24,7 @@
  *      egress, broker          the egress proxy; the tool server, and calls that it asks about
  *      functions               calls of functions of the host
  *      cells                   cells and requests: queues, time limits, interrupts, results
- *      servers/                files that MCP servers run, registration
+ *      servers/                definitions of MCP servers, and their files: registration
  *      protected               paths that no kernel may write; what is refused because of them
  *      zygote                  the zygote's process and control socket
  *      kernel                  one kernel's process, from the request to the zygote to its end
@@ -120,6 +120,7 @@ struct sup {
         uv_timer_t no_host;
         struct watch starter; /* of a private supervisor, until its host has connected */
         LIST_HEAD(host_list, host) hosts;
+        LIST_HEAD(, registration) registrations; /* of MCP servers whose files are searched */
         uint64_t next_host, next_session, next_approval, next_kernel, next_request;
 
         struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */

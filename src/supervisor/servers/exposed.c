@@ -1,35 +1,43 @@
-/* cellgate-supervisor: which paths cells can write, and which words of a definition lead there. */
+/*
+ * cellgate-supervisor: which paths cells can write, and the refusal of a definition that leads to
+ * them.
+ */
 #include "supervisor/servers/internal.h"
 
-#include <ctype.h>
-#include <pwd.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "base/path.h"
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/account.h"
+#include "base/json.h"
 #include "base/util.h"
-#include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 
-bool cg_sup_file_is_open(const struct check *c, const char *real)
+static bool view_is_open(const struct server_view *view, const char *real)
 {
-        for (size_t i = 0; i < c->n_views; i++)
-                if (cg_view_state(&c->views[i].rules, real) == CG_VIEW_WRITE)
+        return cg_view_state(&view->rules, real) == CG_VIEW_WRITE;
+}
+
+static bool view_holds(const struct server_view *view, const char *real)
+{
+        for (size_t i = 0; i < view->rules.n; i++)
+                if (view->rules.v[i].kind == CG_RULE_ALLOW_WRITE &&
+                    cg_path_within(view->rules.v[i].path, real))
                         return true;
         return false;
 }
 
-bool cg_sup_file_is_in_write_root(const struct check *c, const char *path)
+bool cg_sup_file_is_open(const struct check *c, const char *real)
 {
-        for (size_t i = 0; i < c->n_views; i++)
-                if (cg_rules_may_write(&c->views[i].rules, path))
+        for (size_t i = 0; i < c->scope->n_views; i++)
+                if (view_is_open(&c->scope->views[i], real))
                         return true;
         return false;
 }
 
 bool cg_sup_file_is_exposed(const struct check *c, const char *path)
 {
-        struct cg_place place;
+        cg_auto_place struct cg_place place = { .path = "" };
         bool found;
 
         if (cg_place_find(path, &place, NULL) < 0)
@@ -37,8 +45,56 @@ bool cg_sup_file_is_exposed(const struct check *c, const char *path)
         found = cg_sup_file_is_open(c, place.path);
         for (size_t i = 0; i < place.n_links && !found; i++)
                 found = cg_sup_file_is_open(c, place.links[i]);
-        cg_place_fini(&place);
         return found;
+}
+
+static bool in_data(const struct check *c, const char *real)
+{
+        const json_t *v;
+        size_t i;
+
+        json_array_foreach(c->data, i, v)
+        {
+                if (cg_path_within(real, json_string_value(v)))
+                        return true;
+        }
+        return false;
+}
+
+bool cg_sup_file_is_data(const struct check *c, const char *path)
+{
+        cg_auto_place struct cg_place place = { .path = "" };
+        bool any;
+
+        if (cg_place_find(path, &place, NULL) < 0)
+                return in_data(c, path);
+        any = in_data(c, place.path);
+        if (!any && cg_sup_file_is_open(c, place.path))
+                return false;
+        for (size_t i = 0; i < place.n_links; i++) {
+                if (!cg_sup_file_is_open(c, place.links[i]))
+                        continue;
+                if (!in_data(c, place.links[i]))
+                        return false;
+                any = true;
+        }
+        return any;
+}
+
+bool cg_sup_file_is_narrow_data(const struct check *c, const char *real)
+{
+        const json_t *v;
+        size_t i;
+
+        json_array_foreach(c->data, i, v)
+        {
+                const char *folder = json_string_value(v);
+
+                if (strcmp(real, folder) == 0 ||
+                    (cg_path_within(real, folder) && !cg_sup_file_holds_write_root(c, folder)))
+                        return true;
+        }
+        return false;
 }
 
 bool cg_sup_file_holds_write_root(const struct check *c, const char *folder)
@@ -47,72 +103,22 @@ bool cg_sup_file_holds_write_root(const struct check *c, const char *folder)
 
         if (!realpath(folder, real))
                 return false;
-        for (size_t i = 0; i < c->n_views; i++) {
-                const struct cg_rules *rules = &c->views[i].rules;
-
-                for (size_t k = 0; k < rules->n; k++)
-                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[k].path, real))
-                                return true;
-        }
+        for (size_t i = 0; i < c->scope->n_views; i++)
+                if (view_holds(&c->scope->views[i], real))
+                        return true;
         return false;
-}
-
-int cg_sup_server_refuse(struct check *c, const char *what, const char *path, const char *why)
-{
-        cg_auto_free struct check *one = malloc(sizeof(*one));
-        char whose[PATH_MAX + 64] = "";
-
-        /* The first view whose cells decide what @path is: of the session itself, or of another. */
-        for (size_t i = 0; one && i < c->n_views; i++) {
-                *one = *c;
-                one->views = &c->views[i];
-                one->n_views = 1;
-                if (!cg_sup_file_is_exposed(one, path) && !cg_sup_file_holds_write_root(one, path))
-                        continue;
-                if (one->views->options != c->scope->options)
-                        snprintf(whose, sizeof(whose), " (cells of another session, whose workspace is %s)",
-                                 one->views->workspace);
-                break;
-        }
-        return cg_fail(c->err, CG_E_INVAL,
-                       "MCP server \"%s\": %s %s: %s%s. The server would run outside of the sandbox what "
-                       "cells put there. Keep it in a folder that cells cannot write, deny writing there "
-                       "(\"denyWrite\" in the settings file), or give the server a \"sandbox\" of its own",
-                       c->name, what, path, why, whose);
-}
-
-int cg_sup_server_fail(struct check *c, const char *path, const char *why)
-{
-        return cg_fail(c->err, CG_E_LIMIT,
-                       "MCP server \"%s\": whether cells can write its files cannot be checked: %s: %s. Keep "
-                       "its program elsewhere, or give the server a \"sandbox\" of its own",
-                       c->name, path, why);
-}
-
-/* The home folder of the user that "~NAME/..." names. */
-static bool named_home(const char *spelled, char ret[PATH_MAX])
-{
-        char name[64], buf[4096];
-        size_t n = strcspn(spelled + 1, "/");
-        struct passwd pw, *found = NULL;
-
-        if (spelled[0] != '~' || !n || n >= sizeof(name))
-                return false;
-        memcpy(name, spelled + 1, n);
-        name[n] = '\0';
-        return getpwnam_r(name, &pw, buf, sizeof(buf), &found) == 0 && found &&
-               snprintf(ret, PATH_MAX, "%s%s", pw.pw_dir, spelled + 1 + n) < PATH_MAX;
 }
 
 int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX])
 {
+        size_t name = spelled[0] == '~' ? strcspn(spelled + 1, "/") : 0;
         const char *home = c->scope->home;
-
+        char named[PATH_MAX];
         int n;
 
-        if (named_home(spelled, ret))
-                return 0;
-        if (spelled[0] == '~' && (spelled[1] == '/' || !spelled[1]) && home)
+        if (name && cg_named_home(spelled + 1, name, named))
+                n = snprintf(ret, PATH_MAX, "%s%s", named, spelled + 1 + name);
+        else if (spelled[0] == '~' && !name && home)
                 n = snprintf(ret, PATH_MAX, "%s%s", home, spelled + 1);
         else if (spelled[0] == '/')
                 n = snprintf(ret, PATH_MAX, "%s", spelled);
@@ -121,103 +127,151 @@ int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PA
         return n < 0 || n >= PATH_MAX ? CG_E_LIMIT : 0;
 }
 
+bool cg_sup_path_is_present(const char *path)
+{
+        struct stat st;
+
+        return stat(path, &st) == 0;
+}
+
+int cg_sup_server_add_guard(struct check *c, const char *path)
+{
+        cg_auto_json json_t *one = json_pack("[s]", path);
+        int r = 0;
+
+        if (!one || json_array_append(c->guards, json_array_get(one, 0)) < 0)
+                return cg_fail(c->err, CG_E_NOMEM, "MCP server");
+        for (size_t i = 0; i < c->scope->n_views && r == 0; i++)
+                r = cg_rules_add_guards(&c->scope->views[i].rules, one, c->err);
+        return r;
+}
+
+int cg_sup_server_guard_above(struct check *c, const char *path)
+{
+        char at[PATH_MAX], up[PATH_MAX], modules[PATH_MAX + 16];
+        int r = 0;
+
+        for (snprintf(at, sizeof(at), "%s", path); at[1] && r == 0; memcpy(at, up, strlen(up) + 1)) {
+                cg_path_parent(at, up);
+                snprintf(modules, sizeof(modules), "%s/node_modules/", up[1] ? up : "");
+                if (cg_sup_file_is_open(c, up) && cg_sup_file_is_exposed(c, modules) &&
+                    !strstr(up, "/node_modules") && !cg_sup_file_holds_write_root(c, modules))
+                        r = cg_sup_server_add_guard(c, modules);
+        }
+        return r;
+}
+
+/* --------------------------------------------------------- what a definition does not say */
+
 /*
- * @piece of a word, from its first "/" (as in -I/lib, file:///lib, @/file), or as a name below the
- * working folder.
+ * The folder that @path belongs to, which "code" may name: a virtual environment, the topmost
+ * node_modules, or the folder that it is in. "": there is none but one that cells work in.
  */
-static bool piece_is_exposed(const struct check *c, const char *piece, char found[PATH_MAX])
+static void find_code(const struct check *c, const char *path, char ret[PATH_MAX])
 {
-        const char *slash = strchr(piece, '/');
+        const char *modules = strstr(path, "/node_modules/");
+        char at[PATH_MAX], up[PATH_MAX], marker[PATH_MAX + 16];
+        struct stat st;
 
-        if (!*piece || (c->defer && piece[0] != '/' && piece[0] != '~' && !slash))
-                return false;
-        if (c->defer && piece[0] != '/' && piece[0] != '~')
-                return cg_sup_file_absolute(c, slash, found) == 0 && cg_sup_file_is_exposed(c, found);
-        if ((slash || strncmp(piece, "..", 2) == 0 || !c->own_cwd) &&
-            cg_sup_file_absolute(c, piece, found) == 0 && cg_sup_file_is_exposed(c, found))
-                return true;
-        return slash && slash != piece && cg_sup_file_absolute(c, slash, found) == 0 &&
-               cg_sup_file_is_exposed(c, found);
-}
-
-/* Finds @root as a substring of @text: "cd /work && npm start". */
-static bool names_folder(const struct check *c, const char *root, const char *text, char found[PATH_MAX])
-{
-        size_t n = strlen(root);
-
-        if (n < 2)
-                return false;
-        for (const char *p = text; (p = strstr(p, root)); p++) {
-                size_t len = n + strcspn(p + n, " \t\n:;,='\"`|&<>()");
-
-                if ((p[n] && (isalnum((unsigned char)p[n]) || strchr("._-", p[n]))) || len >= PATH_MAX)
-                        continue;
-                memcpy(found, p, len);
-                found[len] = '\0';
-                if (cg_sup_file_is_exposed(c, found))
-                        return true;
+        ret[0] = '\0';
+        if (modules) {
+                snprintf(ret, PATH_MAX, "%.*s/node_modules", (int)(modules - path), path);
+                return;
         }
-        return false;
-}
-
-static bool words_are_exposed(const struct check *c, const char *text, char found[PATH_MAX])
-{
-        static const char separators[] = " \t\n:;,='\"`|&<>()";
-        cg_auto_free char *copy = strdup(text);
-        char *save = NULL;
-
-        if (!copy || piece_is_exposed(c, text, found))
-                return true;
-        for (size_t i = 0; i < c->n_views; i++) {
-                const struct cg_rules *rules = &c->views[i].rules;
-
-                if (names_folder(c, c->views[i].workspace, text, found))
-                        return true;
-                for (size_t k = 0; k < rules->n; k++)
-                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE &&
-                            names_folder(c, rules->v[k].path, text, found))
-                                return true;
+        snprintf(at, sizeof(at), "%s", path);
+        if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+                cg_path_parent(path, at);
+        while (at[1] && cg_sup_file_is_open(c, at) && !cg_sup_file_holds_write_root(c, at)) {
+                snprintf(marker, sizeof(marker), "%s/pyvenv.cfg", at);
+                if (!ret[0] || access(marker, F_OK) == 0)
+                        snprintf(ret, PATH_MAX, "%s", at);
+                cg_path_parent(at, up);
+                memcpy(at, up, strlen(up) + 1);
         }
-        for (char *p = strtok_r(copy, separators, &save); p; p = strtok_r(NULL, separators, &save))
-                if (piece_is_exposed(c, p, found))
-                        return true;
-        return false;
 }
 
-bool cg_sup_text_expand(const struct check *c, const char *text, struct cg_buf *ret)
+/* The view whose cells decide what @path is: of the session itself, or the first of another one. */
+static size_t find_view(const struct check *c, const char *path)
 {
-        const json_t *env = json_object_get(c->def, "env");
+        size_t i;
 
-        while (*text) {
-                bool braces = text[0] == '$' && text[1] == '{';
-                const char *p = text + 1 + braces, *value = NULL;
-                size_t n = strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
-                char name[128];
+        for (i = 0; i < c->scope->n_views; i++) {
+                struct server_scope one = *c->scope;
+                struct check of_one = *c;
 
-                if (text[0] == '$' && n && n < sizeof(name)) {
-                        snprintf(name, sizeof(name), "%.*s", (int)n, p);
-                        value = json_string_value(json_object_get(env, name));
-                        if (!value && strcmp(name, "HOME") == 0)
-                                value = c->scope->home;
-                }
-                if (value) {
-                        cg_buf_adds(ret, value);
-                        text = p + n + (braces && p[n] == '}');
-                } else {
-                        cg_buf_add(ret, text++, 1);
-                }
+                one.views = &c->scope->views[i];
+                one.n_views = 1;
+                of_one.scope = &one;
+                if (cg_sup_file_is_exposed(&of_one, path) || cg_sup_file_holds_write_root(&of_one, path))
+                        break;
         }
-        return cg_buf_end(ret, NULL) == 0;
+        return i;
 }
 
-bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
+static int add_unsaid(struct check *c, const char *path, bool data)
 {
-        cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
+        struct unsaid *u = &c->unsaid;
+        const json_t *v;
+        size_t i;
 
-        if (words_are_exposed(c, text, found))
-                return true;
-        if (!strchr(text, '$'))
-                return false;
-        snprintf(found, PATH_MAX, "more than 1 MiB of text, which cannot be searched");
-        return !cg_sup_text_expand(c, text, &expanded) || words_are_exposed(c, expanded.data ?: "", found);
+        if (!u->data)
+                u->data = json_array();
+        json_array_foreach(u->data, i, v)
+        {
+                if (cg_path_within(path, json_string_value(v)))
+                        return 0;
+        }
+        return !data || json_array_append_new(u->data, json_string(path)) == 0
+                       ? 0
+                       : cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": the name of %s is not UTF-8",
+                                 c->name, path);
+}
+
+int cg_sup_server_unsaid(struct check *c, const char *what, const char *path, const char *why, bool data)
+{
+        struct unsaid *u = &c->unsaid;
+        size_t view = find_view(c, path);
+        char code[PATH_MAX], guard[PATH_MAX + 1];
+        struct stat st;
+
+        find_code(c, path, code);
+        if (view >= c->scope->n_own && code[0]) {
+                snprintf(guard, sizeof(guard), "%s/", code);
+                if (json_array_append_new(json_object_get(c->ask, "code"), json_string(code)) < 0)
+                        return cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": the name of %s is not UTF-8",
+                                       c->name, path);
+                return cg_sup_server_add_guard(c, guard) ?: cg_sup_server_guard_above(c, code);
+        }
+        if (!u->first[0]) {
+                snprintf(u->first, sizeof(u->first), "%s %s: %s", what, path, why);
+                memcpy(u->code, code, sizeof(code));
+                u->file = stat(path, &st) == 0 && S_ISREG(st.st_mode);
+                if (view < c->scope->n_views && c->scope->views[view].options != c->scope->options)
+                        snprintf(u->whose, sizeof(u->whose),
+                                 " (cells of another session, whose workspace is %s)",
+                                 c->scope->views[view].workspace);
+        }
+        return add_unsaid(c, path, data);
+}
+
+int cg_sup_server_check_unsaid(struct check *c)
+{
+        const struct unsaid *u = &c->unsaid;
+        cg_auto_json json_t *one = json_pack("[s]", u->code);
+        cg_auto_free char *data = json_dumps(u->data, JSON_ENSURE_ASCII),
+                          *code = json_dumps(one, JSON_ENSURE_ASCII);
+        char as_data[1024] = "", as_code[1024] = "";
+
+        if (!u->first[0])
+                return 0;
+        if (data && json_array_size(u->data))
+                snprintf(as_data, sizeof(as_data), " If it is data and no code, add \"data\": %s.", data);
+        if (code && u->code[0])
+                snprintf(as_code, sizeof(as_code),
+                         " If it is code, add \"code\": %s: cells cannot write it then.", code);
+        return cg_fail(c->err, CG_E_INVAL,
+                       "MCP server \"%s\": %s%s. The server would run outside of the sandbox what cells put "
+                       "there.%s%s Or keep it in a folder that cells cannot write, or deny writing there "
+                       "(\"denyWrite\" in the settings file)",
+                       c->name, u->first, u->whose, u->file ? as_code : as_data, u->file ? as_data : as_code);
 }

@@ -1,10 +1,12 @@
 /*
- * cellgate-supervisor: registration of MCP servers. Their definitions are checked (files.c);
- * then what belongs to them becomes read-only in all kernels (guards), those that run included.
+ * cellgate-supervisor: registration of MCP servers. Their definitions are checked (definition.c),
+ * and what they say is code becomes read-only in all kernels (guards), those that run included: one
+ * step of the loop, in which no cell starts, no kernel is replaced and no session opens or ends.
  *
- * All of it is one step of the loop: no cell starts, no kernel is replaced and no session opens or
- * ends between the check of the files and the moment from which kernels have the guards. So it is
- * bounded in time, and what takes longer is refused.
+ * Then a process beside the loop searches what no definition can show (src/search). Cells cannot
+ * write in the meantime what it searches: their folders are left out, and what is in them and is
+ * code has become read-only before. Its report is compared with where cells of each session write,
+ * then and whenever a session opens.
  */
 #include "supervisor/servers/guards.h"
 
@@ -23,16 +25,14 @@
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/members.h"
 #include "supervisor/servers/internal.h"
+#include "supervisor/servers/search.h"
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
 
-/*
- * Processor time for the check of one definition, and for what all of a registration share: all
- * sessions wait for it. Each has its own, so that none is refused for the files of another.
- */
+/* Processor time of the loop for one registration; by the clock more, for busy machines. */
 #define CHECK_MS 5000
-/* For all definitions of a registration together, or those of all sessions when one opens. */
-#define ALL_CHECKS_MS (4 * CHECK_MS)
+/* The longest time for the search, in which only this registration waits. */
+#define SEARCH_MS 60000
 
 /* A session with cells in a sandbox, and what its kernel was started with. */
 struct examined {
@@ -41,18 +41,40 @@ struct examined {
         char *open;     /* a path that it could write; NULL: none */
 };
 
+/* A session that has ended during a search, and whose cells have run. */
+struct ended {
+        LIST_ENTRY(ended) entry;
+        struct cg_rules before, now; /* now: with the guards of what was found */
+};
+
 struct registration {
         struct sup *sup;
-        struct session *session;
+        uint64_t number, request; /* the session, and what is answered to its host */
+        int64_t timeout_ms, since_ms;
+        struct session *session; /* in a step of the loop, which begins with load() */
         struct server_scope scope;
         json_t *checked; /* as they go to the tool server */
         json_t *guards;  /* {SERVER: [PATH, ...]}, of those that passed */
+        json_t *asked;   /* {SERVER: what cellgate-search is asked} */
         json_t *all;     /* guards of all sessions */
         char *left_out;  /* entries of PATH */
         struct examined *examined;
         size_t n_examined;
-        struct cg_err err; /* code < 0: of the registration, or of all servers with guards */
+        LIST_HEAD(, ended) ended; /* since the search began */
+        struct cg_err err;        /* code < 0: of the registration, or of all servers with guards */
+
+        LIST_ENTRY(registration) entry; /* of those that wait for the search */
+        struct search_run search;
 };
+
+static bool list_has(const json_t *list, const json_t *item)
+{
+        const json_t *v;
+        size_t i;
+
+        json_array_foreach((json_t *)(uintptr_t)list, i, v) if (json_equal(v, item)) return true;
+        return false;
+}
 
 json_t *cg_sup_server_guards(const struct sup *s)
 {
@@ -63,8 +85,7 @@ json_t *cg_sup_server_guards(const struct sup *s)
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 json_object_foreach(s->sessions[i] ? s->sessions[i]->mcp.guards : NULL, name, of_server)
                 {
-                        json_array_foreach(of_server, k, v) if (!cg_sup_list_has(all, v))
-                                json_array_append(all, v);
+                        json_array_foreach(of_server, k, v) if (!list_has(all, v)) json_array_append(all, v);
                 }
         }
         return all;
@@ -84,6 +105,21 @@ static bool enforces_deny_rules(const struct session *ss)
 
 /* ------------------------------------------------------------------ views */
 
+/* The rules of the session's kernels, but for those about PATH. The caller frees them. */
+static int kernel_rules(const struct session *ss, const json_t *guards, struct cg_rules *ret,
+                        struct cg_err *err)
+{
+        struct cg_path_base base = cg_sup_paths_of(ss, true);
+        cg_auto_json json_t *env = json_is_object(base.env) ? json_copy((json_t *)(uintptr_t)base.env) : NULL;
+
+        /* Folders of PATH count as writable: another client's kernels may have written there. */
+        json_object_del(env, "PATH");
+        base.env = env;
+        base.by_inode = false; /* which names are not written, is compared */
+
+        return cg_session_rules(ss->settings, &base, guards, ret, err);
+}
+
 static const char *workspace_of(const struct session *ss)
 {
         return json_string_value(json_object_get(ss->options, "workspace"));
@@ -102,7 +138,7 @@ static json_t *writing_options(const struct session *ss)
                 if (v)
                         json_object_set(o, names[i], v);
         }
-        /* cg_sup_server_rules() does without PATH. */
+        /* kernel_rules() does without PATH. */
         env = json_copy(json_object_get(o, "user_env"));
         if (env && json_object_del(env, "PATH") == 0)
                 json_object_set(o, "user_env", env);
@@ -121,38 +157,9 @@ static int check_time(const struct server_scope *scope, struct cg_err *err)
         return 0;
 }
 
-/* By the clock four times as long, which a busy machine may need. */
-static struct cg_budget new_budget(int64_t cpu_ms)
+static struct cg_budget new_budget(void)
 {
-        return cg_budget_start(cpu_ms, 4 * cpu_ms);
-}
-
-/* The definition whose check took longest. */
-struct slowest {
-        const char *name; /* NULL: none so far; borrowed */
-        int64_t ms;
-};
-
-/* Begins the time of the definition @name, unless others have used up the time of all. */
-static int begin_check(struct server_scope *scope, const struct cg_budget *all, const struct slowest *slowest,
-                       const char *name, struct cg_err *err)
-{
-        if (cg_budget_is_spent(all))
-                return cg_fail(err, CG_E_TIMEDOUT,
-                               "MCP server \"%s\": its files were not checked, because the check of other "
-                               "servers took longer than %d s, most of it that of \"%s\": keep large folders "
-                               "away from its program, or where cells cannot write",
-                               name, ALL_CHECKS_MS / 1000, slowest->name ?: "?");
-        scope->budget = new_budget(CHECK_MS);
-        return 0;
-}
-
-static void end_check(struct slowest *slowest, const char *name, int64_t since_ms)
-{
-        int64_t ms = cg_now_ms() - since_ms;
-
-        if (ms >= slowest->ms)
-                *slowest = (struct slowest){ .name = name, .ms = ms };
+        return cg_budget_start(CHECK_MS, 4 * CHECK_MS);
 }
 
 static int append(json_t *list, json_t *item, struct cg_err *err)
@@ -168,11 +175,11 @@ static int add_view(struct server_scope *scope, const struct session *ss, json_t
 
         if (!o)
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
-        if (!cg_sup_is_sandboxed(ss) || cg_sup_list_has(known, o))
+        if (!cg_sup_is_sandboxed(ss) || list_has(known, o))
                 return 0;
         *v = (struct server_view){ .options = ss->options, .workspace = workspace_of(ss) };
         if (check_time(scope, err) < 0 || append(known, o, err) < 0 ||
-            cg_sup_server_rules(ss, NULL, &v->rules, err) < 0) {
+            kernel_rules(ss, NULL, &v->rules, err) < 0) {
                 cg_rules_fini(&v->rules);
                 return cg_err_prefix(err, "workspace %s", v->workspace);
         }
@@ -219,10 +226,10 @@ static int check_startable(const struct registration *g, const json_t *guards, s
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         json_object_foreach(g->guards, name, of_server)
         {
-                json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!cg_sup_list_has(all, v))
+                json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!list_has(all, v))
                         json_array_append(all, (json_t *)(uintptr_t)v);
         }
-        r = cg_sup_server_rules(g->session, all, &rules, err);
+        r = kernel_rules(g->session, all, &rules, err);
         cg_rules_fini(&rules);
         return r;
 }
@@ -233,48 +240,62 @@ static bool has_program(const json_t *definition)
         return !json_object_get(definition, "invalid") && !json_object_get(definition, "host_functions");
 }
 
+static int check_one(struct registration *g, const char *name, const json_t *definition)
+{
+        struct cg_err why;
+        struct check c;
+        int r = cg_sup_server_check(&c, &g->scope, name, definition, ++g->session->mcp.n_dirs, &why);
+
+        if (r == 0 && cg_sup_is_sandboxed(g->session))
+                r = check_startable(g, c.guards, &why);
+        if (r < 0)
+                r = mark_invalid(g->checked, name, definition, &why, &g->err);
+        else if (json_object_set(g->checked, name, c.def) < 0 ||
+                 json_object_set(g->guards, name, c.guards) < 0 ||
+                 (c.ask && json_object_set(g->asked, name, c.ask) < 0))
+                r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        if (r == 0 && c.left_out.len && !g->left_out)
+                g->left_out = strndup(c.left_out.data, c.left_out.len);
+        cg_sup_server_check_fini(&c);
+        return r;
+}
+
 static int check_all(struct registration *g, const json_t *servers)
 {
-        const struct cg_budget all = new_budget(ALL_CHECKS_MS);
-        struct slowest slowest = { .name = NULL };
         const json_t *definition;
         const char *name;
         int r = 0;
 
         json_object_foreach((json_t *)(uintptr_t)servers, name, definition)
         {
-                int64_t since_ms = cg_now_ms();
-                struct cg_err why;
-                struct check c;
-
-                if (!has_program(definition)) {
-                        if (json_object_set(g->checked, name, (json_t *)(uintptr_t)definition) < 0)
-                                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
-                        continue;
-                }
-                r = begin_check(&g->scope, &all, &slowest, name, &why);
-                if (r < 0) {
-                        if (mark_invalid(g->checked, name, definition, &why, &g->err) < 0)
-                                return CG_E_NOMEM;
-                        continue;
-                }
-                r = cg_sup_server_check(&c, &g->scope, name, definition, ++g->session->mcp.n_dirs, &why);
-                if (r == 0 && cg_sup_is_sandboxed(g->session))
-                        r = check_startable(g, c.guards, &why);
-                end_check(&slowest, name, since_ms);
-                if (r < 0)
-                        r = mark_invalid(g->checked, name, definition, &why, &g->err);
-                else if (json_object_set(g->checked, name, c.def) < 0 ||
-                         json_object_set(g->guards, name, c.guards) < 0)
+                if (has_program(definition))
+                        r = check_one(g, name, definition);
+                else if (json_object_set(g->checked, name, (json_t *)(uintptr_t)definition) < 0)
                         r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
-                if (r == 0 && c.left_out.len && !g->left_out)
-                        g->left_out = strndup(c.left_out.data, c.left_out.len);
-                cg_sup_server_check_fini(&c);
                 if (r < 0)
                         return r;
         }
-        g->scope.budget = new_budget(CHECK_MS);
         return 0;
+}
+
+/*
+ * The same definition again, for the cells that there are now, with what the search has @found of
+ * it (NULL: it has not ended). *guards (returns).
+ */
+static int check_again(const struct server_scope *scope, const char *name, const json_t *definition,
+                       const json_t *found, json_t **guards, struct cg_err *err)
+{
+        struct check c;
+        int r = cg_sup_server_check(&c, scope, name, definition, 0, err);
+
+        if (r == 0 && found)
+                r = cg_sup_server_check_found(&c, found);
+        if (r == 0)
+                *guards = json_incref(c.guards);
+        else
+                cg_secrets_redact_with(json_object_get(definition, "secrets"), err->msg);
+        cg_sup_server_check_fini(&c);
+        return r;
 }
 
 /* ------------------------------------------------------------------ kernels that run */
@@ -352,8 +373,8 @@ static int examine(struct registration *g, struct examined *x)
         if (r < 0)
                 return r;
         if (!same && is_near(x, g->all)) {
-                if ((r = cg_sup_server_rules(x->session, x->guards, &before, &g->err)) < 0 ||
-                    (r = cg_sup_server_rules(x->session, g->all, &now, &g->err)) < 0)
+                if ((r = kernel_rules(x->session, x->guards, &before, &g->err)) < 0 ||
+                    (r = kernel_rules(x->session, g->all, &now, &g->err)) < 0)
                         return r;
                 open = find_open(&before, &now);
         }
@@ -362,35 +383,51 @@ static int examine(struct registration *g, struct examined *x)
         return 0;
 }
 
-/* Ends the registration: its definitions go to the tool server, or the host is answered. */
-static void finish(struct registration *g, struct session *ss, int64_t timeout_ms, uint64_t request)
+/* Of a server that was refused. One of this name that runs already goes on, with its guards. */
+static void forget_guards(struct registration *g, const char *name)
+{
+        struct session *ss = cg_sup_session_by_number(g->sup, g->number); /* it may have ended */
+
+        json_object_del(g->guards, name);
+        if (ss && !json_object_get(json_object_get(ss->mcp.servers, "all"), name))
+                json_object_del(ss->mcp.guards, name);
+}
+
+/* Servers fail because of g->err: all, or those with guards, where these cannot be made to hold. */
+static void fail_servers(struct registration *g, bool all)
 {
         json_t *v;
         const char *name;
 
-        if (g->err.code < 0 && !json_object_size(g->guards)) {
-                cg_sup_host_failed(ss->host, ss->number, request, &g->err);
+        json_object_foreach(g->asked, name, v)
+        {
+                json_t *definition = json_object_get(g->checked, name);
+
+                if (json_object_get(definition, "invalid") ||
+                    (!all && !json_array_size(json_object_get(g->guards, name))))
+                        continue;
+                mark_invalid(g->checked, name, definition, &g->err, &g->err);
+                forget_guards(g, name);
+        }
+}
+
+/* Ends the registration: its definitions go to the tool server, or the host is answered. */
+static void finish(struct registration *g)
+{
+        struct session *ss = g->session;
+
+        json_object_del(ss->mcp.servers, "pending");
+        if (g->err.code < 0 && !json_object_size(g->checked)) {
+                cg_sup_host_failed(ss->host, ss->number, g->request, &g->err);
                 return;
-        }
-        json_object_foreach(g->guards, name, v)
-        {
-                /* Not those whose programs no kernel can write. */
-                if (g->err.code < 0 && json_array_size(json_object_get(ss->mcp.guards, name)))
-                        mark_invalid(g->checked, name, json_object_get(g->checked, name), &g->err, &g->err);
-        }
-        /* A server of this name that runs already goes on. */
-        json_object_foreach(g->checked, name, v)
-        {
-                if (json_object_get(v, "invalid") &&
-                    !json_object_get(json_object_get(ss->mcp.servers, "all"), name))
-                        json_object_del(ss->mcp.guards, name);
         }
         if (g->left_out && !ss->mcp.path_reported) {
                 ss->mcp.path_reported = true;
                 cg_sup_notice(ss, "MCP servers do without the entries of PATH that cells can write: %s",
                               g->left_out);
         }
-        cg_sup_broker_servers(ss, json_incref(g->checked), timeout_ms, request);
+        cg_sup_broker_servers(ss, json_incref(g->checked),
+                              CG_MAX(g->timeout_ms - (cg_now_ms() - g->since_ms), 1000), g->request);
 }
 
 /*
@@ -459,89 +496,312 @@ static int close_kernels(struct registration *g)
         return r;
 }
 
+/* Adds @guards to those of the server @name of @x. */
+static int keep_more(struct session *x, const char *name, const json_t *guards, struct cg_err *err)
+{
+        json_t *kept = json_object_get(x->mcp.guards, name), *v;
+        size_t i;
+        int r = 0;
+
+        if (!kept) {
+                kept = json_array();
+                r = kept ? json_object_set_new(x->mcp.guards, name, kept) : -1;
+        }
+        json_array_foreach((json_t *)(uintptr_t)guards, i, v) if (r == 0 && !list_has(kept, v))
+                r = json_array_append(kept, v);
+        return r < 0 ? cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
+}
+
 /*
- * Records the guards of the new servers. A server of the same name runs until the new one has
- * started: its guards are kept with them.
+ * Records the guards of the new servers, and makes them hold. A server of the same name runs until
+ * the new one has started: its guards are kept with them.
  */
-static int keep_guards(struct registration *g, struct session *ss)
+static void apply_guards(struct registration *g)
 {
         const char *name;
         json_t *guards;
 
         json_object_foreach(g->guards, name, guards)
         {
-                if (json_object_get(json_object_get(ss->mcp.servers, "all"), name) &&
-                    json_array_extend(guards, json_object_get(ss->mcp.guards, name)) < 0)
-                        return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
-                if (json_object_set_new(ss->mcp.guards, name, json_deep_copy(guards)) < 0)
-                        return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+                if (keep_more(g->session, name, guards, &g->err) < 0)
+                        return;
         }
         json_decref(g->all);
         g->all = cg_sup_server_guards(g->sup);
-        return g->all ? 0 : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        if (!g->all)
+                cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        else if (json_array_size(g->all))
+                close_kernels(g);
 }
 
-static int begin(struct registration *g, struct session *ss)
-{
-        cg_auto_json json_t *known = json_array();
-        struct server_scope *scope = &g->scope;
-        int r;
-
-        g->sup = ss->sup;
-        g->session = ss;
-        g->checked = json_object();
-        g->guards = json_object();
-        g->all = cg_sup_server_guards(ss->sup);
-        *scope = (struct server_scope){ .options = ss->options,
-                                        .home = ss->sup->home,
-                                        .dir = ss->dir,
-                                        .workspace = workspace_of(ss),
-                                        .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
-                                        .budget = new_budget(CHECK_MS) };
-        if (!known || !g->checked || !g->guards || !g->all || !scope->views || !scope->workspace)
-                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
-        r = add_view(scope, ss, known, &g->err);
-        for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0; i++)
-                if (ss->sup->sessions[i])
-                        r = add_view(scope, ss->sup->sessions[i], known, &g->err);
-        return r;
-}
-
-static void free_registration(struct registration *g)
+static void unload(struct registration *g)
 {
         for (size_t i = 0; i < g->n_examined; i++) {
                 json_decref(g->examined[i].guards);
                 free(g->examined[i].open);
         }
         free(g->examined);
+        g->examined = NULL;
+        g->n_examined = 0;
         for (size_t i = 0; i < g->scope.n_views; i++)
                 cg_rules_fini(&g->scope.views[i].rules);
         free(g->scope.views);
+        json_decref(g->all);
+        g->scope = (struct server_scope){ .options = NULL };
+        g->all = NULL;
+}
+
+/* Begins a step of the loop: the cells that there are now. unload() ends it. */
+static int load(struct registration *g)
+{
+        struct session *ss = g->session;
+        cg_auto_json json_t *known = json_array();
+        struct server_scope *scope = &g->scope;
+        int r;
+
+        g->all = cg_sup_server_guards(g->sup);
+        *scope = (struct server_scope){ .options = ss->options,
+                                        .home = g->sup->home,
+                                        .dir = ss->dir,
+                                        .workspace = workspace_of(ss),
+                                        .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
+                                        .budget = new_budget() };
+        if (!known || !g->all || !scope->views || !scope->workspace)
+                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        r = add_view(scope, ss, known, &g->err);
+        scope->n_own = scope->n_views;
+        for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0; i++)
+                if (g->sup->sessions[i])
+                        r = add_view(scope, g->sup->sessions[i], known, &g->err);
+        return r;
+}
+
+static void free_registration(struct registration *g)
+{
+        struct ended *e;
+
+        while ((e = LIST_FIRST(&g->ended))) {
+                LIST_REMOVE(e, entry);
+                cg_rules_fini(&e->before);
+                cg_rules_fini(&e->now);
+                free(e);
+        }
+        unload(g);
         json_decref(g->checked);
         json_decref(g->guards);
-        json_decref(g->all);
+        json_decref(g->asked);
         free(g->left_out);
+        free(g);
+}
+
+/* ------------------------------------------------------------------ the search */
+
+static void on_search_closed(struct search_run *run)
+{
+        free_registration(run->data);
+}
+
+/* Frees @g from the loop. */
+static void end_search(struct registration *g)
+{
+        LIST_REMOVE(g, entry);
+        cg_sup_search_close(&g->search);
+}
+
+void cg_sup_servers_stop(struct sup *s)
+{
+        while (!LIST_EMPTY(&s->registrations))
+                end_search(LIST_FIRST(&s->registrations));
+}
+
+/* What was @found of one server. */
+static int use_found(struct registration *g, const char *name, json_t *found, bool *more)
+{
+        const json_t *definition = json_object_get(g->checked, name);
+        cg_auto_json json_t *guards = NULL;
+        struct cg_err why;
+        int r = check_again(&g->scope, name, definition, found, &guards, &why);
+
+        if (r == 0 && cg_sup_is_sandboxed(g->session))
+                r = check_startable(g, guards, &why);
+        if (r < 0) {
+                forget_guards(g, name);
+                return mark_invalid(g->checked, name, definition, &why, &g->err);
+        }
+        *more |= !json_equal(guards, json_object_get(g->guards, name));
+        if (json_object_set(g->guards, name, guards) < 0 ||
+            json_object_set(g->session->mcp.found, name, found) < 0)
+                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        return 0;
+}
+
+/* No cell that has run could write what was found. */
+static void check_ended(struct registration *g)
+{
+        const char *open;
+        struct ended *e;
+
+        LIST_FOREACH(e, &g->ended, entry) {
+                if (cg_rules_add_guards(&e->now, g->all, &g->err) < 0 ||
+                    cg_rules_add_hardlinks(&e->now, &g->err) < 0)
+                        return;
+                open = find_open(&e->before, &e->now);
+                if (open) {
+                        cg_fail(&g->err, CG_E_STATE,
+                                "%s, which the server runs, could be written by cells of a session that has ended"
+                                " meanwhile: keep its program where cells cannot write",
+                                open);
+                        return;
+                }
+        }
+}
+
+void cg_sup_servers_session_ends(const struct session *ss)
+{
+        struct registration *g;
+        struct cg_err err;
+
+        if (!ss->ever_used || !cg_sup_is_sandboxed(ss))
+                return;
+        LIST_FOREACH(g, &ss->sup->registrations, entry) {
+                cg_auto_json json_t *guards = cg_sup_server_guards(ss->sup);
+                struct ended *e = calloc(1, sizeof(*e));
+
+                if (!e || kernel_rules(ss, guards, &e->before, &err) < 0 ||
+                    kernel_rules(ss, guards, &e->now, &err) < 0) {
+                        cg_fail(&g->err, CG_E_STATE,
+                                "files that cells of a session could write which has ended are not known");
+                        if (e)
+                                cg_rules_fini(&e->before);
+                        free(e);
+                        continue;
+                }
+                e->now.writable_names = e->before.writable_names = NULL; /* of the session's settings */
+                LIST_INSERT_HEAD(&g->ended, e, entry);
+        }
+}
+
+/* @answers: of cellgate-search; NULL: none. */
+static int use_answers(struct registration *g, const json_t *answers, bool *more)
+{
+        cg_auto_json json_t *nothing = json_object();
+        const char *name;
+        json_t *asked;
+        int r = 0;
+
+        json_object_foreach(g->asked, name, asked)
+        {
+                if (r == 0 && !json_object_get(json_object_get(g->checked, name), "invalid"))
+                        r = use_found(g, name, json_object_get(answers, name) ?: nothing, more);
+        }
+        return r;
+}
+
+static void on_answer(struct search_run *run, const json_t *answers)
+{
+        struct registration *g = run->data;
+        bool more = false;
+
+        g->session = cg_sup_session_by_number(g->sup, g->number);
+        if (g->session && (load(g) < 0 || use_answers(g, answers, &more) < 0)) {
+                fail_servers(g, true);
+        } else if (g->session && more) {
+                apply_guards(g);
+                if (g->err.code >= 0)
+                        check_ended(g);
+                if (g->err.code < 0)
+                        fail_servers(g, false);
+        }
+        g->session = cg_sup_session_by_number(g->sup, g->number);
+        if (g->session)
+                finish(g);
+        end_search(g);
+}
+
+/* Write roots of all cells, of which nothing is searched. */
+static json_t *write_roots(const struct registration *g)
+{
+        json_t *roots = json_array();
+
+        for (size_t i = 0; i < g->scope.n_views; i++) {
+                const struct cg_rules *rules = &g->scope.views[i].rules;
+
+                for (size_t k = 0; k < rules->n; k++)
+                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE)
+                                json_array_append_new(roots, json_string(rules->v[k].path));
+        }
+        return roots;
+}
+
+/* No cell can write what the definitions name from now on. True: the search goes on. */
+static bool begin_search(struct registration *g)
+{
+        cg_auto_json json_t *request = NULL;
+        const char *name;
+        json_t *v;
+
+        json_object_foreach(g->checked, name, v)
+        {
+                if (json_object_get(v, "invalid"))
+                        json_object_del(g->asked, name);
+        }
+        if (!json_object_size(g->asked))
+                return false;
+        g->search = (struct search_run){ .data = g, .on_answer = on_answer, .on_closed = on_search_closed };
+        request = json_pack("{s:o, s:O}", "write_roots", write_roots(g), "servers", g->asked);
+        if (!request)
+                cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        if (!request ||
+            cg_sup_search_start(g->sup, &g->search, request, CG_MIN(g->timeout_ms, SEARCH_MS), &g->err) < 0) {
+                fail_servers(g, true);
+                return false;
+        }
+        LIST_INSERT_HEAD(&g->sup->registrations, g, entry);
+        json_object_set(g->session->mcp.servers, "pending", g->checked);
+        return true;
 }
 
 int cg_sup_servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request,
                             struct cg_err *err)
 {
-        struct registration g = { .err = { 0 } };
-        struct sup *s = ss->sup;
-        uint64_t number = ss->number;
-        int r = begin(&g, ss);
+        struct registration *g = calloc(1, sizeof(*g));
+        bool searching = false;
+        int r;
 
+        if (!g)
+                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+        *g = (struct registration){ .sup = ss->sup,
+                                    .session = ss,
+                                    .number = ss->number,
+                                    .request = request,
+                                    .timeout_ms = timeout_ms,
+                                    .since_ms = cg_now_ms(),
+                                    .checked = json_object(),
+                                    .guards = json_object(),
+                                    .asked = json_object() };
+        r = g->checked && g->guards && g->asked ? load(g) : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         if (r < 0) {
-                *err = g.err;
-                free_registration(&g);
+                *err = g->err;
+                free_registration(g);
                 return r;
         }
-        if (check_all(&g, servers) == 0 && keep_guards(&g, ss) == 0 && json_array_size(g.all))
-                close_kernels(&g);
-        ss = cg_sup_session_by_number(s, number);
-        if (ss)
-                finish(&g, ss, timeout_ms, request);
-        free_registration(&g);
+        if (check_all(g, servers) < 0) {
+                json_object_clear(g->checked);
+        } else {
+                apply_guards(g);
+                if (g->err.code < 0)
+                        fail_servers(g, false);
+                g->err.code = 0;
+        }
+        g->session = cg_sup_session_by_number(g->sup, g->number);
+        if (g->session && g->err.code >= 0)
+                searching = begin_search(g);
+        if (g->session && !searching)
+                finish(g);
+        if (searching)
+                unload(g);
+        else
+                free_registration(g);
         return 0;
 }
 
@@ -562,57 +822,30 @@ static char *definition_key(const struct session *x, const json_t *definition)
 }
 
 /* *ret: borrowed from @known, {definition_key(): guards of what cells of the scope could write}. */
-static int guards_for(struct server_scope *scope, const struct cg_budget *all, struct slowest *slowest,
-                      const struct session *x, const char *name, const json_t *definition, json_t *known,
-                      json_t **ret, struct cg_err *err)
+static int guards_for(struct server_scope *scope, const struct session *x, const char *name,
+                      const json_t *definition, json_t *known, json_t **ret, struct cg_err *err)
 {
-        int64_t since_ms = cg_now_ms();
         cg_auto_free char *key = definition_key(x, definition);
-        struct check c;
-        int r;
+        json_t *guards;
 
         if (!key)
                 return cg_fail(err, CG_E_NOMEM, "workspace");
         *ret = json_object_get(known, key);
         if (*ret)
                 return 0;
-        r = begin_check(scope, all, slowest, name, err);
-        if (r >= 0) {
-                r = cg_sup_server_check(&c, scope, name, definition, 0, err);
-                end_check(slowest, name, since_ms);
-                if (r < 0)
-                        cg_secrets_redact_with(json_object_get(definition, "secrets"), err->msg);
-                else if (json_object_set(known, key, c.guards) < 0)
-                        r = cg_fail(err, CG_E_NOMEM, "workspace");
-                cg_sup_server_check_fini(&c);
-        }
-        if (r < 0)
+        if (check_again(scope, name, definition, json_object_get(x->mcp.found, name), &guards, err) < 0)
                 return cg_err_prefix(err,
                                      "workspace %s: its cells could change what an MCP server of another "
                                      "session runs; choose another folder",
                                      scope->workspace);
-        *ret = json_object_get(known, key);
+        if (json_object_set_new(known, key, guards) < 0)
+                return cg_fail(err, CG_E_NOMEM, "workspace");
+        *ret = guards;
         return 0;
 }
 
-static int keep_more(struct session *x, const char *name, const json_t *guards, struct cg_err *err)
-{
-        json_t *kept = json_object_get(x->mcp.guards, name), *v;
-        size_t i;
-        int r = 0;
-
-        if (!kept) {
-                kept = json_array();
-                r = kept ? json_object_set_new(x->mcp.guards, name, kept) : -1;
-        }
-        json_array_foreach((json_t *)(uintptr_t)guards, i, v) if (r == 0 && !cg_sup_list_has(kept, v))
-                r = json_array_append(kept, v);
-        return r < 0 ? cg_fail(err, CG_E_NOMEM, "workspace") : 0;
-}
-
 /* MCP servers of @x that run, or are being added, against what cells of a new session can write. */
-static int check_servers_of(struct session *x, struct server_scope *scope, const struct cg_budget *all,
-                            struct slowest *slowest, json_t *known, struct cg_err *err)
+static int check_servers_of(struct session *x, struct server_scope *scope, json_t *known, struct cg_err *err)
 {
         static const char *const lists[] = { "all", "pending" };
         json_t *definition, *guards = NULL;
@@ -623,7 +856,7 @@ static int check_servers_of(struct session *x, struct server_scope *scope, const
                 {
                         if (!has_program(definition))
                                 continue;
-                        if (guards_for(scope, all, slowest, x, name, definition, known, &guards, err) < 0 ||
+                        if (guards_for(scope, x, name, definition, known, &guards, err) < 0 ||
                             keep_more(x, name, guards, err) < 0)
                                 return -1;
                 }
@@ -649,9 +882,7 @@ static int check_servers(const struct session *ss, struct cg_err *err)
                                       .dir = ss->dir,
                                       .views = &view,
                                       .workspace = workspace_of(ss),
-                                      .budget = new_budget(CHECK_MS) };
-        const struct cg_budget all = new_budget(ALL_CHECKS_MS);
-        struct slowest slowest = { .name = NULL };
+                                      .budget = new_budget() };
         cg_auto_json json_t *known = json_object(), *list = json_array(), *own = writing_options(ss);
         bool needed = false;
         int r = 0;
@@ -671,7 +902,7 @@ static int check_servers(const struct session *ss, struct cg_err *err)
         r = add_view(&scope, ss, list, err);
         for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0 && scope.n_views; i++)
                 if (has_servers(ss->sup->sessions[i]))
-                        r = check_servers_of(ss->sup->sessions[i], &scope, &all, &slowest, known, err);
+                        r = check_servers_of(ss->sup->sessions[i], &scope, known, err);
         cg_rules_fini(&view.rules);
         return r;
 }
