@@ -472,6 +472,18 @@ CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_sess
  */
 CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *err);
 
+/**
+ * cg_client_runtimes() - the languages that sessions of this client can have (docs/languages.md)
+ * @node: as in struct cg_session_options
+ * @ret:  a JSON array text (returns; cg_free()): [{"language", "version", "path", "available": bool,
+ *        "why": why not, or null, "start_ms": until the first cell had ended, "state": bool,
+ *        "tools": bool, "packages": "pip" or null}]
+ * Return: 0; negative.
+ *
+ * Opens a session of each with an empty workspace, and runs a cell in it.
+ */
+CG_API int cg_client_runtimes(struct cg_client *c, const char *node, char **ret, struct cg_err *err);
+
 /*
  * cg_session_free() - end the session: its kernel, its MCP servers and its open approvals. Returns
  * NULL. NULL is allowed. When it has returned, no code of the session runs any more, and its files

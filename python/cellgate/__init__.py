@@ -10,7 +10,7 @@
 
 from typing import TYPE_CHECKING
 
-from cellgate._core import Client
+from cellgate._core import Client, list_runtimes
 from cellgate._errors import (
     AlreadyExistsError,
     CellError,
@@ -112,6 +112,7 @@ __all__ = [
     "UnsupportedError",
     "VariableError",
     "aio",
+    "list_runtimes",
     "render",
 ]
 

@@ -208,6 +208,13 @@ class Client:
         found: list[dict[str, Any]] = json.loads(take_text(ret[0]))
         return found
 
+    def runtimes(self, node: PathLike | None = None) -> list[dict[str, Any]]:
+        """The languages that sessions can have, found by trying: see cg_client_runtimes()."""
+        args, ret, err = Arguments(), ffi.new("char **"), ffi.new("struct cg_err *")
+        check(lib.cg_client_runtimes(self.ptr, args.text(node), ret, err), err)
+        found: list[dict[str, Any]] = json.loads(take_text(ret[0]))
+        return found
+
     def approvals(self) -> dict[str, Any]:
         """What waits in sessions with `deciders="user"`, also of other programs: see cg_client_approvals()."""
         ret, err = ffi.new("char **"), ffi.new("struct cg_err *")
@@ -546,6 +553,11 @@ class Core:
         if consumer.number and not consumer.ended and self.own_process():
             with contextlib.suppress(ClosedError):
                 self.cancel(consumer.number)
+
+
+def list_runtimes(client: Client | None = None, *, node: PathLike | None = None) -> list[dict[str, Any]]:
+    """The languages that sessions can have, found by opening one of each: see cg_client_runtimes()."""
+    return (client or shared_client()).runtimes(node)
 
 
 def session_options(

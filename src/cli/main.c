@@ -59,6 +59,7 @@ static const struct cg_cli_command commands[] = {
           "questions that wait in other terminals: list, show, accept, reject, watch" },
         { "audit", audit, "the log of what audited sessions did: show, verify, export" },
         { "daemon", cg_cli_daemon, "the supervisors that commands share: status, stop" },
+        { "runtimes", cg_cli_runtimes, "the languages that sessions can have" },
         { "env", cg_cli_env, "Python environments for kernels: create, add packages, list, remove" },
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },

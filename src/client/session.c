@@ -186,12 +186,13 @@ static int set_language(const struct cg_client *c, json_t *req, const struct cg_
 {
         cg_auto_free char *path = NULL;
         int r = cg_language_check(o->language, err);
+        const char *given = r > 0 && strcmp(o->language, "node") == 0 ? o->node : NULL;
 
         if (r <= 0)
                 return r;
-        if (!c->node && cg_language_find(o->language, o->node, &path, err) < 0)
+        if (!c->node && cg_language_find(o->language, given, &path, err) < 0)
                 return -1;
-        if (set_text(req, "language", o->language) < 0 || set_text(req, "language_path", path ?: o->node) < 0)
+        if (set_text(req, "language", o->language) < 0 || set_text(req, "language_path", path ?: given) < 0)
                 return cg_fail(err, CG_E_INVAL, "language %s: its program must be UTF-8", o->language);
         return 0;
 }

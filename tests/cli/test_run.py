@@ -550,3 +550,11 @@ def test_languages_that_are_not_known(run_cellgate: Run, tmp_path: Path) -> None
     (tmp_path / "script").write_text("#!/usr/bin/perl\n")
     assert "--language says what it is" in run_cellgate("run", "script").stderr
     assert "python, shell, node" in run_cellgate("run", "--language", "perl", "script").stderr
+
+
+def test_runtimes(run_cellgate: Run) -> None:
+    r = run_cellgate("runtimes", "--json", "--node", "/none")
+    found = {o["language"]: o for o in json.loads(r.stdout)}
+    assert [found[name]["available"] for name in ("python", "shell", "node")] == [True, True, False]
+    assert "node     not available: language node: /none is no program" in run_cellgate("runtimes", "--node=/none").stdout
+    assert run_cellgate("runtimes", "--none").returncode == 2

@@ -19,7 +19,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-search": 4_500,
     "libexec/cellgate/cellgate-supervisor": 30_700,
     "libexec/cellgate/cellgate-toolserver": 22_800,
-    "lib/libcellgate.so": 10_300,
+    "lib/libcellgate.so": 10_600,
 }
 
 

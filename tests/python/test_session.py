@@ -781,6 +781,15 @@ with cellgate.Session(sys.argv[1]) as s:
     assert len(find_supervisors(folder)) == 1
 
 
+def test_runtimes_are_found_by_trying(client: Any) -> None:
+    import cellgate
+
+    python, shell, node = cellgate.list_runtimes(client, node="/none")
+    assert python["available"] and python["packages"] == "pip" and python["version"].startswith("3.")
+    assert shell["available"] and shell["path"].endswith("bash") and shell["start_ms"] >= 0
+    assert not node["available"] and "/none is no program" in node["why"] and node["version"] is None
+
+
 def test_the_shell_as_language(client: Any, workspace: Path) -> None:
     import cellgate
 

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
+#include "base/language.h"
 #include "base/util.h"
 #include "base/wire.h"
 #include "cli/common/cli.h"
@@ -337,17 +338,30 @@ static void skip_what_is_not_there(struct kernel_host *h)
                 if (!a->due || strcmp(a->group, "files outside") != 0)
                         continue;
                 a->due = false;
-                cg_report_line(h->report, a, "kernel", CG_OUT_SKIP,
+                cg_report_line(h->report, a, h->where, CG_OUT_SKIP,
                                "kernels have a /tmp of their own, and HOME, where the scene would "
                                "be seen, cannot be written");
         }
 }
 
+/* How a cell of a language runs the program with the attempts; what is around each name. */
+static const struct cell_form {
+        const char *language, *begin, *before, *after, *end;
+} cell_forms[] = {
+        { "python", "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'", ", '", "'",
+          "], stdin=subprocess.DEVNULL).returncode" },
+        { "shell", "./cellgate-selftest scene kernel", " ", "", " </dev/null" },
+        { "node", "require('child_process').spawnSync('./cellgate-selftest', ['scene', 'kernel'", ", '", "'",
+          "], {stdio: ['ignore', 'inherit', 'inherit']}).status" },
+};
+
 /* Makes the due attempts in a new session. */
 static int run_session(struct kernel_host *h, struct cg_client *client, const char *settings,
-                       const char *where, struct cg_err *err)
+                       const char *where, const struct cell_form *form, struct cg_err *err)
 {
-        struct cg_session_options opts = { .size = sizeof(opts), .settings = settings };
+        struct cg_session_options opts = { .size = sizeof(opts),
+                                           .settings = settings,
+                                           .language = form->language };
         cg_auto_buf struct cg_buf code = { .max = 65536 };
         struct cg_err problem = { 0 };
         char work[PATH_MAX];
@@ -359,17 +373,17 @@ static int run_session(struct kernel_host *h, struct cg_client *client, const ch
         opts.workspace = cg_scene_path(h->scene, "work", work);
         if (cg_session_new(client, &opts, &h->session, err) < 0)
                 return -1;
+        h->where = where;
         skip_what_is_not_there(h);
         r = write_scene(h, err);
-        cg_buf_adds(&code, "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'");
+        cg_buf_adds(&code, form->begin);
         for (size_t i = 0; i < h->list->n; i++)
                 if (h->list->v[i].due)
-                        cg_buf_addf(&code, ", '%s'", h->list->v[i].name);
-        cg_buf_adds(&code, "], stdin=subprocess.DEVNULL).returncode");
+                        cg_buf_addf(&code, "%s%s%s", form->before, h->list->v[i].name, form->after);
+        cg_buf_adds(&code, form->end);
         if (r >= 0)
                 r = cg_buf_end(&code, err);
         if (r >= 0) {
-                h->where = where;
                 h->on_text = take_lines;
                 if (run_cell(h, code.data, &problem) < 0)
                         why = problem.msg;
@@ -551,13 +565,35 @@ static int from_within(struct kernel_host *h, struct cg_client *client, struct c
         return r;
 }
 
+/* As cg_attempts_due(), of these groups only. */
+static size_t due_of(struct cg_attempt_list *l, const char *const *groups)
+{
+        size_t n = 0;
+
+        cg_attempts_due(l, true);
+        for (size_t i = 0; i < l->n; i++) {
+                const char *const *g = groups;
+
+                while (*g && strcmp(l->v[i].group, *g) != 0)
+                        g++;
+                l->v[i].due &= *g != NULL;
+                n += l->v[i].due;
+        }
+        return n;
+}
+
 int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_report *report, int signals,
                        struct cg_err *err)
 {
         const struct cg_client_options opts = { .size = sizeof(opts), .no_spare = 1 };
+        static const char *const names[] = { "names", NULL };
+        /* In other languages. */
+        static const char *const reached[] = { "files outside", "protected files", "hidden files",
+                                               "the proxy",     "sockets",         NULL };
         struct kernel_host h = { .scene = s, .list = l, .report = report, .signals = signals };
         struct cg_client *client = NULL;
         cg_auto_free char *settings = NULL;
+        char *program = NULL;
         char path[PATH_MAX], folders[CG_SCENE_SEARCH_MAX];
         size_t due = cg_attempts_due(l, true), len;
         int r = 0;
@@ -574,19 +610,17 @@ int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_
         if (!s->bare && due) {
                 r = cg_read_file(cg_scene_path(s, "settings.json", path), 65536, &settings, &len, err);
                 if (r == 0)
-                        r = run_session(&h, client, settings, "kernel", err);
+                        r = run_session(&h, client, settings, "kernel", &cell_forms[0], err);
         }
-        if (!s->bare && r == 0) {
-                /* Names are protected in a kernel that has no settings, too. */
-                cg_attempts_due(l, true);
-                due = 0;
-                for (size_t i = 0; i < l->n; i++) {
-                        l->v[i].due &= strcmp(l->v[i].group, "names") == 0;
-                        due += l->v[i].due;
+        /* Names are protected in a kernel that has no settings, too. */
+        if (!s->bare && r == 0 && due_of(l, names))
+                r = run_session(&h, client, NULL, "default", &cell_forms[0], err);
+        for (size_t i = 1; i < CG_ARRAY_LEN(cell_forms) && !s->bare && r == 0; i++)
+                if (due_of(l, reached) &&
+                    cg_language_find(cell_forms[i].language, NULL, &program, NULL) == 0) {
+                        free(CG_STEAL(program));
+                        r = run_session(&h, client, settings, cell_forms[i].language, &cell_forms[i], err);
                 }
-                if (due)
-                        r = run_session(&h, client, NULL, "default", err);
-        }
         if (r == 0)
                 r = from_within(&h, client, err);
         cg_buf_fini(&h.out);

@@ -56,7 +56,7 @@ static int help(void)
         return cg_opt_help(
                 table, CG_ARRAY_LEN(table), 0,
                 "Usage: cellgate selftest [OPTIONS]\n\n"
-                "Tries to get out of a sandbox: about 1,200 attempts to read, write, reach or become what a\n"
+                "Tries to get out of a sandbox: about 1,700 attempts to read, write, reach or become what a\n"
                 "sandbox must protect, each in a scene of its own that is removed afterwards. Needs no network\n"
                 "and no privileges. Prints one line for each attempt:\n\n"
                 "  ok    it was denied (or, for what must be possible: it was possible)\n"

@@ -1,0 +1,80 @@
+/* `cellgate runtimes`: the languages that sessions can have. Runs in the command `cellgate`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "cellgate.h"
+#include "cli/common/cli.h"
+
+static const char help[] =
+        "Usage: cellgate runtimes [--node FILE] [--json]\n"
+        "\n"
+        "The languages of sessions (--language), with their programs and versions, or why they cannot be had on\n"
+        "this machine. Each is tried: a session is opened, and a cell run in it (docs/languages.md).\n"
+        "\n"
+        "  --node FILE  the node to try, instead of the first of PATH\n"
+        "  --json       prints a JSON array\n"
+        "\n"
+        "Exit status: 0; 2 command line, no supervisor, or output that cannot be written.\n";
+
+static void add_line(struct cg_buf *b, const json_t *o)
+{
+        if (!json_is_true(json_object_get(o, "available"))) {
+                cg_buf_addf(b, "%-8s not available: %s\n", cg_json_text_of(o, "language"),
+                            cg_json_text_of(o, "why"));
+                return;
+        }
+        cg_buf_addf(b, "%-8s %-10s %s (%lld ms to the end of the first cell)\n",
+                    cg_json_text_of(o, "language"), cg_json_text_of(o, "version"), cg_json_text_of(o, "path"),
+                    (long long)json_integer_value(json_object_get(o, "start_ms")));
+}
+
+int cg_cli_runtimes(int argc, char **argv)
+{
+        struct cg_client_options co = { .size = sizeof(co),
+                                        .share = getenv("CELLGATE_PRIVATE") ? 0 : 1,
+                                        .no_spare = 1 };
+        cg_auto_buf struct cg_buf b = { .max = 1u << 20 };
+        cg_auto_json json_t *list = NULL;
+        const char *node = NULL;
+        struct cg_client *c;
+        char *text = NULL;
+        bool json = false;
+        struct cg_err err;
+        json_t *o;
+        size_t i;
+        int r;
+
+        for (int k = 1; k < argc; k++) {
+                if (strcmp(argv[k], "--help") == 0 || strcmp(argv[k], "-h") == 0)
+                        return cg_cli_print(help);
+                if (strcmp(argv[k], "--json") == 0) {
+                        json = true;
+                } else if (strcmp(argv[k], "--node") == 0 && k + 1 < argc) {
+                        node = argv[++k];
+                } else if (strncmp(argv[k], "--node=", 7) == 0) {
+                        node = argv[k] + 7;
+                } else {
+                        cg_fail(&err, CG_E_INVAL, "unexpected argument \"%s\"; --help lists the options",
+                                argv[k]);
+                        return cg_cli_fail("runtimes", &err);
+                }
+        }
+        if (cg_client_open(&co, &c, &err) < 0)
+                return cg_cli_fail("runtimes", &err);
+        r = cg_client_runtimes(c, node, &text, &err);
+        cg_client_close(c);
+        list = r < 0 ? NULL : json_loads(text, 0, NULL);
+        if (r < 0) {
+                cg_free(text);
+                return cg_cli_fail("runtimes", &err);
+        }
+        if (json)
+                cg_buf_addf(&b, "%s\n", text);
+        else
+                json_array_foreach(list, i, o) add_line(&b, o);
+        cg_free(text);
+        return cg_cli_print_buf(&b);
+}

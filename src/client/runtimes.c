@@ -1,0 +1,106 @@
+/* libcellgate: which languages sessions can have, found by opening one of each. */
+#include "client/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/util.h"
+
+#define TRY_MS 10000
+
+static const struct {
+        const char *language, *code; /* which prints its version and its program */
+        const char *packages;
+} runtimes[] = {
+        { "python", "import sys\nprint(sys.version.split()[0], sys.executable, sep='\\n')", "pip" },
+        { "shell", "echo \"${BASH_VERSION%%(*}\"; echo \"$BASH\"", NULL },
+        { "node", "console.log(process.versions.node + '\\n' + process.execPath)", NULL },
+};
+
+/* Runs @code to its end: what it prints. */
+static int run(struct cg_session *s, const char *code, struct cg_buf *out, struct cg_err *err)
+{
+        struct cg_execute_options o = { .size = sizeof(o), .timeout_ms = TRY_MS };
+        uint64_t cell;
+
+        if (cg_session_execute(s, code, strlen(code), &o, &cell, err) < 0)
+                return -1;
+        for (;;) {
+                struct cg_event *e;
+                enum cg_event_type type;
+                enum cg_status status;
+                int r = cg_session_next_event(s, -1, &e, err);
+
+                if (r != 0)
+                        return r < 0 ? r : cg_fail(err, CG_E_CLOSED, "the session has ended");
+                type = cg_event_type(e);
+                status = cg_event_status(e);
+                if (type == CG_EVENT_STREAM && !cg_event_is_stderr(e))
+                        cg_buf_adds(out, cg_event_text(e, NULL));
+                if (type == CG_EVENT_RESULT && status != CG_STATUS_OK)
+                        cg_fail(err, CG_E_STATE, "its first cell failed: %.800s", cg_event_text(e, NULL));
+                cg_event_free(e);
+                if (type == CG_EVENT_RESULT)
+                        return status == CG_STATUS_OK ? cg_buf_end(out, err) : CG_E_STATE;
+        }
+}
+
+/* Adds what was found out about a language to @o. */
+static int try_runtime(struct cg_client *c, const struct cg_session_options *opts, const char *code,
+                       json_t *o, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf out = { .max = 65536 };
+        int64_t start = cg_now_ms();
+        struct cg_session *s;
+        char *rest, *version;
+        int r = cg_session_new(c, opts, &s, err);
+
+        if (r < 0)
+                return r;
+        r = run(s, code, &out, err);
+        json_object_set_new(o, "start_ms", json_integer((json_int_t)(cg_now_ms() - start)));
+        cg_session_free(s);
+        if (r < 0)
+                return r;
+        rest = out.data;
+        version = strsep(&rest, "\n");
+        json_object_set_new(o, "version", json_string(version));
+        json_object_set_new(o, "path", json_string(strsep(&rest, "\n") ?: ""));
+        return 0;
+}
+
+CG_API int cg_client_runtimes(struct cg_client *c, const char *node, char **ret, struct cg_err *err)
+{
+        char folder[] = "/tmp/cellgate-runtimes-XXXXXX";
+        cg_auto_json json_t *list = json_array();
+
+        /* The workspace of the trials. On another machine it is the one where sessions start. */
+        if (!c->node && !mkdtemp(folder))
+                return cg_fail_errno(err, "%s", folder);
+        for (size_t i = 0; i < CG_ARRAY_LEN(runtimes); i++) {
+                struct cg_session_options opts = { .size = sizeof(opts),
+                                                   .workspace = c->node ? NULL : folder,
+                                                   .language = runtimes[i].language,
+                                                   .node = node };
+                struct cg_err why;
+                json_t *o = json_pack("{s:s, s:n, s:n, s:b, s:n, s:n, s:b, s:b, s:s?}", "language",
+                                      runtimes[i].language, "version", "path", "available", 1, "why",
+                                      "start_ms", "state", 1, "tools", 1, "packages", runtimes[i].packages);
+
+                if (o && try_runtime(c, &opts, runtimes[i].code, o, &why) < 0) {
+                        json_object_set_new(o, "available", json_false());
+                        json_object_set_new(o, "why", json_string(why.msg));
+                }
+                if (json_array_append_new(list, o) < 0)
+                        break;
+        }
+        if (!c->node)
+                rmdir(folder);
+        if (json_array_size(list) < CG_ARRAY_LEN(runtimes))
+                return cg_fail(err, CG_E_NOMEM, "runtimes");
+        *ret = cg_json_text(list, NULL);
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "runtimes");
+}
