@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cellgate_api import Client
+from cellgate_api import CellgateError, Client
 from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
 
 
@@ -277,3 +277,18 @@ def test_a_chain_of_links_through_a_folder_that_settings_protect(client: Client,
     settings["filesystem"]["denyWrite"] = ["fixed"]
     with client.session(workspace=workspace, settings=json.dumps(settings)) as s:
         assert str(workspace / "free") in refuse(s, definition(script))
+
+
+def test_a_workspace_that_a_server_of_another_session_works_on(client: Client, tmp_path: Path, program: str) -> None:
+    """Its cells would write what that server may load: the definition says that it is data."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    server = {"command": program, "args": [str(second)]}
+    with client.session(workspace=first) as a:
+        a.add_servers({"s": server})
+        with pytest.raises(CellgateError, match='"data"'):
+            client.session(workspace=second)
+        a.add_servers({"s": {**server, "data": [str(second)]}})
+        with client.session(workspace=second) as b:
+            assert value(b, "attempt(write, 'x')") == "'done'"

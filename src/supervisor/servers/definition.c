@@ -247,17 +247,17 @@ static int set_variables(struct check *c, json_t *inherit)
         int r;
 
         for (const char *list = c->path; next_entry(&list, entry);) {
+                bool exposed = entry[0] == '/' && cg_sup_file_is_exposed(c, entry);
+
                 if (entry[0] != '/')
                         continue;
-                if (!cg_sup_file_is_exposed(c, entry))
-                        add_entry(&path, entry);
-                else if (!c->path_is_own)
-                        add_entry(&c->left_out, entry);
-                else if (cg_sup_server_unsaid(c, "the entry of its \"PATH\",", entry, "cells can write there",
-                                              false) < 0)
-                        return -1;
-                else if (!cg_sup_file_is_exposed(c, entry))
-                        add_entry(&path, entry);
+                if (exposed && c->path_is_own) {
+                        if (cg_sup_server_unsaid(c, "the entry of its \"PATH\",", entry,
+                                                 "cells can write there", false) < 0)
+                                return -1;
+                        exposed = cg_sup_file_is_exposed(c, entry); /* a guard may be there now */
+                }
+                add_entry(exposed ? &c->left_out : &path, entry);
         }
         if ((r = cg_buf_end(&path, c->err)) < 0 || (r = cg_buf_end(&c->left_out, c->err)) < 0)
                 return r;
