@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import token_issuer
 from mcp_http.helpers import Server, Session
+from mcp_http.test_ends import front
 from mcp_http.test_stateless import Stateless
 from mcp_serve.helpers import text_of
 from processes import eventually
@@ -135,6 +136,33 @@ def test_the_agents_token_is_not_for_both(
     assert done.returncode == 2 and "--http" in done.stderr
     done = run_cellgate("mcp", "serve", "--http", "127.0.0.1:0", "--approver-scope", "decide")
     assert done.returncode == 2 and "--oauth-issuer" in done.stderr
+
+
+def holds(pid: int, text: bytes) -> bool:
+    """Whether a process has the text in its memory."""
+    with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb") as memory:
+        for line in maps:
+            start, end = (int(x, 16) for x in line.split()[0].split("-"))
+            try:
+                memory.seek(start)
+                if text in memory.read(end - start):
+                    return True
+            except (OSError, ValueError, OverflowError):
+                continue  # [vvar], [vsyscall]
+    return False
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="reads the memory of another process")
+def test_the_process_that_reads_the_network_does_not_know_the_second_token(
+    serve: Serve, env: dict[str, str], tmp_path: Path
+) -> None:
+    """Whoever takes it over can run cells, but not accept what they ask, before somebody sends the token."""
+    file = tmp_path / "approver"
+    server = serve("--approver-token-file", file, env=env)
+    Session(server)
+    token = file.read_text().strip().encode()
+    assert holds(front(server), server.token.encode()) and not holds(front(server), token)
+    assert holds(server.process.pid, token)
 
 
 def test_a_scope_decides(serve: Serve, env: dict[str, str], mcp_file: Path, mark: Path) -> None:

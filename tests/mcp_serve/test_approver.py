@@ -141,3 +141,17 @@ def test_the_audit_log_has_who_and_where(start: Serve, user: Shared, mcp_file: P
     (who,) = [r["body"]["who"] for r in records if r["kind"] == "question"]
     assert (who["by"], who["place"], who["name"]) == ("approver", "mcp", "test")
     assert re.search(r'"pid": \d+', json.dumps(who))
+
+
+def test_about_cells_of_run(start: Serve, user: Shared, mcp_file: Path, mark: Path) -> None:
+    approver = start("--toolsets", "approvals")
+    with user.start(CODE, "--mcp", mcp_file, "--decide-by-mcp") as run:
+        q = waiting(approver)
+        assert q["pid"] == run.pid
+        approver.ask("decide_approval", id=q["id"], digest=q["digest"], decision="accept")
+        _, err = run.communicate(timeout=60)
+        assert run.returncode == 0 and "a question waits for your decision in an MCP client" in err
+    assert mark.read_text() == "x\n"
+    for words in (["--private"], ["--no-sandbox"]):
+        refused = user("run", "--decide-by-mcp", *words, "-c", "1")
+        assert refused.returncode == 2 and "needs a sandbox and the shared supervisor" in refused.stderr

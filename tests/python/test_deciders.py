@@ -87,6 +87,23 @@ async def test_with_asyncio(
     assert done.status == "ok" and mark.exists()
 
 
+@pytest.mark.parametrize(("deciders", "listed"), [("mcp", 0), ("user,mcp", 1), ("user", 1), ("host", 0)])
+def test_only_the_places_that_are_named(
+    shared: cellgate.Client, workspace: Path, servers: dict[str, Any], mark: Path, deciders: str, listed: int
+) -> None:
+    """A client without a place is one at a terminal."""
+    import cellgate
+
+    def approve(event: cellgate.ApprovalRequest | cellgate.EgressRequest) -> bool:
+        event.share()
+        found = shared.approvals()
+        assert (len(found["approvals"]), found["others"]) == (listed, 1 - listed)
+        return True
+
+    with cellgate.Session(workspace, client=shared, mcp_servers=servers, deciders=deciders) as s:
+        assert s.run(CODE, approve=approve).status == "ok" and mark.exists()
+
+
 def test_a_late_answer_of_the_program_is_no_error(
     shared: cellgate.Client, workspace: Path, servers: dict[str, Any], mark: Path
 ) -> None:
