@@ -501,8 +501,8 @@ CG_API const char *cg_session_id(const struct cg_session *s);
  * cg_session_info() - what protects this session, as a JSON object text
  *
  * {"sandbox": true, "exec": "allow", "tier": "full", "layers": ["user", "mount", ...], "python":
- * "3.11.2", "ipython": "9.1.0", "debugger": false, "limits": {"memory": {"value": 512, "unit":
- * "MiB", "by": "cgroup v1", "scope": "sandbox"}, ...}}. `by` is the mechanism of a limit: "cgroup v2", "cgroup
+ * "3.11.2", "ipython": "9.1.0", "language": "python", "debugger": false, "limits": {"memory":
+ * {"value": 512, "unit": "MiB", "by": "cgroup v1", "scope": "sandbox"}, ...}}. `by` is the mechanism of a limit: "cgroup v2", "cgroup
  * v1", "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing" if this machine has
  * none; `scope` is the unit that is counted: "sandbox", "process", "file", "cell", "session".
  * `tier` is "full", "landlock" (then "landlock_abi" is Landlock's version) or "off". Lives as long

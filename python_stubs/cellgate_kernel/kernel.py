@@ -18,7 +18,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import IPython
 
@@ -29,7 +29,6 @@ from cellgate_kernel import (
     denials,
     ipykernel_stub,
     jsontext,
-    languages,
     preload,
     recursion,
     reserve,
@@ -65,6 +64,9 @@ def _set_paths(config: dict[str, Any]) -> None:
         process.ORIGINAL_DIR = os.getcwd()
 
 
+if TYPE_CHECKING:
+    from cellgate_kernel.languages import Language
+
 T = TypeVar("T")
 
 
@@ -84,7 +86,7 @@ class Kernel:
         self.control = Control(self)
         _cellgate.on_control(self.control.serve)
         self._configure_shell(config)
-        self.language: languages.Language | None = None
+        self.language: Language | None = None
         signal.signal(signal.SIGINT, _cellgate.on_sigint)
         sys.unraisablehook = _cellgate.on_unraisable
 
@@ -168,7 +170,10 @@ def configure() -> None:
     config = _kernel.config
     _set_environment(config)
     _set_paths(config)
-    _kernel.language = languages.make(_kernel, config)
+    if config.get("language"):
+        from cellgate_kernel import languages  # imports asyncio, which the first kernel does not need
+
+        _kernel.language = languages.make(_kernel, config)
     if config.get("color"):  # the colors "linux" use white text, unreadable on the white page of a notebook
         _kernel.shell.colors = "neutral" if _kernel.shell.for_notebook else "linux"
     _kernel.watcher = wrappers.Watcher(config.get("python_path", []))

@@ -41,7 +41,7 @@ from cellgate_kernel import (
 
 # Modules that the cells below, and most cells of users, import. Each row is a step of the warm-up.
 _WARM_IMPORTS = (
-    ("asyncio",),
+    ("asyncio", "cellgate_kernel.lang_node", "cellgate_kernel.lang_shell"),
     ("asttokens", "executing", "pure_eval"),
     ("decimal", "fractions", "stack_data"),
     ("IPython.core.magics.namespace", "pygments.formatters", "pygments.formatters.terminal256", "pygments.styles"),

@@ -12,7 +12,7 @@
 struct cg_kernelspec {
         const char *name; /* of its folder: letters, digits, and ._- only, not first */
         const char *display_name;
-        const char *language; /* as the kernel's language_info calls it */
+        const char *language;    /* as the kernel's language_info calls it */
         const char *const *argv; /* NULL-terminated; one of them is "{connection_file}" */
         bool debugger;           /* the kernel has one: clients offer it only then */
         bool provisioner;        /* clients have the Python package's, and start the kernel by it */

@@ -205,3 +205,35 @@ def test_a_reset_and_time(session: Session) -> None:
     start = time.monotonic()
     assert session.run("typeof x").value == "'undefined'"
     assert time.monotonic() - start < 5
+
+
+# ---------------------------------------------------------------- many calls
+
+
+@pytest.mark.parametrize("language", ["shell", "node"])
+def test_exactly_the_accepted_calls_are_made(client: Client, workspace: Path, mark: Path, language: str) -> None:
+    accepted, seen = set(), set()
+
+    def decide(e: Event) -> bool:
+        text = json.loads(e.args)["text"]
+        if int(text.rpartition("n")[2]) % 3:
+            return False
+        accepted.add(text)
+        return True
+
+    args = [str(Path(__file__).parent / "echo_server.py")]
+    with client.session(workspace=workspace, language=language) as s:
+        s.add_servers({"echo": {"command": sys.executable, "args": args, "env": {"MARK": str(mark)}}})
+        for i in range(3):
+            names = [f"r{i}n{n}" for n in range(12)]
+            if language == "shell":
+                call = "mcptools echo danger text=$i >/dev/null 2>&1 && echo $i"
+                code = f"for i in {' '.join(names)}; do {{ {call}; }} & done; wait"
+            else:
+                call = "danger({ text }).then(() => console.log(text))"
+                code = "import { danger } from 'mcptools/echo';"
+                code += f"await Promise.allSettled({json.dumps(names)}.map((text) => {call}))"
+            seen.update(s.run(code, decide=decide).stdout.split())
+    made = {json.loads(line)["text"] for line in mark.read_text().splitlines()}
+    assert made == accepted == seen
+    assert len(made) == 12
