@@ -41,6 +41,7 @@ class Shell(Language):
         self._dir = ""
         self._fifos: list[int] = []
         self._trace = ""
+        self._used: set[int] = set()  # slots
 
     def command(self, fd: int) -> list[str]:
         return ["bash", "--norc", "--noprofile", os.path.join(FOLDER, "lang_shell.bash"), self._dir, str(fd)]
@@ -50,6 +51,8 @@ class Shell(Language):
         if not self._dir:
             self._dir = tempfile.mkdtemp(prefix="shell-")
         self._make_folder()
+        for slot in range(_SLOTS):
+            self._free(slot)
 
     def _make_folder(self) -> None:
         """Make the FIFOs, also again when a cell has removed the folder."""
@@ -89,17 +92,19 @@ class Shell(Language):
     def on_message(self, message: Content) -> None:
         call, free = message.get("call"), message.get("free")
         if isinstance(call, int) and 0 <= call < _SLOTS:
+            self._used.add(call)
             self.spawn(self._serve_call(call))
         elif isinstance(free, int) and 0 <= free < _SLOTS:
             self._free(free)
 
     def _free(self, slot: int) -> None:
+        self._used.discard(slot)
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self._dir, f"{slot}.lock"))
 
     def _free_slots(self) -> None:
         """Free those of processes that have ended, by an interrupt perhaps."""
-        for slot in range(_SLOTS):
+        for slot in list(self._used):
             try:
                 with open(os.path.join(self._dir, f"{slot}.lock"), encoding="ascii") as file:
                     os.kill(int(file.read()), 0)

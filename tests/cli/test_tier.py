@@ -226,3 +226,10 @@ def test_what_it_does_not_hold_is_said(weak: Run, tmp_path: Path) -> None:
     p = weak("--tier", "landlock:freeze", "-c", "open('lib/store/.git/config', 'a')")
     assert "Permission denied" in p.stderr
     assert (tmp_path / "lib/store/.git/config").read_text() == before
+
+
+@pytest.mark.parametrize(("language", "code"), [("shell", "echo $((6 * 7))"), ("node", "await 42")])
+def test_other_languages(weak: Run, language: str, code: str) -> None:
+    p = weak("--tier", "landlock", "--language", language, "-c", code, "-c", code)
+    assert (p.returncode, p.stdout) == (0, "42\n42\n"), p.stderr
+    assert "refused" not in p.stderr
