@@ -101,6 +101,8 @@ def serve(cellgate: Path, tmp_path: Path) -> Iterator[Callable[[dict[str, str]],
             asking = {"command": sys.executable, "args": [str(HERE.parent / "asking_server.py")]}
             (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"asking": asking}}))
             words = [cellgate, "mcp", "serve", "--http", "127.0.0.1:0", "--workspace", tmp_path / "workspace"]
+            # The suite opens a session for each scenario, under one name, and ends none.
+            words += ["--max-sessions-per-client", "32"]
             words += ["--token-file", tmp_path / "token", "--mcp", tmp_path / "mcp.json", "--approve", "asking.ask"]
             server = ends.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
             ends.callback(server.terminate)
