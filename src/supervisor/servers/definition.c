@@ -79,7 +79,6 @@ static int read_said(struct check *c, const char *key, bool code)
         const json_t *list = json_object_get(c->def, key), *v;
         json_t *searched = json_object_get(c->ask, "code");
         size_t i;
-        int r = 0;
 
         if (list && !json_is_null(list) && (!json_is_array(list) || json_array_size(list) > SAID_MAX))
                 return cg_fail(c->err, CG_E_INVAL,
@@ -89,14 +88,13 @@ static int read_said(struct check *c, const char *key, bool code)
         {
                 cg_auto_place struct cg_place place = { .path = "" };
 
-                r = find_said(c, key, v, &place);
-                if (r == 0 && json_array_append_new(code ? searched : c->data, json_string(place.path)) < 0)
-                        r = cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": \"%s\": a path is not UTF-8",
-                                    c->name, key);
-                if (r == 0 && code)
-                        r = guard_code(c, &place);
-                if (r < 0)
-                        return r;
+                if (find_said(c, key, v, &place) < 0)
+                        return -1;
+                if (json_array_append_new(code ? searched : c->data, json_string(place.path)) < 0)
+                        return cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": \"%s\": a path is not UTF-8",
+                                       c->name, key);
+                if (code && guard_code(c, &place) < 0)
+                        return -1;
         }
         return 0;
 }
@@ -427,11 +425,13 @@ static int check_relative_args(struct check *c)
 {
         const json_t *v;
         size_t i;
-        int r = 0;
 
-        json_array_foreach(json_object_get(c->def, "args"), i, v) if (r == 0)
-                r = check_relative(c, "the argument", json_string_value(v));
-        return r;
+        json_array_foreach(json_object_get(c->def, "args"), i, v)
+        {
+                if (check_relative(c, "the argument", json_string_value(v)) < 0)
+                        return -1;
+        }
+        return 0;
 }
 
 static int check_args(struct check *c)
@@ -498,16 +498,18 @@ static int end_ask(struct check *c, const char *home)
         json_t *list = json_object_get(c->ask, "prefixes"), *named = json_array();
         const char *path;
         json_t *v;
-        int r = guard_above(c, cg_json_text_of(c->ask, "command"));
+        size_t n;
 
-        json_object_foreach(c->named, path, v)
-        {
-                json_array_append_new(named, json_string(path));
-                if (r == 0)
-                        r = guard_above(c, path);
-        }
+        json_object_foreach(c->named, path, v) json_array_append_new(named, json_string(path));
         json_object_set_new(c->ask, "named", named);
         c->named = NULL;
+        if (guard_above(c, cg_json_text_of(c->ask, "command")) < 0)
+                return -1;
+        json_array_foreach(named, n, v)
+        {
+                if (guard_above(c, json_string_value(v)) < 0)
+                        return -1;
+        }
         if (home && home[0] == '/')
                 json_array_append_new(list, json_sprintf("%s/.local", home));
         for (size_t i = 0; i < CG_ARRAY_LEN(prefixes); i++)
@@ -518,7 +520,7 @@ static int end_ask(struct check *c, const char *home)
         if (!c->own_cwd && !cg_sup_file_is_data(c, c->cwd))
                 json_object_set_new(c->ask, "cwd", json_string(c->cwd));
         json_object_set(c->ask, "data", c->data);
-        return r;
+        return 0;
 }
 
 /* ------------------------------------------------------------------ the whole definition */
@@ -529,7 +531,6 @@ static int check_program(struct check *c)
         cg_auto_json json_t *inherit = json_is_object(given) ? json_deep_copy(given) : cg_json_passed_env();
         const json_t *sandbox = json_object_get(c->def, "sandbox");
         const char *home = json_string_value(json_object_get(env, "HOME"));
-        int r;
 
         c->path = json_string_value(json_object_get(env, "PATH"));
         c->path_is_own = c->path != NULL;
@@ -546,17 +547,12 @@ static int check_program(struct check *c)
         if (check_cwd(c) < 0 || check_command(c) < 0 || check_args(c) < 0 || guard_home(c, home) < 0 ||
             guard_git_settings(c, home) < 0 || check_env(c) < 0)
                 return -1;
-        r = c->scope->n_views ? set_variables(c, inherit) : 0;
-        if (r == 0)
-                r = cg_sup_server_check_unsaid(c);
-        if (r == 0)
-                r = check_relative_args(c);
-        if (r == 0)
-                r = end_ask(c, home);
-        c->path = "";
-        if (r == 0)
-                json_object_set(c->def, "inherit", inherit);
-        return r;
+        if ((c->scope->n_views && set_variables(c, inherit) < 0) || cg_sup_server_check_unsaid(c) < 0 ||
+            check_relative_args(c) < 0 || end_ask(c, home) < 0)
+                return -1;
+        c->path = ""; /* that of inherit, perhaps */
+        json_object_set(c->def, "inherit", inherit);
+        return 0;
 }
 
 /* Nothing is started: an address, or an error. */
@@ -596,8 +592,6 @@ static int add_context(struct check *c)
 int cg_sup_server_check(struct check *c, const struct server_scope *scope, const char *name,
                         const json_t *definition, unsigned int folder, struct cg_err *err)
 {
-        int r;
-
         *c = (struct check){ .scope = scope,
                              .name = name,
                              .folder = folder,
@@ -616,13 +610,12 @@ int cg_sup_server_check(struct check *c, const struct server_scope *scope, const
                 v->rules.linked = v->linked;
         }
         if (json_object_get(c->def, "command")) {
-                r = find_cwd(c);
-                if (r == 0)
-                        r = check_program(c);
-        } else {
-                r = check_url(c);
+                if (find_cwd(c) < 0 || check_program(c) < 0)
+                        return -1;
+        } else if (check_url(c) < 0) {
+                return -1;
         }
-        return r ?: add_context(c);
+        return add_context(c);
 }
 
 void cg_sup_server_check_fini(struct check *c)
