@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import certificates
 import pytest
 from docs_readme import python_example
 from kernel_environment import PACKAGES, copy_environment
+from mcp_http.helpers import Server, Session
 from mcp_serve.helpers import Raw, text_of
 from wheel.conftest import make_environment
 
@@ -63,7 +66,7 @@ def workspace(env: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 def test_files_need_libc_alone(files: Path) -> None:
     """Nothing of Python's, and no library of the system that another one may not have."""
     found = [p for p in files.rglob("*") if p.is_file() and p.read_bytes()[:4] == b"\x7fELF"]
-    assert len(found) == 12
+    assert len(found) == 15
     needed = subprocess.run(["readelf", "-d", *found], check=True, capture_output=True, text=True).stdout
     libraries = {line.rpartition("[")[2].rstrip("]") for line in needed.splitlines() if "(NEEDED)" in line}
     assert libraries <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
@@ -74,6 +77,17 @@ def test_no_path_of_the_build_is_compiled_in(files: Path, repo: Path, tmp_path: 
     for path in [*files.glob("*/bin/*"), *files.glob("*/libexec/cellgate/*"), *files.rglob("*.so")]:
         subprocess.run(["strip", "-o", tmp_path / "stripped", path], check=True)  # of debugging information
         assert str(repo).encode() not in (tmp_path / "stripped").read_bytes(), path
+
+
+def test_http_with_tls(env: Path, workspace: Path, tmp_path: Path) -> None:
+    """By a program that contains libmicrohttpd and GnuTLS."""
+    files = certificates.make(tmp_path)
+    argv = [env / "bin/python", "-m", "cellgate", "mcp", "serve", "--http", "127.0.0.1:0", "--workspace", workspace]
+    argv += ["--token-file", tmp_path / "token", *files.options]
+    server = Server([str(a) for a in argv], tmp_path, dict(os.environ), 1)
+    server.tls = files.context()
+    assert Session(server).text("6 * 7") == "42"
+    assert server.end() == 128 + signal.SIGTERM
 
 
 def test_example_of_the_documents(env: Path, repo: Path, workspace: Path) -> None:

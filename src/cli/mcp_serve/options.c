@@ -332,7 +332,7 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
         execv(program, (char *const *)(uintptr_t)words);
         if (errno == ENOENT)
                 return cg_fail(err, CG_E_UNSUPPORTED,
-                               "--http is not in a Python wheel: install the Debian package, or from source "
-                               "(docs/install.md)");
+                               "--http is not in this installation, which was built without libmicrohttpd and "
+                               "GnuTLS (docs/install.md)");
         return cg_fail_errno(err, "%s", program);
 }
