@@ -59,8 +59,9 @@ SCENARIOS = [
 ]
 
 
-@pytest.mark.parametrize(("suite", "version", "name"), SCENARIOS, ids=lambda v: str(v).removeprefix("auth/"))
-def test_scenario(scenario: Callable[..., None], prefix: Path, suite: str, version: str, name: str) -> None:
+@pytest.mark.parametrize(("suite_name", "version", "name"), SCENARIOS, ids=lambda v: str(v).removeprefix("auth/"))
+def test_scenario(scenario: Callable[..., None], prefix: Path, suite_name: str, version: str, name: str) -> None:
     driver = shlex.join([sys.executable, str(HERE / "driver.py")])
     words = ["client", "--command", driver, "--scenario", name]
-    scenario(suite, *words, *(["--spec-version", version] if suite == "next" else []), env={"CG_PREFIX": str(prefix)})
+    more = ["--spec-version", version] if suite_name == "next" else []
+    scenario(suite_name, *words, *more, env={"CG_PREFIX": str(prefix)})
