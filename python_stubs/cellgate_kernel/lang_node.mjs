@@ -249,11 +249,17 @@ function evaluate(expression, done) {
   vm.runInThisContext("__cellgate_run()", { breakOnSigint: true });
 }
 
+function flush(stream, then) {
+  if (stream.writableLength) net.Socket.prototype.write.call(stream, "", then);
+  else then();
+}
+
 function settle(number, reply) {
   if (running?.number !== number) return;
   running = undefined;
   session.post("Runtime.releaseObjectGroup", { objectGroup: "" });
-  send({ done: number, ...reply });
+  // Output that the streams still hold precedes the cell's end.
+  flush(process.stdout, () => flush(process.stderr, () => send({ done: number, ...reply })));
 }
 
 function showResult(number, name, code, error, result) {
