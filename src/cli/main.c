@@ -67,7 +67,7 @@ static const struct cg_cli_command commands[] = {
         { "policy", cg_cli_policy, "policy files: check them, and show what they decide" },
         { "relay", relay, "the far end of `run --connect`, on another machine" },
         { "doctor", exec_front, "check what sandboxes need on this machine, and how to get missing parts" },
-        { "selftest", cg_cli_selftest, "try to get out of a sandbox on this machine, in about 1,200 ways" },
+        { "selftest", cg_cli_selftest, "try to get out of a sandbox on this machine, in about 1,700 ways" },
         { "sandbox", exec_front,
           "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
 };
