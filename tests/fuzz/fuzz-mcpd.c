@@ -24,7 +24,8 @@ static const struct cg_mcpd_info info = { .name = "n",
                                           .instructions = "be \"good\"\n",
                                           .tool_names = tool_names,
                                           .tools = "[{\"name\":\"run\"},{\"name\":\"add\"}]",
-                                          .templates = "[]" };
+                                          .templates = "[]",
+                                          .logs = true };
 
 static void must(bool ok)
 {
