@@ -39,8 +39,11 @@ def without_header(server: Server) -> str:
     return str(data["stdout"])
 
 
-def test_each_client_gets_the_whole_result(serve: Callable[..., Server], npm_dir: Path, test_python: str) -> None:
+def test_each_client_gets_the_whole_result(
+    serve: Callable[..., Server], npm_dir: Path, test_python: str, cellgate: Path, tmp_path: Path
+) -> None:
     server = serve()
+    fastmcp = npm_dir.parent / "servers-env/bin/python"
     sdk1 = str(npm_dir.parent / "servers-sdk1-env/bin/python")
     ts1 = npm_dir / "node_modules/@modelcontextprotocol/sdk/dist/esm/client"
     packages = npm_dir.parent / "test-npm/node_modules"
@@ -57,12 +60,24 @@ def test_each_client_gets_the_whole_result(serve: Callable[..., Server], npm_dir
 
         return work
 
+    def start(python: str, *options: str) -> Callable[[], str]:
+        argv = [python, HERE / "patient_stdio.py", CODE, cellgate, "mcp", "serve", "--workspace", tmp_path, *options]
+
+        def work() -> str:
+            p = subprocess.run([*map(str, argv)], capture_output=True, text=True, timeout=120 + 2 * SECONDS)
+            return p.stdout if p.returncode == 0 else p.stderr
+
+        return work
+
     client = HERE / "patient_client.py"
     clients: dict[str, Callable[[], str]] = {
         **{f"Python 2.x, {s} s": run(test_python, client, after=(s,)) for s in ("60", "120")},
         **{f"Python 1.x, {s} s": run(sdk1, client, after=(s,)) for s in ("60", "120")},
         "TypeScript 1.x": run(node, HERE / "patient_client.mjs", ts1 / "index.js", ts1 / "streamableHttp.js"),
         "TypeScript 2.x": run(node, HERE / "patient_client.mjs", ts2, ts2),
+        "FastMCP, 60 s": run(fastmcp, HERE / "patient_fastmcp.py", after=("60",)),
+        "started like Claude Code's": start(test_python),
+        "started like ipybox's": start(sdk1, "--plain-results"),
         "only the text": lambda: by_text(server),
         "without the header": lambda: without_header(server),
     }

@@ -331,8 +331,9 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
         memcpy(words + n + CG_ARRAY_LEN(middle), rest, n_rest * sizeof(*rest));
         execv(program, (char *const *)(uintptr_t)words);
         if (errno == ENOENT)
-                return cg_fail(err, CG_E_UNSUPPORTED,
-                               "--http is not in this installation, which was built without libmicrohttpd and "
-                               "GnuTLS (docs/install.md)");
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "--http is not in this installation, which was built without libmicrohttpd and "
+                        "GnuTLS (docs/install.md)");
         return cg_fail_errno(err, "%s", program);
 }
