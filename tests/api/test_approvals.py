@@ -144,13 +144,14 @@ isinstance(r, str), json.loads(r) == ["0123456789" * 300_000], type(c).__name__,
     assert shown.endswith("... (3000004 characters)") and len(shown) < 2000
 
 
-def test_approval_timeout_refuses(client: Client, mark: Path) -> None:
+def test_approval_timeout_refuses(client: Client, mark: Path, tmp_path: Path) -> None:
     server = {
         "command": sys.executable,
         "args": [str(Path(__file__).parent / "echo_server.py")],
         "env": {"MARK": str(mark)},
     }
-    with client.session(approval_timeout_ms=300) as s:
+    (tmp_path / "work").mkdir()
+    with client.session(workspace=tmp_path / "work", approval_timeout_ms=300) as s:
         s.add_servers({"echo": server})
         s.execute(CALL.format("a"))
         assert "nobody decided in time" in s.until("approval_closed")[-1].text

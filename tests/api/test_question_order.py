@@ -44,7 +44,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def session(folder: Path) -> Iterator[Session]:
     with Client(no_spare=1) as c, c.session(workspace=folder, exec="ask") as s:
         s.add_functions("host", [ANY])
-        s.add_servers({"echo": {"command": sys.executable, "args": [str(SERVER), str(folder / "mark")]}})
+        args = [str(SERVER), str(folder / "mark")]
+        s.add_servers({"echo": {"command": sys.executable, "args": args, "data": args[1:]}})
         out = s.run(PRELUDE)
         assert out.status == "ok", out.events
         yield s
