@@ -152,6 +152,7 @@ def holds(pid: int, text: bytes) -> bool:
     return False
 
 
+@pytest.mark.no_sanitizer  # its shadow memory cannot be read whole
 @pytest.mark.skipif(os.geteuid() != 0, reason="reads the memory of another process")
 def test_the_process_that_reads_the_network_does_not_know_the_second_token(
     serve: Serve, env: dict[str, str], tmp_path: Path

@@ -13,25 +13,31 @@
 
 #define ANSWER_MAX ((size_t)256 << 20)
 
-static void on_deadline_closed(uv_handle_t *h)
+static void on_part_closed(struct search_run *run)
 {
-        struct search_run *run = h->data;
-
+        if (--run->open)
+                return;
         cg_buf_fini(&run->answer);
         run->on_closed(run);
 }
 
-static void on_output_closed(struct watch *w)
+static void on_deadline_closed(uv_handle_t *h)
 {
-        struct search_run *run = w->data;
-
-        uv_close((uv_handle_t *)&run->deadline, on_deadline_closed);
+        on_part_closed(h->data);
 }
 
+static void on_output_closed(struct watch *w)
+{
+        on_part_closed(w->data);
+}
+
+/* Both at once: at the supervisor's end all handles that are not closing are closed. */
 void cg_sup_search_close(struct search_run *run)
 {
         cg_proc_end(&run->proc, false, 0);
+        run->open = 2;
         cg_sup_watch_close(&run->output, on_output_closed);
+        uv_close((uv_handle_t *)&run->deadline, on_deadline_closed);
 }
 
 static void answer(struct search_run *run, bool whole)

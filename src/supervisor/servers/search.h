@@ -14,6 +14,7 @@ struct search_run {
         struct cg_proc proc;
         struct watch output;
         uv_timer_t deadline;
+        unsigned open; /* of these two, while they are being closed */
         struct cg_buf answer;
 };
 
