@@ -321,6 +321,24 @@ def test_a_search_that_ends_without_an_answer(client: Client, workspace: Path, t
         s.add_servers({"s": definition(tools / "server.py")})
 
 
+def test_a_supervisor_that_ends_during_the_search(workspace: Path, tmp_path: Path, tools: Path) -> None:
+    """In order: an assertion of libuv would be in its log."""
+    answers: list[str] = []
+    many_links(tools)
+    with open(tmp_path / "log", "w+") as log, Client(no_spare=1, log_fd=log.fileno()) as c:
+        s = c.session(workspace=workspace)
+        opened = Opened(tools)
+        thread = answer_of(s, definition(tools / "server.py"), answers)
+        opened.wait()
+        (search,) = [p for p in processes_of("cellgate-search")]
+        os.kill(search, signal.SIGSTOP)
+        os.kill(parent(search), signal.SIGTERM)
+        thread.join()
+        c.close()
+        log.seek(0)
+        assert "Assertion" not in log.read() and "added" not in answers
+
+
 def test_a_session_that_opens_during_the_check(
     client: Client, workspace: Path, tmp_path: Path, large: Path
 ) -> None:
