@@ -373,6 +373,29 @@ struct cg_event *cg_event_from_message(struct cg_msg *m)
         return fill(e, m) ? e : cg_event_free(e);
 }
 
+struct cg_event *cg_event_question_about(struct cg_event *e)
+{
+        struct cg_event *q = calloc(1, sizeof(*q));
+
+        if (!q)
+                return NULL;
+        q->type = CG_EVENT_APPROVAL_REQUEST;
+        q->method = methods[0];
+        q->cell = e->cell;
+        q->approval = e->approval;
+        q->json_len = e->json_len;
+        q->args_len = e->args_len;
+        q->server = strdup(e->server);
+        q->tool = strdup(e->tool);
+        q->json = copy(e->json, e->json_len);
+        q->args = copy(e->args, e->args_len);
+        if (!q->server || !q->tool || !q->json || !q->args)
+                return cg_event_free(q);
+        q->cost = e->cost;
+        e->cost = 0;
+        return q;
+}
+
 CG_API struct cg_event *cg_event_free(struct cg_event *e)
 {
         if (!e)

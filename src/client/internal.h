@@ -86,6 +86,7 @@ struct operation {
         struct operation *next;
         uint64_t number;
         struct cg_event *events, **events_tail;
+        size_t n;
         bool done; /* its result is among the events */
 };
 
@@ -107,7 +108,8 @@ struct cg_session {
         struct operation *operations;
         struct command_input *inputs; /* of commands that have not ended */
         size_t uncredited;
-        size_t unread;                 /* bytes of the events of a node that wait */
+        size_t unread;                 /* bytes of @events */
+        uint64_t last_number;          /* of a question or call of a node */
         struct asked_functions *asked; /* with a node only */
         struct session_policy *policy; /* NULL: no files. Constant */
 };
@@ -207,6 +209,11 @@ int cg_client_request_msg(struct cg_client *c, uint16_t type, json_t *body, stru
 /* event.c */
 /* The event a message is; NULL when it is none (or out of memory). Lock not needed. */
 struct cg_event *cg_event_from_message(struct cg_msg *m);
+/*
+ * The question about a function's call @e, with its bytes (returns). The host's reading of the
+ * question counts for the window, that of the call does not. NULL: out of memory.
+ */
+struct cg_event *cg_event_question_about(struct cg_event *e);
 struct cg_event *cg_event_text_new(enum cg_event_type type, const char *text);
 
 /* elicit.c */

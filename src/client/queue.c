@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* The most pieces of error output of a file operation; one is a line. */
+#define MAX_MESSAGES 1000
+
 struct approval *cg_approval_free(struct approval *a)
 {
         free(a->request);
@@ -97,7 +100,11 @@ static void wake(struct cg_session *s)
 void cg_session_push(struct cg_session *s, struct cg_event *e)
 {
         for (struct operation *op = s->operations; op; op = op->next) {
-                if (op->number == e->cell && !e->foreign && is_of_command(e)) {
+                if (op->number == e->cell && !e->foreign && is_of_command(e) && !op->done) {
+                        if (e->type == CG_EVENT_COMMAND_OUTPUT && op->n++ > MAX_MESSAGES) {
+                                cg_event_free(e);
+                                return;
+                        }
                         op->done |= e->type == CG_EVENT_COMMAND_RESULT;
                         *op->events_tail = e;
                         op->events_tail = &e->next;
@@ -115,6 +122,7 @@ void cg_session_push(struct cg_session *s, struct cg_event *e)
         }
         *s->events_tail = e;
         s->events_tail = &e->next;
+        s->unread += e->cost;
         wake(s);
 }
 

@@ -14,10 +14,11 @@
 
 /* Words of the command that starts the link. */
 #define MAX_WORDS 64
-/* What a node may send that the host has not read, beyond the window that it should keep to. */
+/* The most bytes of a node's events that wait; it should keep to the window. */
 #define UNREAD_MAX (2 * CG_EVENT_WINDOW + CG_MAX_DISPLAY + (64u << 20))
-/* Calls of functions that wait for the host. */
+/* The most questions and calls that wait, and the most bytes of calls that are asked about. */
 #define MAX_CALLS 256
+#define CALLS_MAX ((size_t)64 << 20)
 
 extern char **environ;
 
@@ -167,58 +168,58 @@ void cg_remote_free(struct cg_session *s)
 
 /* ------------------------------------------------------------------ events */
 
+static bool has_number(const struct cg_event *e)
+{
+        return e->type == CG_EVENT_APPROVAL_REQUEST || e->type == CG_EVENT_EGRESS_REQUEST ||
+               e->type == CG_EVENT_FUNCTION_CALL;
+}
+
 int cg_remote_check(const struct cg_event *e, struct cg_err *err)
 {
         bool program = e->type == CG_EVENT_APPROVAL_REQUEST && strcmp(e->method, CG_METHOD_EXEC) == 0;
 
-        if (program || (e->type != CG_EVENT_APPROVAL_REQUEST && e->type != CG_EVENT_SERVER_REQUEST))
+        if ((e->type == CG_EVENT_APPROVAL_REQUEST && !program) || e->type == CG_EVENT_SERVER_REQUEST)
+                return cg_fail(err, CG_E_PROTO,
+                               "the node asked about a tool, although tools are not its own");
+        if ((program || e->type == CG_EVENT_FUNCTION_CALL) &&
+            cg_json_check_object(e->args, e->args_len, CG_JSON_DEPTH, err) < 0)
+                return cg_fail(err, CG_E_PROTO, "the node sent arguments that are no JSON object");
+        return 0;
+}
+
+/*
+ * A number is used once: else an answer to the question that a person has read would be one to
+ * another, which came with the same number.
+ */
+static int check_numbers(struct cg_session *s, const struct cg_event *e, struct cg_err *err)
+{
+        size_t n = 0, bytes = e->args_len;
+
+        if (!has_number(e))
                 return 0;
-        return cg_fail(err, CG_E_PROTO, "the node asked about a tool, although tools are not its own");
-}
-
-static char *copy_text(const char *text, size_t len)
-{
-        char *copy = malloc(len + 1);
-
-        if (copy) {
-                memcpy(copy, text, len);
-                copy[len] = '\0';
+        for (const struct approval *a = s->approvals; a; a = a->next) {
+                n++;
+                bytes += a->call ? a->call->args_len : 0;
         }
-        return copy;
-}
-
-/* The question about the call @e, which is held until it is answered. NULL: out of memory. */
-static struct cg_event *question_about(const struct cg_event *e)
-{
-        struct cg_event *q = calloc(1, sizeof(*q));
-
-        if (!q)
-                return NULL;
-        q->type = CG_EVENT_APPROVAL_REQUEST;
-        q->method = CG_METHOD_CALL;
-        q->cell = e->cell;
-        q->approval = e->approval;
-        q->json_len = e->json_len;
-        q->args_len = e->args_len;
-        q->server = strdup(e->server);
-        q->tool = strdup(e->tool);
-        q->json = copy_text(e->json, e->json_len);
-        q->args = copy_text(e->args, e->args_len);
-        return q->server && q->tool && q->json && q->args ? q : cg_event_free(q);
+        if (n >= MAX_CALLS || bytes > CALLS_MAX)
+                return cg_fail(err, CG_E_PROTO, "the node asks more than a host accepts");
+        if (e->approval <= s->last_number)
+                return cg_fail(err, CG_E_PROTO, "the node used the number of a question again");
+        s->last_number = e->approval;
+        return 0;
 }
 
 int cg_remote_push(struct cg_session *s, struct cg_event *e, struct cg_err *err)
 {
         const struct asked_functions *asked = s->asked;
-        struct cg_event *q = NULL;
-        size_t n = 0;
+        struct cg_event *q;
+        int r = check_numbers(s, e, err);
 
-        s->unread += e->cost;
-        for (const struct approval *a = s->approvals; a; a = a->next)
-                n++;
-        if (s->unread > UNREAD_MAX || n > MAX_CALLS) {
+        if (r == 0 && s->unread + e->cost > UNREAD_MAX)
+                r = cg_fail(err, CG_E_PROTO, "the node sent more than a host accepts");
+        if (r < 0) {
                 cg_event_free(e);
-                return cg_fail(err, CG_E_PROTO, "the node sent more than a host accepts");
+                return r;
         }
         while (e->type == CG_EVENT_FUNCTION_CALL && asked && strcmp(asked->name, e->server) != 0)
                 asked = asked->next;
@@ -226,13 +227,13 @@ int cg_remote_push(struct cg_session *s, struct cg_event *e, struct cg_err *err)
                 cg_session_push(s, e);
                 return 0;
         }
-        q = question_about(e);
+        q = cg_event_question_about(e);
         if (!q) {
                 cg_event_free(e);
                 return cg_fail(err, CG_E_NOMEM, "question");
         }
         cg_session_push(s, q);
-        if (s->approvals && s->approvals->id == e->approval && !s->approvals->call)
+        if (s->approvals && s->approvals->id == e->approval)
                 s->approvals->call = e;
         else /* the session has ended */
                 cg_event_free(e);

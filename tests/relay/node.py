@@ -30,11 +30,11 @@ def answer(**members: object) -> None:
     say(LINE + json.dumps(members).encode() + b"\n")
 
 
-def message(like: bytes, kind: int, number: int, body: bytes, raw: bool) -> bytes:
+def message(like: bytes, kind: int, number: int, body: bytes, raw: str) -> bytes:
     """A message of the host wire, of the session of the message @like."""
     magic, version, wire, _, _, session, _ = HEADER.unpack(like)
     head = HEADER.pack(magic, version, wire, kind, 0, session, number)
-    frames = [head, body, *([b"{}"] if raw else [])]
+    frames = [head, body, *([raw.encode()] if raw != "none" else [])]
     return b"".join(
         bytes([2 | (i < len(frames) - 1)]) + struct.pack(">Q", len(part)) + part for i, part in enumerate(frames)
     )
@@ -107,8 +107,9 @@ def main(how: str, relay: list[str]) -> None:
     elif how == "frozen":
         pass_on(relay, {})
     else:
-        kind, body, times, raw = int(relay[0]), relay[1].encode(), int(relay[2]), relay[3] == "raw"
-        pass_on(relay[4:], {}, lambda like: b"".join(message(like, kind, 900 + i, body, raw) for i in range(times)))
+        kind, body, times, step, raw = int(relay[0]), relay[1].encode(), int(relay[2]), int(relay[3]), relay[4]
+        numbers = [900 + i * step for i in range(times)]
+        pass_on(relay[5:], {}, lambda like: b"".join(message(like, kind, n, body, raw) for n in numbers))
 
 
 main(sys.argv[1], sys.argv[2:])

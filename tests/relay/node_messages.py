@@ -13,23 +13,29 @@ class Message:
     body: dict[str, Any] = field(default_factory=dict)
     ends: bool = True
     times: int = 1
-    raw: bool = True
+    raw: str | None = "{}"
+    step: int = 1
+    """Between the numbers of several."""
 
     def words(self) -> list[str]:
         """For node.py."""
-        return [str(self.kind), json.dumps(self.body), str(self.times), "raw" if self.raw else "none"]
+        return [str(self.kind), json.dumps(self.body), str(self.times), str(self.step), self.raw or "none"]
 
 
 def ask(method: str) -> dict[str, Any]:
     return {"server": "host", "tool": "act", "method": method, "cell": 1}
 
 
+CALL = {"server": "host", "tool": "act", "cell": 1}
 MESSAGES = {
+    "two-calls-of-one-number": Message(FUNCTION_CALL, CALL, times=2, step=0),
+    "a-call-of-an-earlier-number": Message(FUNCTION_CALL, CALL, times=2, step=-1),
+    "arguments-that-are-none": Message(FUNCTION_CALL, CALL, raw='{"a":'),
     "asks-about-a-tool": Message(APPROVAL_REQUEST, ask("tools/call")),
     "asks-about-a-resource": Message(APPROVAL_REQUEST, ask("resources/read")),
     "asks-for-a-server": Message(SERVER_REQUEST, {"server": "host", "method": "elicitation/create", "cell": 1}),
-    "calls-too-often": Message(FUNCTION_CALL, {"server": "host", "tool": "act", "cell": 1}, times=400),
-    "calls-twice": Message(FUNCTION_CALL, {"server": "host", "tool": "act", "cell": 1}, ends=False, times=2),
-    "opens-a-session": Message(SESSION_OPENED, {"id": "x"}, raw=False),
+    "calls-too-often": Message(FUNCTION_CALL, CALL, times=400),
+    "calls-twice": Message(FUNCTION_CALL, CALL, ends=False, times=2),
+    "opens-a-session": Message(SESSION_OPENED, {"id": "x"}, raw=None),
     "unknown": Message(999),
 }

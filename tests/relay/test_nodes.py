@@ -24,9 +24,7 @@ def test_a_node_that_does_not_answer(package: Any, node: Callable[..., list[str]
         cellgate.Client(connect=node("silent"), timeout=0.5)
 
 
-def test_the_host_is_asked_about_what_would_run(
-    package: Any, node: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_the_host_is_asked_about_what_would_run(package: Any, node: Callable[..., list[str]], tmp_path: Path) -> None:
     """The node changes the arguments of the call: the changed ones are those that are shown."""
     import cellgate
 

@@ -103,6 +103,14 @@ def test_functions_of_the_host(session: Any) -> None:
     assert seen == [{"n": 1}] and called == [1, 1]
 
 
+def test_refused_calls_use_up_nothing(session: Any) -> None:
+    """More bytes than a session's window has."""
+    session.functions({"act": lambda text: None}, ask=True)
+    session.run("from mcptools.host import act")
+    for _ in range(24):
+        assert session.run("act.run(text='x' * 1_000_000)", approve=lambda _: False, timeout=30).refused
+
+
 def test_a_question_that_ends_with_its_cell(session: Any) -> None:
     called: list[int] = []
     session.functions({"act": lambda: called.append(1)}, ask=True)
@@ -144,9 +152,7 @@ s.run("import time; time.sleep(600)")
 """
 
 
-def test_nothing_stays_when_the_host_is_killed(
-    package: Any, prefix: Path, relay: list[str], tmp_path: Path
-) -> None:
+def test_nothing_stays_when_the_host_is_killed(package: Any, prefix: Path, relay: list[str], tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(prefix / "lib/cellgate/package")}
     argv = [sys.executable, "-B", "-c", HOST, str(tmp_path), *relay]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as p:
@@ -194,7 +200,8 @@ def test_a_link_that_is_silent_is_lost(package: Any, node: Callable[..., list[st
         between = next(
             p
             for p in descendants(os.getpid())
-            if p not in mine and b"frozen" in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")
+            if p not in mine
+            and b"frozen" in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")
             and b"host" not in Path(f"/proc/{p}/cmdline").read_bytes().split(b"\0")
         )
         kill(between, signal.SIGSTOP)
