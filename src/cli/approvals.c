@@ -470,7 +470,7 @@ static int ask_next(struct approvals *a, struct cg_err *err)
         return 0;
 }
 
-/* Of several questions each is asked about again. */
+/* Each of several questions is asked about again. */
 static void ask_each(struct approvals *a)
 {
         json_t *q;

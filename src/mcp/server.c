@@ -11,7 +11,7 @@
 
 /* Before the names of members that each request and result of the stateless era has. */
 #define META "io.modelcontextprotocol/"
-/* Of an error's code, before the stateless era. */
+/* The code of an error before the stateless era. */
 #define NO_RESOURCE (-32002)
 #define MAX_URI     ((size_t)2048)
 

@@ -738,7 +738,7 @@ static void release_body(struct hf_exchange *x)
 }
 
 /*
- * What is too much is read nevertheless, so that the client gets the response; but not for ever.
+ * A body that is too long is read up to a limit, so that the client gets the response.
  * The part of a body that cannot be whole any more is freed for other bodies: else all that come at
  * the same time would be refused.
  */

@@ -199,7 +199,7 @@ def slow_readers(load: Load) -> Figures:
 
 
 def large_bodies(load: Load) -> Figures:
-    """Bodies of 64 MiB: six at once in six sessions arrive; twelve at once are refused for now, but for some of them."""
+    """Bodies of 64 MiB: six at once in six sessions arrive; of twelve at once some are refused with 503."""
     sessions = [Session(load.server) for _ in range(6)]
 
     def send(session: Session, i: int, more: int = 0) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,12 @@ def test_messages_that_a_node_must_not_send(
     with cellgate.Client(connect=node("inject", *m.words())) as c:
         s = cellgate.Session(tmp_path, client=c)
         s.functions({"act": lambda: called.append(1)}, ask=True)
-        if m.ends:
-            with pytest.raises(cellgate.ClosedError):
-                while True:
-                    s.run("print('inject now')", approve=lambda _: False)
+        with contextlib.suppress(cellgate.ClosedError):  # after a message that ends it, or takes its session
+            for cell in ("print('inject now')", "1"):
+                s.run(cell, approve=lambda _: False, timeout=20)
+        if m.why:
+            with pytest.raises(cellgate.CellgateError, match=m.why):
+                c.status()
         else:
-            s.run("print('inject now')", approve=lambda _: False)
-            assert s.run("1 + 1", approve=lambda _: False).value == "2"
+            assert c.status()["pid"] > 0
         assert not called

@@ -311,7 +311,7 @@ static void add_call(const struct cg_call *call, unsigned width, bool whole, boo
         add_wrapped(b, &text, width);
 }
 
-/* Those of one question. The lines between begin where no text of a call does. */
+/* The calls of one question. The lines between them begin where no text of a call does. */
 static void add_calls(const struct cg_call *call, unsigned width, bool whole, bool digest, struct cg_buf *b)
 {
         size_t n = cg_call_count(call);

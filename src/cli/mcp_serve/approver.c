@@ -14,7 +14,7 @@
 
 /* A supervisor that hangs must not hold up the others. */
 #define ANSWER_MS 3000
-/* Of an approval, which is shown whole or not at all. */
+/* The most characters of an approval, which is shown whole or not at all. */
 #define MAX_SHOWN 4000000u
 
 struct visit {

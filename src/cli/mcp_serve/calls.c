@@ -55,7 +55,7 @@ static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, str
         return 0;
 }
 
-/* What it returns was limited before. */
+/* The tool limits what it returns itself. */
 static bool is_long(enum cg_serve_tool tool)
 {
         return cg_serve_tool_defs[tool].toolset & (CG_SERVE_FILES | CG_SERVE_APPROVALS);

@@ -513,7 +513,7 @@ int cg_serve_list_resources(struct cg_serve *sv, const struct cg_mcpd_in *in, st
 int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
 
 /* ---- links.c */
-/* Of a cell that has ended: the URI of a part of its output. */
+/* The URI of a part of the output of a cell that has ended. */
 #define CG_SERVE_URI 100u
 void cg_serve_uri(const struct cg_job *job, enum cg_serve_source part, char ret[CG_SERVE_URI]);
 /* CG_SOURCE_OTHER: it is no name of a part. */
