@@ -437,18 +437,19 @@ def test_another_thread_may_run_cells_while_a_question_is_open(tools: Any, mark:
 def test_cancelled_call_is_reported_as_closed(tools: Any, mark: Path) -> None:
     import cellgate
 
-    closed: list[int] = []
+    asked: list[int] = []
+    closed: list[int] = []  # perhaps while the next cell is read: it is of no cell
     for _ in range(20):  # the result comes another way, and on a slow machine earlier
         with tools.stream(DANGER, timeout=30) as cell:
             for event in cell:
                 if isinstance(event, cellgate.ApprovalRequest):
-                    asked = event.number
+                    asked.append(event.number)
                     cell.cancel()
                 if isinstance(event, cellgate.ApprovalClosed):
                     closed.append(event.number)
         if closed:
             break
-    assert closed == [asked] and not mark.exists()
+    assert closed and set(closed) <= set(asked) and not mark.exists()
 
 
 def test_cell_that_nobody_reads_any_more_is_cancelled_and_refused(tools: Any, mark: Path) -> None:
