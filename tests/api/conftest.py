@@ -1,8 +1,7 @@
-"""A client and sessions of the installed libcellgate, through ctypes."""
+"""A client and sessions of the installed libcellgate."""
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,8 +12,7 @@ from cellgate_api import Client, Session
 
 
 @pytest.fixture(scope="module")
-def client(prefix: Path) -> Iterator[Client]:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def client() -> Iterator[Client]:
     with Client(log_level=0) as c:
         yield c
 

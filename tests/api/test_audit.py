@@ -420,9 +420,8 @@ WRONG: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory, prefix: Path) -> Path:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The state folder with a log of two sessions."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     home, workspace = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("workspace")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(home))

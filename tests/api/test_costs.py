@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes as C
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cellgate_api import E_INVAL, E_NOTFOUND, CellgateError, Client, Costs, Session
+from cellgate_api import E_INVAL, E_NOTFOUND, CellgateError, Client, Session, ffi, lib
 from forging import LIBRARY
 from processes import eventually, gate
 from web import FETCH, settings
@@ -26,7 +26,7 @@ def any_tier(request: pytest.FixtureRequest, client: Client, workspace: Path) ->
         yield s
 
 
-def cost(s: Session, code: str, **opts: object) -> Costs:
+def cost(s: Session, code: str, **opts: object) -> Any:
     out = s.run(code, **opts)
     assert out.status == "ok", out
     assert out.result.costs is not None
@@ -187,17 +187,15 @@ def test_cells_that_did_not_run_or_whose_kernel_ended(session: Session, workspac
 
 def test_sizes(session: Session) -> None:
     session.execute("pass")
-    ptr, lib = C.c_void_p(), session.lib
-    while True:
-        session._call("cg_session_next_event", 30000, C.byref(ptr))
-        if lib.cg_event_type_name(lib.cg_event_type(ptr)) == b"result":
-            break
-        assert lib.cg_event_costs(ptr, C.byref(Costs(size=C.sizeof(Costs)))) == E_NOTFOUND
+    costs, whole = ffi.new("struct cg_costs *"), ffi.sizeof("struct cg_costs")
+    while lib.cg_event_type(ptr := session.next_ptr()) != lib.CG_EVENT_RESULT:
+        costs.size = whole
+        assert lib.cg_event_costs(ptr, costs) == E_NOTFOUND
         lib.cg_event_free(ptr)
-    for size in (0, 4, C.sizeof(Costs) + 8):
-        assert lib.cg_event_costs(ptr, C.byref(Costs(size=size))) == E_INVAL
-    old = Costs(size=Costs.cpu_us.offset, cpu_us=-7)
-    assert lib.cg_event_costs(ptr, C.byref(old)) == 0 and old.wall_us > 0 and old.cpu_us == -7
+    for costs.size in (0, 4, whole + 8):
+        assert lib.cg_event_costs(ptr, costs) == E_INVAL
+    costs.size, costs.cpu_us = ffi.offsetof("struct cg_costs", "cpu_us"), -7
+    assert lib.cg_event_costs(ptr, costs) == 0 and costs.wall_us > 0 and costs.cpu_us == -7
     lib.cg_event_free(ptr)
 
 

@@ -28,8 +28,7 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def folder(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with runtime_folder() as path:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
         yield path

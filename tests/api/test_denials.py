@@ -295,9 +295,8 @@ def test_a_socket_of_a_container_engine_is_told_with_its_power(session: Session)
     assert "root's powers over this machine. To allow it: list the socket in network.allowUnixSockets" in e.text
 
 
-def test_names_of_the_home_folder(home: Path, prefix: Path, workspace: Path) -> None:
+def test_names_of_the_home_folder(home: Path, workspace: Path) -> None:
     """A kernel has a home of its own, where the user's credentials are missing."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     with Client(log_level=0) as c, c.session(workspace=workspace) as s:
         out = s.run("import os; os.system('cat ~/.ssh/id_rsa ~/nothere ~/.ssh')")
         e = one(out)

@@ -226,9 +226,8 @@ def test_atexit_runs_when_the_host_is_killed(workspace: Path, prefix: Path) -> N
 
 
 @pytest.mark.parametrize("cell", [None, "pass"])
-def test_only_a_kernel_that_ran_a_cell_gets_time_for_atexit(repo: Path, workspace: Path, prefix: Path, cell: str | None) -> None:
+def test_only_a_kernel_that_ran_a_cell_gets_time_for_atexit(repo: Path, workspace: Path, cell: str | None) -> None:
     """Here a preloaded module has registered something before any cell: without one the kernel is ended at once."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         env = Path(folder) / "env"
         packages = copy_environment(env) / PACKAGES
@@ -242,8 +241,7 @@ def test_only_a_kernel_that_ran_a_cell_gets_time_for_atexit(repo: Path, workspac
     assert (workspace / "left").exists() == (cell is not None)
 
 
-def test_what_a_kernel_said_last_is_heard_however_slow_the_supervisor_is(workspace: Path, prefix: Path) -> None:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def test_what_a_kernel_said_last_is_heard_however_slow_the_supervisor_is(workspace: Path) -> None:
     with Client(log_level=0) as c, c.session(workspace=workspace) as s:
         pid = named(children(os.getpid()), "cellgate-superv")
         s.run("import os, time\nfrom IPython.display import display")

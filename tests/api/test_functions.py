@@ -732,8 +732,7 @@ def test_what_a_host_sends_without_the_librarys_checks(address: str, workspace: 
 
 
 @pytest.fixture
-def address(prefix: Path, tmp_path: Path) -> str:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def address(tmp_path: Path) -> str:
     return str(tmp_path / "sup")
 
 

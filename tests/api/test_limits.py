@@ -234,8 +234,7 @@ def _processes() -> dict[str, int]:
 
 
 @pytest.mark.parametrize("victim", ["kernel", "init", "zygote", "supervisor", "close"])
-def test_no_group_is_left(workspace: Path, victim: str, prefix: Path) -> None:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def test_no_group_is_left(workspace: Path, victim: str) -> None:
     client = Client(log_level=0, no_spare=1)
     try:
         s = client.session(workspace=workspace, memory_bytes=300 * MIB, processes=100)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,8 +52,7 @@ REFUSING = {
 
 
 @pytest.fixture
-def address(prefix: Path, tmp_path: Path) -> Iterator[str]:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def address(tmp_path: Path) -> Iterator[str]:
     address = str(tmp_path / "sup")
     with Client(address=address, start=1, linger_ms=1):
         yield address

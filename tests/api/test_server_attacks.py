@@ -27,9 +27,8 @@ def program(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def home_client(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def home_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     (tmp_path / "home").mkdir()
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with Client(log_level=0, no_spare=1) as c:
         yield c

@@ -163,10 +163,9 @@ def test_relative_names_are_told(client: Client, workspace: Path, monkeypatch: p
 
 
 def test_inherited_path(
-    prefix: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that a cell puts into a folder of PATH does not take the place of the one that is meant."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     mark, own = tmp_path / "mark", workspace / "venv" / "bin"
     own.mkdir(parents=True)
     good = tmp_path / "bin" / "my-server"
@@ -228,7 +227,7 @@ def test_a_venv(client: Client, workspace: Path) -> None:
             assert value(s, f"import os\nattempt(os.makedirs, 'env/lib/python9') and attempt(write, {path!r})") != "'done'"
 
 
-def test_node_packages(prefix: Path, workspace: Path) -> None:
+def test_node_packages(workspace: Path) -> None:
     """The topmost node_modules, and the absent ones above, where node looks for packages that may be missing."""
     if not shutil.which("node"):
         pytest.skip("node is not there")
@@ -242,7 +241,6 @@ def test_node_packages(prefix: Path, workspace: Path) -> None:
     link = package.parent / ".bin" / "srv"
     link.parent.mkdir()
     link.symlink_to("../srv/dist/index.js")
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     with Client(log_level=0, no_spare=1) as client, client.session(workspace=workspace) as s:
         s.add_servers({"s": said(s, {"command": str(link)}, workspace / "a" / "b" / "node_modules")})
         for path in ("a/b/node_modules/zod", "a/node_modules", "node_modules", "a/b/node_modules/.bin/x"):

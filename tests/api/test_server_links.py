@@ -33,10 +33,9 @@ def tools(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def home_client(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def home_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A client whose supervisor has a home folder of its own."""
     (tmp_path / "home").mkdir()
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with Client(log_level=0, no_spare=1) as c:
         yield c
@@ -193,12 +192,11 @@ def test_denials_say_why(client: Client, workspace: Path, tools: Path) -> None:
 
 
 def test_an_environment_of_kernels_that_shares_its_packages(
-    prefix: Path, workspace: Path, tmp_path: Path
+    workspace: Path, tmp_path: Path
 ) -> None:
     """Its modules run in the zygote, outside of the sandbox."""
     env = copy_environment(tmp_path / "env")
     metadata = next((env / PACKAGES).glob("*.dist-info/METADATA"))
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     os.link(metadata, workspace / "METADATA")
     (tmp_path / "backup").touch()
     os.link(tmp_path / "backup", workspace / "backup")

@@ -36,8 +36,7 @@ def look(path):
 """
 
 
-def test_credentials_cannot_be_read_and_other_files_can(home: Path, prefix: Path, workspace: Path) -> None:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def test_credentials_cannot_be_read_and_other_files_can(home: Path, workspace: Path) -> None:
     (workspace / ".env").write_text("TOKEN=1")
     (workspace / "plain").write_text("plain")
     with Client() as c, c.session(workspace=workspace) as s:
@@ -53,10 +52,9 @@ def test_credentials_cannot_be_read_and_other_files_can(home: Path, prefix: Path
 @pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME"])
 @pytest.mark.parametrize("own", [None, {"hideCredentials": False}])
 def test_tokens_of_mcp_servers_are_never_seen(
-    home: Path, outside: Path, prefix: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, variable: str, own: dict
+    home: Path, outside: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, variable: str, own: dict
 ) -> None:
     """Also a token of a first login while the session is open."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     state = home / ".local/state"
     if variable == "XDG_STATE_HOME":
@@ -86,8 +84,7 @@ def put(path):
 """
 
 
-def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: Path, prefix: Path) -> None:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: Path) -> None:
     for name in (".profile", ".config/autostart/x", "bin/ls", "miniconda3/python", "paper.txt", "work/data"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).touch()
@@ -117,17 +114,15 @@ def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: P
 
 
 @pytest.mark.parametrize("folder", [".jupyter", ".local/share/jupyter/kernels", ".local/share/jupyter/kernels/mine"])
-def test_a_workspace_with_programs_that_jupyter_starts(home: Path, prefix: Path, folder: str) -> None:
+def test_a_workspace_with_programs_that_jupyter_starts(home: Path, folder: str) -> None:
     """The name of its folder protects a kernel.json only in workspaces above it."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     (home / folder).mkdir(parents=True)
     with Client() as c, pytest.raises(CellgateError) as e:
         c.session(workspace=home / folder)
     assert e.value.code == E_INVAL and "Jupyter" in str(e.value)
 
 
-def test_a_workspace_above_the_home_is_only_read(home: Path, prefix: Path) -> None:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def test_a_workspace_above_the_home_is_only_read(home: Path) -> None:
     with Client(no_spare=1) as c, c.session(workspace=home.parent) as s:
         assert "your home folder is inside the workspace" in s.until("notice")[-1].text
         s.run(PUT)
@@ -141,9 +136,8 @@ def test_a_workspace_above_the_home_is_only_read(home: Path, prefix: Path) -> No
         assert not any(e.type == "notice" for e in s.run("1").events)
 
 
-def test_a_workspace_that_is_tmp_with_the_home_below(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workspace_that_is_tmp_with_the_home_below(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells see the host's /tmp in place of their own, so their home and temporary files are elsewhere."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     look = "import os, tempfile; (os.path.isfile('home/mine'), os.environ['HOME'], tempfile.TemporaryFile().writable())"
     with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir="/tmp") as name:
         home = Path(name) / "home"
@@ -169,9 +163,8 @@ def seen(path):
 
 
 def test_credentials_are_hidden_where_home_is_not_set(
-    workspace: Path, prefix: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     try:
         real = Path(pwd.getpwuid(os.geteuid()).pw_dir)
     except KeyError:
@@ -457,10 +450,9 @@ def test_attached_client_cannot_decide(client: Client) -> None:
 
 @pytest.mark.parametrize("ask", [0, 1])
 def test_denied_connections_do_not_fill_the_memory_of_a_host_that_does_not_read(
-    prefix: Path, workspace: Path, tmp_path: Path, ask: int
+    workspace: Path, tmp_path: Path, ask: int
 ) -> None:
     """Neither those that the settings deny, nor questions that are taken back at once."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     address = str(tmp_path / "sup")
     flood = """
 import socket, threading
@@ -501,9 +493,8 @@ def processes(name: str, parent: int) -> list[int]:
     return by_age([p for p in found if (args := words(p)) and args[0].endswith(name.encode())])
 
 
-def test_the_network_outlives_the_tool_server(prefix: Path, workspace: Path, port: int) -> None:
+def test_the_network_outlives_the_tool_server(workspace: Path, port: int) -> None:
     """The supervisor kills what a dead tool server leaves behind; its other children are none of that."""
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     s = settings(network={"allowedDomains": [f"127.0.0.1:{port}"]})
     with Client(no_spare=1) as c, c.session(workspace=workspace, settings=s) as session:
         session.run(FETCH)
@@ -515,8 +506,7 @@ def test_the_network_outlives_the_tool_server(prefix: Path, workspace: Path, por
 
 
 @pytest.mark.parametrize("victim", ["cellgate-supervisor", "cellgate-kernel", "cellgate-egress"])
-def test_a_killed_process_leaves_nothing(prefix: Path, workspace: Path, port: int, victim: str) -> None:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def test_a_killed_process_leaves_nothing(workspace: Path, port: int, victim: str) -> None:
     s = settings(filesystem={"denyWrite": ["./never", "./deep/er"]}, network={"allowedDomains": [f"127.0.0.1:{port}"]})
     with Client(no_spare=1) as c, c.session(workspace=workspace, settings=s) as session:
         session.run(FETCH)

@@ -26,8 +26,7 @@ from wire_table import HOST, HOST_WIRE
 
 
 @pytest.fixture
-def address(prefix: Path, tmp_path: Path) -> Iterator[str]:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def address(tmp_path: Path) -> Iterator[str]:
     path = tmp_path / "sup"
     yield str(path)
     for pid in supervisors(str(path)):
@@ -267,12 +266,10 @@ def test_mcp_servers_inherit_the_variables_of_their_own_host(
 )
 def test_a_runtime_folder_that_others_could_change_is_not_used(
     tmp_path_factory: pytest.TempPathFactory,
-    prefix: Path,
     monkeypatch: pytest.MonkeyPatch,
     mode: int | None,
     used: bool,
 ) -> None:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
     base = tmp_path_factory.mktemp("r")
     if mode is None:
         base.rmdir()
@@ -477,8 +474,7 @@ def test_too_many_attached(address: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def folder(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with runtime_folder() as path:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
         yield path

@@ -146,8 +146,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def client(prefix: Path) -> Iterator[Client]:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
+def client() -> Iterator[Client]:
     with Client(log_level=0) as c:
         yield c
 
