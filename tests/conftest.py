@@ -21,6 +21,8 @@ from run_tests import SANITIZED_TESTS
 from web import web_server
 
 REPO = Path(__file__).resolve().parent.parent
+# Each worker would compile all tests anew, for ten seconds. Programs under test write none: their variable says so.
+sys.dont_write_bytecode, sys.pycache_prefix = False, str(REPO / "build/pycache")
 # Files of half a minute. They start first, so that no worker runs one of them while the others have finished.
 LONG = (
     "conformance/test_clients.py",
