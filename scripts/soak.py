@@ -537,6 +537,14 @@ def srt_port() -> list[str]:
     return [run_tests.tail(log)] if status else []
 
 
+def sandboxmcp() -> list[str]:
+    """The tests of sandboxmcp on cellgate.sandboxmcp."""
+    package = run_tests.build_main() / "root/lib/cellgate/package"
+    python = run_tests.DEPS / "test-env/bin/python"
+    status, log = run_tests.run("soak-sandboxmcp", [python, REPO / "scripts/sandboxmcp-tests", package], 600)
+    return [run_tests.tail(log)] if status else []
+
+
 def wheels(pythons: list[str]) -> list[str]:
     """A wheel for each interpreter, installed in a clean environment, where the package's first example runs."""
     argv = [sys.executable, REPO / "scripts/build_wheels.py", "--out", run_tests.BUILDS / "wheels", *pythons]
@@ -564,6 +572,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "load": ("50 MCP clients at once over HTTP, 500 sessions, hostile clients", lambda _: load()),
     "inspector": ("MCP's Inspector, its command line and its page in Chromium", lambda _: inspector()),
     "srt": ("the tests of srt's Python port", lambda _: srt_port()),
+    "sandboxmcp": ("the tests of sandboxmcp, which pip downloads", lambda _: sandboxmcp()),
 }
 
 

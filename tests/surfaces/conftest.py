@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp_types import ElicitResult
 from package_fixtures import package  # noqa: F401
 
 
@@ -24,13 +26,13 @@ class Server:
         self._portal = portal
         self.session = session
 
-    def raw(self, name: str, **arguments: Any) -> Any:
+    def raw(self, name: str, /, **arguments: Any) -> Any:
         async def call() -> Any:
             return await self.session.call_tool(name, arguments)
 
         return self._portal.call(call)
 
-    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         """What a tool returns: the same as text and as structured content; an error exactly where it says so."""
         answer = self.raw(name, **arguments)
         result: dict[str, Any] = json.loads(answer.content[0].text)
@@ -58,11 +60,23 @@ class Server:
         return [json.loads(answer.content[0].text) for answer in self._portal.call(all_of_them)]
 
 
+async def decide(answers: Callable[[str], bool], context: Any, params: Any) -> ElicitResult:
+    return ElicitResult(action="accept", content={"decision": "approve" if answers(params.message) else "refuse"})
+
+
 @contextlib.contextmanager
 def connected(
-    cellgate: Path, cwd: Path, *options: str | Path, surface: str = "context-forge", **env: str
+    cellgate: Path,
+    cwd: Path,
+    *options: str | Path,
+    surface: str = "context-forge",
+    answers: Callable[[str], bool] | None = None,
+    **env: str,
 ) -> Iterator[Server]:
-    """A server with these options and variables. What its standard error has is in stderr.txt of its folder."""
+    """A server with these options and variables. What its standard error has is in stderr.txt of its folder.
+
+    `answers` decides about the questions that the client shows; without it the client shows none.
+    """
     params = StdioServerParameters(
         command=str(cellgate),
         args=["mcp", "serve", "--compat", surface, *map(str, options)],
@@ -71,7 +85,9 @@ def connected(
     )
     with start_blocking_portal() as portal, (cwd / "stderr.txt").open("w") as log:
         with portal.wrap_async_context_manager(stdio_client(params, errlog=log)) as (read, write):
-            with portal.wrap_async_context_manager(ClientSession(read, write)) as session:
+            callback = None if answers is None else partial(decide, answers)
+            client = ClientSession(read, write, elicitation_callback=callback)
+            with portal.wrap_async_context_manager(client) as session:
                 portal.call(session.initialize)
                 yield Server(portal, session)
 

@@ -24,7 +24,12 @@ def test_options(run_cellgate: Run, package: Path) -> None:
     assert (p.returncode, p.stdout) == (2, "") and "invalid choice: 'nothing'" in p.stderr
     p = run_cellgate(*START, "context-forge", "--approve", "all")
     assert (p.returncode, p.stdout) == (2, "")
-    assert "unrecognized arguments: --approve all: with --compat only" in p.stderr
+    assert "argument --approve: invalid choice: 'all'" in p.stderr
+    p = run_cellgate(*START, "context-forge", "--approve", "ask")
+    assert (p.returncode, p.stdout) == (2, "") and "only --compat sandboxmcp" in p.stderr
+    p = run_cellgate(*START, "context-forge", "--images", "x")
+    assert (p.returncode, p.stdout) == (2, "")
+    assert "unrecognized arguments: --images x: with --compat only" in p.stderr
     p = run_cellgate(*START, "context-forge", "--workspace", "missing")
     assert (p.returncode, p.stdout) == (2, "") and "No such file or directory" in p.stderr
     assert "did you mean --compat?" in run_cellgate("mcp", "serve", "--compatt").stderr

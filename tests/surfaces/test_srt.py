@@ -439,7 +439,7 @@ def test_only_the_last_executions_are_kept(package: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "KEPT", 2)
 
     async def run() -> None:
-        sandbox = module.Sandbox(Options("srt", tmp_path), {})
+        sandbox = module.Sandbox(Options(("srt",), tmp_path), {})
         ids = []
         for _ in range(3):
             execution = sandbox.start("", "true", 9, False, None, None, None)
@@ -485,7 +485,7 @@ def test_variables_that_are_refused(package: Path, name: str, value: str, says: 
     from cellgate.surfaces.srt import Sandbox
 
     with pytest.raises(RefusedOptionError, match=says):
-        Sandbox(Options("srt"), {name: value})
+        Sandbox(Options(("srt",)), {name: value})
 
 
 def test_the_root_folder_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -494,8 +494,8 @@ def test_the_root_folder_is_refused(package: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.chdir("/")
     with pytest.raises(RefusedOptionError, match="name another by --workspace"):
-        Sandbox(Options("srt"), {})
-    assert Sandbox(Options("srt", workspace=tmp_path), {}).folder == tmp_path
+        Sandbox(Options(("srt",)), {})
+    assert Sandbox(Options(("srt",), workspace=tmp_path), {}).folder == tmp_path
 
 
 @pytest.mark.parametrize("options", [["--exec", "deny"], ["--policy", "p.json"]])

@@ -6,16 +6,18 @@ import importlib
 import sys
 
 from cellgate._errors import CellgateError
-from cellgate.surfaces._serve import RefusedOptionError, parse, serve
+from cellgate.surfaces._serve import RefusedOptionError, parse, serve, together
 
-SURFACES = {"context-forge": "cellgate.surfaces.context_forge", "srt": "cellgate.surfaces.srt"}
+SURFACES = ("context-forge", "sandboxmcp", "srt")
 
 
 def main() -> None:
     """Serves until the client ends it."""
     try:
-        options = parse(sys.argv[1:], list(SURFACES))
-        server = importlib.import_module(SURFACES[options.surface]).build(options)
+        options = parse(sys.argv[1:], SURFACES)
+        modules = {name: f"cellgate.surfaces.{name.replace('-', '_')}" for name in options.surfaces}
+        servers = {name: importlib.import_module(module).build(options) for name, module in modules.items()}
+        server = servers.popitem()[1] if len(servers) == 1 else together(servers)
     except (RefusedOptionError, CellgateError, OSError) as e:
         print(f"cellgate mcp serve: {e}", file=sys.stderr)
         sys.exit(2)

@@ -7,11 +7,15 @@ reach is decided by the settings.
 from __future__ import annotations
 
 import inspect
+import os
+import stat
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cellgate._checker import permitted
+from cellgate._errors import CellgateError
 
 _LISTS = """
 basic         math random datetime json re time calendar uuid collections itertools functools operator bisect heapq copy
@@ -29,6 +33,16 @@ VARIABLES = {name: f"SANDBOX_ENABLE_{name.upper()}" for name in MODULES if name 
 ADVISORY = "this list is advisory (`import uuid; uuid.os` passes it): the sandbox is what holds"
 # People's own files, and what is mounted. The rest of the system is what an interpreter and its packages need.
 PRIVATE = ("/home", "/root", "/srv", "/mnt", "/media")
+
+
+def empty_folder() -> Path:
+    """Where code without a workspace starts. Always the same, so that a session that is ready fits the next server."""
+    folder = Path(tempfile.gettempdir(), f"cellgate-surface-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise CellgateError(f"{folder} is not a folder that only you can write: remove it")
+    return folder
 
 
 def settings(

@@ -9,12 +9,15 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -28,7 +31,7 @@ TOKEN_MIN = 32
 class Options:
     """The command line: what the server's owner allows, which no surface and no call goes beyond."""
 
-    surface: str
+    surfaces: tuple[str, ...]
     workspace: Path | None = None
     hosts: tuple[str, ...] = ()
     limits: dict[str, float] = field(default_factory=dict)
@@ -37,6 +40,8 @@ class Options:
     """Options of every session."""
     http: tuple[str, int] | None = None
     token: str = ""
+    ask: bool = False
+    """The user decides what the options leave open, where the client shows forms."""
 
 
 class RefusedOptionError(ValueError):
@@ -55,16 +60,19 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
     """The command line of `cellgate mcp serve`, which the command has checked."""
     p = _Parser(prog="cellgate mcp serve", allow_abbrev=False, add_help=False)
-    p.add_argument("--compat", choices=surfaces, required=True)
+    p.add_argument("--compat", choices=surfaces, required=True, action="append")
     for name in ("workspace", "tier", "exec", "audit", "kernel-env", "http", "token-file"):
         p.add_argument(f"--{name}")
+    p.add_argument("--approve", choices=("ask", "none"), default="none")
     for name in ("allow-host", "policy", "limit"):
         p.add_argument(f"--{name}", action="append", default=[])
     given = p.parse_args(argv)
-    if given.compat == "srt" and (given.exec or given.policy):
+    if "srt" in given.compat and (given.exec or given.policy):
         # Both are about cells, and this surface runs commands.
         raise RefusedOptionError("--exec and --policy have no effect on the commands of --compat srt")
-    session = {"exec": given.exec or "deny", "tier": given.tier, "audit": given.audit, "python": given.kernel_env}
+    if given.approve == "ask" and "sandboxmcp" not in given.compat:
+        raise RefusedOptionError("--approve ask: only --compat sandboxmcp has tools that ask")
+    session = {"exec": given.exec, "tier": given.tier, "audit": given.audit, "python": given.kernel_env}
     session["policy"] = [Path(f).resolve(strict=True) for f in given.policy] or None
     limits = {name: json.loads(number) for name, _, number in (limit.partition("=") for limit in given.limit)}
     address, token = None, ""
@@ -75,7 +83,9 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
         token = read_token(Path(given.token_file))
         session["hide"] = [given.token_file]
     workspace = Path(given.workspace).resolve(strict=True) if given.workspace else None
-    return Options(given.compat, workspace, tuple(given.allow_host), limits, session, address, token)
+    ask = given.approve == "ask"
+    names = tuple(dict.fromkeys(given.compat))
+    return Options(names, workspace, tuple(given.allow_host), limits, session, address, token, ask)
 
 
 def _loopback(text: str) -> tuple[str, int]:
@@ -131,6 +141,28 @@ async def answer(work: Awaitable[Any], failed: Mapping[str, Any], **more: Any) -
     content = result if isinstance(result, dict) else {"result": result}
     text = TextContent(type="text", text=json.dumps(result, indent=2))
     return CallToolResult(content=[text], structured_content=content, is_error="error" in content)
+
+
+def together(servers: Mapping[str, MCPServer[Any]]) -> MCPServer[Any]:
+    """One server with the tools of several. Names that two of them have get a prefix."""
+    found = {name: server._tool_manager.list_tools() for name, server in servers.items()}
+    count = Counter(tool.name for tools in found.values() for tool in tools)
+
+    def named(surface: str, tool: Tool) -> Tool:
+        name = tool.name if count[tool.name] == 1 else f"{surface.replace('-', '_')}_{tool.name}"
+        return tool.model_copy(update={"name": name, "fn": tool.fn})
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for server in servers.values():
+                if server.settings.lifespan:
+                    await stack.enter_async_context(server.settings.lifespan(server))
+            yield
+
+    tools = [named(surface, tool) for surface, tools in found.items() for tool in tools]
+    name = f"cellgate ({', '.join(servers)})"
+    return MCPServer(name, version="cellgate", tools=tools, lifespan=lifespan, log_level="WARNING")
 
 
 def guarded(app: ASGIApp, token: str) -> ASGIApp:

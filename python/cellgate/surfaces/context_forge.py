@@ -9,8 +9,6 @@ import asyncio
 import json
 import os
 import re
-import stat
-import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -24,7 +22,17 @@ from mcp_types import CallToolResult
 
 from cellgate import CellgateError, Denied, Event, ExecuteResult, Execution, Status, aio
 from cellgate._checker import permitted
-from cellgate.surfaces._profiles import ADVISORY, MODULES, VARIABLES, hints, hook, settings, summary, why_not
+from cellgate.surfaces._profiles import (
+    ADVISORY,
+    MODULES,
+    VARIABLES,
+    empty_folder,
+    hints,
+    hook,
+    settings,
+    summary,
+    why_not,
+)
 from cellgate.surfaces._serve import Options, RefusedError, RefusedOptionError, answer, env_number, name_ignored
 from cellgate.validate import NOTICE, validate_code_async
 
@@ -109,16 +117,6 @@ def memory_bytes(text: str) -> int:
     return size
 
 
-def empty_folder() -> Path:
-    """Where code without a workspace starts. Always the same, so that a session that is ready fits the next server."""
-    folder = Path(tempfile.gettempdir(), f"cellgate-surface-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise CellgateError(f"{folder} is not a folder that only you can write: remove it")
-    return folder
-
-
 class Sandbox:
     """The server's tools."""
 
@@ -142,6 +140,7 @@ class Sandbox:
         # A write over the session's own limit is lost as a whole, so that is more than what run() keeps.
         output = int(self.options.limits.get("outputMb", 0)) << 20 or 2 * self.config.max_output + (1 << 20)
         options = {"memory_bytes": memory, "output_bytes": output, "ask_egress": self.asked, **self.options.session}
+        options["exec"] = options["exec"] or "deny"
         return aio.Session(self.writable or empty_folder(), settings=settings, **options)
 
     async def _prepare(self) -> dict[str, Any]:

@@ -89,8 +89,8 @@ static const struct cg_opt table[] = {
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
           " (generic), with the other options of this command line and absolute paths" },
         { CG_KOPT_COMPAT, 0, "compat", "SERVER", CG_CMD_SERVE,
-          "serve the tools of another server by its documented interface: context-forge or srt. Needs the Python package,"
-          " and takes few of the other options (docs/surfaces.md)" },
+          "serve the tools of another server by its documented interface: context-forge, sandboxmcp or srt; may be"
+          " repeated. Needs the Python package, and takes few of the other options (docs/surfaces.md)" },
         { CG_KOPT_HTTP, 0, "http", "ADDRESS", CG_CMD_SERVE,
           "serve MCP's Streamable HTTP in place of standard input and output: 127.0.0.1:PORT, ADDRESS:PORT, or unix:PATH;"
           " each session has a process and a kernel of its own (docs/mcp-http.md)" },

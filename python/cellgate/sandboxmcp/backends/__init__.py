@@ -1,0 +1,1 @@
+"""Backends by their documented names. There is one: cellgate's sandbox."""

@@ -1,0 +1,273 @@
+"""The 23 MCP tools of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from inspect import Parameter, signature
+from typing import Any, Literal
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import CallToolResult
+from pydantic import BaseModel, Field
+
+from cellgate import render
+from cellgate.sandboxmcp.core.models import ExecutionRequest, Language, ResourceLimits, SessionStatus
+from cellgate.sandboxmcp.pipeline import RefusedError, SandboxPipeline
+from cellgate.surfaces._serve import answer
+
+_CALL: ContextVar[Context[Any, Any]] = ContextVar("call")
+Words = Literal["python", "node", "shell"]
+
+
+class _Decision(BaseModel):
+    decision: Literal["refuse", "approve"] = Field("refuse", title="Decision")
+
+
+class SandboxMCPServer:
+    """`run()` serves a pipeline on standard input and output."""
+
+    def __init__(self, sandbox: SandboxPipeline) -> None:
+        self._sandbox = sandbox
+
+    def run(self, transport: str = "stdio") -> None:
+        if transport != "stdio":
+            raise ValueError(f"transport={transport!r}: only stdio; `cellgate mcp serve --http` serves Streamable HTTP")
+        tools(self._sandbox).run("stdio")
+
+
+def ask_client(sandbox: SandboxPipeline) -> None:
+    """Lets the user of the MCP client decide, by a form. A client that has no forms refuses."""
+
+    async def ask(question: str) -> bool:
+        context = _CALL.get()
+        capabilities = context.session.client_params.capabilities if context.session.client_params else None
+        if capabilities is None or capabilities.elicitation is None:
+            return False
+        found = await context.elicit(render(question), _Decision)
+        return found.action == "accept" and found.data.decision == "approve"
+
+    async def domain(name: str, namespace: str) -> bool:
+        return await ask(f"Let the code of namespace {namespace} connect to {name}, until the server ends?")
+
+    sandbox.ask, sandbox.network.questions.ask = ask, domain
+
+
+def plain(model: BaseModel) -> dict[str, Any]:
+    found: dict[str, Any] = model.model_dump(mode="json")
+    return found
+
+
+async def _call(tool: Callable[..., Awaitable[Any]], context: Context[Any, Any], **arguments: Any) -> CallToolResult:
+    """Runs a tool, whose questions go to the client of the call."""
+
+    async def work() -> Any:
+        try:
+            return await tool(**arguments)
+        except ValueError as e:
+            raise RefusedError(str(e)) from None
+
+    token = _CALL.set(context)
+    try:
+        return await answer(work(), {})
+    finally:
+        _CALL.reset(token)
+
+
+def tools(sandbox: SandboxPipeline) -> MCPServer[Any]:
+    """A server with the tools, whose end ends the sandboxes."""
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
+        yield
+        await sandbox.aclose()
+
+    server: MCPServer[Any] = MCPServer("sandboxmcp", version="cellgate", lifespan=lifespan, log_level="WARNING")
+
+    def tool(text: str) -> Callable[[Callable[..., Awaitable[Any]]], None]:
+        def add(function: Callable[..., Awaitable[Any]]) -> None:
+            async def call(context: Context[Any, Any], **arguments: Any) -> CallToolResult:
+                return await _call(function, context, **arguments)
+
+            own, context = signature(function, eval_str=True), signature(call, eval_str=True).parameters["context"]
+            more = context.replace(kind=Parameter.KEYWORD_ONLY)
+            call.__signature__ = own.replace(parameters=[*own.parameters.values(), more])  # type: ignore[attr-defined]
+            server.add_tool(call, name=function.__name__, description=text, structured_output=False)
+
+        return add
+
+    # ------------------------------------------------------------ execution
+
+    @tool("Run code in an isolated sandbox (Python, Node.js or Shell). With session_id it runs in that session.")
+    async def execute_code(
+        code: str,
+        language: Words | None = None,
+        allowed_domains: list[str] | None = None,
+        timeout_seconds: float | None = None,
+        session_id: str | None = None,
+        env_vars: dict[str, str] | None = None,
+        packages: list[str] | None = None,
+        resource_limits: dict[str, float] | None = None,
+        namespace: str = "default",
+    ) -> Any:
+        given = {**(resource_limits or {}), **({"timeout_seconds": timeout_seconds} if timeout_seconds else {})}
+        if unknown := given.keys() - ResourceLimits.model_fields.keys():
+            raise RefusedError(f"resource_limits has no {min(unknown)}")
+        for name, value in given.items():
+            if value > (most := getattr(sandbox.limits, name)) and name != "timeout_seconds":
+                raise RefusedError(f"invalid limit: {name} is over the server's {most:g} (set_resource_limits)")
+        request = ExecutionRequest(
+            code=code,
+            session_id=session_id,
+            env_vars=env_vars or {},
+            packages=packages or [],
+            allowed_domains=allowed_domains or [],
+            resource_limits=ResourceLimits(**given) if given else None,  # type: ignore[arg-type]
+            namespace=namespace,
+        )
+        if language:
+            request.language = Language(language)
+        result = plain(await sandbox.execute(request))
+        if not result["success"]:
+            lines = result["stderr"].strip().splitlines() or [f"exit status {result['exit_code']}"]
+            result["error"] = lines[-1]
+        return result
+
+    @tool("Install pip or npm packages for later code. The user is asked.")
+    async def install_package(
+        language: Literal["python", "node"], packages: list[str], namespace: str = "default"
+    ) -> Any:
+        done, output = await sandbox.install_package(Language(language), packages, namespace)
+        return {"success": done, "output": output, **({} if done else {"error": output[-500:]})}
+
+    @tool("Check code without running it: syntax, missing imports, and what the sandbox will refuse.")
+    async def validate_code(code: str, language: Words = "python") -> Any:
+        return plain(await sandbox.validate_code(code, Language(language)))
+
+    # ------------------------------------------------------------ sessions
+
+    @tool("Start a session: its variables, functions and files stay until terminate_session.")
+    async def create_session(
+        language: Words = "python", timeout_seconds: float | None = None, namespace: str = "default"
+    ) -> Any:
+        limits = ResourceLimits(timeout_seconds=timeout_seconds) if timeout_seconds else None
+        return plain(await sandbox.create_session(Language(language), namespace, limits))
+
+    @tool("End a session and wipe its state.")
+    async def terminate_session(session_id: str, namespace: str = "default") -> Any:
+        await sandbox.kill_session(session_id, namespace)
+        return {"killed": session_id}
+
+    @tool("Set variables of a session: `data`, and the variables `names` of from_session.")
+    async def bridge_data(
+        data: dict[str, Any] | None = None,
+        from_session: str | None = None,
+        to_session: str | None = None,
+        names: list[str] | None = None,
+        namespace: str = "default",
+    ) -> Any:
+        if to_session is None:
+            raise RefusedError("to_session: which session gets the data?")
+        found = await sandbox.bridge_data(to_session, data, from_session, names or (), namespace)
+        return {"bridged": True, "to_session": to_session, "names": found}
+
+    # ------------------------------------------------------------ configuration and monitoring
+
+    @tool("The languages of this machine, found by trying.")
+    async def list_runtimes() -> Any:
+        return await sandbox.list_runtimes()
+
+    @tool("Change the limits of later executions and sessions, up to the server's maximum.")
+    async def set_resource_limits(
+        max_ram_mb: int | None = None,
+        max_cpu_cores: float | None = None,
+        timeout_seconds: float | None = None,
+        max_processes: int | None = None,
+    ) -> Any:
+        before, given = plain(sandbox.limits), {"max_ram_mb": max_ram_mb, "max_cpu_cores": max_cpu_cores}
+        now = sandbox.set_limits(**given, timeout_seconds=timeout_seconds, max_processes=max_processes)
+        return {"previous": before, "current": plain(now), "maximum": sandbox.caps.most}
+
+    @tool("Queue, sessions and kept results.")
+    async def sandbox_stats() -> Any:
+        return await sandbox.get_stats()
+
+    @tool("Names of secrets, never their values, and the sessions with their variables.")
+    async def inspect_state(namespace: str = "default") -> Any:
+        sessions = [s for s in await sandbox.list_sessions() if s.namespace == namespace]
+        found = []
+        for session in sessions:
+            ended = session.status is SessionStatus.killed
+            variables = None if ended else await sandbox.variables(session.id, namespace)
+            found.append({**plain(session), "variables": variables})
+        return {"vault_keys": await sandbox.vault_list(namespace), "sessions": found}
+
+    @tool("Files that an execution has made: SHA-256, size, signature, and content up to 10 MB in base64.")
+    async def get_artifacts(request_id: str, name: str | None = None, namespace: str = "default") -> Any:
+        found = await sandbox.get_artifacts(request_id, name, namespace)
+        return {"request_id": request_id, "artifacts": [plain(a) for a in found]}
+
+    # ------------------------------------------------------------ security
+
+    @tool("Ask the user to let code connect to a domain.")
+    async def request_egress(domain: str, namespace: str = "default") -> Any:
+        approved = await sandbox.request_egress(domain, namespace)
+        return {"domain": domain, "approved": approved, **({} if approved else {"error": f"Blocked: {domain}"})}
+
+    @tool("The last entries of the audit log of this server.")
+    async def audit_execution(namespace: str = "default", limit: int = 50) -> Any:
+        return [plain(entry) for entry in await sandbox.audit_log(namespace, limit=limit)]
+
+    # ------------------------------------------------------------ host and web
+
+    def missing(what: str) -> Any:
+        raise RefusedError(f"{what}: this version of cellgate has no tools for it")
+
+    @tool("Run a program on the host, outside of the sandbox.")
+    async def host_exec(command: str, timeout: float = 120) -> Any:
+        missing("programs of the host")
+
+    @tool("Ask the user to allow programs of the host by a pattern.")
+    async def request_host_access(pattern: str) -> Any:
+        missing("programs of the host")
+
+    @tool("Patterns of allowed, approved and blocked programs of the host.")
+    async def list_host_access() -> Any:
+        return {"allowed": [], "approved": [], "blocked": ["*"], "pending": []}
+
+    @tool("Read a file of the host.")
+    async def host_file_read(path: str) -> Any:
+        missing("files of the host")
+
+    @tool("Write a file of the host.")
+    async def host_file_write(path: str, content: str) -> Any:
+        missing("files of the host")
+
+    @tool("List a folder of the host.")
+    async def host_file_list(path: str) -> Any:
+        missing("files of the host")
+
+    @tool("Copy a file of the host into the workspace.")
+    async def host_file_copy(source: str, destination: str = "") -> Any:
+        missing("files of the host")
+
+    @tool("Search the web.")
+    async def web_search(query: str) -> Any:
+        missing("web_search")
+
+    @tool("A web page as Markdown.")
+    async def fetch_webpage(url: str) -> Any:
+        missing("fetch_webpage")
+
+    @tool("A web page as Markdown, after its scripts have run in Chromium.")
+    async def browser_fetch(
+        url: str,
+        wait_for_selector: str | None = None,
+        timeout_ms: int = 30_000,
+        wait_until: Literal["load", "domcontentloaded", "networkidle", "commit"] = "networkidle",
+        screenshot: bool = False,
+    ) -> Any:
+        missing("browser_fetch")
+
+    return server

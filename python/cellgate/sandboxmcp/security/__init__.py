@@ -1,0 +1,1 @@
+"""Secrets, network, artifacts, checks of code and limits."""

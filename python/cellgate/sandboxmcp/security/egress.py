@@ -1,0 +1,58 @@
+"""Which hosts executions reach: those that the application names, and those that are approved when they are wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from cellgate.sandboxmcp.events import SandboxEventType, emit
+from cellgate.sandboxmcp.security.questions import Questions
+
+_HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*(:\d{1,5})?")
+
+
+class NetworkGuard:
+    """Without `enable_network` nothing is reached and nobody is asked."""
+
+    def __init__(self, enable_network: bool = False, global_allowed: Iterable[str] | None = None) -> None:
+        self.enabled = enable_network
+        self.questions = Questions()
+        self._allowed = sorted(set(global_allowed or ()))
+        self._approved: dict[str, set[str]] = {}
+
+    def is_allowed(self, domain: str, allowed_domains: Iterable[str]) -> bool:
+        """Whether the application's lists have the domain. What a request asks for is no such list."""
+        return self.enabled and domain in {*self._allowed, *allowed_domains}
+
+    def hosts(self, namespace: str) -> list[str]:
+        """What executions in the namespace reach without a question."""
+        return sorted({*self._allowed, *self._approved.get(namespace, ())}) if self.enabled else []
+
+    async def request_egress(self, domain: str, namespace: str) -> bool:
+        """Waits for the decision about a domain, which holds for the namespace. No decision is a refusal."""
+        domain = domain.lower()
+        if domain in self.hosts(namespace):
+            return True
+        approved = False
+        if self.enabled and len(domain) < 254 and _HOST.fullmatch(domain):
+            emit(SandboxEventType.egress_requested, namespace, domain)
+            approved = await self.questions.wait(domain, namespace)
+        if approved:
+            self._approved.setdefault(namespace, set()).add(domain)
+        emit(SandboxEventType.egress_approved if approved else SandboxEventType.egress_denied, namespace, domain)
+        return approved
+
+    def approve_egress(self, namespace: str, domain: str) -> bool:
+        """False: nobody waits for it."""
+        return self.questions.decide(namespace, domain.lower(), True)
+
+    def deny_egress(self, namespace: str, domain: str) -> bool:
+        return self.questions.decide(namespace, domain.lower(), False)
+
+    @property
+    def pending_requests(self) -> list[dict[str, str]]:
+        return [{"namespace": namespace, "domain": domain} for namespace, domain in self.questions.pending]
+
+    @property
+    def allowed_domains(self) -> list[str]:
+        return list(self._allowed)

@@ -1,0 +1,342 @@
+"""`--compat sandboxmcp`: the tools of its document, each allow with its deny."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Connect = Callable[..., AbstractContextManager[Any]]
+PARAMETERS = {
+    "execute_code": "code language allowed_domains timeout_seconds",
+    "install_package": "language packages",
+    "validate_code": "code language",
+    "create_session": "language timeout_seconds",
+    "terminate_session": "session_id",
+    "bridge_data": "data from_session to_session",
+    "list_runtimes": "",
+    "set_resource_limits": "max_ram_mb max_cpu_cores timeout_seconds",
+    "sandbox_stats": "",
+    "inspect_state": "namespace",
+    "get_artifacts": "request_id",
+    "request_egress": "domain namespace",
+    "audit_execution": "namespace limit",
+    "web_search": "query",
+    "fetch_webpage": "url",
+    "browser_fetch": "url wait_for_selector timeout_ms wait_until screenshot",
+    "host_exec": "command timeout",
+    "request_host_access": "pattern",
+    "list_host_access": "",
+    "host_file_read": "path",
+    "host_file_write": "path content",
+    "host_file_list": "path",
+    "host_file_copy": "source destination",
+}
+MINE = ["execute_code", "session_id", "env_vars", "packages", "resource_limits", "namespace"]
+
+
+class Sandbox:
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    def call(self, name: str, /, **arguments: Any) -> Any:
+        """What a tool returns: the same as text and as structured content; an error exactly where it says so."""
+        answer = self.server.raw(name, **arguments)
+        result = json.loads(answer.content[0].text)
+        assert answer.structured_content == (result if isinstance(result, dict) else {"result": result})
+        assert answer.is_error == ("error" in result)
+        return result
+
+    def run(self, code: str, **arguments: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self.call("execute_code", code=code, **arguments)
+        return found
+
+    def refused(self, name: str, /, **arguments: Any) -> str:
+        return str(self.call(name, **arguments)["error"])
+
+
+@pytest.fixture(scope="module")
+def box(cellgate: Path, package: Path, connect: Connect, tmp_path_factory: Any) -> Iterator[Sandbox]:
+    """Without options."""
+    with connect(cellgate, tmp_path_factory.mktemp("box"), surface="sandboxmcp", SANDBOXMCP_AUDIT="memory") as server:
+        yield Sandbox(server)
+
+
+@pytest.fixture
+def serve(cellgate: Path, tmp_path: Path, package: Path, connect: Connect) -> Iterator[Callable[..., Sandbox]]:
+    """serve(OPTION..., VARIABLE=VALUE...): another server."""
+    more = {"surface": "sandboxmcp", "SANDBOXMCP_AUDIT": "memory"}
+    with ExitStack() as stack:
+        yield lambda *options, **env: Sandbox(
+            stack.enter_context(connect(cellgate, tmp_path, *options, **{**more, **env}))
+        )
+
+
+def test_tools_and_their_parameters(box: Sandbox) -> None:
+    tools = {t.name: t.input_schema for t in box.server._portal.call(box.server.session.list_tools).tools}
+    assert set(tools) == set(PARAMETERS) and len(tools) == 23
+    for name, parameters in PARAMETERS.items():
+        assert set(parameters.split()) <= set(tools[name].get("properties", {})), name
+    assert set(MINE[1:]) <= set(tools[MINE[0]]["properties"])
+    assert tools["execute_code"]["required"] == ["code"]
+
+
+@pytest.mark.parametrize(
+    ("language", "code"), [("python", "print(2 + 2)"), ("node", "console.log(2 + 2)"), ("shell", "echo $((2 + 2))")]
+)
+def test_languages(box: Sandbox, language: str, code: str) -> None:
+    result = box.run(code, language=language)
+    assert (result["success"], result["exit_code"], result["stdout"], result["language"]) == (True, 0, "4\n", language)
+    assert result["request_id"] and result["duration_ms"] > 0 and result["artifacts"] == []
+    failed = box.run(
+        {"python": "raise SystemExit(3)", "node": "process.exit(3)", "shell": "exit 3"}[language], language=language
+    )
+    assert (failed["success"], failed["exit_code"]) == (False, 3)
+
+
+def test_an_execution_has_its_own_state(box: Sandbox) -> None:
+    box.run("x = 1; open('left', 'w').write('behind')")
+    again = box.run("import os\nprint(os.listdir('.'))\nx")
+    assert again["stdout"] == "[]\n" and "NameError" in again["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("language", "first", "second"),
+    [
+        ("python", "x = 20; open('f', 'w').write('kept')", "print(x + 1, open('f').read())"),
+        ("node", "let x = 20", "console.log(x + 1, 'kept')"),
+        ("shell", "x=20", "echo $((x + 1)) kept"),
+    ],
+)
+def test_sessions_keep_state(box: Sandbox, language: str, first: str, second: str) -> None:
+    session = box.call("create_session", language=language)["id"]
+    assert box.run(first, session_id=session)["success"]
+    assert box.run(second, session_id=session)["stdout"] == "21 kept\n"
+    assert "no such session" in box.refused("execute_code", code=second, session_id=session, namespace="other")
+    assert box.call("terminate_session", session_id=session) == {"killed": session}
+    assert "no such session" in box.refused("execute_code", code=second, session_id=session)
+    assert "no such session" in box.refused("terminate_session", session_id=session)
+
+
+def test_a_session_has_its_language_and_limits(box: Sandbox) -> None:
+    session = box.call("create_session", timeout_seconds=5)["id"]
+    assert "language is python" in box.refused("execute_code", code="1", language="shell", session_id=session)
+    assert "set when it is created" in box.refused("execute_code", code="1", session_id=session, env_vars={"A": "b"})
+    more = {"max_ram_mb": 128}
+    assert "limits of a session" in box.refused("execute_code", code="1", session_id=session, resource_limits=more)
+    box.call("terminate_session", session_id=session)
+
+
+def test_bridge(box: Sandbox) -> None:
+    one, two = (box.call("create_session")["id"] for _ in range(2))
+    box.run("rows = [{'a': 1.5}, None]\nf = print", session_id=one)
+    assert box.call("bridge_data", from_session=one, to_session=two, names=["rows"], data={"n": 2})["names"] == [
+        "n",
+        "rows",
+    ]
+    assert box.run("print(n, rows)", session_id=two)["stdout"] == "2 [{'a': 1.5}, None]\n"
+    assert "f" in box.refused("bridge_data", from_session=one, to_session=two, names=["rows", "f"])
+    assert "no such session" in box.refused("bridge_data", to_session="none", data={"a": 1})
+    assert "to_session" in box.refused("bridge_data", data={"a": 1})
+    state = {s["id"]: s["variables"] for s in box.call("inspect_state")["sessions"]}
+    assert ["rows", "list"] in state[two] and ["n", "int"] in state[two]
+    for session in (one, two):
+        box.call("terminate_session", session_id=session)
+
+
+def test_limits(box: Sandbox) -> None:
+    ran = box.run("x = bytearray(400 << 20)", resource_limits={"max_ram_mb": 128})
+    assert not ran["success"] and "MemoryError" in ran["stderr"]
+    assert box.run("x = bytearray(300 << 20); print(1)")["stdout"] == "1\n"
+    late = box.run("while True: pass", timeout_seconds=1)
+    assert late["exit_code"] == 124 and "timed out after 1 seconds" in late["stderr"]
+    assert len(box.run("print('x' * 5000)", resource_limits={"max_output_bytes": 1000})["stdout"]) == 1000
+    assert "over the maximum of 3600" in box.refused("execute_code", code="1", timeout_seconds=3601)
+    assert "max_ram_mb is over the server's 512" in box.refused(
+        "execute_code", code="1", resource_limits={"max_ram_mb": 513}
+    )
+    assert "has no nonsense" in box.refused("execute_code", code="1", resource_limits={"nonsense": 1})
+    assert "at least 64" in box.refused("execute_code", code="1", resource_limits={"max_ram_mb": 1})
+
+
+def test_set_resource_limits(serve: Callable[..., Sandbox]) -> None:
+    box = serve("--limit", "memoryMb=600", "--limit", "processes=4")
+    assert "over the maximum of 600" in box.refused("set_resource_limits", max_ram_mb=601)
+    assert "over the maximum of 4" in box.refused("set_resource_limits", max_processes=5)
+    changed = box.call("set_resource_limits", max_ram_mb=200, timeout_seconds=2)
+    assert (changed["previous"]["max_ram_mb"], changed["current"]["max_ram_mb"]) == (512, 200)
+    assert "MemoryError" in box.run("x = bytearray(300 << 20)")["stderr"]
+    assert box.run("import time; time.sleep(9)")["exit_code"] == 124
+    forks = "import os, time\nfor i in range(40):\n    if os.fork() == 0: time.sleep(5); os._exit(0)"
+    assert "BlockingIOError" in box.run(forks)["stderr"]
+
+
+def test_artifacts(box: Sandbox) -> None:
+    code = "import os; os.mkdir('d'); open('d/big', 'wb').write(b'x' * (11 << 20)); open('a.txt', 'w').write('hello')"
+    ran = box.run(code)
+    found = {a["name"]: a for a in box.call("get_artifacts", request_id=ran["request_id"])["artifacts"]}
+    assert found == {a["name"]: a for a in ran["artifacts"]} and set(found) == {"a.txt", "d/big"}
+    assert found["a.txt"]["sha256"] == hashlib.sha256(b"hello").hexdigest() and len(found["a.txt"]["signature"]) == 128
+    assert base64.b64decode(found["a.txt"]["content_b64"]) == b"hello"
+    assert found["d/big"]["size_bytes"] == 11 << 20 and found["d/big"]["content_b64"] == ""
+    one = box.call("get_artifacts", request_id=ran["request_id"], name="a.txt")["artifacts"]
+    assert [a["name"] for a in one] == ["a.txt"]
+    assert "made no b" in box.refused("get_artifacts", request_id=ran["request_id"], name="b")
+    assert "no artifacts are kept" in box.refused("get_artifacts", request_id=ran["request_id"], namespace="other")
+    assert "no artifacts are kept" in box.refused("get_artifacts", request_id="1")
+
+
+def test_a_link_is_no_artifact(box: Sandbox) -> None:
+    assert (
+        box.run("import os; os.symlink('/etc/passwd', 'p'); os.mkfifo('f'); os.link('/proc/self/stat', 'q')")[
+            "artifacts"
+        ]
+        == []
+    )
+    assert box.run("import os; os.symlink('/etc/passwd', 'p'); os.mkfifo('f')")["artifacts"] == []
+
+
+def test_a_workspace(serve: Callable[..., Sandbox], tmp_path: Path) -> None:
+    folder = tmp_path / "w"
+    folder.mkdir()
+    box = serve("--workspace", folder)
+    assert [a["name"] for a in box.run("open('kept', 'w').write('1')")["artifacts"]] == ["kept"]
+    assert box.run("print(open('kept').read())")["stdout"] == "1\n"
+    assert (folder / "kept").read_text() == "1"
+
+
+def test_the_users_files_are_hidden(box: Sandbox, tmp_path: Path) -> None:
+    ran = box.run("import os; print(os.listdir(os.path.expanduser('~root')) or 'empty'); open('/usr/x', 'w')")
+    assert "empty" in ran["stdout"] and "OSError" in ran["stderr"]
+    assert ran["metadata"]["denied"]
+
+
+def test_env_vars(box: Sandbox) -> None:
+    shown = {
+        "python": "import os; print(os.environ['A_B'])",
+        "node": "console.log(process.env.A_B)",
+        "shell": 'echo "$A_B"',
+    }
+    for language, code in shown.items():
+        assert box.run(code, language=language, env_vars={"A_B": 'it\'s "c"'})["stdout"] == 'it\'s "c"\n'
+    assert "no name of a variable" in box.refused("execute_code", code="1", env_vars={"A=B": "c"})
+
+
+def test_validate(box: Sandbox) -> None:
+    fixed = box.call("validate_code", code="print(json.dumps({}))")
+    assert (fixed["valid"], fixed["verdict"], fixed["fixes_applied"]) == (True, "fixed", ["import json"])
+    assert fixed["fixed_code"] == "import json\nprint(json.dumps({}))" and "protects nothing" in fixed["notice"]
+    for language, code in (("python", "def f(:"), ("node", "let = ;"), ("shell", "if true")):
+        bad = box.call("validate_code", code=code, language=language)
+        assert (bad["valid"], bad["verdict"]) == (False, "reject") and bad["issues"][0]["line"] == 1
+
+
+def test_the_network_is_off(box: Sandbox) -> None:
+    assert "Domain blocked: example.org" in box.refused(
+        "execute_code", code="print(1)", allowed_domains=["example.org"]
+    )
+    assert box.call("request_egress", domain="example.org")["approved"] is False
+    assert not box.run("import urllib.request as u; u.urlopen('http://example.org')")["success"]
+    log = box.call("audit_execution")
+    assert {"egress_denied", "execute"} <= {entry["action"] for entry in log} and len(
+        box.call("audit_execution", limit=1)
+    ) == 1
+    assert box.call("audit_execution", namespace="unused") == []
+
+
+def test_nothing_is_installed_unasked(box: Sandbox) -> None:
+    assert "not approved" in box.refused("install_package", language="python", packages=["six"])
+    assert "not approved" in box.refused("execute_code", code="1", packages=["six"])
+    assert "not ['--index-url" in box.refused("install_package", language="python", packages=["--index-url=x"])
+
+
+def test_one_question_for_a_domain(serve: Callable[..., Sandbox]) -> None:
+    asked: list[str] = []
+
+    def answers(question: str) -> bool:
+        asked.append(question)
+        return "good.example" in question
+
+    box = serve("--approve", "ask", answers=answers)
+    assert box.run("print(1)", allowed_domains=["good.example"])["stdout"] == "1\n"
+    assert box.run("print(1)", allowed_domains=["good.example"])["stdout"] == "1\n"
+    assert len(asked) == 1 and "good.example" in asked[0]
+    assert "bad.example was not approved" in box.refused(
+        "execute_code", code="print(1)", allowed_domains=["bad.example"]
+    )
+    assert box.run("print(1)", allowed_domains=["good.example"], namespace="n")["success"] and len(asked) == 3
+    box.run("import urllib.request as u; u.urlopen('http://later.example')")
+    assert "later.example" in asked[-1] and len(asked) == 4
+    assert box.call("request_egress", domain="good.example")["approved"] is True and len(asked) == 4
+
+
+def test_questions_need_a_client_that_shows_them(serve: Callable[..., Sandbox]) -> None:
+    box = serve("--approve", "ask")
+    assert "not approved" in box.refused("execute_code", code="print(1)", allowed_domains=["good.example"])
+
+
+def test_allow_host_is_a_grant(serve: Callable[..., Sandbox]) -> None:
+    box = serve("--allow-host", "good.example")
+    assert box.run("print(1)", allowed_domains=["good.example"])["success"]
+    assert "Domain blocked" in box.refused("execute_code", code="print(1)", allowed_domains=["bad.example"])
+
+
+def test_secrets_of_variables(serve: Callable[..., Sandbox]) -> None:
+    box = serve(SANDBOXMCP_VAULT="env", SANDBOXMCP_SECRET_DEFAULT_API_KEY="sk-1234567890")
+    code = "import os, base64; k = os.environ.get('API_KEY'); print(k, base64.b64encode(k.encode()).decode())\nk"
+    ran = box.run(code)
+    assert ran["stdout"] == "***REDACTED*** ***REDACTED***\n" and ran["metadata"]["result"] == "'***REDACTED***'"
+    assert "'NoneType'" in box.run(code, namespace="other")["stderr"]
+    state = box.call("inspect_state")
+    assert state["vault_keys"] == ["API_KEY"] and "sk-123" not in json.dumps(state)
+
+
+def test_list_runtimes_and_stats(box: Sandbox) -> None:
+    assert {r["language"] for r in box.call("list_runtimes") if r["available"]} == {"python", "node", "shell"}
+    assert box.call("sandbox_stats")["queue"]["max_concurrent"] == 4
+
+
+def test_several_surfaces(cellgate: Path, package: Path, connect: Connect, tmp_path: Path) -> None:
+    """Names that clash get a prefix, others stay."""
+    with connect(cellgate, tmp_path, "--compat", "context-forge", surface="sandboxmcp") as server:
+        names = {t.name for t in server._portal.call(server.session.list_tools).tools}
+        assert {"sandboxmcp_execute_code", "context_forge_execute_code", "get_sandbox_info", "bridge_data"} <= names
+        assert "execute_code" not in names
+        assert server.call("context_forge_execute_code", code="6 * 7")["result"] == 42
+        assert server.call("sandboxmcp_execute_code", code="print(6 * 7)")["stdout"] == "42\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("SANDBOXMCP_BACKEND", "vm", "default_backend is one of process, docker"),
+        ("SANDBOXMCP_NETWORK", "maybe", "true or false"),
+        ("SANDBOXMCP_TIMEOUT", "-1", "a whole number"),
+        ("SANDBOXMCP_SQLITE_PATH", "mine.db", "cellgate audit"),
+    ],
+)
+def test_variables_that_are_refused(
+    package: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    from cellgate.surfaces._serve import Options, RefusedOptionError
+    from cellgate.surfaces.sandboxmcp import pipeline
+
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RefusedOptionError, match=says):
+        pipeline(Options(("sandboxmcp",)))
+
+
+def test_the_host_is_out_of_reach(box: Sandbox) -> None:
+    for name, arguments in {
+        "host_exec": {"command": "id"},
+        "host_file_read": {"path": "/etc/hostname"},
+        "host_file_list": {"path": "/"},
+        "request_host_access": {"pattern": "id *"},
+    }.items():
+        assert "of the host" in box.refused(name, **arguments)

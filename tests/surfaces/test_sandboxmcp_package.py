@@ -1,0 +1,399 @@
+"""`cellgate.sandboxmcp`: the blocks of sandboxmcp's document after the import line was changed, and what they promise."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Of the document, in its order: the names that a block defines stay for the next one. The second part is a check.
+BLOCKS = [
+    (
+        """
+from sandboxmcp import SandboxFactory, ExecutionRequest
+sandbox = SandboxFactory.default()
+result = await sandbox.execute(ExecutionRequest(code="print('hello sandbox')"))
+print(result.stdout) # hello sandbox
+""",
+        "result.stdout == 'hello sandbox\\n'",
+    ),
+    (
+        """
+from sandboxmcp import SandboxFactory, ExecutionRequest, Language
+sandbox = SandboxFactory.default()
+# Python
+result = await sandbox.execute(ExecutionRequest(code="print(2 + 2)", language=Language.python))
+python = result
+# Node.js
+result = await sandbox.execute(ExecutionRequest(code="console.log(2 + 2)", language=Language.node))
+node = result
+# Shell
+result = await sandbox.execute(ExecutionRequest(code="echo $((2 + 2))", language=Language.shell))
+""",
+        "python.stdout == node.stdout == result.stdout == '4\\n'",
+    ),
+    (
+        """
+from sandboxmcp import SandboxFactory, ExecutionRequest
+sandbox = SandboxFactory.create(
+default_backend="docker",
+memory_limit="256m",
+cpu_period=100000,
+cpu_quota=50000,
+network_mode="none",
+)
+result = await sandbox.execute(ExecutionRequest(code="print('isolated')"))
+""",
+        "result.stdout == 'isolated\\n' and result.resource_usage['enforced']['memory']['value'] == 256",
+    ),
+    (
+        """
+from sandboxmcp.backends.process_rt import ProcessBackend
+backend = ProcessBackend(hardened=True)
+""",
+        "backend.supported() and backend.hardened",
+    ),
+    (
+        """
+from sandboxmcp import SandboxFactory
+from sandboxmcp.mcp_server import SandboxMCPServer
+sandbox = SandboxFactory.default()
+SandboxMCPServer(sandbox).run
+""",
+        "callable(SandboxMCPServer(sandbox).run)",
+    ),
+    (
+        """
+# Store a secret
+await sandbox.vault_add("default", "API_KEY", "sk-1234567890")
+# Code can access it via env var, but the value is redacted in output
+result = await sandbox.execute(ExecutionRequest(
+code="import os; print(os.environ.get('API_KEY'))"
+))
+""",
+        "result.stdout == '***REDACTED***\\n'",
+    ),
+    (
+        """
+result = await sandbox.execute(ExecutionRequest(
+code="import urllib.request; print(urllib.request.urlopen('https://api.example.com').read())",
+allowed_domains=["api.example.com"],
+))
+""",
+        "not result.success and 'Domain blocked: api.example.com' in result.stderr",
+    ),
+    (
+        """
+from sandboxmcp.security.egress import NetworkGuard
+network_guard = NetworkGuard(enable_network=True)
+approve_when_asked(network_guard)
+approved = await network_guard.request_egress("api.example.com", "default")
+""",
+        "approved and network_guard.hosts('default') == ['api.example.com']",
+    ),
+    (
+        """
+from sandboxmcp import ExecutionRequest, ResourceLimits
+result = await sandbox.execute(ExecutionRequest(
+code="print('constrained')",
+resource_limits=ResourceLimits(
+max_ram_mb=256,
+max_cpu_cores=1,
+timeout_seconds=30,
+max_processes=5,
+max_output_bytes=500_000,
+),
+))
+""",
+        "result.stdout == 'constrained\\n' and result.resource_usage['enforced']['memory']['value'] == 256",
+    ),
+    (
+        """
+from sandboxmcp.security.crypto import ArtifactSigner
+# Sign manually
+artifact = ArtifactSigner.sign("report.csv", data_bytes)
+# Verify integrity
+assert ArtifactSigner.verify(artifact, artifact.sha256)
+# Generate a manifest for multiple artifacts
+manifest = ArtifactSigner.sign_result_artifacts(result.artifacts)
+""",
+        "manifest == {} and artifact.size_bytes == 5",
+    ),
+    (
+        """
+from sandboxmcp import SandboxFactory
+sandbox = SandboxFactory.default()
+sandbox = SandboxFactory.from_env()
+sandbox = SandboxFactory.create(
+default_backend="process", # "process" | "docker"
+max_concurrent_jobs=4,
+enable_network=False,
+allowed_domains=["api.example.com"],
+vault="memory", # "memory" | "env"
+audit="sqlite", # "memory" | "sqlite"
+max_ram_mb=512,
+max_cpu_cores=1,
+timeout_seconds=60,
+max_processes=10,
+sqlite_path="sandboxmcp.db",
+)
+""",
+        "sandbox.limits.max_processes == 10",
+    ),
+    (
+        """
+from sandboxmcp.events import sandbox_event_bus, SandboxEventType
+# Subscribe to all events for a namespace
+queue = sandbox_event_bus.subscribe(namespace="default")
+# Subscribe to all events globally
+queue = sandbox_event_bus.subscribe()
+emit_soon()
+# Stream events asynchronously
+async for event in sandbox_event_bus.stream(namespace="default"):
+    print(f"{event.type}: {event.message}")
+    break
+""",
+        "event.type == SandboxEventType.package_installed and queue.qsize() == 1",
+    ),
+]
+
+
+async def in_turn(names: dict[str, Any], code: str) -> Any:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    found = eval(compile(code.replace("from sandboxmcp", "from cellgate.sandboxmcp"), "<block>", "exec", flags), names)
+    return await found if inspect.iscoroutine(found) else found
+
+
+def test_the_blocks_of_the_document(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cellgate.sandboxmcp.events import SandboxEventType, emit
+
+    monkeypatch.chdir(tmp_path)
+    tasks: list[asyncio.Task[None]] = []
+
+    def approve_when_asked(guard: Any) -> None:
+        async def approve() -> None:
+            while not guard.approve_egress("default", "api.example.com"):
+                await asyncio.sleep(0)
+
+        tasks.append(asyncio.create_task(approve()))
+
+    def emit_soon() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(lambda: emit(SandboxEventType.package_installed, "default", "six"))
+
+    async def run() -> None:
+        names: dict[str, Any] = {
+            "data_bytes": b"a,b\n1",
+            "emit_soon": emit_soon,
+            "approve_when_asked": approve_when_asked,
+        }
+        for code, check in BLOCKS:
+            await in_turn(names, code)
+            assert eval(check, names), (code, names.get("result"))
+        for sandbox in [v for v in names.values() if hasattr(v, "aclose") and hasattr(v, "vault_add")]:
+            await sandbox.aclose()
+
+    asyncio.run(asyncio.wait_for(run(), 240))
+
+
+def with_sandbox(work: Callable[[Any], Awaitable[Any]], **parameters: Any) -> Any:
+    """The result of `work`, with a pipeline that ends after it."""
+    from cellgate.sandboxmcp import SandboxFactory
+
+    async def run() -> Any:
+        sandbox = SandboxFactory.create(**parameters)
+        try:
+            return await work(sandbox)
+        finally:
+            await sandbox.aclose()
+
+    return asyncio.run(asyncio.wait_for(run(), 120))
+
+
+def test_events_of_real_actions(package: Path) -> None:
+    """13 of the 14 in their order; package.installed needs an index."""
+    from cellgate.sandboxmcp import ExecutionRequest, ResourceLimits, sandbox_event_bus
+
+    async def work(sandbox: Any) -> list[str]:
+        queue = sandbox_event_bus.subscribe("n")
+
+        async def run(code: str, **more: Any) -> Any:
+            return await sandbox.execute(ExecutionRequest(code=code, namespace="n", **more))
+
+        async def decide(domain: str, namespace: str) -> bool:
+            return domain == "good.example"
+
+        sandbox.network.questions.ask = decide
+        session = await sandbox.create_session(namespace="n")
+        await run("open('f', 'w').write('1')", session_id=session.id)
+        await sandbox.kill_session(session.id, "n")
+        await run("1 / 0")
+        await sandbox.vault_add("n", "KEY", "value")
+        await run("while True: pass", resource_limits=ResourceLimits(timeout_seconds=1))
+        await sandbox.vault_delete("n", "KEY")
+        await run("print('x' * 5_000_000)", resource_limits=ResourceLimits(max_output_bytes=1000))
+        await run("1", allowed_domains=["good.example"])
+        await run("1", allowed_domains=["bad.example"])
+        await asyncio.gather(*(run("import time; time.sleep(0.5)") for _ in range(2)))
+        sandbox_event_bus.unsubscribe(queue)
+        return [queue.get_nowait().type.value for _ in range(queue.qsize())]
+
+    events = with_sandbox(work, enable_network=True, max_concurrent_jobs=1)
+    ran = ["execution.started", "execution.completed"]
+    assert events[:14] == [
+        "session.created",
+        "execution.started",
+        "artifact.signed",
+        "execution.completed",
+        "session.killed",
+        "execution.started",
+        "execution.failed",
+        "vault.accessed",
+        "execution.started",
+        "execution.timeout",
+        "execution.started",
+        "resource.exceeded",
+        "execution.completed",
+        "egress.requested",
+    ]
+    assert events[14:17] == ["egress.approved", *ran]
+    assert events[17:20] == ["egress.requested", "egress.denied", "execution.failed"]
+    assert sorted(events[20:]) == sorted(["queue.backpressure", *ran, *ran])
+
+
+def test_a_full_queue_is_an_error(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cellgate.sandboxmcp import ExecutionRequest
+
+    monkeypatch.setattr("cellgate.sandboxmcp.pipeline.QUEUE_MAX", 1)
+
+    async def work(sandbox: Any) -> list[Any]:
+        return await asyncio.gather(
+            *(sandbox.execute(ExecutionRequest(code="import time; time.sleep(0.5)")) for _ in range(4))
+        )
+
+    results = with_sandbox(work, max_concurrent_jobs=1)
+    refused = [r for r in results if not r.success]
+    assert len(refused) == 2 and all("the queue is full" in r.stderr for r in refused)
+
+
+def test_artifacts_are_checked(package: Path) -> None:
+    from cellgate.sandboxmcp import ArtifactSigner
+
+    artifact = ArtifactSigner.sign("a", b"content")
+    assert ArtifactSigner.verify(artifact, artifact.sha256)
+    other = ArtifactSigner.sign("b", b"other")
+    for change in (
+        {"content_b64": other.content_b64},
+        {"content_b64": other.content_b64, "sha256": other.sha256},
+        {"signature": other.signature},
+        {"signature": ""},
+        {"name": "b"},
+        {"size_bytes": 1},
+    ):
+        forged = artifact.model_copy(update=change)
+        assert not ArtifactSigner.verify(forged, forged.sha256), change
+
+
+def test_an_undecided_domain_is_refused(package: Path) -> None:
+    from cellgate.sandboxmcp import NetworkGuard
+
+    async def work() -> None:
+        guard = NetworkGuard(enable_network=True)
+        guard.questions.timeout = 0.05
+        assert await guard.request_egress("a.example", "n") is False and guard.pending_requests == []
+        assert not guard.approve_egress("n", "a.example") and guard.hosts("n") == []
+        both = asyncio.gather(*(guard.request_egress("a.example", "n") for _ in range(2)))
+        await asyncio.sleep(0)
+        assert guard.pending_requests == [{"namespace": "n", "domain": "a.example"}]
+        assert guard.approve_egress("n", "A.example")
+        assert await both == [True, True] and guard.hosts("other") == []
+        assert await NetworkGuard().request_egress("a.example", "n") is False
+        assert await guard.request_egress("*", "n") is False and await guard.request_egress("a b", "n") is False
+
+    asyncio.run(work())
+
+
+def test_packages_are_asked_about(package: Path) -> None:
+    """Without an index the installation fails, in its sandbox; nothing is asked twice or about a flag."""
+    from cellgate.sandboxmcp import Language
+
+    asked: list[str] = []
+
+    async def ask(question: str) -> bool:
+        asked.append(question)
+        return True
+
+    async def work(sandbox: Any) -> None:
+        sandbox.ask = ask
+        done, text = await sandbox.install_package(Language.python, ["cellgate-no-such-package==1"])
+        assert not done and text and asked == ["install cellgate-no-such-package==1 for python from pypi.org"]
+        for wrong in (["-r x"], ["git+https://a"], ["../x"], []):
+            assert (await sandbox.install_package(Language.python, wrong))[0] is False
+        assert (await sandbox.install_package(Language.shell, ["six"]))[0] is False
+        assert len(asked) == 1
+
+    with_sandbox(work)
+
+
+def test_yaml(package: Path, tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="PyYAML is not installed")
+    from cellgate.sandboxmcp import SandboxFactory
+
+    file = tmp_path / "sandbox_config.yaml"
+    file.write_text("max_ram_mb: 256\nvault: env\n")
+    assert SandboxFactory.from_yaml(file).limits.max_ram_mb == 256
+    file.write_text("max_ram: 256\n")
+    with pytest.raises(ValueError, match="max_ram is no parameter"):
+        SandboxFactory.from_yaml(file)
+
+
+def test_what_is_refused(package: Path) -> None:
+    from cellgate.sandboxmcp import SandboxFactory
+    from cellgate.sandboxmcp.mcp_server import SandboxMCPServer
+
+    for parameters, says in (
+        ({"default_backend": "docker", "image": "python:3"}, "no container runs here"),
+        ({"default_backend": "docker", "hardened": False}, "no weaker sandbox"),
+        ({"default_backend": "docker", "network_mode": "bridge"}, "network_mode"),
+        ({"default_backend": "vm"}, "default_backend is one of"),
+        ({"sqlite_path": "mine.db"}, "cellgate audit"),
+        ({"redact_pii": True}, "redact_pii is no parameter"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            SandboxFactory.create(**parameters)
+    with pytest.raises(ValueError, match="only stdio"):
+        SandboxMCPServer(SandboxFactory.default()).run(transport="sse")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "date; id > f",
+        "date && id",
+        "date | id",
+        "date $(id)",
+        "date `id`",
+        "date > f",
+        "date\nid",
+        "date 'a b'",
+        "date\tid",
+        "$X",
+        "date x",
+        "./date",
+        "/tmp/date",
+        "DATE=1 id",
+        "~/date",
+        "{id,}",
+        "uname\x00-a",
+    ],
+)
+def test_lines_for_a_shell_match_no_pattern(package: Path, line: str) -> None:
+    from cellgate.sandboxmcp.security.host_guard import HostGuard
+
+    assert HostGuard().check(line) == "denied"
+    assert HostGuard().check("date") == HostGuard().check("uname -a") == "allowed"
