@@ -1,0 +1,1 @@
+"""The objects of requests and results."""
