@@ -716,20 +716,29 @@ struct cg_request_options {
  * table must take no harm from any bytes (pyarrow: 14.0.1 or newer, and validate(full=True)). JSON
  * is always one valid text, but what it says is the kernel's.
  *
+ * For another session of any language, get_variables with "json": true has the values as one JSON
+ * object text of at most 16 MiB in the last buffer, whose size the reader checks, instead of in
+ * "variables"; NULs and larger integers are exact there, tables of pandas, polars and pyarrow lists
+ * of rows, or, with "tables": true where pyarrow is there, in "untrusted_arrow". set_variables takes
+ * such a text, which it reads as data, as the last buffer, with "json": {NAME: NAME HERE, ...} for
+ * its members; more or fewer are an error. With "lossy" node gets the nearest number of an integer
+ * beyond 2^53.
+ *
  * All members of both are optional. At most 1000 names (63 with a buffer), which are identifiers of
- * Python, no keywords, and not in use by Python or IPython (__name__, _, In, ...); 64 MiB less
- * 64 KiB of values.
+ * the session's language, no keywords, and not in use by Python or IPython (__name__, _, In, ...),
+ * node (JSON, process, ...) or the shell (PATH, BASH_ENV, ...); 64 MiB less 64 KiB of values.
+ * Pickles and Arrow are for Python only.
  *
  * A value that get_variables cannot express exactly is an error: {"status": "error", "ename",
  * "evalue", "name", "type", "path"}, with the variable's name, the type, and the place in its value
  * ("['a'][3]"). "ename" is NameError, NotJSON, ValueTooLarge, PicklingError or ArrowError, and
- * UnpicklingError or ArrowError for set_variables; mistakes in a request have other names and lack
- * the last three members. JSON expresses exactly: None, bool, float, int of 64 bits, str, list, and
- * dict with keys of str, of just these types, up to 190 levels; and the dicts and texts that tools
- * return. It does not: NaN, infinities, larger integers, texts with NUL or half of a surrogate
- * pair, tuples, sets, bytes, other keys, objects of other subclasses (enums, named tuples,
- * OrderedDict) and all others (of numpy and pandas, too). set_variables refuses numbers that do
- * not fit a float, and objects with two members of the same name.
+ * UnpicklingError, ArrowError, NotJSON or NotSet for set_variables; mistakes in a request have
+ * other names and lack the last three members. JSON expresses exactly: None, bool, float, int of 64
+ * bits, str, list, and dict with keys of str, of just these types, up to 190 levels; and the dicts
+ * and texts that tools return. It does not: NaN, infinities, larger integers, texts with NUL or
+ * half of a surrogate pair, tuples, sets, bytes, other keys, objects of other subclasses (enums,
+ * named tuples, OrderedDict) and all others (of numpy and pandas, too). set_variables refuses
+ * numbers that do not fit a float, and objects with two members of the same name.
  *
  * With "lossy" NaN and infinities become null, large integers texts, such characters U+FFFD,
  * tuples and sets arrays, bytes base64, keys their str(), subclasses their base, objects with a

@@ -7,8 +7,8 @@ import json
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from cellgate._cellgate import ffi, lib
 from cellgate._core import Arguments, Client, Consumer, PathLike, milliseconds, open_core, take_text
@@ -322,6 +322,27 @@ class Session:
         """
         content = {"untrusted_arrow": names}
         return buffers_of(self.request("get_variables", content, timeout=timeout), "untrusted_arrow", names)
+
+    def bridge(
+        self,
+        other: Session,
+        *names: str,
+        as_: str | Sequence[str] | None = None,
+        lossy: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Copies variables to another session, of any language: all or none.
+
+        `as_`: their names there. What goes over is JSON of at most 16 MiB, which neither kernel nor this program
+        runs. Tables (pandas, polars, pyarrow) arrive as pyarrow.Table where both kernels have pyarrow, else as
+        lists of rows. Without `lossy` what has no exact form is a VariableError, as integers beyond 2**53 for node.
+        """
+        steps = bridge_steps(self, other, names, as_, lossy)
+        with contextlib.suppress(StopIteration):
+            session, type, content, buffers = next(steps)
+            while True:
+                reply = session.request(type, content, buffers=buffers, timeout=timeout)
+                session, type, content, buffers = steps.send(reply)
 
     def interrupt(self) -> None:
         """KeyboardInterrupt in the cell that runs."""
@@ -699,6 +720,20 @@ def set_request(
     return content, [*pickles.values(), *tables.values()]
 
 
+# The most that bridge() copies.
+BRIDGE_BYTES = 16 << 20
+
+
+class _Bridged(Protocol):
+    """A session of either front."""
+
+    @property
+    def info(self) -> dict[str, Any]: ...
+
+    @property
+    def request(self) -> Callable[..., Any]: ...
+
+
 def check_reply(reply: Reply) -> dict[str, Any]:
     """The content of a reply about variables. Raises where it is an error."""
     content = reply.content
@@ -727,6 +762,33 @@ def buffers_of(reply: Reply, form: str, names: Sequence[str]) -> dict[str, bytes
     if check_reply(reply).get(form) != list(names) or len(reply.buffers) != len(names):
         raise VariableError("the kernel's reply does not have the variables that were asked for")
     return dict(zip(names, reply.buffers, strict=True))
+
+
+def bridge_steps(
+    source: _Bridged, target: _Bridged, names: Sequence[str], as_: str | Sequence[str] | None, lossy: bool
+) -> Generator[tuple[_Bridged, str, dict[str, Any], Sequence[bytes]], Reply, None]:
+    """The requests of bridge(): which session, type, content and buffers. Is sent their replies."""
+    there = [as_] if isinstance(as_, str) else list(as_ or names)
+    if not names or len(there) != len(names) or len(set(names)) != len(names):
+        raise InvalidArgumentError("bridge() needs names, each once, and as many in `as_`", lib.CG_E_INVAL)
+    targets = dict(zip(names, there, strict=True))
+    tables = source.info["language"] == target.info["language"] == "python"
+    while True:
+        wanted = {"names": names, "json": True, "lossy": lossy, "tables": tables}
+        reply = yield source, "get_variables", wanted, ()
+        arrow = check_reply(reply).get("untrusted_arrow")
+        allowed = names if tables else ()
+        if not isinstance(arrow, list) or len(reply.buffers) != len(arrow) + 1 or not set(arrow) <= set(allowed):
+            raise VariableError("the kernel's reply does not have the variables that were asked for")
+        if sum(map(len, reply.buffers)) > BRIDGE_BYTES:
+            raise VariableError(f"the kernel's reply has more than {BRIDGE_BYTES} bytes")
+        plain = {name: targets[name] for name in names if name not in arrow}
+        content = {"json": plain, "arrow": [targets[name] for name in arrow], "lossy": lossy}
+        reply = yield target, "set_variables", content, reply.buffers
+        if not arrow or reply.content.get("ename") != "ArrowError":
+            check_reply(reply)
+            return
+        tables = False  # the other kernel has no pyarrow
 
 
 def exec_arguments(

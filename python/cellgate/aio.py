@@ -309,6 +309,22 @@ class Session:
         reply = await self.request("get_variables", {"untrusted_arrow": names}, timeout=timeout)
         return blocking.buffers_of(reply, "untrusted_arrow", names)
 
+    async def bridge(
+        self,
+        other: Session,
+        *names: str,
+        as_: str | Sequence[str] | None = None,
+        lossy: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Copies variables to another session: see `cellgate.Session.bridge()`."""
+        steps = blocking.bridge_steps(self, other, names, as_, lossy)
+        with contextlib.suppress(StopIteration):
+            session, type, content, buffers = next(steps)
+            while True:
+                reply = await session.request(type, content, buffers=buffers, timeout=timeout)
+                session, type, content, buffers = steps.send(reply)
+
     def interrupt(self) -> None:
         """KeyboardInterrupt in the cell that runs."""
         self._core.cancel(0)

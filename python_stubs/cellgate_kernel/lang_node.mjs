@@ -28,6 +28,7 @@ const PICTURES = [
   ["image/gif", [0x47, 0x49, 0x46, 0x38]],
 ];
 const BUNDLE = Symbol.for("Jupyter.display");
+const MAX_LEVELS = 190; // as in values.py
 
 function send(message) {
   socket.write(JSON.stringify(message) + "\n");
@@ -291,6 +292,110 @@ function runCell({ cell: number, code, name, typescript }) {
   }
 }
 
+// ---- variables that the host sets and reads
+
+class Problem extends Error {
+  constructor(text, value, path) {
+    super(text);
+    this.kind = value === null ? "null" : (typeof value === "object" && value.constructor?.name) || typeof value;
+    this.path = path.map((step) => `[${JSON.stringify(step)}]`).join("");
+  }
+}
+
+function evaluateNow(expression) {
+  const options = { expression, replMode: true, silent: true };
+  return new Promise((resolve, reject) =>
+    session.post("Runtime.evaluate", options, (error, found) => {
+      if (error ?? found.exceptionDetails) reject(new Error(error?.message ?? String(found.exceptionDetails.exception.description).split("\n", 1)[0]));
+      else resolve(found.result);
+    }),
+  );
+}
+
+const isDefined = async (name) => name in globalThis || (await evaluateNow(`typeof ${name}`)).value !== "undefined";
+
+/** Throws Problem unless JSON has exactly this value, or, if that is not wanted, some form of it. */
+function check(value, lossy, path = []) {
+  const fail = (text) => {
+    if (!lossy) throw new Problem(text, value, path);
+  };
+  if (value === null || typeof value === "boolean") return;
+  if (typeof value === "string") {
+    if (!(value.isWellFormed?.() ?? !/\p{Surrogate}/u.test(value))) fail("is a text with half of a surrogate pair, which JSON readers do not keep");
+    return;
+  }
+  if (typeof value === "number") {
+    if (!Number.isFinite(value)) fail(`is ${value}, which JSON does not have`);
+    return;
+  }
+  if (path.length === MAX_LEVELS)
+    throw new Problem(`is ${MAX_LEVELS} levels deep: the value contains itself, or is too deep for JSON`, value, path);
+  const isArray = Array.isArray(value);
+  const prototype = typeof value === "object" ? Object.getPrototypeOf(value) : value;
+  if (prototype !== (isArray ? Array.prototype : Object.prototype) && prototype !== null)
+    fail(`is of type ${new Problem("", value, []).kind}, which has no exact form in JSON`);
+  if (typeof value !== "object") return;
+  if (typeof value.toJSON === "function") fail("has a method toJSON()");
+  if (Object.getOwnPropertySymbols(value).length) fail("has a symbol as a key");
+  for (const key of isArray ? value.keys() : Object.keys(value)) {
+    const member = value[key];
+    if (!isArray) check(key, lossy, path);
+    if (typeof member === "boolean" || (typeof member === "number" && Number.isFinite(member))) continue;
+    path.push(key);
+    check(member, lossy, path);
+    path.pop();
+  }
+}
+
+const lossyValue = (key, value) => {
+  if (value instanceof Set) return [...value];
+  if (value instanceof Map) return Object.fromEntries(value);
+  return typeof value === "bigint" ? String(value) : value;
+};
+
+function take({ take: number, names, lossy }) {
+  return exchange(number, "NotJSON", async (at) => {
+    const texts = [];
+    for (const name of names) {
+      at(name);
+      if (!(await isDefined(name))) continue;
+      const value = valueOf(await evaluateNow(name));
+      check(value, lossy);
+      texts.push(`${JSON.stringify(name)}:${JSON.stringify(value, lossy ? lossyValue : undefined) ?? "null"}`);
+    }
+    return `{${texts}}`;
+  });
+}
+
+/** Sets all, or none: names that cannot be set are found before. */
+function put({ put: number, values }) {
+  return exchange(number, "NotSet", async (at) => {
+    for (const [name] of values) {
+      at(name);
+      if (own.has(name)) throw new Error("is a name of node");
+      if (await isDefined(name)) await evaluateNow(`${name} = ${name}; undefined`);
+    }
+    for (const [name, value] of values) {
+      globalThis.__cellgate_value = value;
+      await evaluateNow(`${name} = __cellgate_value; undefined`);
+    }
+    globalThis.__cellgate_value = undefined;
+    return "{}";
+  });
+}
+
+async function exchange(number, ename, act) {
+  let name;
+  try {
+    const values = await act((next) => (name = next));
+    socket.write(`{"done":${number},"values":${values}}\n`);
+  } catch (e) {
+    const { message: text, kind: type = "", path = "" } = e;
+    send({ done: number, problem: { ename, name, text, type, path } });
+  }
+  session.post("Runtime.releaseObjectGroup", { objectGroup: "" });
+}
+
 function uncaught(error, origin) {
   if (error instanceof ExitError) return;
   const what = origin === "unhandledRejection" ? "Uncaught (in promise) " : "Uncaught ";
@@ -310,20 +415,28 @@ for (const [name, value] of Object.entries({
   __cellgate_import: importModule,
   __cellgate_hold: (value) => (held.value = value),
   __cellgate_run: undefined,
+  __cellgate_value: undefined,
 }))
   Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
 globalThis.require = createRequire(path.join(process.cwd(), "cell.js"));
 globalThis.__dirname = process.cwd();
 globalThis.__filename = path.join(process.cwd(), "cell.js");
 
-let rest = "";
+// What node defines itself; a value in its place would break it.
+const own = new Set([...Object.getOwnPropertyNames(globalThis), "exports", "module"]);
+
+let parts = []; // of a line that has not ended
 socket.setEncoding("utf8");
 socket.on("data", (data) => {
-  const lines = (rest + data).split("\n");
-  rest = lines.pop();
+  parts.push(data);
+  if (!data.includes("\n")) return;
+  const lines = parts.join("").split("\n");
+  parts = [lines.pop()];
   for (const line of lines) {
     const message = JSON.parse(line);
     if ("cell" in message) runCell(message);
+    else if ("take" in message) take(message);
+    else if ("put" in message) put(message);
     else onAnswer(message);
   }
 });

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import _cellgate
 from cellgate_kernel import jsontext
 from cellgate_kernel.languages import FOLDER, Content, Language, cell_error, find_tool, tools_package
+from cellgate_kernel.values import ValueProblem
 
 if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
 
 # For import from the current folder, and for the parser that finds import in cells. Both from Node 18 on.
 _OPTIONS = ("--experimental-import-meta-resolve", "--expose-internals", "--no-warnings")
+
+_NAME = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+_KEYWORDS = re.compile(
+    "arguments|await|break|case|catch|class|const|continue|debugger|default|delete|do|else|enum|eval|export|"
+    "extends|false|finally|for|function|if|implements|import|in|instanceof|interface|let|new|null|package|"
+    "private|protected|public|return|static|super|switch|this|throw|true|try|typeof|var|void|while|with|yield"
+)
+# Integers beyond are not all numbers of JavaScript.
+_MAX_INT = 2**53
+_PLAIN = frozenset({str, float, bool, type(None)})
 
 
 class Node(Language):
@@ -32,8 +45,7 @@ class Node(Language):
         if isinstance(place, dict) and isinstance(place.get("file"), str) and isinstance(place.get("line"), int):
             name, line = place["file"], max(1, min(place["line"], 1_000_000))
         code = "\n" * (line - 1) + text
-        cell = {"cell": number, "code": code, "name": "".join(name.split()), "typescript": name.endswith(".ts")}
-        return jsontext.dumps(cell).encode() + b"\n"
+        return _line({"cell": number, "code": code, "name": "".join(name.split()), "typescript": name.endswith(".ts")})
 
     def check(self, reply: Content) -> None:
         if isinstance(value := reply.get("value"), dict):
@@ -50,6 +62,25 @@ class Node(Language):
             lines = [str(line) for line in error.get("lines") or []]
             refused = self.refused and bool(error.get("refused"))
             raise cell_error(name if name.isidentifier() else "Error", str(error.get("message")), lines, refused)
+
+    # ---------------------------------------------------------------- variables
+
+    def why_not(self, name: str) -> str:
+        if _KEYWORDS.fullmatch(name):
+            return "is a keyword of JavaScript"
+        return "" if _NAME.fullmatch(name) else "is not the name of a variable"
+
+    async def put(self, made: Content, lossy: bool) -> None:
+        if not lossy:
+            for name, value in made.items():
+                _check_numbers(name, value)
+        text = json.dumps(list(made.items()))  # with NULs
+        await self.swap(lambda number: f'{{"put": {number}, "values": {text}}}\n'.encode())
+
+    async def take(self, names: list[str], lossy: bool) -> Content:
+        reply = await self.swap(lambda number: _line({"take": number, "names": names, "lossy": lossy}))
+        found = reply.get("values")
+        return _with_floats(found) if isinstance(found, dict) else {}
 
     # ---------------------------------------------------------------- requests of the program
 
@@ -69,7 +100,7 @@ class Node(Language):
             answer = {"error": {"message": str(e), "kind": kind}}
         except (LookupError, TypeError, ImportError) as e:
             answer = {"error": {"message": str(e.args[0] if e.args else e)}}
-        self.send(jsontext.dumps({"id": ident, **answer}).encode() + b"\n")
+        self.send(_line({"id": ident, **answer}))
 
     async def _answer(self, what: str, *arguments: Any) -> Any:
         if what == "call":
@@ -87,6 +118,40 @@ class Node(Language):
             server, tool = arguments
             return (find_tool(server, tool).__doc__ or "") if tool else repr(package.tools(server, describe=True))
         raise LookupError(f"there is no request {what!r}")
+
+
+def _line(message: Content) -> bytes:
+    return jsontext.dumps(message).encode() + b"\n"
+
+
+def _check_numbers(name: str, value: Any) -> None:
+    """ValueProblem if there is an integer in it that JavaScript does not have."""
+    waiting = [(value, "")]
+    while waiting:
+        value, path = waiting.pop()
+        if type(value) is int and not -_MAX_INT <= value <= _MAX_INT:
+            text = f"{name}{path} is an integer beyond 2**53, which JavaScript's numbers do not keep"
+            raise ValueProblem("NotJSON", text, name, "int", path)
+        if type(value) is list and not (kinds := set(map(type, value))) <= _PLAIN:
+            if kinds == {int} and min(value) >= -_MAX_INT and max(value) <= _MAX_INT:
+                continue
+            waiting.extend((item, f"{path}[{i}]") for i, item in enumerate(value) if type(item) not in _PLAIN)
+        elif type(value) is dict:
+            waiting.extend((item, f"{path}[{key!r}]") for key, item in value.items() if type(item) not in _PLAIN)
+
+
+def _with_floats(value: Any) -> Any:
+    """Large numbers of node, which writes them without exponent, are no integers of Python."""
+    if type(value) is int:
+        return value if -_MAX_INT <= value <= _MAX_INT else float(value)
+    if type(value) is list:
+        kinds = set(map(type, value))
+        if kinds <= _PLAIN or (kinds == {int} and min(value) >= -_MAX_INT and max(value) <= _MAX_INT):
+            return value
+        return [_with_floats(item) for item in value]
+    if type(value) is dict:
+        return {key: _with_floats(item) for key, item in value.items()}
+    return value
 
 
 def _names(package: Any, server: str) -> list[str]:

@@ -88,6 +88,61 @@ mcptools() {
   return "$status"
 }
 
+# Sets the variables of FOLDER/values, a name and a text each: all, or none when one of them, which it writes, is
+# readonly. What a name was before, an integer or a reference to another, must not give the text a meaning.
+__cg_put() {
+  local - __cg_i
+  local -a __cg_v
+  set +aeux -C
+  builtin mapfile -d '' -t __cg_v <"$__cg_dir/values"
+  (
+    for ((__cg_i = 0; __cg_i < ${#__cg_v[@]}; __cg_i += 2)); do
+      { builtin unset -n "${__cg_v[__cg_i]}" && builtin unset -v "${__cg_v[__cg_i]}"; } 2>/dev/null && continue
+      builtin printf '%s\0' "${__cg_v[__cg_i]}"
+      builtin exit 1
+    done
+  ) >|"$__cg_dir/values.out" || return 0
+  for ((__cg_i = 0; __cg_i < ${#__cg_v[@]}; __cg_i += 2)); do
+    builtin unset -n "${__cg_v[__cg_i]}"
+    builtin unset -v "${__cg_v[__cg_i]}"
+    builtin printf -v "${__cg_v[__cg_i]}" %s "${__cg_v[__cg_i + 1]}"
+  done
+}
+
+# Writes the variables that FOLDER/values names: name, kind and number of texts, texts. Kinds: s: one, a: an array, A: an
+# associative array, or one with gaps, with all keys first.
+__cg_take() {
+  local - __cg_i
+  local -a __cg_v __cg_kind __cg_keys
+  set +eux -C
+  builtin mapfile -d '' -t __cg_v <"$__cg_dir/values"
+  for __cg_i in "${__cg_v[@]}"; do
+    local -n __cg_r=$__cg_i
+    __cg_kind=("${__cg_r[@]@a}") __cg_keys=("${!__cg_r[@]}")
+    if ((!${#__cg_keys[@]})); then # it is empty, or unset
+      __cg_kind=$(builtin declare -p "$__cg_i" 2>/dev/null)
+      __cg_kind=${__cg_kind#* } __cg_kind=${__cg_kind%% *}
+    fi
+    case $__cg_kind in
+      *A*)
+        builtin printf '%s\0A%d\0' "$__cg_i" $((2 * ${#__cg_keys[@]}))
+        if ((${#__cg_keys[@]})); then builtin printf '%s\0' "${__cg_keys[@]}" "${__cg_r[@]}"; fi
+        ;;
+      *a*)
+        if ((${#__cg_keys[@]} && __cg_keys[-1] != ${#__cg_keys[@]} - 1)); then
+          builtin printf '%s\0A%d\0' "$__cg_i" $((2 * ${#__cg_keys[@]}))
+          builtin printf '%s\0' "${__cg_keys[@]}"
+        else
+          builtin printf '%s\0a%d\0' "$__cg_i" ${#__cg_keys[@]}
+        fi
+        if ((${#__cg_keys[@]})); then builtin printf '%s\0' "${__cg_r[@]}"; fi
+        ;;
+      *) if ((${#__cg_keys[@]})); then builtin printf '%s\0s1\0%s\0' "$__cg_i" "$__cg_r"; fi ;;
+    esac
+    builtin unset -n __cg_r
+  done >|"$__cg_dir/values.out"
+}
+
 builtin trap "$__cg_on_exit" EXIT
 builtin trap 'exit 130' INT
 __cg_own=$(builtin trap -p EXIT)

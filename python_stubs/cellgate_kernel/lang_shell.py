@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellgate_kernel import jsontext
 from cellgate_kernel.languages import FOLDER, Content, Language, cell_error, find_tool, rejected_error, tools_package
+from cellgate_kernel.values import ValueProblem
 
 if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
@@ -23,6 +25,19 @@ USAGE = """usage: mcptools SERVER TOOL [NAME=VALUE]...
        mcptools SERVER TOOL --json OBJECT
        mcptools search WORDS...
        mcptools help [SERVER [TOOL]]"""
+
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_KEYWORDS = re.compile("case|coproc|do|done|elif|else|esac|fi|for|function|if|in|select|then|time|until|while")
+# Variables with a meaning for bash or the dynamic linker: some are code.
+_OWN = re.compile(
+    "CDPATH|CHILD_MAX|COLUMNS|COPROC|DIRSTACK|EMACS|ENV|EPOCHREALTIME|EPOCHSECONDS|EUID|EXECIGNORE|FCEDIT|"
+    "FIGNORE|FUNCNAME|FUNCNEST|GLOBIGNORE|GROUPS|HISTCMD|HISTCONTROL|HISTFILE|HISTFILESIZE|HISTIGNORE|HISTSIZE|"
+    "HISTTIMEFORMAT|HOME|HOSTFILE|HOSTNAME|HOSTTYPE|IFS|IGNOREEOF|INPUTRC|INSIDE_EMACS|LANG|LANGUAGE|LINENO|"
+    "LINES|MACHTYPE|MAIL|MAILCHECK|MAILPATH|MAPFILE|OLDPWD|OPTARG|OPTERR|OPTIND|OSTYPE|PATH|PIPESTATUS|"
+    "POSIXLY_CORRECT|PPID|PROMPT_COMMAND|PROMPT_DIRTRIM|PS0|PS1|PS2|PS3|PS4|PWD|RANDOM|REPLY|SECONDS|SHELL|"
+    "SHELLOPTS|SHLVL|SRANDOM|TIMEFORMAT|TMOUT|TMPDIR|UID|_|auto_resume|histchars"
+)
+_OWN_BEGIN = ("BASH", "COMP_", "COMPREPLY", "LC_", "LD_", "READLINE_", "__cg_")
 
 
 class _UsageError(Exception):
@@ -42,12 +57,13 @@ class Shell(Language):
         self._fifos: list[int] = []
         self._trace = ""
         self._used: set[int] = set()  # slots
+        self._texts: dict[str, bytes] = {}  # digests of variables whose text is JSON
 
     def command(self, fd: int) -> list[str]:
         return ["bash", "--norc", "--noprofile", os.path.join(FOLDER, "lang_shell.bash"), self._dir, str(fd)]
 
     def before_start(self) -> None:
-        self._trace = ""
+        self._trace, self._texts = "", {}
         if not self._dir:
             self._dir = tempfile.mkdtemp(prefix="shell-")
         self._make_folder()
@@ -86,6 +102,58 @@ class Shell(Language):
         if status:
             refused = self.refused and status == _REFUSED
             raise cell_error("ExitStatus", str(status), [f"exit status {status}"], refused)
+
+    # ---------------------------------------------------------------- variables
+
+    def why_not(self, name: str) -> str:
+        if _KEYWORDS.fullmatch(name):
+            return "is a keyword of the shell"
+        if not _NAME.fullmatch(name):
+            return "is not the name of a variable"
+        return "is reserved for the shell" if _OWN.fullmatch(name) or name.startswith(_OWN_BEGIN) else ""
+
+    async def put(self, made: Content, lossy: bool) -> None:
+        words, texts = [], {}
+        for name, value in made.items():
+            plain = isinstance(value, str) and "\0" not in value
+            text = value if plain else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            words += [name, text]
+            if not plain:
+                texts[name] = _digest(text)
+        if failed := (await self._values("__cg_put", words))[:1]:
+            raise ValueProblem("NotSet", f"{failed[0]} cannot be set: it is readonly", failed[0])
+        self._texts = {name: digest for name, digest in self._texts.items() if name not in made} | texts
+
+    async def take(self, names: list[str], lossy: bool) -> Content:
+        """Texts; arrays as lists and objects of texts; and what was set from JSON, while the text is the same."""
+        words = iter(await self._values("__cg_take", names, "replace" if lossy else "surrogateescape"))
+        found: Content = {}
+        for name, kind in zip(words, words, strict=False):
+            parts = [next(words) for _ in range(int(kind[1:]))]
+            if kind[0] == "A":
+                found[name] = dict(zip(parts[::2], parts[1::2], strict=True))
+            elif kind[0] == "a":
+                found[name] = parts
+            else:
+                (text,) = parts
+                found[name] = json.loads(text) if self._texts.get(name) == _digest(text) else text
+        return found
+
+    async def _values(self, function: str, words: list[str], errors: str = "surrogateescape") -> list[str]:
+        """Give the words to a function of lang_shell.bash; the words that it gives back."""
+        self._make_folder()
+        path = os.path.join(self._dir, "values")
+        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write("".join(f"{word}\0" for word in words))
+        with open(f"{path}.bash", "w", encoding="ascii") as file:
+            file.write(f"{function}; __cg_ret")
+        await self.swap(lambda number: f"{number} {path}.bash\n".encode())
+        try:
+            with open(f"{path}.out", encoding="utf-8", errors=errors, newline="") as file:
+                return file.read().split("\0")[:-1]
+        finally:
+            for end in ("", ".bash", ".out"):
+                os.unlink(path + end)
 
     # ---------------------------------------------------------------- mcptools
 
@@ -147,6 +215,10 @@ class Shell(Language):
         except ToolRunnerError as e:
             return _REFUSED if isinstance(e, rejected_error()) else _TOOL_ERROR, "", f"mcptools: {e}"
         return 0, value if isinstance(value, str) else "" if value is None else jsontext.dumps(value), ""
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 def _help(server: str = "", tool: str = "") -> str:

@@ -20,13 +20,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
 
 import _cellgate
-from cellgate_kernel import errors, jsontext
+from cellgate_kernel import errors, jsontext, values
 
 if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
@@ -72,7 +73,7 @@ class Language:
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._socket: socket.socket | None = None
-        self._buffer = b""
+        self._parts: list[bytes] = []  # of a line that has not ended
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = ""  # how it has ended
 
@@ -96,6 +97,18 @@ class Language:
     def on_message(self, message: Content) -> None:
         """Another message of the program."""
 
+    def why_not(self, name: str) -> str:
+        """Why this is no name of a variable; "": it is one."""
+        raise NotImplementedError
+
+    async def put(self, made: Content, lossy: bool) -> None:
+        """Set variables, all or none."""
+        raise NotImplementedError
+
+    async def take(self, names: list[str], lossy: bool) -> Content:
+        """The values of those variables that there are."""
+        raise NotImplementedError
+
     # ---------------------------------------------------------------- the program
 
     def start(self) -> None:
@@ -116,7 +129,7 @@ class Language:
                 start_new_session=True,
             )
         mine.setblocking(False)
-        self._socket, self._buffer, self._ended = mine, b"", ""
+        self._socket, self._parts, self._ended = mine, [], ""
         self._watch(self._process.pid)
         self.loop.add_reader(mine, self._readable)
 
@@ -209,7 +222,11 @@ class Language:
                 if self._socket is not None:
                     self.loop.remove_reader(self._socket)
                 return
-            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            self._parts.append(data)
+            if b"\n" not in data:
+                continue
+            *lines, rest = b"".join(self._parts).split(b"\n")
+            self._parts = [rest]
             for line in lines:
                 try:
                     message = json.loads(line)
@@ -257,24 +274,12 @@ class Language:
         return result
 
     async def _run(self, request: Request, metadata: Content) -> None:
-        if self._socket is None:
-            if self._ended:
-                text = f"cellgate: {self.title} has ended since the last cell ({self._ended}): {self.state} are lost"
-                print(f"{text}; this cell has a new one", file=sys.stderr)
-            self.start()
-            self.kernel.shell.local.started += 1  # is the session's, no program of the cell
+        self._ensure_started()
         if request.warm:
             return
-        self.number += 1
         self.refused = False
         self.silent = request.silent
-        self._interrupts = 0
-        self.running = self.loop.create_future()
-        try:
-            self.send(self.request(request.text, self.number, metadata))
-            reply = await self._end_of_cell(self.running)
-        finally:
-            self.running = None
+        reply = await self.ask(lambda number: self.request(request.text, number, metadata))
         if "ended" in reply:
             what = f"{self.title} ended ({reply['ended']}): {self.state} are lost, and the next cell has a new one"
             if self._interrupts:
@@ -284,6 +289,26 @@ class Language:
         if self._interrupts:
             raise KeyboardInterrupt
         self.check(reply)
+
+    def _ensure_started(self) -> None:
+        if self._socket is not None:
+            return
+        if self._ended:
+            text = f"cellgate: {self.title} has ended since the last cell ({self._ended}): {self.state} are lost"
+            print(f"{text}; this cell has a new one", file=sys.stderr)
+        self.start()
+        self.kernel.shell.local.started += 1  # is the session's, no program of the cell
+
+    async def ask(self, data: Callable[[int], bytes]) -> Content:
+        """Send what has this number, and wait for its end."""
+        self.number += 1
+        self._interrupts = 0
+        self.running = self.loop.create_future()
+        try:
+            self.send(data(self.number))
+            return await self._end_of_cell(self.running)
+        finally:
+            self.running = None
 
     async def _end_of_cell(self, running: asyncio.Future[Content]) -> Content:
         """Wait for it. The first interrupt is the program's, the second ends it."""
@@ -312,6 +337,35 @@ class Language:
         shell.local.error = (error, content)
         _cellgate.publish("error", content)
         return error
+
+    # ---------------------------------------------------------------- variables
+
+    def set_values(self, made: Content, lossy: bool) -> None:
+        """Set variables, all or none."""
+        self.kernel.shell.run_async(self._exchange(self.put(made, lossy)))
+
+    def get_values(self, names: list[str], lossy: bool) -> Content:
+        """The values of those variables that there are."""
+        found: Content = self.kernel.shell.run_async(self._exchange(self.take(names, lossy)))
+        return found
+
+    async def swap(self, data: Callable[[int], bytes]) -> Content:
+        """Send what sets or reads variables; the reply. Raises where it has failed."""
+        reply = await self.ask(data)
+        if "ended" in reply:
+            raise RuntimeError(f"{self.title} ended ({reply['ended']}): {self.state} are lost")
+        if self._interrupts:
+            raise KeyboardInterrupt
+        if isinstance(problem := reply.get("problem"), dict):
+            ename, text, name, kind, path = (
+                str(problem.get(key, "")) for key in ("ename", "text", "name", "type", "path")
+            )
+            raise values.ValueProblem(ename or "NotJSON", f"{name}{path} {text}", name, kind, path)
+        return reply
+
+    async def _exchange(self, coro: Coroutine[Any, Any, Content | None]) -> Content | None:
+        self._ensure_started()
+        return await coro
 
     # ---------------------------------------------------------------- tools
 

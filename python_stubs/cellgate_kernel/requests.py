@@ -26,8 +26,8 @@ Content = dict[str, Any]
 _MAX_ENTRIES = 10_000
 _MAX_COMPLETIONS = 5_000
 
-# Requests about Python's code and variables.
-_PYTHON = ("complete_request", "inspect_request", "is_complete_request", "get_variables", "set_variables")
+# Requests about Python's code.
+_PYTHON = ("complete_request", "inspect_request", "is_complete_request")
 
 # A name at the end, of which nothing is an attribute.
 _NAME = re.compile(r"(?<![\w.])[^\W\d]\w*\Z")
@@ -66,32 +66,38 @@ class Requests:
 
     def answer(self, request: Request) -> tuple[Content, tuple[bytes, ...]]:
         """The reply's content and buffers. May raise."""
-        if request.text == "set_variables" and self._kernel.cellgate.language is None:
+        language = self._kernel.cellgate.language
+        if request.text == "set_variables":
             self._kernel.set_request(request)
-            return values.set_variables(request.frames, self._shell.user_ns), ()
+            made, lossy = values.read_variables(request.frames, language)
+            if language is None:
+                self._shell.user_ns.update(made)
+            else:
+                language.set_values(made, lossy)
+            return {"status": "ok"}, ()
         content = parse_object(request.frames[0], "the content")
         if request.text in ("comm_open", "comm_msg", "comm_close"):
             return self._comm(request, content), ()
         self._kernel.set_request(request)
-        if self._kernel.cellgate.language is not None and request.text in _PYTHON:
-            return self._foreign(request.text, content, self._kernel.cellgate.language.name), ()
         if request.text == "get_variables":
-            return values.get_variables(content, self._shell.user_ns)
+            want = values.wanted(content, language)
+            found = self._shell.user_ns if language is None else language.get_values(want.names, want.lossy)
+            return values.get_variables(want, found)
+        if language is not None and request.text in _PYTHON:
+            return self._foreign(request.text, content), ()
         function = self._table.get(request.text)
         if function is None:
             raise NotImplementedError(f"this kernel does not know {request.text}")
         return function(content), ()
 
-    def _foreign(self, kind: str, content: Content, language: str) -> Content:
+    def _foreign(self, kind: str, content: Content) -> Content:
         """What Python does not know of another language's session."""
         if kind == "complete_request":
             pos = _cursor(content, field(content, "code", str))
             return {"status": "ok", "matches": [], "cursor_start": pos, "cursor_end": pos, "metadata": {}}
         if kind == "inspect_request":
             return {"status": "ok", "found": False, "data": {}, "metadata": {}}
-        if kind == "is_complete_request":
-            return {"status": "unknown"}
-        raise NotImplementedError(f"{kind} is for Python: the language of this session is {language}")
+        return {"status": "unknown"}
 
     # ---------------------------------------------------------------- code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import math
 import pickle
@@ -10,16 +11,22 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from cellgate_kernel import errors, jsontext, variables
 from cellgate_kernel.request import BadRequest, field, parse_object
+
+if TYPE_CHECKING:
+    from cellgate_kernel.languages import Language
 
 # Most names of a request, most bytes of a reply, and most levels of a value. The host accepts
 # 64 MiB and 200 levels with what surrounds the values.
 _MAX_NAMES = 1000
 _MAX_BYTES = (64 << 20) - (64 << 10)
+# The same of a reply whose values are for another session.
+_MAX_BRIDGED = 16 << 20
 _MAX_LEVELS = 190
 # Most characters of a key in a path, of a path, and of the repr() of an object without JSON form.
 _MAX_KEY = 100
@@ -43,16 +50,23 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-def _check_names(names: list[Any]) -> None:
+def _why_not(name: str) -> str:
+    """Why this is no name of a variable of Python; "": it is one."""
+    if keyword.iskeyword(name):
+        return "is a keyword of Python"
+    if not name.isidentifier() or unicodedata.normalize("NFKC", name) != name:
+        return "is not the name of a variable"
+    return "" if variables.is_shown(name) else "is reserved for Python or IPython"
+
+
+def _check_names(names: list[Any], language: Language | None) -> None:
     if len(names) > _MAX_NAMES:
         raise BadRequest(f"{len(names)} names: at most {_MAX_NAMES} are possible")
     for name in names:
         if not isinstance(name, str):
             raise BadRequest(f"a name is {type(name).__name__}, expected str")
-        if not name.isidentifier() or keyword.iskeyword(name) or unicodedata.normalize("NFKC", name) != name:
-            raise BadRequest(f"{_cut(repr(name), _MAX_KEY)} is not the name of a variable")
-        if not variables.is_shown(name):
-            raise BadRequest(f"{_cut(name, _MAX_KEY)} is reserved for Python or IPython")
+        if why := _why_not(name) if language is None else language.why_not(name):
+            raise BadRequest(f"{_cut(repr(name), _MAX_KEY)} {why}")
     if len(set(names)) != len(names):
         raise BadRequest("a name is there twice")
 
@@ -74,16 +88,33 @@ def _finite(text: str) -> float:
     return value
 
 
-def set_variables(frames: tuple[bytes, ...], namespace: dict[str, Any]) -> dict[str, Any]:
-    """Set all of them, or none."""
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"JSON has no {text}")
+
+
+def _renamed(content: dict[str, Any], data: bytes) -> dict[str, Any]:
+    """The values of another session's kernel, under the names that the host gives."""
+    names = field(content, "json", dict)
+    found = parse_object(data, "the text of the other session", parse_float=_finite, parse_constant=_no_constant)
+    if found.keys() != names.keys():
+        raise BadRequest("the other session has not sent the variables that were asked for")
+    return {names[name]: value for name, value in found.items()}
+
+
+def read_variables(frames: tuple[bytes, ...], language: Language | None) -> tuple[dict[str, Any], bool]:
+    """The values that a request sets, and whether it may change numbers that the language does not have."""
     content = parse_object(frames[0], "the content", object_pairs_hook=_unique, parse_float=_finite)
-    plain = field(content, "variables", dict, {})
+    plain, bridged = field(content, "variables", dict, {}), field(content, "json", dict, {})
     pickled, arrow = field(content, "pickled", list, []), field(content, "arrow", list, [])
-    _check_names([*plain, *pickled, *arrow])
-    if len(pickled) + len(arrow) != len(frames) - 1:
-        text = f'{len(frames) - 1} buffers for {len(pickled) + len(arrow)} names in "pickled" and "arrow"'
-        raise BadRequest(text)
+    if language is not None and (pickled or arrow):
+        raise BadRequest(f"pickles and tables of Arrow are for Python: the language of this session is {language.name}")
+    _check_names([*plain, *pickled, *arrow, *bridged.values()], language)
+    n = len(pickled) + len(arrow) + ("json" in content)
+    if n != len(frames) - 1:
+        raise BadRequest(f'{len(frames) - 1} buffers for {n} names in "pickled" and "arrow", and "json"')
     made = dict(plain)
+    if "json" in content:
+        made |= _renamed(content, frames[-1])
     for i, name in enumerate([*pickled, *arrow], 1):
         form, load = ("a pickle", pickle.loads) if i <= len(pickled) else ("Arrow", _load_arrow)
         try:
@@ -91,8 +122,7 @@ def set_variables(frames: tuple[bytes, ...], namespace: dict[str, Any]) -> dict[
         except Exception as e:
             text = f"{name} cannot be read from {form}: {errors.name_of(type(e))}: {errors.text_of(e)}"
             raise ValueProblem("UnpicklingError" if i <= len(pickled) else "ArrowError", text, name) from None
-    namespace.update(made)
-    return {"status": "ok"}
+    return made, bool(field(content, "lossy", bool, False))
 
 
 # ---------------------------------------------------------------- reading as JSON
@@ -101,10 +131,11 @@ def set_variables(frames: tuple[bytes, ...], namespace: dict[str, Any]) -> dict[
 class _Copier:
     """Copies one value to lists, dicts and scalars that have a JSON form: threads may change the value meanwhile."""
 
-    def __init__(self, name: str, lossy: bool, left: int) -> None:
+    def __init__(self, name: str, lossy: bool, left: int, bridged: bool) -> None:
         self.left = left  # least bytes of JSON that the rest may have
         self._name = name
         self._lossy = lossy
+        self._bridged = bridged  # its reader is a kernel: Python's json, node or the shell
         self._path: list[int | str] = []
 
     def _problem(self, ename: str, text: str, kind: str) -> NoReturn:
@@ -118,21 +149,23 @@ class _Copier:
     def _spend(self, n: int) -> None:
         self.left -= n
         if self.left < 0:
-            text = f"has no room: the values of a request have at most {_MAX_BYTES} bytes"
-            self._problem("ValueTooLarge", text, "")
+            limit = _MAX_BRIDGED if self._bridged else _MAX_BYTES
+            self._problem("ValueTooLarge", f"has no room: the values of a request have at most {limit} bytes", "")
 
     def _all_exact(self, items: list[Any], kinds: set[type]) -> bool:
         """True if all of these scalars have an exact form. Spends what texts need."""
         if float in kinds and not all(math.isfinite(v) for v in items if type(v) is float):
             return False
-        if int in kinds:
+        if int in kinds and not self._bridged:
             numbers = items if len(kinds) == 1 else [v for v in items if type(v) is int]
             if min(numbers) < _MIN_INT or max(numbers) > _MAX_INT:
                 return False
         if str in kinds:
             texts = items if len(kinds) == 1 else [v for v in items if type(v) is str]
             self._spend(sum(map(len, texts)))
-            return all(v.isascii() and "\0" not in v or _is_exact(v) for v in texts)
+            if self._bridged:
+                return all(v.isascii() or _is_text(v) for v in texts)
+            return all("\0" not in v and (v.isascii() or _is_text(v)) for v in texts)
         return True
 
     def _scalar(self, value: Any) -> Any:
@@ -165,6 +198,9 @@ class _Copier:
         if kind is list:
             return self._list(value[:], level)
         if kind is dict:
+            made = value.copy()
+            if self._plain_dict(made, level):
+                return made
             return self._dict(value, list(value.items()), level)
         tools = sys.modules.get("cellgate_tools")
         objects: Any = getattr(tools, "DictModel", ())  # of tools' results, as the texts
@@ -172,6 +208,8 @@ class _Copier:
             return self._dict(value, list(dict.items(value)), level)
         if isinstance(value, getattr(tools, "Text", ())):
             return self.copy(str.__str__(value))
+        if self._bridged and (rows := _rows_of(value)) is not None:
+            return self._list(rows(), level)
         if not self._lossy:
             self._fail(value, f"is of type {errors.name_of(kind)}, which has no exact form in JSON")
         return self._converted(value, level)
@@ -190,6 +228,28 @@ class _Copier:
             made.append(self.copy(item, level + 1))
             self._path.pop()
         return made
+
+    def _plain_dict(self, made: dict[Any, Any], level: int) -> bool:
+        """Copy the members in place, if keys and scalars among them have an exact form. Spends what they need."""
+        kinds = set(map(type, made.values()))
+        before = self.left
+        self._spend(5 * len(made) + 2)
+        if set(map(type, made)) <= {str} and self._all_exact(list(made), {str}):
+            if kinds <= _SCALARS:
+                scalars = list(made.values())
+            else:
+                scalars = [value for value in made.values() if type(value) in _SCALARS]
+                kinds = set(map(type, scalars))
+            if self._all_exact(scalars, kinds):
+                if len(scalars) < len(made):
+                    for key, item in made.items():
+                        if type(item) not in _SCALARS:
+                            self._path.append(key)
+                            made[key] = self.copy(item, level + 1)
+                            self._path.pop()
+                return True
+        self.left = before
+        return False
 
     def _dict(self, value: Any, items: list[tuple[Any, Any]], level: int) -> dict[str, Any]:
         self._spend(5 * len(items) + 2)
@@ -229,12 +289,24 @@ class _Copier:
         return self.copy(_cut(repr(value), _MAX_REPR))
 
 
-def _is_exact(text: str) -> bool:
+def _is_text(value: str) -> bool:
     try:
-        text.encode()
+        value.encode()
     except UnicodeEncodeError:
         return False
-    return "\0" not in text
+    return True
+
+
+def _rows_of(table: object) -> Callable[[], list[Any]] | None:
+    """What returns the rows of a table of pandas, polars or pyarrow as dicts, without its index; None: it is none."""
+    modules, value = sys.modules, cast("Any", table)
+    if isinstance(table, getattr(modules.get("pandas"), "DataFrame", ())) and value.columns.is_unique:
+        return lambda: list(value.to_dict("records"))
+    if isinstance(table, getattr(modules.get("polars"), "DataFrame", ())):
+        return lambda: list(value.to_dicts())
+    if isinstance(table, getattr(modules.get("pyarrow"), "Table", ())):
+        return lambda: list(value.to_pylist())
+    return None
 
 
 # ---------------------------------------------------------------- pickles and Arrow
@@ -286,21 +358,46 @@ class _File:
         return b"".join(self._parts)
 
 
-def get_variables(content: dict[str, Any], namespace: dict[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-    """The reply's content, and a buffer for each name in "untrusted_pickle" and in "untrusted_arrow"."""
-    names = field(content, "names", list, [])
-    pickled, arrow = field(content, "untrusted_pickle", list, []), field(content, "untrusted_arrow", list, [])
-    lossy = bool(field(content, "lossy", bool, False))
-    _check_names([*names, *pickled, *arrow])
-    if len(pickled) + len(arrow) > 63:
-        text = f'{len(pickled) + len(arrow)} names in "untrusted_pickle" and "untrusted_arrow": at most 63 are possible'
-        raise BadRequest(text)
-    found, buffers, left = {}, [], _MAX_BYTES
+class Wanted(NamedTuple):
+    """The variables that a request reads."""
+
+    names: list[str]
+    pickled: list[str]
+    arrow: list[str]
+    lossy: bool
+    bridged: bool
+    """For another session: as one JSON text in a buffer."""
+    tables: bool
+    """Which has pyarrow: tables in Arrow's format."""
+
+
+def wanted(content: dict[str, Any], language: Language | None) -> Wanted:
+    """The names and options of a request."""
+    names, pickled = field(content, "names", list, []), field(content, "untrusted_pickle", list, [])
+    arrow = field(content, "untrusted_arrow", list, [])
+    lossy, bridged, tables = (bool(field(content, key, bool, False)) for key in ("lossy", "json", "tables"))
+    _check_names([*names, *pickled, *arrow], language)
+    n = len(pickled) + len(arrow)
+    if n > 63:
+        raise BadRequest(f'{n} names in "untrusted_pickle" and "untrusted_arrow": at most 63 are possible')
+    if n and language is not None:
+        raise BadRequest(f"pickles and tables of Arrow are for Python: the language of this session is {language.name}")
+    return Wanted(names, pickled, arrow, lossy, bridged, tables)
+
+
+def get_variables(want: Wanted, namespace: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    """The reply's content, and its buffers: see cg_session_request()."""
+    names, pickled, arrow = want.names, want.pickled, want.arrow
+    limit = _MAX_BRIDGED if want.bridged else _MAX_BYTES
+    found, buffers, left = {}, [], limit
     for name in [*names, *pickled, *arrow]:
         if name not in namespace:
             raise ValueProblem("NameError", f"name {name!r} is not defined", name)
+    if want.tables and find_spec("pyarrow") is not None:
+        arrow = [*arrow, *[name for name in names if _rows_of(namespace[name]) is not None][: 62 - len(arrow)]]
+        names = [name for name in names if name not in arrow]
     for name in names:
-        copier = _Copier(name, lossy, left)
+        copier = _Copier(name, want.lossy, left, want.bridged)
         found[name] = copier.copy(namespace[name])
         left = copier.left
     for i, name in enumerate([*pickled, *arrow]):
@@ -310,9 +407,17 @@ def get_variables(content: dict[str, Any], namespace: dict[str, Any]) -> tuple[d
         else:
             buffers.append(file.data(namespace[name], _dump_arrow, "ArrowError", "Arrow"))
         left = file.left
-    text = jsontext.dumps(found)
-    size = len(text) + sum(map(len, buffers))
-    if size > _MAX_BYTES:
-        raise ValueProblem("ValueTooLarge", f"the values have {size} bytes: at most {_MAX_BYTES} are possible", "")
-    reply = {"status": "ok", "variables": found, "untrusted_pickle": pickled, "untrusted_arrow": arrow}
-    return reply, tuple(buffers)
+    try:
+        text = (
+            jsontext.dumps(found) if not want.bridged else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        )
+    except ValueError as e:  # an int with more digits than Python converts
+        raise ValueProblem("ValueTooLarge", f"the values have no text: {e}", "") from None
+    data = text.encode()
+    size = len(data) + sum(map(len, buffers))
+    if size > limit:
+        raise ValueProblem("ValueTooLarge", f"the values have {size} bytes: at most {limit} are possible", "")
+    reply = {"status": "ok", "untrusted_pickle": pickled, "untrusted_arrow": arrow}
+    if want.bridged:
+        return reply, (*buffers, data)
+    return reply | {"variables": found}, tuple(buffers)

@@ -433,8 +433,8 @@ static const char *named_by(const struct cg_rpc *m)
 }
 
 /*
- * The process of the session that a call names by its argument session_id, or a read by its URI.
- * NULL: it names none, or one that is not there. The session itself is found in the process.
+ * The process of the session that a call names by its argument session_id or to_session, or a read
+ * by its URI. NULL: it names none, or one that is not there. The session is found in the process.
  */
 static struct hf_session *find_named(const struct hf_exchange *x, const struct cg_rpc *m)
 {
@@ -447,8 +447,8 @@ static struct hf_session *find_named(const struct hf_exchange *x, const struct c
         size_t len;
 
         if (!named_by(m) || !args.p || (!read && !cg_json_find(args, "arguments", &args)) ||
-            !cg_json_find(args, read ? "uri" : "session_id", &v) || cg_json_strdup(v, &text, NULL) < 0 ||
-            (read && strncmp(text, begin, sizeof(begin) - 1) != 0))
+            (!cg_json_find(args, read ? "uri" : "session_id", &v) && !cg_json_find(args, "to_session", &v)) ||
+            cg_json_strdup(v, &text, NULL) < 0 || (read && strncmp(text, begin, sizeof(begin) - 1) != 0))
                 return NULL;
         id = text + (read ? sizeof(begin) - 1 : 0);
         len = strcspn(id, read ? "/" : "");

@@ -37,6 +37,14 @@ def test_a_client_makes_sessions_in_its_own_process(serve: Serve) -> None:
     assert refused["isError"] and "there are 2 sessions" in refused["content"][0]["text"]
     other = two.call("execute_ipython_cell", code="x", session_id=made).message["result"]
     assert other["isError"] and "no such session" in other["content"][0]["text"]
+    for ends in ({"to_session": made, "data": {"x": 2}}, {"to_session": one.id, "from_session": made, "names": ["x"]}):
+        other = two.call("bridge_data", **ends).message["result"]
+        assert other["isError"] and "no such session" in other["content"][0]["text"]
+    assert one.call("bridge_data", to_session=made, data={"y": 2}).message["result"]["isError"] is False
+    assert (
+        one.call("execute_ipython_cell", code="x, y", session_id=made).message["result"]["content"][0]["text"]
+        == "(1, 2)"
+    )
 
 
 def test_ids_come_back_as_they_were_and_may_be_used_again(serve: Serve) -> None:

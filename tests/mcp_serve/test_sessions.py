@@ -378,3 +378,78 @@ def test_a_session_in_another_language(serve: Serve) -> None:
     assert "exit status 3" in server.fails("execute_ipython_cell", code="exit 3", session_id=shell)
     assert run(server, "6 * 7") == "42"
     assert "python, shell, node" in server.fails("create_session", language="cobol")
+
+
+def test_data_between_sessions(serve: Serve) -> None:
+    server = started(serve)
+    shell, other = create(server, language="shell"), create(server)
+    run(server, "a = {'k': [1, 2.5, 'x']}; b = 'two words'; large = 10**30; odd = {1}")
+    done = server.ask("bridge_data", to_session=shell, names=["a", "b"])
+    assert done == "2 variables were set, 39 bytes of JSON."
+    assert run(server, 'echo "$b $a"', shell) == 'two words {"k":[1,2.5,"x"]}'
+    server.ask("bridge_data", from_session=shell, to_session=other, names=["a"], **{"as": "copy"})
+    assert run(server, "copy", other) == "{'k': [1, 2.5, 'x']}"
+    assert "NameError" in server.fails("execute_ipython_cell", code="a", session_id=other)
+    server.ask("bridge_data", to_session=other, names=["large"])
+    assert run(server, "large == 10**30", other) == "True"
+    server.ask("bridge_data", to_session=other, data={"x": 1, "y": [None, 12345678901234567890]})
+    server.ask("bridge_data", to_session=other, data=[1.0, "\u0000"], **{"as": "z"})
+    assert run(server, "x, y, z", other) == "(1, [None, 12345678901234567890], [1.0, '\\x00'])"
+
+
+@pytest.mark.parametrize(
+    "arguments, why",
+    [
+        ({"names": ["a"]}, '"to_session" is missing|no such session'),
+        ({"to_session": "0" * 32, "names": ["a"]}, "no such session"),
+        ({"to_session": "OTHER", "from_session": "0" * 32, "names": ["a"]}, "no such session"),
+        ({"to_session": "OTHER"}, "one of the parameters"),
+        ({"to_session": "OTHER", "names": ["a"], "data": {}}, "one of the parameters"),
+        ({"to_session": "OTHER", "names": []}, "are missing"),
+        ({"to_session": "OTHER", "names": [1]}, "names"),
+        ({"to_session": "OTHER", "names": "a"}, "names"),
+        ({"to_session": "OTHER", "names": ["a", "b"], "as": "c"}, "one variable"),
+        ({"to_session": "OTHER", "data": 5}, "NAME: VALUE"),
+        ({"to_session": "OTHER", "data": {"if": 1}}, "keyword of the shell"),
+        ({"to_session": "OTHER", "names": ["a"], "as": "fi"}, "keyword of the shell"),
+        ({"to_session": "OTHER", "names": ["lambda"]}, "keyword of Python"),
+        ({"to_session": "OTHER", "names": ["a", "odd"]}, "odd is of type set"),
+        ({"to_session": "OTHER", "names": ["missing"]}, "NameError"),
+        ({"to_session": "OTHER", "names": ["long"]}, "ValueTooLarge"),
+        ({"to_session": "OTHER", "data": "x" * (16 << 20), "as": "x"}, "data"),
+    ],
+)
+def test_wrong_data_between_sessions(serve: Serve, arguments: dict[str, Any], why: str) -> None:
+    server = started(serve)
+    other = create(server, language="shell")
+    run(server, "a = b = 1; odd = {1}; long = 'x' * (16 << 20)")
+    if "to_session" not in arguments:
+        arguments["from_session"] = other
+    elif arguments["to_session"] == "OTHER":
+        arguments = {**arguments, "to_session": other}
+    if "to_session" in arguments:
+        assert re.search(why, server.fails("bridge_data", **arguments))
+    assert run(server, "echo ${a-none} ${x-none} ${c-none}", other) == "none none none"
+
+
+def test_data_for_a_session_that_ends_or_is_busy(serve: Serve) -> None:
+    server = started(serve)
+    other = create(server)
+    run(server, "a = 1")
+    busy = server.call("execute_ipython_cell", code="import time; time.sleep(0.5); a = 0", session_id=other)
+    waits = server.call("bridge_data", to_session=other, names=["a"])
+    assert not server.result(busy)["isError"] and not server.result(waits)["isError"]
+    assert run(server, "a", other) == "1"
+    busy = server.call("execute_ipython_cell", code="time.sleep(100)", session_id=other)
+    waits = server.call("bridge_data", to_session=other, names=["a"])
+    ended = server.call("terminate_session", session_id=other)
+    for id in (busy, waits):
+        assert server.result(id)["isError"]
+    server.result(ended)
+    other = create(server)
+    busy = server.call("execute_ipython_cell", code="import time; time.sleep(100)")
+    waits = server.call("bridge_data", to_session=other, names=["a"])
+    for id in (waits, busy):
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
+        server.write(json.dumps(message).encode() + b"\n")
+    assert run(server, "a").endswith("1")

@@ -314,37 +314,43 @@ static int begin_terminate(struct cg_serve *sv, struct cg_pending *p, const char
         return 0;
 }
 
+static int begin_bridge(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        struct cg_job *j = calloc(1, sizeof(*j));
+
+        if (!j)
+                return cg_fail(err, CG_E_NOMEM, "no memory is left");
+        j->tool = CG_SERVE_BRIDGE;
+        j->args = strdup("{}");
+        if (cg_serve_find_session(sv, args, "to_session", p, err) < 0 ||
+            cg_serve_bridge_new(args, p->session->id, &j->bridge, err) < 0 ||
+            (!cg_serve_bridge_has_data(j->bridge) &&
+             cg_serve_find_session(sv, args, "from_session", p, err) < 0)) {
+                cg_job_free(j);
+                return -1;
+        }
+        return add_job(p, j, OWN_CHARS, err);
+}
+
 /*
  * Carry out a call, or set what it waits for. CG_E_INVAL or CG_E_NOTFOUND says what is wrong, for
  * the agent.
  */
 static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending *, const char *args,
                                             struct cg_err *) = {
-        [CG_SERVE_EXECUTE] = begin_execute,
-        [CG_SERVE_REGISTER] = begin_in_turn,
-        [CG_SERVE_INSTALL] = begin_install,
-        [CG_SERVE_UNINSTALL] = begin_in_turn,
-        [CG_SERVE_RESET] = begin_in_turn,
-        [CG_SERVE_READ_OUTPUT] = begin_read_output,
-        [CG_SERVE_START_CELL] = begin_start,
-        [CG_SERVE_CELL_STATUS] = begin_status,
-        [CG_SERVE_CELL_RESULT] = begin_result,
-        [CG_SERVE_CANCEL_CELL] = begin_cancel,
-        [CG_SERVE_SEND_INPUT] = begin_send_input,
-        [CG_SERVE_CREATE_SESSION] = begin_create,
-        [CG_SERVE_LIST_SESSIONS] = begin_list,
-        [CG_SERVE_TERMINATE] = begin_terminate,
-        [CG_SERVE_LIST_FILES] = begin_in_turn,
-        [CG_SERVE_READ_FILE] = begin_in_turn,
-        [CG_SERVE_WRITE_FILE] = begin_in_turn,
-        [CG_SERVE_MOVE_FILE] = begin_in_turn,
-        [CG_SERVE_REMOVE_FILE] = begin_in_turn,
-        [CG_SERVE_SANDBOX_INFO] = begin_in_turn,
-        [CG_SERVE_LIST_VARIABLES] = begin_variables,
-        [CG_SERVE_EXPLAIN] = begin_in_turn,
-        [CG_SERVE_LIST_APPROVALS] = begin_approver,
-        [CG_SERVE_SHOW_APPROVAL] = begin_approver,
-        [CG_SERVE_DECIDE_APPROVAL] = begin_approver,
+        [CG_SERVE_EXECUTE] = begin_execute,        [CG_SERVE_REGISTER] = begin_in_turn,
+        [CG_SERVE_INSTALL] = begin_install,        [CG_SERVE_UNINSTALL] = begin_in_turn,
+        [CG_SERVE_RESET] = begin_in_turn,          [CG_SERVE_READ_OUTPUT] = begin_read_output,
+        [CG_SERVE_START_CELL] = begin_start,       [CG_SERVE_CELL_STATUS] = begin_status,
+        [CG_SERVE_CELL_RESULT] = begin_result,     [CG_SERVE_CANCEL_CELL] = begin_cancel,
+        [CG_SERVE_SEND_INPUT] = begin_send_input,  [CG_SERVE_CREATE_SESSION] = begin_create,
+        [CG_SERVE_LIST_SESSIONS] = begin_list,     [CG_SERVE_TERMINATE] = begin_terminate,
+        [CG_SERVE_BRIDGE] = begin_bridge,          [CG_SERVE_LIST_FILES] = begin_in_turn,
+        [CG_SERVE_READ_FILE] = begin_in_turn,      [CG_SERVE_WRITE_FILE] = begin_in_turn,
+        [CG_SERVE_MOVE_FILE] = begin_in_turn,      [CG_SERVE_REMOVE_FILE] = begin_in_turn,
+        [CG_SERVE_SANDBOX_INFO] = begin_in_turn,   [CG_SERVE_LIST_VARIABLES] = begin_variables,
+        [CG_SERVE_EXPLAIN] = begin_in_turn,        [CG_SERVE_LIST_APPROVALS] = begin_approver,
+        [CG_SERVE_SHOW_APPROVAL] = begin_approver, [CG_SERVE_DECIDE_APPROVAL] = begin_approver,
 };
 
 /* ------------------------------------------------------------------ messages */
@@ -399,7 +405,7 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "call");
         cg_serve_unknown_args(&sv->opts, p->tool, args, &ignored, NULL);
-        if (cg_serve_has_session(p->tool) && cg_serve_find_session(sv, args, p, &why) < 0)
+        if (cg_serve_has_session(p->tool) && cg_serve_find_session(sv, args, "session_id", p, &why) < 0)
                 wrong = true;
         add_shared(p, sv, args, &ignored);
         if (ignored.len)

@@ -112,6 +112,7 @@ enum cg_serve_tool {
         CG_SERVE_CREATE_SESSION,
         CG_SERVE_LIST_SESSIONS,
         CG_SERVE_TERMINATE,
+        CG_SERVE_BRIDGE,
         CG_SERVE_LIST_FILES,
         CG_SERVE_READ_FILE,
         CG_SERVE_WRITE_FILE,
@@ -130,7 +131,7 @@ struct cg_serve_tool_def {
         const char *name;
         enum cg_serve_toolset toolset;
         const char *json; /* NULL: depends on the settings */
-        const char *parameters[6];
+        const char *parameters[7];
 };
 
 /* Sources of a cell's output. */
@@ -154,8 +155,9 @@ struct cg_job {
         char *code;
         double timeout;
         struct cg_answer *answer;
-        int64_t start_ms, end_ms; /* since_ms of its state */
-        int64_t read_ms;          /* its result was read; 0: not yet */
+        struct cg_serve_bridge *bridge; /* of bridge_data */
+        int64_t start_ms, end_ms;       /* since_ms of its state */
+        int64_t read_ms;                /* its result was read; 0: not yet */
         bool cancelled;
         const char *ended_by; /* a call of this tool came after it: it ends, and is answered */
         bool known;           /* the client has its execution_id or its result */
@@ -273,6 +275,7 @@ struct cg_serve_session {
         json_t *shared;     /* calls that another terminal may decide (worker): {APPROVAL: [SERVER, TOOL]} */
         json_t *registered; /* servers that the agent has added; added to new kernels, too */
         struct cg_answer *answer;         /* of the call that runs; NULL: none */
+        struct cg_serve_bridge *bridge;   /* that waits for a reply of the kernel; NULL: none */
         struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
         struct cg_denial_reports denials; /* denials that were reported for this call */
         json_t *refusals;                 /* texts of the last ones, for explain_denial */
@@ -406,6 +409,8 @@ void cg_serve_free_held(struct cg_serve *sv, struct cg_pending *p);
 /* The job ends, or is forgotten (NULL: all are): sees to the calls held for it (lock held). */
 void cg_serve_held_ends(struct cg_serve *sv, struct cg_job *job);
 void cg_serve_drop_held(struct cg_serve *sv, const struct cg_job *job);
+/* The session of this id that takes calls; NULL: there is none (lock held). */
+struct cg_serve_session *cg_serve_session_of(struct cg_serve *sv, const char *id);
 /* The jobs before @job (lock held). */
 size_t cg_serve_count_before(const struct cg_job *job);
 /* The worker: the next job (borrows), NULL when there is none now. */
@@ -435,6 +440,21 @@ extern const char cg_serve_list_variables[];
 /* sandbox_info, with a session open (worker). */
 int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err);
 
+/* ---- bridge.c */
+/* Reads the arguments; @to: the id of the second session. */
+int cg_serve_bridge_new(const char *args, const char *to, struct cg_serve_bridge **ret, struct cg_err *err);
+/* It has what is to be set. */
+bool cg_serve_bridge_has_data(const struct cg_serve_bridge *b);
+struct cg_serve_bridge *cg_serve_bridge_free(struct cg_serve_bridge *b);
+const char *cg_serve_bridge_to(const struct cg_serve_bridge *b);
+/* Asks the kernel for the variables, or sets them; its REPLY is the answer (worker). */
+int cg_serve_bridge_send(struct cg_serve_session *s, struct cg_serve_bridge *b, struct cg_err *err);
+bool cg_serve_bridge_waits(const struct cg_serve_bridge *b);
+/* What the kernel has replied. @a: NULL if variables were read. */
+int cg_serve_bridge_result(struct cg_serve_bridge *b, struct cg_answer *a, struct cg_err *err);
+/* Takes a REPLY of the kernel, if it is for @b (may be NULL; worker). */
+void cg_serve_bridge_replied(struct cg_serve_bridge *b, const struct cg_event *e);
+
 /* ---- explain.c */
 /* explain_denial (worker). 1: job->code is a cell that does it. */
 int cg_serve_explain(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err);
@@ -451,10 +471,11 @@ int cg_serve_check_client(struct cg_serve_session *s, const char *args, struct c
 /* Starts its worker, which opens a kernel when it is needed (lock held). Frees it on failure. */
 int cg_serve_session_start(struct cg_serve_session *s, struct cg_err *err);
 /*
- * Sets @p's session: that of the argument session_id; without it the own one, which is made anew if
+ * Sets @p's session: that of the argument @name; without it the own one, which is made anew if
  * it has ended, or a new one (lock held).
  */
-int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_pending *p, struct cg_err *err);
+int cg_serve_find_session(struct cg_serve *sv, const char *args, const char *name, struct cg_pending *p,
+                          struct cg_err *err);
 /*
  * Ends idle sessions and frees those that are gone (I/O thread; lock held). Returns milliseconds to
  * the next, or -1.

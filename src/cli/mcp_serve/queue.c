@@ -184,6 +184,16 @@ void cg_serve_drop_held(struct cg_serve *sv, const struct cg_job *job)
 
 /* ------------------------------------------------------------------ jobs */
 
+struct cg_serve_session *cg_serve_session_of(struct cg_serve *sv, const char *id)
+{
+        struct cg_serve_session *s;
+
+        TAILQ_FOREACH(s, &sv->sessions, entry)
+        if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0)
+                return s;
+        return NULL;
+}
+
 struct cg_job *cg_job_free(struct cg_job *j)
 {
         if (!j)
@@ -191,6 +201,7 @@ struct cg_job *cg_job_free(struct cg_job *j)
         free(j->args);
         free(j->code);
         cg_answer_free(j->answer);
+        cg_serve_bridge_free(j->bridge);
         free(j);
         return NULL;
 }

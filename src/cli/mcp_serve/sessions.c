@@ -103,7 +103,7 @@ static const char *why_ended(const struct cg_serve *sv, const char *id)
         return NULL;
 }
 
-static int make_fresh(struct cg_serve *sv, struct cg_pending *p, struct cg_err *err)
+static int make_fresh(struct cg_serve *sv, const char *name, struct cg_pending *p, struct cg_err *err)
 {
         static const bool begins[CG_SERVE_N_TOOLS] = { [CG_SERVE_EXECUTE] = true,
                                                        [CG_SERVE_START_CELL] = true,
@@ -111,7 +111,7 @@ static int make_fresh(struct cg_serve *sv, struct cg_pending *p, struct cg_err *
                                                        [CG_SERVE_INSTALL] = true };
 
         if (!begins[p->tool])
-                return cg_fail(err, CG_E_INVAL, "the parameter \"session_id\" is missing");
+                return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is missing", name);
         if (cg_serve_session_new(sv, &p->session, err) < 0 || cg_serve_session_start(p->session, err) < 0)
                 return -1;
         p->fresh = true;
@@ -129,34 +129,33 @@ static int find_own(struct cg_serve *sv, struct cg_serve_session **ret, struct c
         return cg_serve_session_start(sv->own, err);
 }
 
-int cg_serve_find_session(struct cg_serve *sv, const char *args, struct cg_pending *p, struct cg_err *err)
+int cg_serve_find_session(struct cg_serve *sv, const char *args, const char *name, struct cg_pending *p,
+                          struct cg_err *err)
 {
         struct cg_slice text = { args, strlen(args) }, v;
         cg_auto_free char *id = NULL;
         struct cg_serve_session *s;
         const char *why, *how = "leave session_id out";
 
-        if (cg_json_member(text, "session_id", &v, err) < 0)
+        if (cg_json_member(text, name, &v, err) < 0)
                 return -1;
         if (!v.p || cg_slice_is(v, "null")) {
                 if (sv->opts.new_sessions)
-                        return make_fresh(sv, p, err);
+                        return make_fresh(sv, name, p, err);
                 if (find_own(sv, &p->session, err) < 0)
                         return -1;
                 p->session->used_ms = cg_now_ms();
                 return 0;
         }
-        if (cg_serve_arg_string(args, "session_id", &id, err) < 0)
+        if (cg_serve_arg_string(args, name, &id, err) < 0)
                 return -1;
-        TAILQ_FOREACH(s, &sv->sessions, entry)
-        {
-                if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0) {
-                        if (cg_serve_check_client(s, args, err) < 0)
-                                return -1;
-                        s->used_ms = cg_now_ms();
-                        p->session = s;
-                        return 0;
-                }
+        s = cg_serve_session_of(sv, id);
+        if (s) {
+                if (cg_serve_check_client(s, args, err) < 0)
+                        return -1;
+                s->used_ms = cg_now_ms();
+                p->session = s;
+                return 0;
         }
         if (sv->opts.new_sessions)
                 how = "leave session_id out for a new one";

@@ -194,6 +194,20 @@ static const char terminate_session_json[] =
         "\"annotations\":{\"title\":\"End a Python session\",\"readOnlyHint\":false,\"destructiveHint\":true,"
         "\"idempotentHint\":true,\"openWorldHint\":false}}";
 
+static const char bridge_json[] =
+        "{\"name\":\"bridge_data\",\"title\":\"Copy data between sessions\","
+        "\"description\":\"Set variables of a session, of any language, from those of another one (names) or from JSON"
+        " (data). Exact, all or none, 16 MiB; tables arrive as lists of rows.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"from_session\":{\"type\":\"string\"},\"to_session\":{\"type\":\"string\"},"
+        "\"names\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},"
+        "\"data\":{\"description\":\"{NAME: VALUE}, or any value with `as`\"},"
+        "\"as\":{\"type\":\"string\",\"description\":\"Name in the other session\"},"
+        "\"lossy\":{\"type\":\"boolean\",\"default\":false,\"description\":\"Values that JSON or the language does not"
+        " have become similar ones\"}}},"
+        "\"annotations\":{\"title\":\"Copy data between sessions\",\"readOnlyHint\":false,\"destructiveHint\":false,"
+        "\"idempotentHint\":true,\"openWorldHint\":false}}";
+
 static const char list_files_json[] =
         "{\"name\":\"list_files\",\"title\":\"List files\","
         "\"description\":\"List a folder of the workspace, one JSON object a line.\","
@@ -316,6 +330,10 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
                                  CG_SERVE_SESSIONS,
                                  terminate_session_json,
                                  { "session_id" } },
+        [CG_SERVE_BRIDGE] = { "bridge_data",
+                              CG_SERVE_SESSIONS,
+                              bridge_json,
+                              { "from_session", "to_session", "names", "data", "as", "lossy" } },
         [CG_SERVE_LIST_FILES] = { "list_files", CG_SERVE_FILES, list_files_json, { "path", "session_id" } },
         [CG_SERVE_READ_FILE] = { "read_file",
                                  CG_SERVE_FILES,

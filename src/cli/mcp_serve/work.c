@@ -217,6 +217,9 @@ static void on_event(struct cg_serve_session *s, struct cg_event *e)
                 message(s, CG_MCPD_LOG_NOTICE, cg_event_text(e, NULL));
                 remark(s, cg_event_text(e, NULL));
                 break;
+        case CG_EVENT_REPLY:
+                cg_serve_bridge_replied(s->bridge, e);
+                break;
         case CG_EVENT_SESSION_CLOSED:
                 message(s, CG_MCPD_LOG_ERROR, cg_event_text(e, NULL));
                 free(s->lost);
@@ -793,6 +796,51 @@ static int try_explain(struct cg_serve_session *s, struct cg_job *job, struct cg
         return r;
 }
 
+/* The second session goes on with the job. 1: it has it; 0: nobody waits for it. */
+static int hand_over(struct cg_serve_session *s, struct cg_job *job, struct cg_err *err)
+{
+        CG_SERVE_HOLD(&s->sv->lock);
+        struct cg_serve_session *to = cg_serve_session_of(s->sv, cg_serve_bridge_to(job->bridge));
+        struct cg_pending *p;
+
+        if (job->cancelled || job->ended_by)
+                return 0;
+        if (!to)
+                return cg_fail(err, CG_E_NOTFOUND, "no such session: \"%s\" has ended",
+                               cg_serve_bridge_to(job->bridge));
+        TAILQ_REMOVE(&s->jobs, job, entry);
+        s->n_jobs--;
+        s->used_ms = cg_now_ms();
+        job->session = to;
+        job->state = CG_JOB_QUEUED;
+        TAILQ_INSERT_TAIL(&to->jobs, job, entry);
+        to->n_jobs++;
+        TAILQ_FOREACH(p, &s->sv->pending, entry)
+        if (p->job == job)
+                p->session = to;
+        cg_serve_wake(to->work_fd);
+        return 1;
+}
+
+/* One half of bridge_data: reads variables of the session, or sets them. */
+static int try_bridge(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
+{
+        bool sets = cg_serve_bridge_has_data(job->bridge);
+
+        if (ensure_session(s, a, err) < 0 || cg_serve_bridge_send(s, job->bridge, err) < 0)
+                return -1;
+        s->bridge = job->bridge;
+        while (cg_serve_bridge_waits(s->bridge) && !s->lost && !cg_serve_given_up(job))
+                wait_once(s, -1, -1);
+        s->bridge = NULL;
+        if (cg_serve_bridge_waits(job->bridge))
+                return cg_fail(err, CG_E_STATE, "the data was not copied: %s",
+                               s->lost ?: "the call was cancelled");
+        if (cg_serve_bridge_result(job->bridge, sets ? a : NULL, err) < 0)
+                return -1;
+        return sets ? 0 : hand_over(s, job, err);
+}
+
 /* A session that nobody can name ends at once. */
 static int try_create(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
@@ -841,6 +889,7 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
                 [CG_SERVE_RESET] = try_reset,
                 [CG_SERVE_CREATE_SESSION] = try_create,
                 [CG_SERVE_TERMINATE] = try_terminate,
+                [CG_SERVE_BRIDGE] = try_bridge,
                 [CG_SERVE_LIST_FILES] = try_file,
                 [CG_SERVE_READ_FILE] = try_file,
                 [CG_SERVE_WRITE_FILE] = try_file,
@@ -853,12 +902,15 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
                 [CG_SERVE_SHOW_APPROVAL] = cg_serve_approver,
                 [CG_SERVE_DECIDE_APPROVAL] = cg_serve_approver,
         };
+        bool bridge = job->tool == CG_SERVE_BRIDGE;
         struct cg_err err;
         const char *by;
         int r = 0;
 
         if (!ended_by(s, job))
                 r = tries[job->tool](s, job, job->answer, &err);
+        if (bridge && r > 0)
+                return; /* the job is another session's */
         by = ended_by(s, job);
         if (by) {
                 cg_answer_error(job->answer);
