@@ -302,14 +302,16 @@ class Problem extends Error {
   }
 }
 
-function evaluateNow(expression) {
-  const options = { expression, replMode: true, silent: true };
+function post(method, options = {}) {
   return new Promise((resolve, reject) =>
-    session.post("Runtime.evaluate", options, (error, found) => {
-      if (error ?? found.exceptionDetails) reject(new Error(error?.message ?? String(found.exceptionDetails.exception.description).split("\n", 1)[0]));
-      else resolve(found.result);
-    }),
+    session.post(method, options, (error, found) => (error ? reject(new Error(error.message)) : resolve(found))),
   );
+}
+
+async function evaluateNow(expression) {
+  const { result, exceptionDetails } = await post("Runtime.evaluate", { expression, replMode: true, silent: true });
+  if (exceptionDetails) throw new Error(String(exceptionDetails.exception.description).split("\n", 1)[0]);
+  return result;
 }
 
 const isDefined = async (name) => name in globalThis || (await evaluateNow(`typeof ${name}`)).value !== "undefined";
@@ -384,11 +386,43 @@ function put({ put: number, values }) {
   });
 }
 
-async function exchange(number, ename, act) {
+/** Names and members that may stand at the end of the code. Runs no getters: members are looked up by descriptors. */
+function complete({ complete: number, code }) {
+  return exchange(number, "Error", async () => {
+    const [, path = "", word] = /(?:^|[^\w$.])((?:[\w$]+\.)*)([\w$]*)$/.exec(code) ?? [];
+    if (word === undefined) return "[]"; // a member of something that would have to be run
+    const names = new Set();
+    let object = globalThis;
+    const [first, ...steps] = path.split(".").slice(0, -1);
+    if (first === undefined) {
+      const { names: declared } = await post("Runtime.globalLexicalScopeNames");
+      for (const name of declared) names.add(name);
+    } else {
+      const found = /^\d/.test(first) ? undefined : await evaluateNow(first).catch(() => undefined);
+      object = found && valueOf(found);
+    }
+    for (const step of steps) object = descriptorOf(object, step)?.value;
+    for (const o of chainOf(object)) for (const name of Object.getOwnPropertyNames(o)) names.add(name);
+    const found = [...names].filter((name) => name.startsWith(word) && /^[A-Za-z_$][\w$]*$/.test(name));
+    return `${JSON.stringify(found.filter((name) => !name.startsWith("__cellgate_")).sort())},"word":${JSON.stringify(word)}`;
+  }, "matches");
+}
+
+function* chainOf(object) {
+  if (object === undefined || object === null || util.types.isProxy(object)) return;
+  for (let o = Object(object); o && !util.types.isProxy(o); o = Object.getPrototypeOf(o)) yield o;
+}
+
+function descriptorOf(object, name) {
+  for (const o of chainOf(object)) if (Object.hasOwn(o, name)) return Object.getOwnPropertyDescriptor(o, name);
+  return undefined;
+}
+
+async function exchange(number, ename, act, member = "values") {
   let name;
   try {
     const values = await act((next) => (name = next));
-    socket.write(`{"done":${number},"values":${values}}\n`);
+    socket.write(`{"done":${number},"${member}":${values}}\n`);
   } catch (e) {
     const { message: text, kind: type = "", path = "" } = e;
     send({ done: number, problem: { ename, name, text, type, path } });
@@ -437,6 +471,7 @@ socket.on("data", (data) => {
     if ("cell" in message) runCell(message);
     else if ("take" in message) take(message);
     else if ("put" in message) put(message);
+    else if ("complete" in message) complete(message);
     else onAnswer(message);
   }
 });

@@ -70,6 +70,11 @@ class Node(Language):
             return "is a keyword of JavaScript"
         return "" if _NAME.fullmatch(name) else "is not the name of a variable"
 
+    async def complete(self, code: str) -> tuple[str, list[str]]:
+        reply = await self.swap(lambda number: _line({"complete": number, "code": code}))
+        word, matches = reply.get("word"), reply.get("matches")
+        return str(word or ""), [str(match) for match in matches] if isinstance(matches, list) else []
+
     async def put(self, made: Content, lossy: bool) -> None:
         if not lossy:
             for name, value in made.items():

@@ -88,6 +88,18 @@ mcptools() {
   return "$status"
 }
 
+# Writes what may complete the word of FOLDER/values, whose first text is its kind for compgen: c, v or f.
+__cg_complete() {
+  local - __cg_i
+  local -a __cg_v
+  set +eux -C
+  builtin mapfile -d '' -t __cg_v <"$__cg_dir/values"
+  while IFS= builtin read -r __cg_i; do
+    if [[ $__cg_v == f && -d $__cg_i ]]; then __cg_i+=/; fi
+    builtin printf '%s\0' "$__cg_i"
+  done < <(builtin compgen -"$__cg_v" -- "${__cg_v[1]}") >|"$__cg_dir/values.out"
+}
+
 # Sets the variables of FOLDER/values, a name and a text each: all, or none when one of them, which it writes, is
 # readonly. What a name was before, an integer or a reference to another, must not give the text a meaning.
 __cg_put() {

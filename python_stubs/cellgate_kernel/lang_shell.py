@@ -27,6 +27,9 @@ USAGE = """usage: mcptools SERVER TOOL [NAME=VALUE]...
        mcptools help [SERVER [TOOL]]"""
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# The word at the end of code that is completed; what a command's name may follow.
+_WORD = re.compile(r"[\w./~+@%:,=-]+\Z")
+_COMMAND = re.compile(r"(?:^|[\n;|&(`{!]|\b(?:then|do|else|if|while|until|time))\s*\Z")
 _KEYWORDS = re.compile("case|coproc|do|done|elif|else|esac|fi|for|function|if|in|select|then|time|until|while")
 # Variables with a meaning for bash or the dynamic linker: some are code.
 _OWN = re.compile(
@@ -111,6 +114,18 @@ class Shell(Language):
         if not _NAME.fullmatch(name):
             return "is not the name of a variable"
         return "is reserved for the shell" if _OWN.fullmatch(name) or name.startswith(_OWN_BEGIN) else ""
+
+    async def complete(self, code: str) -> tuple[str, list[str]]:
+        """Names of commands, variables and files; the shell expands nothing of the word."""
+        word = _WORD.search(code)
+        text, before = (word.group(), code[: word.start()]) if word else ("", code)
+        kind = "v" if before.endswith(("$", "${")) else "f"
+        if kind == "f" and "/" not in text and _COMMAND.search(before):
+            kind = "c"
+        if "\n" in text or not text and kind != "v":
+            return text, []
+        found = await self._values("__cg_complete", [kind, text])
+        return text, sorted({name for name in found if not name.startswith("__cg_")})
 
     async def put(self, made: Content, lossy: bool) -> None:
         words, texts = [], {}

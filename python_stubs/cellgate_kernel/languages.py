@@ -101,6 +101,10 @@ class Language:
         """Why this is no name of a variable; "": it is one."""
         raise NotImplementedError
 
+    async def complete(self, code: str) -> tuple[str, list[str]]:
+        """What ends the code, and what it may become."""
+        raise NotImplementedError
+
     async def put(self, made: Content, lossy: bool) -> None:
         """Set variables, all or none."""
         raise NotImplementedError
@@ -363,7 +367,12 @@ class Language:
             raise values.ValueProblem(ename or "NotJSON", f"{name}{path} {text}", name, kind, path)
         return reply
 
-    async def _exchange(self, coro: Coroutine[Any, Any, Content | None]) -> Content | None:
+    def completions(self, code: str) -> tuple[str, list[str]]:
+        """What ends the code, and what it may become."""
+        found: tuple[str, list[str]] = self.kernel.shell.run_async(self._exchange(self.complete(code)))
+        return found
+
+    async def _exchange(self, coro: Coroutine[Any, Any, Any]) -> Any:
         self._ensure_started()
         return await coro
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from IPython.core.completer import Completion
 
     from cellgate_kernel.frontend import FrontendKernel
+    from cellgate_kernel.languages import Language
     from cellgate_kernel.shell import ZMQInteractiveShell
 
 Content = dict[str, Any]
@@ -84,17 +85,20 @@ class Requests:
             found = self._shell.user_ns if language is None else language.get_values(want.names, want.lossy)
             return values.get_variables(want, found)
         if language is not None and request.text in _PYTHON:
-            return self._foreign(request.text, content), ()
+            return self._foreign(request.text, content, language), ()
         function = self._table.get(request.text)
         if function is None:
             raise NotImplementedError(f"this kernel does not know {request.text}")
         return function(content), ()
 
-    def _foreign(self, kind: str, content: Content) -> Content:
-        """What Python does not know of another language's session."""
+    def _foreign(self, kind: str, content: Content, language: Language) -> Content:
+        """For a session of another language."""
         if kind == "complete_request":
-            pos = _cursor(content, field(content, "code", str))
-            return {"status": "ok", "matches": [], "cursor_start": pos, "cursor_end": pos, "metadata": {}}
+            code = field(content, "code", str)
+            pos = _cursor(content, code)
+            word, matches = language.completions(code[:pos])
+            begin = {"cursor_start": pos - len(word), "cursor_end": pos}
+            return {"status": "ok", "matches": matches[:_MAX_COMPLETIONS], **begin, "metadata": {}}
         if kind == "inspect_request":
             return {"status": "ok", "found": False, "data": {}, "metadata": {}}
         return {"status": "unknown"}

@@ -156,12 +156,16 @@ def test_approval_timeout_refuses(client: Client, mark: Path, tmp_path: Path) ->
         s.execute(CALL.format("a"))
         assert "nobody decided in time" in s.until("approval_closed")[-1].text
         assert s.until("result")[-1].refused
-        s.execute("import cellgate_tools\ntry: echo.run(text='b')\nexcept cellgate_tools.ToolRunnerError as e: print(e.kind)")
+        s.execute(
+            "import cellgate_tools\ntry: echo.run(text='b')\nexcept cellgate_tools.ToolRunnerError as e: print(e.kind)"
+        )
         assert "approval_timeout" in [e.text.strip() for e in s.until("result") if e.text]
 
 
 def test_a_host_that_measures_the_time_itself(tools: Session, mark: Path) -> None:
-    tools.execute("import cellgate_tools\nfrom mcptools.echo import danger\ntry: danger.run(text='x')\nexcept cellgate_tools.ApprovalTimeoutError as e: print(e)")
+    tools.execute(
+        "import cellgate_tools\nfrom mcptools.echo import danger\ntry: danger.run(text='x')\nexcept cellgate_tools.ApprovalTimeoutError as e: print(e)"
+    )
     tools.expire(tools.until("approval_request")[-1].approval, "too late")
     assert "too late" in "".join(e.text for e in tools.until("result") if e.text)
     assert not mark.exists()
@@ -287,9 +291,7 @@ def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path, workspace: Path, 
     c.close()
 
 
-def test_nothing_stays_where_supervisor_and_tool_server_are_killed_at_once(
-    tmp_path: Path, workspace: Path
-) -> None:
+def test_nothing_stays_where_supervisor_and_tool_server_are_killed_at_once(tmp_path: Path, workspace: Path) -> None:
     marker = f"{os.getpid()}{os.urandom(4).hex()}"
     starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
     script = tmp_path / "server.py"

@@ -260,7 +260,9 @@ children = {n: named(n) for n in (1000, 1001, 1002)}
 """
     session.run(find)
     refused = "{'Operation not permitted'}"
-    assert value(session, "set().union(*(changes(pid, children[1002]).values() for pid in children.values()))") == refused
+    assert (
+        value(session, "set().union(*(changes(pid, children[1002]).values() for pid in children.values()))") == refused
+    )
     assert value(session, "set(own_changes(os.getpid(), os.getpgrp()).values())") == "{'done'}"
     own = "import subprocess\nown = subprocess.Popen(['sleep', '1003'], process_group=0)\n"
     assert value(session, own + "seen = set(own_changes(own.pid, own.pid).values()); own.kill(); seen") == "{'done'}"

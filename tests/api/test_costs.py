@@ -19,7 +19,9 @@ BURN = "import time\nwhile time.process_time() - t < 0.3: pass"
 @pytest.fixture(params=["full", "landlock", "off"])
 def any_tier(request: pytest.FixtureRequest, client: Client, workspace: Path) -> Iterator[Session]:
     try:
-        s = client.session(workspace=workspace, **({"sandbox": 1} if request.param == "off" else {"tier": request.param}))
+        s = client.session(
+            workspace=workspace, **({"sandbox": 1} if request.param == "off" else {"tier": request.param})
+        )
     except CellgateError as e:
         pytest.skip(f"no such tier here: {e}")
     with s:
@@ -55,7 +57,9 @@ def test_peak_memory_is_that_of_the_cell_alone(any_tier: Session) -> None:
     assert cost(any_tier, "pass").memory_bytes < 40 * MB
     # The first cell's peak is reset right after its result: until then, less is known.
     eventually(lambda: 75 * MB <= cost(any_tier, f"x = bytearray({80 * MB}); del x").memory_bytes < 195 * MB)
-    assert 75 * MB <= cost(any_tier, f"x = bytearray({80 * MB})").memory_bytes < 195 * MB, "what it keeps is known at once"
+    assert 75 * MB <= cost(any_tier, f"x = bytearray({80 * MB})").memory_bytes < 195 * MB, (
+        "what it keeps is known at once"
+    )
     assert cost(any_tier, "y = len(x)").memory_bytes < 40 * MB, "what was there before does not count"
 
 

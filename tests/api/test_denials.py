@@ -174,7 +174,17 @@ def test_one_rule_is_one_report(session: Session) -> None:
 
 
 def test_names_that_programs_outside_obey_are_one_report(session: Session, workspace: Path) -> None:
-    names = [".bashrc", ".jupyter/x", ".gitconfig", "sub/.bashrc", ".zshrc", ".npmrc", ".profile", ".vscode/y", ".envrc"]
+    names = [
+        ".bashrc",
+        ".jupyter/x",
+        ".gitconfig",
+        "sub/.bashrc",
+        ".zshrc",
+        ".npmrc",
+        ".profile",
+        ".vscode/y",
+        ".envrc",
+    ]
     code = f"import os, pathlib\nfor n in {names}:\n try: os.makedirs(os.path.dirname(n) or '.', exist_ok=True); open(n, 'w')\n"
     e = one(session.run(code + " except OSError: pass"))
     assert [e.json["path"], *e.json["also"]] == [
@@ -266,7 +276,12 @@ def test_hidden_files_that_are_read_in_a_loop_are_one_report(hidden: Session) ->
 
 @pytest.mark.parametrize(
     "code",
-    ["print('secret/key')", "import os; os.system('cat open nothere; ls secret')", "print('open: Permission denied')", "open('open').close()"],
+    [
+        "print('secret/key')",
+        "import os; os.system('cat open nothere; ls secret')",
+        "print('open: Permission denied')",
+        "open('open').close()",
+    ],
 )
 def test_output_that_reports_no_refusal(hidden: Session, code: str) -> None:
     assert denied(hidden.run(code)) == []

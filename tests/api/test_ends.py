@@ -108,9 +108,7 @@ def spawn_private(prefix: Path, folder: Path) -> tuple[subprocess.Popen[bytes], 
 
 WRITERS = {
     "write": "fd = os.open('beats', os.O_RDWR)\ndef beat():\n    while True: os.pwrite(fd, os.urandom(8), 0)",
-    "mapping": "m = mmap.mmap(os.open('beats', os.O_RDWR), 4096)\n"
-    "def beat():\n"
-    "    while True: m[0:8] = os.urandom(8)",
+    "mapping": "m = mmap.mmap(os.open('beats', os.O_RDWR), 4096)\ndef beat():\n    while True: m[0:8] = os.urandom(8)",
     "process": "def beat():\n"
     "    if os.fork() == 0:\n"
     "        fd = os.open('beats', os.O_RDWR)\n"
@@ -258,4 +256,6 @@ def test_what_a_kernel_said_last_is_heard_however_slow_the_supervisor_is(workspa
         finally:
             os.kill(pid, signal.SIGCONT)
         events = s.until("kernel_died")
-        assert [e.json["data"]["text/plain"] for e in events if e.type == "display_data"] == [str(i) for i in range(200)]
+        assert [e.json["data"]["text/plain"] for e in events if e.type == "display_data"] == [
+            str(i) for i in range(200)
+        ]

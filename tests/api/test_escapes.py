@@ -281,7 +281,9 @@ def test_inherited_descriptors_are_the_known_ones(kernel: Session) -> None:
     # Newer libffi keeps its own file open, from which it maps its trampolines.
     others = {k for k in eval(kinds) if not re.fullmatch(r"/usr/lib/.*/libffi\.so\.[0-9.]+", k)}
     # The memory file is the kernel's own: faulthandler writes its dump there (src/kernel/crash.c).
-    assert others <= {"socket", "pipe", "anon_inode", "/dev/null", "/proc/2/fd", "/memfd:cellgate-crash (deleted)"}, kinds
+    assert others <= {"socket", "pipe", "anon_inode", "/dev/null", "/proc/2/fd", "/memfd:cellgate-crash (deleted)"}, (
+        kinds
+    )
 
 
 def test_file_system(kernel: Session, workspace: Path, tmp_path: Path) -> None:

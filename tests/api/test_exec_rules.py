@@ -137,12 +137,16 @@ shutil.copy(hook, 'ls'); shutil.copy(hook, 'df')
     ],
 )
 def test_the_documented_rules_run_no_other_program(documented: Session, call: str) -> None:
-    out = documented.run(call + "\nos.path.exists('ran') or os.path.exists(repository + '/ran')", decide=lambda e: False)
+    out = documented.run(
+        call + "\nos.path.exists('ran') or os.path.exists(repository + '/ran')", decide=lambda e: False
+    )
     assert asked(out) or "No such file" in str(out.events) or out.status == "error", out.events
     assert documented.run("os.path.exists('ran') or os.path.exists(repository + '/ran')").value == "False"
 
 
-@pytest.mark.parametrize("call", ["start('ls', '-la', '/tmp')", "start('wc', '-c', '/dev/null')", "start('/usr/bin/df -h /', shell=True)"])
+@pytest.mark.parametrize(
+    "call", ["start('ls', '-la', '/tmp')", "start('wc', '-c', '/dev/null')", "start('/usr/bin/df -h /', shell=True)"]
+)
 def test_the_documented_rules_allow(documented: Session, call: str) -> None:
     out = documented.run(call, decide=lambda e: False)
     assert out.value == "0" and not asked(out), out.events

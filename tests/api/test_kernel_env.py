@@ -43,7 +43,11 @@ def test_each_session_is_checked(env: Path, workspace: Path) -> None:
 
 
 def test_names_and_folders_that_are_not_there(tmp_path: Path) -> None:
-    for name, why in (("no-such-env", "cellgate env create"), (str(tmp_path / "no"), "cellgate env create"), ("a b", "not a name")):
+    for name, why in (
+        ("no-such-env", "cellgate env create"),
+        (str(tmp_path / "no"), "cellgate env create"),
+        ("a b", "not a name"),
+    ):
         with pytest.raises(CellgateError, match=why):
             Client(kernel_env=name)
 

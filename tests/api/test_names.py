@@ -130,7 +130,9 @@ def test_no_repository_comes_together(client: Client, workspace: Path) -> None:
         assert s.run("run('git', 'init', '-q', 'own')").value == "(0, '')"
         assert s.run("put('own/.git/refs/remotes/origin/HEAD', HEAD)").value == "True"
     for folder in workspace.glob("**/config"):
-        p = subprocess.run(["git", "status"], cwd=folder.parent, capture_output=True, env={"PATH": "/usr/bin:/bin", "HOME": "/"})
+        p = subprocess.run(
+            ["git", "status"], cwd=folder.parent, capture_output=True, env={"PATH": "/usr/bin:/bin", "HOME": "/"}
+        )
         assert p.returncode or "own" in str(folder), folder
     assert not list(workspace.glob("**/RAN"))
 
@@ -148,7 +150,9 @@ def test_a_folder_that_cannot_be_looked_through_stays(client: Client, workspace:
 
 @pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
 @pytest.mark.parametrize("place", ["", "work tree", "some/where/below"], ids=["repository", "work tree", "below"])
-def test_what_settings_of_git_lead_to(client: Client, workspace: Path, tmp_path: Path, settings: dict | None, place: str) -> None:
+def test_what_settings_of_git_lead_to(
+    client: Client, workspace: Path, tmp_path: Path, settings: dict | None, place: str
+) -> None:
     """Hooks, included settings and programs that the user's own repository names, where a cell could write them."""
     linked = place == "work tree"
     repo = tmp_path / "main" if linked else workspace / place
@@ -176,7 +180,13 @@ def test_what_settings_of_git_lead_to(client: Client, workspace: Path, tmp_path:
     with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
         s.run(PUT)
         s.run(f"os.chdir({str(tree)!r})")
-        for name in ("tools/hooks/pre-commit", "conf/more.cfg", "conf/later.cfg", "scripts/clean.sh", "scripts/watch.sh"):
+        for name in (
+            "tools/hooks/pre-commit",
+            "conf/more.cfg",
+            "conf/later.cfg",
+            "scripts/clean.sh",
+            "scripts/watch.sh",
+        ):
             assert s.run(f"put({name!r})").value in ("'Permission denied'", "'Read-only file system'"), name
         for name in ("tools/other", "conf/other", "scripts/other", "hooks/ordinary"):
             assert s.run(f"put({name!r})").value == "True", name

@@ -237,3 +237,24 @@ def test_exactly_the_accepted_calls_are_made(client: Client, workspace: Path, ma
     made = {json.loads(line)["text"] for line in mark.read_text().splitlines()}
     assert made == accepted == seen
     assert len(made) == 12
+
+
+def completed(session: Session, code: str) -> tuple[list[str], int, int]:
+    content = session.ask("complete_request", {"code": code, "cursor_pos": len(code)}).json
+    return content["matches"], content["cursor_start"], content["cursor_end"]
+
+
+def test_completion(session: Session) -> None:
+    session.run("let alpha = {beta: {gamma: 1, get evil() { globalThis.ran = 1 }}, be2: 1}; var alone = 5;")
+    session.run(
+        "const traps = new Proxy({}, {get() { ran = 2 }, ownKeys() { ran = 3 }, getOwnPropertyDescriptor() { ran = 4 }})"
+    )
+    assert completed(session, "x = al") == (["alone", "alpha"], 4, 6)
+    assert completed(session, "alpha.be") == (["be2", "beta"], 6, 8)
+    assert completed(session, "alpha.beta.g") == (["gamma"], 11, 12)
+    assert completed(session, "console.lo") == (["log"], 8, 10)
+    for code in ("alpha.beta.evil.x", "traps.a", "traps.a.b", "[1].ma", "f().x", "nothing.at.all", "5.to", "while.x"):
+        assert completed(session, code)[0] == [], code
+    assert session.run("typeof ran").value == "'undefined'"
+    content = session.ask("complete_request", {"code": "alpha.be + 1", "cursor_pos": 8}).json
+    assert (content["matches"], content["cursor_end"]) == (["be2", "beta"], 8)

@@ -130,9 +130,10 @@ def test_no_answer_counts_after_its_time(address: str, workspace: Path, mark: Pa
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_host_that_knows_no_kind_refuses_all_at_once(address: str, workspace: Path, mark: Path, kind: str) -> None:
-    with Client(address=address) as client, client.session(
-        workspace=workspace, settings=NETWORK, exec=b"ask", ask_egress=1
-    ) as s:
+    with (
+        Client(address=address) as client,
+        client.session(workspace=workspace, settings=NETWORK, exec=b"ask", ask_egress=1) as s,
+    ):
         server = Path(__file__).parent / "echo_server.py"
         s.add_servers({"echo": {"command": sys.executable, "args": [str(server)], "env": {"MARK": str(mark)}}})
         s.add_functions("host", TOOLS)

@@ -45,7 +45,9 @@ def test_interrupt_at_a_debugger(session: Session, debugger: str) -> None:
     assert session.run("x").value == "7"
 
 
-@pytest.mark.parametrize("debugger", ["breakpoint()", "import pdb; pdb.set_trace()", "import pdb; pdb.Pdb().set_trace()"])
+@pytest.mark.parametrize(
+    "debugger", ["breakpoint()", "import pdb; pdb.set_trace()", "import pdb; pdb.Pdb().set_trace()"]
+)
 def test_interrupt_after_a_debugger_has_continued(session: Session, debugger: str) -> None:
     """The interrupt ends the cell; pdb's own handler of SIGINT would stop in the debugger instead."""
     session.run("kept = 1")
@@ -105,7 +107,9 @@ def test_a_cell_that_goes_on_asking_is_not_ended(session: Session) -> None:
 
 
 def test_a_time_limit_ends_a_cell_that_goes_on_asking(session: Session) -> None:
-    session.execute("while True:\n    try: input()\n    except KeyboardInterrupt: pass", allow_stdin=True, timeout_ms=100)
+    session.execute(
+        "while True:\n    try: input()\n    except KeyboardInterrupt: pass", allow_stdin=True, timeout_ms=100
+    )
     assert session.until("result")[-1].status == "timeout"
 
 

@@ -58,7 +58,9 @@ def gate() -> Iterator[Gate]:
 
 
 def tmpdir(s: Session) -> Path:
-    return Path(eval(s.run("import os, tempfile; open(tempfile.mktemp(), 'w').close(); os.environ['TMPDIR']").value or ""))
+    return Path(
+        eval(s.run("import os, tempfile; open(tempfile.mktemp(), 'w').close(); os.environ['TMPDIR']").value or "")
+    )
 
 
 @pytest.mark.parametrize("end", ["close", "reset", "kernel died"])

@@ -139,7 +139,8 @@ def test_a_home_folder_that_cells_write(home_client: Client, workspace: Path, tm
 
 
 @pytest.mark.parametrize(
-    "name", [".cache/ms-playwright", ".cache/puppeteer", ".conda", ".docker", ".pnpm-store", "go", ".local", ".local/share/uv"]
+    "name",
+    [".cache/ms-playwright", ".cache/puppeteer", ".conda", ".docker", ".pnpm-store", "go", ".local", ".local/share/uv"],
 )
 def test_folders_of_the_home_folder(
     home_client: Client, workspace: Path, tmp_path: Path, program: str, name: str
@@ -266,7 +267,9 @@ def test_packages_above_a_script_that_settings_protect(client: Client, workspace
         assert value(s, "import os\nattempt(os.mkdir, 'node_modules')") != "'done'"
 
 
-def test_a_chain_of_links_through_a_folder_that_settings_protect(client: Client, workspace: Path, tmp_path: Path) -> None:
+def test_a_chain_of_links_through_a_folder_that_settings_protect(
+    client: Client, workspace: Path, tmp_path: Path
+) -> None:
     script = scripts(tmp_path / "srv")
     (workspace / "fixed").mkdir()
     (workspace / "free").mkdir()

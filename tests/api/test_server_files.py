@@ -162,9 +162,7 @@ def test_relative_names_are_told(client: Client, workspace: Path, monkeypatch: p
         assert "relative" in refuse(s, {"command": "./server.py"})
 
 
-def test_inherited_path(
-    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inherited_path(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that a cell puts into a folder of PATH does not take the place of the one that is meant."""
     mark, own = tmp_path / "mark", workspace / "venv" / "bin"
     own.mkdir(parents=True)
@@ -180,7 +178,9 @@ def test_inherited_path(
     }
     with Client(log_level=0, no_spare=1) as c, c.session(workspace=workspace, settings=settings) as s:
         for name in ("my-server", "python3", "sh"):
-            s.run(f"p = {str(own / name)!r}\nopen(p, 'w').write('#!/bin/sh\\ntouch {mark}')\nimport os; os.chmod(p, 0o755)")
+            s.run(
+                f"p = {str(own / name)!r}\nopen(p, 'w').write('#!/bin/sh\\ntouch {mark}')\nimport os; os.chmod(p, 0o755)"
+            )
             assert (own / name).exists()
         s.add_servers({"s": {"command": "my-server"}})
         out = s.run("from mcptools.s import env\nstr(env.run(name='PATH'))", lambda _: True)
@@ -197,7 +197,12 @@ def test_a_script_and_what_lies_beside_it(client: Client, workspace: Path, tmp_p
     with client.session(workspace=workspace) as s:
         s.add_servers({"s": said(s, definition(script), script.parent)})
         for path in ("tools/srv/server.py", "tools/srv/json.py", "tools/srv/new/x"):
-            assert value(s, f"import os\nattempt(os.makedirs, {path!r}) if '/new/' in {path!r} else attempt(write, {path!r})") != "'done'"
+            assert (
+                value(
+                    s, f"import os\nattempt(os.makedirs, {path!r}) if '/new/' in {path!r} else attempt(write, {path!r})"
+                )
+                != "'done'"
+            )
         assert value(s, "attempt(os.rename, 'tools/srv', 'tools/old')") != "'done'"
         assert value(s, "attempt(os.rename, 'tools', 'old')") != "'done'"
         assert value(s, "attempt(write, 'tools/free')") == "'done'"
@@ -224,7 +229,9 @@ def test_a_venv(client: Client, workspace: Path) -> None:
     with client.session(workspace=workspace) as s:
         s.add_servers({"s": said(s, {"command": str(venv / "bin" / "python"), "args": [str(SERVER)]}, venv)})
         for path in ("env/bin/python", "env/pyvenv.cfg", "env/lib/x.pth", "env/lib/python9/sitecustomize.py"):
-            assert value(s, f"import os\nattempt(os.makedirs, 'env/lib/python9') and attempt(write, {path!r})") != "'done'"
+            assert (
+                value(s, f"import os\nattempt(os.makedirs, 'env/lib/python9') and attempt(write, {path!r})") != "'done'"
+            )
 
 
 def test_node_packages(workspace: Path) -> None:
@@ -319,7 +326,9 @@ def test_servers_that_share_a_folder_are_refused_together(client: Client, worksp
         with pytest.raises(CellgateError, match="before the first cell"):
             code = [str(script.parent)]
             s.add_servers({"a": definition(script, code=code), "b": definition(second, code=code)})
-        assert "echo" not in value(s, "import importlib\nstr(attempt(lambda: dir(importlib.import_module('mcptools'))))")
+        assert "echo" not in value(
+            s, "import importlib\nstr(attempt(lambda: dir(importlib.import_module('mcptools'))))"
+        )
 
 
 def test_a_folder_stays_read_only_as_long_as_one_of_its_servers_runs(client: Client, tmp_path: Path) -> None:
@@ -345,7 +354,9 @@ def test_a_refused_definition_leaves_the_running_server_as_it_is(client: Client,
 
 
 @pytest.mark.parametrize("trap", ["fifo", "links"])
-def test_what_cells_put_beside_a_server_does_not_stop_the_supervisor(client: Client, workspace: Path, trap: str) -> None:
+def test_what_cells_put_beside_a_server_does_not_stop_the_supervisor(
+    client: Client, workspace: Path, trap: str
+) -> None:
     venv = workspace / "env"
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", venv], check=True)
     if trap == "fifo":
@@ -384,7 +395,9 @@ def test_sessions_of_one_supervisor(client: Client, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("kind", ["below", "directly", "module", "cwd"])
-def test_cells_of_a_session_elsewhere_cannot_write_a_servers_files(client: Client, tmp_path: Path, kind: str, later: bool) -> None:
+def test_cells_of_a_session_elsewhere_cannot_write_a_servers_files(
+    client: Client, tmp_path: Path, kind: str, later: bool
+) -> None:
     """The server's files are outside of its own session's workspace, and in that of another, older or later one."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
@@ -524,7 +537,9 @@ def test_the_base_python_is_no_workspace(client: Client, workspace: Path) -> Non
         assert value(s, f"attempt(write, {str(base / 'json' / 'new.py')!r})") != "'done'"
 
 
-def test_an_error_about_them_costs_no_state(client: Client, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_about_them_costs_no_state(
+    client: Client, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The host gets the reason of a failed write; it is one of the reasons that a kernel may send."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     (tmp_path / "data/cellgate/envs").mkdir(parents=True)
@@ -541,7 +556,9 @@ def test_an_error_about_them_costs_no_state(client: Client, prefix: Path, tmp_pa
                 assert (out.status, out.stdout) == ("ok", "1\n"), out
 
 
-def test_places_of_cellgates_own_are_no_workspaces(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_of_cellgates_own_are_no_workspaces(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for variable, name in (("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache")):
         monkeypatch.setenv(variable, str(tmp_path / name))
         (tmp_path / name / "cellgate/in").mkdir(parents=True)
@@ -566,7 +583,9 @@ def test_the_kernels_environment(client: Client) -> None:
         client.session(workspace=env)
 
 
-@pytest.mark.parametrize(("tier", "holds"), [("landlock", False), ("landlock:accept", False), ("landlock:freeze", True)])
+@pytest.mark.parametrize(
+    ("tier", "holds"), [("landlock", False), ("landlock:accept", False), ("landlock:freeze", True)]
+)
 def test_the_landlock_tier(client: Client, workspace: Path, tier: str, holds: bool) -> None:
     """Rules that the tier cannot enforce are refused; the session continues."""
     script = scripts(workspace / "tools")

@@ -128,9 +128,7 @@ def test_node_packages_that_share_a_store(client: Client, workspace: Path, tmp_p
 
 
 @pytest.mark.parametrize("by", ["command", "argument", "script"])
-def test_launchers_that_link_from_a_cache(
-    home_client: Client, workspace: Path, tmp_path: Path, by: str
-) -> None:
+def test_launchers_that_link_from_a_cache(home_client: Client, workspace: Path, tmp_path: Path, by: str) -> None:
     """The files that uvx will run are not known in advance: all files with names outside are denied."""
     cache = tmp_path / "home" / ".cache" / "uv" / "archive-v0" / "x"
     cache.mkdir(parents=True)
@@ -191,9 +189,7 @@ def test_denials_say_why(client: Client, workspace: Path, tools: Path) -> None:
         assert out.status == "error" and "hard link" in json.dumps(out.__dict__, default=str)
 
 
-def test_an_environment_of_kernels_that_shares_its_packages(
-    workspace: Path, tmp_path: Path
-) -> None:
+def test_an_environment_of_kernels_that_shares_its_packages(workspace: Path, tmp_path: Path) -> None:
     """Its modules run in the zygote, outside of the sandbox."""
     env = copy_environment(tmp_path / "env")
     metadata = next((env / PACKAGES).glob("*.dist-info/METADATA"))
@@ -337,9 +333,7 @@ def test_a_supervisor_that_ends_during_the_search(workspace: Path, tmp_path: Pat
         assert "Assertion" not in log.read() and "added" not in answers
 
 
-def test_a_session_that_opens_during_the_check(
-    client: Client, workspace: Path, tmp_path: Path, large: Path
-) -> None:
+def test_a_session_that_opens_during_the_check(client: Client, workspace: Path, tmp_path: Path, large: Path) -> None:
     answers: list[str] = []
     (tmp_path / "first").mkdir()
     with client.session(workspace=tmp_path / "first") as a:

@@ -55,7 +55,9 @@ def opened(client: Client, workspace: Path, tmp_path: Path) -> Iterator[Callable
     """opened(ERA, KINDS, OPTION...): a session with the server "s"."""
     sessions: list[Session] = []
 
-    def make(era: str, kinds: int = ELICITATION | SAMPLING | URL, definition: dict | None = None, **opts: Any) -> Session:
+    def make(
+        era: str, kinds: int = ELICITATION | SAMPLING | URL, definition: dict | None = None, **opts: Any
+    ) -> Session:
         sessions.append(client.session(workspace=workspace, server_requests=kinds, **opts))
         habits = json.dumps({"modern": era == "modern", "log": str(tmp_path / "lines")})
         server = {"command": sys.executable, "args": [str(SERVER), habits], **(definition or {})}

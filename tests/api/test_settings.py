@@ -162,9 +162,7 @@ def seen(path):
 """
 
 
-def test_credentials_are_hidden_where_home_is_not_set(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_are_hidden_where_home_is_not_set(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         real = Path(pwd.getpwuid(os.geteuid()).pw_dir)
     except KeyError:
@@ -201,7 +199,9 @@ def test_what_programs_outside_obey_cannot_be_changed(client: Client, workspace:
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace / name).write_text("mine")
     with client.session(workspace=workspace) as s:
-        s.run("def put(path):\n    try:\n        open(path, 'w').write('x'); return True\n    except OSError: return False")
+        s.run(
+            "def put(path):\n    try:\n        open(path, 'w').write('x'); return True\n    except OSError: return False"
+        )
         for name in (".git/config", ".git/hooks/pre-commit", ".git/hooks/new", ".git/commondir", ".mcp.json"):
             assert s.run(f"put({name!r})").value == "False", name
         for name in (".vscode/tasks.json", ".vscode/new", ".bashrc"):
@@ -652,9 +652,7 @@ def reach(path):
     try: s.connect(path); return True
     except OSError as e: return type(e).__name__
 """
-        with client.session(
-            workspace=workspace, settings=settings(network={"allowUnixSockets": paths[:2]})
-        ) as session:
+        with client.session(workspace=workspace, settings=settings(network={"allowUnixSockets": paths[:2]})) as session:
             session.run(code)
             assert [session.run(f"reach({p!r})").value for p in paths] == ["True", "True", "'PermissionError'"]
             out = session.run(

@@ -280,3 +280,29 @@ def test_functions_of_the_host(session: Session) -> None:
     session.give(call.approval, 42)
     assert session.until("stream")[-1].text == "42\n"
     assert session.until("result")[-1].status == "ok"
+
+
+def completed(session: Session, code: str) -> tuple[list[str], int, int]:
+    content = session.ask("complete_request", {"code": code, "cursor_pos": len(code)}).json
+    return content["matches"], content["cursor_start"], content["cursor_end"]
+
+
+def test_completion(session: Session, workspace: Path) -> None:
+    (workspace / "sub folder").mkdir()
+    (workspace / "other").write_text("")
+    session.run("my_variable=1; my_function() { :; }; set -eu; cd .")
+    assert completed(session, "echo; my_f") == (["my_function"], 6, 10)
+    assert completed(session, "echo $my_v") == (["my_variable"], 6, 10)
+    assert completed(session, "cat < oth") == (["other"], 6, 9)
+    assert completed(session, "if prin")[0].count("printf") == 1
+    assert completed(session, "ls sub")[0] == ["sub folder/"]
+    for code in (
+        "echo $(touch ran)",
+        "x $(touch ran) `touch ran",
+        "touch${IFS}ran*",
+        "__cg_",
+        "no_such_command_at_all",
+    ):
+        assert completed(session, code)[0] == [], code
+    assert sorted(p.name for p in workspace.iterdir()) == ["other", "sub folder"]
+    assert session.run("echo $-").stdout.strip().count("e") == 1

@@ -245,9 +245,26 @@ def test_hooks_relative_to_each_repository(client: Client, home: Path, workspace
             "os.makedirs('deep/er/next/hooks'); os.rename('deep/er/next', 'deep/er/new/my2'); os.rename('deep/er/new/my2', 'two/my')",
             "os.makedirs('t/hooks'); shutil.copy('files/pre-commit', 't/hooks'); os.symlink('../../../t', 'deep/er/new/my')",
         ):
-            s.run("os.makedirs('deep/er/new/my', exist_ok=True)" if "hooks')" in way else "shutil.rmtree('deep/er/new/my')")
+            s.run(
+                "os.makedirs('deep/er/new/my', exist_ok=True)"
+                if "hooks')" in way
+                else "shutil.rmtree('deep/er/new/my')"
+            )
             assert s.run(way).status == "error", way
-    commit = ["git", "-c", "core.fsmonitor=false", "-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m"]
+    commit = [
+        "git",
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "user.name=n",
+        "-c",
+        "user.email=e@x",
+        "commit",
+        "-q",
+        "--allow-empty",
+        "-m",
+        "m",
+    ]
     subprocess.run(commit, cwd=workspace / "deep/er/new", check=True)
     assert list(workspace.rglob("RAN")) == []
 

@@ -22,7 +22,7 @@ EXACT: dict[str, Any] = {
     "whole_float": 1.0,
     "least": -(2**63),
     "most": 2**63 - 1,
-    "text": "\u00e4\U0001f600\t\"\\\x7f",
+    "text": '\u00e4\U0001f600\t"\\\x7f',
     "empty": [[], {}, ""],
     "mixed": [1, 1.5, "a", None, False, {"": {"a b": [[1]]}}],
     "\u03b1": {"\u03b2": 1},

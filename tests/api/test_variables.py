@@ -15,7 +15,8 @@ def changes(session: Session, code: str, **more: Any) -> dict[str, Any]:
 
 def names(found: dict[str, Any]) -> dict[str, list[str]]:
     return {
-        key: sorted(v if isinstance(v, str) else v["name"] for v in found[key]) for key in ("made", "changed", "deleted")
+        key: sorted(v if isinstance(v, str) else v["name"] for v in found[key])
+        for key in ("made", "changed", "deleted")
     }
 
 

@@ -46,6 +46,17 @@ def test_a_cell_there(prefix: Path, tmp_path: Path) -> None:
     assert (len(p.stdout), p.returncode) == (3_000_001, 0)
 
 
+def test_other_languages_there(prefix: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text("console.log(await 42)")
+    (tmp_path / "a.sh").write_text("echo $((6 * 7)); exit 3")
+    workspace = ["--connect", "env", "--workspace", str(tmp_path)]
+    for file, status in (("a.js", 0), ("a.sh", 1)):
+        p = run(prefix, tmp_path, *workspace, file)
+        assert (p.stdout, p.returncode) == ("42\n", status), p.stderr
+    p = run(prefix, tmp_path, *workspace, "--language", "shell", "--exec", "deny", "-c", "/bin/ls; echo $?")
+    assert p.stdout == "126\n" and "the sandbox refused running" in p.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

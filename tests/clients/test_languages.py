@@ -55,3 +55,15 @@ def test_a_notebook(jupyter: Jupyter, language: str) -> None:
     if language == "node":
         assert [o["data"]["text/html"] for o in second.outputs if o["output_type"] == "display_data"] == ["<b>h</b>"]
         assert [o["data"]["text/plain"] for o in second.outputs if o["output_type"] == "execute_result"] == ["6"]
+
+
+@pytest.mark.parametrize(
+    ("language", "cell", "code", "match"),
+    [("shell", "my_variable=1", "echo $my_v", "my_variable"), ("node", "const o = {member: 1}", "o.mem", "member")],
+)
+def test_completion(jupyter: Jupyter, language: str, cell: str, code: str, match: str) -> None:
+    spec = jupyter.install(f"cellgate-{language}", "--language", language)
+    with jupyter.kernel(spec) as kernel:
+        assert kernel.reply(kernel.send(cell))["status"] == "ok"
+        found = kernel.reply(kernel.client.complete(code))
+        assert (found["matches"], found["cursor_end"]) == ([match], len(code))

@@ -23,7 +23,9 @@ from jupyter_client.manager import AsyncKernelManager, KernelManager, start_new_
 from nbclient import NotebookClient
 
 pytestmark = pytest.mark.skipif(bool(PEER), reason="of cellgate's package")
-ENTRY = "[jupyter_client.kernel_provisioners]\ncellgate-provisioner = cellgate.jupyter_provisioner:CellgateProvisioner\n"
+ENTRY = (
+    "[jupyter_client.kernel_provisioners]\ncellgate-provisioner = cellgate.jupyter_provisioner:CellgateProvisioner\n"
+)
 
 
 @pytest.fixture(scope="module")
