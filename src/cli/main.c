@@ -58,6 +58,7 @@ static const struct cg_cli_command commands[] = {
         { "approvals", cg_cli_approvals,
           "questions that wait in other terminals: list, show, accept, reject, watch" },
         { "audit", audit, "the log of what audited sessions did: show, verify, export" },
+        { "config", cg_cli_config, "configuration files (--config): show what they set, print their schema" },
         { "daemon", cg_cli_daemon, "the supervisors that commands share: status, stop" },
         { "runtimes", cg_cli_runtimes, "the languages that sessions can have" },
         { "env", cg_cli_env, "Python environments for kernels: create, add packages, list, remove" },

@@ -28,6 +28,7 @@ struct cg_cli_command {
 
 int cg_cli_run(int argc, char **argv);
 int cg_cli_approvals(int argc, char **argv);
+int cg_cli_config(int argc, char **argv);
 int cg_cli_daemon(int argc, char **argv);
 int cg_cli_runtimes(int argc, char **argv);
 int cg_cli_env(int argc, char **argv);

@@ -86,7 +86,7 @@ int cg_mcp_file_find(const char *path, const char *workspace, char **ret, struct
 
         *ret = NULL;
         /* A pipe, as in --mcp <(command), is read once and has no name. */
-        if (!path || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+        if (!path || path[0] == '{' || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
                 return 0;
         workspace = workspace ?: ".";
         if (!realpath(workspace, folder))
@@ -128,9 +128,17 @@ int cg_settings_file_read(const char *path, char **ret, struct cg_err *err)
         *ret = NULL;
         if (!path)
                 return 0;
+        if (path[0] == '{') {
+                text = strdup(path);
+                if (!text)
+                        return cg_fail(err, CG_E_NOMEM, "settings");
+                len = strlen(text);
+                path = "--sandbox";
+        } else if (cg_read_file(path, CG_MAX_SETTINGS / 2, &text, &len, err) < 0) {
+                return -1;
+        }
         /* As strict as the supervisor, which reads it again: an unknown key is an error. */
-        if (cg_read_file(path, CG_MAX_SETTINGS / 2, &text, &len, err) < 0 ||
-            cg_settings_parse(text, len, path, 0, &s, err) < 0)
+        if (cg_settings_parse(text, len, path, 0, &s, err) < 0)
                 return -1;
         *ret = CG_STEAL(text);
         return 0;

@@ -8,6 +8,7 @@
 #include "base/language.h"
 #include "base/kernel_env.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "cli/common/files.h"
 #include "sandbox/sandbox.h"
@@ -140,8 +141,11 @@ static const struct cg_opt table[] = {
           ENV_HELP ". Without VALUE it is taken from the environment that Jupyter starts the kernel in" },
         { CG_KOPT_TIMEOUT, 0, "timeout", "SECONDS", CG_CMD_RUN,
           "longest time for each cell, without waits for approval (default: 0, no limit)" },
+        { CG_KOPT_CONFIG, 0, "config", "FILE", STARTS,
+          "values of these options from a file, JSON with their names as keys, and from variables such as"
+          " CELLGATE_EXEC=ask (docs/configuration.md). Cells must not be able to write the file" },
         { CG_KOPT_SANDBOX, 0, "sandbox", "FILE", STARTS,
-          "settings of the sandbox, JSON (docs/settings.md); relative paths in it start at the workspace."
+          "settings of the sandbox, JSON (docs/settings.md), or {...} itself; relative paths in it start at the workspace."
           " Default: cells may write in the workspace, read everything but credentials (~/.ssh, .env and"
           " others), and have no network" },
         { CG_KOPT_ALLOW_HOST, 0, "allow-host", "HOST", SERVES,
@@ -228,6 +232,11 @@ static const struct cg_opt table[] = {
         { CG_KOPT_HELP, 'h', "help", NULL, STARTS | CG_JUP_ATTACH | CG_JUP_LIST, "this text" },
 };
 
+struct cg_optscan cg_kernel_options_scan(unsigned commands, int argc, char **argv)
+{
+        return CG_OPT_SCAN(table, commands, argc, argv, 1);
+}
+
 static int default_log_level(enum cg_kernel_command command)
 {
         return command == CG_CMD_RUN ? CG_LOG_ERROR : CG_LOG_WARN;
@@ -236,7 +245,7 @@ static int default_log_level(enum cg_kernel_command command)
 int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command command, int argc, char **argv,
                            struct cg_optscan *scan, struct cg_err *err)
 {
-        *scan = CG_OPT_SCAN(table, command, argc, argv, 1);
+        *scan = cg_kernel_options_scan(command, argc, argv);
         *o = (struct cg_kernel_options){
                 .command = command,
                 .log_level = default_log_level(command),
@@ -363,6 +372,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         static const struct cg_opt_place places[] = {
                 PLACE(CG_KOPT_WORKSPACE, workspace),
                 PLACE(CG_KOPT_MCP, mcp),
+                PLACE(CG_KOPT_CONFIG, config),
                 PLACE(CG_KOPT_SANDBOX, sandbox),
                 PLACE(CG_KOPT_TIER, tier),
                 PLACE(CG_KOPT_EXEC, exec),
@@ -432,7 +442,8 @@ int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *va
         if (o->id == CG_KOPT_KERNEL_ENV && !there && cg_kernel_env_find(value, &path, err) < 0)
                 return -1;
         if (((o->id == CG_KOPT_WORKSPACE || o->id == CG_KOPT_NODE) && !there) || o->id == CG_KOPT_MCP ||
-            o->id == CG_KOPT_SANDBOX || o->id == CG_KOPT_POLICY || o->id == CG_KOPT_AUDIT_KEY ||
+            (o->id == CG_KOPT_SANDBOX && value[0] != '{') || o->id == CG_KOPT_CONFIG ||
+            o->id == CG_KOPT_POLICY || o->id == CG_KOPT_AUDIT_KEY ||
             (o->id == CG_KOPT_AUDIT_HEAD && !is_url(value))) {
                 path = realpath(value, NULL);
                 if (!path)
@@ -539,6 +550,22 @@ static int check_audit(struct cg_kernel_options *o, const char *workspace, const
         return cg_own_file_check("audit-head", o->audit_head, workspace, s, &o->audit_head_to, err);
 }
 
+/* The file of --config and .env beside it: the next start obeys both. */
+static int check_config(const struct cg_kernel_options *o, const char *workspace, const struct cg_settings *s,
+                        struct cg_err *err)
+{
+        char folder[PATH_MAX], dotenv[PATH_MAX + 8];
+        cg_auto_free char *real = NULL, *beside = NULL;
+
+        if (cg_own_file_check("config", o->config, workspace, s, &real, err) < 0)
+                return -1;
+        cg_path_parent(real, folder);
+        snprintf(dotenv, sizeof(dotenv), "%s/.env", folder);
+        if (access(dotenv, F_OK) < 0)
+                return 0;
+        return cg_own_file_check("config", dotenv, workspace, s, &beside, err);
+}
+
 /*
  * A cell that can read the token could be its own client, and accept what it asks for; one that can
  * replace the socket could be the server for others, or with another authority the issuer.
@@ -572,6 +599,9 @@ static int read_policies(struct cg_kernel_options *o, const struct cg_settings *
 
         if (o->command == CG_JUP_INSTALL || o->connect) /* cells on another machine write nothing here */
                 workspace = NULL;
+        if (o->config && o->command != CG_JUP_INSTALL &&
+            check_config(o, workspace ?: ".", s, err) < 0) /* with --connect, too: cells may have been here */
+                return -1;
         if (workspace && (check_audit(o, workspace, s, err) < 0 || check_http(o, workspace, s, err) < 0))
                 return -1;
         for (size_t i = 0; i < o->n_policies; i++) {
@@ -618,8 +648,8 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
                               struct cg_kernel_hides *hides, struct cg_session_options *so,
                               struct cg_err *err)
 {
-        const char *const files[CG_KERNEL_HIDES] = { o->mcp, o->sandbox, o->token_file, o->approver_token,
-                                                     o->tls_key };
+        const char *const files[CG_KERNEL_HIDES] = { o->mcp,        o->sandbox,        o->config,
+                                                     o->token_file, o->approver_token, o->tls_key };
         size_t n = 0;
 
         *hides = (struct cg_kernel_hides){ .list = { NULL } };

@@ -31,6 +31,7 @@ enum cg_kernel_opt {
         CG_KOPT_LAX_RULES,
         CG_KOPT_POLICY,
         CG_KOPT_ENV,
+        CG_KOPT_CONFIG,
         CG_KOPT_SANDBOX,
         CG_KOPT_ALLOW_HOST,
         CG_KOPT_LIMIT,
@@ -96,7 +97,8 @@ struct cg_kernel_options {
         const char **policies;
         size_t n_env, n_hosts, n_policies;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
-        const char *workspace, *mcp, *sandbox, *images, *preload, *tier, *exec, *audit, *language, *node;
+        const char *workspace, *mcp, *config, *sandbox, *images, *preload, *tier, *exec, *audit, *language,
+                *node;
         const char *webhook;
         char *connect;                /* for a shell: reaches another machine; NULL: this one */
         const char *connect_words[5]; /* of the shell */
@@ -113,6 +115,9 @@ struct cg_kernel_options {
         bool decide_elsewhere; /* other terminals decide as well, */
         const char *approvers; /* and clients at these places; NULL: none */
 };
+
+/* A scan of the words of @argv, after the first, with the options of @commands (bits). */
+struct cg_optscan cg_kernel_options_scan(unsigned commands, int argc, char **argv);
 
 /*
  * Begins to read a command line: @scan goes through the words of @argv. Call
@@ -155,12 +160,12 @@ void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_clien
  */
 int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct cg_err *err);
 
-#define CG_KERNEL_HIDES 5
+#define CG_KERNEL_HIDES 6
 
 /*
- * The files of --mcp, --sandbox, --token-file, --approver-token-file and --tls-key. Cells could
- * write the first two in the workspace, which would change what the next kernel may do; who reads
- * the others can be a client of the server, decide about its calls, or be the server.
+ * The files of --mcp, --sandbox, --config, --token-file, --approver-token-file and --tls-key. Cells
+ * could write the first two in the workspace, which would change what the next kernel may do; who
+ * reads the others gets secrets, can be a client of the server, decide about its calls, or be it.
  */
 struct cg_kernel_hides {
         char *files[CG_KERNEL_HIDES];

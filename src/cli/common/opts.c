@@ -13,7 +13,7 @@
 #define MAX_WORD   64
 #define HELP_WIDTH 100
 
-static bool has(const struct cg_opt *opt, unsigned command)
+bool cg_opt_is_of(const struct cg_opt *opt, unsigned command)
 {
         return !opt->commands || opt->commands & command;
 }
@@ -29,7 +29,7 @@ static int unknown(const struct cg_optscan *o, const char *word, size_t len, str
                 const char *candidate = o->table[i].name;
                 size_t d;
 
-                if (!candidate || !has(&o->table[i], o->command))
+                if (!candidate || !cg_opt_is_of(&o->table[i], o->command))
                         continue;
                 d = cg_text_distance(name + strspn(name, "-"), candidate, NULL);
                 if (d < least && d < strlen(candidate)) {
@@ -68,7 +68,7 @@ static int long_option(struct cg_optscan *o, const char *word, const char **valu
         for (size_t i = 0; i < o->n; i++) {
                 const struct cg_opt *opt = &o->table[i];
 
-                if (has(opt, o->command) && opt->name && strlen(opt->name) == len - 2 &&
+                if (cg_opt_is_of(opt, o->command) && opt->name && strlen(opt->name) == len - 2 &&
                     memcmp(opt->name, word + 2, len - 2) == 0)
                         return take(o, opt, word, len, rest, value, err);
         }
@@ -98,7 +98,7 @@ int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err)
         for (size_t i = 0; i < o->n; i++) {
                 const struct cg_opt *opt = &o->table[i];
 
-                if (has(opt, o->command) && opt->letter == word[1] && (opt->value || !rest))
+                if (cg_opt_is_of(opt, o->command) && opt->letter == word[1] && (opt->value || !rest))
                         return take(o, opt, word, 2, rest, value, err);
         }
         return unknown(o, word, strlen(word), err);
@@ -172,13 +172,13 @@ int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const ch
         size_t column = 0;
 
         for (size_t i = 0; i < n; i++)
-                if (has(&table[i], command)) {
+                if (cg_opt_is_of(&table[i], command)) {
                         option_text(&table[i], &left);
                         column = left.len + 2 > column ? left.len + 2 : column;
                 }
         cg_buf_adds(&b, before);
         for (size_t i = 0; i < n; i++)
-                if (has(&table[i], command)) {
+                if (cg_opt_is_of(&table[i], command)) {
                         cg_buf_addf(&b, "%-*s", (int)column, option_text(&table[i], &left));
                         add_wrapped(&b, table[i].help, column);
                 }

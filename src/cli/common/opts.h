@@ -51,6 +51,9 @@ enum { CG_OPT_END = 0, CG_OPT_ARG = 1 };
  */
 int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err);
 
+/* @command: a bit, or more: the option is one of any of them. */
+bool cg_opt_is_of(const struct cg_opt *opt, unsigned command);
+
 /* An option that is only stored: a const char * at @offset, or a bool where it takes no value. */
 struct cg_opt_place {
         int id;

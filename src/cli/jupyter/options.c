@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/util.h"
+#include "cli/common/config.h"
 
 #define APPROVAL \
         "\n" \
@@ -227,15 +228,19 @@ static const char help[] =
         "\n"
         "See cellgate jupyter COMMAND --help.\n";
 
-static int run_command(size_t i, int argc, char **argv)
+/* argv[0]: its name */
+static int run_command(int argc, char **argv)
 {
         char name[32] = "jupyter ";
         struct cg_jup_options o;
         struct cg_err err;
-        int r = parse(argc, argv, commands[i].command, &o, &err);
-        int status = CG_EXIT_OK;
+        int r, status = CG_EXIT_OK;
         bool hangs = false;
+        size_t i = 0;
 
+        while (strcmp(argv[0], commands[i].name) != 0)
+                i++;
+        r = parse(argc, argv, commands[i].command, &o, &err);
         strcat(name, commands[i].name);
         if (r == 0 && o.kernel.help)
                 status = show_help(commands[i].command);
@@ -255,7 +260,7 @@ int cg_cli_jupyter(int argc, char **argv)
                 return cg_cli_print(help);
         for (size_t i = 0; argc > 1 && i < CG_ARRAY_LEN(commands); i++)
                 if (strcmp(argv[1], commands[i].name) == 0)
-                        return run_command(i, argc - 1, argv + 1);
+                        return cg_config_run("jupyter", commands[i].command, argc - 1, argv + 1, run_command);
         if (argc > 1)
                 cg_fail(&err, CG_E_INVAL,
                         "there is no command \"jupyter %s\": use install, run, attach or list", argv[1]);

@@ -27,6 +27,7 @@
 #include "base/path.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
+#include "cli/common/config.h"
 #include "cli/common/webhook.h"
 #include "sandbox/settings/settings.h"
 
@@ -510,7 +511,7 @@ static int run(struct cg_serve *sv, struct cg_err *err)
         return serve(sv, &io, err);
 }
 
-int cg_cli_mcp_serve(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
         struct cg_serve sv = { .io_fd = -1,
                                .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -541,4 +542,9 @@ int cg_cli_mcp_serve(int argc, char **argv)
         pthread_cond_destroy(&sv.gone);
         cg_serve_options_fini(&sv.opts);
         return r;
+}
+
+int cg_cli_mcp_serve(int argc, char **argv)
+{
+        return cg_config_run("mcp serve", CG_CMD_SERVE, argc, argv, run_command);
 }

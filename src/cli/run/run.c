@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "cli/common/config.h"
 #include "cli/common/files.h"
 #include "cli/common/rule_check.h"
 #include "cli/common/webhook.h"
@@ -517,7 +518,7 @@ static int run_all(struct cg_run *run)
         return run->status;
 }
 
-int cg_cli_run(int argc, char **argv)
+static int run_command(int argc, char **argv)
 {
         struct cg_run run = { .status = CG_EXIT_OK, .wake_fd = -1 };
         struct cg_err err;
@@ -532,4 +533,9 @@ int cg_cli_run(int argc, char **argv)
                 status = run_all(&run);
         cg_run_options_fini(&run.opts);
         return status;
+}
+
+int cg_cli_run(int argc, char **argv)
+{
+        return cg_config_run("run", CG_CMD_RUN, argc, argv, run_command);
 }
