@@ -134,19 +134,28 @@ def test_a_session_has_its_language_and_limits(box: Sandbox) -> None:
 
 
 def test_bridge(box: Sandbox) -> None:
-    one, two = (box.call("create_session")["id"] for _ in range(2))
-    box.run("rows = [{'a': 1.5}, None]\nf = print", session_id=one)
-    assert box.call("bridge_data", from_session=one, to_session=two, names=["rows"], data={"n": 2})["names"] == [
-        "n",
-        "rows",
-    ]
-    assert box.run("print(n, rows)", session_id=two)["stdout"] == "2 [{'a': 1.5}, None]\n"
+    """Python, node, shell, and back to Python."""
+    ids = {language: box.call("create_session", language=language)["id"] for language in ("python", "node", "shell")}
+    box.run("rows = [{'a': 1.5, 'b': None}, 'é']\nf = print", session_id=ids["python"])
+    for start, end in (("python", "node"), ("node", "shell"), ("shell", "python")):
+        more = {"as": "again"} if end == "python" else {}
+        moved = box.call("bridge_data", from_session=ids[start], to_session=ids[end], names=["rows"], **more)
+        assert moved["bridged"] and moved["names"] == [more.get("as", "rows")]
+    assert (
+        box.run("console.log(JSON.stringify(rows))", session_id=ids["node"])["stdout"] == '[{"a":1.5,"b":null},"é"]\n'
+    )
+    assert "1.5" in box.run("print(again)", session_id=ids["python"])["stdout"]
+    for language, code in (("python", "print(n)"), ("node", "console.log(n)"), ("shell", "echo $n")):
+        assert box.call("bridge_data", to_session=ids[language], data={"n": 2})["names"] == ["n"]
+        assert box.run(code, session_id=ids[language])["stdout"] == "2\n"
+    one, two = ids["python"], ids["node"]
     assert "f" in box.refused("bridge_data", from_session=one, to_session=two, names=["rows", "f"])
     assert "no such session" in box.refused("bridge_data", to_session="none", data={"a": 1})
     assert "to_session" in box.refused("bridge_data", data={"a": 1})
+    assert "either data" in box.refused("bridge_data", to_session=one, from_session=two)
     state = {s["id"]: s["variables"] for s in box.call("inspect_state")["sessions"]}
-    assert ["rows", "list"] in state[two] and ["n", "int"] in state[two]
-    for session in (one, two):
+    assert ["rows", "list"] in state[one] and ["n", "int"] in state[one] and state[two] is None
+    for session in ids.values():
         box.call("terminate_session", session_id=session)
 
 

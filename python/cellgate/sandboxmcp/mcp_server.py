@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from inspect import Parameter, signature
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult
@@ -88,6 +88,8 @@ def tools(sandbox: SandboxPipeline) -> MCPServer[Any]:
     def tool(text: str) -> Callable[[Callable[..., Awaitable[Any]]], None]:
         def add(function: Callable[..., Awaitable[Any]]) -> None:
             async def call(context: Context[Any, Any], **arguments: Any) -> CallToolResult:
+                if "as" in arguments:
+                    arguments["as_"] = arguments.pop("as")
                 return await _call(function, context, **arguments)
 
             own, context = signature(function, eval_str=True), signature(call, eval_str=True).parameters["context"]
@@ -159,17 +161,18 @@ def tools(sandbox: SandboxPipeline) -> MCPServer[Any]:
         await sandbox.kill_session(session_id, namespace)
         return {"killed": session_id}
 
-    @tool("Set variables of a session: `data`, and the variables `names` of from_session.")
+    @tool("Set variables of a session, of any language: `data`, or the variables `names` of from_session.")
     async def bridge_data(
         data: dict[str, Any] | None = None,
         from_session: str | None = None,
         to_session: str | None = None,
         names: list[str] | None = None,
+        as_: Annotated[list[str] | str | None, Field(alias="as")] = None,
         namespace: str = "default",
     ) -> Any:
         if to_session is None:
             raise RefusedError("to_session: which session gets the data?")
-        found = await sandbox.bridge_data(to_session, data, from_session, names or (), namespace)
+        found = await sandbox.bridge_data(to_session, data, from_session, names or (), as_, namespace)
         return {"bridged": True, "to_session": to_session, "names": found}
 
     # ------------------------------------------------------------ configuration and monitoring

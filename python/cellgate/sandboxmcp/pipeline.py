@@ -44,6 +44,7 @@ KEPT_BYTES, KEPT = 64 << 20, 100  # of artifacts of earlier executions
 QUEUE_MAX = 256
 AUDIT_MAX = 10_000
 SESSIONS_MAX = 32
+_AFTER_S = 0.01
 READY = 2
 """Sandboxes that wait for executions, of each language that was used."""
 _OWN = {Language.python: 8, Language.node: 16, Language.shell: 8}  # processes of a kernel
@@ -65,6 +66,7 @@ _COUNT = {
     Language.node: "console.log(require('fs').readdirSync({0!r}).length)",
     Language.shell: "(shopt -s nullglob dotglob; cd {0!r} && a=(*) && echo ${{#a[@]}})",
 }
+_EXTRA = {"user_expressions": {"files": "len(__import__('os').listdir(__import__('os').environ['HOME']))"}}
 _FILES_MAX = 1000
 _LOOK = "import sys\nfolders = [sys.prefix, sys.base_prefix, *filter(None, sys.path)]\n"
 _NAMES = """exec('''from IPython import get_ipython
@@ -162,11 +164,13 @@ class SandboxPipeline:
             self._ready: dict[Language, tuple[Any, list[asyncio.Task[_Open]]]] = {}
             self._folders: asyncio.Task[list[str]] | None = None
             self._closing: set[asyncio.Task[None]] = set()
+            self._ending = False
             self._sessions.clear()
 
     async def aclose(self) -> None:
         """Ends all sessions."""
         self._start()
+        self._ending = True
         for open_ in self._sessions.values():
             self._close(open_)
         self._sessions.clear()
@@ -176,6 +180,7 @@ class SandboxPipeline:
         self._ready.clear()
         while self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
+        self._ending = False
 
     # ------------------------------------------------------------ sandboxes
 
@@ -254,9 +259,12 @@ class SandboxPipeline:
                 return await tasks.pop(0)
         return await self._open(*wanted)
 
-    def _refill(self, key: Any, *wanted: Any) -> None:
+    async def _renew(self, opened: _Open, key: Any, *wanted: Any) -> None:
+        """Replaces a sandbox that was used, when its result is on its way."""
+        await asyncio.sleep(_AFTER_S)
+        await opened.session.close()
         known, tasks = self._ready.get(key[0], (None, []))
-        while known == key and len(tasks) < READY:
+        while known == key and len(tasks) < READY and not self._ending:
             tasks.append(asyncio.create_task(self._open(*wanted)))
 
     def _drop(self, task: asyncio.Task[_Open]) -> None:
@@ -327,8 +335,7 @@ class SandboxPipeline:
             try:
                 await self._run(opened, request, result, limits, secrets)
             finally:
-                self._close(opened)
-                self._refill(key, *wanted)
+                self._later(self._renew(opened, key, *wanted))
 
     def _limits_of(self, request: ExecutionRequest) -> ResourceLimits:
         limits = self.limits.model_copy(update=_given(request.resource_limits))
@@ -430,6 +437,7 @@ class SandboxPipeline:
 
         done = await opened.session.run(
             request.code,
+            extra=_EXTRA if opened.language is Language.python and not self.workspace else None,
             timeout=limits.timeout_seconds,
             output_limit=limits.max_output_bytes,
             artifacts=self.workspace is not None,
@@ -456,9 +464,15 @@ class SandboxPipeline:
         """Files that the code has made or changed, with their sizes."""
         if self.workspace:
             return {file.path: file.size for file in done.artifacts}
-        session, code = opened.session, _COUNT[opened.language].format(opened.folder)
-        count = await session.run(code, silent=True, history=False, timeout=5, output_limit=100)
-        if count.stdout.strip() == "0" and not opened.seen:
+        try:
+            count = done.result.content["user_expressions"]["files"]["data"]["text/plain"]
+        except (LookupError, TypeError):
+            count = None
+        if count is None:  # another language, or the code has failed
+            code = _COUNT[opened.language].format(opened.folder)
+            ran = await opened.session.run(code, silent=True, history=False, timeout=5, output_limit=100)
+            count = ran.stdout.strip()
+        if count == "0" and not opened.seen:
             return {}
         before, opened.seen = opened.seen, await opened.files()
         return {path: size for path, (size, time_) in opened.seen.items() if before.get(path) != (size, time_)}
@@ -562,20 +576,20 @@ class SandboxPipeline:
         data: Mapping[str, Any] | None = None,
         from_session: str | None = None,
         names: Sequence[str] = (),
+        as_: str | Sequence[str] | None = None,
         namespace: str = "default",
     ) -> list[str]:
-        """Sets variables of a session: `data`, and those of another session. Exact, and all or none."""
+        """Sets variables of a session: those of `data`, or those of another session that `names` lists. All or none."""
         self._start()
-        target = self.session(to_session, namespace)
-        values = dict(data or {})
-        if names:
-            if from_session is None:
-                raise RefusedError("names are variables of from_session")
-            values |= await self.session(from_session, namespace).session.get_variables(*names, timeout=30)
-        if not values:
-            raise RefusedError("nothing to pass: data, or from_session with names")
-        await target.session.set_variables(values, timeout=30)
-        return list(values)
+        target = self.session(to_session, namespace).session
+        if bool(data) == bool(names) or bool(names) != (from_session is not None):
+            raise RefusedError("bridge_data takes either data, or from_session with names of its variables")
+        if data:
+            await target.set_variables(data, timeout=30)
+            return list(data)
+        source = self.session(from_session or "", namespace).session
+        await source.bridge(target, *names, as_=as_, timeout=30)
+        return [as_] if isinstance(as_, str) else list(as_ or names)
 
     # ------------------------------------------------------------ packages
 

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 
-
 def new_id() -> str:
     return str(uuid.uuid4())
 
