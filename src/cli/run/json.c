@@ -27,26 +27,6 @@ static const char input_ended[] = "the host's input has ended: nobody can approv
 
 /* ------------------------------------------------------------------ events */
 
-/* The host's input has ended, or the run was interrupted. */
-static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg_err *err)
-{
-        int r;
-
-        switch (a.type) {
-        case CG_EVENT_SERVER_REQUEST:
-                r = cg_server_request_decline(run->session, a.id, err);
-                break;
-        case CG_EVENT_FUNCTION_CALL:
-                r = cg_function_return(run->session, a.id, CG_FUNCTION_REFUSED, why, strlen(why), err);
-                break;
-        case CG_EVENT_EGRESS_REQUEST:
-                return cg_run_answer_egress(run, a.id, CG_EGRESS_DENY_ONCE, why, err);
-        default:
-                return cg_run_answer(run, a.id, false, why, err);
-        }
-        return r == CG_E_NOTFOUND ? 0 : r;
-}
-
 /*
  * The host's id of the cell that runs; NULL: the event is of no cell or an earlier one, or there is
  * no id.
@@ -147,29 +127,42 @@ static int json_decided(struct cg_run *run, const struct cg_event *e, bool accep
         return cg_json_line_end(run, &l, err);
 }
 
+/* The host's input has ended, or the run was interrupted. */
+static int refuse_all(struct cg_run *run, const char *why, struct cg_err *err)
+{
+        struct json *j = cg_json_of(run);
+        int r = 0;
+
+        while (j->n_asked) {
+                struct cg_event *e = j->asked[--j->n_asked];
+
+                r = CG_MIN(r, cg_event_refuse(run->session, e, why, err));
+                cg_event_free(e);
+        }
+        return r;
+}
+
 static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
-        struct asked a = { cg_event_approval(e), cg_event_type(e) }, *grown;
+        struct cg_event **grown;
         int r;
 
         if (j->eof) {
-                r = refuse(run, a, input_ended, err);
-                if (r == 0 && a.type == CG_EVENT_APPROVAL_REQUEST) /* DENIED reports connections */
+                r = cg_event_refuse(run->session, e, input_ended, err);
+                if (r == 0 && cg_event_type(e) == CG_EVENT_APPROVAL_REQUEST) /* DENIED reports connections */
                         r = json_decided(run, e, false, input_ended, err);
                 cg_event_free(e);
                 return r;
         }
         grown = realloc(j->asked, (j->n_asked + 1) * sizeof(*grown));
-        if (grown) {
-                j->asked = grown;
-                j->asked[j->n_asked++] = a;
-                r = write_event(run, e, err);
-        } else {
-                r = cg_fail(err, CG_E_NOMEM, "approvals");
+        if (!grown) {
+                cg_event_free(e);
+                return cg_fail(err, CG_E_NOMEM, "approvals");
         }
-        cg_event_free(e);
-        return r;
+        j->asked = grown;
+        j->asked[j->n_asked++] = e;
+        return write_event(run, e, err);
 }
 
 /* ------------------------------------------------------------------ cells, interrupts, resets */
@@ -441,8 +434,8 @@ static int end_input(struct cg_run *run, struct cg_err *err)
                 r = end_line(run, err);
         j->eof = true;
         cg_beside_input_ended(j->beside);
-        while (j->n_asked && r >= 0)
-                r = refuse(run, j->asked[--j->n_asked], input_ended, err);
+        if (r >= 0)
+                r = refuse_all(run, input_ended, err);
         if (r >= 0)
                 (void)cg_session_input(run->session, NULL, 0, NULL); /* fails where no cell waits for input */
         return r;
@@ -498,10 +491,7 @@ static int json_servers(struct cg_run *run, const char *report, struct cg_err *e
 
 static void json_interrupted(struct cg_run *run)
 {
-        struct json *j = cg_json_of(run);
-
-        while (j->n_asked)
-                refuse(run, j->asked[--j->n_asked], "cancelled", NULL);
+        refuse_all(run, "cancelled", NULL);
 }
 
 static void json_wait(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms)
@@ -543,6 +533,8 @@ static void json_free(struct cg_run *run)
         while (j->n_variables)
                 free(j->variables[--j->n_variables].id);
         free(j->reset_id);
+        while (j->n_asked)
+                cg_event_free(j->asked[--j->n_asked]);
         free(j->asked);
         free(j);
         run->output_data = NULL;

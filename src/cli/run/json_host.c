@@ -16,7 +16,8 @@ struct json *cg_json_of(const struct cg_run *run)
 void cg_json_forget(struct json *j, uint64_t approval)
 {
         for (size_t i = 0; i < j->n_asked; i++)
-                if (j->asked[i].id == approval) {
+                if (cg_event_approval(j->asked[i]) == approval) {
+                        cg_event_free(j->asked[i]);
                         j->asked[i] = j->asked[--j->n_asked];
                         return;
                 }

@@ -15,14 +15,6 @@ struct cg_beside;
 /* Requests about variables under way. */
 #define CG_JSON_MAX_VARIABLES 64
 
-/*
- * A request that waits for the host's decision. Calls and connections share one series of numbers.
- */
-struct asked {
-        uint64_t id;
-        enum cg_event_type type; /* of the event that asked */
-};
-
 /* A request about variables that has not been answered. */
 struct asked_variables {
         uint64_t number, line;
@@ -34,7 +26,7 @@ struct json {
         uint64_t line;    /* lines read */
         bool skipping;    /* the rest of a line that is too long */
         bool eof;
-        struct asked *asked;
+        struct cg_event **asked; /* questions that wait for the host; their numbers are of one series */
         size_t n_asked;
         int64_t question;   /* number of the last input_request */
         bool question_open; /* it has been neither answered nor taken back */

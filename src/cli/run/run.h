@@ -108,12 +108,9 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err);
 int cg_run_json_init(struct cg_run *run, struct cg_err *err);
 
 /* session.c */
-/* Answers a call. A call that has been cancelled meanwhile is no error. */
-int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err);
-
-/* Answers a question about a connection. One that has been cancelled meanwhile is no error. */
-int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision,
-                         const char *reason, struct cg_err *err);
+/* Answers the question @e, once. One that has been cancelled meanwhile is no error. */
+int cg_run_answer(struct cg_run *run, const struct cg_event *e, bool accept, const char *reason,
+                  struct cg_err *err);
 
 /*
  * Handles an event of the session: answers calls that a rule decides, passes everything else to the

@@ -5,84 +5,61 @@
 #include "cli/run/run.h"
 #include "cli/common/args.h"
 
-int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
+int cg_run_answer(struct cg_run *run, const struct cg_event *e, bool accept, const char *reason,
+                  struct cg_err *err)
 {
         int r;
 
-        if (accept)
-                r = cg_approval_accept(run->session, approval, err);
+        if (!accept)
+                return cg_event_refuse(run->session, e, reason, err);
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST)
+                r = cg_egress_decide(run->session, cg_event_approval(e), CG_EGRESS_ALLOW_ONCE, NULL, err);
         else
-                r = cg_approval_reject(run->session, approval, reason, err);
+                r = cg_approval_accept(run->session, cg_event_approval(e), err);
         return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
 }
 
-int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision,
-                         const char *reason, struct cg_err *err)
-{
-        int r = cg_egress_decide(run->session, request, decision, reason, err);
-
-        return r == CG_E_NOTFOUND ? 0 : r;
-}
-
-/* True if a policy has decided about the connection. */
-static bool decide_connection(struct cg_run *run, const struct cg_event *e, bool again, int *r,
-                              struct cg_err *err)
+/* A call or connection: the approval rules decide, or leave it to the output. Takes @e. */
+static int on_question(struct cg_run *run, struct cg_event *e, bool again, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
-        enum cg_egress_decision decision = CG_EGRESS_ALLOW_ONCE;
+        bool connection = cg_event_type(e) == CG_EVENT_EGRESS_REQUEST;
         struct cg_pol_call call = cg_call_of(e);
         struct cg_approve_verdict v;
         enum cg_approve_answer answer;
+        int r;
 
         call.again = again;
         answer = cg_approve_judge(run->opts.kernel.approve, &call, &v);
-        if (answer == CG_APPROVE_ASK && (run->can_ask || v.policy.rule[0])) {
+        if (answer == CG_APPROVE_ASK && (!connection || run->can_ask || v.policy.rule[0])) {
                 cg_approval_share(run->session, cg_event_approval(e), NULL);
-                return false;
+                return run->output->ask(run, e, err);
         }
         if (answer == CG_APPROVE_REFUSE)
                 cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain);
-        if (answer != CG_APPROVE_ACCEPT)
-                decision = CG_EGRESS_DENY_ONCE;
-        *r = cg_run_answer_egress(run, cg_event_approval(e), decision,
-                                  why.data ?: "host is not on the allow list", err);
-        return true;
+        else if (answer == CG_APPROVE_ASK)
+                cg_buf_adds(&why, "host is not on the allow list");
+        r = cg_buf_end(&why, err);
+        if (r >= 0)
+                r = cg_run_answer(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
+        if (r >= 0 && !connection) /* DENIED reports connections */
+                r = run->output->decided(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
+        cg_event_free(e);
+        return r;
 }
 
 int cg_run_event(struct cg_run *run, struct cg_event *e, bool again, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf why = { .max = 65536 };
-        struct cg_approve_verdict v;
-        enum cg_approve_answer answer;
-        struct cg_pol_call call;
-        int r = 0;
-
-        /* No rule is about what servers ask for, and functions. */
-        if (cg_event_type(e) == CG_EVENT_SERVER_REQUEST || cg_event_type(e) == CG_EVENT_FUNCTION_CALL ||
-            (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST && !decide_connection(run, e, again, &r, err)))
+        switch (cg_event_type(e)) {
+        case CG_EVENT_APPROVAL_REQUEST:
+        case CG_EVENT_EGRESS_REQUEST:
+                return on_question(run, e, again, err);
+        case CG_EVENT_SERVER_REQUEST: /* no rule is about what servers ask for, and functions */
+        case CG_EVENT_FUNCTION_CALL:
                 return run->output->ask(run, e, err);
-        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
-                cg_event_free(e);
-                return r;
-        }
-        if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
+        default:
                 return run->output->event(run, e, err);
-        call = cg_call_of(e);
-        call.again = again;
-        answer = cg_approve_judge(run->opts.kernel.approve, &call, &v);
-        if (answer == CG_APPROVE_ASK) {
-                cg_approval_share(run->session, cg_event_approval(e), NULL);
-                return run->output->ask(run, e, err);
         }
-        if (answer == CG_APPROVE_REFUSE)
-                cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain);
-        r = cg_buf_end(&why, err);
-        if (r >= 0)
-                r = cg_run_answer(run, cg_event_approval(e), answer == CG_APPROVE_ACCEPT, why.data, err);
-        if (r >= 0)
-                r = run->output->decided(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
-        cg_event_free(e);
-        return r;
 }
 
 void cg_run_result(struct cg_run *run, const struct cg_event *e)

@@ -256,10 +256,8 @@ static bool is_closed_by(const struct cg_event *e, const struct cg_event *closed
         if (cg_event_type(closed) == CG_EVENT_INPUT_CLOSED)
                 return cg_event_type(e) == CG_EVENT_INPUT_REQUEST &&
                        cg_event_cell(e) == cg_event_cell(closed);
-        /* Calls and connections have one series of numbers. */
-        return (cg_event_type(e) == CG_EVENT_APPROVAL_REQUEST ||
-                cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) &&
-               cg_event_approval(e) == cg_event_approval(closed);
+        /* Questions have one series of numbers; other events have the number 0. */
+        return cg_event_approval(e) == cg_event_approval(closed);
 }
 
 /* The open question was cancelled. */
@@ -405,15 +403,15 @@ static int answer_input(struct cg_run *run, enum cg_prompt_answer answer, struct
 
 static int answer_connection(struct cg_run *run, enum cg_prompt_answer answer, struct cg_err *err)
 {
-        enum cg_egress_decision decision = CG_EGRESS_DENY_ONCE;
+        const struct cg_event *asked = text_of(run)->asked;
+        bool accept = answer == CG_ANSWER_SESSION;
+        int r;
 
-        if (answer == CG_ANSWER_YES)
-                decision = CG_EGRESS_ALLOW_ONCE;
-        else if (answer == CG_ANSWER_SESSION)
-                decision = CG_EGRESS_ALLOW_SESSION;
-        else if (answer == CG_ANSWER_NEVER)
-                decision = CG_EGRESS_DENY_SESSION;
-        return cg_run_answer_egress(run, cg_event_approval(text_of(run)->asked), decision, refused, err);
+        if (!accept && answer != CG_ANSWER_NEVER)
+                return cg_run_answer(run, asked, answer == CG_ANSWER_YES, refused, err);
+        r = cg_egress_decide(run->session, cg_event_approval(asked),
+                             accept ? CG_EGRESS_ALLOW_SESSION : CG_EGRESS_DENY_SESSION, refused, err);
+        return r == CG_E_NOTFOUND ? 0 : r;
 }
 
 static int answer_call(struct cg_run *run, enum cg_prompt_answer answer, struct cg_err *err)
@@ -431,7 +429,7 @@ static int answer_call(struct cg_run *run, enum cg_prompt_answer answer, struct 
                 reason = cg_prompt_text(t->prompt, NULL) ?: refused;
                 cg_approve_refused(rules, &call);
         }
-        return cg_run_answer(run, cg_event_approval(t->asked), answer != CG_ANSWER_NO, reason, err);
+        return cg_run_answer(run, t->asked, answer != CG_ANSWER_NO, reason, err);
 }
 
 static int text_readable(struct cg_run *run, struct cg_err *err)
@@ -464,11 +462,8 @@ static void text_interrupted(struct cg_run *run)
 
         if (!asking(t))
                 return;
-        if (cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST)
-                cg_run_answer(run, cg_event_approval(t->asked), false, "cancelled", NULL);
-        else if (cg_event_type(t->asked) == CG_EVENT_EGRESS_REQUEST)
-                cg_run_answer_egress(run, cg_event_approval(t->asked), CG_EGRESS_DENY_ONCE, "cancelled",
-                                     NULL);
+        if (cg_event_type(t->asked) != CG_EVENT_INPUT_REQUEST) /* the interrupt ends input() */
+                cg_event_refuse(run->session, t->asked, "cancelled", NULL);
         withdraw(run, "cancelled", NULL);
 }
 
