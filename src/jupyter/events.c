@@ -482,10 +482,10 @@ static void dispatch(struct front *f, struct cg_event *e)
                         cg_stdin_input_closed(f, r);
                 break;
         case CG_EVENT_APPROVAL_REQUEST:
-                cg_stdin_judge_call(f, cg_in_flight_find(f, cg_event_cell(e)), e);
+                cg_stdin_judge(f, cg_in_flight_find(f, cg_event_cell(e)), e);
                 return;
-        case CG_EVENT_EGRESS_REQUEST:
-                cg_stdin_judge_connection(f, e);
+        case CG_EVENT_EGRESS_REQUEST: /* it names no cell */
+                cg_stdin_judge(f, f->main.running, e);
                 return;
         case CG_EVENT_DENIED:
                 /* Denials that the kernel reports are shown below the cell's traceback already. */

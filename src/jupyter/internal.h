@@ -192,10 +192,8 @@ void cg_stdin_readable(struct cg_zsock *z);
 void cg_stdin_ask_input(struct front *f, struct jreq *r, const struct cg_event *e);
 /* The kernel has cancelled the cell's input(). */
 void cg_stdin_input_closed(struct front *f, const struct jreq *r);
-/* Decides about a call of @r (NULL: unknown) or asks its client. Takes @e. */
-void cg_stdin_judge_call(struct front *f, struct jreq *r, struct cg_event *e);
-/* Takes @e. */
-void cg_stdin_judge_connection(struct front *f, struct cg_event *e);
+/* Decides about a call or connection of @r (NULL: unknown), or asks its client. Takes @e. */
+void cg_stdin_judge(struct front *f, struct jreq *r, struct cg_event *e);
 void cg_stdin_call_closed(struct front *f, uint64_t approval);
 /* Cancels the questions of a request that has ended. */
 void cg_stdin_request_ended(struct front *f, const struct jreq *r);

@@ -224,13 +224,23 @@ void cg_stdin_input_closed(struct front *f, const struct jreq *r)
 
 /* ------------------------------------------------------------------ tool calls */
 
-static void decide(struct front *f, const struct cg_event *e, bool accept, const char *why)
+/* @lasting: of a connection, until the kernel ends. @why: of a refusal. */
+static void decide(struct front *f, const struct cg_event *e, bool accept, bool lasting, const char *why)
 {
+        static const enum cg_egress_decision decisions[2][2] = {
+                { CG_EGRESS_DENY_ONCE, CG_EGRESS_DENY_SESSION },
+                { CG_EGRESS_ALLOW_ONCE, CG_EGRESS_ALLOW_SESSION },
+        };
         uint64_t n = cg_event_approval(e);
         struct cg_err err;
-        int r = accept ? cg_approval_accept(f->session, n, &err)
-                       : cg_approval_reject(f->session, n, why, &err);
+        int r;
 
+        if (is_connection(e))
+                r = cg_egress_decide(f->session, n, decisions[accept][lasting], accept ? NULL : why, &err);
+        else if (accept)
+                r = cg_approval_accept(f->session, n, &err);
+        else
+                r = cg_approval_reject(f->session, n, why, &err);
         if (r < 0 && r != CG_E_NOTFOUND) /* cancelled meanwhile: APPROVAL_CLOSED follows */
                 cg_log(&f->o->log, CG_LOG_ERROR, "decision %" PRIu64 ": %s", n, err.msg);
 }
@@ -252,48 +262,25 @@ static bool left_to_others(struct front *f, struct cg_event *e)
         return true;
 }
 
-void cg_stdin_judge_call(struct front *f, struct jreq *r, struct cg_event *e)
+void cg_stdin_judge(struct front *f, struct jreq *r, struct cg_event *e)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
         enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
+        bool connection = is_connection(e);
 
-        if (answer == CG_FRONT_ASK)
+        if (answer == CG_FRONT_ASK) {
                 cg_approval_share(f->session, cg_event_approval(e), NULL);
-        if (answer == CG_FRONT_ASK && (ask_call(f, r, e) || left_to_others(f, e)))
-                return;
-        if (answer == CG_FRONT_ASK)
-                f->o->judge.nobody(f->o->judge.data, e, &why);
-        decide(f, e, answer == CG_FRONT_ACCEPT, why.data);
-        cg_event_free(e);
-}
-
-static void decide_connection(struct front *f, const struct cg_event *e, enum cg_egress_decision decision,
-                              const char *why)
-{
-        struct cg_err err;
-        int r = cg_egress_decide(f->session, cg_event_approval(e), decision, why, &err);
-
-        if (r < 0 && r != CG_E_NOTFOUND)
-                cg_log(&f->o->log, CG_LOG_ERROR, "decision about a connection: %s", err.msg);
-}
-
-/* The event names no cell: the client of the running one is asked. */
-void cg_stdin_judge_connection(struct front *f, struct cg_event *e)
-{
-        cg_auto_buf struct cg_buf why = { .max = 65536 };
-        enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
-
-        if (answer == CG_FRONT_ASK)
-                cg_approval_share(f->session, cg_event_approval(e), NULL);
-        if (answer == CG_FRONT_ASK && (ask_call(f, f->main.running, e) || left_to_others(f, e)))
-                return;
-        if (answer == CG_FRONT_ASK)
-                cg_buf_adds(
-                        &why,
-                        "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings"
-                        " can allow it");
-        decide_connection(f, e, answer == CG_FRONT_ACCEPT ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE,
-                          why.data);
+                if (ask_call(f, r, e) || left_to_others(f, e))
+                        return;
+                if (connection)
+                        cg_buf_adds(
+                                &why,
+                                "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings"
+                                " can allow it");
+                else
+                        f->o->judge.nobody(f->o->judge.data, e, &why);
+        }
+        decide(f, e, answer == CG_FRONT_ACCEPT, false, why.data);
         cg_event_free(e);
 }
 
@@ -348,8 +335,9 @@ static void answer_call(struct front *f, struct client_question *q, const char *
         bool early = cg_now_ms() - q->sent_ms < CG_CONFIRM_READ_MS, connection = is_connection(q->call);
         bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"),
              always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
-        bool no = !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0;
-        const char *reason = no ? REFUSED : typed, *note;
+        bool no = !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0,
+             never = connection && is_word(typed, "d", "never");
+        const char *reason = no || never ? REFUSED : typed, *note;
         struct cg_event *e;
 
         if (early && ++q->early <= MAX_EARLY) {
@@ -369,24 +357,14 @@ static void answer_call(struct front *f, struct client_question *q, const char *
         }
         e = CG_STEAL(q->call);
         remove_question(f, q);
-        if (connection && early)
-                decide_connection(f, e, CG_EGRESS_DENY_ONCE, TOO_EARLY);
-        else if (early)
-                decide(f, e, false, TOO_EARLY);
-        else if (connection && once)
-                decide_connection(f, e, CG_EGRESS_ALLOW_ONCE, NULL);
-        else if (connection && always)
-                decide_connection(f, e, CG_EGRESS_ALLOW_SESSION, NULL);
-        else if (connection && is_word(typed, "d", "never"))
-                decide_connection(f, e, CG_EGRESS_DENY_SESSION, REFUSED);
-        else if (connection)
-                decide_connection(f, e, CG_EGRESS_DENY_ONCE, reason);
-        else {
-                if (always)
+        if (early) {
+                decide(f, e, false, false, TOO_EARLY);
+        } else {
+                if (always && !connection)
                         f->o->judge.always(f->o->judge.data, e);
-                else if (!once)
+                else if (!once && !connection)
                         f->o->judge.refused(f->o->judge.data, e);
-                decide(f, e, once || always, once || always ? NULL : reason);
+                decide(f, e, once || always, always || never, reason);
         }
         cg_event_free(e);
 }
