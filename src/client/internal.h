@@ -255,8 +255,12 @@ static inline int64_t cg_ms_or(int64_t ms, int64_t def)
  * with @size bytes; NULL: nothing.
  */
 int cg_take_options(const void *opts, void *to, size_t size, const char *name, struct cg_err *err);
+/* CG_E_INVAL: an entry of @env (may be NULL) is no NAME=VALUE. */
+int cg_check_variables(const char *const *env, struct cg_err *err);
 /* Takes the lock, unless the session has ended. */
 int cg_session_enter(struct cg_session *s, struct cg_err *err);
+/* Sends a message of the session. Takes @body. */
+int cg_session_send(struct cg_session *s, struct cg_out *out, json_t *body, struct cg_err *err);
 /* Lock held. Sends a cell, request or command under the next number, @out->id. Takes @body. */
 int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
                              struct cg_err *err);
@@ -269,9 +273,10 @@ struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_ty
 int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_event_type of, json_t *body,
                              struct cg_err *err);
 
+/* decisions.c */
 /* Refuses the call that an event @of announced; of @reason the start, if it is UTF-8. */
 int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,
-                      size_t len, struct cg_err *err);
+                      size_t len, bool timed_out, struct cg_err *err);
 
 /* queue.c; lock held */
 /* Takes @e. */

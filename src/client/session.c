@@ -1,7 +1,6 @@
-/* libcellgate: sessions, their cells, events and decisions. */
+/* libcellgate: sessions and their cells. */
 #include "client/internal.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 #include "base/proc.h"
 #include "base/text.h"
 #include "base/user_env.h"
-#include "policy/policy.h"
 
 extern char **environ;
 
@@ -20,126 +18,6 @@ extern char **environ;
 #define DEFAULT_SERVERS_MS 60000
 /* Time for the supervisor to answer after the time limit of the operation itself. */
 #define SLACK_MS 5000
-/* The host's reading is acknowledged in pieces of this size: well below the window. */
-#define CREDIT_BYTES (256u << 10)
-
-/* ------------------------------------------------------------------ events */
-
-static struct cg_event *pop_event(struct cg_session *s)
-{
-        struct cg_out credit = { .type = CG_HOST_CREDIT, .session = s->number };
-        struct cg_event *e = s->events;
-
-        s->events = e->next;
-        e->next = NULL;
-        if (!s->events)
-                s->events_tail = &s->events;
-        cg_session_update_fd(s);
-        /* An answer is for the question that the host has received last, not for a queued one. */
-        if (e->type == CG_EVENT_INPUT_REQUEST) {
-                s->input_wanted = true;
-                s->input_cell = e->cell;
-                s->input_question = e->question;
-        } else if ((e->type == CG_EVENT_RESULT || e->type == CG_EVENT_INPUT_CLOSED) && !e->foreign &&
-                   e->cell == s->input_cell) {
-                s->input_wanted = false;
-        }
-        s->uncredited += e->cost;
-        s->unread -= CG_MIN(s->unread, e->cost);
-        if (s->uncredited >= CREDIT_BYTES && !s->closed) {
-                credit.id = s->uncredited;
-                s->uncredited = 0;
-                cg_client_send(s->client, &credit, NULL, NULL);
-        }
-        return e;
-}
-
-/* Remembers what a policy file leaves to the host, which may refuse it. */
-static void leave_to_host(struct cg_session *s, uint64_t id, uint64_t key)
-{
-        pthread_mutex_lock(&s->client->lock);
-        for (struct approval *a = s->approvals; a; a = a->next)
-                if (a->id == id)
-                        a->policy_key = key;
-        pthread_mutex_unlock(&s->client->lock);
-}
-
-/* True: the session's policy has decided; the host does not get the event. */
-static bool decided_by_policy(struct cg_session *s, const struct cg_event *e)
-{
-        bool connection = e->type == CG_EVENT_EGRESS_REQUEST;
-        cg_auto_buf struct cg_buf why = { .max = 30000 };
-        uint64_t key;
-
-        if (!s->policy || e->foreign || (!connection && e->type != CG_EVENT_APPROVAL_REQUEST))
-                return false;
-        switch (cg_session_policy_judge(s->policy, e, &key, &why)) {
-        case CG_POL_ALLOW:
-                if (connection)
-                        cg_egress_decide(s, e->approval, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
-                else
-                        cg_approval_accept(s, e->approval, NULL);
-                return true;
-        case CG_POL_DENY:
-                if (connection)
-                        cg_egress_decide(s, e->approval, CG_EGRESS_DENY_ONCE, why.data, NULL);
-                else
-                        cg_session_reject(s, e->type, e->approval, why.data ?: "", why.len, NULL);
-                return true;
-        default:
-                leave_to_host(s, e->approval, key);
-                return false;
-        }
-}
-
-static int next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret)
-{
-        int64_t start = cg_now_ms(), left_ms = timeout_ms;
-        int r = CG_TIMEOUT;
-
-        pthread_mutex_lock(&s->client->lock);
-        while (left_ms != 0 && !s->events && !s->closed) {
-                cg_client_wait_event(s, left_ms);
-                if (timeout_ms > 0 && cg_now_ms() - start < timeout_ms)
-                        left_ms = timeout_ms - (cg_now_ms() - start);
-                else if (timeout_ms > 0)
-                        left_ms = 0;
-        }
-        if (s->events) {
-                *ret = pop_event(s);
-                r = 0;
-        } else if (s->closed) {
-                r = CG_CLOSED;
-        }
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
-}
-
-CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
-                                 struct cg_err *err)
-{
-        int64_t end = cg_now_ms() + timeout_ms;
-        struct cg_event *e;
-        int r;
-
-        if (!s->client)
-                return cg_fail(err, CG_E_CLOSED, "the client was closed");
-        while ((r = next_event(s, timeout_ms, &e)) == 0) {
-                if (!decided_by_policy(s, e)) {
-                        *ret = e;
-                        return 0;
-                }
-                cg_event_free(e);
-                if (timeout_ms > 0)
-                        timeout_ms = CG_MAX(end - cg_now_ms(), 0);
-        }
-        return r;
-}
-
-CG_API int cg_session_fd(const struct cg_session *s)
-{
-        return s->event_fd;
-}
 
 /* ------------------------------------------------------------------ opening and ending */
 
@@ -171,16 +49,15 @@ static const char *front_name(enum cg_front front)
         return front == CG_FRONT_MCP ? "mcp" : "";
 }
 
-/* Returns the first entry that is no NAME=VALUE; NULL: there is none. */
-static const char *bad_variable(const char *const *env)
+int cg_check_variables(const char *const *env, struct cg_err *err)
 {
         for (; env && *env; env++)
                 if (!strchr(*env, '=') || **env == '=')
-                        return *env;
-        return NULL;
+                        return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
+                                       *env);
+        return 0;
 }
 
-/* Sets the language and its program, which the host chooses; a node finds its own. */
 static int set_language(const struct cg_client *c, json_t *req, const struct cg_session_options *o,
                         struct cg_err *err)
 {
@@ -205,11 +82,8 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         char here[PATH_MAX];
         int r = 0;
 
-        if (bad_variable(o->env)) {
-                cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
-                        bad_variable(o->env));
+        if (cg_check_variables(o->env, err) < 0)
                 return NULL;
-        }
         workspace = c->node ? strdup("") : realpath(o->workspace ?: ".", NULL);
         if (!workspace) {
                 cg_fail_errno(err, "workspace %s", o->workspace ?: ".");
@@ -560,8 +434,7 @@ int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *b
         return 0;
 }
 
-/* Sends a message of the session. Takes @body. */
-static int send_message(struct cg_session *s, struct cg_out *out, json_t *body, struct cg_err *err)
+int cg_session_send(struct cg_session *s, struct cg_out *out, json_t *body, struct cg_err *err)
 {
         int r = cg_session_enter(s, err);
 
@@ -696,7 +569,7 @@ CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err 
 {
         struct cg_out out = { .type = CG_HOST_CANCEL, .id = cell };
 
-        return send_message(s, &out, NULL, err);
+        return cg_session_send(s, &out, NULL, err);
 }
 
 struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_type type, uint64_t id,
@@ -715,139 +588,6 @@ struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_ty
                         (unsigned long long)id);
         return a;
 }
-
-/* ------------------------------------------------------------------ commands */
-
-static void add_text(struct cg_buf *b, const char *text)
-{
-        cg_buf_add(b, text, strlen(text) + 1);
-}
-
-/* Returns their number. */
-static json_int_t add_texts(struct cg_buf *b, const char *const *list)
-{
-        json_int_t n = 0;
-
-        for (; list && list[n]; n++)
-                add_text(b, list[n]);
-        return n;
-}
-
-CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *opts, uint64_t *command,
-                           struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_EXEC, .has_raw = true };
-        cg_auto_buf struct cg_buf text = { .max = CG_MAX_COMMAND_TEXT };
-        cg_auto_free struct command_input *input = NULL;
-        struct cg_exec_options o = { 0 };
-        json_int_t argc, envc;
-        json_t *body;
-        int r;
-
-        if (cg_take_options(opts, &o, sizeof(o), "cg_exec_options", err) < 0)
-                return CG_E_INVAL;
-        if (!o.argv || !o.argv[0] || !o.argv[0][0])
-                return cg_fail(err, CG_E_INVAL, "a command needs a program");
-        if (!o.rows != !o.columns)
-                return cg_fail(err, CG_E_INVAL, "a terminal needs rows and columns");
-        if (bad_variable(o.env))
-                return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
-                               bad_variable(o.env));
-        add_text(&text, o.cwd ?: "");
-        argc = add_texts(&text, o.argv);
-        envc = add_texts(&text, o.env);
-        if (text.failed)
-                return cg_fail(err, CG_E_LIMIT,
-                               "arguments, variables and folder of a command have more than %u bytes",
-                               CG_MAX_COMMAND_TEXT);
-        if ((o.input || o.rows) && !(input = calloc(1, sizeof(*input))))
-                return cg_fail(err, CG_E_NOMEM, "command");
-        out.raw = text.data;
-        out.raw_len = text.len;
-        body = json_pack("{s:I, s:I, s:I, s:i, s:i, s:b}", "argc", argc, "envc", envc, "timeout_ms",
-                         (json_int_t)cg_ms_or(o.timeout_ms, 0), "rows", (int)o.rows, "columns",
-                         (int)o.columns, "input", input != NULL);
-        r = cg_session_enter(s, err);
-        if (r < 0) {
-                json_decref(body);
-                return r;
-        }
-        r = cg_session_send_numbered(s, &out, body, command, err);
-        if (r >= 0 && input) {
-                input->number = out.id;
-                input->next = s->inputs;
-                s->inputs = CG_STEAL(input);
-        }
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
-}
-
-static struct command_input *input_of(const struct cg_session *s, uint64_t number)
-{
-        struct command_input *i = s->inputs;
-
-        while (i && i->number != number)
-                i = i->next;
-        return i;
-}
-
-/* Lock held. Waits until something may have changed; not 0: that took too long. */
-static int wait_input(struct cg_session *s, int64_t timeout_ms, const struct timespec *end)
-{
-        if (timeout_ms == 0)
-                return ETIMEDOUT;
-        if (timeout_ms < 0)
-                return pthread_cond_wait(&s->cond, &s->client->lock);
-        return pthread_cond_timedwait(&s->cond, &s->client->lock, end);
-}
-
-CG_API int cg_command_write(struct cg_session *s, uint64_t command, const void *data, size_t len,
-                            int64_t timeout_ms, struct cg_err *err)
-{
-        struct cg_out out = {
-                .type = CG_HOST_COMMAND_INPUT, .id = command, .raw = data, .raw_len = len, .has_raw = true
-        };
-        struct timespec end = cg_client_deadline(timeout_ms);
-        struct command_input *input;
-        int r, waited = 0;
-
-        if (len > CG_MAX_COMMAND_INPUT)
-                return cg_fail(err, CG_E_LIMIT, "more than %u bytes of input at once", CG_MAX_COMMAND_INPUT);
-        r = cg_session_enter(s, err);
-        if (r < 0)
-                return r;
-        while ((input = input_of(s, command)) && !s->closed && !waited &&
-               len > CG_MAX_COMMAND_INPUT - input->waiting)
-                waited = wait_input(s, timeout_ms, &end);
-        out.session = s->number;
-        if (!input || s->closed)
-                r = cg_fail(err, CG_E_NOTFOUND, "no command %llu with input runs",
-                            (unsigned long long)command);
-        else if (waited)
-                r = CG_TIMEOUT;
-        else if ((r = cg_client_send(s->client, &out, NULL, err)) == 0)
-                input->waiting += len;
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
-}
-
-CG_API int cg_command_signal(struct cg_session *s, uint64_t command, int sig, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_COMMAND_CONTROL, .id = command };
-
-        return send_message(s, &out, json_pack("{s:i}", "signal", sig), err);
-}
-
-CG_API int cg_command_resize(struct cg_session *s, uint64_t command, uint16_t rows, uint16_t columns,
-                             struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_COMMAND_CONTROL, .id = command };
-
-        return send_message(s, &out, json_pack("{s:i, s:i}", "rows", (int)rows, "columns", (int)columns),
-                            err);
-}
-
-/* ------------------------------------------------------------------ decisions */
 
 int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_event_type of, json_t *body,
                              struct cg_err *err)
@@ -868,211 +608,4 @@ int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_e
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;
-}
-
-CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_APPROVAL_SHARE, .id = approval };
-        int r = cg_session_enter(s, err);
-
-        if (r < 0)
-                return r;
-        out.session = s->number;
-        r = CG_E_NOTFOUND;
-        if (cg_session_find_approval(s, CG_EVENT_APPROVAL_REQUEST, approval, err) ||
-            cg_session_find_approval(s, CG_EVENT_EGRESS_REQUEST, approval, err))
-                r = cg_client_send(s->client, &out, NULL, err);
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
-}
-
-CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_DECISION, .id = approval };
-        bool accepted;
-        int r;
-
-        if (s->client && s->client->node) {
-                r = cg_session_enter(s, err);
-                if (r < 0)
-                        return r;
-                accepted = cg_remote_accept(s, approval);
-                pthread_mutex_unlock(&s->client->lock);
-                if (accepted)
-                        return 0;
-        }
-        return cg_session_send_decision(s, &out, CG_EVENT_APPROVAL_REQUEST,
-                                        json_pack("{s:b, s:s}", "accept", true, "reason", ""), err);
-}
-
-static int reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason, size_t len,
-                  bool timed_out, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_DECISION, .id = id };
-        json_t *body = json_pack("{s:b, s:b, s:s%}", "accept", false, "timed_out", timed_out, "reason",
-                                 reason, CG_MIN(len, 30000));
-
-        if (!body) /* the decision counts also if its reason is not UTF-8 */
-                body = json_pack("{s:b, s:b}", "accept", false, "timed_out", timed_out);
-        return cg_session_send_decision(s, &out, of, body, err);
-}
-
-int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,
-                      size_t len, struct cg_err *err)
-{
-        return reject(s, of, id, reason, len, false, err);
-}
-
-/* The same call is not asked about again in a session with policy files. */
-static void remember_refusal(struct cg_session *s, uint64_t id)
-{
-        const struct approval *a;
-        uint64_t key = 0;
-
-        if (!s->policy || cg_session_enter(s, NULL) < 0)
-                return;
-        a = cg_session_find_approval(s, CG_EVENT_APPROVAL_REQUEST, id, NULL);
-        if (a)
-                key = a->policy_key;
-        pthread_mutex_unlock(&s->client->lock);
-        if (key)
-                cg_session_policy_refused(s->policy, key);
-}
-
-CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
-{
-        reason = reason ?: "";
-        remember_refusal(s, approval);
-        return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason, strlen(reason), false, err);
-}
-
-CG_API int cg_approval_expire(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
-{
-        reason = reason ?: "";
-        return reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason, strlen(reason), true, err);
-}
-
-CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
-                            const char *reason, struct cg_err *err)
-{
-        static const char *const answers[] = { "once", "session", "no", "never" };
-        struct cg_out out = { .type = CG_HOST_EGRESS_DECISION, .id = request };
-        json_t *body;
-
-        if ((size_t)decision >= CG_ARRAY_LEN(answers))
-                return cg_fail(err, CG_E_INVAL, "%d is not a decision about a connection", (int)decision);
-        body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
-        if (!body) /* the decision counts also if its reason is not UTF-8 */
-                body = json_pack("{s:s}", "answer", answers[decision]);
-        return cg_session_send_decision(s, &out, CG_EVENT_EGRESS_REQUEST, body, err);
-}
-
-static int check_server_answer(struct cg_session *s, uint64_t number, json_t *result, struct cg_err *err)
-{
-        cg_auto_free char *request = NULL;
-        const struct approval *a;
-        int r = cg_session_enter(s, err);
-
-        if (r < 0)
-                return r;
-        a = cg_session_find_approval(s, CG_EVENT_SERVER_REQUEST, number, err);
-        request = a ? strdup(a->request) : NULL;
-        pthread_mutex_unlock(&s->client->lock);
-        if (!a)
-                return CG_E_NOTFOUND;
-        return request ? cg_server_answer_check(request, result, err) : cg_fail(err, CG_E_NOMEM, "answer");
-}
-
-/* @result NULL: declined. */
-static int send_server_answer(struct cg_session *s, uint64_t number, json_t *result, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_SERVER_ANSWER, .id = number, .raw = "", .has_raw = true };
-        cg_auto_free char *text = NULL;
-        int r;
-
-        if (result) {
-                r = check_server_answer(s, number, result, err);
-                if (r < 0)
-                        return r;
-                out.raw = text = cg_json_text(result, &out.raw_len);
-                if (!text)
-                        return cg_fail(err, CG_E_NOMEM, "answer");
-                if (out.raw_len > CG_MAX_BODY)
-                        return cg_fail(err, CG_E_LIMIT, "the answer has %zu bytes, over the limit of %u",
-                                       out.raw_len, CG_MAX_BODY);
-        }
-        return cg_session_send_decision(s, &out, CG_EVENT_SERVER_REQUEST,
-                                        json_pack("{s:b}", "decline", !result), err);
-}
-
-CG_API int cg_server_request_answer(struct cg_session *s, uint64_t number, const char *result,
-                                    struct cg_err *err)
-{
-        cg_auto_json json_t *o = NULL;
-        size_t len = strlen(result);
-        int r;
-
-        if (len > CG_MAX_BODY)
-                return cg_fail(err, CG_E_LIMIT, "the answer has %zu bytes, over the limit of %u", len,
-                               CG_MAX_BODY);
-        r = cg_json_object(result, len, "the answer", &o, err);
-        return r < 0 ? r : send_server_answer(s, number, o, err);
-}
-
-CG_API int cg_server_request_decline(struct cg_session *s, uint64_t number, struct cg_err *err)
-{
-        return send_server_answer(s, number, NULL, err);
-}
-
-CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err)
-{
-        struct cg_out out = {
-                .type = CG_HOST_INPUT_REPLY, .raw = text ?: "", .raw_len = text ? len : 0, .has_raw = true
-        };
-        int r;
-
-        if (text && len > CG_MAX_BODY)
-                return cg_fail(err, CG_E_LIMIT, "the input is longer than %u bytes", CG_MAX_BODY);
-        r = cg_session_enter(s, err);
-        if (r < 0)
-                return r;
-        if (!s->input_wanted) {
-                r = cg_fail(err, CG_E_STATE, "the cell does not wait for input");
-        } else {
-                s->input_wanted = false;
-                out.session = s->number;
-                out.id = s->input_cell;
-                r = cg_client_send(s->client, &out,
-                                   json_pack("{s:b, s:I}", "eof", text == NULL, "question",
-                                             (json_int_t)s->input_question),
-                                   err);
-        }
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
-}
-
-CG_API int cg_event_refuse(struct cg_session *s, const struct cg_event *e, const char *reason,
-                           struct cg_err *err)
-{
-        int r = 0;
-
-        reason = reason ?: "";
-        switch (e->type) {
-        case CG_EVENT_APPROVAL_REQUEST:
-        case CG_EVENT_FUNCTION_CALL:
-                r = cg_session_reject(s, e->type, e->approval, reason, strlen(reason), err);
-                break;
-        case CG_EVENT_EGRESS_REQUEST:
-                r = cg_egress_decide(s, e->approval, CG_EGRESS_DENY_ONCE, reason, err);
-                break;
-        case CG_EVENT_SERVER_REQUEST:
-                r = cg_server_request_decline(s, e->approval, err);
-                break;
-        case CG_EVENT_INPUT_REQUEST:
-                r = cg_session_input(s, NULL, 0, err);
-                break;
-        default:
-                break;
-        }
-        return r == CG_E_NOTFOUND || r == CG_E_STATE ? 0 : r;
 }
