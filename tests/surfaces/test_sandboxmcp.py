@@ -235,6 +235,7 @@ def test_env_vars(box: Sandbox) -> None:
     for language, code in shown.items():
         assert box.run(code, language=language, env_vars={"A_B": 'it\'s "c"'})["stdout"] == 'it\'s "c"\n'
     assert "no name of a variable" in box.refused("execute_code", code="1", env_vars={"A=B": "c"})
+    assert "the sandbox's own" in box.refused("execute_code", code="1", env_vars={"HOME": "/etc"})
 
 
 def test_validate(box: Sandbox) -> None:
@@ -291,8 +292,9 @@ def test_questions_need_a_client_that_shows_them(serve: Callable[..., Sandbox]) 
 
 
 def test_allow_host_is_a_grant(serve: Callable[..., Sandbox]) -> None:
-    box = serve("--allow-host", "good.example")
-    assert box.run("print(1)", allowed_domains=["good.example"])["success"]
+    box = serve("--allow-host", "good.example", "--allow-host", "*.wide.example")
+    assert box.run("print(1)", allowed_domains=["good.example", "a.wide.example"])["success"]
+    assert "Domain blocked" in box.refused("execute_code", code="print(1)", allowed_domains=["wide.example"])
     assert "Domain blocked" in box.refused("execute_code", code="print(1)", allowed_domains=["bad.example"])
 
 

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -313,7 +314,8 @@ def test_an_undecided_domain_is_refused(package: Path) -> None:
         assert guard.approve_egress("n", "A.example")
         assert await both == [True, True] and guard.hosts("other") == []
         assert await NetworkGuard().request_egress("a.example", "n") is False
-        assert await guard.request_egress("*", "n") is False and await guard.request_egress("a b", "n") is False
+        for wrong in ("*", "*.example", "a b", "", "[::1]"):
+            assert await guard.request_egress(wrong, "n") is False
 
     asyncio.run(work())
 
@@ -397,3 +399,38 @@ def test_lines_for_a_shell_match_no_pattern(package: Path, line: str) -> None:
 
     assert HostGuard().check(line) == "denied"
     assert HostGuard().check("date") == HostGuard().check("uname -a") == "allowed"
+
+
+def test_artifacts_have_bounds(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cellgate.sandboxmcp import ExecutionRequest
+
+    monkeypatch.setattr("cellgate.sandboxmcp.pipeline._CONTENTS_MAX", 1500)
+    monkeypatch.setattr("cellgate.sandboxmcp.pipeline._HASHED_MAX", 3500)
+
+    async def work(sandbox: Any) -> Any:
+        return await sandbox.execute(ExecutionRequest(code="for i in range(9): open(f'f{i}', 'w').write('x' * 1000)"))
+
+    result = with_sandbox(work)
+    assert [bool(a.content_b64) for a in result.artifacts] == [True, False, False]
+    assert "left out" in result.metadata["artifacts_truncated"]
+
+
+def test_a_program_at_home_does_not_show_the_home(
+    package: Path, monkeypatch: pytest.MonkeyPatch, build_dir: Path
+) -> None:
+    """node in ~/bin: nothing else of the home folder is visible."""
+    from cellgate.sandboxmcp import ExecutionRequest
+
+    async def work(sandbox: Any) -> Any:
+        code = f"import os; print(os.path.exists({home + '/secret'!r}))"
+        return await sandbox.execute(ExecutionRequest(code=code))
+
+    with TemporaryDirectory(dir=build_dir) as home:
+        (Path(home) / "bin").mkdir()
+        (Path(home) / "secret").write_text("hidden")
+        node = Path(home) / "bin/node"
+        node.write_text("#!/bin/sh\n")
+        node.chmod(0o755)
+        monkeypatch.setenv("HOME", home)
+        monkeypatch.setenv("PATH", f"{home}/bin:/usr/bin:/bin")
+        assert with_sandbox(work).stdout == "False\n"

@@ -32,14 +32,14 @@ from cellgate.sandboxmcp.core.models import (
 )
 from cellgate.sandboxmcp.events import SandboxEventType, emit
 from cellgate.sandboxmcp.security.crypto import ArtifactSigner
-from cellgate.sandboxmcp.security.egress import NetworkGuard
+from cellgate.sandboxmcp.security.egress import NetworkGuard, covered
 from cellgate.sandboxmcp.security.resource import ResourceGuard
 from cellgate.sandboxmcp.security.validator import CodeValidator
 from cellgate.sandboxmcp.security.vault import InMemoryVault, Vault, check_name, mask
 from cellgate.surfaces._profiles import PRIVATE, empty_folder
 
 CONTENT_MAX = 10 << 20  # of an artifact that a result has
-_HASHED_MAX = 256 << 20
+_CONTENTS_MAX, _HASHED_MAX = 16 << 20, 128 << 20  # of the artifacts of one execution
 KEPT_BYTES, KEPT = 64 << 20, 100  # of artifacts of earlier executions
 QUEUE_MAX = 256
 AUDIT_MAX = 10_000
@@ -98,9 +98,9 @@ class _Open:
     async def files(self) -> dict[str, Any]:
         """Regular files below the folder, except hidden ones, with size and time."""
         found: dict[str, Any] = {}
-        folders = [self.folder]
-        while folders and len(found) < _FILES_MAX:
-            folder = folders.pop()
+        folders, seen = [self.folder], 0
+        while folders and max(seen, len(found)) < _FILES_MAX:
+            folder, seen = folders.pop(), seen + 1
             for entry in await self.session.files.list(folder, timeout=30):
                 path = f"{folder}/{entry['name']}"
                 if entry["name"].startswith("."):
@@ -191,8 +191,9 @@ class SandboxPipeline:
             async with aio.Session(self._packages.name, **self._plain(self._options)) as session:
                 (await session.run(_LOOK, silent=True, history=False, timeout=60)).check()
                 found: list[str] = (await session.get_variables("folders"))["folders"]
-            node = shutil.which("node")
-            found += [str(Path(node).resolve().parents[1])] if node else []
+            if node := shutil.which("node"):
+                program = Path(node).resolve()
+                found += [str(program), f"{program.parents[1]}/lib/node_modules"]
             return sorted({*found, *(os.path.realpath(f) for f in found)})
 
         if not self._folders or (self._folders.done() and self._folders.exception()):
@@ -201,28 +202,31 @@ class SandboxPipeline:
 
     @staticmethod
     def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in options.items() if k in ("python", "tier", "client", "private")}
+        return {k: v for k, v in options.items() if k in ("python", "tier", "client", "private", "hide")}
 
     def _wanted(self, language: Language, limits: ResourceLimits, hosts: list[str], env: dict[str, str]) -> Any:
         return language, limits.model_dump_json(), tuple(hosts), tuple(sorted(env.items()))
+
+    async def _settings(self, folder: Path, hosts: Sequence[str], asks: bool, write: bool) -> dict[str, Any]:
+        hidden = [Path(p) for p in (*PRIVATE, Path.home())]
+        needed = [folder, *map(Path, (*await self._visible(), self._packages.name))]
+        return {
+            "network": {"allowedDomains": list(hosts), "deniedDomains": [], "strictAllowlist": not asks},
+            "filesystem": {
+                "allowWrite": ["."] if write else [],
+                "denyWrite": [],
+                "denyRead": [str(h) for h in hidden],
+                "allowRead": [str(f) for f in needed if any(h in f.parents for h in hidden)],
+            },
+            "cellgate": {"networkOff": not hosts and not asks, "limits": self.more_limits},
+        }
 
     async def _open(
         self, language: Language, limits: ResourceLimits, hosts: Sequence[str], env: Mapping[str, str]
     ) -> _Open:
         folder = self.workspace or empty_folder()
         asks = self.network.enabled
-        needed = [*await self._visible(), str(folder), self._packages.name]
-        hidden = [*PRIVATE, str(Path.home())]
-        settings = {
-            "network": {"allowedDomains": list(hosts), "deniedDomains": [], "strictAllowlist": not asks},
-            "filesystem": {
-                "allowWrite": ["."] if self.workspace else [],
-                "denyWrite": [],
-                "denyRead": hidden,
-                "allowRead": [f for f in needed if any(Path(f).is_relative_to(h) for h in hidden)],
-            },
-            "cellgate": {"networkOff": not hosts and not asks, "limits": self.more_limits},
-        }
+        settings = await self._settings(folder, hosts, asks, self.workspace is not None)
         packages = Path(self._packages.name, language)
         if language is Language.node:
             env = {"NODE_PATH": str(packages / "node_modules"), **env}
@@ -396,7 +400,7 @@ class SandboxPipeline:
                 f"the {what} of a session are set when it is created: leave out session_id, or create one"
             )
         for domain in request.allowed_domains:
-            if domain.lower() not in opened.model.metadata["hosts"]:
+            if not covered(domain.lower(), opened.model.metadata["hosts"]):
                 raise RefusedError(f"{domain} was approved after the session was created: create another one")
         async with opened.lock:
             opened.model.status = SessionStatus.running
@@ -479,20 +483,27 @@ class SandboxPipeline:
 
     async def _collect(self, opened: _Open, done: Execution, result: SandboxResult) -> None:
         """Signs the content of files, as it is now: what goes on in the background may still change them."""
+        hashed, kept = 0, 0
         for path, size in (await self._changed(opened, done)).items():
             if not Path(path).is_relative_to(opened.folder):
                 continue
-            name = str(Path(path).relative_to(opened.folder))
+            hashed += size
+            if hashed > _HASHED_MAX:
+                result.metadata["artifacts_truncated"] = f"files over {_HASHED_MAX >> 20} MiB together were left out"
+                break
             try:
-                data = await opened.session.files.read(path, limit=_HASHED_MAX, timeout=60)
+                data = await opened.session.files.read(path, limit=size + 1, timeout=60)
             except CellgateError:
                 continue  # removed meanwhile, or no file
-            artifact = Artifact.from_bytes(name, data)
-            if len(data) > CONTENT_MAX:
+            if len(data) != size:
+                continue  # being written
+            artifact = Artifact.from_bytes(str(Path(path).relative_to(opened.folder)), data)
+            if size > CONTENT_MAX or kept + size > _CONTENTS_MAX:
                 artifact.content_b64 = ""
-            if len(data) == size <= _HASHED_MAX:
-                result.artifacts.append(ArtifactSigner.sign_artifact(artifact))
-                emit(SandboxEventType.artifact_signed, result.namespace, name, sha256=artifact.sha256)
+            else:
+                kept += size
+            result.artifacts.append(ArtifactSigner.sign_artifact(artifact))
+            emit(SandboxEventType.artifact_signed, result.namespace, artifact.name, sha256=artifact.sha256)
         self._artifacts[result.request_id] = result.namespace, result.artifacts
         kept = sum(len(a.content_b64) for _, found in self._artifacts.values() for a in found)
         while len(self._artifacts) > KEPT or (kept > KEPT_BYTES and len(self._artifacts) > 1):
@@ -609,10 +620,7 @@ class SandboxPipeline:
         folder = Path(self._packages.name, language)
         pip = ["python3", "-m", "pip", "install", "--no-input", "--upgrade", "--target", ".", "--", *packages]
         npm = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", ".", "--", *packages]
-        settings = {
-            "network": {"allowedDomains": hosts, "deniedDomains": [], "strictAllowlist": True},
-            "filesystem": {"allowWrite": ["."], "denyWrite": [], "denyRead": []},
-        }
+        settings = await self._settings(folder, hosts, False, True)
         async with aio.Session(folder, settings=settings, **self._plain(self._options)) as session:
             argv = pip if language is Language.python else npm
             done = await session.exec(argv, timeout=_INSTALL_S, output_limit=1 << 20)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from cellgate._checker import host_matches
 from cellgate.sandboxmcp.events import SandboxEventType, emit
 from cellgate.sandboxmcp.security.questions import Questions
 
-_HOST = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*(:\d{1,5})?")
+_HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*(:\d{1,5})?")
+
+
+def covered(domain: str, hosts: Iterable[str]) -> bool:
+    """Whether a list has the domain, also as `*.example.org`."""
+    return any(host_matches(re.sub(r":\d+$", "", domain), host) for host in hosts)
 
 
 class NetworkGuard:
@@ -22,7 +28,7 @@ class NetworkGuard:
 
     def is_allowed(self, domain: str, allowed_domains: Iterable[str]) -> bool:
         """Whether the application's lists have the domain. What a request asks for is no such list."""
-        return self.enabled and domain in {*self._allowed, *allowed_domains}
+        return self.enabled and covered(domain, [*self._allowed, *allowed_domains])
 
     def hosts(self, namespace: str) -> list[str]:
         """What executions in the namespace reach without a question."""
@@ -31,7 +37,7 @@ class NetworkGuard:
     async def request_egress(self, domain: str, namespace: str) -> bool:
         """Waits for the decision about a domain, which holds for the namespace. No decision is a refusal."""
         domain = domain.lower()
-        if domain in self.hosts(namespace):
+        if covered(domain, self.hosts(namespace)):
             return True
         approved = False
         if self.enabled and len(domain) < 254 and _HOST.fullmatch(domain):

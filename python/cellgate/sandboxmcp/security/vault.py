@@ -25,6 +25,8 @@ class Vault(Protocol):
 def check_name(key: str) -> None:
     if not _NAME.fullmatch(key):
         raise ValueError(f"{key!r} is no name of a variable")
+    if key in ("HOME", "TMPDIR", "NODE_PATH"):
+        raise ValueError(f"{key} is the sandbox's own")
 
 
 class InMemoryVault:
