@@ -14,7 +14,7 @@ import util from "node:util";
 import vm from "node:vm";
 
 const fd = Number(process.argv[2]);
-process.argv.splice(1);
+const installed = process.argv.splice(1).slice(2); // folders with node_modules
 process.execArgv.splice(0);
 const internal = createRequire(import.meta.url);
 const socket = new net.Socket({ fd, readable: true, writable: true });
@@ -99,18 +99,30 @@ async function importModule(specifier, options) {
   const name = String(specifier);
   if (name === "mcptools") return mcptools;
   if (name.startsWith("mcptools/")) return serverModule(name.slice("mcptools/".length));
-  const here = pathToFileURL(path.join(process.cwd(), "cell.mjs")).href;
-  let url;
-  try {
-    url = import.meta.resolve(name, here);
-  } catch (e) {
+  let error;
+  for (const folder of [process.cwd(), ...installed]) {
     try {
-      url = pathToFileURL(globalThis.require.resolve(name)).href; // also NODE_PATH, and packages for require()
-    } catch {
-      throw e;
+      return import(import.meta.resolve(name, pathToFileURL(path.join(folder, "cell.mjs")).href), options);
+    } catch (e) {
+      error ??= e;
     }
   }
-  return import(url, options);
+  let file;
+  try {
+    file = globalThis.require.resolve(name); // also NODE_PATH, and packages for require()
+  } catch {
+    throw error;
+  }
+  return import(pathToFileURL(file).href, options);
+}
+
+/** Lets require() find them, without a variable that programs of cells would get. */
+function addInstalled() {
+  const before = process.env.NODE_PATH;
+  process.env.NODE_PATH = [before, ...installed.map((folder) => path.join(folder, "node_modules"))].filter(Boolean).join(":");
+  nodeModule._initPaths();
+  if (before === undefined) delete process.env.NODE_PATH;
+  else process.env.NODE_PATH = before;
 }
 
 let parser;
@@ -452,6 +464,7 @@ for (const [name, value] of Object.entries({
   __cellgate_value: undefined,
 }))
   Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+addInstalled();
 globalThis.require = createRequire(path.join(process.cwd(), "cell.js"));
 globalThis.__dirname = process.cwd();
 globalThis.__filename = path.join(process.cwd(), "cell.js");

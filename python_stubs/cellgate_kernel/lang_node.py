@@ -37,7 +37,9 @@ class Node(Language):
     state = "its variables and modules"
 
     def command(self, fd: int) -> list[str]:
-        return ["node", *_OPTIONS, os.path.join(FOLDER, "lang_node.mjs"), str(fd)]
+        # Folders with node_modules of install_package, besides NODE_PATH.
+        folders = self.kernel.config.get("python_path", [])
+        return ["node", *_OPTIONS, os.path.join(FOLDER, "lang_node.mjs"), str(fd), *folders]
 
     def request(self, text: str, number: int, metadata: Content) -> bytes:
         place = metadata.get("cellgate")

@@ -466,3 +466,22 @@ def test_nothing_that_cells_write_runs_in_the_zygote(
     p = run(env, "-I", "-c", code)
     assert p.returncode == 1 and ("cells could write" in p.stderr or "outside of it" in p.stderr), p.stderr
     assert not mark.exists()
+
+
+def test_other_languages(env: Path, workspace: Path) -> None:
+    """The kernel's files of bash and node, and data between sessions."""
+    code = """
+import cellgate, sys
+with (
+    cellgate.Session(sys.argv[1]) as python,
+    cellgate.Session(sys.argv[1], language="shell") as shell,
+    cellgate.Session(sys.argv[1], language="node") as node,
+):
+    python.run("v = [1, {'a': 'b'}]")
+    for source, target in ((python, node), (node, shell)):
+        source.bridge(target, "v")
+    shell.bridge(python, "v", as_="w")
+    print(python.run("v == w").value, node.run("v[1].a").value, shell.run("echo $v").stdout, end="")
+"""
+    p = run(env, "-c", code, str(workspace))
+    assert p.stdout == 'True \'b\' [1,{"a":"b"}]\n', p.stderr

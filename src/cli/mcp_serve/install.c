@@ -149,12 +149,8 @@ static int find_python(const struct cg_serve_session *s, char ret[PATH_MAX], str
         return 0;
 }
 
-/*
- * Runs Python on this side of the sandbox, isolated, in a folder where no file is taken for a
- * package.
- */
-static int run_python(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                      const char *const *words, struct cg_buf *out, struct cg_err *err)
+int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                            const char *const *words, struct cg_buf *out, struct cg_err *err)
 {
         char python[PATH_MAX], isolated[] = "-I";
         char *argv[MAX_WHEELS + 16] = { python, isolated };
@@ -237,7 +233,7 @@ static int get_settings(struct cg_serve_session *s, const struct cg_job *job, cg
         const char *words[] = { "-c", read_settings, requirements, NULL };
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
 
-        if (run_python(s, job, wait_fn, words, &out, err) < 0)
+        if (cg_serve_package_python(s, job, wait_fn, words, &out, err) < 0)
                 return cg_err_prefix(err, "pip's settings");
         return cg_json_object(out.data ?: "", out.len, "pip's settings", ret, err);
 }
@@ -260,8 +256,8 @@ static char *sandbox_settings(const struct cg_serve_session *s, json_t *hosts)
         return json_dumps(o, JSON_COMPACT);
 }
 
-static int open_sandbox(struct cg_serve_session *s, const char *folder, json_t *hosts,
-                        struct cg_session **ret, struct cg_err *err)
+int cg_serve_package_sandbox(struct cg_serve_session *s, const char *folder, json_t *hosts,
+                             struct cg_session **ret, struct cg_err *err)
 {
         cg_auto_free char *settings = sandbox_settings(s, hosts);
         struct cg_session_options so = { .size = sizeof(so),
@@ -297,10 +293,9 @@ static bool on_event(const struct cg_event *e, uint64_t command, bool *ok, struc
         return true;
 }
 
-/* Runs a program in the sandbox. Returns NULL, or why it did not succeed. */
-static const char *run(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                       struct cg_session *kernel, const char *const *argv, const char *const *env,
-                       struct cg_answer *a)
+const char *cg_serve_package_run(struct cg_serve_session *s, const struct cg_job *job,
+                                 cg_serve_wait_fn wait_fn, struct cg_session *kernel, const char *const *argv,
+                                 const char *const *env, struct cg_answer *a)
 {
         struct cg_exec_options o = { .size = sizeof(o), .argv = argv, .env = env, .timeout_ms = INSTALL_MS };
         bool ended = false, ok = false;
@@ -309,7 +304,7 @@ static const char *run(struct cg_serve_session *s, const struct cg_job *job, cg_
 
         if (cg_session_exec(kernel, &o, &command, &err) < 0) {
                 cg_answer_note(a, "%s", err.msg);
-                return "pip was not started";
+                return "its installer was not started";
         }
         while (!ended) {
                 struct cg_event *e;
@@ -327,7 +322,7 @@ static const char *run(struct cg_serve_session *s, const struct cg_job *job, cg_
                 ended = on_event(e, command, &ok, a);
                 cg_event_free(e);
         }
-        return ok ? NULL : "pip failed";
+        return ok ? NULL : "its installer failed";
 }
 
 /*
@@ -363,7 +358,7 @@ static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *
 
         if (find_python(s, python, &err) < 0 ||
             get_settings(s, job, wait_fn, requirements, &settings, &err) < 0 ||
-            open_sandbox(s, folder, json_object_get(settings, "hosts"), &kernel, &err) < 0) {
+            cg_serve_package_sandbox(s, folder, json_object_get(settings, "hosts"), &kernel, &err) < 0) {
                 cg_answer_note(a, "%s", err.msg);
                 return "pip was not started";
         }
@@ -379,7 +374,7 @@ static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *
                 argv[n++] = w;
         json_array_foreach(json_object_get(settings, "env"), i, one) if (i < MAX_SETTINGS)
                 env[i] = json_string_value(one);
-        why = run(s, job, wait_fn, kernel, argv, env, a);
+        why = cg_serve_package_run(s, job, wait_fn, kernel, argv, env, a);
         if (why && password)
                 cg_answer_note(
                         a,
@@ -414,7 +409,7 @@ static int unpack(struct cg_serve_session *s, const struct cg_job *job, cg_serve
         for (size_t i = 0; i < found.gl_pathc; i++)
                 if (lstat(found.gl_pathv[i], &st) == 0 && S_ISREG(st.st_mode))
                         words[n++] = found.gl_pathv[i];
-        return run_python(s, job, wait_fn, words, out, err);
+        return cg_serve_package_python(s, job, wait_fn, words, out, err);
 }
 
 void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
@@ -489,7 +484,7 @@ int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_
         if (strlen(names) > MAX_REQUIREMENTS)
                 return cg_fail(err, CG_E_INVAL, "package_name is longer than %u bytes", MAX_REQUIREMENTS);
         words[3] = names;
-        if (run_python(s, job, wait_fn, words, &out, err) < 0)
+        if (cg_serve_package_python(s, job, wait_fn, words, &out, err) < 0)
                 return cg_err_prefix(err, "uninstall_package");
         cg_answer_lines(a, out.data ?: "", out.len);
         cg_answer_note(a, "What it needed itself is still there, and what was imported stays until reset.");

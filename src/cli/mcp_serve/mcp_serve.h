@@ -699,9 +699,26 @@ int cg_serve_requirements(const char *text, char **ret, struct cg_err *err);
 /* install_package, after it was allowed, with a session open (worker). Changes @requirements. */
 void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                       char *requirements, struct cg_answer *a);
+/* Opens a sandbox that may write in @folder alone, and connect to @hosts as well as cells may. */
+int cg_serve_package_sandbox(struct cg_serve_session *s, const char *folder, json_t *hosts,
+                             struct cg_session **ret, struct cg_err *err);
+/* Runs a program there. Returns NULL, or why it did not succeed. */
+const char *cg_serve_package_run(struct cg_serve_session *s, const struct cg_job *job,
+                                 cg_serve_wait_fn wait_fn, struct cg_session *kernel, const char *const *argv,
+                                 const char *const *env, struct cg_answer *a);
+/* Runs Python outside of a sandbox, isolated, where no file of the user is taken for a module. */
+int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                            const char *const *words, struct cg_buf *out, struct cg_err *err);
 /* uninstall_package, with a session open (worker). */
 int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
                        struct cg_answer *a, struct cg_err *err);
+
+/* ---- npm.c */
+/* The packages that npm is called with (returns). CG_E_INVAL says what is wrong. */
+int cg_serve_npm_packages(const char *text, char **ret, struct cg_err *err);
+/* install_package for node, once it was allowed, in an open session (worker). Changes @packages. */
+void cg_serve_install_npm(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                          char *packages, bool scripts, struct cg_answer *a);
 
 /* ---- files.c */
 /* A tool of the toolset files, with a session open (worker). */

@@ -81,7 +81,10 @@ static const char install_json[] =
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
         "\"package_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":2048,"
         "\"description\":\"One or more, with extras and versions, or URLs: `humanize==4.9.0 rich[jupyter]>=13,<15`,"
-        " `git+https://host/repository@tag`\"}},"
+        " `git+https://host/repository@tag`; of npm in a session of node: `left-pad@1.3.0 @scope/name`\"},"
+        "\"language\":{\"type\":\"string\",\"enum\":[\"python\",\"node\"],\"description\":\"Of the session\"},"
+        "\"scripts\":{\"type\":\"boolean\",\"default\":false,\"description\":\"Let npm run scripts of packages, in its"
+        " sandbox\"}},"
         "\"required\":[\"package_name\"]},"
         "\"annotations\":{\"title\":\"Install a Python package\",\"readOnlyHint\":false,\"destructiveHint\":false,"
         "\"idempotentHint\":true,\"openWorldHint\":true}}";
@@ -300,7 +303,7 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
         [CG_SERVE_INSTALL] = { "install_package",
                                CG_SERVE_CORE,
                                install_json,
-                               { "package_name", "keep", "session_id" } },
+                               { "package_name", "keep", "language", "scripts", "session_id" } },
         [CG_SERVE_UNINSTALL] = { "uninstall_package",
                                  CG_SERVE_CORE,
                                  uninstall_json,

@@ -726,13 +726,25 @@ static int check_keep(const struct cg_serve_session *s, const char *args, struct
 static int try_install(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
                        struct cg_err *err)
 {
-        cg_auto_free char *text = NULL, *requirements = NULL;
+        const char *own = s->language ?: s->sv->opts.kernel.language ?: "python";
+        struct cg_slice args = { job->args, strlen(job->args) }, scripts;
+        cg_auto_free char *text = NULL, *requirements = NULL, *language = NULL;
+        bool node = strcmp(own, "node") == 0;
 
+        if (cg_serve_arg_optional(job->args, "language", &language, err) < 0 ||
+            cg_json_member(args, "scripts", &scripts, err) < 0)
+                return -1;
+        if (language && strcmp(language, own) != 0)
+                return cg_fail(err, CG_E_INVAL, "the language of this session is %s, not %s", own, language);
         if (cg_serve_arg_string(job->args, "package_name", &text, err) < 0 ||
-            check_keep(s, job->args, err) < 0 || cg_serve_requirements(text, &requirements, err) < 0 ||
+            check_keep(s, job->args, err) < 0 ||
+            (node ? cg_serve_npm_packages : cg_serve_requirements)(text, &requirements, err) < 0 ||
             !allowed(s, job, err) || ensure_session(s, a, err) < 0)
                 return -1;
-        cg_serve_install(s, job, wait_once, requirements, a);
+        if (node)
+                cg_serve_install_npm(s, job, wait_once, requirements, cg_slice_is(scripts, "true"), a);
+        else
+                cg_serve_install(s, job, wait_once, requirements, a);
         return 0;
 }
 
