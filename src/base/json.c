@@ -120,8 +120,7 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)
         if (!servers)
                 servers = file;
         list = json_object();
-        json_object_foreach((json_t *)(uintptr_t)servers, name, def)
-        {
+        json_object_foreach(cg_json_unconst(servers), name, def) {
                 if (json_is_true(json_object_get(def, "disabled")) ||
                     json_is_false(json_object_get(def, "enabled")))
                         continue;
@@ -220,14 +219,12 @@ static json_t *expand(const json_t *v, json_t *values, const char *where, struct
         if (!json_is_object(v) && !json_is_array(v))
                 return json_deep_copy(v);
         out = json_is_object(v) ? json_object() : json_array();
-        json_object_foreach((json_t *)(uintptr_t)v, key, item)
-        {
+        json_object_foreach(cg_json_unconst(v), key, item) {
                 new_item = expand(item, values, where, err);
                 if (!new_item || json_object_set_new(out, key, new_item) < 0)
                         goto fail;
         }
-        json_array_foreach(v, i, item)
-        {
+        json_array_foreach(v, i, item) {
                 new_item = expand(item, values, where, err);
                 if (!new_item || json_array_append_new(out, new_item) < 0)
                         goto fail;

@@ -18,6 +18,12 @@ static inline void cg_json_decrefp_(json_t **j)
 }
 #define cg_auto_json CG_CLEANUP(cg_json_decrefp_)
 
+/* For jansson's functions that count references or iterate, which take no const. */
+static inline json_t *cg_json_unconst(const json_t *o)
+{
+        return (json_t *)(uintptr_t)o;
+}
+
 /*
  * Parses one JSON object. @what names it in the error ("servers.json"), which is CG_E_PARSE with
  * line and column.

@@ -152,8 +152,9 @@ int cg_secrets_add_all(struct cg_secrets *s, const json_t *values, struct cg_err
         size_t i;
         int r = 0;
 
-        json_array_foreach(values, i, v) if (r == 0 && json_is_string(v))
-                r = cg_secrets_add(s, json_string_value(v), err);
+        json_array_foreach(values, i, v)
+                if (r == 0 && json_is_string(v))
+                        r = cg_secrets_add(s, json_string_value(v), err);
         return r;
 }
 
@@ -344,15 +345,13 @@ void cg_secrets_redact_json(const struct cg_secrets *s, json_t *v)
 
         if (!s->n)
                 return;
-        json_array_foreach(v, i, item)
-        {
+        json_array_foreach(v, i, item) {
                 if (json_is_string(item))
                         json_array_set_new(v, i, redacted(s, item));
                 else
                         cg_secrets_redact_json(s, item);
         }
-        json_object_foreach_safe(v, next, key, item)
-        {
+        json_object_foreach_safe(v, next, key, item) {
                 if (json_is_string(item))
                         json_object_set_new(v, key, redacted(s, item));
                 else

@@ -288,7 +288,8 @@ static int list(struct approvals *a, struct cg_err *err)
                 return print_json(json_pack("{s:O, s:I, s:I, s:I}", "approvals", all, "more", a->more,
                                             "others", a->others, "private", private),
                                   JSON_INDENT(2), err);
-        json_array_foreach(all, i, q) add_lines(q, &b);
+        json_array_foreach(all, i, q)
+                add_lines(q, &b);
         if (!json_array_size(all))
                 cg_buf_adds(&b, "no question waits that can be decided here\n");
         if (a->more)
@@ -349,8 +350,7 @@ static const json_t *listed(const json_t *list, const char *id)
         json_t *q;
         size_t i;
 
-        json_array_foreach((json_t *)(uintptr_t)list, i, q)
-        {
+        json_array_foreach(list, i, q) {
                 if (strcmp(cg_reply_text(q, "id"), id) == 0)
                         return q;
         }
@@ -366,8 +366,7 @@ static int show_new(struct approvals *a, const json_t *list, const json_t *old, 
         json_t *line;
         size_t i;
 
-        json_array_foreach(list, i, q)
-        {
+        json_array_foreach(list, i, q) {
                 if (listed(old, cg_reply_text(q, "id")))
                         continue;
                 if (!a->json) {
@@ -375,7 +374,7 @@ static int show_new(struct approvals *a, const json_t *list, const json_t *old, 
                         continue;
                 }
                 line = json_pack("{s:s}", "type", type);
-                json_object_update(line, (json_t *)(uintptr_t)q);
+                json_object_update(line, cg_json_unconst(q));
                 if (print_json(line, JSON_COMPACT, err) != 0)
                         a->status = CG_EXIT_USAGE;
         }
@@ -478,7 +477,8 @@ static void ask_each(struct approvals *a)
 
         a->alone = a->n_asked;
         for (size_t i = 0; i < a->n; i++)
-                json_array_foreach(a->sources[i].list, n, q) json_object_del(q, "asked");
+                json_array_foreach(a->sources[i].list, n, q)
+                        json_object_del(q, "asked");
 }
 
 static int on_key(struct approvals *a, struct cg_err *err)

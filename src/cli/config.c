@@ -44,7 +44,7 @@ static json_t *shown(const char *key, const json_t *value)
                 return json_loads(text, 0, NULL);
         if (path && strcspn(path + 3, "/?#@") < strlen(path + 3))
                 return json_sprintf("%.*s/***", (int)(path + 3 + strcspn(path + 3, "/?#@") - text), text);
-        return json_incref((json_t *)(uintptr_t)value);
+        return json_incref(cg_json_unconst(value));
 }
 
 /* The members of one key, as the file would have them: {"limits": {"memoryMb": 512}}. */
@@ -56,7 +56,8 @@ static void add_entry(json_t *all, const char *key, const json_t *entry, bool or
         json_t *values = json_object_get(entry, "values"), *list = json_array(), *one, *value, *group;
         size_t i;
 
-        json_array_foreach(values, i, value) json_array_append_new(list, shown(key, value));
+        json_array_foreach(values, i, value)
+                json_array_append_new(list, shown(key, value));
         if (json_array_size(list) == 0)
                 one = json_false();
         else if (json_array_size(list) == 1)
@@ -103,7 +104,8 @@ static int show(int argc, char **argv, struct cg_err *err)
                 return -1;
         if (!values)
                 return cg_fail(err, CG_E_INVAL, "which configuration? --config FILE");
-        json_object_foreach(values, key, entry) add_entry(all, key, entry, origin);
+        json_object_foreach(values, key, entry)
+                add_entry(all, key, entry, origin);
         return print_json(all, err);
 }
 

@@ -87,8 +87,7 @@ static void show_spares(struct cg_buf *b, const json_t *o)
         const json_t *folder;
         size_t i;
 
-        json_array_foreach(json_object_get(o, "spare_workspaces"), i, folder)
-        {
+        json_array_foreach(json_object_get(o, "spare_workspaces"), i, folder) {
                 cg_buf_adds(b, "  a spare session uses the folder ");
                 cg_text_render_as(b, json_string_value(folder), json_string_length(folder), 0, CG_TEXT_LINE);
                 cg_buf_adds(b, "\n");
@@ -101,8 +100,7 @@ static void show_clients(struct cg_buf *b, const json_t *o)
         const json_t *client;
         size_t i;
 
-        json_array_foreach(json_object_get(o, "clients"), i, client)
-        {
+        json_array_foreach(json_object_get(o, "clients"), i, client) {
                 char path[64], words[400] = "";
                 size_t len = 0;
 
@@ -130,8 +128,7 @@ static long long sessions_of_others(const json_t *o)
         long long n = 0;
         size_t i;
 
-        json_array_foreach(json_object_get(o, "clients"), i, client)
-        {
+        json_array_foreach(json_object_get(o, "clients"), i, client) {
                 if (!json_is_true(json_object_get(client, "own")))
                         n += cg_reply_number(client, "sessions");
         }

@@ -85,7 +85,7 @@ static int decide(struct cg_pol *p, const json_t *o, struct cg_pol_verdict *v, s
                 args = question = question_of(o);
         } else if (connect) {
                 call.method = CG_METHOD_CONNECT;
-                args = (json_t *)(uintptr_t)o;
+                args = cg_json_unconst(o);
         } else {
                 call.method = text_of(o, "method", CG_METHOD_CALL);
         }
@@ -138,8 +138,7 @@ static int run_cases(struct cg_pol *p, const char *file, struct cg_buf *b, struc
                 return cg_fail(err, CG_E_PARSE, "%s: a list is expected: %s", file, why.text);
         if (!json_is_array(cases))
                 return cg_fail(err, CG_E_PARSE, "%s: a list is expected", file);
-        json_array_foreach(cases, i, one)
-        {
+        json_array_foreach(cases, i, one) {
                 const char *expect = text_of(one, "expect", "");
 
                 if (decide(p, json_object_get(one, "call"), &v, NULL, err) < 0)

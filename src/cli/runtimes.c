@@ -74,7 +74,8 @@ int cg_cli_runtimes(int argc, char **argv)
         if (json)
                 cg_buf_addf(&b, "%s\n", text);
         else
-                json_array_foreach(list, i, o) add_line(&b, o);
+                json_array_foreach(list, i, o)
+                        add_line(&b, o);
         cg_free(text);
         return cg_cli_print_buf(&b);
 }

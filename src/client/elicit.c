@@ -51,8 +51,7 @@ static bool is_choice(const json_t *schema, const json_t *value)
         list = choices_of(schema, &titled);
         if (!json_is_array(list))
                 return true;
-        json_array_foreach(list, i, one)
-        {
+        json_array_foreach(list, i, one) {
                 if (json_equal(titled ? json_object_get(one, "const") : one, value))
                         return true;
         }
@@ -83,8 +82,7 @@ static int check_items(const char *name, const json_t *schema, const json_t *val
                 return cg_fail(err, CG_E_INVAL, "\"%.100s\" must be a list of texts", name);
         if (json_array_size(value) > MAX_ITEMS)
                 return cg_fail(err, CG_E_INVAL, "\"%.100s\" has over %u items", name, MAX_ITEMS);
-        json_array_foreach(value, i, one)
-        {
+        json_array_foreach(value, i, one) {
                 if (!json_is_string(one) || !is_choice(items, one))
                         return cg_fail(err, CG_E_INVAL, "\"%.100s\": item %zu is none of the choices", name,
                                        i + 1);
@@ -134,8 +132,7 @@ static int check_form(const json_t *params, json_t *content, struct cg_err *err)
         if (json_object_size(properties) > MAX_FIELDS)
                 return cg_fail(err, CG_E_INVAL, "the form of the MCP server has over %u fields: decline it",
                                MAX_FIELDS);
-        json_object_foreach(properties, name, field)
-        {
+        json_object_foreach(properties, name, field) {
                 const json_t *items = json_object_get(field, "items");
 
                 if (json_array_size(choices_of(field, &titled)) > MAX_CHOICES ||
@@ -144,8 +141,7 @@ static int check_form(const json_t *params, json_t *content, struct cg_err *err)
                                        "the field \"%.100s\" of the form has over %u choices: decline it",
                                        name, MAX_CHOICES);
         }
-        json_object_foreach(content, name, value)
-        {
+        json_object_foreach(content, name, value) {
                 field = json_object_get(properties, name);
                 if (!field)
                         return cg_fail(err, CG_E_INVAL, "the form has no field \"%.100s\"", name);
@@ -153,8 +149,7 @@ static int check_form(const json_t *params, json_t *content, struct cg_err *err)
                 if (r < 0)
                         return r;
         }
-        json_object_foreach(properties, name, field)
-        {
+        json_object_foreach(properties, name, field) {
                 value = json_object_get(field, "default");
                 if (!value || json_object_get(content, name) || check_field(name, field, value, NULL) < 0)
                         continue;
@@ -162,8 +157,7 @@ static int check_form(const json_t *params, json_t *content, struct cg_err *err)
                         return cg_fail(err, CG_E_NOMEM, "answer");
         }
         required = json_object_get(schema, "required");
-        json_array_foreach(required, i, value)
-        {
+        json_array_foreach(required, i, value) {
                 name = json_string_value(value);
                 if (name && !json_object_get(content, name))
                         return cg_fail(err, CG_E_INVAL, "the field \"%.100s\" is required", name);

@@ -108,8 +108,7 @@ static bool has_masks(const json_t *settings)
         size_t i;
 
         for (size_t n = 0; n < CG_ARRAY_LEN(lists); n++)
-                json_array_foreach(json_object_get(credentials, lists[n]), i, one)
-                {
+                json_array_foreach(json_object_get(credentials, lists[n]), i, one) {
                         if (strcmp(cg_json_text_of(one, "mode"), "mask") == 0)
                                 return true;
                 }

@@ -343,8 +343,7 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
         struct cg_err why;
         const char *name;
 
-        json_object_foreach((json_t *)(uintptr_t)servers, name, def)
-        {
+        json_object_foreach(cg_json_unconst(servers), name, def) {
                 snprintf(where, sizeof(where), "MCP server \"%.200s\"", name);
                 if (json_is_object(def)) {
                         expanded = cg_json_expand_server(def, where, &why);
@@ -391,8 +390,7 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
         r = expand_servers(s->client, servers, &expanded, err);
         if (r < 0)
                 return r;
-        json_object_foreach(expanded, name, def)
-        {
+        json_object_foreach(expanded, name, def) {
                 double own_s = json_number_value(json_object_get(def, "startTimeout"));
 
                 if (own_s > 0 && own_s <= MAX_START_S && own_s * 1000 > (double)longest_ms)

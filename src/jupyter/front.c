@@ -196,9 +196,10 @@ static void *opener(void *arg)
                 if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, &report, &err) < 0 ||
                     cg_json_object(report, strlen(report), "report", &o, &err) < 0)
                         cg_buf_addf(&text, "[cellgate] MCP servers are not available: %s\n", err.msg);
-                json_object_foreach(o, name, one) if (json_object_get(one, "error"))
-                        cg_buf_addf(&text, "[cellgate] Not available: %s\n",
-                                    json_string_value(json_object_get(one, "error")));
+                json_object_foreach(o, name, one)
+                        if (json_object_get(one, "error"))
+                                cg_buf_addf(&text, "[cellgate] Not available: %s\n",
+                                            json_string_value(json_object_get(one, "error")));
         }
         r = f->o->attach ? 0 : check_rules(f, report, &text);
         cg_free(report);

@@ -85,8 +85,8 @@ struct jreq *cg_in_flight_find(struct front *f, uint64_t number)
         if (!number)
                 return NULL;
         TAILQ_FOREACH(r, &f->in_flight, entry)
-        if (r->origin->number == number)
-                return r;
+                if (r->origin->number == number)
+                        return r;
         if (f->main.offered && f->main.offered->origin->number == number)
                 return f->main.offered;
         LIST_FOREACH(q, &f->subshells, entry)

@@ -313,8 +313,8 @@ static void queue_offer(struct front *f, struct shell_queue *q)
             !q->running->origin->number)
                 return;
         TAILQ_FOREACH(r, &q->waiting, entry)
-        if (r->spec->kind == KIND_COMM)
-                break;
+                if (r->spec->kind == KIND_COMM)
+                        break;
         if (!r || r->stays)
                 return;
         if (send_request(f, r, q, true, &number, NULL) < 0) {
@@ -459,7 +459,7 @@ void cg_shell_abort(struct front *f, struct shell_queue *q)
                 ;
         cg_zsock_touch(&f->z[CG_JSHELL]);
         TAILQ_FOREACH(r, &q->waiting, entry)
-        r->aborted = r->aborted || r->spec->kind == KIND_EXECUTE;
+                r->aborted = r->aborted || r->spec->kind == KIND_EXECUTE;
 }
 
 void cg_shell_readable(struct cg_zsock *z)

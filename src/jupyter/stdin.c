@@ -52,8 +52,8 @@ static void remove_question(struct front *f, struct client_question *q)
         struct sent_question *a;
 
         TAILQ_FOREACH(a, &f->asked, link)
-        if (a->q == q)
-                a->q = NULL;
+                if (a->q == q)
+                        a->q = NULL;
         TAILQ_REMOVE(&f->questions, q, link);
         cg_event_free(q->call);
         free((char *)(uintptr_t)q->id.p);
@@ -152,8 +152,8 @@ static struct client_question *open_question(struct front *f, struct cg_slice id
         struct client_question *q;
 
         TAILQ_FOREACH(q, &f->questions, link)
-        if (q->sent && cg_slice_eq(q->id, id))
-                break;
+                if (q->sent && cg_slice_eq(q->id, id))
+                        break;
         return q;
 }
 
@@ -162,8 +162,8 @@ static void send_next(struct front *f)
         struct client_question *q;
 
         TAILQ_FOREACH(q, &f->questions, link)
-        if (!q->sent && !open_question(f, q->id))
-                send_question(f, q);
+                if (!q->sent && !open_question(f, q->id))
+                        send_question(f, q);
 }
 
 /* Removes the questions of @r, or only those of its input(), or (r NULL) those about a call. */
@@ -407,8 +407,8 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
          * none.
          */
         TAILQ_FOREACH(q, &f->questions, link)
-        if (name && strcmp(q->req->msg->m.id, name) == 0)
-                name = NULL;
+                if (name && strcmp(q->req->msg->m.id, name) == 0)
+                        name = NULL;
         /* Without a name: the client's oldest unanswered question. */
         a = TAILQ_FIRST(&f->asked);
         while (a && !(cg_slice_eq(a->id, id) && (!name || strcmp(a->msg_id, name) == 0)))

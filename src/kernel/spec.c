@@ -59,8 +59,7 @@ static int add_binds_and_hides(struct cg_sandbox *plan, const json_t *o, struct 
 
         if (binds && !json_is_array(binds))
                 return cg_fail(err, CG_E_PARSE, "spawn request: \"bind_ro\" is not an array");
-        json_array_foreach(binds, i, v)
-        {
+        json_array_foreach(binds, i, v) {
                 const char *src = json_string_value(json_array_get(v, 0));
                 const char *dst = json_string_value(json_array_get(v, 1));
 
@@ -73,8 +72,7 @@ static int add_binds_and_hides(struct cg_sandbox *plan, const json_t *o, struct 
         }
         if (hides && !json_is_array(hides))
                 return cg_fail(err, CG_E_PARSE, "spawn request: \"hide\" is not an array");
-        json_array_foreach(hides, i, v)
-        {
+        json_array_foreach(hides, i, v) {
                 if (!json_is_string(v))
                         return cg_fail(err, CG_E_PARSE, "spawn request: \"hide\" must have paths");
                 r = cg_sandbox_add_hide(plan, json_string_value(v), err);
@@ -188,10 +186,8 @@ static int set_host_paths(const json_t *o, json_t *config, struct cg_err *err)
                *binds = json_object_get(o, "bind_ro"), *p, *b;
         size_t i, k;
 
-        json_array_foreach(paths, i, p)
-        {
-                json_array_foreach(binds, k, b)
-                {
+        json_array_foreach(paths, i, p) {
+                json_array_foreach(binds, k, b) {
                         if (json_equal(p, json_array_get(b, 1))) {
                                 json_array_set(paths, i, json_array_get(b, 0));
                                 break;
@@ -267,8 +263,7 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
                 if (r < 0)
                         return r;
         }
-        json_array_foreach(json_object_get(o, "env"), i, v)
-        {
+        json_array_foreach(json_object_get(o, "env"), i, v) {
                 const char *text = json_string_value(v), *eq = text ? strchr(text, '=') : NULL;
                 cg_auto_free char *name = eq ? strndup(text, (size_t)(eq - text)) : NULL;
 

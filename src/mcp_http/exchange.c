@@ -307,8 +307,7 @@ static enum MHD_Result get(struct hf_exchange *x)
         if (last && sscanf(last, "%20llu-%20llu", &number, &event) != 2)
                 return refuse(x, MHD_HTTP_BAD_REQUEST, SERVER_ERROR,
                               "Last-Event-ID is none of this server's");
-        TAILQ_FOREACH(st, &s->streams, entry)
-        {
+        TAILQ_FOREACH(st, &s->streams, entry) {
                 if (st->number == number && st->begun)
                         break;
         }

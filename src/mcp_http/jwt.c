@@ -143,8 +143,7 @@ int cg_jwks_parse(const char *text, size_t len, struct cg_jwks **ret, struct cg_
         k = calloc(1, sizeof(*k));
         if (!k)
                 return cg_fail(err, CG_E_NOMEM, "key set");
-        json_array_foreach(json_object_get(j, "keys"), i, o)
-        {
+        json_array_foreach(json_object_get(j, "keys"), i, o) {
                 k->n += import(&k->keys[k->n], o);
         }
         if (!k->n) {
@@ -266,8 +265,7 @@ static bool names(const json_t *v, const char *text)
         const json_t *member;
         size_t i;
 
-        json_array_foreach(v, i, member)
-        {
+        json_array_foreach(v, i, member) {
                 if (json_is_string(member) && names(member, text))
                         return true;
         }
@@ -281,8 +279,7 @@ static void add_scopes(char **set, const json_t *v)
         const json_t *member;
         size_t i;
 
-        json_array_foreach(v, i, member)
-        {
+        json_array_foreach(v, i, member) {
                 if (json_is_string(member))
                         add_scopes(set, member);
         }

@@ -127,8 +127,7 @@ static void refuse_session(const struct hf_front *f, struct cg_err *err)
         const struct hf_session *s, *idlest = NULL;
         int64_t now = cg_now_ms();
 
-        TAILQ_FOREACH(s, &f->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &f->sessions, entry) {
                 if (!s->n_open && (!idlest || s->used_ms < idlest->used_ms))
                         idlest = s;
         }
@@ -152,8 +151,7 @@ static int check_client(const struct hf_front *f, const unsigned char owner[CG_H
         int64_t now = cg_now_ms();
         unsigned n = 0;
 
-        TAILQ_FOREACH(s, &f->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &f->sessions, entry) {
                 if (s->stateless || memcmp(s->who.owner, owner, CG_HF_OWNER) != 0 ||
                     strcmp(s->client, client) != 0)
                         continue;
@@ -219,8 +217,7 @@ struct hf_session *cg_hf_session_find(const struct hf_front *f, const char *id)
 {
         struct hf_session *s;
 
-        TAILQ_FOREACH(s, &f->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &f->sessions, entry) {
                 if (strcmp(s->id, id) == 0)
                         return s;
         }
@@ -231,8 +228,7 @@ struct hf_session *cg_hf_session_stateless(const struct hf_front *f, const unsig
 {
         struct hf_session *s;
 
-        TAILQ_FOREACH(s, &f->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &f->sessions, entry) {
                 if (s->stateless && memcmp(s->who.owner, owner, CG_HF_OWNER) == 0)
                         return s;
         }
@@ -243,8 +239,7 @@ struct hf_session *cg_hf_session_numbered(const struct hf_front *f, uint64_t num
 {
         struct hf_session *s;
 
-        TAILQ_FOREACH(s, &f->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &f->sessions, entry) {
                 if (s->number == number)
                         return s;
         }
@@ -333,8 +328,7 @@ int cg_hf_session_send(struct hf_session *s, const struct cg_rpc *m, struct cg_s
         s->used_ms = cg_now_ms();
         if (!cancels || cg_json_member(m->params, "requestId", &id, NULL) < 0 || !id.p)
                 return send_line(s, text, NULL, 0, err);
-        TAILQ_FOREACH(st, &s->streams, entry)
-        {
+        TAILQ_FOREACH(st, &s->streams, entry) {
                 if (st->kind == HF_GET || st->kind == HF_INITIALIZE || st->ended || !cg_slice_is(id, st->id))
                         continue;
                 r = send_line(s, text, (struct cg_slice[2]){ id }, st->number, err);
@@ -410,8 +404,7 @@ static void trim_kept(struct hf_session *s)
         struct hf_stream *st, *first = NULL;
         unsigned n = 0;
 
-        TAILQ_FOREACH(st, &s->streams, entry)
-        {
+        TAILQ_FOREACH(st, &s->streams, entry) {
                 if (st->kind == HF_GET || st->reader || !st->ended)
                         continue;
                 first = first ?: st;
@@ -507,8 +500,7 @@ static struct hf_stream *find_request(struct hf_session *s, uint64_t number)
 {
         struct hf_stream *st;
 
-        TAILQ_FOREACH(st, &s->streams, entry)
-        {
+        TAILQ_FOREACH(st, &s->streams, entry) {
                 if (st->kind != HF_GET && !st->ended && st->number == number)
                         return st;
         }
@@ -568,8 +560,7 @@ static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *
 
         if (s->sse)
                 return s->get;
-        TAILQ_FOREACH(st, &s->streams, entry)
-        {
+        TAILQ_FOREACH(st, &s->streams, entry) {
                 if (st->ended || st->kind == HF_GET)
                         continue;
                 if (st->can_stream && wants(st, progress, token))

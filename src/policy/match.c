@@ -103,8 +103,7 @@ static enum cg_pol_match is_one_of(const json_t *values, struct cg_slice v, cons
         const json_t *want;
         size_t i;
 
-        json_array_foreach(values, i, want)
-        {
+        json_array_foreach(values, i, want) {
                 enum cg_pol_match m = is_value(want, v, text);
 
                 if (m == CG_MATCH_YES)
@@ -330,7 +329,9 @@ static bool has_front(const json_t *fronts, const char *front)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(fronts, i, v) if (strcmp(json_string_value(v), front) == 0) return true;
+        json_array_foreach(fronts, i, v)
+                if (strcmp(json_string_value(v), front) == 0)
+                        return true;
         return !fronts;
 }
 

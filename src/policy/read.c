@@ -136,8 +136,7 @@ static int check_keys(struct policy_reader *r, const json_t *o, unsigned where)
 
         if (!json_is_object(o))
                 return fail(r, "an object is expected");
-        json_object_foreach((json_t *)(uintptr_t)o, name, v)
-        {
+        json_object_foreach(cg_json_unconst(o), name, v) {
                 size_t mark = enter(r, name), i = 0;
 
                 while (i < CG_ARRAY_LEN(keys) &&
@@ -260,8 +259,7 @@ static int read_values(struct policy_reader *r, struct cg_pol_condition *c, json
         c->values = values;
         if (!json_array_size(values))
                 return fail(r, "there is no value");
-        json_array_foreach(values, i, v)
-        {
+        json_array_foreach(values, i, v) {
                 if (json_is_object(v) || json_is_array(v) || !is_exact(v))
                         return fail(r, "a text, true, false, null or a number below 1e15 is expected");
         }
@@ -330,8 +328,7 @@ static int read_conditions(struct policy_reader *r, struct cg_pol_rule *rule, co
         rule->conditions = calloc(n + 1, sizeof(*rule->conditions));
         if (!rule->conditions)
                 return cg_fail(r->err, CG_E_NOMEM, "policy");
-        json_object_foreach((json_t *)(uintptr_t)o, pointer, v)
-        {
+        json_object_foreach(cg_json_unconst(o), pointer, v) {
                 inner = enter(r, pointer);
                 if (read_condition(r, &rule->conditions[rule->n_conditions++], pointer, v) < 0)
                         return -1;
@@ -391,8 +388,7 @@ static int read_subject(struct policy_reader *r, struct cg_pol_rule *rule, const
             pattern(r, o, "host", &rule->host) < 0 || pattern(r, o, "client", &rule->client) < 0 ||
             read_program(r, rule, o) < 0 || read_conditions(r, rule, json_object_get(o, "arguments")) < 0)
                 return -1;
-        json_array_foreach(rule->fronts, i, v)
-        {
+        json_array_foreach(rule->fronts, i, v) {
                 if (!json_is_string(v))
                         return fail(r, "front is a list of run, mcp serve, jupyter, api");
         }
@@ -468,8 +464,7 @@ static int read_list(struct policy_reader *r, const char *key, struct cg_pol_rul
         *ret = calloc(json_array_size(list) + 1, sizeof(**ret));
         if (!*ret)
                 return cg_fail(r->err, CG_E_NOMEM, "policy");
-        json_array_foreach(list, i, one)
-        {
+        json_array_foreach(list, i, one) {
                 char index[24];
                 size_t inner;
 

@@ -29,8 +29,7 @@ static bool has_a_front(const json_t *fronts)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(fronts, i, v)
-        {
+        json_array_foreach(fronts, i, v) {
                 const char *s = json_string_value(v);
 
                 if (strcmp(s, "run") == 0 || strcmp(s, "mcp serve") == 0 || strcmp(s, "jupyter") == 0 ||

@@ -26,8 +26,7 @@ static int for_each(struct search *s, const json_t *list, int (*search)(struct s
         const json_t *v;
         size_t i;
 
-        json_array_foreach(list, i, v)
-        {
+        json_array_foreach(list, i, v) {
                 if (search(s, json_string_value(v)) < 0)
                         return -1;
         }
@@ -105,8 +104,9 @@ int main(void)
                 fprintf(stderr, "cellgate-search: %s\n", answers ? err.msg : "no memory");
                 return 1;
         }
-        json_object_foreach(json_object_get(request, "servers"), name, server) json_object_set_new(
-                answers, name, answer_for(server, json_object_get(request, "write_roots")));
+        json_object_foreach(json_object_get(request, "servers"), name, server)
+                json_object_set_new(answers, name,
+                                    answer_for(server, json_object_get(request, "write_roots")));
         out = cg_json_text(answers, &len);
         return out && cg_write_all(1, out, len, &err) == 0 ? 0 : 1;
 }

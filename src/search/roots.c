@@ -247,8 +247,7 @@ static int search_python(struct search *s, const char *program)
         cg_path_parent(folder, prefix);
         if (search_modules(s, prefix[1] ? prefix : "") < 0)
                 return -1;
-        json_array_foreach(s->prefixes, i, v)
-        {
+        json_array_foreach(s->prefixes, i, v) {
                 if (search_modules(s, json_string_value(v)) < 0)
                         return -1;
         }

@@ -81,8 +81,7 @@ static bool is_within(const char *path, const json_t *folders)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(folders, i, v)
-        {
+        json_array_foreach(folders, i, v) {
                 if (cg_path_within(path, json_string_value(v)))
                         return true;
         }
@@ -104,8 +103,7 @@ static bool is_write_root(const struct search *s, const char *path)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(s->write_roots, i, v)
-        {
+        json_array_foreach(s->write_roots, i, v) {
                 if (strcmp(path, json_string_value(v)) == 0)
                         return true;
         }

@@ -63,8 +63,7 @@ static void put_back(struct cg_kept_list *list, uint64_t id, size_t size, const 
         size_t at = 0, end = 0, left = out->len - (size_t)(++skeleton - out->data), i;
 
         must(json_integer_value(json_object_get(head, "handle")) == (json_int_t)id);
-        json_array_foreach(json_object_get(head, "parts"), i, part)
-        {
+        json_array_foreach(json_object_get(head, "parts"), i, part) {
                 size_t place = (size_t)json_integer_value(json_array_get(part, 0));
                 size_t offset = (size_t)json_integer_value(json_array_get(part, 1));
                 size_t chars = (size_t)json_integer_value(json_array_get(part, 2));

@@ -144,8 +144,7 @@ static int add_members(struct level *l, const struct cg_opt *o, const char *key,
         const char *name;
         json_t *value;
 
-        json_object_foreach((json_t *)(uintptr_t)object, name, value)
-        {
+        json_object_foreach(cg_json_unconst(object), name, value) {
                 cg_auto_free char *text = NULL, *word = NULL;
 
                 if (json_is_object(value))
@@ -358,7 +357,9 @@ static int read_levels(struct level *l, int argc, char **argv, json_t *values, b
         if (cg_read_regular(real, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
             cg_json_object(text, len, file, &object, err) < 0)
                 return -1;
-        json_object_foreach(object, key, value) if (add_json(l, key, value, err) < 0) return -1;
+        json_object_foreach(object, key, value)
+                if (add_json(l, key, value, err) < 0)
+                        return -1;
         return end(l, values, err);
 }
 
@@ -388,15 +389,13 @@ static int make_words(const json_t *values, json_t **words, struct cg_err *err)
         size_t i;
 
         *words = json_array();
-        json_object_foreach((json_t *)(uintptr_t)values, key, entry)
-        {
+        json_object_foreach(cg_json_unconst(values), key, entry) {
                 /* --connect goes first: it says which machine the other words are about. */
                 bool first = strcmp(key, "connect") == 0;
 
                 if (strcmp(cg_json_text_of(entry, "from"), CG_CONFIG_COMMAND_LINE) == 0)
                         continue;
-                json_array_foreach(json_object_get(entry, "values"), i, value)
-                {
+                json_array_foreach(json_object_get(entry, "values"), i, value) {
                         word = json_sprintf(json_is_string(value) ? "--%.*s=%s" : "--%.*s",
                                             (int)strcspn(key, " "), key, json_string_value(value));
                         if (json_array_insert_new(*words, first ? 0 : json_array_size(*words), word) < 0)
@@ -432,7 +431,8 @@ int cg_config_run(const char *name, enum cg_kernel_command command, int argc, ch
                 return cg_cli_fail(name, &err);
         }
         all[n++] = argv[0];
-        json_array_foreach(words, i, word) all[n++] = (char *)(uintptr_t)json_string_value(word);
+        json_array_foreach(words, i, word)
+                all[n++] = (char *)(uintptr_t)json_string_value(word);
         memcpy(all + n, argv + 1, (size_t)(argc - 1) * sizeof(*argv));
         return run(n + argc - 1, all);
 }

@@ -27,13 +27,13 @@ json_t *cg_rules_known(const char *report, const json_t *servers)
         const char *name;
         size_t i;
 
-        json_object_foreach((json_t *)(uintptr_t)(inner ?: servers), name, one)
+        json_object_foreach(cg_json_unconst(inner ?: servers), name, one)
                 json_object_set_new(known, name, json_null());
-        json_object_foreach(started, name, one)
-        {
+        json_object_foreach(started, name, one) {
                 json_t *tools = json_object_get(one, "tools"), *names = tools ? json_array() : json_null();
 
-                json_array_foreach(tools, i, tool) json_array_append(names, json_object_get(tool, "tool"));
+                json_array_foreach(tools, i, tool)
+                        json_array_append(names, json_object_get(tool, "tool"));
                 json_object_set_new(known, name, names);
         }
         return known;
@@ -62,8 +62,9 @@ static bool has_tool(const json_t *tools, const char *pattern)
 
         if (!pattern || is_any(pattern, strlen(pattern)))
                 return true;
-        json_array_foreach(tools, i, tool) if (json_is_string(tool) &&
-                                               glob(pattern, json_string_value(tool))) return true;
+        json_array_foreach(tools, i, tool)
+                if (json_is_string(tool) && glob(pattern, json_string_value(tool)))
+                        return true;
         return false;
 }
 
@@ -75,8 +76,7 @@ static enum rule_match find(const struct cg_approve_parts *r, const json_t *know
 
         if (r->tools && is_any(r->server, r->server_len) && has_tool(NULL, r->tools))
                 return MATCHES;
-        json_object_foreach((json_t *)(uintptr_t)known, server, tools)
-        {
+        json_object_foreach(cg_json_unconst(known), server, tools) {
                 if (!server_matches(r, server))
                         continue;
                 if (has_tool(tools, r->tools))
@@ -135,8 +135,7 @@ static const char *nearest_server(const struct cg_approve_parts *r, const json_t
         const char *server, *best = NULL;
         json_t *tools;
 
-        json_object_foreach((json_t *)(uintptr_t)known, server, tools)
-        {
+        json_object_foreach(cg_json_unconst(known), server, tools) {
                 size_t d = distance(r->server, r->server_len, server);
 
                 if (d < least) {
@@ -146,8 +145,9 @@ static const char *nearest_server(const struct cg_approve_parts *r, const json_t
         }
         if (best || !r->tools || is_any(r->tools, strlen(r->tools)))
                 return best;
-        json_object_foreach((json_t *)(uintptr_t)known, server,
-                            tools) if (has_tool(tools, r->tools)) return server;
+        json_object_foreach(cg_json_unconst(known), server, tools)
+                if (has_tool(tools, r->tools))
+                        return server;
         return NULL;
 }
 
@@ -158,8 +158,7 @@ static const char *nearest_tool(const char *pattern, const json_t *tools, size_t
         const json_t *tool;
         size_t i;
 
-        json_array_foreach(tools, i, tool)
-        {
+        json_array_foreach(tools, i, tool) {
                 const char *name = json_string_value(tool);
                 size_t d;
 
@@ -197,8 +196,7 @@ static void add_names(struct cg_buf *b, const char *what, const json_t *names)
         const json_t *name;
         size_t i;
 
-        json_array_foreach(names, i, name)
-        {
+        json_array_foreach(names, i, name) {
                 if (i == MAX_NAMES) {
                         cg_buf_addf(b, " and %zu more", json_array_size(names) - i);
                         return;
@@ -224,7 +222,7 @@ static void explain_server(struct cg_buf *b, const struct cg_approve_parts *r, c
                 add_suggestion(b, r, best, near ?: tool);
                 return;
         }
-        json_object_foreach((json_t *)(uintptr_t)known, server, one)
+        json_object_foreach(cg_json_unconst(known), server, one)
                 json_array_append_new(names, json_string(server));
         add_names(b, "; the MCP servers are ", names);
 }
@@ -236,8 +234,7 @@ static void explain_tool(struct cg_buf *b, const struct cg_approve_parts *r, con
         size_t least = farthest(strlen(r->tools));
         json_t *tools;
 
-        json_object_foreach((json_t *)(uintptr_t)known, server, tools)
-        {
+        json_object_foreach(cg_json_unconst(known), server, tools) {
                 const char *tool;
 
                 if (!server_matches(r, server))
@@ -270,8 +267,7 @@ static void explain(struct cg_buf *b, const struct cg_approve_parts *r, enum rul
                 json_t *tools;
 
                 cg_buf_adds(b, " could not be checked: the MCP server ");
-                json_object_foreach((json_t *)(uintptr_t)known, server, tools)
-                {
+                json_object_foreach(cg_json_unconst(known), server, tools) {
                         if (!json_is_null(tools) || !server_matches(r, server))
                                 continue;
                         add_name(b, server, strlen(server));

@@ -101,8 +101,7 @@ static int64_t check(struct webhook *w, struct cg_client *client)
         w->posted = json_object();
         list = json_loads(text, 0, NULL);
         cg_free(text);
-        json_array_foreach(json_object_get(list, "approvals"), i, q)
-        {
+        json_array_foreach(json_object_get(list, "approvals"), i, q) {
                 const char *id = json_string_value(json_object_get(q, "id"));
                 int64_t left_ms = DUE_MS - json_integer_value(json_object_get(q, "waiting_ms"));
 

@@ -73,7 +73,8 @@ static int make_argv(const struct cg_jup_options *o, char exe[PATH_MAX + 1], con
         v[n++] = "run";
         v[n++] = "-f";
         v[n++] = "{connection_file}";
-        json_array_foreach(o->words, i, word) v[n++] = json_string_value(word);
+        json_array_foreach(o->words, i, word)
+                v[n++] = json_string_value(word);
         return 0;
 }
 

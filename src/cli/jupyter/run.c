@@ -126,8 +126,7 @@ static int collect(const char *address, void *data)
         json_t *s;
         size_t i;
 
-        json_array_foreach(list, i, s)
-        {
+        json_array_foreach(list, i, s) {
                 json_object_set_new(s, "address", json_string(address));
                 json_array_append(data, s);
         }
@@ -166,8 +165,7 @@ int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         } else if (!json_array_size(all)) {
                 cg_buf_adds(&b, "no session is open\n");
         } else {
-                json_array_foreach(all, i, s)
-                {
+                json_array_foreach(all, i, s) {
                         cg_buf_addf(&b, "%s  %-7s  Python %-7s  %-10s  ", cg_reply_text(s, "id"),
                                     json_is_true(json_object_get(s, "running")) ? "running" : "idle",
                                     cg_reply_text(s, "python"),
@@ -190,8 +188,7 @@ static const json_t *find_session(const json_t *all, const char *id, struct cg_e
         const json_t *s, *found = NULL;
         size_t i, n = 0;
 
-        json_array_foreach(all, i, s)
-        {
+        json_array_foreach(all, i, s) {
                 if (strncmp(cg_reply_text(s, "id"), id, strlen(id)) == 0) {
                         found = s;
                         n++;

@@ -306,14 +306,15 @@ static json_t *redact(const char *key, const json_t *v, bool hide)
                 return shown_url(text);
         if (json_is_object(v)) {
                 out = json_object();
-                json_object_foreach((json_t *)(uintptr_t)v, name, item)
+                json_object_foreach(cg_json_unconst(v), name, item)
                         json_object_set_new(out, name, redact(name, item, hide));
                 return out;
         }
         if (!json_is_array(v))
                 return json_deep_copy(v);
         out = json_array();
-        json_array_foreach(v, i, item) json_array_append_new(out, redact_word(item, hide || next, &next));
+        json_array_foreach(v, i, item)
+                json_array_append_new(out, redact_word(item, hide || next, &next));
         return out;
 }
 
@@ -348,8 +349,7 @@ static int list(const struct servers_options *o, struct cg_mcp_config *c, struct
         if (json_object_size(c->servers) == 0)
                 fprintf(stderr, "%s: %s; `cellgate mcp add` defines one\n", c->path,
                         access(c->path, F_OK) == 0 ? "defines no MCP server" : "there is no such file");
-        json_object_foreach(c->servers, name, def)
-        {
+        json_object_foreach(c->servers, name, def) {
                 cg_auto_json json_t *place = shown_place(def);
                 cg_auto_buf struct cg_buf b = { .max = (size_t)16 << 20 };
 

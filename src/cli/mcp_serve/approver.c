@@ -63,8 +63,7 @@ static int list(struct visit *v, struct cg_client *client, struct cg_err *err)
                 return -1;
         o = json_loads(text, JSON_ALLOW_NUL, NULL);
         cg_free(text);
-        json_array_foreach(json_object_get(o, "approvals"), i, q)
-        {
+        json_array_foreach(json_object_get(o, "approvals"), i, q) {
                 if (add_line(v, q, err) < 0)
                         return -1;
                 v->n++;

@@ -121,9 +121,8 @@ static void send_waiting(struct cg_serve_session *s)
         size_t open = 0;
 
         TAILQ_FOREACH(a, &s->asks, entry)
-        open += a->subject == CG_SERVE_ASK_CALL && a->id && !a->answered && !a->by_result;
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+                open += a->subject == CG_SERVE_ASK_CALL && a->id && !a->answered && !a->by_result;
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (open == CG_SERVE_MAX_OPEN)
                         return;
                 if (a->id || a->answered || a->by_agent || a->by_result)
@@ -138,8 +137,7 @@ void cg_serve_ask_again(struct cg_serve_session *s)
 {
         struct cg_serve_ask *a;
 
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a->id && !a->answered && !a->by_result && send_ask(s, a) < 0)
                         decide(a, false, NOT_ASKED);
         }
@@ -218,8 +216,7 @@ static void accept_all(struct cg_serve_session *s, const struct cg_serve_ask *as
 {
         struct cg_serve_ask *a;
 
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a->answered || a->approval > ask->all_until || !cg_serve_same_tool(a, ask))
                         continue;
                 take_back(s, a, "accepted with another call");
@@ -312,8 +309,8 @@ static void answer_ask(struct cg_serve_session *s, struct cg_serve_ask *a, struc
                 return;
         /* The user is there: what has not been shown yet waits for as long from now on. */
         TAILQ_FOREACH(other, &s->asks, entry)
-        if (!other->id)
-                other->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
+                if (!other->id)
+                        other->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
         send_waiting(s);
 }
 
@@ -322,8 +319,7 @@ bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in)
         struct cg_serve_ask *a;
         char id[24];
 
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 snprintf(id, sizeof(id), "%" PRIu64, a->id);
                 if (a->id && !a->answered && !a->by_result && cg_slice_is(in->id, id)) {
                         answer_ask(s, a, in->result, in->error.p != NULL);
@@ -337,8 +333,7 @@ void cg_serve_answered_by(struct cg_serve_session *s, uint64_t id, struct cg_sli
 {
         struct cg_serve_ask *a;
 
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a->id == id && !a->answered && a->by_result) {
                         answer_ask(s, a, result, false);
                         return;
@@ -356,8 +351,7 @@ static struct cg_serve_ask *take_decided(struct cg_serve_session *s, int64_t *ne
         struct cg_serve_ask *a;
 
         *next_ms = -1;
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (!a->answered && a->deadline_ms <= now) {
                         take_back(s, a, "no answer in time");
                         decide(a, false,
@@ -686,8 +680,8 @@ struct cg_serve_ask *cg_serve_agent_input(const struct cg_serve_session *s)
         struct cg_serve_ask *a;
 
         TAILQ_FOREACH(a, &s->asks, entry)
-        if (a->by_agent && !a->answered)
-                break;
+                if (a->by_agent && !a->answered)
+                        break;
         return a;
 }
 
@@ -707,8 +701,7 @@ void cg_serve_refuse_connections(struct cg_serve_session *s)
         struct cg_serve_ask *a;
 
         pthread_mutex_lock(&s->sv->lock);
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a->subject != CG_SERVE_ASK_CONNECTION || a->answered)
                         continue;
                 take_back(s, a, "the call was cancelled");
@@ -724,8 +717,7 @@ void cg_serve_refuse_calls(struct cg_serve_session *s, const char *server)
         struct cg_serve_ask *a;
 
         pthread_mutex_lock(&s->sv->lock);
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a->subject != CG_SERVE_ASK_CALL || strcmp(a->server, server) != 0)
                         continue;
                 take_back(s, a, why);
@@ -742,8 +734,7 @@ void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval)
         struct cg_serve_ask *a;
         CG_SERVE_HOLD(&s->sv->lock);
 
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a->approval == approval) {
                         take_back(s, a, "the call was cancelled");
                         end_ask(s, a);

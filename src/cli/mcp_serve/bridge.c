@@ -184,7 +184,8 @@ int cg_serve_bridge_send(struct cg_serve_session *s, struct cg_serve_bridge *b, 
                 o.n_buffers = 1;
                 content = json_pack("{s:O, s:b}", "json", b->names, "lossy", b->lossy);
         } else {
-                json_object_foreach(b->names, name, there) json_array_append_new(names, json_string(name));
+                json_object_foreach(b->names, name, there)
+                        json_array_append_new(names, json_string(name));
                 content = json_pack("{s:O, s:b, s:b}", "names", names, "json", 1, "lossy", b->lossy);
         }
         text = content ? cg_json_text(content, &len) : NULL;

@@ -27,7 +27,8 @@ static void share(struct cg_serve_session *s)
         const char *name;
         json_t *told;
 
-        json_object_foreach(s->clients, name, told) json_object_set_new(all, name, json_true());
+        json_object_foreach(s->clients, name, told)
+                json_object_set_new(all, name, json_true());
         json_object_update(s->clients, all);
 }
 
@@ -39,8 +40,7 @@ void cg_serve_add_shared(struct cg_serve_session *s, struct cg_buf *b)
         if (!json_is_true(json_object_get(s->clients, me)))
                 return;
         json_object_set_new(s->clients, me, json_false());
-        json_object_foreach(s->clients, name, told)
-        {
+        json_object_foreach(s->clients, name, told) {
                 if (strcmp(name, me) == 0)
                         continue;
                 cg_buf_adds(b, between);

@@ -80,7 +80,8 @@ static int list_files(struct cg_serve_session *s, const char *args, struct cg_an
         entries = calloc(n + 1, sizeof(json_t *));
         if (!list || !entries)
                 return cg_fail(err, CG_E_NOMEM, "list of files");
-        json_array_foreach(list, i, entry) entries[i] = entry;
+        json_array_foreach(list, i, entry)
+                entries[i] = entry;
         qsort(entries, n, sizeof(json_t *), compare);
         for (i = 0; i < n && i < MAX_LISTED; i++) {
                 json_object_del(entries[i], "mode");

@@ -47,8 +47,7 @@ static size_t add_others(struct cg_serve_session *s, struct cg_serve_ask *ask, s
         size_t n = 0;
 
         ask->all_until = 0;
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a == ask || a->answered || !cg_serve_same_tool(a, ask))
                         continue;
                 if (a->approval > ask->all_until)

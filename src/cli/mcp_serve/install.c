@@ -372,8 +372,9 @@ static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *
         argv[n++] = "--";
         for (char *w = strtok_r(requirements, " ", &save); w; w = strtok_r(NULL, " ", &save))
                 argv[n++] = w;
-        json_array_foreach(json_object_get(settings, "env"), i, one) if (i < MAX_SETTINGS)
-                env[i] = json_string_value(one);
+        json_array_foreach(json_object_get(settings, "env"), i, one)
+                if (i < MAX_SETTINGS)
+                        env[i] = json_string_value(one);
         why = cg_serve_package_run(s, job, wait_fn, kernel, argv, env, a);
         if (why && password)
                 cg_answer_note(

@@ -139,8 +139,8 @@ static struct cg_job *least_wanted(struct cg_serve_session *s)
         struct cg_job *j, *newest = TAILQ_LAST(&s->kept, cg_jobs);
 
         TAILQ_FOREACH(j, &s->kept, entry)
-        if (j->read_ms && j != newest)
-                return j;
+                if (j->read_ms && j != newest)
+                        return j;
         return TAILQ_FIRST(&s->kept);
 }
 
@@ -180,17 +180,16 @@ static void list_cells(const struct cg_serve_session *s, struct cg_buf *b)
         const struct cg_job *j;
         size_t skip = s->n_kept > LISTED_CELLS ? s->n_kept - LISTED_CELLS : 0;
 
-        TAILQ_FOREACH(j, &s->kept, entry)
-        {
+        TAILQ_FOREACH(j, &s->kept, entry) {
                 if (skip)
                         skip--;
                 else
                         cg_buf_addf(b, "%scell-%" PRIu64, b->len ? ", " : "", j->number);
         }
         TAILQ_FOREACH(j, &s->jobs, entry)
-        if (j->number)
-                cg_buf_addf(b, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
-                            j->state == CG_JOB_RUNNING ? "runs" : "queued");
+                if (j->number)
+                        cg_buf_addf(b, "%scell-%" PRIu64 " (%s)", b->len ? ", " : "", j->number,
+                                    j->state == CG_JOB_RUNNING ? "runs" : "queued");
 }
 
 /* Of an execution_id; 0: it is none. */
@@ -211,8 +210,8 @@ struct cg_job *cg_serve_session_cell(struct cg_serve_session *s, uint64_t number
         cg_serve_forget_old(s);
         for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++)
                 TAILQ_FOREACH(j, lists[i], entry)
-        if (j->number == number)
-                return j;
+                        if (j->number == number)
+                                return j;
         return NULL;
 }
 
@@ -227,8 +226,7 @@ int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **re
         if (cg_serve_arg_string(args, "execution_id", &id, err) < 0)
                 return -1;
         n = cell_number(id);
-        TAILQ_FOREACH(s, &sv->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &sv->sessions, entry) {
                 if (s->life != CG_SERVE_LIVES || !cg_serve_is_users(s))
                         continue;
                 j = n ? cg_serve_session_cell(s, n) : NULL;
@@ -321,8 +319,8 @@ void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job)
         while (sv->out.len > CG_SERVE_STOP_WORKING && !sv->stop)
                 pthread_cond_wait(&sv->room, &sv->lock);
         TAILQ_FOREACH(p, &sv->pending, entry)
-        if (p->job == job)
-                break;
+                if (p->job == job)
+                        break;
         /* Its call was cancelled, and nobody can ask for it: the next call shows the output. */
         if (job->code && job->number && !job->known && !p)
                 cg_answer_move(s->between, job->answer, NULL, NULL);

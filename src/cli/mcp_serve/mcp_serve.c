@@ -65,8 +65,8 @@ static bool has_jobs(const struct cg_serve *sv)
         const struct cg_serve_session *s;
 
         TAILQ_FOREACH(s, &sv->sessions, entry)
-        if (!TAILQ_EMPTY(&s->jobs))
-                return true;
+                if (!TAILQ_EMPTY(&s->jobs))
+                        return true;
         return false;
 }
 
@@ -75,7 +75,7 @@ static void wake_workers(struct cg_serve *sv)
         struct cg_serve_session *s;
 
         TAILQ_FOREACH(s, &sv->sessions, entry)
-        cg_serve_wake(s->work_fd);
+                cg_serve_wake(s->work_fd);
 }
 
 static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *err)
@@ -101,8 +101,8 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
                 return cg_rpc_add_result(&sv->out, in->id, busy, strlen(busy), err);
         default: /* to a cancelled question, or to one of some session */
                 TAILQ_FOREACH(s, &sv->sessions, entry)
-                if (cg_serve_answered(s, in))
-                        break;
+                        if (cg_serve_answered(s, in))
+                                break;
                 return 0;
         }
 }
@@ -293,8 +293,8 @@ static bool all_gone(const struct cg_serve *sv)
         const struct cg_serve_session *s;
 
         TAILQ_FOREACH(s, &sv->sessions, entry)
-        if (s->life != CG_SERVE_GONE)
-                return false;
+                if (s->life != CG_SERVE_GONE)
+                        return false;
         return true;
 }
 
@@ -330,7 +330,7 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
                  * supervisor ends it all.
                  */
                 TAILQ_FOREACH(s, &sv->sessions, entry)
-                cg_packages_fini(&s->packages);
+                        cg_packages_fini(&s->packages);
                 _exit(io->signal ? 128 + io->signal : CG_EXIT_OK);
         }
         cg_serve_sessions_fini(sv);

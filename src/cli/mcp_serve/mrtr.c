@@ -39,8 +39,7 @@ static void add_questions(struct cg_pending *p, struct cg_buf *b)
 
         p->first_ask = sv->last_ask + 1;
         cg_buf_adds(b, "{\"resultType\":\"input_required\",\"inputRequests\":{");
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (!is_unsent(a) || sv->last_ask + 1 - p->first_ask == CG_SERVE_MAX_INPUTS)
                         continue;
                 a->id = ++sv->last_ask;
@@ -59,8 +58,7 @@ static void ask_again(const struct cg_pending *p)
 {
         struct cg_serve_ask *a;
 
-        TAILQ_FOREACH(a, &p->session->asks, entry)
-        {
+        TAILQ_FOREACH(a, &p->session->asks, entry) {
                 if (a->by_result && a->id >= p->first_ask && a->id <= p->last_ask && !a->answered)
                         a->id = 0;
         }
@@ -95,11 +93,11 @@ static int64_t ask_of_session(struct cg_serve_session *s)
         int64_t left_ms;
 
         TAILQ_FOREACH(a, &s->asks, entry)
-        if (is_unsent(a))
-                break;
+                if (is_unsent(a))
+                        break;
         TAILQ_FOREACH(p, &s->sv->pending, entry)
-        if (p->args && job && p->job == job)
-                break;
+                if (p->args && job && p->job == job)
+                        break;
         if (!a || !p)
                 return -1;
         left_ms = a->since_ms + GATHER_MS - cg_now_ms();
@@ -114,8 +112,7 @@ int64_t cg_serve_ask_by_result(struct cg_serve *sv)
         struct cg_serve_session *s;
         int64_t next_ms = -1, left_ms;
 
-        TAILQ_FOREACH(s, &sv->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &sv->sessions, entry) {
                 left_ms = ask_of_session(s);
                 if (left_ms >= 0 && (next_ms < 0 || left_ms < next_ms))
                         next_ms = left_ms;
@@ -133,8 +130,8 @@ static struct cg_pending *find_held(struct cg_serve *sv, struct cg_slice state)
         if (cg_json_strdup(state, &text, NULL) < 0)
                 return NULL;
         TAILQ_FOREACH(p, &sv->held, entry)
-        if (strcmp(p->state, text) == 0)
-                break;
+                if (strcmp(p->state, text) == 0)
+                        break;
         return p;
 }
 

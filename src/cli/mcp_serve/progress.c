@@ -32,8 +32,7 @@ bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b)
         const struct cg_serve_ask *a, *first = NULL;
         size_t more = 0;
 
-        TAILQ_FOREACH(a, &s->asks, entry)
-        {
+        TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a->answered)
                         continue;
                 more += first != NULL;
@@ -114,8 +113,7 @@ int64_t cg_serve_progress(struct cg_serve *sv)
         struct cg_pending *p;
 
         sv->has_tokens = false;
-        TAILQ_FOREACH(p, &sv->pending, entry)
-        {
+        TAILQ_FOREACH(p, &sv->pending, entry) {
                 cg_auto_buf struct cg_buf running = { .max = 65536 };
                 int64_t wait_ms = SILENCE_MS - (now - p->progress_ms);
                 char plain[80];
@@ -190,8 +188,8 @@ void cg_serve_message(struct cg_serve_session *s, enum cg_mcpd_level level, cons
         if (wanted && level >= wanted)
                 send_message(s, NULL, level, &line);
         TAILQ_FOREACH(p, &s->sv->pending, entry)
-        if (p->session == s && p->log && level >= p->log)
-                send_message(s, p->id, level, &line);
+                if (p->session == s && p->log && level >= p->log)
+                        send_message(s, p->id, level, &line);
 }
 
 static void wake_for_news(struct cg_serve *sv)

@@ -77,8 +77,8 @@ struct cg_pending *cg_serve_find_pending(struct cg_serve *sv, struct cg_slice id
         struct cg_pending *p;
 
         TAILQ_FOREACH(p, &sv->pending, entry)
-        if (cg_slice_is(id, p->id))
-                break;
+                if (cg_slice_is(id, p->id))
+                        break;
         return p;
 }
 
@@ -161,8 +161,7 @@ void cg_serve_held_ends(struct cg_serve *sv, struct cg_job *job)
 {
         struct cg_pending *p;
 
-        TAILQ_FOREACH(p, &sv->held, entry)
-        {
+        TAILQ_FOREACH(p, &sv->held, entry) {
                 if (p->job != job || job->number)
                         continue;
                 p->job = NULL;
@@ -189,8 +188,8 @@ struct cg_serve_session *cg_serve_session_of(struct cg_serve *sv, const char *id
         struct cg_serve_session *s;
 
         TAILQ_FOREACH(s, &sv->sessions, entry)
-        if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0)
-                return s;
+                if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0)
+                        return s;
         return NULL;
 }
 

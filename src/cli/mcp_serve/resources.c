@@ -35,13 +35,12 @@ static const struct cg_job *next_cell(const struct cg_serve *sv, uint64_t after)
         const struct cg_serve_session *s;
         const struct cg_job *j, *found = NULL;
 
-        TAILQ_FOREACH(s, &sv->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &sv->sessions, entry) {
                 if (s->life != CG_SERVE_LIVES)
                         continue;
                 TAILQ_FOREACH(j, &s->kept, entry)
-                if (j->number > after && (!found || j->number < found->number))
-                        found = j;
+                        if (j->number > after && (!found || j->number < found->number))
+                                found = j;
         }
         return found;
 }
@@ -58,7 +57,7 @@ int cg_serve_list_resources(struct cg_serve *sv, const struct cg_mcpd_in *in, st
                 return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INVALID_PARAMS,
                                         "there is no such cursor: leave it out for the first page", err);
         TAILQ_FOREACH(s, &sv->sessions, entry)
-        cg_serve_forget_old(s);
+                cg_serve_forget_old(s);
         for (; may_list(sv) && n < PAGE_CELLS && (j = next_cell(sv, last)); n++) {
                 cg_serve_add_parts(j, ",{", &items);
                 last = j->number;
@@ -107,8 +106,8 @@ static struct cg_job *find(struct cg_serve *sv, const char *uri, enum cg_serve_s
         sscanf(uri, "cellgate://session/%32[0-9a-f]/cell/%" SCNu64 "/%7[a-z]", id, &number, name);
         *part = cg_serve_part_of(name);
         TAILQ_FOREACH(s, &sv->sessions, entry)
-        if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0)
-                break;
+                if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0)
+                        break;
         j = s ? cg_serve_session_cell(s, number) : NULL;
         if (!*part || !j || j->state != CG_JOB_DONE)
                 return NULL;

@@ -63,8 +63,7 @@ static int check_number(const struct cg_serve *sv, struct cg_err *err)
         long long opened_s, used_s, now = cg_now_ms();
         int n = 0, n_mine = 0;
 
-        TAILQ_FOREACH(one, &sv->sessions, entry)
-        {
+        TAILQ_FOREACH(one, &sv->sessions, entry) {
                 n++;
                 if (sv->opts.by_name && strcmp(one->client_name, sv->proto.peer.client) != 0)
                         continue;
@@ -225,8 +224,7 @@ static int set_limits(struct cg_serve_session *s, const char *args, struct cg_er
                 return 0;
         if (cg_json_object(v.p, v.len, "limits", &given, err) < 0)
                 return -1;
-        json_object_foreach(given, name, figure)
-        {
+        json_object_foreach(given, name, figure) {
                 for (i = 0; i < CG_LIMITS && strcmp(cg_limit_setting(i), name) != 0; i++)
                         ;
                 if (i == CG_LIMITS)
@@ -307,7 +305,9 @@ void cg_serve_remember_refusal(struct cg_serve_session *s, const char *text)
         cg_name_render(&line, text);
         if (cg_buf_end(&line, NULL) == 0)
                 item = json_string(line.data);
-        json_array_foreach(s->refusals, i, known) if (json_equal(known, item)) break;
+        json_array_foreach(s->refusals, i, known)
+                if (json_equal(known, item))
+                        break;
         if (i < json_array_size(s->refusals))
                 json_array_remove(s->refusals, i);
         else if (i == MAX_REFUSALS)

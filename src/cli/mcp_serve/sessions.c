@@ -60,8 +60,8 @@ static int64_t idle_left(const struct cg_serve_session *s, int64_t now)
         if (!s->sv->opts.idle_ms || s->life != CG_SERVE_LIVES || !TAILQ_EMPTY(&s->jobs))
                 return -1;
         TAILQ_FOREACH(a, &s->asks, entry)
-        if (!a->answered)
-                return -1;
+                if (!a->answered)
+                        return -1;
         return left > 0 ? left : 0;
 }
 
@@ -95,8 +95,8 @@ static const char *why_ended(const struct cg_serve *sv, const char *id)
         const struct cg_serve_session *s;
 
         TAILQ_FOREACH(s, &sv->sessions, entry)
-        if (strcmp(s->id, id) == 0)
-                return s->why;
+                if (strcmp(s->id, id) == 0)
+                        return s->why;
         for (size_t i = 0; i < CG_SERVE_MAX_ENDED && i < sv->ended.n; i++)
                 if (strcmp(sv->ended.v[i].id, id) == 0)
                         return sv->ended.v[i].why;
@@ -176,8 +176,7 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
         const char *folder;
         size_t n;
 
-        TAILQ_FOREACH(s, &sv->sessions, entry)
-        {
+        TAILQ_FOREACH(s, &sv->sessions, entry) {
                 if (s->life != CG_SERVE_LIVES || !cg_serve_is_users(s))
                         continue;
                 cg_buf_addf(b, "%s%s", b->len ? "\n" : "", s->id);

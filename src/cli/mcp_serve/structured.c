@@ -83,8 +83,7 @@ static void add_error(struct cg_structured *s, const json_t *content)
         json_object_set_new(s->o, "error",
                             json_pack("{s:O*, s:O*}", "ename", json_object_get(content, "ename"), "evalue",
                                       json_object_get(content, "evalue")));
-        json_array_foreach(lines, i, line)
-        {
+        json_array_foreach(lines, i, line) {
                 if (i)
                         cg_cut_add(&s->texts[TEXT_TRACEBACK], "\n", 1);
                 cg_cut_add(&s->texts[TEXT_TRACEBACK], json_string_value(line), json_string_length(line));
@@ -113,7 +112,7 @@ static void add_variables(struct cg_structured *s, const json_t *variables)
                 size_t i;
 
                 json_array_foreach(from, i, one)
-                        json_array_append(names, json_object_get(one, "name") ?: (json_t *)(uintptr_t)one);
+                        json_array_append(names, json_object_get(one, "name") ?: cg_json_unconst(one));
                 if (json_array_size(names))
                         json_object_set(ret, kinds[k], names);
                 json_decref(names);
@@ -129,9 +128,9 @@ static json_t *costs_of(const struct cg_event *e)
         const char *name;
         void *next;
 
-        json_object_foreach_safe(o, next, name, v) if (json_is_false(v) ||
-                                                       (json_is_integer(v) && json_integer_value(v) == 0))
-                json_object_del(o, name);
+        json_object_foreach_safe(o, next, name, v)
+                if (json_is_false(v) || (json_is_integer(v) && json_integer_value(v) == 0))
+                        json_object_del(o, name);
         return o;
 }
 
@@ -142,8 +141,7 @@ static void add_artifact(struct cg_structured *s, json_t *file)
         json_t *known;
         size_t i;
 
-        json_array_foreach(json_object_get(s->o, "artifacts"), i, known)
-        {
+        json_array_foreach(json_object_get(s->o, "artifacts"), i, known) {
                 const char *other = json_string_value(json_object_get(known, "path"));
 
                 if (path && other && strcmp(other, path) == 0) {
@@ -168,7 +166,8 @@ static void add_result(struct cg_structured *s, const struct cg_event *e, const 
 
         cg_structured_set(s, "status", cg_status_name(cg_event_status(e)));
         add_variables(s, json_object_get(content, "variables"));
-        json_array_foreach(json_object_get(found, "files"), i, file) add_artifact(s, file);
+        json_array_foreach(json_object_get(found, "files"), i, file)
+                add_artifact(s, file);
         if (json_object_get(found, "truncated"))
                 json_object_set_new(s->o, "truncated", json_true());
         json_object_set_new(s->o, "costs", costs_of(e));

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/ceilings.h"
+#include "base/json.h"
 #include "base/util.h"
 
 /* The rights of cells, for the tool's description and for the instructions. */
@@ -512,8 +513,7 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
         if (o->toolsets & CG_SERVE_SESSIONS)
                 cg_buf_adds(&b, instructions_sessions);
         /* jansson iterates only over non-const */
-        json_object_foreach((json_t *)(uintptr_t)configured, name, value)
-        {
+        json_object_foreach(cg_json_unconst(configured), name, value) {
                 cg_buf_addf(&b, "%s%s", between, name);
                 between = ", ";
         }

@@ -327,8 +327,9 @@ static json_t *add_servers(struct cg_serve_session *s, json_t *servers)
                 message(s, CG_MCPD_LOG_ERROR, late.msg);
                 remark(s, late.msg);
         }
-        json_object_foreach(o, name, one) if (json_object_get(one, "error"))
-                report_unavailable(s, name, json_string_value(json_object_get(one, "error")));
+        json_object_foreach(o, name, one)
+                if (json_object_get(one, "error"))
+                        report_unavailable(s, name, json_string_value(json_object_get(one, "error")));
         known = cg_rules_known(report, servers);
         cg_free(report);
         return known;
@@ -610,8 +611,7 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
 
         add_line(a, "Registered \"%s\". Its tools, to be imported as `from %s%s import TOOL`:", name,
                  package && strncmp(package, "mcptools.", 9) == 0 ? "" : "mcptools.", package ?: name);
-        json_array_foreach(tools, i, tool)
-        {
+        json_array_foreach(tools, i, tool) {
                 const char *module = json_string_value(json_object_get(tool, "module"));
                 const char *original = json_string_value(json_object_get(tool, "tool"));
                 const char *status = json_string_value(json_object_get(tool, "status"));
@@ -828,8 +828,8 @@ static int hand_over(struct cg_serve_session *s, struct cg_job *job, struct cg_e
         TAILQ_INSERT_TAIL(&to->jobs, job, entry);
         to->n_jobs++;
         TAILQ_FOREACH(p, &s->sv->pending, entry)
-        if (p->job == job)
-                p->session = to;
+                if (p->job == job)
+                        p->session = to;
         cg_serve_wake(to->work_fd);
         return 1;
 }

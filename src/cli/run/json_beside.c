@@ -248,8 +248,7 @@ static int take_texts(struct members *m, const char *name, bool pairs, char ***r
         *ret = calloc((pairs ? json_object_size(v) : json_array_size(v)) + 1, sizeof(**ret));
         if (!*ret)
                 return cg_fail(err, CG_E_NOMEM, "command");
-        json_array_foreach(v, i, item)
-        {
+        json_array_foreach(v, i, item) {
                 const char *text = json_string_value(item);
 
                 if (!text || strlen(text) != json_string_length(item))
@@ -257,8 +256,7 @@ static int take_texts(struct members *m, const char *name, bool pairs, char ***r
                 if (!((*ret)[n++] = strdup(text)))
                         return cg_fail(err, CG_E_NOMEM, "command");
         }
-        json_object_foreach((json_t *)(uintptr_t)v, key, item)
-        {
+        json_object_foreach(cg_json_unconst(v), key, item) {
                 const char *text = json_string_value(item);
 
                 if (!text || strlen(text) != json_string_length(item) || !*key || strchr(key, '='))

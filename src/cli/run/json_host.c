@@ -211,7 +211,7 @@ static int ask_variables(struct cg_run *run, const char *type, const char *const
         for (; *members; members++) {
                 v = json_object_get(o, *members);
                 n += v != NULL;
-                if (v && json_object_set(content, *members, (json_t *)(uintptr_t)v) < 0)
+                if (v && json_object_set(content, *members, cg_json_unconst(v)) < 0)
                         return cg_fail(err, CG_E_NOMEM, "variables");
         }
         if (!json_is_object(o) || json_object_size(o) != n || (id && !j->line_id) ||

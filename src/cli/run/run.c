@@ -390,8 +390,7 @@ static int accept_changes(struct cg_run *run, struct adding *a, struct cg_err *e
         if (run->opts.json || !run->screen.tty[2] || !isatty(0) ||
             cg_json_object(a->report, strlen(a->report), "report", &report, NULL) < 0)
                 return 0;
-        json_object_foreach(report, server, one)
-        {
+        json_object_foreach(report, server, one) {
                 const json_t *pins = json_object_get(one, "pins");
                 struct cg_accept q = { .server = server,
                                        .file = json_string_value(json_object_get(pins, "file")) };

@@ -157,8 +157,7 @@ static int finish_text(const struct summary *sum)
         json_t *by;
 
         printf("\nLimits are enforced by");
-        json_object_foreach(limits, name, by)
-        {
+        json_object_foreach(limits, name, by) {
                 printf("%s %s (%s)", between, json_string_value(by), name);
                 between = ",";
         }

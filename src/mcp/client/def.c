@@ -126,8 +126,7 @@ static void add_sandbox_options(struct cg_mcp_def *d, const json_t *j, struct cg
         add_words(w, report);
         if (base)
                 add_words(w, (const char *const[]){ "--base", base, NULL });
-        json_array_foreach(json_object_get(j, "hide"), i, v)
-        {
+        json_array_foreach(json_object_get(j, "hide"), i, v) {
                 if (plain_string(v))
                         add_words(w, (const char *const[]){ "--hide", plain_string(v), NULL });
         }
@@ -206,8 +205,7 @@ static int add_args(struct cg_mcp_def *d, const json_t *j, struct cg_strv *w, st
         cg_strv_addf(w, "%s", d->command);
         if (own == 1)
                 add_sandbox_options(d, j, w);
-        json_array_foreach(args, i, arg)
-        {
+        json_array_foreach(args, i, arg) {
                 if (!plain_string(arg))
                         return bad_member(d->name, "\"args\"", "an array of strings without NUL", err);
                 cg_strv_addf(w, "%s", plain_string(arg));
@@ -252,8 +250,7 @@ static void add_given(struct cg_strv *l, const json_t *env, const json_t *inheri
         const char *key;
         json_t *value;
 
-        json_object_foreach((json_t *)(uintptr_t)inherit, key, value)
-        {
+        json_object_foreach(cg_json_unconst(inherit), key, value) {
                 if (!json_object_get(env, key) && plain_string(value))
                         cg_strv_addf(l, "%s=%s", key, plain_string(value));
         }
@@ -290,8 +287,7 @@ static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, ch
                 add_given(&l, env, inherit);
         else
                 add_inherited(&l, env, environ_);
-        json_object_foreach(env, key, value)
-        {
+        json_object_foreach(env, key, value) {
                 int r = add_variable(d, &l, key, value, err);
 
                 if (r < 0)
@@ -337,8 +333,7 @@ static int read_headers(struct cg_mcp_def *d, json_t *headers, struct cg_err *er
 
         if (headers && !json_is_object(headers) && !json_is_null(headers))
                 return bad_member(d->name, "\"headers\"", "an object of strings", err);
-        json_object_foreach(headers, key, value)
-        {
+        json_object_foreach(headers, key, value) {
                 const char *s = plain_string(value), *blank;
                 char what[CG_MAX_NAME];
                 int r;

@@ -89,8 +89,7 @@ static int search(struct annotations *a, json_t *schema, size_t depth, unsigned 
 
         if (level > CG_MCP_MAX_PARAM_DEPTH)
                 return cg_fail(a->err, CG_E_INVAL, "its schema is nested too deeply");
-        json_array_foreach(schema, i, sub)
-        {
+        json_array_foreach(schema, i, sub) {
                 r = search(a, sub, depth, level + 1, false);
                 if (r < 0)
                         return r;
@@ -103,8 +102,7 @@ static int search(struct annotations *a, json_t *schema, size_t depth, unsigned 
                 if (r < 0)
                         return r;
         }
-        json_object_foreach(schema, key, value)
-        {
+        json_object_foreach(schema, key, value) {
                 if (strcmp(key, "default") == 0 || strcmp(key, "const") == 0 || strcmp(key, "enum") == 0 ||
                     strcmp(key, "examples") == 0)
                         continue; /* data, not schemas */
@@ -114,8 +112,7 @@ static int search(struct annotations *a, json_t *schema, size_t depth, unsigned 
                                 return r;
                         continue;
                 }
-                json_object_foreach(value, name, sub)
-                {
+                json_object_foreach(value, name, sub) {
                         a->path[depth] = name;
                         r = search(a, sub, depth + 1, level + 1, reachable);
                         if (r < 0)

@@ -359,8 +359,7 @@ static bool lists(const json_t *j, const char *key, const char *value)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(json_object_get(j, key), i, v)
-        {
+        json_array_foreach(json_object_get(j, key), i, v) {
                 if (json_is_string(v) && strcmp(json_string_value(v), value) == 0)
                         return true;
         }
@@ -400,8 +399,7 @@ int cg_oauth_resource_parse(const char *text, size_t len, struct cg_oauth_resour
         m.issuer = strdup(json_string_value(v));
         if (!m.issuer)
                 return cg_fail(err, CG_E_NOMEM, "%s", what);
-        json_array_foreach(json_object_get(d.j, "scopes_supported"), i, v)
-        {
+        json_array_foreach(json_object_get(d.j, "scopes_supported"), i, v) {
                 r = cg_oauth_scopes_add(&m.scopes, is_text(v) ? json_string_value(v) : NULL, err);
                 if (r < 0)
                         return r;

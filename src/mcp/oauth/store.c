@@ -138,8 +138,7 @@ int cg_oauth_store_urls(const char *name, json_t **ret, struct cg_err *err)
         r = cg_state_files(folder, CG_OAUTH_MAX_RECORDS, &paths, err);
         if (r < 0)
                 return r;
-        json_array_foreach(paths, i, path)
-        {
+        json_array_foreach(paths, i, path) {
                 cg_auto_json json_t *j = NULL;
                 const char *its;
 

@@ -91,8 +91,7 @@ int cg_accept_tools(struct cg_accept *a, struct cg_err *err)
         size_t i;
         int r = cg_pins_find(a->server, &files, err);
 
-        json_array_foreach(files, i, one)
-        {
+        json_array_foreach(files, i, one) {
                 const char *path = json_string_value(json_object_get(one, "path")), *tool;
                 const json_t *pins = json_object_get(one, "pins"), *pin;
 
@@ -100,8 +99,7 @@ int cg_accept_tools(struct cg_accept *a, struct cg_err *err)
                         continue;
                 if (!pins && unread.code == 0)
                         cg_fail(&unread, CG_E_PARSE, "%s", json_string_value(json_object_get(one, "error")));
-                json_object_foreach(json_object_get(pins, "tools"), tool, pin)
-                {
+                json_object_foreach(json_object_get(pins, "tools"), tool, pin) {
                         if (r < 0 || (a->tool && strcmp(a->tool, tool) != 0))
                                 continue;
                         r = accept_one(a, path, json_string_value(json_object_get(pins, "program")), tool,

@@ -89,8 +89,7 @@ int cg_pins_parse(const char *text, size_t len, const char *path, json_t **ret, 
                 return damaged(path, "a member is missing", err);
         if (json_object_size(tools) > CG_MCP_MAX_TOOLS)
                 return damaged(path, "it has too many tools", err);
-        json_object_foreach((json_t *)(uintptr_t)tools, name, pin)
-        {
+        json_object_foreach(cg_json_unconst(tools), name, pin) {
                 bool accepted, waits = false;
 
                 pending = json_object_get(pin, "pending");
@@ -131,8 +130,7 @@ int cg_pins_find(const char *server, json_t **ret, struct cg_err *err)
         r = cg_state_files(folder, CG_PINS_MAX_FILES, &paths, err);
         if (r < 0)
                 return r;
-        json_array_foreach(paths, i, path)
-        {
+        json_array_foreach(paths, i, path) {
                 cg_auto_json json_t *pins = NULL, *one = NULL;
                 struct cg_err why;
 
@@ -179,8 +177,7 @@ int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err)
         json_t *pin;
 
         if (text && len > CG_PINS_MAX_FILE) {
-                json_object_foreach(json_object_get(pins, "tools"), name, pin)
-                {
+                json_object_foreach(json_object_get(pins, "tools"), name, pin) {
                         json_object_del(pin, "text");
                         json_object_del(json_object_get(pin, "pending"), "text");
                 }

@@ -188,8 +188,7 @@ static bool looks_alike(const json_t *pins, const char *name)
         for (const char *p = name; *p; p++)
                 if ((unsigned char)*p >= 0x80)
                         return true;
-        json_object_foreach((json_t *)(uintptr_t)pins, other, pin)
-        {
+        json_object_foreach(cg_json_unconst(pins), other, pin) {
                 size_t i = 0;
 
                 while (name[i] && fold(name[i]) == fold(other[i]))
@@ -404,7 +403,8 @@ int cg_pins_known(const struct cg_pins *p, struct cg_buf *b, struct cg_err *err)
         tools = json_object_get(doc, "tools");
         /* A server without some of its tools, or all, may have them again when it is started. */
         known = n && n == json_object_size(tools);
-        json_object_foreach(tools, name, pin) known = known && !json_object_get(pin, "pending");
+        json_object_foreach(tools, name, pin)
+                known = known && !json_object_get(pin, "pending");
         for (size_t i = 0; i < n && known; i++) {
                 sha = member(json_object_get(tools, v[i].name), "sha256");
                 known = sha && strcmp(sha, v[i].digest) == 0;

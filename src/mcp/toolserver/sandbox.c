@@ -111,8 +111,7 @@ static void add_paths(struct cg_buf *b, const char *before, const json_t *entrie
         const json_t *v;
         size_t i, n = 0;
 
-        json_array_foreach(entries, i, v)
-        {
+        json_array_foreach(entries, i, v) {
                 const char *path = json_string_value(json_object_get(v, "path")),
                            *setting = json_string_value(json_object_get(v, "setting"));
 

@@ -381,8 +381,7 @@ static void add_names(struct cg_buf *b, const char *what, json_t *names)
         json_t *value;
         size_t n = 0;
 
-        json_object_foreach(names, name, value)
-        {
+        json_object_foreach(names, name, value) {
                 if (n++ >= CG_MCP_MAX_NAMES_SHOWN)
                         break;
                 cg_buf_adds(b, n > 1 ? ", " : what);
@@ -401,15 +400,15 @@ static void report_change(struct ts_session *s, const char *server, json_t *old,
         const char *name;
         json_t *hash;
 
-        json_object_foreach(now, name, hash)
-        {
+        json_object_foreach(now, name, hash) {
                 const json_t *then = json_object_get(old, name);
 
                 if (!then || !json_equal(then, hash))
                         json_object_set_nocheck(then ? changed : added, name, hash);
         }
-        json_object_foreach(old, name, hash) if (!json_object_get(now, name))
-                json_object_set_nocheck(removed, name, hash);
+        json_object_foreach(old, name, hash)
+                if (!json_object_get(now, name))
+                        json_object_set_nocheck(removed, name, hash);
         cg_buf_addf(&b, "MCP server %s: its modules were made anew", server);
         add_names(&b, "; added: ", added);
         add_names(&b, "; removed: ", removed);
@@ -824,8 +823,7 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                 send_error(s, m->id, &err);
                 return;
         }
-        json_object_foreach(json_object_get(body, "servers"), name, definition)
-        {
+        json_object_foreach(json_object_get(body, "servers"), name, definition) {
                 struct ts_new *v = &a->items[a->n];
                 struct cg_err why;
 

@@ -460,8 +460,7 @@ static void add_others(struct cg_buf *b, const json_t *o)
         while (n < all && (len += json_string_length(json_array_get(also, n))) <= OTHERS_MAX)
                 n++;
         more += (json_int_t)(all - n);
-        json_array_foreach(also, i, path)
-        {
+        json_array_foreach(also, i, path) {
                 if (i == n)
                         break;
                 cg_buf_adds(b, i + 1 == n && !more ? " and " : ", ");

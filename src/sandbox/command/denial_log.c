@@ -148,7 +148,7 @@ static char *program_folder(const struct cg_denial_log *v, const json_t *denial,
  */
 static json_t *about_folder(const json_t *denial, const char *folder, bool inside)
 {
-        json_t *o = json_copy((json_t *)(uintptr_t)denial);
+        json_t *o = json_copy(cg_json_unconst(denial));
         struct stat st;
 
         if (!o)

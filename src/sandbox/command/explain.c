@@ -138,8 +138,7 @@ static void explain_entries(const struct cg_command *c, struct cg_buf *out)
         cg_buf_adds(out, "Entries, of which relative ones begin in ");
         cg_text_render(out, c->base.cwd, strlen(c->base.cwd), 0);
         cg_buf_adds(out, ":\n");
-        json_array_foreach(entries, i, v)
-        {
+        json_array_foreach(entries, i, v) {
                 const char *entry = json_string_value(json_object_get(v, "entry")),
                            *setting = json_string_value(json_object_get(v, "setting"));
                 json_int_t n = json_integer_value(json_object_get(v, "matches"));

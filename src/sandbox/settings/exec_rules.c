@@ -10,6 +10,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/json.h"
 #include "base/path.h"
 #include "base/util.h"
 
@@ -81,8 +82,7 @@ static int check_rule(const json_t *rule, bool allows, unsigned *regexes, struct
 
         if (!json_is_object(rule))
                 return cg_fail(err, CG_E_INVAL, "a rule must be an object");
-        json_object_foreach((json_t *)(uintptr_t)rule, key, v)
-        {
+        json_object_foreach(cg_json_unconst(rule), key, v) {
                 size_t k = 0;
 
                 while (k < CG_ARRAY_LEN(keys) && strcmp(keys[k].key, key) != 0)
@@ -99,13 +99,11 @@ static int check_rule(const json_t *rule, bool allows, unsigned *regexes, struct
                 return cg_fail(err, CG_E_INVAL, "a rule needs \"program\" or \"line\"");
         if (json_object_get(rule, "line") && json_object_get(rule, "argv"))
                 return cg_fail(err, CG_E_INVAL, "a rule has either \"line\" or \"argv\"");
-        json_array_foreach(json_object_get(rule, "argv"), i, m)
-        {
+        json_array_foreach(json_object_get(rule, "argv"), i, m) {
                 if (check_match(m, regexes, err) < 0)
                         return CG_E_INVAL;
         }
-        json_array_foreach(json_object_get(rule, "env"), i, m)
-        {
+        json_array_foreach(json_object_get(rule, "env"), i, m) {
                 if (!json_is_string(m))
                         return cg_fail(err, CG_E_INVAL, "\"env\" must be names of variables");
         }
@@ -120,8 +118,7 @@ static int check_rules(const json_t *setting, struct cg_err *err)
 
         if (!base || (strcmp(base, "ask") != 0 && strcmp(base, "deny") != 0 && strcmp(base, "allow") != 0))
                 return cg_fail(err, CG_E_INVAL, "exec.default must be \"ask\", \"deny\" or \"allow\"");
-        json_object_foreach((json_t *)(uintptr_t)setting, key, v)
-        {
+        json_object_foreach(cg_json_unconst(setting), key, v) {
                 const json_t *rule;
                 size_t k = 0, i;
 
@@ -142,8 +139,7 @@ static int check_rules(const json_t *setting, struct cg_err *err)
                                 "exec has \"default\", \"commands\", and lists \"deny\", \"ask\" and \"allow\"");
                 if (json_array_size(v) > RULES_MAX)
                         return cg_fail(err, CG_E_INVAL, "exec.%s has over %d rules", key, RULES_MAX);
-                json_array_foreach(v, i, rule)
-                {
+                json_array_foreach(v, i, rule) {
                         struct cg_err why;
 
                         if (check_rule(rule, answers[k] == CG_EXEC_ALLOW, &regexes, &why) < 0)
@@ -273,10 +269,11 @@ static bool may_allow(const json_t *rule, const json_t *question, const char *pr
         if (!json_object_get(rule, "argv") && !json_object_get(rule, "line") &&
             (!own || (strcmp(own, program) != 0 && strcmp(own, cg_path_base(program)) != 0)))
                 return false;
-        json_array_foreach(argv, i, v) if (!json_is_string(v)) return false;
+        json_array_foreach(argv, i, v)
+                if (!json_is_string(v))
+                        return false;
         for (int unset = 0; unset < 2; unset++) {
-                json_array_foreach(json_object_get(env, unset ? "unset" : "set"), i, v)
-                {
+                json_array_foreach(json_object_get(env, unset ? "unset" : "set"), i, v) {
                         const char *text = json_string_value(v);
                         cg_auto_free char *own_name = text ? strndup(text, strcspn(text, "=")) : NULL;
                         bool listed = false;
@@ -312,7 +309,8 @@ static enum outcome applies(const json_t *rule, const json_t *question, bool all
             (json_array_size(want) > json_array_size(argv) ||
              (json_array_size(want) < json_array_size(argv) && !json_is_true(json_object_get(rule, "more")))))
                 return NO;
-        json_array_foreach(want, i, m) r = both(r, matches(m, json_array_get(argv, i), true));
+        json_array_foreach(want, i, m)
+                r = both(r, matches(m, json_array_get(argv, i), true));
         return r == YES && allows && !may_allow(rule, question, program) ? NO : r;
 }
 
@@ -326,12 +324,12 @@ enum cg_exec cg_exec_rules_judge(const json_t *setting, const json_t *question, 
         snprintf(name, CG_EXEC_RULE_NAME, "default");
         if (!json_is_object(setting))
                 return CG_EXEC_ASK;
-        json_array_foreach(json_object_get(question, "argv"), i, rule) unclear |= !json_is_string(rule);
+        json_array_foreach(json_object_get(question, "argv"), i, rule)
+                unclear |= !json_is_string(rule);
         for (size_t k = 0; k < CG_ARRAY_LEN(lists); k++) {
                 bool allows = answers[k] == CG_EXEC_ALLOW;
 
-                json_array_foreach(json_object_get(setting, lists[k]), i, rule)
-                {
+                json_array_foreach(json_object_get(setting, lists[k]), i, rule) {
                         enum outcome r = applies(rule, question, allows);
 
                         if (r == YES || (r == UNCLEAR && !allows)) {

@@ -77,8 +77,7 @@ static bool read_present(const json_t *home, struct cg_present *p)
 
                 p->rows[i] = (unsigned char)((bits & KINDS) | (bits & LINKED ? CG_PRESENT_LINK : 0));
         }
-        json_array_foreach((json_t *)(uintptr_t)links, i, link)
-        {
+        json_array_foreach(links, i, link) {
                 p->links[i] = strdup(json_string_value(link) ?: "");
                 if (!p->links[i])
                         return false;
@@ -92,8 +91,7 @@ bool cg_homes_get(const json_t *homes, const char *folder, struct cg_present *p)
         const json_t *home;
         size_t i;
 
-        json_array_foreach((json_t *)(uintptr_t)homes, i, home)
-        {
+        json_array_foreach(homes, i, home) {
                 const char *of = json_string_value(json_object_get(home, "folder"));
 
                 if (!of || strcmp(of, folder) != 0)

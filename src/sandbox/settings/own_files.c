@@ -165,8 +165,7 @@ int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_
         size_t i;
         int r = 0;
 
-        json_array_foreach((json_t *)(uintptr_t)guards, i, v)
-        {
+        json_array_foreach(guards, i, v) {
                 rules->linked |= json_is_true(v) || (json_is_array(v) && !rules->by_name);
                 if (json_is_array(v) && rules->by_inode)
                         rules->folders = v;

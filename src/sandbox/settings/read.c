@@ -131,8 +131,9 @@ static bool is_misspelt(const json_t *o, const char *wanted, const struct cg_fie
         const char *key;
         json_t *v;
 
-        json_object_foreach((json_t *)o, key, v) if (cg_text_distance(key, wanted, ignore_case) <= 2 &&
-                                                     !is_field(key, fields, n)) return true;
+        json_object_foreach(cg_json_unconst(o), key, v)
+                if (cg_text_distance(key, wanted, ignore_case) <= 2 && !is_field(key, fields, n))
+                        return true;
         return false;
 }
 
@@ -157,8 +158,7 @@ int cg_reader_object(struct cg_reader *r, const json_t *o, const struct cg_field
                 status = one < 0 ? one : status;
                 cg_reader_leave(r, mark);
         }
-        json_object_foreach((json_t *)o, key, v)
-        {
+        json_object_foreach(cg_json_unconst(o), key, v) {
                 if (status < 0 && status != CG_E_PARSE)
                         break;
                 one = is_field(key, fields, n) ? 0 : unknown_key(r, key, fields, n, unknown);
@@ -213,8 +213,7 @@ int cg_reader_members(struct cg_reader *r, const json_t *v, const struct cg_fiel
         if (!at)
                 return cg_fail(r->err, CG_E_NOMEM, "settings");
         *ret = at; /* as in cg_reader_list() */
-        json_object_foreach((json_t *)v, key, value)
-        {
+        json_object_foreach(cg_json_unconst(v), key, value) {
                 size_t mark = cg_reader_enter(r, key);
 
                 memcpy(at, &key, sizeof(key));

@@ -484,7 +484,7 @@ int cg_settings_read(const json_t *o, const char *what, int flags, struct cg_set
                 return cg_fail(err, CG_E_LIMIT, "%s is larger than %u bytes", what, CG_MAX_SETTINGS);
         if (!json_is_object(o))
                 return cg_fail(err, CG_E_PARSE, "%s must be a JSON object", what);
-        return read_all(json_incref((json_t *)(uintptr_t)o), what, flags, ret, err);
+        return read_all(json_incref(cg_json_unconst(o)), what, flags, ret, err);
 }
 
 int cg_settings_default(struct cg_settings **ret, struct cg_err *err)

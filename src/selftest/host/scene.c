@@ -177,8 +177,7 @@ void cg_scene_add_layers(struct cg_buf *out, const json_t *info)
         size_t i;
 
         cg_buf_adds(out, "layers=");
-        json_array_foreach(json_object_get(info, "layers"), i, layer)
-        {
+        json_array_foreach(json_object_get(info, "layers"), i, layer) {
                 if (json_is_string(layer))
                         cg_buf_addf(out, "%s ", json_string_value(layer));
         }

@@ -284,8 +284,7 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
                 if (error)
                         cg_sup_notice(ss, "the MCP servers could not be started again: %s",
                                       why ?: "no reason given");
-                json_object_foreach(report, name, one)
-                {
+                json_object_foreach(report, name, one) {
                         why = json_string_value(json_object_get(one, "error"));
                         if (why)
                                 cg_sup_notice(ss, "the MCP server \"%s\" could not be started again: %s",
@@ -310,8 +309,9 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
                 cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
-        json_object_foreach(report, name, one) if (json_object_get(one, "error"))
-                json_object_del(added, name); /* the server of that name, if any, stays */
+        json_object_foreach(report, name, one)
+                if (json_object_get(one, "error"))
+                        json_object_del(added, name); /* the server of that name, if any, stays */
         if (added) {
                 json_object_update(json_object_get(ss->mcp.servers, "all"), added);
                 ss->sup->broker_ops->added(ss, added);

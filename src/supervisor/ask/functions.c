@@ -345,8 +345,7 @@ void cg_sup_functions_added(struct session *ss, const json_t *definitions)
         const char *name;
         json_t *one;
 
-        json_object_foreach((json_t *)(uintptr_t)definitions, name, one)
-        {
+        json_object_foreach(cg_json_unconst(definitions), name, one) {
                 const json_t *text = json_object_get(one, "host_functions");
                 struct ask *next;
 

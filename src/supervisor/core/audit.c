@@ -271,8 +271,7 @@ int cg_sup_audit_check(struct session *ss, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "audit log");
         a->strict = strcmp(mode, "strict") == 0;
         env = json_object_get(ss->options, "env");
-        json_array_foreach((json_t *)(uintptr_t)env, i, v)
-        {
+        json_array_foreach(env, i, v) {
                 const char *const one[] = { json_string_value(v), NULL };
 
                 if (cg_secrets_add_env(&a->secrets, one, err) < 0)
@@ -352,8 +351,7 @@ static void add_servers(struct cg_buf *b, const struct cg_msg *m)
 
         cg_buf_adds(b, "{\"servers\":[");
         cg_buf_fail(b, cg_msg_json(m, &body, NULL));
-        json_object_foreach(json_object_get(body, "servers"), name, v)
-        {
+        json_object_foreach(json_object_get(body, "servers"), name, v) {
                 cg_buf_adds(b, comma);
                 cg_json_quote(b, name, strlen(name));
                 comma = ",";

@@ -453,8 +453,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 add_bind(binds, real);
         }
         add_bind(binds, s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV));
-        json_array_foreach(json_object_get(options, "python_path"), i, path)
-        {
+        json_array_foreach(json_object_get(options, "python_path"), i, path) {
                 add_bind(binds, json_string_value(path));
                 json_array_append_new(python_path, json_string(own_name(json_string_value(path), real)));
         }

@@ -644,8 +644,9 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 
         if (list && !json_is_array(list))
                 return cg_fail(err, CG_E_INVAL, "\"%s\" must be a list", key);
-        json_array_foreach(list, i, v) if (!json_is_string(v)) return cg_fail(
-                err, CG_E_INVAL, "\"%s\" must be a list of strings", key);
+        json_array_foreach(list, i, v)
+                if (!json_is_string(v))
+                        return cg_fail(err, CG_E_INVAL, "\"%s\" must be a list of strings", key);
         return 0;
 }
 

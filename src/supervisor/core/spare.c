@@ -89,8 +89,9 @@ uint64_t cg_sup_spare_view(const struct session *ss)
                 r = cg_session_view_default(plan, &base, guards, &err);
         if (r < 0)
                 return 0;
-        json_array_foreach((json_t *)(uintptr_t)hides, i,
-                           path) if (cg_sandbox_add_hide(plan, json_string_value(path), &err) < 0) return 0;
+        json_array_foreach(hides, i, path)
+                if (cg_sandbox_add_hide(plan, json_string_value(path), &err) < 0)
+                        return 0;
         return cg_session_view_print(plan);
 }
 
@@ -103,7 +104,7 @@ static bool same_options(const json_t *a, const json_t *b)
         static const char *const free_choice[] = { "timeout_ms", "approval_timeout_ms",
                                                    "user_env",   "audit",
                                                    "deciders",   "approvers" };
-        cg_auto_json json_t *x = json_copy((json_t *)(uintptr_t)a), *y = json_copy((json_t *)(uintptr_t)b);
+        cg_auto_json json_t *x = json_copy(cg_json_unconst(a)), *y = json_copy(cg_json_unconst(b));
 
         for (size_t i = 0; i < CG_ARRAY_LEN(free_choice); i++) {
                 json_object_del(x, free_choice[i]);

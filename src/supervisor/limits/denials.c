@@ -125,8 +125,7 @@ static void set_words_of_names(json_t *o)
         size_t i;
 
         cg_buf_addf(&how, "add \"%s\"", cg_names_of(cg_json_text_of(o, "path")));
-        json_array_foreach(also, i, path)
-        {
+        json_array_foreach(also, i, path) {
                 snprintf(name, sizeof(name), "\"%s\"", cg_names_of(json_string_value(path)));
                 if (how.data && !strstr(how.data, name))
                         cg_buf_addf(&how, ", %s", name);
@@ -182,8 +181,7 @@ static void hold(struct session *ss, json_t *o)
         }
         if (!ss->denials.held)
                 ss->denials.held = json_array();
-        json_array_foreach(ss->denials.held, i, held)
-        {
+        json_array_foreach(ss->denials.held, i, held) {
                 if (!is_same_kind(held, o))
                         continue;
                 add_path(held, o);
@@ -249,8 +247,7 @@ void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell)
         json_t *o;
         size_t i;
 
-        json_array_foreach(held, i, o)
-        {
+        json_array_foreach(held, i, o) {
                 if (!keep_untold(ss, o))
                         continue;
                 if (json_object_get(o, "several"))

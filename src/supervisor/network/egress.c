@@ -70,7 +70,8 @@ static int set_env(struct session *ss, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "session");
         if (s->own.network_off)
                 eo = (struct cg_environ_options){ .http_port = 0 };
-        json_array_foreach(from, i, v) list[i] = (char *)(uintptr_t)json_string_value(v);
+        json_array_foreach(from, i, v)
+                list[i] = (char *)(uintptr_t)json_string_value(v);
         r = cg_environ_make(s, list, &eo, &env, err);
         if (r < 0)
                 return r;

@@ -47,8 +47,7 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
                 return 0;
 
         /* The masks change this copy of the session's variables. */
-        json_array_foreach(ss->egress.env, i, v)
-        {
+        json_array_foreach(ss->egress.env, i, v) {
                 const char *line = json_string_value(v) ?: "", *value = strchr(line, '=');
                 cg_auto_free char *name = strndup(line, strcspn(line, "="));
 

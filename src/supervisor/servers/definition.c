@@ -84,8 +84,7 @@ static int read_said(struct check *c, const char *key, bool code)
                 return cg_fail(c->err, CG_E_INVAL,
                                "MCP server \"%s\": \"%s\" must be an array of at most %d paths", c->name, key,
                                SAID_MAX);
-        json_array_foreach((json_t *)(uintptr_t)list, i, v)
-        {
+        json_array_foreach(list, i, v) {
                 cg_auto_place struct cg_place place = { .path = "" };
 
                 if (find_said(c, key, v, &place) < 0)
@@ -426,8 +425,7 @@ static int check_relative_args(struct check *c)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(json_object_get(c->def, "args"), i, v)
-        {
+        json_array_foreach(json_object_get(c->def, "args"), i, v) {
                 if (check_relative(c, "the argument", json_string_value(v)) < 0)
                         return -1;
         }
@@ -440,14 +438,13 @@ static int check_args(struct check *c)
         char what[PATH_MAX + 32];
         size_t i;
 
-        json_array_foreach((json_t *)(uintptr_t)args, i, v)
-        {
+        json_array_foreach(args, i, v) {
                 const char *word = json_string_value(v);
 
                 if (!word)
                         return 0; /* the tool server says what is wrong with it */
                 snprintf(what, sizeof(what), "the argument \"%.200s\" leads to", word);
-                json_array_append(json_object_get(c->ask, "words"), (json_t *)(uintptr_t)v);
+                json_array_append(json_object_get(c->ask, "words"), cg_json_unconst(v));
                 if (cg_sup_text_check(c, what, word, true) < 0)
                         return -1;
         }
@@ -460,8 +457,7 @@ static int check_env(struct check *c)
         const char *name;
         json_t *value;
 
-        json_object_foreach(json_object_get(c->def, "env"), name, value)
-        {
+        json_object_foreach(json_object_get(c->def, "env"), name, value) {
                 const char *text = json_string_value(value);
                 char what[200];
 
@@ -500,13 +496,13 @@ static int end_ask(struct check *c, const char *home)
         json_t *v;
         size_t n;
 
-        json_object_foreach(c->named, path, v) json_array_append_new(named, json_string(path));
+        json_object_foreach(c->named, path, v)
+                json_array_append_new(named, json_string(path));
         json_object_set_new(c->ask, "named", named);
         c->named = NULL;
         if (guard_above(c, cg_json_text_of(c->ask, "command")) < 0)
                 return -1;
-        json_array_foreach(named, n, v)
-        {
+        json_array_foreach(named, n, v) {
                 if (guard_above(c, json_string_value(v)) < 0)
                         return -1;
         }

@@ -53,8 +53,7 @@ static bool in_data(const struct check *c, const char *real)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(c->data, i, v)
-        {
+        json_array_foreach(c->data, i, v) {
                 if (cg_path_within(real, json_string_value(v)))
                         return true;
         }
@@ -86,8 +85,7 @@ bool cg_sup_file_is_narrow_data(const struct check *c, const char *real)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(c->data, i, v)
-        {
+        json_array_foreach(c->data, i, v) {
                 const char *folder = json_string_value(v);
 
                 if (strcmp(real, folder) == 0 ||
@@ -216,8 +214,7 @@ static int add_unsaid(struct check *c, const char *path, bool data)
 
         if (!u->data)
                 u->data = json_array();
-        json_array_foreach(u->data, i, v)
-        {
+        json_array_foreach(u->data, i, v) {
                 if (cg_path_within(path, json_string_value(v)))
                         return 0;
         }

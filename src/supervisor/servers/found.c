@@ -32,8 +32,7 @@ int cg_sup_server_check_found(struct check *c, const json_t *found)
         if (!reached)
                 return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": %s", c->name,
                                error ?: "its files were not checked");
-        json_object_foreach(reached, path, v)
-        {
+        json_object_foreach(reached, path, v) {
                 if (!cg_sup_file_is_open(c, path)) {
                         if (cg_sup_server_guard_above(c, path) < 0)
                                 return -1;

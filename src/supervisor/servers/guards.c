@@ -72,7 +72,9 @@ static bool list_has(const json_t *list, const json_t *item)
         const json_t *v;
         size_t i;
 
-        json_array_foreach((json_t *)(uintptr_t)list, i, v) if (json_equal(v, item)) return true;
+        json_array_foreach(list, i, v)
+                if (json_equal(v, item))
+                        return true;
         return false;
 }
 
@@ -83,9 +85,10 @@ json_t *cg_sup_server_guards(const struct sup *s)
         size_t k;
 
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
-                json_object_foreach(s->sessions[i] ? s->sessions[i]->mcp.guards : NULL, name, of_server)
-                {
-                        json_array_foreach(of_server, k, v) if (!list_has(all, v)) json_array_append(all, v);
+                json_object_foreach(s->sessions[i] ? s->sessions[i]->mcp.guards : NULL, name, of_server) {
+                        json_array_foreach(of_server, k, v)
+                                if (!list_has(all, v))
+                                        json_array_append(all, v);
                 }
         }
         return all;
@@ -110,7 +113,7 @@ static int kernel_rules(const struct session *ss, const json_t *guards, struct c
                         struct cg_err *err)
 {
         struct cg_path_base base = cg_sup_paths_of(ss, true);
-        cg_auto_json json_t *env = json_is_object(base.env) ? json_copy((json_t *)(uintptr_t)base.env) : NULL;
+        cg_auto_json json_t *env = json_is_object(base.env) ? json_copy(cg_json_unconst(base.env)) : NULL;
 
         /* Folders of PATH count as writable: another client's kernels may have written there. */
         json_object_del(env, "PATH");
@@ -222,12 +225,12 @@ static int check_startable(const struct registration *g, const json_t *guards, s
 
         if (r < 0 || !json_array_size(guards))
                 return r;
-        if (!all || json_array_extend(all, (json_t *)(uintptr_t)guards) < 0)
+        if (!all || json_array_extend(all, cg_json_unconst(guards)) < 0)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        json_object_foreach(g->guards, name, of_server)
-        {
-                json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!list_has(all, v))
-                        json_array_append(all, (json_t *)(uintptr_t)v);
+        json_object_foreach(g->guards, name, of_server) {
+                json_array_foreach(of_server, i, v)
+                        if (!list_has(all, v))
+                                json_array_append(all, cg_json_unconst(v));
         }
         r = kernel_rules(g->session, all, &rules, err);
         cg_rules_fini(&rules);
@@ -266,11 +269,10 @@ static int check_all(struct registration *g, const json_t *servers)
         const char *name;
         int r = 0;
 
-        json_object_foreach((json_t *)(uintptr_t)servers, name, definition)
-        {
+        json_object_foreach(cg_json_unconst(servers), name, definition) {
                 if (has_program(definition))
                         r = check_one(g, name, definition);
-                else if (json_object_set(g->checked, name, (json_t *)(uintptr_t)definition) < 0)
+                else if (json_object_set(g->checked, name, cg_json_unconst(definition)) < 0)
                         r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
                 if (r < 0)
                         return r;
@@ -338,8 +340,7 @@ static bool is_near(const struct examined *x, const json_t *all)
                 return true;
         if (!realpath(workspace, real))
                 return false;
-        json_array_foreach((json_t *)(uintptr_t)all, i, v)
-        {
+        json_array_foreach(all, i, v) {
                 const char *path = json_string_value(v);
 
                 if (!path || cg_path_within(path, real) ||
@@ -399,8 +400,7 @@ static void fail_servers(struct registration *g, bool all)
         json_t *v;
         const char *name;
 
-        json_object_foreach(g->asked, name, v)
-        {
+        json_object_foreach(g->asked, name, v) {
                 json_t *definition = json_object_get(g->checked, name);
 
                 if (json_object_get(definition, "invalid") ||
@@ -507,8 +507,9 @@ static int keep_more(struct session *x, const char *name, const json_t *guards, 
                 kept = json_array();
                 r = kept ? json_object_set_new(x->mcp.guards, name, kept) : -1;
         }
-        json_array_foreach((json_t *)(uintptr_t)guards, i, v) if (r == 0 && !list_has(kept, v))
-                r = json_array_append(kept, v);
+        json_array_foreach(guards, i, v)
+                if (r == 0 && !list_has(kept, v))
+                        r = json_array_append(kept, v);
         return r < 0 ? cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
 }
 
@@ -521,8 +522,7 @@ static void apply_guards(struct registration *g)
         const char *name;
         json_t *guards;
 
-        json_object_foreach(g->guards, name, guards)
-        {
+        json_object_foreach(g->guards, name, guards) {
                 if (keep_more(g->session, name, guards, &g->err) < 0)
                         return;
         }
@@ -689,8 +689,7 @@ static int use_answers(struct registration *g, const json_t *answers, bool *more
         json_t *asked;
         int r = 0;
 
-        json_object_foreach(g->asked, name, asked)
-        {
+        json_object_foreach(g->asked, name, asked) {
                 if (r == 0 && !json_object_get(json_object_get(g->checked, name), "invalid"))
                         r = use_found(g, name, json_object_get(answers, name) ?: nothing, more);
         }
@@ -740,8 +739,7 @@ static bool begin_search(struct registration *g)
         const char *name;
         json_t *v;
 
-        json_object_foreach(g->checked, name, v)
-        {
+        json_object_foreach(g->checked, name, v) {
                 if (json_object_get(v, "invalid"))
                         json_object_del(g->asked, name);
         }
@@ -813,7 +811,7 @@ int cg_sup_servers_register(struct session *ss, const json_t *servers, int64_t t
  */
 static char *definition_key(const struct session *x, const json_t *definition)
 {
-        cg_auto_json json_t *o = json_copy((json_t *)(uintptr_t)definition);
+        cg_auto_json json_t *o = json_copy(cg_json_unconst(definition));
         const char *cwd = json_string_value(json_object_get(o, "cwd"));
 
         if (cwd && strncmp(cwd, x->dir, strlen(x->dir)) == 0)
@@ -852,8 +850,7 @@ static int check_servers_of(struct session *x, struct server_scope *scope, json_
         const char *name;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
-                json_object_foreach(json_object_get(x->mcp.servers, lists[i]), name, definition)
-                {
+                json_object_foreach(json_object_get(x->mcp.servers, lists[i]), name, definition) {
                         if (!has_program(definition))
                                 continue;
                         if (guards_for(scope, x, name, definition, known, &guards, err) < 0 ||
@@ -919,15 +916,12 @@ int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err 
                 return 0;
         if (!realpath(workspace, real))
                 return cg_fail_errno(err, "workspace %s", workspace);
-        json_array_foreach(
-                guards, i,
-                v) if (realpath(json_string_value(v), guarded) &&
-                       cg_path_within(
-                               real,
-                               guarded)) return cg_fail(err, CG_E_INVAL,
-                                                        "workspace %s: an MCP server of another session runs "
-                                                        "from %s, which cells must not change; choose "
-                                                        "another folder",
-                                                        workspace, guarded);
+        json_array_foreach(guards, i, v)
+                if (realpath(json_string_value(v), guarded) && cg_path_within(real, guarded))
+                        return cg_fail(err, CG_E_INVAL,
+                                       "workspace %s: an MCP server of another session runs "
+                                       "from %s, which cells must not change; choose "
+                                       "another folder",
+                                       workspace, guarded);
         return check_servers(ss, err);
 }

@@ -185,8 +185,7 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
          * protected.
          */
         places = realpath(ss->workspace, real) ? cg_own_places(base.home, base.env) : NULL;
-        json_array_foreach(places, i, place)
-        {
+        json_array_foreach(places, i, place) {
                 if (realpath(json_string_value(place), own) && cg_path_within(real, own))
                         return cg_fail(
                                 err, CG_E_INVAL,
@@ -204,8 +203,7 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
               : cg_session_view_default(plan, &base, NULL, err);
         if (r < 0 || (env && (r = check_environment(ss, plan, env, err)) < 0))
                 return r;
-        json_array_foreach((json_t *)(uintptr_t)files, i, place)
-        {
+        json_array_foreach(files, i, place) {
                 const char *path = json_string_value(place);
 
                 if (check_spelled(ss, plan, path, err) < 0)

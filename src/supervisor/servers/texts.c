@@ -31,8 +31,7 @@ static bool is_said(const struct check *c, const char *key, const char *path)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(json_object_get(c->def, key), i, v)
-        {
+        json_array_foreach(json_object_get(c->def, key), i, v) {
                 size_t n = strlen(json_string_value(v));
 
                 if (strncmp(path, json_string_value(v), n) == 0 && (!path[n] || path[n] == '/') &&
