@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -338,6 +339,37 @@ def test_packages_are_asked_about(package: Path) -> None:
             assert (await sandbox.install_package(Language.python, wrong))[0] is False
         assert (await sandbox.install_package(Language.shell, ["six"]))[0] is False
         assert len(asked) == 1
+
+    with_sandbox(work)
+
+
+@pytest.mark.parametrize(
+    ("language", "host", "package_name", "code"),
+    [
+        ("python", "pypi.org", "six==1.17.0", "import six; print(six.__version__)"),
+        ("node", "registry.npmjs.org", "left-pad@1.3.0", "console.log(require('left-pad')('1.17.0', 6))"),
+    ],
+)
+def test_packages_of_the_index(package: Path, language: str, host: str, package_name: str, code: str) -> None:
+    """Executions and sessions that are open see them; the event says what was installed."""
+    from cellgate.sandboxmcp import ExecutionRequest, Language, sandbox_event_bus
+
+    try:
+        socket.create_connection((host, 443), 5).close()
+    except OSError as e:
+        pytest.skip(f"{host} cannot be reached: {e}")
+
+    async def ask(question: str) -> bool:
+        return True
+
+    async def work(sandbox: Any) -> None:
+        sandbox.ask, queue = ask, sandbox_event_bus.subscribe()
+        session = await sandbox.create_session(Language(language))
+        request = ExecutionRequest(code=code, language=Language(language), packages=[package_name])
+        first = await sandbox.execute(request)
+        assert first.stdout == "1.17.0\n", first.stderr
+        assert (await sandbox.execute_in_session(session.id, code)).stdout == "1.17.0\n"
+        assert "package.installed" in [queue.get_nowait().type.value for _ in range(queue.qsize())]
 
     with_sandbox(work)
 

@@ -55,6 +55,7 @@ _PACKAGE = {
 }
 _INDEX = {Language.python: ["pypi.org", "files.pythonhosted.org"], Language.node: ["registry.npmjs.org"]}
 _INSTALL_S = 600.0
+_AUTHORITIES = ("PIP_CERT", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE")
 # Moves code into its private home, and counts what is there: a walk by a process of its own costs more than most code.
 _HOME = {
     Language.python: "import os\nos.chdir(os.path.expanduser('~'))\nprint(os.getcwd())\ndel os",
@@ -623,7 +624,8 @@ class SandboxPipeline:
         settings = await self._settings(folder, hosts, False, True)
         async with aio.Session(folder, settings=settings, **self._plain(self._options)) as session:
             argv = pip if language is Language.python else npm
-            done = await session.exec(argv, timeout=_INSTALL_S, output_limit=1 << 20)
+            env = {name: os.environ[name] for name in _AUTHORITIES if name in os.environ}
+            done = await session.exec(argv, env=env, timeout=_INSTALL_S, output_limit=1 << 20)
         text = done.output.decode(errors="replace")[-20_000:] + done.text
         self._log(AuditAction.install_package, namespace, f"{language}: {packages}", success=done.ok)
         if done.ok:
