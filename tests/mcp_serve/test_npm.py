@@ -12,6 +12,7 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,27 @@ def test_scripts_run_only_if_they_are_wanted(serve: Serve, registry: str) -> Non
     install(server, "cg-common", scripts=True)
     folder = "require('path').dirname(require.resolve('cg-common'))"
     assert run(server, f"require('fs').existsSync({folder} + '/ran')") == "true"
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that the scripts of the package cg-link lead to, by a link in the place of a scope."""
+    folder = tmp_path / "outside"
+    (folder / "module").mkdir(parents=True)
+    (folder / "module" / "mine").touch()
+    link = f"node -e \"require('fs').symlinkSync('{folder}', '../@cg')\""
+    manifest = {"version": "1.0.0", "scripts": {"postinstall": link}}
+    monkeypatch.setitem(PACKAGES, "cg-link", {"package.json": json.dumps(manifest), "index.js": ""})
+    return folder
+
+
+def test_a_link_in_the_place_of_a_scope(serve: Serve, outside: Path, registry: str) -> None:
+    server = started(serve, registry, "--approve", "all")
+    text = install(server, "cg-link", scripts=True)
+    assert "Installed cg-link" in text and "@cg" not in text
+    install(server, "@cg/module")
+    assert [p.name for p in outside.rglob("*")] == ["module", "mine"]
+    assert run(server, "(await import('@cg/module')).name") == "'scoped'"
 
 
 def test_it_needs_a_rule(serve: Serve, registry: str) -> None:

@@ -96,7 +96,10 @@ static const char *run_npm(struct cg_serve_session *s, const struct cg_job *job,
         return why;
 }
 
-/* Replaces modules by those of a foreign folder that nobody writes to. Follows no links. */
+/*
+ * Replaces modules by those of a foreign folder that nobody writes to. Packages are folders: a link
+ * stays behind, since as a scope it would lead the next installation out of the session's folder.
+ */
 static const char move_modules[] =
         "import os, shutil, sys\n"
         "source, target = sys.argv[1:]\n"
@@ -105,16 +108,16 @@ static const char move_modules[] =
         "def entries(folder, scope=''):\n"
         "    for name in sorted(os.listdir(folder)):\n"
         "        path = os.path.join(folder, name)\n"
-        "        if name[0] == '@' and not scope and os.path.isdir(path) and not os.path.islink(path):\n"
+        "        if name[0] == '.' or os.path.islink(path) or not os.path.isdir(path):\n"
+        "            continue\n"
+        "        if name[0] == '@' and not scope:\n"
         "            yield from entries(path, name)\n"
-        "        elif name[0] != '.':\n"
+        "        else:\n"
         "            yield os.path.join(scope, name)\n"
         "for name in entries(source):\n"
         "    path = os.path.join(target, name)\n"
-        "    if os.path.isdir(path) and not os.path.islink(path):\n"
+        "    if os.path.lexists(path):\n"
         "        shutil.rmtree(path)\n"
-        "    elif os.path.lexists(path):\n"
-        "        os.unlink(path)\n"
         "    os.makedirs(os.path.dirname(path), exist_ok=True)\n"
         "    shutil.move(os.path.join(source, name), path)\n"
         "    print('Installed ' + name)\n";
