@@ -160,8 +160,8 @@ struct cg_client_options {
          * for 15 s. `cellgate relay` is appended unless the last word ends with "relay"; the
          * command has no terminal to ask at. Functions and their approvals stay here; what the node
          * says of itself (information, costs, denials, connections) is its word. `workspace`,
-         * `kernel_env`, `python_path` and `hide` are paths there. Not possible: MCP servers, masked
-         * credentials, `audit` (docs/cluster.md). NULL: this machine
+         * `kernel_env`, `python_path` and `hide` are paths there. MCP servers run here. Not
+         * possible: masked credentials, `audit` (docs/cluster.md). NULL: this machine
          */
         const char *const *connect;
 };

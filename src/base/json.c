@@ -237,7 +237,7 @@ fail:
 
 json_t *cg_json_expand_server(const json_t *definition, const char *where, struct cg_err *err)
 {
-        static const char *const internal[] = { "invalid", "inherit", "host_functions", "base",
+        static const char *const internal[] = { "invalid", "inherit", "host_functions", "host_tools", "base",
                                                 "hide",    "ask",     "identity" };
         cg_auto_json json_t *values = json_array(), *out = NULL;
         cg_auto_free char *identity = NULL;

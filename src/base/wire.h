@@ -64,7 +64,7 @@ struct cg_wire {
         X(REQUEST, 25, H, 4096, CG_MAX_DISPLAY, CG_RAWS_ANY) \
         X(EGRESS_DECISION, 26, H, 65536, 0, 0) \
         X(SERVER_ANSWER, 27, H, 4096, CG_MAX_BODY, 1) \
-        X(FUNCTION_RETURN, 28, H, 0, CG_MAX_TOOL_RESULT, 1) \
+        X(FUNCTION_RETURN, 28, H, 4096, CG_MAX_TOOL_RESULT, 1) \
         X(EXEC, 31, H, 4096, CG_MAX_COMMAND_TEXT, 1) \
         X(COMMAND_INPUT, 32, H, 0, CG_MAX_COMMAND_INPUT, 1) \
         X(COMMAND_CONTROL, 33, H, 4096, 0, 0) \
@@ -146,7 +146,10 @@ struct cg_wire {
         X(RESULT_PART, 5, T, 4096, CG_MAX_RESULT_PART, 1) \
         X(RESULT_FREE, 6, K, 0, 0, 0)
 
-/* ---- broker wire: supervisor <-> tool server */
+/*
+ * ---- broker wire: supervisor <-> tool server; libcellgate in the supervisor's place where the
+ * kernels are on another machine
+ */
 #define CG_BROKER_MSGS(X) \
         X(TOOLD_READY, 1, T, 4096, 0, 0) \
         X(ATTACH, 2, S, 8192, 0, 0) \
@@ -169,7 +172,10 @@ struct cg_wire {
         X(DENIED, 20, T, 65536, 0, 0) \
         X(EGRESS_ASK, 21, T, 65536, 0, 0) \
         X(EGRESS_DECISION, 22, S, 65536, 0, 0) \
-        X(CALL_ENDED, 23, T, 16384, 0, 0)
+        X(CALL_ENDED, 23, T, 16384, 0, 0) \
+        X(CALL, 24, S | T, 65536, CG_MAX_TOOL_ARGS, 1) \
+        X(CALL_RESULT, 25, S | T, 4096, CG_MAX_TOOL_RESULT, 1) \
+        X(CALL_CANCEL, 26, S, 0, 0, 0)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };
@@ -195,7 +201,7 @@ extern const struct cg_wire cg_wire_host, cg_wire_kernel, cg_wire_tool, cg_wire_
 #define CG_FLAG_OWN_WINDOW 4u
 
 /* Version of all wires together: supervisor and library must agree. */
-#define CG_WIRE_VERSION 3
+#define CG_WIRE_VERSION 4
 
 struct cg_bytes {
         const void *data;

@@ -381,7 +381,7 @@ static int find_and_connect(struct cg_client *c, const struct cg_client_options 
         int r;
 
         if (o->connect) {
-                if ((r = cg_remote_start(c, o, err)) < 0 ||
+                if ((r = cg_tools_new(c, o, err)) < 0 || (r = cg_remote_start(c, o, err)) < 0 ||
                     (r = read_ready(c->start_fd, c->timeout_ms, &c->node, err)) < 0 ||
                     (r = read_token(c, token, err)) < 0)
                         return r;
@@ -533,6 +533,7 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
                 cg_client_wake(c);
                 pthread_join(c->thread, NULL);
         }
+        cg_tools_free(c);
         if (c->life_fd >= 0)
                 close(c->life_fd);
         if (c->proc.pidfd >= 0) {

@@ -101,7 +101,7 @@ static int request(struct cg_client *c, struct request *q, const struct cg_out *
         out.id = q->id = ++c->next_request;
         q->next = c->requests;
         c->requests = q;
-        r = cg_client_send(c, &out, body, err);
+        r = q->to_tools ? CG_TOOLS_OPS(c)->send(c, &out, body, err) : cg_client_send(c, &out, body, err);
         if (r == 0)
                 r = await_answer(c, q, timeout_ms, err);
         CG_UNLINK(c->requests, q, next);
@@ -109,18 +109,33 @@ static int request(struct cg_client *c, struct request *q, const struct cg_out *
         return r;
 }
 
-int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
-                      struct cg_session *opening, char **ret_body, struct cg_err *err)
+/* The same, of which the caller wants the answer's body only. */
+static int request_body(struct cg_client *c, struct request q, const struct cg_out *out, json_t *body,
+                        int64_t timeout_ms, char **ret_body, struct cg_err *err)
 {
-        struct cg_out out = { .type = type, .session = session };
-        struct request q = { .opening = opening };
-        int r = request(c, &q, &out, body, timeout_ms, err);
+        int r = request(c, &q, out, body, timeout_ms, err);
 
         if (r == 0 && ret_body)
                 *ret_body = q.body;
         else
                 free(q.body);
         return r;
+}
+
+int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
+                      struct cg_session *opening, char **ret_body, struct cg_err *err)
+{
+        return request_body(c, (struct request){ .opening = opening },
+                            &(struct cg_out){ .type = type, .session = session }, body, timeout_ms, ret_body,
+                            err);
+}
+
+int cg_client_request_tools(struct cg_client *c, uint16_t type, uint64_t session, json_t *body,
+                            int64_t timeout_ms, char **ret_body, struct cg_err *err)
+{
+        return request_body(c, (struct request){ .to_tools = true },
+                            &(struct cg_out){ .type = type, .session = session }, body, timeout_ms, ret_body,
+                            err);
 }
 
 int cg_client_request_msg(struct cg_client *c, uint16_t type, json_t *body, struct cg_msg *ret,
@@ -151,7 +166,7 @@ static void give_event(struct cg_client *c, uint64_t number, struct cg_event *e)
                 cg_remote_push(s, e, &c->read_err);
 }
 
-static void answer_request(struct cg_client *c, struct cg_msg *m)
+void cg_client_answer(struct cg_client *c, struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         struct request *q;
@@ -205,6 +220,17 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
         pthread_cond_broadcast(&c->cond);
 }
 
+void cg_client_fail_requests(struct cg_client *c, const char *why)
+{
+        for (struct request *q = c->requests; q; q = q->next) {
+                if (!q->to_tools || q->done)
+                        continue;
+                cg_fail(&q->err, CG_E_CLOSED, "%s", why);
+                q->done = q->failed = true;
+        }
+        pthread_cond_broadcast(&c->cond);
+}
+
 static void approvals_changed(struct cg_client *c)
 {
         uint64_t one = 1;
@@ -255,7 +281,7 @@ static void on_message(struct cg_zconn *conn, struct cg_msg *m)
         case CG_HOST_APPROVAL_IS:
         case CG_HOST_DONE:
         case CG_HOST_FAILED:
-                answer_request(c, m);
+                cg_client_answer(c, m);
                 return;
         case CG_HOST_APPROVALS_CHANGED:
                 approvals_changed(c);
@@ -363,9 +389,12 @@ static void *client_thread(void *arg)
                 struct pollfd p[] = { { .fd = c->read_epoll, .events = POLLIN },
                                       { .fd = c->wake_fd, .events = POLLIN },
                                       { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN },
-                                      { .fd = out ? c->conn.fd : -1, .events = POLLOUT } };
+                                      { .fd = out ? c->conn.fd : -1, .events = POLLOUT },
+                                      { .fd = -1 } };
                 uint64_t n;
 
+                if (c->tools)
+                        p[4] = CG_TOOLS_OPS(c)->polled(c);
                 update_watch(c);
                 pthread_mutex_unlock(&c->lock);
                 if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
@@ -375,6 +404,8 @@ static void *client_thread(void *arg)
                 pthread_mutex_lock(&c->lock);
                 if (p[3].revents)
                         cg_zconn_flush(&c->conn);
+                if (p[4].revents)
+                        CG_TOOLS_OPS(c)->serve(c, p[4].revents);
                 if (!c->broken && !c->led && p[0].revents)
                         read_socket(c);
                 if (p[2].revents && lifeline_ended(c->life_fd)) {

@@ -25,7 +25,7 @@ static struct cg_event *pop_event(struct cg_session *s)
                    e->cell == s->input_cell) {
                 s->input_wanted = false;
         }
-        s->uncredited += e->cost;
+        s->uncredited += e->of_host ? 0 : e->cost;
         s->unread -= CG_MIN(s->unread, e->cost);
         if (s->uncredited >= CREDIT_BYTES && !s->closed) {
                 credit.id = s->uncredited;

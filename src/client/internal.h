@@ -16,6 +16,8 @@
 
 /* Requests have numbers above those of cells, so the number of a FAILED distinguishes them. */
 #define CG_FIRST_REQUEST (UINT64_C(1) << 32)
+/* Numbers of questions of this host's tool server; those of a node are below. */
+#define CG_FIRST_HOST_NUMBER (UINT64_C(1) << 52)
 
 struct cg_event {
         struct cg_event *next;
@@ -24,6 +26,7 @@ struct cg_event {
         int64_t question; /* of an INPUT_REQUEST */
         bool is_stderr, refused, foreign;
         bool own_window; /* of an operation of files.c */
+        bool of_host;    /* of this host's tool server: a node gets no credit for it */
         enum cg_status status;
         int64_t execution_count;
         struct cg_costs costs; /* size is 0 where there are none */
@@ -48,6 +51,7 @@ struct cg_event {
 struct request {
         struct request *next;
         uint64_t id;
+        bool to_tools; /* to this host's tool server */
         bool done, failed;
         struct cg_err err;
         /*
@@ -66,6 +70,8 @@ struct approval {
         uint64_t policy_key;     /* of the call, where a policy has left the question to the host */
         char *request;           /* SERVER_REQUEST: its content; as a tree it is 80 times as large */
         struct cg_event *call;   /* of a node: what the host gets once it has accepted it; NULL: none */
+        /* of this host's tool server: its number, and the node's of the call */
+        uint64_t asked, about;
 };
 
 /* A set of functions about whose calls a node's session asks. */
@@ -108,9 +114,14 @@ struct cg_session {
         struct operation *operations;
         struct command_input *inputs; /* of commands that have not ended */
         size_t uncredited;
-        size_t unread;                 /* bytes of @events */
-        uint64_t last_number;          /* of a question or call of a node */
-        struct asked_functions *asked; /* with a node only */
+        size_t unread;        /* bytes of @events */
+        uint64_t last_number; /* of a question or call of a node */
+        /* With a node only */
+        struct asked_functions *asked;
+        json_t *servers;               /* {NAME: true}: MCP servers of this host; NULL: none yet */
+        struct host_call *host_calls;  /* calls of theirs */
+        uint64_t server_requests;      /* as in the options */
+        int64_t ask_s;                 /* for questions of servers' sandboxes about hosts; 0: none */
         struct session_policy *policy; /* NULL: no files. Constant */
 };
 
@@ -120,15 +131,16 @@ struct cg_client {
         pthread_t thread;
         bool have_thread;
         struct cg_zconn conn;
-        struct cg_err read_err; /* code is 0 while there was no error */
-        int life_fd;            /* constant while the thread runs */
-        int start_fd;           /* to a supervisor that is being started, until it has the lifeline */
-        int node_fd;            /* to a node's relay, until it is the connection */
-        json_t *node;           /* what it has said of itself; NULL: this machine */
-        int wake_fd;            /* eventfd: look at the socket again, or at stop */
-        int read_epoll;         /* has the socket while the library's thread is to read it */
-        bool watched;           /* it has it */
-        bool led;               /* a thread in cg_client_wait_event() reads */
+        struct cg_err read_err;   /* code is 0 while there was no error */
+        int life_fd;              /* constant while the thread runs */
+        int start_fd;             /* to a supervisor that is being started, until it has the lifeline */
+        int node_fd;              /* to a node's relay, until it is the connection */
+        json_t *node;             /* what it has said of itself; NULL: this machine */
+        struct host_tools *tools; /* with a node only */
+        int wake_fd;              /* eventfd: look at the socket again, or at stop */
+        int read_epoll;           /* has the socket while the library's thread is to read it */
+        bool watched;             /* it has it */
+        bool led;                 /* a thread in cg_client_wait_event() reads */
         pthread_cond_t read_done;
         struct cg_session *read_for; /* its thread has the messages and takes an event of them next */
         bool stop, broken;
@@ -178,6 +190,34 @@ int cg_remote_push(struct cg_session *s, struct cg_event *e, struct cg_err *err)
 /* Lock held. The host gets the call that it was asked about. False: no such call waits. */
 bool cg_remote_accept(struct cg_session *s, uint64_t approval);
 
+/* host_tools.c: with a client option `connect`. What other files need of it; lock held. */
+struct pollfd;
+struct host_tools_ops {
+        void (*serve)(struct cg_client *c, short revents);
+        struct pollfd (*polled)(const struct cg_client *c);
+        /* Takes @body. */
+        int (*send)(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err);
+        /* FUNCTION_CALL about a server of the host. */
+        int (*call)(struct cg_session *s, const struct cg_event *e, struct cg_err *err);
+        /*
+         * APPROVAL_CLOSED, perhaps about such a call: then @e becomes one about the question.
+         * False: the host has not been asked.
+         */
+        bool (*closed)(struct cg_session *s, struct cg_event *e);
+        /* The host's @decision about @a, which has been forgotten. Takes @body. */
+        int (*decided)(struct cg_session *s, const struct approval *a, const struct cg_out *decision,
+                       json_t *body, struct cg_err *err);
+        void (*end)(struct cg_session *s);
+};
+/* Its first member is a const struct host_tools_ops *. */
+#define CG_TOOLS_OPS(c) (*(const struct host_tools_ops *const *)(const void *)(c)->tools)
+int cg_tools_new(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err);
+/* Lock not needed: the client's thread has ended. */
+void cg_tools_free(struct cg_client *c);
+/* Adds MCP servers to a session at a node. Takes @servers. No lock held. */
+int cg_tools_add(struct cg_session *s, json_t *servers, int64_t timeout_ms, int64_t longest_ms, char **ret,
+                 struct cg_err *err);
+
 /* connection.c */
 /* Makes the connected socket @fd (takes) the connection and starts the library's thread. */
 int cg_client_connected(struct cg_client *c, int fd, struct cg_err *err);
@@ -201,6 +241,14 @@ int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, 
  */
 int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
                       struct cg_session *opening, char **ret_body, struct cg_err *err);
+
+/* The same to this host's tool server. */
+int cg_client_request_tools(struct cg_client *c, uint16_t type, uint64_t session, json_t *body,
+                            int64_t timeout_ms, char **ret_body, struct cg_err *err);
+/* Lock held. The answer @m is given to the thread that waits for it. */
+void cg_client_answer(struct cg_client *c, struct cg_msg *m);
+/* Lock held. Requests to this host's tool server fail. */
+void cg_client_fail_requests(struct cg_client *c, const char *why);
 
 /* The same for an answer with raw frames; cg_msg_fini(@ret), also when it fails. Takes @body. */
 int cg_client_request_msg(struct cg_client *c, uint16_t type, json_t *body, struct cg_msg *ret,

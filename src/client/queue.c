@@ -55,6 +55,8 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
                 break;
         case CG_EVENT_SESSION_CLOSED:
                 s->closed = true;
+                if (s->client->tools)
+                        CG_TOOLS_OPS(s->client)->end(s);
                 break;
         case CG_EVENT_COMMAND_RESULT:
                 for (struct command_input **p = &s->inputs; *p; p = &(*p)->next) {
@@ -143,6 +145,8 @@ void cg_session_close_all(struct cg_client *c, const char *why)
                 if (e)
                         cg_session_push(s, e);
                 s->closed = true;
+                if (c->tools)
+                        CG_TOOLS_OPS(c)->end(s);
                 wake(s);
         }
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include "base/call_args.h"
 #include "base/installed.h"
 #include "config.h"
 #include "policy/policy.h"
@@ -132,7 +133,7 @@ int cg_remote_request(const struct cg_client *c, const struct cg_session_options
         if (snprintf(path, sizeof(path), "%s%s%s", workspace[0] == '/' ? "" : cwd, *workspace ? "/" : "",
                      workspace[0] == '/' ? workspace + 1 : workspace) >= (int)sizeof(path))
                 return cg_fail(err, CG_E_LIMIT, "the workspace's path is too long");
-        json_object_set_new(req, "server_requests", json_integer(0));
+        json_object_set_new(req, "server_requests", json_integer(0)); /* servers are the host's */
         json_object_set(req, "user_env", json_object_get(c->node, "user_env"));
         if (json_object_set_new(req, "workspace", json_string(path)) < 0)
                 return cg_fail(err, CG_E_INVAL, "the workspace's path must be UTF-8");
@@ -156,6 +157,7 @@ int cg_remote_ask_functions(struct cg_session *s, const char *name, struct cg_er
 
 void cg_remote_free(struct cg_session *s)
 {
+        json_decref(s->servers);
         while (s->asked) {
                 struct asked_functions *a = s->asked;
 
@@ -176,13 +178,16 @@ static bool has_number(const struct cg_event *e)
 int cg_remote_check(const struct cg_event *e, struct cg_err *err)
 {
         bool program = e->type == CG_EVENT_APPROVAL_REQUEST && strcmp(e->method, CG_METHOD_EXEC) == 0;
+        struct cg_err why;
 
+        if ((has_number(e) || e->type == CG_EVENT_APPROVAL_CLOSED) && e->approval >= CG_FIRST_HOST_NUMBER)
+                return cg_fail(err, CG_E_PROTO, "the node used a number of this host's questions");
         if ((e->type == CG_EVENT_APPROVAL_REQUEST && !program) || e->type == CG_EVENT_SERVER_REQUEST)
                 return cg_fail(err, CG_E_PROTO,
                                "the node asked about a tool, although tools are not its own");
-        if ((program || e->type == CG_EVENT_FUNCTION_CALL) &&
-            cg_json_check_object(e->args, e->args_len, CG_JSON_DEPTH, err) < 0)
-                return cg_fail(err, CG_E_PROTO, "the node sent arguments that are no JSON object");
+        if ((program && cg_json_check_object(e->args, e->args_len, CG_JSON_DEPTH, &why) < 0) ||
+            (e->type == CG_EVENT_FUNCTION_CALL && cg_check_call_args(e->args, e->args_len, &why) < 0))
+                return cg_fail(err, CG_E_PROTO, "the node sent arguments that are none: %.300s", why.msg);
         return 0;
 }
 
@@ -219,6 +224,16 @@ int cg_remote_push(struct cg_session *s, struct cg_event *e, struct cg_err *err)
         if (r < 0) {
                 cg_event_free(e);
                 return r;
+        }
+        if (e->type == CG_EVENT_FUNCTION_CALL && json_object_get(s->servers, e->server)) {
+                r = CG_TOOLS_OPS(s->client)->call(s, e, err);
+                cg_event_free(e);
+                return r;
+        }
+        if (e->type == CG_EVENT_APPROVAL_CLOSED && !CG_TOOLS_OPS(s->client)->closed(s, e)) {
+                s->uncredited += e->cost;
+                cg_event_free(e);
+                return 0;
         }
         while (e->type == CG_EVENT_FUNCTION_CALL && asked && strcmp(asked->name, e->server) != 0)
                 asked = asked->next;

@@ -269,6 +269,10 @@ CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *
         if (r < 0)
                 return r;
         (*ret)->policy = CG_STEAL(policy);
+        (*ret)->server_requests = o.server_requests;
+        if (o.ask_egress)
+                (*ret)->ask_s = o.approval_timeout_ms > 0 ? (o.approval_timeout_ms + 999) / 1000
+                                                          : 24 * 60 * 60;
         return 0;
 }
 
@@ -302,6 +306,10 @@ CG_API struct cg_session *cg_session_free(struct cg_session *s)
         if (!s)
                 return NULL;
         if (c && s->number) {
+                pthread_mutex_lock(&c->lock);
+                if (c->tools)
+                        CG_TOOLS_OPS(c)->end(s);
+                pthread_mutex_unlock(&c->lock);
                 cg_client_request(c, CG_HOST_SESSION_END, s->number, NULL, SLACK_MS, NULL, NULL, NULL);
                 pthread_mutex_lock(&c->lock);
                 CG_UNLINK(c->sessions, s, next);
@@ -374,10 +382,6 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
-        if (s->client->node)
-                return cg_fail(err, CG_E_UNSUPPORTED,
-                               "MCP servers would run, with their secrets, on the other machine: not with "
-                               "connect. Give the session functions of this host instead");
         if (len > CG_MAX_SETTINGS)
                 return cg_fail(err, CG_E_LIMIT, "the MCP servers' definitions are longer than %u bytes",
                                CG_MAX_SETTINGS);
@@ -397,6 +401,8 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
                         longest_ms = (int64_t)(own_s * 1000);
         }
         /* Servers start in parallel: the timeout does not depend on their number. */
+        if (s->client->node)
+                return cg_tools_add(s, expanded, ms, longest_ms + 6 * SLACK_MS, ret, err);
         return cg_client_request(s->client, CG_HOST_SERVERS_ADD, s->number,
                                  json_pack("{s:o, s:I}", "servers", expanded, "timeout_ms", (json_int_t)ms),
                                  longest_ms + 6 * SLACK_MS, NULL, ret, err);
@@ -590,16 +596,20 @@ struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_ty
 int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_event_type of, json_t *body,
                              struct cg_err *err)
 {
+        struct approval decided, *a;
         int r = cg_session_enter(s, err);
 
         if (r < 0) {
                 json_decref(body);
                 return r;
         }
-        if (cg_session_find_approval(s, of, out->id, err)) {
+        a = cg_session_find_approval(s, of, out->id, err);
+        if (a) {
+                decided = *a;
                 cg_session_forget_approval(s, out->id);
                 out->session = s->number;
-                r = cg_client_send(s->client, out, body, err);
+                r = decided.asked ? CG_TOOLS_OPS(s->client)->decided(s, &decided, out, body, err)
+                                  : cg_client_send(s->client, out, body, err);
         } else {
                 json_decref(body);
                 r = CG_E_NOTFOUND;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -57,11 +58,20 @@ def test_other_languages_there(prefix: Path, tmp_path: Path) -> None:
     assert p.stdout == "126\n" and "the sandbox refused running" in p.stderr
 
 
+def test_a_tool_of_this_machine(prefix: Path, tmp_path: Path) -> None:
+    server = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "api/echo_server.py")]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"e": server}}))
+    code = "from mcptools.e import echo\necho.run(text='there and back')"
+    words = ["--connect", "env", "--mcp", "mcp.json", "-c", code]
+    assert "'there and back'" in run(prefix, tmp_path, "--approve", "e.echo", *words).stdout
+    assert "RejectedError" in run(prefix, tmp_path, *words).stderr
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (["--connect", "false"], "it ended before a relay of cellgate answered"),
-        (["--connect", "env", "--mcp", "x.json"], "cannot be combined"),
+        (["--connect", "env", "--audit", "strict"], "cannot be combined"),
         (["--kernel-env", sys.prefix, "--connect", "env"], "give --connect before --kernel-env"),
         (["--connect", "env", "--kernel-env", "nope"], "the node: there is no environment nope"),
         (["--connect", "env", "--workspace", "/no/where"], "/no/where: No such file"),
@@ -76,7 +86,7 @@ def test_what_cannot_be(prefix: Path, tmp_path: Path, words: list[str], why: str
     ("how", "why"),
     [
         ("says", r"it printed: cellgate: command not found\\x1b"),
-        ("other-wire", r"this host has cellgate .* \(wire 3, relay 1\), and the node 9.9.9 \(wire 99, relay 1\)"),
+        ("other-wire", r"this host has cellgate .* \(wire 4, relay 1\), and the node 9.9.9 \(wire 99, relay 1\)"),
         ("no-object", "first line"),
         ("endless", "the other side is no relay of cellgate"),
     ],

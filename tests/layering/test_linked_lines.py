@@ -15,11 +15,11 @@ LIMITS = {
     "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-mcp-http": 10_700,
     "libexec/cellgate/cellgate-post": 3_500,
-    "libexec/cellgate/cellgate-run": 27_800,
+    "libexec/cellgate/cellgate-run": 28_400,
     "libexec/cellgate/cellgate-search": 4_500,
     "libexec/cellgate/cellgate-supervisor": 30_700,
-    "libexec/cellgate/cellgate-toolserver": 22_800,
-    "lib/libcellgate.so": 10_600,
+    "libexec/cellgate/cellgate-toolserver": 22_900,
+    "lib/libcellgate.so": 11_100,
 }
 
 

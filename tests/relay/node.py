@@ -40,7 +40,7 @@ def message(like: bytes, kind: int, number: int, body: bytes, raw: str) -> bytes
     )
 
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 GOOD = {"relay": 1, "wire": WIRE_VERSION, "version": "0.1.0", "cwd": "/", "user_env": {}}
 BAD_FRAMES = {
     "unknown-type": frame(0, 77),
@@ -56,11 +56,16 @@ BAD_FRAMES = {
 }
 
 
-def pass_on(relay: list[str], change: dict[bytes, bytes], inject: Callable[[bytes], bytes] | None = None) -> None:
+def pass_on(
+    relay: list[str],
+    change: dict[bytes, bytes],
+    inject: Callable[[bytes], bytes] | None = None,
+    record: str = os.devnull,
+) -> None:
     """Replaces bytes of what the real node says, or adds what @inject makes to output "inject now"."""
     p = subprocess.Popen(relay, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert p.stdin and p.stdout
-    threading.Thread(target=forward, args=(p.stdin,), daemon=True).start()
+    threading.Thread(target=forward, args=(p.stdin, record), daemon=True).start()
     say(p.stdout.readline())
     while len(head := p.stdout.read(8)) == 8:
         channel, word = struct.unpack(">II", head)
@@ -75,10 +80,12 @@ def pass_on(relay: list[str], change: dict[bytes, bytes], inject: Callable[[byte
     p.wait()
 
 
-def forward(to: IO[bytes]) -> None:
-    while data := os.read(0, 65536):
-        to.write(data)
-        to.flush()
+def forward(to: IO[bytes], record: str) -> None:
+    with open(record, "ab", buffering=0) as copy:
+        while data := os.read(0, 65536):
+            copy.write(data)
+            to.write(data)
+            to.flush()
     to.close()
 
 
@@ -104,10 +111,20 @@ def main(how: str, relay: list[str]) -> None:
         time.sleep(600)
     elif how == "other-arguments":
         pass_on(relay, {b"SAFE": b"EVIL"})
+    elif how == "other-report":
+        pass_on(relay, {b'"status":"full"': b'"status":"evil"', b'"status": "full"': b'"status": "evil"'})
+    elif how == "record":
+        pass_on(relay[1:], {}, record=relay[0])
     elif how == "frozen":
         pass_on(relay, {})
     else:
-        kind, body, times, step, raw = int(relay[0]), relay[1].encode(), int(relay[2]), int(relay[3]), relay[4]
+        kind, body, times, step, raw = (
+            int(relay[0]),
+            relay[1].encode(),
+            int(relay[2]),
+            int(relay[3]),
+            relay[4].replace("BIG", "x" * 3_000_000),
+        )
         numbers = [900 + i * step for i in range(times)]
         pass_on(relay[5:], {}, lambda like: b"".join(message(like, kind, n, body, raw) for n in numbers))
 

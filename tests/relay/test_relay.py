@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,11 +72,9 @@ def test_options_go_along(package: Any, relay: list[str], tmp_path: Path) -> Non
         cellgate.Client(connect=relay, kernel_env="nope")
 
 
-def test_what_is_refused(session: Any, client: Any, relay: list[str], tmp_path: Path) -> None:
+def test_what_is_refused(package: Any, client: Any, relay: list[str], tmp_path: Path) -> None:
     import cellgate
 
-    with pytest.raises(cellgate.CellgateError, match="MCP servers would run, with their secrets, on the other machine"):
-        session.add_mcp_servers({"a": {"command": "true"}})
     masks = {"credentials": {"envVars": [{"name": "TOKEN", "mode": "mask"}]}}
     for options, why in (({"audit": "strict"}, "audit log"), ({"settings": masks}, '"mask"')):
         with pytest.raises(cellgate.CellgateError, match=why):
@@ -84,6 +85,80 @@ def test_what_is_refused(session: Any, client: Any, relay: list[str], tmp_path: 
     for words in ([], ["x"] * 100):
         with pytest.raises(cellgate.CellgateError, match="words"):
             cellgate.Client(connect=words)
+
+
+MODULES = """
+import mcptools, pathlib
+folder = pathlib.Path(mcptools.__file__).parent
+print({str(f.relative_to(folder)): f.read_text() for f in sorted(folder.rglob("*")) if f.is_file() and "pycache" not in str(f)})
+"""
+FAKE = Path(__file__).parents[1] / "mcp/fake_server.py"
+CHANGING = Path(__file__).parents[1] / "changing_server.py"
+
+
+def test_servers_of_the_host_have_the_modules_of_local_ones(package: Any, client: Any, tmp_path: Path) -> None:
+    import cellgate
+
+    (tmp_path / "tools").write_text(json.dumps([TYPED]))
+    servers = {
+        "fake": {"command": sys.executable, "args": [str(FAKE), '{"offers": ["resources", "prompts"]}']},
+        "typed": {"command": sys.executable, "args": [str(CHANGING), str(tmp_path / "tools")]},
+        "broken": {"command": "/no/such"},
+    }
+    (tmp_path / "work").mkdir()
+    seen = []
+    for c in (client, None):
+        with cellgate.Session(tmp_path / "work", client=c) as s:
+            report = s.add_mcp_servers(servers)
+            assert "error" in report["broken"] and report["typed"]["tools"][0]["status"] == "full"
+            seen.append(s.run(MODULES).stdout)
+    there, here = map(ast.literal_eval, seen)
+    for files in (there, here):
+        assert "host application has the reason" in files.pop("broken/__init__.py")
+    assert there == here and "class Params" in here["typed/typed.py"]
+
+
+TYPED = {
+    "name": "typed",
+    "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+    "outputSchema": {"type": "object", "properties": {"sum": {"type": "number"}}, "required": ["sum"]},
+}
+
+
+def test_resources_and_prompts_of_the_host(session: Any) -> None:
+    session.add_mcp_servers(
+        {"f": {"command": sys.executable, "args": [str(FAKE), '{"offers": ["resources", "prompts"]}']}}
+    )
+    listed = session.run("import mcptools\nprint(mcptools.prompts('f'))")
+    assert listed.ok and "greet" in listed.stdout
+    asked: list[str] = []
+    session.run("mcptools.get_prompt('f', 'greet')", approve=lambda q: asked.append(q.method) or False)
+    session.run("mcptools.read_resource('f', 'a://b')", approve=lambda q: asked.append(q.method) or False)
+    assert asked == ["prompts/get", "resources/read"]
+
+
+def test_tools_that_change(session: Any, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tool = {"inputSchema": {"type": "object"}}
+    tools.write_text(json.dumps([{"name": "announce", **tool}]))
+    session.add_mcp_servers({"c": {"command": sys.executable, "args": [str(CHANGING), str(tools)]}})
+    tools.write_text(json.dumps([{"name": "announce", **tool}, {"name": "later", **tool}]))
+    assert session.run("from mcptools.c import announce\nannounce.run()", approve=lambda _: True).ok
+    wait_until(lambda: "'c/later.py'" in session.run(MODULES).stdout, "no module of the new tool")
+    assert session.run("from mcptools.c import later\nlater.run()", approve=lambda _: True).value == "'ran later'"
+
+
+def test_only_the_decision_stops_the_clock(session: Any) -> None:
+    server = Path(__file__).parents[1] / "api/echo_server.py"
+    session.add_mcp_servers({"e": {"command": sys.executable, "args": [str(server)]}})
+
+    def slowly(_: Any) -> bool:
+        time.sleep(2.5)
+        return True
+
+    session.run("from mcptools.e import echo, slow")
+    assert session.run("echo.run(text='x')", approve=slowly, timeout=2).value == "'x'"
+    assert session.run("slow.run(seconds=30)", approve=lambda _: True, timeout=2).status == "timeout"
 
 
 def test_functions_of_the_host(session: Any) -> None:

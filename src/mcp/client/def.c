@@ -615,7 +615,7 @@ int cg_mcp_def_new(const char *name, const json_t *definition, char *const *envi
         return 0;
 }
 
-int cg_mcp_def_functions(const char *name, struct cg_mcp_def **ret, struct cg_err *err)
+int cg_mcp_def_of_host(const char *name, enum cg_mcp_kind kind, struct cg_mcp_def **ret, struct cg_err *err)
 {
         CG_CLEANUP(def_freep) struct cg_mcp_def *d = NULL;
         int r = cg_mcp_check_name(name, err);
@@ -625,7 +625,7 @@ int cg_mcp_def_functions(const char *name, struct cg_mcp_def **ret, struct cg_er
         d = calloc(1, sizeof(*d));
         if (!d || !(d->name = strdup(name)) || !(d->label = strdup("the host")))
                 return cg_fail(err, CG_E_NOMEM, "functions");
-        d->kind = CG_MCP_FUNCTIONS;
+        d->kind = kind;
         *ret = CG_STEAL(d);
         return 0;
 }

@@ -23,6 +23,7 @@ enum cg_mcp_kind {
         CG_MCP_HTTP_ONLY, /* Streamable HTTP, as the definition says */
         CG_MCP_SSE,       /* HTTP+SSE of revision 2024-11-05 */
         CG_MCP_FUNCTIONS, /* no server: functions of the host, which the supervisor passes on */
+        CG_MCP_AT_HOST,   /* a server of the host, on another machine: the supervisor passes calls on */
 };
 
 /* Which of the protocol's two eras: mcp/client/handshake.c. */
@@ -90,8 +91,8 @@ struct cg_mcp_def {
  */
 int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,
                    struct cg_err *err);
-/* That of host functions. */
-int cg_mcp_def_functions(const char *name, struct cg_mcp_def **ret, struct cg_err *err);
+/* That of what the host carries out: CG_MCP_FUNCTIONS or CG_MCP_AT_HOST. */
+int cg_mcp_def_of_host(const char *name, enum cg_mcp_kind kind, struct cg_mcp_def **ret, struct cg_err *err);
 struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d);
 
 /*

@@ -83,7 +83,7 @@ void cg_ts_call_withdraw(struct ts_call *call, const char *why)
         cg_ts_call_report(call, "cancelled", NULL, 0);
         if (call->place == KEEPING)
                 cg_ts_send_kept(s, call->kernel->number, call->id, "whole", "", "", 0);
-        else if (call->place == ASKING)
+        else if (call->place == ASKING || call->place == AT_HOST)
                 cg_ts_broker_send_text(s->ts, &out, "why", why);
         else if (call->req)
                 cg_mcp_req_cancel(CG_STEAL(call->req), why);
@@ -112,7 +112,10 @@ void cg_ts_kernel_detach(struct ts_session *s, const char *why)
         }
         cg_kept_free_all(&k->kept);
         k->session = NULL;
-        cg_zlink_close(&k->link, on_link_closed);
+        if (s->remote)
+                free(k);
+        else
+                cg_zlink_close(&k->link, on_link_closed);
 }
 
 static const struct cg_log *log_of(const struct ts_kernel *k)
@@ -124,7 +127,9 @@ static int send_result(struct ts_kernel *k, uint64_t id, const char *status, con
                        const char *raw, size_t len, struct cg_err *err)
 {
         char body[96];
-        struct cg_out out = { .type = CG_TOOL_CALL_RESULT,
+        const struct ts_session *s = k->session;
+        struct cg_out out = { .type = s->remote ? CG_BROKER_CALL_RESULT : CG_TOOL_CALL_RESULT,
+                              .session = s->remote ? s->number : 0,
                               .id = id,
                               .body = body,
                               .raw = raw,
@@ -134,6 +139,8 @@ static int send_result(struct ts_kernel *k, uint64_t id, const char *status, con
 
         out.body_len = (size_t)snprintf(body, sizeof(body), "{\"status\":\"%s\"%s%s%s}", status,
                                         *kind ? ",\"kind\":\"" : "", kind, *kind ? "\"" : "");
+        if (s->remote)
+                return cg_ts_broker_send(s->ts, &out, NULL, err);
         r = cg_zlink_send(&k->link, &out, err);
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",

@@ -16,6 +16,11 @@
  * gives their large results to be kept:
  *
  *      KEEPING  the long strings of such a result are being written to a file
+ *
+ * A server of a host on another machine is there: its tool server, which has got the same bytes,
+ * does all of this.
+ *
+ *      AT_HOST  until its answer
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -188,7 +193,7 @@ static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const
                         run_call(call);
                 return;
         }
-        if (outcome == CG_MCP_OK && len > CG_KEPT_RESULT) {
+        if (outcome == CG_MCP_OK && len > CG_KEPT_RESULT && !call->kernel->session->remote) {
                 cg_ts_call_report(call, "ok", bytes, len);
                 cg_ts_keep_result(call, bytes, len);
                 return;
@@ -228,15 +233,20 @@ static void run_call(struct ts_call *call)
 
 /* ---- ASKING */
 
-static int send_ask(struct ts_call *call, struct cg_err *err)
+/* @type: ASK; or CALL, to be carried out by the host. */
+static int send_ask(struct ts_call *call, uint16_t type, struct cg_err *err)
 {
         struct ts_session *s = call->kernel->session;
-        struct cg_out out = { .type = CG_BROKER_ASK, .session = s->number };
+        struct cg_out out = { .type = type, .session = s->number };
         cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
         cg_auto_buf struct cg_buf b = { .max = 4096 };
 
         out.id = call->ask = ++s->ts->last_ask;
         cg_buf_addf(&b, "{\"kernel\":%llu,", (unsigned long long)call->kernel->number);
+        if (s->remote)
+                cg_buf_addf(&b, "\"call\":%llu,", (unsigned long long)call->id);
+        if (type == CG_BROKER_CALL)
+                cg_buf_addf(&b, "\"timeout_ms\":%lld,", (long long)call->timeout_ms);
         cg_ts_add_names(call, &b);
         cg_buf_adds(&b, "}");
         if (cg_buf_end(&b, err) < 0)
@@ -258,7 +268,7 @@ static void ask(struct ts_call *call)
         struct cg_err err;
 
         call->place = ASKING;
-        if (send_ask(call, &err) < 0)
+        if (send_ask(call, CG_BROKER_ASK, &err) < 0)
                 cg_ts_call_fail(call, "the call could not be put before the host: %s", err.msg);
 }
 
@@ -306,6 +316,42 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server)
                         server);
                 call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
         }
+}
+
+/* ---- AT_HOST */
+
+static void pass_on(struct ts_call *call)
+{
+        struct cg_err err;
+
+        call->place = AT_HOST;
+        if (send_ask(call, CG_BROKER_CALL, &err) < 0)
+                cg_ts_call_fail(call, "the call could not be sent to the host: %s", err.msg);
+}
+
+void cg_ts_call_returned(struct ts_session *s, const struct cg_msg *m, const json_t *body)
+{
+        static const char *const more[] = { "approval_timeout", "rejected", "cancelled" };
+        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+        const char *status = cg_json_text_of(body, "status"), *kind = cg_json_text_of(body, "kind"), *raw;
+        size_t len;
+
+        while (call && !(call->place == AT_HOST && call->ask == m->id))
+                call = call->next;
+        if (!call)
+                return; /* it crossed with ASK_CLOSED */
+        raw = cg_msg_raw(m, 0, &len);
+        for (size_t i = 0; i < CG_ARRAY_LEN(kinds); i++)
+                if (strcmp(kind, kinds[i]) == 0)
+                        call->kind = kinds[i];
+        for (size_t i = 0; i < CG_ARRAY_LEN(more); i++)
+                if (strcmp(kind, more[i]) == 0)
+                        call->kind = more[i];
+        call->place = RUNNING;
+        if (strcmp(status, "ok") == 0 && len > CG_KEPT_RESULT)
+                cg_ts_keep_result(call, raw, len);
+        else
+                cg_ts_call_end(call, status, raw, len);
 }
 
 /* ---- LISTING */
@@ -465,6 +511,10 @@ void cg_ts_call_begin(struct ts_call *call)
         if (cg_mcp_client_def(client)->kind == CG_MCP_FUNCTIONS) {
                 cg_ts_call_fail(call, "\"%s\" is the name of functions of the host: it does not offer %s",
                                 call->server, cg_mcp_methods[call->method].name);
+                return;
+        }
+        if (cg_mcp_client_def(client)->kind == CG_MCP_AT_HOST) {
+                pass_on(call);
                 return;
         }
         /* The host is not asked about a call that cannot run. */

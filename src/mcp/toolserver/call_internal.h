@@ -18,13 +18,13 @@
 #include "mcp/toolserver/kept.h"
 #include "mcp/toolserver/toolserver.h"
 
-enum place { LISTING, ASKING, RUNNING, KEEPING };
+enum place { LISTING, ASKING, RUNNING, KEEPING, AT_HOST };
 
 struct ts_call {
         struct ts_kernel *kernel;
         struct ts_call *next;
         uint64_t id;
-        uint64_t ask;
+        uint64_t ask;            /* of ASK, or of CALL */
         uint64_t approval, cell; /* the host's numbers, once it has decided */
         enum place place;
         const char *kind; /* of a failure, see docs/wire.md */

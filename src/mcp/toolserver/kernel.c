@@ -115,6 +115,34 @@ static void cut_off(struct ts_kernel *k, const struct cg_err *err)
         cg_ts_kernel_detach(s, "the kernel broke the rules of the wire");
 }
 
+static void cancel(struct ts_kernel *k, uint64_t id)
+{
+        struct ts_call *call = k->calls;
+
+        while (call && (call->id != id || call->place == KEEPING))
+                call = call->next;
+        if (!call)
+                return; /* its result is on the way */
+        cg_ts_call_withdraw(call, "the kernel cancelled the call");
+        call->kind = "cancelled";
+        cg_ts_call_fail(call, "cancelled");
+}
+
+void cg_ts_kernel_call(struct ts_session *s, struct cg_msg *m)
+{
+        struct ts_kernel *k = s->kernel;
+        struct cg_err err;
+
+        if (k && on_call(k, m, &err) < 0 && s->kernel == k)
+                cut_off(k, &err);
+}
+
+void cg_ts_kernel_cancel(struct ts_session *s, uint64_t call)
+{
+        if (s->kernel)
+                cancel(s->kernel, call);
+}
+
 static void on_message(struct cg_zlink *z, struct cg_msg *m)
 {
         struct ts_kernel *k = z->data;
@@ -130,15 +158,7 @@ static void on_message(struct cg_zlink *z, struct cg_msg *m)
         } else if (m->type == CG_TOOL_RESULT_FREE) {
                 cg_kept_free(&k->kept, m->id);
         } else {
-                struct ts_call *call = k->calls;
-
-                while (call && (call->id != m->id || call->place == KEEPING))
-                        call = call->next;
-                if (call) { /* else its result is on the way */
-                        cg_ts_call_withdraw(call, "the kernel cancelled the call");
-                        call->kind = "cancelled";
-                        cg_ts_call_fail(call, "cancelled");
-                }
+                cancel(k, m->id);
         }
         if (r < 0 && k->session)
                 cut_off(k, &err);
@@ -165,6 +185,10 @@ int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path,
         k->session = s;
         k->number = number;
         k->kept.all = &ts->kept;
+        if (!path) {
+                s->kernel = k;
+                return 0;
+        }
         k->folder = strndup(path, strrchr(path, '/') ? (size_t)(strrchr(path, '/') - path) : 0);
         if (!k->folder) {
                 free(k);

@@ -35,6 +35,7 @@ struct ts_new {
         char *pins;     /* cg_pins_report(); NULL: nothing to report */
         bool known;     /* its tools, from the last time: it is not started yet */
         bool functions; /* of the host: its tools are given */
+        bool at_host;   /* a server at the host: the same */
         bool failed;
         struct cg_err why;  /* for the host */
         struct cg_err told; /* the same for cells */
@@ -344,6 +345,26 @@ static struct ts_server **places_new(const struct ts_adding *a)
         return places;
 }
 
+/* The tools of each server, as text, for modules on another machine. */
+static void add_tools(struct cg_buf *b, const struct ts_adding *a)
+{
+        const char *before = ",\"tools\":{";
+
+        for (size_t i = 0; i < a->n; i++) {
+                const struct ts_new *v = &a->items[i];
+
+                if (v->failed)
+                        continue;
+                cg_buf_adds(b, before);
+                cg_json_quote(b, v->name, strlen(v->name));
+                cg_buf_adds(b, ":");
+                cg_json_quote(b, v->tools, v->tools_len);
+                before = ",";
+        }
+        if (*before == ',' && !before[1])
+                cg_buf_adds(b, "}");
+}
+
 /* The wrappers are there. Everything that can fail comes first. */
 static int complete(struct ts_adding *a, struct cg_err *err)
 {
@@ -357,7 +378,10 @@ static int complete(struct ts_adding *a, struct cg_err *err)
                         cg_buf_adds(&b, ",");
                 add_report(&b, &a->items[i]);
         }
-        cg_buf_adds(&b, "}}");
+        cg_buf_adds(&b, "}");
+        if (a->session->remote)
+                add_tools(&b, a);
+        cg_buf_adds(&b, "}");
         if (cg_buf_end(&b, err) < 0)
                 return cg_err_prefix(err, "report about the servers' wrappers");
         places = places_new(a);
@@ -418,6 +442,19 @@ static void report_change(struct ts_session *s, const char *server, json_t *old,
         cg_ts_broker_send_text(s->ts, &out, "text", cg_buf_str(&b));
 }
 
+/* Without being asked: the kernel's modules are made anew, too. */
+static void report_tools(const struct ts_adding *a)
+{
+        struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = a->session->number };
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
+
+        cg_buf_adds(&b, "{\"report\":{}");
+        add_tools(&b, a);
+        cg_buf_adds(&b, "}");
+        if (!b.failed)
+                cg_ts_broker_send_buf(a->session->ts, &out, &b);
+}
+
 static void refresh_done(struct ts_adding *a)
 {
         struct ts_session *s = a->session;
@@ -430,6 +467,8 @@ static void refresh_done(struct ts_adding *a)
                 return;
         }
         if (v) {
+                if (s->remote)
+                        report_tools(a);
                 now = tools_shown(item->tools, item->tools_len);
                 report_change(s, item->name, v->shown, now);
                 json_decref(v->shown);
@@ -638,14 +677,15 @@ static int check_kind(const struct ts_adding *a, const struct ts_new *v, struct 
                        v->functions ? "an MCP server" : "functions of the host");
 }
 
-static int prepare_functions(struct ts_new *v, const struct cg_mcp_client_options *o,
-                             const json_t *definition, struct cg_err *err)
+/* Functions of the host, or a server at the host. */
+static int prepare_of_host(struct ts_new *v, const struct cg_mcp_client_options *o, const json_t *definition,
+                           struct cg_err *err)
 {
-        const json_t *tools = json_object_get(definition, "host_functions");
+        const json_t *tools = json_object_get(definition, v->functions ? "host_functions" : "host_tools");
         struct cg_slice text = { json_string_value(tools), json_string_length(tools) }, tool;
         struct cg_mcp_def *def;
         struct cg_json_walk w;
-        int r = cg_mcp_def_functions(v->name, &def, err);
+        int r = cg_mcp_def_of_host(v->name, v->functions ? CG_MCP_FUNCTIONS : CG_MCP_AT_HOST, &def, err);
 
         if (r < 0)
                 return r;
@@ -657,7 +697,7 @@ static int prepare_functions(struct ts_new *v, const struct cg_mcp_client_option
         while (r == 0)
                 r = cg_json_walk_next(&w, NULL, &tool, err);
         if (r < 0)
-                return cg_err_prefix(err, "functions \"%s\"", v->name), r;
+                return cg_err_prefix(err, "tools of \"%s\"", v->name), r;
         v->tools_len = text.len;
         v->tools = strdup(text.p);
         return cg_made(v->tools, "functions", err);
@@ -693,6 +733,7 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         int r;
 
         v->functions = json_is_string(json_object_get(definition, "host_functions"));
+        v->at_host = json_is_string(json_object_get(definition, "host_tools"));
         r = check_item(a, v, err);
         if (r < 0) {
                 v->package[0] = '\0';
@@ -701,9 +742,9 @@ static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *defi
         }
         if (invalid) /* the client library has checked it */
                 return cg_fail(err, CG_E_INVAL, "%s", invalid);
-        if (v->functions) {
+        if (v->functions || v->at_host) {
                 o.listed = NULL;
-                return prepare_functions(v, &o, definition, err);
+                return prepare_of_host(v, &o, definition, err);
         }
         r = cg_mcp_def_new(v->name, definition, environ, &def, err);
         if (r < 0)
@@ -850,7 +891,7 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                 struct ts_new *v = &a->items[i];
                 struct cg_err why;
 
-                if (v->failed || v->known || v->functions)
+                if (v->failed || v->known || v->functions || v->at_host)
                         continue;
                 if (cg_mcp_client_list(v->client, a->timeout_ms, false, on_listed, v, &v->req, &why) < 0)
                         item_fail(v, &why);

@@ -69,16 +69,18 @@ static int attach(struct ts *ts, const struct cg_msg *m, const json_t *body, str
 {
         const char *path = NULL;
         struct ts_session *s;
+        bool remote;
         int r = cg_json_str(body, "path", NULL, &path, err);
 
-        if (r < 0)
+        if (r < 0 || (r = cg_json_bool(body, "remote", false, &remote, err)) < 0)
                 return r;
-        if (!path)
+        if (!path == !remote)
                 return cg_fail(err, CG_E_PROTO, "ATTACH without a path");
         s = cg_ts_session_get(ts, m->session, err);
         if (!s)
                 return CG_E_NOMEM;
         cg_ts_kernel_detach(s, "another kernel took its place");
+        s->remote = remote;
         return cg_ts_kernel_attach(s, m->id, path, err);
 }
 
@@ -96,7 +98,7 @@ static void on_attach(struct ts *ts, const struct cg_msg *m, const json_t *body)
         cg_ts_broker_send_error(ts, &out, &err);
 }
 
-static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_err *err)
+static int on_broker_message(struct ts *ts, struct cg_msg *m, struct cg_err *err)
 {
         struct cg_out detached = { .type = CG_BROKER_DETACHED, .session = m->session, .id = m->id };
         struct ts_session *s = cg_ts_session_find(ts, m->session);
@@ -111,6 +113,13 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                 if (!s)
                         return CG_E_NOMEM;
                 cg_ts_session_add(s, m);
+                return 0;
+        }
+        if (m->type == CG_BROKER_CALL || m->type == CG_BROKER_CALL_CANCEL) {
+                if (s && s->remote && m->type == CG_BROKER_CALL)
+                        cg_ts_kernel_call(s, m);
+                else if (s && s->remote)
+                        cg_ts_kernel_cancel(s, m->id);
                 return 0;
         }
         r = cg_msg_json(m, &body, err);
@@ -154,6 +163,10 @@ static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_er
                 return 0;
         case CG_BROKER_SERVER_ANSWER:
                 return s ? cg_ts_question_answered(s, m, body, err) : 0;
+        case CG_BROKER_CALL_RESULT:
+                if (s)
+                        cg_ts_call_returned(s, m, body);
+                return 0;
         case CG_BROKER_KEEP:
                 r = cg_json_int(body, "kernel", 0, &kernel, err);
                 if (r < 0)

@@ -82,6 +82,7 @@ struct ts_session {
         struct ts_box *boxes;
         struct ts_kernel *kernel; /* NULL: none is attached */
         unsigned n_clients;       /* with those that are being ended */
+        bool remote;              /* its kernel is on another machine: no connection of its own */
         bool ending;              /* forgotten: freed when the last client is gone */
         bool report_detached;
         uint64_t detach_id; /* of the DETACH to answer */
@@ -102,7 +103,10 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m);
 
 /* ---- kernels and calls */
 
-/* @number: the supervisor's number of the kernel, which messages about it repeat. */
+/*
+ * @number: the supervisor's number of the kernel, which messages about it repeat. @path: NULL for a
+ * kernel on another machine, whose calls come and are answered on the broker wire.
+ */
 int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err);
 /*
  * Cancels its calls (the host of those that wait for a decision gets @why) and closes the
@@ -117,6 +121,11 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server);
  */
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask, uint64_t approval, uint64_t cell, bool accept,
                        bool timed_out, bool audited, const char *reason);
+/* Handle CALL and CALL_CANCEL of a kernel on another machine. */
+void cg_ts_kernel_call(struct ts_session *s, struct cg_msg *m);
+void cg_ts_kernel_cancel(struct ts_session *s, uint64_t call);
+/* Handles CALL_RESULT: of a call that the host carries out. */
+void cg_ts_call_returned(struct ts_session *s, const struct cg_msg *m, const json_t *body);
 /* Handles KEEP: a large result of a function, of a call of the kernel with that number. */
 void cg_ts_keep(struct ts_session *s, uint64_t kernel, const struct cg_msg *m);
 /* Of the call @data: numbers of its kernel, and of the host (0: it has not decided). */

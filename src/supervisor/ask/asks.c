@@ -30,6 +30,7 @@ static const struct limit {
 } limits[] = {
         { ASK_CALL, ASK_TOOLSERVER, CG_MAX_CALLS, CG_ASK_UNREAD, "too many calls wait for a decision" },
         { ASK_QUESTION, ASK_QUESTION, 32, CG_ASK_UNREAD, "too many questions wait for the host" },
+        { ASK_AT_HOST, ASK_TOOLSERVER, CG_MAX_CALLS, CG_ASK_UNREAD, "too many calls wait for the host" },
         { ASK_HOST, ASK_HOST, 32, CG_ASK_UNREAD, "too many questions wait for the host" },
         /* The proxy's own limit for each sandbox is lower. */
         { ASK_CONNECTION, ASK_CONNECTION, 64, CG_EVENT_WINDOW + (1u << 20),
@@ -98,7 +99,7 @@ static void start_timer(struct ask *a)
 
         if (own_ms > 0 && (limit_ms <= 0 || own_ms < limit_ms))
                 limit_ms = own_ms;
-        if (limit_ms <= 0 || !a->type->late)
+        if (limit_ms <= 0 || !a->type->late || a->decided)
                 return;
         if (!a->timer_open)
                 uv_timer_init(&a->session->sup->loop, &a->timer);
@@ -118,7 +119,8 @@ static void send_question(struct ask *a, struct cg_frame *raw)
 
 static bool is_counted(const struct ask *a)
 {
-        return a->type->kind != ASK_INPUT; /* the clock of a cell runs while it waits for input */
+        return a->type->kind != ASK_INPUT &&
+               !a->decided; /* the clock of a cell runs while it waits for input */
 }
 
 struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
@@ -161,6 +163,22 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
         return a;
 }
 
+void cg_sup_ask_waits(struct ask *a, bool waits)
+{
+        if (a->decided != waits)
+                return;
+        a->decided = !waits;
+        if (waits)
+                a->session->asks.n++;
+        else
+                a->session->asks.n--;
+        if (waits)
+                start_timer(a);
+        else if (a->timer_open)
+                uv_timer_stop(&a->timer);
+        cg_sup_asks_changed(a->session);
+}
+
 void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame *raw)
 {
         changed(a);
@@ -198,6 +216,7 @@ static void decided(struct ask *a, const struct host *by, const struct cg_msg *m
 
         if (cg_msg_json(m, &body, NULL) < 0 || cg_json_bool(body, "accept", false, &d.accept, NULL) < 0 ||
             cg_json_bool(body, "timed_out", false, &d.timed_out, NULL) < 0 ||
+            cg_json_bool(body, "waits", false, &d.waits, NULL) < 0 ||
             cg_json_str(body, "answer", "no", &d.answer, NULL) < 0 ||
             cg_json_str(body, "reason", "", &d.reason, NULL) < 0)
                 d = (struct decision){ .answer = "no", .reason = "the host's decision could not be read" };

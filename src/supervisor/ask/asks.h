@@ -19,6 +19,7 @@ struct session;
 /* DECISION or EGRESS_DECISION of a host; a refusal if it could not be read. */
 struct decision {
         bool accept, timed_out; /* timed_out: not accepted, because nobody decided in time */
+        bool waits;             /* not yet: the host has begun to ask about a call of its server */
         const char *answer;     /* of EGRESS_DECISION: a word of `cellgate sandbox --ask` */
         const char *reason;     /* borrowed; "": none */
 };
@@ -32,11 +33,12 @@ enum ask_kind {
         ASK_HOST = 16,       /* of an MCP server's sandbox: may it connect to this host? */
         ASK_CONNECTION = 32, /* of the egress proxy: may the kernel connect to this host? */
         ASK_PROGRAM = 64,    /* of a sandbox's init: may this program start? */
+        ASK_AT_HOST = 256,   /* of the tool server: the host's own one carries this call out */
         ASK_INPUT = 128,     /* of a cell: input(), answered by the host that sent the cell */
 };
 /* That another client may decide: whether something may happen. */
 #define ASK_DECIDABLE  (ASK_CALL | ASK_MAY_RUN | ASK_HOST | ASK_CONNECTION | ASK_PROGRAM)
-#define ASK_TOOLSERVER (ASK_CALL | ASK_QUESTION | ASK_HOST)
+#define ASK_TOOLSERVER (ASK_CALL | ASK_QUESTION | ASK_HOST | ASK_AT_HOST)
 #define ASK_KERNEL     (ASK_MAY_RUN | ASK_FUNCTION)
 /* All but input(), which the result of its cell ends. */
 #define ASK_APPROVALS (ASK_TOOLSERVER | ASK_KERNEL | ASK_CONNECTION | ASK_PROGRAM)
@@ -71,6 +73,7 @@ struct ask {
         int64_t asked_ms;
         uint64_t running; /* the cell that ran in the main shell; 0: none */
         uint64_t cell;    /* the host's number of it; 0: none, or another host's */
+        bool decided;     /* ASK_AT_HOST: the host does not ask (any more) */
         json_t *body;     /* of the event */
         size_t bytes;     /* of its raw frame */
         uv_timer_t timer;
@@ -89,6 +92,8 @@ struct ask {
 struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw);
 /* Asks the host another question in its place, under a new number. */
 void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame *raw);
+/* ASK_AT_HOST: the host waits for a decision, or not. Only this time is not the cell's. */
+void cg_sup_ask_waits(struct ask *a, bool waits);
 /* The host has read enough of the session's events for one more question of @kind. */
 bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind);
 /*

@@ -106,6 +106,63 @@ static const struct ask_type call_ask = { .kind = ASK_CALL,
                                           .late = "nobody decided in time",
                                           .late_event = "nobody decided in time: the call was refused" };
 
+/* The result of a call that the host carries out: the raw frame of @m, or the failure @why. */
+static void call_result(const struct ask *a, const char *body, struct cg_msg *m, const char *why)
+{
+        struct broker *b = a->session->sup->broker;
+        struct cg_out out = { .type = CG_BROKER_CALL_RESULT,
+                              .session = a->session->number,
+                              .id = a->number,
+                              .body = body,
+                              .body_len = strlen(body),
+                              .raw = why,
+                              .raw_len = why ? strlen(why) : 0,
+                              .has_raw = !m };
+        struct cg_err err;
+
+        if (!b->link_open)
+                return;
+        if ((m ? cg_zlink_forward(&b->link, &out, m, &err) : cg_zlink_send(&b->link, &out, &err)) < 0 &&
+            err.code != CG_E_CLOSED) {
+                cg_log(&a->session->sup->log, CG_LOG_ERROR, "cannot send to the tool server: %s", err.msg);
+                cg_closep_(&b->lifeline);
+        }
+}
+
+static void host_call_decided(struct ask *a, const struct decision *d)
+{
+        if (d->waits || d->accept)
+                cg_sup_ask_waits(a, d->waits);
+}
+
+static void host_call_returned(struct ask *a, struct cg_msg *m)
+{
+        cg_auto_free char *body = strdup(cg_msg_body(m, &(size_t){ 0 }));
+
+        call_result(a, body ?: "{}", m, NULL);
+        cg_sup_ask_end(a);
+}
+
+static void refuse_host_call(struct ask *a, bool timed_out, const char *why)
+{
+        call_result(a,
+                    timed_out ? "{\"status\":\"rejected\",\"kind\":\"approval_timeout\"}"
+                              : "{\"status\":\"failed\",\"kind\":\"unavailable\"}",
+                    NULL, why);
+}
+
+static const struct ask_type at_host_ask = { .kind = ASK_AT_HOST,
+                                             .request = CG_HOST_FUNCTION_CALL,
+                                             .has_raw = true,
+                                             .names_cell = true,
+                                             .decision = CG_HOST_DECISION,
+                                             .decided = host_call_decided,
+                                             .answer = CG_HOST_FUNCTION_RETURN,
+                                             .answered = host_call_returned,
+                                             .refuse = refuse_host_call,
+                                             .late = "nobody decided in time",
+                                             .late_event = "nobody decided in time: the call was refused" };
+
 /* Sends the host's answer to a question of an MCP server: @raw, or @body says why there is none. */
 static void answer_question(const struct ask *a, json_t *body, const char *raw, size_t len)
 {
@@ -177,7 +234,8 @@ static void handle_ask(struct session *ss, struct cg_msg *m, const struct ask_ty
                 return; /* the kernel was replaced, and the tool server has closed the question */
         json_object_del(body, "kernel");
         question.body = CG_STEAL(body);
-        if (cg_sup_ask(&question, m->frames[1]) && type == &call_ask)
+        question.decided = type == &at_host_ask;
+        if (cg_sup_ask(&question, m->frames[1]) && (type == &call_ask || type == &at_host_ask))
                 ss->bounds.counted.tool_calls++;
 }
 
@@ -407,9 +465,10 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                         cg_sup_event_text(ss, CG_HOST_NOTICE, cg_sup_running_cell(ss), text);
                 break;
         case CG_BROKER_ASK:
+        case CG_BROKER_CALL:
                 if (ss->kernel)
                         cg_sup_kernel_catch_up(ss->kernel);
-                handle_ask(ss, m, &call_ask);
+                handle_ask(ss, m, m->type == CG_BROKER_ASK ? &call_ask : &at_host_ask);
                 break;
         case CG_BROKER_ASK_CLOSED:
                 if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "why", "cancelled", &text, NULL) < 0)

@@ -237,10 +237,11 @@ static int check_startable(const struct registration *g, const json_t *guards, s
         return r;
 }
 
-/* Functions of the host have none, nor has a definition that was found invalid. */
+/* Functions and servers of the host have none, nor has a definition that was found invalid. */
 static bool has_program(const json_t *definition)
 {
-        return !json_object_get(definition, "invalid") && !json_object_get(definition, "host_functions");
+        return !json_object_get(definition, "invalid") && !json_object_get(definition, "host_functions") &&
+               !json_object_get(definition, "host_tools");
 }
 
 static int check_one(struct registration *g, const char *name, const json_t *definition)
