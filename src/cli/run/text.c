@@ -404,13 +404,15 @@ static int answer_input(struct cg_run *run, enum cg_prompt_answer answer, struct
 static int answer_connection(struct cg_run *run, enum cg_prompt_answer answer, struct cg_err *err)
 {
         const struct cg_event *asked = text_of(run)->asked;
-        bool accept = answer == CG_ANSWER_SESSION;
+        uint64_t request = cg_event_approval(asked);
         int r;
 
-        if (!accept && answer != CG_ANSWER_NEVER)
-                return cg_run_answer(run, asked, answer == CG_ANSWER_YES, refused, err);
-        r = cg_egress_decide(run->session, cg_event_approval(asked),
-                             accept ? CG_EGRESS_ALLOW_SESSION : CG_EGRESS_DENY_SESSION, refused, err);
+        if (answer == CG_ANSWER_SESSION)
+                r = cg_egress_decide(run->session, request, CG_EGRESS_ALLOW_SESSION, NULL, err);
+        else if (answer == CG_ANSWER_NEVER)
+                r = cg_egress_decide(run->session, request, CG_EGRESS_DENY_SESSION, refused, err);
+        else
+                r = cg_run_answer(run, asked, answer == CG_ANSWER_YES, refused, err);
         return r == CG_E_NOTFOUND ? 0 : r;
 }
 
