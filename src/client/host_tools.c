@@ -289,8 +289,7 @@ static void renew_modules(struct cg_session *s, const json_t *body)
         const char *name;
         json_t *text;
 
-        json_object_foreach(json_object_get(body, "tools"), name, text)
-        {
+        json_object_foreach(json_object_get(body, "tools"), name, text) {
                 if (json_object_get(s->servers, name) && json_string_length(text) <= CG_MAX_FUNCTIONS_TEXT)
                         send_node(s, CG_HOST_SERVERS_ADD, ++s->client->next_request,
                                   json_pack("{s:{s:{s:O}}}", "servers", name, "host_tools", text));
@@ -596,8 +595,7 @@ static int add_all_at_node(struct cg_session *s, const json_t *servers, const js
         const char *name;
         json_t *def;
 
-        json_object_foreach((json_t *)(uintptr_t)servers, name, def)
-        {
+        json_object_foreach((json_t *)(uintptr_t)servers, name, def) {
                 json_t *tools = json_object_get(json_object_get(answer, "tools"), name);
                 struct cg_err why = { 0 };
 
@@ -628,7 +626,8 @@ int cg_tools_add(struct cg_session *s, json_t *servers, int64_t timeout_ms, int6
 
         if (r < 0)
                 return r;
-        json_object_foreach(servers, name, def) add_context(s, def, dir);
+        json_object_foreach(servers, name, def)
+                add_context(s, def, dir);
         r = cg_client_request_tools(s->client, CG_BROKER_SERVERS, s->number,
                                     json_pack("{s:O, s:s, s:I, s:I}", "servers", servers, "out", dir,
                                               "timeout_ms", (json_int_t)timeout_ms, "server_requests",
