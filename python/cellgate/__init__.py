@@ -55,6 +55,7 @@ from cellgate._events import (
     Status,
     Stream,
     UnknownEvent,
+    protected_name,
     render,
 )
 from cellgate._session import Approve, Cell, Command, Completed, Files, Session
@@ -113,6 +114,7 @@ __all__ = [
     "VariableError",
     "aio",
     "list_runtimes",
+    "protected_name",
     "render",
 ]
 

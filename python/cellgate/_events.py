@@ -548,6 +548,12 @@ class Collected:
         )
 
 
+def protected_name(path: str, write: bool = False) -> str | None:
+    """The name in docs/names.md for which agents may not use a file, whatever any rule says."""
+    name = lib.cg_protected_name(path.encode(errors="surrogateescape"), write)
+    return None if name == ffi.NULL else ffi.string(name).decode()
+
+
 def render(text: str, limit: int = 0) -> str:
     """Untrusted text made safe to show on a terminal, at most @limit bytes (0: all): see cg_render()."""
     data = text.encode(errors="replace")

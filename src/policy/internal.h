@@ -21,14 +21,22 @@
 /* Refused calls that are remembered, the last ones. */
 #define CG_POL_REFUSED_MAX 1024u
 
-enum cg_pol_condition_kind { CG_COND_ENUM, CG_COND_GLOB, CG_COND_REGEX, CG_COND_RANGE, CG_COND_WITHIN };
+enum cg_pol_condition_kind {
+        CG_COND_ENUM,
+        CG_COND_GLOB,
+        CG_COND_REGEX,
+        CG_COND_RANGE,
+        CG_COND_WITHIN,
+        CG_COND_ARGV
+};
 
 struct cg_pol_condition {
         const char *pointer; /* as it is written */
         char **tokens;       /* unescaped, NULL-terminated */
         enum cg_pol_condition_kind kind;
-        const json_t *values; /* CG_COND_ENUM: an array of texts, numbers, booleans, null */
-        const char *text;     /* glob, or folder */
+        /* CG_COND_ENUM: an array of texts, numbers, booleans, null; CG_COND_ARGV: of patterns */
+        const json_t *values;
+        const char *text; /* glob, or folder */
         pcre2_code *re;
         double min, max;
 };
@@ -90,6 +98,20 @@ enum cg_pol_match { CG_MATCH_NO, CG_MATCH_UNCLEAR, CG_MATCH_YES };
  */
 enum cg_pol_match cg_pol_matches(const struct cg_pol_rule *rule, const struct cg_pol_call *call,
                                  bool unreadable, char why[CG_POL_RULE_MAX]);
+/* ---- argv.c */
+/* Ends a list of patterns: any further arguments. */
+#define CG_POL_MORE "**"
+/*
+ * The words of a program that a text without shell syntax starts (new); NULL: the text has such
+ * syntax. @pattern: "*" and "?" are none.
+ */
+json_t *cg_pol_words(const char *text, bool pattern);
+/* @allows: of a rule that allows. */
+enum cg_pol_match cg_pol_words_match(const json_t *patterns, const json_t *words, bool allows);
+/* @v: an array of words, or a text. */
+enum cg_pol_match cg_pol_match_argv(const json_t *patterns, struct cg_slice v, bool allows);
+bool cg_pol_is_host_exec(const struct cg_pol_call *call);
+
 /* The number at a budget's pointer. False: there is none, or it is negative or inexact. */
 bool cg_pol_number(const struct cg_pol_condition *sum, const struct cg_pol_call *call, double *ret);
 /* An absolute path without "..", "." and empty parts; false: it is none. @ret: PATH_MAX bytes. */

@@ -14,36 +14,6 @@
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/paths.h"
 
-/* On a mismatch only the last '*' takes one more character: at most pattern_len * len steps. */
-bool cg_pol_glob(const char *pattern, size_t pattern_len, const char *text, size_t len)
-{
-        size_t p = 0, t = 0, star = SIZE_MAX, star_t = 0;
-
-        while (t < len) {
-                if (p < pattern_len && pattern[p] == '*') {
-                        star = p++;
-                        star_t = t;
-                } else if (p < pattern_len && pattern[p] == '?') {
-                        uint32_t cp;
-                        size_t n = cg_utf8_next((const unsigned char *)text + t, len - t, &cp);
-
-                        p++;
-                        t += n ?: 1; /* a character, not a byte */
-                } else if (p < pattern_len && pattern[p] == text[t]) {
-                        p++;
-                        t++;
-                } else if (star != SIZE_MAX) {
-                        p = star + 1;
-                        t = ++star_t;
-                } else {
-                        return false;
-                }
-        }
-        while (p < pattern_len && pattern[p] == '*')
-                p++;
-        return p == pattern_len;
-}
-
 static bool glob(const char *pattern, const char *text)
 {
         return cg_pol_glob(pattern, strlen(pattern), text, strlen(text));
@@ -174,12 +144,14 @@ static enum cg_pol_match within(const char *folder, const struct cg_buf *text)
         return m;
 }
 
-static enum cg_pol_match test(const struct cg_pol_condition *c, struct cg_slice v)
+static enum cg_pol_match test(const struct cg_pol_condition *c, struct cg_slice v, bool allows)
 {
         cg_auto_buf struct cg_buf text = { .max = CG_MAX_TOOL_ARGS };
         bool is_text = cg_json_kind(v) == '"';
         double n;
 
+        if (c->kind == CG_COND_ARGV)
+                return cg_pol_match_argv(c->values, v, allows);
         if (c->kind == CG_COND_RANGE) {
                 if (!number(v, &n))
                         return CG_MATCH_UNCLEAR;
@@ -239,7 +211,7 @@ static enum cg_pol_match at(const struct cg_pol_condition *c, struct cg_slice v,
         struct cg_slice member;
 
         if (!*token)
-                return test(c, v);
+                return test(c, v, all);
         if (cg_json_kind(v) == '[')
                 return elements(c, v, token, all);
         if (cg_json_kind(v) != '{' || cg_json_member(v, *token, &member, NULL) < 0)
@@ -335,6 +307,23 @@ static bool has_front(const json_t *fronts, const char *front)
         return !fronts;
 }
 
+/*
+ * A pattern of a text also matches the line of a shell that goes on: "cat *" matches "cat x; id".
+ */
+static bool is_line(const struct cg_pol_condition *c, const struct cg_pol_call *call)
+{
+        cg_auto_json json_t *args = NULL, *words = NULL;
+        const char *line;
+
+        if ((c->kind != CG_COND_GLOB && c->kind != CG_COND_REGEX) || strcmp(c->pointer, "/command") != 0 ||
+            !cg_pol_is_host_exec(call))
+                return false;
+        args = json_loadb(call->args, call->args_len, 0, NULL);
+        line = json_string_value(json_object_get(args, "command"));
+        words = line ? cg_pol_words(line, false) : NULL;
+        return !words;
+}
+
 static enum cg_pol_match match_conditions(const struct cg_pol_rule *rule, const struct cg_pol_call *call,
                                           char why[CG_POL_RULE_MAX])
 {
@@ -342,8 +331,11 @@ static enum cg_pol_match match_conditions(const struct cg_pol_rule *rule, const 
 
         for (size_t i = 0; i < rule->n_conditions; i++) {
                 const struct cg_pol_condition *c = &rule->conditions[i];
-                enum cg_pol_match m = at(c, arguments(call), c->tokens, rule->decision == CG_POL_ALLOW);
+                bool allows = rule->decision == CG_POL_ALLOW;
+                enum cg_pol_match m = at(c, arguments(call), c->tokens, allows);
 
+                if (m == CG_MATCH_YES && allows && is_line(c, call))
+                        m = CG_MATCH_UNCLEAR;
                 if (m == CG_MATCH_NO)
                         return result(m, why, "the argument %.80s does not fit", c->pointer);
                 if (m == CG_MATCH_UNCLEAR)

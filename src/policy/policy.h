@@ -96,6 +96,12 @@ void cg_pol_refuse(struct cg_pol *p, uint64_t key);
  */
 int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, struct cg_err *err);
 
+/*
+ * True if @call is one of host_exec, and its program is what @pattern was granted for: words with
+ * wildcards, and no folder of its own.
+ */
+bool cg_pol_granted(const char *pattern, const struct cg_pol_call *call);
+
 /* True if @pattern matches exactly @len bytes of @text: `*` any characters, `?` one. */
 bool cg_pol_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);
 

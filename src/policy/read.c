@@ -72,7 +72,7 @@ static const struct key {
         { "host", JSON_STRING, IN_RULE | IN_BUDGET },
         { "port", JSON_INTEGER, IN_RULE | IN_BUDGET },
         { "program", JSON_STRING, IN_RULE | IN_BUDGET },
-        { "argv", JSON_ARRAY, IN_RULE | IN_BUDGET },
+        { "argv", JSON_ARRAY, IN_RULE | IN_BUDGET | IN_CONDITION },
         { "more", JSON_TRUE, IN_RULE | IN_BUDGET },
         { "line", JSON_NULL, IN_RULE | IN_BUDGET },
         { "env", JSON_ARRAY, IN_RULE },
@@ -290,6 +290,22 @@ static int read_within(struct policy_reader *r, struct cg_pol_condition *c, cons
                               "\"within\" is an absolute path without \"..\", \".\" and double or last slashes");
 }
 
+static int read_argv(struct policy_reader *r, struct cg_pol_condition *c, const json_t *patterns)
+{
+        const json_t *v;
+        size_t i;
+
+        c->kind = CG_COND_ARGV;
+        c->values = patterns;
+        json_array_foreach(patterns, i, v) {
+                if (!json_string_length(v) || json_string_length(v) > CG_POL_GLOB_MAX)
+                        return fail(r, "a pattern has 1 to %u bytes", CG_POL_GLOB_MAX);
+        }
+        return i && strcmp(json_string_value(json_array_get(patterns, 0)), CG_POL_MORE) != 0
+                       ? 0
+                       : fail(r, "argv begins with a pattern of the program");
+}
+
 static int read_condition(struct policy_reader *r, struct cg_pol_condition *c, const char *pointer, json_t *o)
 {
         json_t *equals = json_object_get(o, "equals"), *list;
@@ -299,7 +315,8 @@ static int read_condition(struct policy_reader *r, struct cg_pol_condition *c, c
                 return -1;
         if (json_object_size(o) !=
             (range && json_object_get(o, "min") && json_object_get(o, "max") ? 2u : 1u))
-                return fail(r, "a condition has one of equals, enum, glob, regex, within, or min and max");
+                return fail(r,
+                            "a condition has one of equals, enum, glob, regex, within, argv, or min and max");
         if (equals) { /* becomes a list of one value, which the file owns */
                 list = json_pack("[O]", equals);
                 if (!list || json_object_set_new(o, "enum", list) < 0)
@@ -311,6 +328,8 @@ static int read_condition(struct policy_reader *r, struct cg_pol_condition *c, c
                 return read_range(r, c, o);
         if (text_of(o, "regex"))
                 return read_regex(r, c, text_of(o, "regex"));
+        if (json_object_get(o, "argv"))
+                return read_argv(r, c, json_object_get(o, "argv"));
         if (text_of(o, "within"))
                 return read_within(r, c, text_of(o, "within"));
         c->kind = CG_COND_GLOB;

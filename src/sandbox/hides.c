@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/account.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"
@@ -54,6 +55,14 @@ static const char *const in_system[] = {
         "/var/lib/systemd/random-seed",
         "/var/backups",
 };
+
+const char *cg_plan_system_credentials(const char *path)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(in_system); i++)
+                if (cg_path_within(path, in_system[i]))
+                        return in_system[i];
+        return NULL;
+}
 
 /* Hides what the rows of the table name in the home folder. Only last names may be patterns. */
 static int hide_rows(struct cg_sandbox *sb, const char *home, const struct cg_present *scanned,

@@ -215,6 +215,8 @@ static inline bool cg_why_is_plain(const char *name)
 #define CG_WHY_GIT "git's setting"
 /* The same: hides.c. */
 #define CG_WHY_CREDENTIALS "cellgate.hideCredentials"
+/* The place of the system's credentials that @path is or is below (hides.c); NULL: none. */
+const char *cg_plan_system_credentials(const char *path);
 /* The same: hardlinks.c. */
 #define CG_WHY_LINK "another name of a denied file"
 

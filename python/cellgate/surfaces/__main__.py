@@ -8,7 +8,8 @@ import sys
 from cellgate._errors import CellgateError
 from cellgate.surfaces._serve import RefusedOptionError, parse, serve, together
 
-SURFACES = ("context-forge", "sandboxmcp", "srt")
+# "host" and "web" are servers of tools for cellgate itself, which asks about each call (docs/host-web.md).
+SURFACES = ("context-forge", "host", "sandboxmcp", "srt", "web")
 
 
 def main() -> None:

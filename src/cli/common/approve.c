@@ -28,6 +28,7 @@ struct cg_approve {
         uint64_t session;          /* number of the one that is open */
         uint64_t last_session;     /* of all copies */
         struct cg_approve *origin; /* of a copy; else NULL */
+        json_t *granted;           /* patterns of programs of the host; NULL: none */
 };
 
 int cg_approve_new(struct cg_approve **ret, struct cg_err *err)
@@ -52,6 +53,7 @@ struct cg_approve *cg_approve_free(struct cg_approve *a)
                 free(a->rules[i].tool);
         }
         free(a->rules);
+        json_decref(a->granted);
         if (!a->origin)
                 cg_pol_free(a->policy);
         free(a);
@@ -320,6 +322,29 @@ static struct cg_pol_call completed(const struct cg_approve *a, const struct cg_
         return c;
 }
 
+void cg_approve_accepted(struct cg_approve *a, const struct cg_pol_call *call)
+{
+        cg_auto_json json_t *args = NULL;
+
+        if (strcmp(call->server, "host") != 0 || strcmp(call->tool, "request_host_access") != 0)
+                return;
+        args = json_loadb(call->args, call->args_len, JSON_REJECT_DUPLICATES, NULL);
+        a->granted = a->granted ?: json_array();
+        json_array_append(a->granted, json_object_get(args, "pattern")); /* failed: asked again */
+}
+
+static bool is_granted(const struct cg_approve *a, const struct cg_pol_call *call)
+{
+        const json_t *pattern;
+        size_t i;
+
+        json_array_foreach(a->granted, i, pattern) {
+                if (json_is_string(pattern) && cg_pol_granted(json_string_value(pattern), call))
+                        return true;
+        }
+        return false;
+}
+
 enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_pol_call *call,
                                         struct cg_approve_verdict *v)
 {
@@ -336,6 +361,8 @@ enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_po
         *v = (struct cg_approve_verdict){ .rule = NULL };
         if (strcmp(c.method, CG_METHOD_CONNECT) != 0)
                 own = cg_approve_decide(a, c.server, c.method, c.tool, &v->rule);
+        if (own == CG_APPROVE_ASK && is_granted(a, &c))
+                own = CG_APPROVE_ACCEPT;
         v->policy.decision = given[own];
         /* Only a pattern refuses what a file allows. */
         cg_pol_decide(a->policy, &c, own == CG_APPROVE_REFUSE && v->rule, &v->policy, NULL);

@@ -114,6 +114,11 @@ void cg_approve_new_session(struct cg_approve *a);
  */
 enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_pol_call *call,
                                         struct cg_approve_verdict *v);
+/*
+ * A person has accepted this call. If it is request_host_access of the server "host", programs that
+ * its pattern names are not asked about again in the session.
+ */
+void cg_approve_accepted(struct cg_approve *a, const struct cg_pol_call *call);
 /* A person has refused this call. With policy files, the same one is not asked about again. */
 void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call);
 

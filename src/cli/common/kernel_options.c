@@ -83,9 +83,11 @@ static const struct cg_opt table[] = {
           "longest wait of a call for its cell, after which it is answered with the output so far and the cell goes"
           " on; less than what the MCP client waits (default: 45)" },
         { CG_KOPT_TOOLSETS, 0, "toolsets", "LIST", CG_CMD_SERVE,
-          "tools that the agent gets: some of core, jobs, sessions, files, inspect with commas between"
+          "tools that the agent gets: some of core, jobs, sessions, files, inspect, host, web with commas between"
           " (default: core,jobs); or approvals alone, for an MCP client that decides about calls of other sessions."
           " Without jobs a call waits for the end of its cell; with sessions the agent can have several kernels" },
+        { CG_KOPT_WEB_SEARCH, 0, "web-search", "ADDRESS", CG_CMD_SERVE,
+          "with the toolset web: the SearXNG server that web_search asks, such as https://search.example" },
         { CG_KOPT_PRINT_CONFIG, 0, "print-config", "CLIENT", CG_CMD_SERVE,
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
           " (generic), with the other options of this command line and absolute paths" },

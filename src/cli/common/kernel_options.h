@@ -67,6 +67,7 @@ enum cg_kernel_opt {
         CG_KOPT_PLAIN_RESULTS,
         CG_KOPT_WAIT,
         CG_KOPT_TOOLSETS,
+        CG_KOPT_WEB_SEARCH,
         CG_KOPT_PRINT_CONFIG,
         CG_KOPT_COMPAT,
         CG_KOPT_HTTP,

@@ -420,6 +420,8 @@ static void settle_call(struct cg_serve_session *s, const struct cg_serve_ask *a
                               a->accept ? "accepted" : how, NULL);
         if (a->always) /* failed: asked again */
                 cg_approve_always(s->approve, a->server, a->method, a->tool, NULL);
+        if (a->accept)
+                cg_approve_accepted(s->approve, &call);
         if (a->by_user && !a->accept) {
                 pthread_mutex_lock(&s->sv->policy);
                 cg_approve_refused(s->approve, &call);

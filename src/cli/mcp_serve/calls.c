@@ -15,7 +15,9 @@
 #define OWN_CHARS    20000u
 /* The limit of a file's part, of a folder's list and of an approval, which are limited before. */
 #define FILE_CHARS 4000000u
-#define TIMEOUT_S  120
+/* A page of fetch_webpage, with what is around it. */
+#define CALLED_CHARS 60000u
+#define TIMEOUT_S    120
 /* The same for start_cell, which nobody waits for, and for the cell of list_variables. */
 #define LONG_TIMEOUT_S 3600
 #define LIST_TIMEOUT_S 10
@@ -97,11 +99,29 @@ static int begin_install(struct cg_serve *sv, struct cg_pending *p, const char *
         return 0;
 }
 
+/* Takes @code. */
+static int add_code(struct cg_serve *sv, struct cg_pending *p, char *code, double timeout, struct cg_err *err)
+{
+        struct cg_job *j = calloc(1, sizeof(*j));
+
+        if (!j) {
+                free(code);
+                return cg_fail(err, CG_E_NOMEM, "no memory is left");
+        }
+        j->tool = CG_SERVE_EXECUTE;
+        j->timeout = timeout;
+        j->code = code;
+        j->number = sv->last_cell + 1;
+        if (add_job(p, j, p->max_chars, err) < 0)
+                return -1;
+        sv->last_cell++;
+        return 0;
+}
+
 static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args, double timeout,
                     struct cg_err *err)
 {
-        cg_auto_free char *code = NULL;
-        struct cg_job *j;
+        char *code;
 
         if (cg_serve_arg_number(args, "timeout", timeout, &timeout, err) < 0)
                 return -1;
@@ -113,16 +133,31 @@ static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args,
                 return -1;
         if (cg_serve_arg_string(args, "code", &code, err) < 0)
                 return -1;
-        j = calloc(1, sizeof(*j));
-        if (!j)
-                return cg_fail(err, CG_E_NOMEM, "no memory is left");
-        j->tool = CG_SERVE_EXECUTE;
-        j->timeout = timeout;
-        j->code = CG_STEAL(code);
-        j->number = sv->last_cell + 1;
-        if (add_job(p, j, p->max_chars, err) < 0)
+        return add_code(sv, p, code, timeout, err);
+}
+
+static int check_python(const struct cg_serve *sv, const struct cg_pending *p, struct cg_err *err)
+{
+        const char *language = p->session->language ?: sv->opts.kernel.language;
+
+        if (!language || strcmp(language, "python") == 0)
+                return 0;
+        return cg_fail(err, CG_E_INVAL, "%s is for sessions of Python; this one's language is %s",
+                       cg_serve_tool_defs[p->tool].name, language);
+}
+
+/* A call of a tool of the host or the web. */
+static int begin_called(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
+{
+        char *code;
+
+        if (check_python(sv, p, err) < 0 || cg_serve_call_code(p->tool, args, &code, err) < 0)
                 return -1;
-        sv->last_cell++;
+        p->max_chars = CALLED_CHARS;
+        if (add_code(sv, p, code, LONG_TIMEOUT_S, err) < 0)
+                return -1;
+        if (sv->opts.toolsets & CG_SERVE_JOBS)
+                p->deadline_ms = p->since_ms + sv->opts.wait_ms;
         return 0;
 }
 
@@ -145,13 +180,10 @@ static int begin_start(struct cg_serve *sv, struct cg_pending *p, const char *ar
 
 static int begin_variables(struct cg_serve *sv, struct cg_pending *p, const char *args, struct cg_err *err)
 {
-        const char *language = p->session->language ?: sv->opts.kernel.language;
         struct cg_job *j;
 
-        if (language && strcmp(language, "python") != 0)
-                return cg_fail(err, CG_E_INVAL,
-                               "list_variables is for sessions of Python; this one's language is %s",
-                               language);
+        if (check_python(sv, p, err) < 0)
+                return -1;
         j = calloc(1, sizeof(*j));
         if (!j)
                 return cg_fail(err, CG_E_NOMEM, "no memory is left");
@@ -338,19 +370,33 @@ static int begin_bridge(struct cg_serve *sv, struct cg_pending *p, const char *a
  */
 static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending *, const char *args,
                                             struct cg_err *) = {
-        [CG_SERVE_EXECUTE] = begin_execute,        [CG_SERVE_REGISTER] = begin_in_turn,
-        [CG_SERVE_INSTALL] = begin_install,        [CG_SERVE_UNINSTALL] = begin_in_turn,
-        [CG_SERVE_RESET] = begin_in_turn,          [CG_SERVE_READ_OUTPUT] = begin_read_output,
-        [CG_SERVE_START_CELL] = begin_start,       [CG_SERVE_CELL_STATUS] = begin_status,
-        [CG_SERVE_CELL_RESULT] = begin_result,     [CG_SERVE_CANCEL_CELL] = begin_cancel,
-        [CG_SERVE_SEND_INPUT] = begin_send_input,  [CG_SERVE_CREATE_SESSION] = begin_create,
-        [CG_SERVE_LIST_SESSIONS] = begin_list,     [CG_SERVE_TERMINATE] = begin_terminate,
-        [CG_SERVE_BRIDGE] = begin_bridge,          [CG_SERVE_LIST_FILES] = begin_in_turn,
-        [CG_SERVE_READ_FILE] = begin_in_turn,      [CG_SERVE_WRITE_FILE] = begin_in_turn,
-        [CG_SERVE_MOVE_FILE] = begin_in_turn,      [CG_SERVE_REMOVE_FILE] = begin_in_turn,
-        [CG_SERVE_SANDBOX_INFO] = begin_in_turn,   [CG_SERVE_LIST_VARIABLES] = begin_variables,
-        [CG_SERVE_EXPLAIN] = begin_in_turn,        [CG_SERVE_LIST_APPROVALS] = begin_approver,
-        [CG_SERVE_SHOW_APPROVAL] = begin_approver, [CG_SERVE_DECIDE_APPROVAL] = begin_approver,
+        [CG_SERVE_EXECUTE] = begin_execute,
+        [CG_SERVE_REGISTER] = begin_in_turn,
+        [CG_SERVE_INSTALL] = begin_install,
+        [CG_SERVE_UNINSTALL] = begin_in_turn,
+        [CG_SERVE_RESET] = begin_in_turn,
+        [CG_SERVE_READ_OUTPUT] = begin_read_output,
+        [CG_SERVE_START_CELL] = begin_start,
+        [CG_SERVE_CELL_STATUS] = begin_status,
+        [CG_SERVE_CELL_RESULT] = begin_result,
+        [CG_SERVE_CANCEL_CELL] = begin_cancel,
+        [CG_SERVE_SEND_INPUT] = begin_send_input,
+        [CG_SERVE_CREATE_SESSION] = begin_create,
+        [CG_SERVE_LIST_SESSIONS] = begin_list,
+        [CG_SERVE_TERMINATE] = begin_terminate,
+        [CG_SERVE_BRIDGE] = begin_bridge,
+        [CG_SERVE_LIST_FILES] = begin_in_turn,
+        [CG_SERVE_READ_FILE] = begin_in_turn,
+        [CG_SERVE_WRITE_FILE] = begin_in_turn,
+        [CG_SERVE_MOVE_FILE] = begin_in_turn,
+        [CG_SERVE_REMOVE_FILE] = begin_in_turn,
+        [CG_SERVE_SANDBOX_INFO] = begin_in_turn,
+        [CG_SERVE_LIST_VARIABLES] = begin_variables,
+        [CG_SERVE_EXPLAIN] = begin_in_turn,
+        [CG_SERVE_LIST_APPROVALS] = begin_approver,
+        [CG_SERVE_SHOW_APPROVAL] = begin_approver,
+        [CG_SERVE_DECIDE_APPROVAL] = begin_approver,
+        [CG_SERVE_HOST_EXEC... CG_SERVE_SEARCH] = begin_called,
 };
 
 /* ------------------------------------------------------------------ messages */

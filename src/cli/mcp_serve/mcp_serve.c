@@ -386,7 +386,8 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
         if (!sv->configured || sv->io_fd < 0)
                 return cg_fail(err, CG_E_NOMEM, "server");
         if (cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err) < 0 ||
-            cg_secrets_add_env(&sv->secrets, sv->opts.kernel.env, err) < 0 || read_servers(sv, err) < 0)
+            cg_secrets_add_env(&sv->secrets, sv->opts.kernel.env, err) < 0 || read_servers(sv, err) < 0 ||
+            cg_serve_add_own_servers(sv, err) < 0)
                 return -1;
         /* Absolute paths for the agent, which does not know our working directory. */
         cwd = realpath(sv->opts.kernel.images ? "." : sv->workspace, NULL);

@@ -70,7 +70,9 @@ enum cg_serve_toolset {
         CG_SERVE_SESSIONS = 4,
         CG_SERVE_FILES = 8,
         CG_SERVE_INSPECT = 16,
-        CG_SERVE_APPROVALS = 32 /* alone: who decides runs no code */
+        CG_SERVE_APPROVALS = 32, /* alone: who decides runs no code */
+        CG_SERVE_HOST = 64,
+        CG_SERVE_WEB = 128
 };
 
 struct cg_serve_options {
@@ -91,6 +93,7 @@ struct cg_serve_options {
         const char *place;        /* of the toolset approvals, and of those who decide here over HTTP */
         bool compat;              /* the Python package serves */
         const char *print_config; /* a client; NULL: serve */
+        const char *web_search;   /* address of a SearXNG server; NULL: none */
         bool plain;               /* results have no structuredContent */
         const char *http;         /* the address, by cellgate-mcp-http; NULL: standard input and output */
         bool of_http;             /* an option that means something with http only, */
@@ -124,6 +127,16 @@ enum cg_serve_tool {
         CG_SERVE_LIST_APPROVALS,
         CG_SERVE_SHOW_APPROVAL,
         CG_SERVE_DECIDE_APPROVAL,
+        CG_SERVE_HOST_EXEC,
+        CG_SERVE_HOST_FILE_READ,
+        CG_SERVE_HOST_FILE_WRITE,
+        CG_SERVE_HOST_FILE_LIST,
+        CG_SERVE_HOST_FILE_COPY,
+        CG_SERVE_REQUEST_HOST,
+        CG_SERVE_LIST_HOST,
+        CG_SERVE_FETCH,
+        CG_SERVE_BROWSER,
+        CG_SERVE_SEARCH,
         CG_SERVE_N_TOOLS
 };
 
@@ -383,6 +396,12 @@ int cg_serve_arg_number(const char *args, const char *name, double def, double *
 /* A whole number of @min or more. */
 int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t *ret,
                       struct cg_err *err);
+
+/* ---- host_web.c */
+/* Adds the servers of the toolsets `host` and `web` to those of --mcp. */
+int cg_serve_add_own_servers(struct cg_serve *sv, struct cg_err *err);
+/* The code of a cell that calls the tool (returns). */
+int cg_serve_call_code(enum cg_serve_tool tool, const char *args, char **ret, struct cg_err *err);
 
 /* ---- queue.c */
 /* Holds a mutex until the end of the block. */

@@ -37,7 +37,9 @@ int cg_serve_help(void)
                 "off by default: create_session, list_sessions, terminate_session, bridge_data\n"
                 "(toolset sessions);\n"
                 "list_files, read_file, write_file, move_file, remove_file (toolset files); list_variables,\n"
-                "sandbox_info (toolset inspect). Alone, for another client than the agent's: list_approvals,\n"
+                "sandbox_info (toolset inspect); host_exec, host_file_read, host_file_write, host_file_list,\n"
+                "host_file_copy, request_host_access, list_host_access (toolset host: outside of the sandbox, each\n"
+                "call is asked about); fetch_webpage, browser_fetch, web_search (toolset web). Alone, for another client than the agent's: list_approvals,\n"
                 "show_approval, decide_approval (toolset approvals).\n"
                 "Cells call the tools of other MCP servers as Python functions; each such call must be allowed\n"
                 "here.\n"
@@ -115,6 +117,9 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 return 0;
         case CG_KOPT_TOOLSETS:
                 return cg_serve_read_toolsets(value, &o->toolsets, err);
+        case CG_KOPT_WEB_SEARCH:
+                o->web_search = value;
+                return 0;
         case CG_KOPT_ASK_TIMEOUT:
                 return positive("--ask-timeout", "a question", value, &o->ask_timeout_ms, err);
         case CG_KOPT_WAIT:
