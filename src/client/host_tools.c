@@ -626,10 +626,10 @@ int cg_tools_add(struct cg_session *s, json_t *servers, int64_t timeout_ms, int6
 
         if (r < 0)
                 return r;
-        json_object_foreach(servers, name, def)
+        json_object_foreach(definitions, name, def)
                 add_context(s, def, dir);
         r = cg_client_request_tools(s->client, CG_BROKER_SERVERS, s->number,
-                                    json_pack("{s:O, s:s, s:I, s:I}", "servers", servers, "out", dir,
+                                    json_pack("{s:O, s:s, s:I, s:I}", "servers", definitions, "out", dir,
                                               "timeout_ms", (json_int_t)timeout_ms, "server_requests",
                                               (json_int_t)s->server_requests),
                                     longest_ms, &body, err);
@@ -638,7 +638,7 @@ int cg_tools_add(struct cg_session *s, json_t *servers, int64_t timeout_ms, int6
         if (cg_json_object(body, strlen(body), "SERVERS_DONE", &answer, err) < 0)
                 return CG_E_PROTO;
         error = json_object_get(answer, "error");
-        r = add_all_at_node(s, servers, answer, json_object_get(answer, "report"), err);
+        r = add_all_at_node(s, definitions, answer, json_object_get(answer, "report"), err);
         if (r < 0)
                 return r;
         if (error)
