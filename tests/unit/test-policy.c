@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "policy/policy.h"
-
-#define ROUNDS 20000
+#include "rounds.h"
 
 static struct cg_pol *policy(const char *const *texts)
 {
@@ -253,11 +252,12 @@ static enum cg_pol_decision decide_once(const struct cg_pol_call *call, const ch
 static void test_properties(void **state)
 {
         static char a[4096], b[4096], a_more[4096], b_more[4096];
+        size_t n = rounds(20000, 1000);
         unsigned seen[4] = { 0 };
 
         (void)state;
         srand(23);
-        for (int i = 0; i < ROUNDS; i++) {
+        for (size_t i = 0; i < n; i++) {
                 struct cg_pol_call call = random_call();
                 enum cg_pol_decision first, second, both;
 
@@ -278,7 +278,7 @@ static void test_properties(void **state)
                         fail_msg("allowed unread: %s and %s for %s", a, b, call.args);
         }
         for (size_t i = 0; i < 4; i++)
-                assert_true(seen[i] > ROUNDS / 100); /* nothing was only seen in theory */
+                assert_true(seen[i] > n / 100); /* nothing was only seen in theory */
 }
 
 int main(void)
