@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from processes import parent
 
 
@@ -43,6 +44,24 @@ def runtime_folder() -> Iterator[Path]:
     while find_supervisors(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with runtime_folder() as folder:
+        yield {"XDG_RUNTIME_DIR": str(folder), "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state"))}
+
+
+@pytest.fixture(autouse=True)
+def _own_state(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of that of conftest.py: the commands of many tests share a supervisor, as a user's do. Starting one
+    takes most of the time of a small cell. The mark "own_supervisor" is for tests of its processes or of its state."""
+    if request.node.get_closest_marker("own_supervisor"):
+        monkeypatch.setenv("XDG_STATE_HOME", str(request.getfixturevalue("tmp_path_factory").mktemp("state")))
+        return
+    monkeypatch.delenv("CELLGATE_PRIVATE")
+    for name, value in request.getfixturevalue("_account").items():
+        monkeypatch.setenv(name, value)
 
 
 class Shared:

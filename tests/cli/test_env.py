@@ -16,7 +16,7 @@ import pytest
 from shared_supervisor import runtime_folder
 
 # One worker: these tests share an environment. Most of their time is pip's, so only those marked run with a sanitizer.
-pytestmark = [pytest.mark.xdist_group("env"), pytest.mark.no_sanitizer]
+pytestmark = [pytest.mark.xdist_group("env"), pytest.mark.no_sanitizer, pytest.mark.own_supervisor]
 
 Env = Callable[..., "subprocess.CompletedProcess[str]"]
 KERNEL_ENV = Path(__file__).parents[2] / ".deps/kernel-env"

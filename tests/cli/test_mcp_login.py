@@ -22,6 +22,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from oauth_server import ACCESS, REFRESH, SECRET, OAuthServer, oauth_server
 
+pytestmark = pytest.mark.own_supervisor  # of a state of its own
+
 TOKENS = [ACCESS, REFRESH, SECRET, "CODE"]
 
 

@@ -339,6 +339,7 @@ def test_reader_that_went_ends_quietly(cellgate: Path, tmp_path: Path, slowness:
         assert p.stderr.read() == ""
 
 
+@pytest.mark.own_supervisor
 def test_killed_host_leaves_no_process(cellgate: Path, tmp_path: Path) -> None:
     """nothing_left_running (tests/conftest.py) looks at the end; here it is seen at once."""
     with start(cellgate, tmp_path, "-c", "print('go', flush=True)\nimport time; time.sleep(60)") as p:

@@ -53,6 +53,7 @@ def home() -> Iterator[Path]:
         yield Path(path)
 
 
+@pytest.mark.own_supervisor
 def test_the_accounts_home_is_a_home_whatever_home_says(run_cellgate: Run, tmp_path: Path, home: Path) -> None:
     """HOME may be another folder than the account's (sudo -E, services), which ssh and login shells use."""
     account = Path(pwd.getpwuid(os.geteuid()).pw_dir)
@@ -69,6 +70,7 @@ def test_the_accounts_home_is_a_home_whatever_home_says(run_cellgate: Run, tmp_p
     assert p.stdout == "True\n", p.stderr
 
 
+@pytest.mark.own_supervisor
 @pytest.mark.parametrize("options", [[], ["--allow-host", "a.example"]])
 def test_default_policy_hides_credentials_and_nothing_else(
     run_cellgate: Run, tmp_path: Path, home: Path, options: list[str]
@@ -455,6 +457,7 @@ def test_json_interrupt_refuses(host, file, port: int) -> None:
     assert h.process.wait(h.deadline) == 130
 
 
+@pytest.mark.own_supervisor
 def test_a_refusal_comes_before_the_end_of_its_cell(host, file, tmp_path: Path) -> None:
     """Output, the refusal and the cell's end wait for the supervisor all at once, in two sockets."""
     code = FETCH + (

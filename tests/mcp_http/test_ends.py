@@ -11,6 +11,8 @@ import pytest
 from mcp_http.helpers import Server, Session
 from processes import alive, children, eventually, name_of, words
 
+pytestmark = pytest.mark.own_supervisor  # ends with the server
+
 Serve = Callable[..., Server]
 
 

@@ -12,6 +12,7 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_serve.helpers import Raw
+from shared_supervisor import _account, _own_state  # noqa: F401
 
 FAKE = Path(__file__).with_name("fake_server.py")
 
@@ -24,9 +25,9 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """With a cache folder of the test's own, so that it can be looked at."""
-    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+def environment() -> dict[str, str]:
+    """With a cache folder that is not the user's, so that it can be looked at."""
+    return {**os.environ, "XDG_CACHE_HOME": os.environ["XDG_STATE_HOME"] + "-cache"}
 
 
 @pytest.fixture

@@ -243,10 +243,11 @@ def children_of(pid: int) -> set[int]:
     return found
 
 
+@pytest.mark.own_supervisor
 @pytest.mark.parametrize("how", ["eof", "SIGTERM", "SIGINT", "SIGHUP", "SIGKILL", "reader gone"])
 @pytest.mark.parametrize("busy", [False, True])
 def test_its_end_ends_everything(
-    serve: Serve, how: str, busy: bool, mcp_file: Path, tmp_path: Path, slowness: float
+    serve: Serve, environment: dict[str, str], how: str, busy: bool, mcp_file: Path, tmp_path: Path
 ) -> None:
     server = serve("--mcp", mcp_file)
     server.initialize()
@@ -256,7 +257,7 @@ def test_its_end_ends_everything(
         eventually((tmp_path / "workspace/up").exists)
     processes = children_of(server.process.pid)
     assert len(processes) >= 4  # supervisor, tool server, zygote, kernel...
-    packages = tmp_path / "cache/cellgate/packages"
+    packages = Path(environment["XDG_CACHE_HOME"], "cellgate/packages")
     assert len(list(packages.iterdir())) == 1
     if how == "eof":
         server.close_input()
@@ -276,16 +277,19 @@ def test_its_end_ends_everything(
         assert list(packages.iterdir()) == []
 
 
-def test_who_can_read_the_packages_cannot_keep_servers_from_starting(serve: Serve, tmp_path: Path) -> None:
+def test_who_can_read_the_packages_cannot_keep_servers_from_starting(
+    serve: Serve, environment: dict[str, str]
+) -> None:
     """Kernels can, and they can lock files that they can open. Servers lock a file without read permission."""
+    cache = Path(environment["XDG_CACHE_HOME"], "cellgate")
     serve().initialize()
-    fd = os.open(tmp_path / "cache/cellgate/packages", os.O_RDONLY)
+    fd = os.open(cache / "packages", os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
     other = serve()
     other.initialize()
     assert text_of(other.result(other.call("execute_ipython_cell", code="1"))) == "1"
     os.close(fd)
-    lock = tmp_path / "cache/cellgate/packages.lock"
+    lock = cache / "packages.lock"
     assert lock.stat().st_mode & 0o777 == 0o200
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -135,7 +135,7 @@ def test_a_workspace_is_a_folder_below_the_servers(serve: Serve, workspace: Path
         ("file", "must exist"),
     ):
         assert why in server.fails("create_session", workspace=wrong), wrong
-    eventually(lambda: len(server.ask("list_sessions").splitlines()) == len(before.splitlines()))
+        eventually(lambda: len(server.ask("list_sessions").splitlines()) == len(before.splitlines()))
 
 
 def test_limits_are_at_most_those_of_the_server(serve: Serve) -> None:

@@ -375,6 +375,7 @@ def children_named(parent: int, name: str) -> list[int]:
     return found
 
 
+@pytest.mark.own_supervisor
 def test_a_lost_supervisor_is_replaced(sdk: Sdk, run: Callable, mcp_file: Path) -> None:
     async def main() -> None:
         async with sdk("--mcp", mcp_file, "--approve", "fake.*") as session:
