@@ -899,7 +899,9 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
                         a->n_waiting++;
         }
         a->since_ms = cg_now_ms();
-        if (a->n_waiting && !uv_is_active((uv_handle_t *)&s->ts->progress))
+        /* It may run for another session, or still for one whose servers have answered. */
+        if (a->n_waiting && (!uv_is_active((uv_handle_t *)&s->ts->progress) ||
+                             uv_timer_get_due_in(&s->ts->progress) > CG_MCP_PROGRESS_MS))
                 uv_timer_start(&s->ts->progress, cg_ts_session_progress, CG_MCP_PROGRESS_MS,
                                CG_MCP_PROGRESS_EVERY_MS);
         if (!a->n_waiting) /* none is started, or each failed at once */
