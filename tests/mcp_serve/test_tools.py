@@ -91,7 +91,11 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
                     "max_output_chars": ("integer", 5000, False),
                 },
                 "register_mcp_server": {"server_name": ("string", None, True), "server_params": ("object", None, True)},
-                "install_package": {"package_name": ("string", None, True)},
+                "install_package": {
+                    "package_name": ("string", None, True),
+                    "language": ("string", None, False),  # these two are cellgate's own, for npm
+                    "scripts": ("boolean", False, False),
+                },
                 "uninstall_package": {"package_name": ("string", None, True)},
                 "reset": {},
                 "read_output": {"start": ("integer", 0, False), "max_output_chars": ("integer", 5000, False)},

@@ -349,5 +349,7 @@ def test_the_host_is_out_of_reach(box: Sandbox) -> None:
         "host_file_read": {"path": "/etc/hostname"},
         "host_file_list": {"path": "/"},
         "request_host_access": {"pattern": "id *"},
+        "list_host_access": {},
     }.items():
-        assert "of the host" in box.refused(name, **arguments)
+        assert "of the host: cellgate mcp serve --toolsets host" in box.refused(name, **arguments)
+    assert "--toolsets web" in box.refused("fetch_webpage", url="https://example.org")

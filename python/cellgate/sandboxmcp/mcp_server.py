@@ -225,7 +225,8 @@ def tools(sandbox: SandboxPipeline) -> MCPServer[Any]:
     # ------------------------------------------------------------ host and web
 
     def missing(what: str) -> Any:
-        raise RefusedError(f"{what}: this version of cellgate has no tools for it")
+        toolset = "host" if "host" in what else "web"
+        raise RefusedError(f"{what}: cellgate mcp serve --toolsets {toolset} has such tools; this surface has none")
 
     @tool("Run a program on the host, outside of the sandbox.")
     async def host_exec(command: str, timeout: float = 120) -> Any:
@@ -237,7 +238,7 @@ def tools(sandbox: SandboxPipeline) -> MCPServer[Any]:
 
     @tool("Patterns of allowed, approved and blocked programs of the host.")
     async def list_host_access() -> Any:
-        return {"allowed": [], "approved": [], "blocked": ["*"], "pending": []}
+        missing("programs of the host")
 
     @tool("Read a file of the host.")
     async def host_file_read(path: str) -> Any:

@@ -87,13 +87,13 @@ class HostGuard:
         return True
 
     async def execute(self, command: str, timeout: float = 120) -> dict[str, Any]:
-        """Runs an allowed program, without a shell, its output and its variables as of the tool host_exec."""
+        """Says why a program is not run. This package runs none itself."""
         state = self.check(command)
         if state == "blocked":
             return {"success": False, "error": f"Command blocked: {command}", "blocked": True}
         if state == "denied":
             return {"success": False, "error": "Command not allowed: request_access() asks", "denied": True}
-        return {"success": False, "error": "this version of cellgate runs no programs of the host"}
+        return {"success": False, "error": "run it with cellgate.surfaces.host.host_exec(), which asks nobody"}
 
     @property
     def allowed_patterns(self) -> list[str]:
