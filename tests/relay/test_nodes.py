@@ -96,12 +96,18 @@ def test_messages_about_servers_of_the_host(
 
     m = MESSAGES_ABOUT_SERVERS[name]
     shown: list[Any] = []
+
+    def refuse(request: Any) -> bool:
+        if not isinstance(request, cellgate.EgressRequest):  # the node may ask about its own network
+            shown.append(request.arguments)
+        return False
+
     with cellgate.Client(connect=node("inject", *m.words())) as c:
         s = cellgate.Session(tmp_path, client=c)
         s.add_mcp_servers(server(tmp_path / "mark"))
         with contextlib.suppress(cellgate.ClosedError):
             for cell in ("print('inject now')", "import time; time.sleep(0.3)"):
-                s.run(cell, approve=lambda request: shown.append(request.arguments) or False, timeout=20)
+                s.run(cell, approve=refuse, timeout=20)
         survives(c, m)
         assert all(arguments == {"text": "x"} for arguments in shown)
         assert bool(shown) or name != "a-call-that-no-cell-made"
