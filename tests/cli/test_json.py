@@ -257,6 +257,7 @@ def test_decision_is_used_once(host, server) -> None:
     assert server.ran() == ["read_file"]
 
 
+@pytest.mark.own_supervisor  # its questions begin at 1
 def test_decision_before_the_question_is_none(host, server, tmp_path: Path) -> None:
     """It must not be kept for later."""
     release = gate(tmp_path)

@@ -798,19 +798,24 @@ static void report_progress(const struct ts_adding *a, const struct ts_new *v)
 void cg_ts_session_progress(uv_timer_t *t)
 {
         struct ts *ts = t->data;
-        bool any = false;
+        bool any = false, early = false;
 
         for (const struct ts_session *s = ts->sessions; s; s = s->next) {
                 for (const struct ts_adding *a = s->adding; a; a = a->next) {
                         any |= a->n_waiting > 0;
-                        for (size_t i = 0; i < a->n && cg_now_ms() - a->since_ms >= CG_MCP_PROGRESS_MS / 2;
-                             i++)
+                        if (cg_now_ms() - a->since_ms < CG_MCP_PROGRESS_MS / 2) {
+                                early = true;
+                                continue;
+                        }
+                        for (size_t i = 0; i < a->n; i++)
                                 if (a->items[i].req && a->items[i].client)
                                         report_progress(a, &a->items[i]);
                 }
         }
         if (!any)
                 uv_timer_stop(t);
+        else if (early) /* another session has waited for longer */
+                uv_timer_start(t, cg_ts_session_progress, CG_MCP_PROGRESS_MS, CG_MCP_PROGRESS_EVERY_MS);
 }
 
 static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body, struct ts_adding **ret,
