@@ -469,7 +469,7 @@ globalThis.require = createRequire(path.join(process.cwd(), "cell.js"));
 globalThis.__dirname = process.cwd();
 globalThis.__filename = path.join(process.cwd(), "cell.js");
 
-// What node defines itself; a value in its place would break it.
+// Names that node defines itself; another value would break it.
 const own = new Set([...Object.getOwnPropertyNames(globalThis), "exports", "module"]);
 
 let parts = []; // of a line that has not ended

@@ -552,7 +552,7 @@ static int attach(struct cg_session *s, char dir[PATH_MAX], struct cg_err *err)
         return r;
 }
 
-/* What the supervisor adds to a definition. */
+/* Adds the members that come from the supervisor where servers run below it. */
 static void add_context(const struct cg_session *s, json_t *def, const char *dir)
 {
         char here[PATH_MAX];
@@ -595,7 +595,7 @@ static int add_all_at_node(struct cg_session *s, const json_t *servers, const js
         const char *name;
         json_t *def;
 
-        json_object_foreach((json_t *)(uintptr_t)servers, name, def) {
+        json_object_foreach(cg_json_unconst(servers), name, def) {
                 json_t *tools = json_object_get(json_object_get(answer, "tools"), name);
                 struct cg_err why = { 0 };
 

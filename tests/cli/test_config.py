@@ -239,6 +239,12 @@ def test_connect_of_a_file_that_cells_can_write(run_cellgate: Run, config, tmp_p
     assert not (folder / "ran").exists()
 
 
+def test_approvers_take_no_file(run_cellgate: Run, config) -> None:
+    """They have no workspace, by which it could be checked."""
+    r = run_cellgate("mcp", "serve", "--config", config({"toolsets": "approvals"}))
+    assert r.returncode == 2 and "--toolsets approvals takes no --config" in r.stderr
+
+
 # ---------------------------------------------------------------- cellgate config
 
 

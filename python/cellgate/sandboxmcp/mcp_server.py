@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -17,6 +18,8 @@ from cellgate.sandboxmcp.core.models import ExecutionRequest, Language, Resource
 from cellgate.sandboxmcp.pipeline import RefusedError, SandboxPipeline
 from cellgate.surfaces._serve import answer
 
+ASK_S = 300.0
+"""The longest wait for an answer of the user, after which a question is refused."""
 _CALL: ContextVar[Context[Any, Any]] = ContextVar("call")
 Words = Literal["python", "node", "shell"]
 
@@ -45,7 +48,11 @@ def ask_client(sandbox: SandboxPipeline) -> None:
         capabilities = context.session.client_params.capabilities if context.session.client_params else None
         if capabilities is None or capabilities.elicitation is None:
             return False
-        found = await context.elicit(render(question), _Decision)
+        try:
+            async with asyncio.timeout(ASK_S):
+                found = await context.elicit(render(question), _Decision)
+        except TimeoutError:
+            return False
         return found.action == "accept" and found.data.decision == "approve"
 
     async def domain(name: str, namespace: str) -> bool:

@@ -19,7 +19,7 @@ bool cg_config_has(const struct cg_opt *o);
 bool cg_config_is_list(const struct cg_opt *o);
 
 /*
- * What the configuration sets, the strongest level first: {"KEY": {"from": ORIGIN, "values":
+ * The values of the configuration, the strongest level first: {"KEY": {"from": ORIGIN, "values":
  * [TEXT]}}. KEY is an option's name; "limit NAME", "env NAME" and "policy FILE" have one value. A
  * flag's value is true; none where it is not set. @command: a bit, or more of whose options count.
  * *ret (returns) is NULL where @argv has no --config. CG_E_INVAL and CG_E_PARSE name the file and

@@ -39,7 +39,7 @@ int cg_serve_call_code(enum cg_serve_tool tool, const char *args, char **ret, st
         return 0;
 }
 
-/* What pages can reach, if Chromium itself is overcome: the system, not the user's files. */
+/* A page that overcomes Chromium itself can reach the system, not the user's files. */
 static json_t *web_sandbox(const struct cg_serve *sv, const char *python)
 {
         cg_auto_free char *real = python && *python ? realpath(python, NULL) : NULL;

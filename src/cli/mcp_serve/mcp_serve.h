@@ -469,7 +469,7 @@ const char *cg_serve_bridge_to(const struct cg_serve_bridge *b);
 /* Asks the kernel for the variables, or sets them; its REPLY is the answer (worker). */
 int cg_serve_bridge_send(struct cg_serve_session *s, struct cg_serve_bridge *b, struct cg_err *err);
 bool cg_serve_bridge_waits(const struct cg_serve_bridge *b);
-/* What the kernel has replied. @a: NULL if variables were read. */
+/* The kernel has replied. @a: NULL if variables were read. */
 int cg_serve_bridge_result(struct cg_serve_bridge *b, struct cg_answer *a, struct cg_err *err);
 /* Takes a REPLY of the kernel, if it is for @b (may be NULL; worker). */
 void cg_serve_bridge_replied(struct cg_serve_bridge *b, const struct cg_event *e);

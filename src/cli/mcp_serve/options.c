@@ -166,6 +166,9 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
 /* It has one session, whose kernel never starts. */
 static int check_approver(struct cg_serve_options *o, struct cg_err *err)
 {
+        /* No session has a workspace, by which the file could be checked. */
+        if (o->kernel.config)
+                return cg_fail(err, CG_E_INVAL, "--toolsets approvals takes no --config");
         if (o->http)
                 return cg_fail(
                         err, CG_E_INVAL,
