@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from cellgate._cellgate import ffi, lib
 
 
@@ -92,3 +95,11 @@ def check(result: int, err: ffi.CData) -> int:
     if result < 0:
         raise error(result, ffi.string(err.msg).decode(errors="replace"), err.sys_errno)
     return result
+
+
+def parse(text: str | bytes) -> Any:
+    """JSON that comes from a kernel or another machine. CellgateError: Python cannot read it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as e:  # also for a number of too many digits
+        raise CellgateError(f"JSON that cannot be read: {e}", lib.CG_E_PROTO) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cellgate._cellgate import ffi, lib
-from cellgate._errors import CellError, ClosedError, LimitExceededError, NotFoundError
+from cellgate._errors import CellError, ClosedError, LimitExceededError, NotFoundError, parse
 from cellgate._functions import arguments
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class ApprovalRequest(Question):
     @property
     def arguments(self) -> dict[str, Any]:
         """`arguments_json`, parsed."""
-        value: dict[str, Any] = json.loads(self.arguments_json)
+        value: dict[str, Any] = parse(self.arguments_json)
         return value
 
     def share(self) -> None:

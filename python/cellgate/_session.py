@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from cellgate._cellgate import ffi, lib
 from cellgate._core import Arguments, Client, Consumer, PathLike, milliseconds, open_core, take_text
-from cellgate._errors import ClosedError, InvalidArgumentError, NotFoundError, TimedOutError, VariableError
+from cellgate._errors import ClosedError, InvalidArgumentError, NotFoundError, TimedOutError, VariableError, parse
 from cellgate._events import (
     ApprovalRequest,
     Collected,
@@ -588,7 +588,7 @@ class Files:
 
     def stat(self, path: PathLike, *, timeout: float | None = None) -> dict[str, Any]:
         """{"type", "size", "mode", "mtime_ns", "target"}; a link is not followed."""
-        found: dict[str, Any] = json.loads(self._text("stat", path, timeout))
+        found: dict[str, Any] = parse(self._text("stat", path, timeout))
         return found
 
     def exists(self, path: PathLike, *, timeout: float | None = None) -> bool:
@@ -600,7 +600,7 @@ class Files:
 
     def list(self, path: PathLike = ".", *, timeout: float | None = None) -> list[dict[str, Any]]:
         """The entries of a folder, in no order, as stat() with "name"."""
-        found: list[dict[str, Any]] = json.loads(self._text("list", path, timeout))
+        found: list[dict[str, Any]] = parse(self._text("list", path, timeout))
         return found
 
     def mkdir(self, path: PathLike, *, mode: int = 0o777, timeout: float | None = None) -> None:
@@ -772,7 +772,7 @@ def bridge_steps(
     if not names or len(there) != len(names) or len(set(names)) != len(names):
         raise InvalidArgumentError("bridge() needs names, each once, and as many in `as_`", lib.CG_E_INVAL)
     targets = dict(zip(names, there, strict=True))
-    tables = source.info["language"] == target.info["language"] == "python"
+    tables = source.info.get("language") == target.info.get("language") == "python"
     while True:
         wanted = {"names": names, "json": True, "lossy": lossy, "tables": tables}
         reply = yield source, "get_variables", wanted, ()

@@ -115,6 +115,8 @@ static int request_body(struct cg_client *c, struct request q, const struct cg_o
 {
         int r = request(c, &q, out, body, timeout_ms, err);
 
+        if (r == 0 && ret_body && !q.len)
+                r = cg_fail(err, CG_E_PROTO, "the answer to a request is that to another one");
         if (r == 0 && ret_body)
                 *ret_body = q.body;
         else
@@ -203,6 +205,8 @@ void cg_client_answer(struct cg_client *c, struct cg_msg *m)
                                         ?: "the supervisor gave no reason");
                         q->err.sys_errno = (int)json_integer_value(json_object_get(body, "errno"));
                 }
+        } else if (c->node && m->type != CG_HOST_DONE && cg_msg_json(m, &body, &q->err) < 0) {
+                q->failed = true;
         } else {
                 text = cg_msg_body(m, &q->len);
                 q->body = calloc(1, q->len + 1);

@@ -12,6 +12,7 @@ CG_API int cg_session_add_functions(struct cg_session *s, const char *name, cons
                                     const struct cg_functions_options *opts, char **ret, struct cg_err *err)
 {
         struct cg_functions_options o = { 0 };
+        cg_auto_free char *report = NULL;
         json_t *definition;
         int r;
 
@@ -34,8 +35,12 @@ CG_API int cg_session_add_functions(struct cg_session *s, const char *name, cons
         if (!definition)
                 return cg_fail(err, CG_E_INVAL,
                                "the name and the functions' definitions must be UTF-8 without NUL");
-        return cg_client_request(s->client, CG_HOST_SERVERS_ADD, s->number, definition, ADD_MS + 6000, NULL,
-                                 ret, err);
+        r = cg_client_request(s->client, CG_HOST_SERVERS_ADD, s->number, definition, ADD_MS + 6000, NULL,
+                              &report, err);
+        if (r < 0 || (s->client->node && (r = cg_remote_check_report(name, report, err)) < 0))
+                return r;
+        *ret = CG_STEAL(report);
+        return 0;
 }
 
 /* The result of MCP that returns @data as @outcome says. */

@@ -30,6 +30,8 @@
 /* The most bytes of results that the node has not read. */
 #define RESULTS_MAX ((size_t)2 * CG_MAX_TOOL_RESULT)
 
+static const char out_of_memory[] = "this program is out of memory";
+
 extern char **environ;
 
 /* A call that the node has sent. */
@@ -234,6 +236,51 @@ static void tell_waits(struct cg_session *s, uint64_t call)
                           json_pack("{s:b, s:b}", "accept", !a, "waits", a != NULL));
 }
 
+static int on_decision(struct cg_session *s, const struct approval *a, const struct cg_out *decision,
+                       json_t *body, struct cg_err *err)
+{
+        const struct host_call *call = *find_call(s, a->about);
+        struct cg_out out = *decision;
+        bool declined;
+
+        tell_waits(s, a->about);
+        out.session = s->number;
+        out.id = a->asked;
+        switch (decision->type) {
+        case CG_HOST_DECISION:
+                out.type = CG_BROKER_ASK_DECISION;
+                json_object_set_new(body, "approval", json_integer((json_int_t)a->id));
+                json_object_set_new(body, "cell", json_integer(call ? (json_int_t)call->cell : 0));
+                break;
+        case CG_HOST_EGRESS_DECISION:
+                out.type = CG_BROKER_EGRESS_DECISION;
+                break;
+        default:
+                out.type = CG_BROKER_SERVER_ANSWER;
+                declined = json_is_true(json_object_get(body, "decline"));
+                json_decref(body);
+                body = declined ? json_pack("{s:s, s:s}", "action", "decline", "why", "the host declined")
+                                : json_object();
+                break;
+        }
+        return send_tools(s->client, &out, body, err);
+}
+
+/* Refuses a question that cannot be given to the host, so that its call does not wait for ever. */
+static void refuse_ungiven(struct cg_session *s, uint16_t type, const struct approval *a)
+{
+        struct cg_out out = { .type = CG_HOST_DECISION };
+        json_t *body = json_pack("{s:b, s:s, s:s, s:b}", "accept", false, "reason", out_of_memory, "answer",
+                                 "no", "decline", true);
+
+        if (type == CG_HOST_EGRESS_REQUEST)
+                out.type = CG_HOST_EGRESS_DECISION;
+        if (type == CG_HOST_SERVER_REQUEST)
+                out = (struct cg_out){ .type = CG_HOST_SERVER_ANSWER, .raw = "", .has_raw = true };
+        if (!body || on_decision(s, a, &out, body, NULL) < 0)
+                cg_client_break(s->client, CG_E_NOMEM, out_of_memory);
+}
+
 /* A question about @call, or one that comes while it runs; NULL: neither. Takes @body. */
 static void give_question(struct cg_session *s, struct cg_msg *m, uint16_t type, json_t *body,
                           struct host_call *call)
@@ -246,8 +293,10 @@ static void give_question(struct cg_session *s, struct cg_msg *m, uint16_t type,
         if (type == CG_HOST_APPROVAL_REQUEST)
                 call->approval = number;
         a = give(s, m, type, number, body);
-        if (!a)
+        if (!a) {
+                refuse_ungiven(s, type, &(struct approval){ .id = number, .asked = asked, .about = about });
                 return;
+        }
         a->asked = asked;
         a->about = about;
         tell_waits(s, about);
@@ -270,7 +319,7 @@ static void on_ask(struct cg_session *s, struct cg_msg *m, json_t *body)
 static void on_ask_closed(struct cg_session *s, struct cg_msg *m, json_t *body)
 {
         const struct approval *a = s->approvals;
-        uint64_t about;
+        uint64_t about, number;
 
         while (a && a->asked != m->id)
                 a = a->next;
@@ -279,7 +328,9 @@ static void on_ask_closed(struct cg_session *s, struct cg_msg *m, json_t *body)
                 return;
         }
         about = a->about;
-        give(s, m, CG_HOST_APPROVAL_CLOSED, a->id, body);
+        number = a->id;
+        give(s, m, CG_HOST_APPROVAL_CLOSED, number, body);
+        cg_session_forget_approval(s, number); /* also where memory was short */
         tell_waits(s, about);
 }
 
@@ -392,37 +443,7 @@ static void on_end(struct cg_zconn *conn, const struct cg_err *err)
         }
 }
 
-/* ------------------------------------------------------------------ the host's decisions */
-
-static int on_decision(struct cg_session *s, const struct approval *a, const struct cg_out *decision,
-                       json_t *body, struct cg_err *err)
-{
-        const struct host_call *call = *find_call(s, a->about);
-        struct cg_out out = *decision;
-        bool declined;
-
-        tell_waits(s, a->about);
-        out.session = s->number;
-        out.id = a->asked;
-        switch (decision->type) {
-        case CG_HOST_DECISION:
-                out.type = CG_BROKER_ASK_DECISION;
-                json_object_set_new(body, "approval", json_integer((json_int_t)a->id));
-                json_object_set_new(body, "cell", json_integer(call ? (json_int_t)call->cell : 0));
-                break;
-        case CG_HOST_EGRESS_DECISION:
-                out.type = CG_BROKER_EGRESS_DECISION;
-                break;
-        default:
-                out.type = CG_BROKER_SERVER_ANSWER;
-                declined = json_is_true(json_object_get(body, "decline"));
-                json_decref(body);
-                body = declined ? json_pack("{s:s, s:s}", "action", "decline", "why", "the host declined")
-                                : json_object();
-                break;
-        }
-        return send_tools(s->client, &out, body, err);
-}
+/* ------------------------------------------------------------------ the session's end */
 
 static void on_session_end(struct cg_session *s)
 {

@@ -185,6 +185,8 @@ int cg_remote_ask_functions(struct cg_session *s, const char *name, struct cg_er
 void cg_remote_free(struct cg_session *s);
 /* CG_E_PROTO: a node must not send it. */
 int cg_remote_check(const struct cg_event *e, struct cg_err *err);
+/* CG_E_PROTO: the node's report @text about the set of functions @name is none, or has failed. */
+int cg_remote_check_report(const char *name, const char *text, struct cg_err *err);
 /* Lock held. As cg_session_push(), for a node's event: takes @e. Negative ends the connection. */
 int cg_remote_push(struct cg_session *s, struct cg_event *e, struct cg_err *err);
 /* Lock held. The host gets the call that it was asked about. False: no such call waits. */

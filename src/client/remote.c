@@ -175,6 +175,80 @@ static bool has_number(const struct cg_event *e)
                e->type == CG_EVENT_FUNCTION_CALL;
 }
 
+static bool is_hex(const char *text)
+{
+        size_t len = strlen(text);
+
+        return len && len % 2 == 0 && strspn(text, "0123456789abcdef") == len;
+}
+
+static int check_artifacts(const struct cg_event *e, struct cg_err *err)
+{
+        cg_auto_json json_t *o = json_loadb(e->artifacts, e->artifacts_len, 0, NULL);
+        const json_t *files = json_object_get(o, "files"), *why = json_object_get(o, "truncated"), *f;
+        size_t i;
+
+        if (!json_is_array(files) || (why && !json_is_string(why)))
+                return cg_fail(err, CG_E_PROTO, "the node sent a list of files that is none");
+        json_array_foreach(cg_json_unconst(files), i, f) {
+                const json_t *sum = json_object_get(f, "sha256");
+                bool named = json_is_string(json_object_get(f, "path")) ||
+                             (!json_object_get(f, "path") && is_hex(cg_json_text_of(f, "path_hex")));
+
+                if (!named || !json_is_integer(json_object_get(f, "size")) || (sum && !json_is_string(sum)))
+                        return cg_fail(err, CG_E_PROTO, "the node sent a file's entry that is none");
+        }
+        return 0;
+}
+
+/* Members of a node's events that hosts read without looking whether they are there. */
+static int check_members(const struct cg_event *e, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        const json_t *code, *signal;
+        const char *host, *protocol;
+        int64_t port;
+
+        if (e->type == CG_EVENT_RESULT && e->artifacts)
+                return check_artifacts(e, err);
+        if (e->type != CG_EVENT_EGRESS_REQUEST && e->type != CG_EVENT_COMMAND_RESULT)
+                return 0;
+        if (cg_json_object(e->json, e->json_len, "event", &o, err) < 0)
+                return CG_E_PROTO;
+        if (e->type == CG_EVENT_EGRESS_REQUEST) {
+                if (cg_json_str(o, "host", NULL, &host, err) < 0 || !host ||
+                    cg_json_str(o, "protocol", NULL, &protocol, err) < 0 || !protocol ||
+                    cg_json_int(o, "port", -1, &port, err) < 0 || port < 0 || port > UINT16_MAX)
+                        return cg_fail(err, CG_E_PROTO, "the node asked about a connection to no host");
+                return 0;
+        }
+        code = json_object_get(o, "exit_code");
+        signal = json_object_get(o, "signal");
+        if ((code && !json_is_integer(code)) || (signal && !json_is_integer(signal)))
+                return cg_fail(err, CG_E_PROTO, "the node sent a command's end that is none");
+        return 0;
+}
+
+int cg_remote_check_report(const char *name, const char *text, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        const json_t *tools, *tool;
+        size_t i;
+
+        if (cg_json_object(text, strlen(text), "report", &o, err) < 0)
+                return CG_E_PROTO;
+        tools = json_object_get(json_object_get(o, name), "tools");
+        if (!json_is_array(tools))
+                return cg_fail(err, CG_E_PROTO, "the node has not added the functions: %.300s",
+                               cg_json_text_of(json_object_get(o, name), "error"));
+        json_array_foreach(cg_json_unconst(tools), i, tool) {
+                if (!json_is_string(json_object_get(tool, "tool")) ||
+                    !json_is_string(json_object_get(tool, "status")))
+                        return cg_fail(err, CG_E_PROTO, "the node sent a report that is none");
+        }
+        return 0;
+}
+
 int cg_remote_check(const struct cg_event *e, struct cg_err *err)
 {
         bool program = e->type == CG_EVENT_APPROVAL_REQUEST && strcmp(e->method, CG_METHOD_EXEC) == 0;
@@ -188,7 +262,7 @@ int cg_remote_check(const struct cg_event *e, struct cg_err *err)
         if ((program && cg_json_check_object(e->args, e->args_len, CG_JSON_DEPTH, &why) < 0) ||
             (e->type == CG_EVENT_FUNCTION_CALL && cg_check_call_args(e->args, e->args_len, &why) < 0))
                 return cg_fail(err, CG_E_PROTO, "the node sent arguments that are none: %.300s", why.msg);
-        return 0;
+        return check_members(e, err);
 }
 
 /*

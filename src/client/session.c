@@ -218,7 +218,9 @@ static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t
                 return r;
         if (cg_json_object(body, strlen(body), "SESSION_OPENED", &o, err) < 0 ||
             cg_json_str(o, "id", "", &id, err) < 0)
-                return -1;
+                return CG_E_PROTO;
+        if (!json_is_object(json_object_get(o, "info")))
+                return cg_fail(err, CG_E_PROTO, "SESSION_OPENED has no \"info\"");
         s->id = strdup(id);
         s->info = cg_json_text(json_object_get(o, "info"), NULL);
         if (!s->id || !s->info)
@@ -295,6 +297,8 @@ CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *er
                 return r;
         if (cg_json_object(body, strlen(body), "SESSIONS", &o, err) < 0)
                 return CG_E_PROTO;
+        if (!json_is_array(json_object_get(o, "sessions")))
+                return cg_fail(err, CG_E_PROTO, "SESSIONS has no \"sessions\"");
         *ret = cg_json_text(json_object_get(o, "sessions"), NULL);
         return cg_made(*ret, "sessions", err);
 }

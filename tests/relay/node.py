@@ -113,6 +113,8 @@ def main(how: str, relay: list[str]) -> None:
         pass_on(relay, {b"SAFE": b"EVIL"})
     elif how == "other-report":
         pass_on(relay, {b'"status":"full"': b'"status":"evil"', b'"status": "full"': b'"status": "evil"'})
+    elif how == "replace":  # of the same length
+        pass_on(relay[2:], {relay[0].encode(): relay[1].encode()})
     elif how == "record":
         pass_on(relay[1:], {}, record=relay[0])
     elif how == "frozen":
@@ -123,10 +125,10 @@ def main(how: str, relay: list[str]) -> None:
             relay[1].encode(),
             int(relay[2]),
             int(relay[3]),
-            relay[4].replace("BIG", "x" * 3_000_000),
+            relay[5].replace("BIG", "x" * 3_000_000),
         )
-        numbers = [900 + i * step for i in range(times)]
-        pass_on(relay[5:], {}, lambda like: b"".join(message(like, kind, n, body, raw) for n in numbers))
+        numbers = [int(relay[4]) + i * step for i in range(times)]
+        pass_on(relay[6:], {}, lambda like: b"".join(message(like, kind, n, body, raw) for n in numbers))
 
 
 main(sys.argv[1], sys.argv[2:])

@@ -19,6 +19,8 @@ class Message:
     raw: str | None = "{}"
     step: int = 1
     """Between the numbers of several."""
+    number: int = 900
+    """The first one's."""
 
     def words(self) -> list[str]:
         """For node.py."""
@@ -27,6 +29,7 @@ class Message:
             json.dumps(self.body),
             str(self.times),
             str(self.step),
+            str(self.number),
             "none" if self.raw is None else self.raw,
         ]
 
@@ -37,6 +40,15 @@ def ask(method: str) -> dict[str, Any]:
 
 AGAIN = "used the number of a question again"
 TOOL = "asked about a tool"
+RESULT, COMMAND_RESULT = 49, 72
+TO = {"host": "a", "port": 1, "protocol": "tcp", "address": "", "text": "x"}
+
+
+def files(artifacts: object) -> Message:
+    """The end of the cell that runs."""
+    return Message(RESULT, {"status": "ok", "artifacts": artifacts}, "the node sent a", raw="", number=2)
+
+
 CALL = {"server": "host", "tool": "act", "cell": 1}
 MESSAGES = {
     "two-calls-of-one-number": Message(FUNCTION_CALL, CALL, AGAIN, times=2, step=0),
@@ -49,6 +61,23 @@ MESSAGES = {
     "calls-twice": Message(FUNCTION_CALL, CALL, times=2),
     "opens-a-session": Message(SESSION_OPENED, {"id": "x"}, "", raw=None),
     "unknown": Message(999, why="999"),
+    "a-connection-without-protocol": Message(EGRESS_REQUEST, {"host": "a", "port": 1}, "to no host", raw=None),
+    "a-connection-to-no-port": Message(EGRESS_REQUEST, {**TO, "port": "1"}, "to no host", raw=None),
+    "a-connection-to-a-port-too-high": Message(EGRESS_REQUEST, {**TO, "port": 1 << 16}, "to no host", raw=None),
+    "a-connection-to-no-host": Message(EGRESS_REQUEST, {**TO, "host": ["a"]}, "to no host", raw=None),
+    "a-connection": Message(EGRESS_REQUEST, TO, raw=None),
+    "a-commands-end": Message(COMMAND_RESULT, {"status": "ok", "exit_code": "x"}, "command's end", raw=None),
+    "a-commands-end-without-members": Message(COMMAND_RESULT, raw=None),
+    "a-denial-without-members": Message(58, raw=None),
+    "progress-without-members": Message(60, raw=None),
+    "a-result-without-members": Message(RESULT, raw=""),
+    "files-that-are-none": files(5),
+    "files-without-a-list": files({}),
+    "a-file-that-is-none": files({"files": [5]}),
+    "a-file-without-size": files({"files": [{"path": "a"}]}),
+    "a-file-without-name": files({"files": [{"size": 1}]}),
+    "a-file-with-a-name-that-is-none": files({"files": [{"path_hex": "xy", "size": 1}]}),
+    "a-file-with-a-sum-that-is-none": files({"files": [{"path": "a", "size": 1, "sha256": 5}]}),
 }
 
 

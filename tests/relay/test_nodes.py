@@ -54,7 +54,10 @@ def test_the_host_is_asked_about_what_would_run(package: Any, node: Callable[...
 def test_messages_that_a_node_must_not_send(
     package: Any, node: Callable[..., list[str]], tmp_path: Path, name: str
 ) -> None:
-    """The connection ends, or the message changes nothing; no function of the host runs."""
+    """The connection ends, or the message changes nothing; no function of the host runs.
+
+    No exception is of another kind than this package's.
+    """
     import cellgate
 
     m = MESSAGES[name]
@@ -64,13 +67,40 @@ def test_messages_that_a_node_must_not_send(
         s.functions({"act": lambda: called.append(1)}, ask=True)
         with contextlib.suppress(cellgate.ClosedError):  # after a message that ends it, or takes its session
             for cell in ("print('inject now')", "1"):
-                s.run(cell, approve=lambda _: False, timeout=20)
+                s.run(cell, approve=lambda _: False, timeout=20, artifacts=True)
         if m.why:
             with pytest.raises(cellgate.CellgateError, match=m.why):
                 c.status()
         else:
             assert c.status()["pid"] > 0
         assert not called
+
+
+ANSWERS = {
+    "status": ('"clients"', '"clients', lambda c, s: c.status()),
+    "sessions": ('"sessions"', '"sessionx"', lambda c, s: c.sessions()),
+    "functions": ('"tools"', '"toolz"', lambda c, s: s.functions({"act": lambda: None})),
+    "status-of-a-function": ('"full"', "12345 ", lambda c, s: s.functions({"act": lambda: None})),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_answers_that_are_none(package: Any, node: Callable[..., list[str]], tmp_path: Path, name: str) -> None:
+    import cellgate
+
+    old, new, ask = ANSWERS[name]
+    with cellgate.Client(connect=node("replace", old, new.ljust(len(old)))) as c:
+        s = cellgate.Session(tmp_path, client=c)
+        with pytest.raises(cellgate.CellgateError):
+            ask(c, s)
+
+
+def test_information_that_is_none(package: Any, node: Callable[..., list[str]], tmp_path: Path) -> None:
+    import cellgate
+
+    with cellgate.Client(connect=node("replace", '"info"', '"infx"')) as c:
+        with pytest.raises(cellgate.CellgateError, match='no "info"'):
+            cellgate.Session(tmp_path, client=c)
 
 
 def server(mark: Path, **env: str) -> dict[str, Any]:
