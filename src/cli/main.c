@@ -47,8 +47,8 @@ static int relay(int argc, char **argv)
                 return cg_cli_print(
                         "Usage: cellgate relay\n"
                         "\n"
-                        "The far end of `cellgate run --connect COMMAND` and of cellgate.Client(connect=...), which\n"
-                        "start it by COMMAND on another machine. Standard input and output are the connection; it\n"
+                        "The far end of --connect COMMAND (run, mcp serve, jupyter) and of cellgate.Client(connect=...),\n"
+                        "which start it by COMMAND on another machine. Standard input and output are the connection; it\n"
                         "starts a supervisor, which ends with it. Nothing listens.\n");
         return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-relay"), "relay", argv);
 }
@@ -66,7 +66,7 @@ static const struct cg_cli_command commands[] = {
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "MCP: serve (an agent runs Python in a sandboxed kernel), login, logout" },
         { "policy", cg_cli_policy, "policy files: check them, and show what they decide" },
-        { "relay", relay, "the far end of `run --connect`, on another machine" },
+        { "relay", relay, "the far end of `--connect`, on another machine" },
         { "doctor", exec_front, "check what sandboxes need on this machine, and how to get missing parts" },
         { "selftest", cg_cli_selftest, "try to get out of a sandbox on this machine, in about 1,700 ways" },
         { "sandbox", exec_front,

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 from cluster.conftest import Cluster
@@ -29,15 +30,27 @@ def test_functions_and_questions_stay_at_the_program(cluster: Cluster, remote: s
     cluster.wait_until_empty()
 
 
-CONNECT = """
-import sys, cellgate
+ECHO = Path(__file__).parents[1] / "api/echo_server.py"
+CONNECT = f"""
+import os, sys, cellgate
 called = []
+ECHO = {str(ECHO)!r}
+"""
+CONNECT += """
 with cellgate.Client(connect=sys.argv[1:]) as node:
     with cellgate.Session("/home/alice/work", client=node) as s:
         s.functions({"send": lambda to: called.append(to)}, ask=True)
         code = "from mcptools.host import send\\nsend.run(to='ada')"
         assert s.run(code, approve=lambda _: False).refused and not called
         assert s.run(code, approve=lambda r: r.arguments == {"to": "ada"}).ok and called == ["ada"]
+        server = {"command": sys.executable, "args": [ECHO], "env": {"MARK": "/home/alice/mark"}}
+        assert "error" not in s.add_mcp_servers({"e": server})["e"]
+        shown = []
+        code = "from mcptools.e import danger\\ndanger.run(text='hello')"
+        assert s.run(code, approve=lambda r: shown.append(r.arguments) or False).refused
+        assert shown == [{"text": "hello"}] and not os.path.exists("/home/alice/mark")
+        assert s.run(code, approve=lambda _: True).ok and os.path.exists("/home/alice/mark")
+        os.remove("/home/alice/mark")
         s.files.write("data", b"x" * 3_000_000)
         print(s.run("import os\\nos.path.getsize('data')").value)
 """
@@ -45,12 +58,35 @@ with cellgate.Client(connect=sys.argv[1:]) as node:
 
 @pytest.mark.parametrize("remote", ["srun -N1", "ssh n1"])
 def test_connect(cluster: Cluster, remote: str) -> None:
-    """A session on the node; its function runs here, and is asked about here."""
+    """A session on the node; its function and its MCP server run here, and are asked about here."""
     words = f"{remote} {cluster.cellgate} relay"
     p = cluster.run(f"mkdir -p work && {cluster.python} -c {shlex.quote(CONNECT)} {words}")
     assert p.stdout == "3000000\n"
     p = cluster.run(f"{cluster.cellgate} run --connect '{words}' --workspace /home/alice/work -c 'import os; os.getcwd()'")
     assert p.stdout == "'/home/alice/work'\n"
+    cluster.wait_until_empty()
+
+
+@pytest.mark.parametrize("remote", ["srun -N1", "ssh n1"])
+def test_an_mcp_server_whose_cells_run_on_a_node(cluster: Cluster, remote: str) -> None:
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    code = "import os\nfrom mcptools.e import echo\n(os.getcwd(), echo.run(text='x'))"
+    cell = {"name": "execute_ipython_cell", "arguments": {"code": code}}
+    messages = [
+        {"id": 1, "method": "initialize", "params": client},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": cell},
+    ]
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **m}) + "\n" for m in messages)
+    servers = {"mcpServers": {"e": {"command": cluster.python, "args": [str(ECHO)]}}}
+    serve = f"{cluster.cellgate} mcp serve --connect '{remote} {cluster.cellgate} relay' --workspace /home/alice/work"
+    p = cluster.run(
+        f"mkdir -p work; echo {shlex.quote(json.dumps(servers))} > servers.json; "
+        f"(printf %s {shlex.quote(lines)}; until grep -q '\"id\":2' out; do sleep 0.1; done) | "
+        f"{serve} --mcp servers.json --approve e.echo > out && cat out"
+    )
+    shown = next(json.loads(line) for line in p.stdout.splitlines() if '"id":2' in line)
+    assert shown["result"]["content"][0]["text"] == "('/home/alice/work', 'x')"
     cluster.wait_until_empty()
 
 

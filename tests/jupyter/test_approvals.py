@@ -70,6 +70,20 @@ def test_no(opened: Any, server: Any, typed: str) -> None:
     assert server.ran() == []
 
 
+def test_a_kernel_on_another_machine(start: Callable[..., Any], server: Any, cellgate: Path, tmp_path: Path) -> None:
+    """Its server runs here, and its calls are asked about here, with the bytes that the server gets."""
+    (tmp_path / "there").mkdir()
+    client = start("--connect", f"{cellgate} relay", "--workspace", tmp_path / "there", "--mcp", server.mcp).client()
+    for typed, ran in (("no", []), ("y", ["read_file"])):
+        request, question = ask(client)
+        assert '"path": "/x"' in question["content"]["prompt"] and server.ran() == []
+        answer(client, question, typed)
+        run = client.finish(request)
+        assert server.ran() == ran
+    assert run.text() == "read_file done\n"
+    assert client.run("import os; print(os.getcwd())").text() == f"{tmp_path}/there\n"
+
+
 def test_any_other_text_is_the_reason_of_a_refusal(opened: Any, server: Any) -> None:
     client = opened()
     request, question = ask(client)

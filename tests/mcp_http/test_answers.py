@@ -40,6 +40,17 @@ class Forms:
         return next(m["result"] for m in asked[0] if "result" in m)
 
 
+def test_cells_on_another_machine(serve: Serve, cellgate: Path, mcp_file: Path, mark: Path) -> None:
+    """Of which this one is the far end: each session has a connection, and its questions come to its client."""
+    server = serve("--connect", f"{cellgate} relay", "--mcp", mcp_file, "--approve", "ask")
+    client = Forms(server)
+    asked = client.ask()
+    assert not mark.exists()
+    client.answer(asked, YES)
+    assert text_of(client.result(asked)) == "leave_mark: x" and mark.read_text() == ONCE
+    assert text_of(Session(server).execute("1 + 1").message["result"]) == "2"
+
+
 class States:
     """One of 2026-07-28, which repeats the call with the state and the answers."""
 

@@ -223,10 +223,11 @@ static const struct cg_opt table[] = {
           "start a supervisor for this command alone, which ends with it, instead of using the one that this user's"
           " commands share (`cellgate daemon`), as with CELLGATE_PRIVATE in the environment. run and mcp serve"
           " have one with --no-sandbox as well" },
-        { CG_KOPT_CONNECT, 0, "connect", "COMMAND", CG_CMD_RUN | JUPYTER,
+        { CG_KOPT_CONNECT, 0, "connect", "COMMAND", STARTS,
           "run the cells on another machine, which has cellgate as well: COMMAND reaches it, such as \"ssh host\" or"
           " \"kubectl exec -i POD --\". --workspace and --kernel-env are names there (default: the folder in which"
-          " COMMAND starts); give --connect first. Not with --audit (docs/cluster.md)" },
+          " COMMAND starts; mcp serve: required); give --connect first. MCP servers run here, and calls are asked about"
+          " here. Not with --audit (docs/cluster.md)" },
         { CG_KOPT_LOG_LEVEL, 0, "log-level", "N", STARTS | CG_JUP_ATTACH,
           "messages on standard error: 0 errors, 1 warnings, 2 information (run: also calls that a rule"
           " accepted), 3 debugging (default: 1, run: 0). With more than the default, run and mcp serve have a"
@@ -478,11 +479,11 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
         if (o->command & JUPYTER && o->workspace && !o->connect)
                 return cg_fail(err, CG_E_INVAL,
                                "--workspace is for --connect: here it is the folder of the notebook");
-        if (o->connect && (o->audit || o->decide_elsewhere))
+        if (o->connect && (o->audit || cg_kernel_options_shares(o)))
                 return cg_fail(
                         err, CG_E_INVAL,
-                        "--connect cannot be combined with --audit and --decide-elsewhere: the audit log "
-                        "and other terminals are on this machine");
+                        "--connect cannot be combined with --audit, --decide-elsewhere and other clients that "
+                        "decide: the audit log and the others are on this machine");
         if ((o->audit_key || o->audit_head) && !o->audit)
                 return cg_fail(err, CG_E_INVAL, "--%s needs --audit",
                                o->audit_key ? "audit-key" : "audit-head");

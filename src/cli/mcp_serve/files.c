@@ -28,11 +28,22 @@ static bool has_parent(const char *path)
         return false;
 }
 
+int cg_serve_path_below(const char *base, const char *name, const char *given, char **ret, struct cg_err *err)
+{
+        bool absolute = given[0] == '/';
+
+        if (has_parent(given) || !*given || (absolute && !cg_path_within(given, base)))
+                return cg_fail(err, CG_E_INVAL,
+                               "the parameter \"%s\" must be a path below %s, without \"..\"", name, base);
+        if (asprintf(ret, "%s%s%s", absolute ? "" : base, absolute ? "" : "/", given) < 0)
+                return cg_fail(err, CG_E_NOMEM, "path");
+        return 0;
+}
+
 /* The path of the argument @name, which is below the session's folder. @def: where it is absent. */
 static int read_path(struct cg_serve_session *s, const char *args, const char *name, const char *def,
                      char **ret, struct cg_err *err)
 {
-        const char *base = s->folder ?: s->sv->workspace;
         cg_auto_free char *given = NULL;
 
         if (cg_serve_arg_optional(args, name, &given, err) < 0)
@@ -41,14 +52,7 @@ static int read_path(struct cg_serve_session *s, const char *args, const char *n
                 given = strdup(def);
         if (!given)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is missing", name);
-        if (has_parent(given) || !*given || (*given == '/' && !cg_path_within(given, base)))
-                return cg_fail(err, CG_E_INVAL,
-                               "the parameter \"%s\" must be a path below %s, without \"..\"", name, base);
-        if (*given == '/')
-                *ret = CG_STEAL(given);
-        else if (asprintf(ret, "%s/%s", base, given) < 0)
-                return cg_fail(err, CG_E_NOMEM, "path");
-        return 0;
+        return cg_serve_path_below(s->folder ?: s->sv->workspace, name, given, ret, err);
 }
 
 /* ------------------------------------------------------------------ list_files */

@@ -371,6 +371,15 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
         return 0;
 }
 
+/* On another machine it is not looked at. */
+static int find_workspace(struct cg_serve *sv, struct cg_err *err)
+{
+        const char *given = sv->opts.kernel.workspace;
+
+        sv->workspace = sv->opts.kernel.connect ? strdup(given) : realpath(given, NULL);
+        return sv->workspace ? 0 : cg_fail_errno(err, "workspace %s", given);
+}
+
 static int set_up(struct cg_serve *sv, struct cg_err *err)
 {
         const char *images = sv->opts.kernel.images ?: "images";
@@ -378,9 +387,8 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
         cg_auto_free char *cwd = NULL;
 
         sv->log = (struct cg_log){ .fd = 2, .level = sv->opts.kernel.log_level, .who = "mcp serve" };
-        sv->workspace = realpath(sv->opts.kernel.workspace, NULL);
-        if (!sv->workspace)
-                return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
+        if (find_workspace(sv, err) < 0)
+                return -1;
         sv->configured = json_object();
         sv->io_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (!sv->configured || sv->io_fd < 0)
@@ -390,7 +398,7 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
             cg_serve_add_own_servers(sv, err) < 0)
                 return -1;
         /* Absolute paths for the agent, which does not know our working directory. */
-        cwd = realpath(sv->opts.kernel.images ? "." : sv->workspace, NULL);
+        cwd = realpath(sv->opts.kernel.images || sv->opts.kernel.connect ? "." : sv->workspace, NULL);
         if (!cwd && images[0] != '/')
                 return cg_fail_errno(err, "folder for images");
         if (images[0] == '/')
@@ -432,9 +440,8 @@ static void tear_down(struct cg_serve *sv)
 /* What would make each session fail is found before the first one. */
 static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err *err)
 {
-        sv->workspace = realpath(sv->opts.kernel.workspace, NULL);
-        if (!sv->workspace)
-                return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
+        if (find_workspace(sv, err) < 0)
+                return -1;
         if (cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err) < 0 || read_servers(sv, err) < 0)
                 return -1;
         return cg_serve_http(argc, argv, err);

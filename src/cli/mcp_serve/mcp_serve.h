@@ -740,6 +740,13 @@ void cg_serve_install_npm(struct cg_serve_session *s, const struct cg_job *job, 
                           char *packages, bool scripts, struct cg_answer *a);
 
 /* ---- files.c */
+
+/*
+ * The absolute path (returns) of the argument @name, @given, which must be below @base without
+ * "..". The file is not looked at.
+ */
+int cg_serve_path_below(const char *base, const char *name, const char *given, char **ret,
+                        struct cg_err *err);
 /* A tool of the toolset files, with a session open (worker). */
 int cg_serve_file(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
                   struct cg_err *err);

@@ -181,6 +181,19 @@ static int check_approver(struct cg_serve_options *o, struct cg_err *err)
         return 0;
 }
 
+/* What acts on this machine, beside the folder of the cells, makes no sense for cells elsewhere. */
+static int check_connect(const struct cg_serve_options *o, struct cg_err *err)
+{
+        if (o->kernel.workspace[0] != '/')
+                return cg_fail(err, CG_E_INVAL,
+                               "--connect needs --workspace DIR, the absolute path of a folder of the other "
+                               "machine");
+        if (o->toolsets & (CG_SERVE_HOST | CG_SERVE_WEB))
+                return cg_fail(err, CG_E_INVAL,
+                               "--toolsets host and web act on this machine: not with --connect");
+        return 0;
+}
+
 /* Clients with the second token of this HTTP server decide as well. */
 static void add_place(struct cg_serve_options *o)
 {
@@ -222,6 +235,8 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 return 0;
         if (o->toolsets & CG_SERVE_APPROVALS)
                 return check_approver(o, err);
+        if (o->kernel.connect && check_connect(o, err) < 0)
+                return -1;
         add_place(o);
         if (cg_kernel_options_shares(&o->kernel))
                 cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);
@@ -256,13 +271,14 @@ static int add_options(json_t *args, int argc, char **argv, struct cg_err *err)
         struct cg_kernel_options scratch;
         struct cg_optscan scan;
         const char *value;
-        bool has_workspace = false;
+        bool has_workspace = false, there = false;
         int id, r = cg_kernel_options_init(&scratch, CG_CMD_SERVE, argc, argv, &scan, err);
 
         while (r >= 0 && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 has_workspace |= id == CG_KOPT_WORKSPACE;
+                there |= id == CG_KOPT_CONNECT;
                 if (id != CG_KOPT_PRINT_CONFIG)
-                        r = cg_kernel_options_word(args, scan.found, value, false, err);
+                        r = cg_kernel_options_word(args, scan.found, value, there, err);
         }
         cg_kernel_options_fini(&scratch);
         if (r >= 0 && !has_workspace)

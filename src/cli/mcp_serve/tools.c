@@ -511,6 +511,13 @@ static void add_session_id(const struct cg_serve_options *o, size_t tool, struct
         cg_buf_adds(b, rest ?: "");
 }
 
+static bool is_offered_tool(const struct cg_serve_options *o, enum cg_serve_tool tool)
+{
+        bool package = tool == CG_SERVE_INSTALL || tool == CG_SERVE_UNINSTALL; /* on this machine */
+
+        return cg_serve_tool_defs[tool].toolset & o->toolsets && !(package && o->kernel.connect);
+}
+
 char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char *names[CG_SERVE_N_TOOLS + 1])
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
@@ -519,7 +526,7 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
         for (size_t i = 0; i < CG_SERVE_N_TOOLS; i++) {
                 const struct cg_serve_tool_def *def = &cg_serve_tool_defs[i];
 
-                if (!(def->toolset & o->toolsets))
+                if (!is_offered_tool(o, i))
                         continue;
                 cg_buf_adds(&b, n ? "," : "[");
                 names[n++] = def->name;
@@ -597,8 +604,9 @@ static const char instructions_begin[] =
         " as running time.\n"
         "- ";
 
+static const char instructions_packages[] = " Use install_package for Python packages, not pip in a cell.";
 static const char instructions_rest[] =
-        " Use install_package for Python packages, not pip in a cell.\n"
+        "\n"
         "- Show figures with matplotlib's plt.show() or IPython's display(): images are returned and saved as files.\n"
         "- A cell that runs longer than `timeout` seconds is interrupted; the kernel keeps its state. reset gives a fresh"
         " kernel at once, also while a cell runs.\n";
@@ -622,6 +630,7 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
                 return strdup(instructions_approver);
         cg_buf_adds(&b, instructions_begin);
         cg_buf_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT);
+        cg_buf_adds(&b, o->kernel.connect ? "" : instructions_packages);
         cg_buf_adds(&b, instructions_rest);
         if (o->toolsets & CG_SERVE_JOBS)
                 cg_buf_addf(&b, instructions_jobs, (double)o->wait_ms / 1000);
