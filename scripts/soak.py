@@ -493,6 +493,13 @@ def frameworks() -> list[str]:
     return wrong + [f"left running: {p}" for p in run_tests.left_running(build_clients() / "root")]
 
 
+def races() -> list[str]:
+    """Tests that scripts/test runs for a part of their rounds."""
+    files = [f for f in (REPO / "tests").rglob("test_*.py") if "from rounds import" in f.read_text()]
+    tally = run_tests.pytest(build_main(), "soak-races", sorted(map(str, files)), 900, {"CG_ROUNDS": "all"})
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def patience() -> list[str]:
     """Clients of `mcp serve --http` that give up a call before its cell ends."""
     tally = run_tests.pytest(run_tests.build_main(), "soak-patience", ["mcp_http/soak_patience.py"], 900)
@@ -568,6 +575,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "wheels": ("Python wheels, installed in clean environments", lambda o: wheels(o.wheels.split(","))),
     "notebooks": ("a notebook in each of Jupyter's programs, and tests/kernel", lambda _: clients()),
     "frameworks": ("the Python package in agent frameworks, and their tests of sandboxes", lambda _: frameworks()),
+    "races": ("all rounds of the tests of races", lambda _: races()),
     "patience": ("cells of minutes by MCP clients that give up a call after one", lambda _: patience()),
     "load": ("50 MCP clients at once over HTTP, 500 sessions, hostile clients", lambda _: load()),
     "inspector": ("MCP's Inspector, its command line and its page in Chromium", lambda _: inspector()),

@@ -46,21 +46,26 @@ def runtime_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def _make_account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     with runtime_folder() as folder:
         yield {"XDG_RUNTIME_DIR": str(folder), "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state"))}
+
+
+_account = pytest.fixture(scope="session", name="_account")(_make_account)
+_own_account = pytest.fixture(name="_own_account")(_make_account)
 
 
 @pytest.fixture(autouse=True)
 def _own_state(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Instead of that of conftest.py: the commands of many tests share a supervisor, as a user's do. Starting one
-    takes most of the time of a small cell. The mark "own_supervisor" is for tests of its processes or of its state."""
-    if request.node.get_closest_marker("own_supervisor"):
+    takes most of the time of a small cell. With the mark "own_state" only those of the test share one, with
+    "own_supervisor" each command starts one."""
+    mark = request.node.get_closest_marker
+    if mark("own_supervisor"):
         monkeypatch.setenv("XDG_STATE_HOME", str(request.getfixturevalue("tmp_path_factory").mktemp("state")))
         return
     monkeypatch.delenv("CELLGATE_PRIVATE")
-    for name, value in request.getfixturevalue("_account").items():
+    for name, value in request.getfixturevalue("_own_account" if mark("own_state") else "_account").items():
         monkeypatch.setenv(name, value)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import E_LIMIT, E_NOTFOUND, E_TIMEDOUT, CellgateError, Client, Session
 from processes import eventually
+from rounds import rounds
 
 SECRET = "outside of the sandbox"
 
@@ -131,7 +132,7 @@ os.symlink({str(scene.hidden)!r}, '/tmp/a/new'); os.rename('/tmp/a/new', '/tmp/a
 os.symlink('real', '/tmp/a/new'); os.rename('/tmp/a/new', '/tmp/a/l')
 """
     with scene.loop(swap):
-        for _ in range(60):
+        for _ in range(rounds(60)):
             with contextlib.suppress(CellgateError):
                 assert scene.s.file_read("/tmp/a/l/key") == b"inside"
             with contextlib.suppress(CellgateError):
@@ -145,7 +146,7 @@ def test_links_to_fixed_files_that_change_all_the_time(scene: Scene) -> None:
     )
     names = ["file", "config", "new", "pre-commit"]
     with scene.loop(swap):
-        for i in range(60):
+        for i in range(rounds(60)):
             path = scene.workspace / "l" / names[i % len(names)]
             for call in (
                 lambda p: scene.s.file_write(p, b"changed"),
@@ -302,7 +303,7 @@ os.mkfifo('/tmp/a/new'); os.rename('/tmp/a/new', '/tmp/a/f')
 open('/tmp/a/new', 'w').write('x' * 100000); os.rename('/tmp/a/new', '/tmp/a/f')
 """
     with scene.loop(swap):
-        for _ in range(60):
+        for _ in range(rounds(60)):
             with contextlib.suppress(CellgateError):
                 assert set(scene.s.file_read("/tmp/a/f", timeout_ms=10000)) == {ord("x")}
             with contextlib.suppress(CellgateError):
@@ -353,7 +354,7 @@ os.makedirs('/tmp/a/d/e/f'); open('/tmp/a/d/e/g', 'w').close()
 os.unlink('/tmp/a/d/e/g'); os.rmdir('/tmp/a/d/e/f'); os.rmdir('/tmp/a/d/e'); os.rmdir('/tmp/a/d')
 """
     with scene.loop(change):
-        for i in range(80):
+        for i in range(rounds(80)):
             for call in (
                 lambda: scene.s.file_list("/tmp/a/d/e"),
                 lambda: scene.s.file_write("/tmp/a/d/e/h", b"x"),
@@ -377,7 +378,7 @@ for i in range(100):
         "; ", "\n    with contextlib.suppress(OSError): "
     )
     with scene.loop("import contextlib" + swap):
-        for _ in range(150):
+        for _ in range(rounds(150)):
             with contextlib.suppress(CellgateError):
                 scene.s.file_remove("/tmp/a/t")
             with contextlib.suppress(CellgateError):

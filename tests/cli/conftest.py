@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared_supervisor import _account, _own_state  # noqa: F401
+from shared_supervisor import _account, _own_account, _own_state  # noqa: F401
 
 DATA = Path(__file__).parent / "data"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.own_supervisor  # each test looks at the pins of its own state
+pytestmark = pytest.mark.own_state  # each test looks at the pins of its own state
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SERVER = Path(__file__).resolve().parent.parent / "changing_server.py"

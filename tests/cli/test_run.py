@@ -275,7 +275,7 @@ def test_a_signal_ends_a_flood_of_displays(cellgate: Path, tmp_path: Path, slown
     """The cell sends displays faster than they are shown, and ignores the interrupt."""
     with start(cellgate, tmp_path, "-c", FLOOD % mime) as p:
         assert p.stdout
-        for _ in range(10):  # of an image only its name is shown
+        for _ in range(3):  # of an image only its name is shown
             p.stdout.readline() if mime == "image/png" else p.stdout.read(6_000_000)
         p.send_signal(signal.SIGTERM)
         p.communicate(timeout=20 * slowness)

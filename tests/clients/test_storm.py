@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from clients.support import Jupyter, Kernel
+from rounds import rounds
 
 Message = dict[str, Any]
 
@@ -139,7 +140,7 @@ def test_storm(jupyter: Jupyter, spec: str, slowness: float, transport: str, dea
         other.client.wait_for_ready(timeout=60 * slowness)
         clients = [Client(kernel), Client(other)]
         try:
-            for i in range(150):
+            for i in range(rounds(200)):
                 client = chance.choice(clients)
                 kind = chance.random()
                 if deadly and i % 50 == 25:

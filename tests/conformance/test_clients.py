@@ -52,8 +52,9 @@ NEW = [
     "json-schema-ref-no-deref",
 ]
 BACKCOMPAT = ["2025-03-26-oauth-metadata-backcompat", "2025-03-26-oauth-endpoint-fallback", "client-credentials-basic"]
+# The next suite has all checks of the released one, and more; the released one alone has these scenarios.
 SCENARIOS = [
-    *(("released", "2025-11-25", s) for s in [*OLD, *(f"auth/{a}" for a in [*AUTH, *BACKCOMPAT])]),
+    *(("released", "2025-11-25", f"auth/{a}") for a in BACKCOMPAT),
     *(("next", "2025-11-25", s) for s in [*OLD, *(f"auth/{a}" for a in AUTH)]),
     *(("next", "2026-07-28", s) for s in [*NEW, *(f"auth/{a}" for a in [*AUTH, *NEW_AUTH])]),
 ]

@@ -14,6 +14,7 @@ from typing import NoReturn
 import pytest
 from kernel.harness import SLOWNESS, Kernel, Zygote, listener, program
 from processes import alive, children, eventually
+from rounds import rounds
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -196,8 +197,8 @@ def test_variables_of_one_session_are_not_in_the_next(spawn: Callable[..., Kerne
 
 
 @pytest.mark.slow
-def test_three_hundred_forks_without_a_hang(zygote: Zygote, workspace: Path) -> None:
-    for i in range(300):
+def test_many_forks_without_a_hang(zygote: Zygote, workspace: Path) -> None:
+    for i in range(rounds(300)):
         with zygote.spawn(workspace, sandbox=bool(i % 2)) as kernel:
             assert (
                 kernel.run("import threading, logging\nlogging.getLogger().warning('x')\n40 + 2", timeout=20).result

@@ -23,22 +23,27 @@ LIMITS = {
 }
 
 
-def functions(path: Path, kinds: str) -> set[str]:
-    """Functions that an object or a program defines, of the kinds of nm: "T" external, "t" static or hidden."""
-    out = subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True, timeout=60).stdout
-    fields = [line.split() for line in out.splitlines()]
-    return {f[-1] for f in fields if f[-2] in kinds and f[-1].startswith("cg_")}
+def functions(kinds: str, *paths: Path) -> dict[str, set[str]]:
+    """Functions that objects or programs define, of the kinds of nm: "T" external, "t" static or hidden."""
+    argv = ["nm", "--print-file-name", *map(str, paths)]
+    out = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    found: dict[str, set[str]] = {str(p): set() for p in paths}
+    for path, *_, kind, name in (line.replace(":", " ", 1).split() for line in out.splitlines()):
+        if kind in kinds and name.startswith("cg_"):
+            found[path].add(name)
+    return found
 
 
 @pytest.fixture(scope="module")
 def external(build_dir: Path, repo: Path) -> dict[str, set[str]]:
     """The external functions of each source file."""
-    return {source: functions(o, "T") for source, o in object_files(build_dir, repo).items() if o.exists()}
+    objects = {o: source for source, o in object_files(build_dir, repo).items() if o.exists()}
+    return {objects[Path(path)]: names for path, names in functions("T", *objects).items()}
 
 
 @pytest.mark.parametrize("program", LIMITS)
 def test_linked_lines(repo: Path, prefix: Path, external: dict[str, set[str]], program: str) -> None:
-    symbols = functions(prefix / program, "Tt")
+    (symbols,) = functions("Tt", prefix / program).values()
     files = [repo / "src" / source for source, names in external.items() if names & symbols]
     lines = {str(f.relative_to(repo)): len(f.read_text().splitlines()) for f in files}
     largest = sorted(lines.items(), key=lambda row: -row[1])[:10]

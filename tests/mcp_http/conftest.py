@@ -8,7 +8,7 @@ import certificates
 import pytest
 from mcp_http.helpers import Server
 from mcp_serve.conftest import environment, mark, mcp_file, workspace
-from shared_supervisor import _account, _own_state  # noqa: F401
+from shared_supervisor import _account, _own_account, _own_state  # noqa: F401
 
 __all__ = ["environment", "mark", "mcp_file", "workspace"]
 

@@ -12,7 +12,7 @@ import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_serve.helpers import Raw
-from shared_supervisor import _account, _own_state  # noqa: F401
+from shared_supervisor import _account, _own_account, _own_state  # noqa: F401
 
 FAKE = Path(__file__).with_name("fake_server.py")
 
