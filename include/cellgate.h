@@ -424,6 +424,12 @@ struct cg_session_options {
         const char *language;
         /* the program of "node"; NULL: the first `node` of PATH */
         const char *node;
+        /*
+         * 1: the files that each cell made or changed are named in its RESULT, and a list of them
+         * is signed with the key of the audit log, which `audit` must turn on: docs/audit.md,
+         * Signed files. CG_E_INVAL without a sandbox, where cells could sign themselves
+         */
+        int sign_artifacts;
 };
 
 enum cg_server_requests {
@@ -1117,6 +1123,9 @@ CG_API const char *cg_event_json(const struct cg_event *e, size_t *len);
  * are more than 1,000 of them, the folders have more than 100,000 entries, the search took 2 s, a
  * folder cannot be read, or the search failed, as when the cell's processes stop it (then the
  * RESULT comes up to 5 s later). cg_session_cancel() ends it.
+ *
+ * In a session with `sign_artifacts` there is also "signed": {"execution", "signature"} of the list
+ * in the audit log (`cellgate artifacts EXECUTION`), or "unsigned" with the reason why there is none.
  *
  * The result of a command (cg_session_exec()) names no files: commands run beside each other and
  * beside cells, so that the time of a change says little about who made it.

@@ -327,6 +327,9 @@ class Result(Event):
     artifacts: list[Artifact] | None = None
     """With run(..., artifacts=True): files that were made or changed."""
     artifacts_truncated: str | None = None
+    artifacts_signed: dict[str, str] | None = None
+    """With sign_artifacts: `execution` and `signature` of the list; None: no files, or see `artifacts_unsigned`."""
+    artifacts_unsigned: str | None = None
     """Why some may be missing; None: none is."""
 
 
@@ -703,7 +706,8 @@ def _artifacts(text: Any) -> dict[str, Any]:
     found = json.loads(_name(text))
     paths = [f["path"] if "path" in f else os.fsdecode(bytes.fromhex(f["path_hex"])) for f in found["files"]]
     files = [Artifact(p, f["size"], f.get("sha256")) for p, f in zip(paths, found["files"], strict=True)]
-    return {"artifacts": files, "artifacts_truncated": found.get("truncated")}
+    more = {f"artifacts_{name}": found.get(name) for name in ("truncated", "signed", "unsigned")}
+    return {"artifacts": files, **more}
 
 
 def _reply(e: Any, _: Core, cell: int, foreign: bool) -> Event:

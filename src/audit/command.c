@@ -213,23 +213,9 @@ struct chain_check {
         bool kept_found;
 };
 
-static bool unhex(const char *text, uint8_t *ret, size_t n)
-{
-        if (!text || strlen(text) != 2 * n)
-                return false;
-        for (size_t i = 0; i < n; i++) {
-                int high = cg_hex_digit(text[2 * i]), low = cg_hex_digit(text[2 * i + 1]);
-
-                if (high < 0 || low < 0)
-                        return false;
-                ret[i] = (uint8_t)(high << 4 | low);
-        }
-        return true;
-}
-
 static bool hex_member(const json_t *o, const char *name, uint8_t *ret, size_t n)
 {
-        return unhex(json_string_value(json_object_get(o, name)), ret, n);
+        return cg_audit_unhex(json_string_value(json_object_get(o, name)), ret, n);
 }
 
 static int wrong(struct cg_err *err, int64_t seq, const char *what)

@@ -122,6 +122,63 @@ bool cg_audit_signed(const struct cg_audit_record *r, const uint8_t key[CG_AUDIT
         return r->is_head && ed25519_sha512_verify(key, sizeof(t.bytes), t.bytes, r->signature);
 }
 
+#define MANIFEST_TEXT    "cellgate artifacts"
+#define SIGNATURE_MEMBER ",\"signature\":\""
+
+/* What is signed of a manifest: @len bytes of its text. */
+static int manifest_text(struct cg_buf *b, const char *text, size_t len, struct cg_err *err)
+{
+        cg_buf_init(b, CG_AUDIT_MAX_BODY);
+        cg_buf_add(b, MANIFEST_TEXT, sizeof(MANIFEST_TEXT));
+        cg_buf_add(b, text, len);
+        return cg_buf_end(b, err);
+}
+
+int cg_audit_sign_manifest(const struct cg_audit_log *log, struct cg_buf *manifest,
+                           char ret[CG_AUDIT_SIGNATURE_HEX], struct cg_err *err)
+{
+        uint8_t signature[CG_AUDIT_SIGNATURE];
+        cg_auto_buf struct cg_buf b;
+
+        cg_buf_cut(manifest, manifest->len - strlen("}"));
+        if (manifest_text(&b, manifest->data, manifest->len, err) < 0)
+                return -1;
+        ed25519_sha512_sign(log->public_key, log->private_key, b.len, (const uint8_t *)b.data, signature);
+        cg_hex(ret, signature, sizeof(signature));
+        cg_buf_addf(manifest, SIGNATURE_MEMBER "%s\"}", ret);
+        return cg_buf_end(manifest, err);
+}
+
+bool cg_audit_manifest_signed(const char *text, size_t len, const uint8_t key[CG_AUDIT_KEY])
+{
+        const size_t end = strlen(SIGNATURE_MEMBER "\"}") + CG_AUDIT_SIGNATURE_HEX - 1;
+        const char *member = len > end ? text + len - end : NULL;
+        char hex[CG_AUDIT_SIGNATURE_HEX] = "";
+        uint8_t signature[CG_AUDIT_SIGNATURE];
+        cg_auto_buf struct cg_buf b = { .max = 0 };
+
+        if (!member || strncmp(member, SIGNATURE_MEMBER, strlen(SIGNATURE_MEMBER)) != 0)
+                return false;
+        memcpy(hex, member + strlen(SIGNATURE_MEMBER), sizeof(hex) - 1);
+        return cg_audit_unhex(hex, signature, sizeof(signature)) && strcmp(text + len - 2, "\"}") == 0 &&
+               manifest_text(&b, text, len - end, NULL) == 0 &&
+               ed25519_sha512_verify(key, b.len, (const uint8_t *)b.data, signature);
+}
+
+bool cg_audit_unhex(const char *text, uint8_t *ret, size_t n)
+{
+        if (!text || strlen(text) != 2 * n)
+                return false;
+        for (size_t i = 0; i < n; i++) {
+                int high = cg_hex_digit(text[2 * i]), low = cg_hex_digit(text[2 * i + 1]);
+
+                if (high < 0 || low < 0)
+                        return false;
+                ret[i] = (uint8_t)(high << 4 | low);
+        }
+        return true;
+}
+
 /* ------------------------------------------------------------------ files */
 
 static int db_fail(struct cg_audit_log *log, struct cg_err *err)

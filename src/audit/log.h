@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "audit/audit.h"
 #include "base/buf.h"
 #include "base/err.h"
 
@@ -78,5 +79,14 @@ void cg_audit_digest(const struct cg_audit_record *r, uint8_t ret[CG_AUDIT_HASH]
 void cg_audit_chain(const uint8_t before[CG_AUDIT_HASH], const uint8_t digest[CG_AUDIT_HASH],
                     uint8_t ret[CG_AUDIT_HASH]);
 bool cg_audit_signed(const struct cg_audit_record *r, const uint8_t key[CG_AUDIT_KEY]);
+/*
+ * Adds to a manifest, an object in JSON, its member "signature", whose value is @ret as well. It is
+ * Ed25519 of "cellgate artifacts", a NUL, and the text before the member.
+ */
+int cg_audit_sign_manifest(const struct cg_audit_log *log, struct cg_buf *manifest,
+                           char ret[CG_AUDIT_SIGNATURE_HEX], struct cg_err *err);
+bool cg_audit_manifest_signed(const char *text, size_t len, const uint8_t key[CG_AUDIT_KEY]);
+/* @n bytes of 2 * @n hexadecimal digits and nothing else. */
+bool cg_audit_unhex(const char *text, uint8_t *ret, size_t n);
 
 #endif

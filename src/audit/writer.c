@@ -35,7 +35,9 @@ struct writer {
         size_t n;
         /* records that could not be written, since the last that was */
         uint64_t lost;
-        bool failed; /* since the last reply */
+        bool failed;                            /* since the last reply */
+        struct cg_buf manifest;                 /* the last record, signed */
+        char signature[CG_AUDIT_SIGNATURE_HEX]; /* of it; "": it is no manifest */
         struct cg_err err;
 };
 
@@ -80,6 +82,23 @@ static bool receive_record(struct writer *w, bool *reply)
         return true;
 }
 
+/* Manifests want a reply, and are the last record of their transaction. */
+static int sign_last(struct writer *w)
+{
+        struct cg_audit_record *r = w->n ? &w->records[w->n - 1] : NULL;
+
+        w->signature[0] = '\0';
+        if (!r || strcmp(r->kind, CG_AUDIT_MANIFEST) != 0)
+                return 0;
+        cg_buf_clear(&w->manifest);
+        cg_buf_add(&w->manifest, r->body, r->body_len);
+        if (cg_audit_sign_manifest(w->log, &w->manifest, w->signature, &w->err) < 0)
+                return -1;
+        r->body = w->manifest.data;
+        r->body_len = w->manifest.len;
+        return 0;
+}
+
 /* Appends the records, after one about those that were lost before them. */
 static int append(struct writer *w)
 {
@@ -97,6 +116,8 @@ static int append(struct writer *w)
                                                              gap, sizeof(gap), "{\"records\":%llu}",
                                                              (unsigned long long)w->lost) };
         }
+        if (sign_last(w) < 0)
+                return -1;
         if (w->heads.failure[0] && !w->unsent) {
                 cg_buf_try_adds(&unsent, "{\"why\":", NULL);
                 cg_json_try_quote(&unsent, w->heads.failure, strlen(w->heads.failure), NULL);
@@ -147,13 +168,18 @@ static bool send_reply(struct writer *w)
         else if (w->heads.failure[0])
                 snprintf(reply.error, sizeof(reply.error), "%s", w->heads.failure);
         reply.recorded = !w->failed;
+        memcpy(reply.signature, w->signature, sizeof(reply.signature));
         w->failed = false;
         return send(w->fd, &reply, sizeof(reply), MSG_NOSIGNAL) == sizeof(reply);
 }
 
 int cg_audit_writer(int fd, const char *dir, const char *key, const char *head)
 {
-        struct writer w = { .fd = fd, .dir = dir, .key = key, .heads = CG_AUDIT_NO_HEADS(head) };
+        struct writer w = { .fd = fd,
+                            .dir = dir,
+                            .key = key,
+                            .heads = CG_AUDIT_NO_HEADS(head),
+                            .manifest = { .max = CG_AUDIT_MAX_BODY } };
         bool open = true, reply = false;
         int waiting;
 
@@ -179,5 +205,6 @@ int cg_audit_writer(int fd, const char *dir, const char *key, const char *head)
         if (w.log && w.heads.failure[0] && !w.unsent)
                 append(&w);
         cg_audit_close(w.log);
+        cg_buf_fini(&w.manifest);
         return 0;
 }

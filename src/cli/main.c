@@ -38,7 +38,7 @@ static int exec_front(int argc, char **argv)
 /* SQLite is linked to that program only. */
 static int audit(int argc, char **argv)
 {
-        return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"), "audit", argv);
+        return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"), argv[0], argv);
 }
 
 static int relay(int argc, char **argv)
@@ -57,7 +57,9 @@ static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
         { "approvals", cg_cli_approvals,
           "questions that wait in other terminals: list, show, accept, reject, watch" },
-        { "audit", audit, "the log of what audited sessions did: show, verify, export" },
+        { "artifacts", audit, NULL },
+        { "audit", audit,
+          "the log of what audited sessions did; `artifacts`, `verify`: the files that they signed" },
         { "config", cg_cli_config, "configuration files (--config): show what they set, print their schema" },
         { "daemon", cg_cli_daemon, "the supervisors that commands share: status, stop" },
         { "runtimes", cg_cli_runtimes, "the languages that sessions can have" },
@@ -71,6 +73,7 @@ static const struct cg_cli_command commands[] = {
         { "selftest", cg_cli_selftest, "try to get out of a sandbox on this machine, in about 1,700 ways" },
         { "sandbox", exec_front,
           "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
+        { "verify", audit, NULL },
 };
 
 static int help(void)
@@ -82,7 +85,8 @@ static int help(void)
                 "Usage: cellgate COMMAND [OPTIONS]\n\n"
                 "Runs an agent's Python in a sandboxed kernel; MCP tool calls run only with approval.\n\n");
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
-                cg_buf_addf(&b, "  %-10s %s\n", commands[i].name, commands[i].what);
+                if (commands[i].what)
+                        cg_buf_addf(&b, "  %-10s %s\n", commands[i].name, commands[i].what);
         cg_buf_addf(&b, "  %-10s %s\n  %-10s %s\n", "help",
                     "this text; help COMMAND describes one command, as COMMAND --help does", "version",
                     "the version, and how this program was built");

@@ -114,6 +114,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         r |= set_text(req, "front", front_name(o->front));
         r |= set_text(req, "tier", o->tier);
         r |= set_text(req, "audit", o->audit);
+        r |= json_object_set_new(req, "sign_artifacts", json_boolean(o->sign_artifacts));
         r |= set_text(req, "deciders", o->deciders == CG_DECIDERS_USER ? "user" : NULL);
         r |= set_text(req, "approvers", o->approvers);
         if (exec)

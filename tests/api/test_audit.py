@@ -312,7 +312,7 @@ def test_a_killed_writer_loses_at_most_what_it_was_writing(
     assert gaps
 
 
-REPLY = 1004
+REPLY = 1000 + 4 + 132  # error, recorded, signature of a manifest
 
 
 class Writer:
@@ -335,7 +335,7 @@ class Writer:
     def replies(self, count: int) -> None:
         """Wait for so many; each says that nothing has failed."""
         for _ in range(count):
-            assert self.socket.recv(REPLY, socket.MSG_WAITALL) == bytes(1000) + (1).to_bytes(4, "little")
+            assert self.socket.recv(REPLY, socket.MSG_WAITALL) == bytes(1000) + (1).to_bytes(4, "little") + bytes(132)
 
     def end(self, how: int) -> int:
         """Kill the writer, or (0) let it end as with its supervisor; return how many replies it has sent since."""

@@ -272,3 +272,11 @@ def test_misspelled_options_are_errors(run_cellgate: Any, tmp_path: Path, word: 
     r = run_cellgate("jupyter", "run", "-f", str(tmp_path / "k.json"), word)
     assert r.returncode == 2
     assert why in r.stderr
+
+
+def test_signed_files(start: Any, environment: dict[str, str], run_cellgate: Any, tmp_path: Path) -> None:
+    kernel = start("--audit", "strict", "--sign-artifacts")
+    assert kernel.client().run("open('a.txt', 'w').write('hello')").result() == "5"
+    (line,) = run_cellgate("artifacts", env=environment).stdout.splitlines()
+    assert f"{tmp_path}/work/a.txt" in run_cellgate("artifacts", line.split()[1], env=environment).stdout
+    assert run_cellgate("verify", tmp_path / "work/a.txt", env=environment).returncode == 0

@@ -17,7 +17,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-post": 3_500,
     "libexec/cellgate/cellgate-run": 28_600,
     "libexec/cellgate/cellgate-search": 4_500,
-    "libexec/cellgate/cellgate-supervisor": 30_700,
+    "libexec/cellgate/cellgate-supervisor": 30_800,
     "libexec/cellgate/cellgate-toolserver": 22_900,
     "lib/libcellgate.so": 11_300,
 }

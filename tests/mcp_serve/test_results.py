@@ -185,6 +185,16 @@ def test_all_broken_servers_are_reported_once(serve: Serve, workspace: Path) -> 
     assert text == "1"
 
 
+def test_signed_files(cell: Callable, run_cellgate: Callable, workspace: Path) -> None:
+    options = ("--audit", "strict", "--sign-artifacts")
+    text, content = cell("open('signed.txt', 'w').write('123')", *options)
+    assert [f["path"] for f in content["artifacts"]] == [f"{workspace}/signed.txt"]
+    execution = content["signed"]["execution"]
+    assert text.endswith(f"\n- signed as {execution}")
+    assert f"{workspace}/signed.txt\n" in run_cellgate("artifacts", execution).stdout
+    assert "signed" not in cell("1", *options)[1]
+
+
 def test_a_client_that_reads_only_structured_content_gets_html_and_markdown(cell: Callable) -> None:
     code = "from IPython.display import display\ndisplay({'text/markdown': '# Title'}, raw=True)"
     text, content = cell(code)

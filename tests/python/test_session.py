@@ -106,6 +106,18 @@ def test_artifacts_of_a_cell(session: Any) -> None:
     assert plain.artifacts == [] and plain.result.artifacts is None
 
 
+def test_signed_artifacts(client: Any, workspace: Path) -> None:
+    import cellgate
+
+    with cellgate.Session(workspace, client=client, audit="strict", sign_artifacts=True) as s:
+        result = s.run("open('made', 'w').write('x')").result
+        assert result.artifacts_signed["execution"] == f"{s.id}/1" and result.artifacts_unsigned is None
+        assert [f.path for f in result.artifacts] == [f"{workspace}/made"]
+        assert s.run("1").result.artifacts_signed is None
+    with pytest.raises(cellgate.InvalidArgumentError, match="needs"):
+        cellgate.Session(workspace, client=client, sign_artifacts=True)
+
+
 def test_error(session: Any) -> None:
     import cellgate
 

@@ -201,6 +201,14 @@ def test_artifacts(box: Sandbox) -> None:
     assert "no artifacts are kept" in box.refused("get_artifacts", request_id="1")
 
 
+def test_signed_lists(serve: Callable[..., Sandbox], run_cellgate: Callable[..., Any]) -> None:
+    signing = serve("--audit=strict", "--sign-artifacts")
+    ran = signing.run("open('a.txt', 'w').write('hello')")
+    listed = run_cellgate("artifacts", ran["metadata"]["signed"]["execution"]).stdout
+    assert hashlib.sha256(b"hello").hexdigest() in listed
+    assert "needs --audit" in run_cellgate("mcp", "serve", "--compat", "sandboxmcp", "--sign-artifacts").stderr
+
+
 def test_a_link_is_no_artifact(box: Sandbox) -> None:
     assert (
         box.run("import os; os.symlink('/etc/passwd', 'p'); os.mkfifo('f'); os.link('/proc/self/stat', 'q')")[

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "audit/log.h"
+#include "base/buf.h"
 #include "base/fd.h"
 
 static char dir[64];
@@ -147,10 +148,34 @@ static void test_all_or_none(void **state)
         cg_audit_close(log);
 }
 
+static void test_manifests(void **state)
+{
+        struct cg_audit_log *log = open_log(true);
+        const uint8_t *key = cg_audit_public_key(log);
+        cg_auto_buf struct cg_buf m = { .max = 4096 };
+        char signature[CG_AUDIT_SIGNATURE_HEX];
+        struct cg_err err;
+
+        (void)state;
+        cg_buf_adds(&m, "{\"files\":[]}");
+        assert_int_equal(cg_audit_sign_manifest(log, &m, signature, &err), 0);
+        assert_true(cg_audit_manifest_signed(m.data, m.len, key));
+        for (size_t i = 0; i < m.len; i++) { /* each byte counts, and none may be missing or added */
+                m.data[i] ^= 1;
+                assert_false(cg_audit_manifest_signed(m.data, m.len, key));
+                m.data[i] ^= 1;
+                assert_false(cg_audit_manifest_signed(m.data, i, key));
+        }
+        cg_buf_adds(&m, "}");
+        assert_false(cg_audit_manifest_signed(m.data, m.len, key));
+        cg_audit_close(log);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_signatures, make_dir, remove_dir),
+                cmocka_unit_test_setup_teardown(test_manifests, make_dir, remove_dir),
                 cmocka_unit_test_setup_teardown(test_rotation, make_dir, remove_dir),
                 cmocka_unit_test_setup_teardown(test_all_or_none, make_dir, remove_dir),
         };

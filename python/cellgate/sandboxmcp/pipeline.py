@@ -460,6 +460,8 @@ class SandboxPipeline:
             result.metadata["denied"] = [mask(text, hidden) for text in dict.fromkeys(denied)][:20]
         if value:
             result.metadata["result"] = mask(value[-1], hidden)[: limits.max_output_bytes]
+        if done.result.artifacts_signed:
+            result.metadata["signed"] = done.result.artifacts_signed
         if done.truncated:
             result.metadata["truncated"] = f"output over {limits.max_output_bytes} characters was left out"
         result.resource_usage = {"limits": limits.model_dump(), "enforced": opened.session.info["limits"]}

@@ -63,6 +63,7 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
     p.add_argument("--compat", choices=surfaces, required=True, action="append")
     for name in ("workspace", "tier", "exec", "audit", "kernel-env", "http", "token-file"):
         p.add_argument(f"--{name}")
+    p.add_argument("--sign-artifacts", action="store_true")
     p.add_argument("--approve", choices=("ask", "none"), default="none")
     for name in ("allow-host", "policy", "limit"):
         p.add_argument(f"--{name}", action="append", default=[])
@@ -73,6 +74,7 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
     if given.approve == "ask" and "sandboxmcp" not in given.compat:
         raise RefusedOptionError("--approve ask: only --compat sandboxmcp has tools that ask")
     session = {"exec": given.exec, "tier": given.tier, "audit": given.audit, "python": given.kernel_env}
+    session["sign_artifacts"] = given.sign_artifacts
     session["policy"] = [Path(f).resolve(strict=True) for f in given.policy] or None
     limits = {name: json.loads(number) for name, _, number in (limit.partition("=") for limit in given.limit)}
     address, token = None, ""

@@ -23,7 +23,7 @@ typedef int (*cg_cli_run_fn)(int argc, char **argv);
 struct cg_cli_command {
         const char *name;
         cg_cli_run_fn run;
-        const char *what; /* one line for `cellgate --help` */
+        const char *what; /* one line for `cellgate --help`; NULL: another command's line names it */
 };
 
 int cg_cli_run(int argc, char **argv);

@@ -30,7 +30,7 @@ void cg_artifacts_text(const struct cg_event *e, const char *prefix, const char 
 {
         cg_auto_json json_t *found = NULL;
         const json_t *files;
-        const char *why, *text;
+        const char *why, *text, *signed_as;
         size_t n, len;
 
         text = cg_event_artifacts(e, &len);
@@ -56,6 +56,12 @@ void cg_artifacts_text(const struct cg_event *e, const char *prefix, const char 
         /* The cell's end may have been explained by this already: its kernel died. */
         if (why && strcmp(why, cg_event_text(e, NULL)) != 0)
                 cg_buf_addf(b, "%s perhaps others: %s\n", prefix, why);
+        signed_as = json_string_value(json_object_get(json_object_get(found, "signed"), "execution"));
+        if (signed_as)
+                cg_buf_addf(b, "%s signed as %s\n", prefix, signed_as);
+        why = json_string_value(json_object_get(found, "unsigned"));
+        if (why)
+                cg_buf_addf(b, "%s not signed: %s\n", prefix, why);
 }
 
 /* ---- costs */

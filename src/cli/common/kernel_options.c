@@ -194,6 +194,9 @@ static const struct cg_opt table[] = {
         { CG_KOPT_ARTIFACTS, 0, "artifacts", NULL, SERVES,
           "name the files that each cell made or changed, with their sizes, after its output (run --json: in its"
           " result). Searches all folders that cells can write, for 2 s at most" },
+        { CG_KOPT_SIGN_ARTIFACTS, 0, "sign-artifacts", NULL, STARTS,
+          "with --audit: sign the list of the files that each cell made or changed, with their SHA-256 at its end"
+          " (`cellgate artifacts`, `cellgate verify`; docs/audit.md)" },
         { CG_KOPT_PRELOAD, 0, "preload", "LIST", CG_CMD_RUN | JUPYTER,
           "comma-separated modules to import before the kernel starts" },
         { CG_KOPT_KERNEL_ENV, 0, "kernel-env", "ENV", STARTS,
@@ -389,6 +392,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 PLACE(CG_KOPT_NO_SANDBOX, no_sandbox),
                 PLACE(CG_KOPT_IMAGES, images),
                 PLACE(CG_KOPT_ARTIFACTS, artifacts),
+                PLACE(CG_KOPT_SIGN_ARTIFACTS, sign_artifacts),
                 PLACE(CG_KOPT_PRELOAD, preload),
                 PLACE(CG_KOPT_PRIVATE, private),
                 PLACE(CG_KOPT_HELP, help),
@@ -487,6 +491,12 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
         if ((o->audit_key || o->audit_head) && !o->audit)
                 return cg_fail(err, CG_E_INVAL, "--%s needs --audit",
                                o->audit_key ? "audit-key" : "audit-head");
+        if (o->sign_artifacts && (!o->audit || o->no_sandbox))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        o->audit
+                                ? "--sign-artifacts needs a sandbox: without one cells can sign files themselves"
+                                : "--sign-artifacts needs --audit, whose key signs");
         if (o->webhook && !cg_kernel_options_shares(o))
                 return cg_fail(err, CG_E_INVAL,
                                "--webhook needs --decide-elsewhere: else nothing waits for others");
@@ -670,6 +680,7 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->language = o->language;
         so->node = o->node;
         so->audit = o->audit;
+        so->sign_artifacts = o->sign_artifacts;
         so->deciders = o->decide_elsewhere ? CG_DECIDERS_USER : CG_DECIDERS_HOST;
         so->approvers = o->approvers;
         if (cg_kernel_options_shares(o))

@@ -48,6 +48,7 @@ enum cg_kernel_opt {
         CG_KOPT_NO_SANDBOX,
         CG_KOPT_IMAGES,
         CG_KOPT_ARTIFACTS,
+        CG_KOPT_SIGN_ARTIFACTS,
         CG_KOPT_PRELOAD,
         CG_KOPT_KERNEL_ENV,
         CG_KOPT_PRIVATE,
@@ -111,6 +112,7 @@ struct cg_kernel_options {
         struct cg_sandbox_limits limits;
         int log_level;
         bool no_sandbox, help;
+        bool sign_artifacts;   /* of all cells */
         bool artifacts;        /* results name files that cells made or changed */
         bool private;          /* a supervisor of its own */
         bool decide_elsewhere; /* other terminals decide as well, */

@@ -170,6 +170,8 @@ static void add_result(struct cg_structured *s, const struct cg_event *e, const 
                 add_artifact(s, file);
         if (json_object_get(found, "truncated"))
                 json_object_set_new(s->o, "truncated", json_true());
+        if (json_object_get(found, "signed"))
+                json_object_set(s->o, "signed", json_object_get(found, "signed"));
         json_object_set_new(s->o, "costs", costs_of(e));
 }
 

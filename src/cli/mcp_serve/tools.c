@@ -48,7 +48,7 @@ static const char output_schema[] =
         "\"error\":{\"type\":\"object\",\"properties\":{\"ename\":{\"type\":\"string\"},\"evalue\":{\"type\":\"string\"},"
         "\"traceback\":{\"type\":\"string\"}}},"
         "\"variables\":{\"type\":\"object\",\"description\":\"Names: made, changed, deleted\"},"
-        "\"artifacts\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
+        "\"artifacts\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},\"signed\":{\"type\":\"object\"},"
         "\"denied\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
         "\"approvals\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}},"
         "\"costs\":{\"type\":\"object\"},\"truncated\":{\"type\":\"boolean\"},"

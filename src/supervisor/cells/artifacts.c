@@ -12,6 +12,8 @@
 #include "base/json.h"
 #include "sandbox/inside/files.h"
 #include "supervisor/cells/commands.h"
+#include "supervisor/core/audit.h"
+#include "supervisor/core/host_link.h"
 #include "supervisor/core/state.h"
 
 /* More than the search takes by itself: it may be stopped from inside. */
@@ -52,13 +54,33 @@ void cg_sup_artifacts_search(struct session *ss, const struct cell *c,
         cg_sup_commands_own(ss, texts, (size_t)n, 2, CG_FILES_CHANGED_MAX, SEARCH_MS, done, data);
 }
 
-void cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const char *why)
+static void add_signed(struct session *ss, const struct cell *c, json_t *found, struct cg_buf *b)
+{
+        cg_auto_free char *text = NULL;
+        json_t *proof = NULL;
+        struct cg_err why;
+
+        if (cg_sup_audit_artifacts(ss, c->id, found, &proof, &why) == 0)
+                json_object_set_new(found, "signed", proof);
+        else
+                json_object_set_new(found, "unsigned", cg_sup_text_json(why.msg));
+        text = cg_json_text(found, NULL);
+        cg_buf_fail(b, text ? 0 : CG_E_NOMEM);
+        cg_buf_adds(b, text ?: "");
+}
+
+void cg_sup_artifacts_add(struct session *ss, const struct cell *c, struct cg_buf *b, const char *found,
+                          size_t len, const char *why)
 {
         cg_auto_json json_t *o = NULL;
 
         /* The process was not the cell's, but in its sandbox. */
         if (!why && cg_json_object(found, len, "artifacts", &o, NULL) < 0)
                 why = "the search gave no valid answer";
+        if (!why && cg_sup_audit_signs(ss) && json_array_size(json_object_get(o, "files"))) {
+                add_signed(ss, c, o, b);
+                return;
+        }
         if (!why) {
                 cg_buf_add(b, found, len);
                 return;

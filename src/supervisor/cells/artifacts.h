@@ -17,7 +17,11 @@ void cg_sup_artifacts_begin(struct cell *c);
 void cg_sup_artifacts_search(struct session *ss, const struct cell *c,
                              void (*done)(void *data, const char *found, size_t len, const char *why),
                              void *data);
-/* Adds what was found, an object; with @why (NULL: none), that nothing could be. 0 or negative. */
-void cg_sup_artifacts_add(struct cg_buf *b, const char *found, size_t len, const char *why);
+/*
+ * Adds what was found by the cell @c, an object; with @why (NULL: none), that nothing could be. It
+ * is signed if the session's options say so.
+ */
+void cg_sup_artifacts_add(struct session *ss, const struct cell *c, struct cg_buf *b, const char *found,
+                          size_t len, const char *why);
 
 #endif

@@ -163,7 +163,7 @@ static void send_result(struct session *ss, struct cell *c, const char *status, 
         begin_result(ss, c, status, count, text, refused, &body);
         if (c->artifacts && c->costs.started_us) { /* its sandbox has ended */
                 cg_buf_adds(&body, ",\"artifacts\":");
-                cg_sup_artifacts_add(&body, "", 0, text);
+                cg_sup_artifacts_add(ss, c, &body, "", 0, text);
         }
         end_result(ss, c, &body, reply);
 }
@@ -442,6 +442,7 @@ void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
                 goto fail;
         if (c->silent)
                 c->store_history = false;
+        c->artifacts = c->artifacts || cg_sup_audit_signs(ss);
         l = get_shell(ss, subshell, &err);
         if (!l)
                 goto fail;
@@ -619,7 +620,7 @@ static void on_artifacts(void *data, const char *found, size_t len, const char *
         struct cg_buf *body = &c->ended->body;
 
         cg_buf_adds(body, ",\"artifacts\":");
-        cg_sup_artifacts_add(body, found, len, why);
+        cg_sup_artifacts_add(ss, c, body, found, len, why);
         end_result(ss, c, body, &c->ended->reply);
         cell_free(c);
         if (ss->kernel && ss->kernel->commands) /* else its sandbox ends */

@@ -48,6 +48,7 @@ struct session_audit {
         bool strict;
         bool opened;
         bool reported; /* best effort: the host knows that records are missing */
+        bool signs;    /* files of cells */
         struct cg_secrets secrets;
 };
 
@@ -56,6 +57,7 @@ struct audit {
         int fd;
         unsigned replies;    /* that are due */
         unsigned unanswered; /* records since none was due */
+        struct cg_audit_reply last;
 };
 
 /* ------------------------------------------------------------------ the writer */
@@ -147,6 +149,7 @@ static int read_replies(struct audit *a, bool wait, struct cg_err *err)
                 if (recv(a->fd, &reply, sizeof(reply), MSG_WAITALL) != sizeof(reply))
                         return cg_fail(err, CG_E_SYS, "its writer does not answer");
                 reply.error[sizeof(reply.error) - 1] = 0;
+                a->last = reply;
                 if (!reply.error[0])
                         r = 0;
                 else
@@ -257,11 +260,15 @@ int cg_sup_audit_check(struct session *ss, struct cg_err *err)
         struct session_audit *a;
         const json_t *env, *v;
         const char *mode;
+        bool signs;
         size_t i;
 
-        if (cg_json_str(ss->options, "audit", NULL, &mode, err) < 0)
+        if (cg_json_str(ss->options, "audit", NULL, &mode, err) < 0 ||
+            cg_json_bool(ss->options, "sign_artifacts", false, &signs, err) < 0)
                 return -1;
         cg_sup_audit_free(ss);
+        if (signs && (!mode || json_is_false(json_object_get(ss->options, "sandbox"))))
+                return cg_fail(err, CG_E_INVAL, "\"sign_artifacts\" needs \"audit\" and a sandbox");
         if (!mode)
                 return 0;
         if (strcmp(mode, "strict") != 0 && strcmp(mode, "best-effort") != 0)
@@ -270,6 +277,7 @@ int cg_sup_audit_check(struct session *ss, struct cg_err *err)
         if (!a)
                 return cg_fail(err, CG_E_NOMEM, "audit log");
         a->strict = strcmp(mode, "strict") == 0;
+        a->signs = signs;
         env = json_object_get(ss->options, "env");
         json_array_foreach(env, i, v) {
                 const char *const one[] = { json_string_value(v), NULL };
@@ -489,4 +497,32 @@ void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const ch
                 cg_buf_adds(&b, "}");
                 record(ss, kinds[i].kind, &b, false, NULL);
         }
+}
+
+bool cg_sup_audit_signs(const struct session *ss)
+{
+        return ss->audit && ss->audit->signs && ss->host;
+}
+
+int cg_sup_audit_artifacts(struct session *ss, uint64_t id, const json_t *found, json_t **ret,
+                           struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_AUDIT_MAX_BODY };
+        char execution[sizeof(ss->id) + 32];
+        cg_auto_json json_t *manifest = NULL;
+
+        snprintf(execution, sizeof(execution), "%s/%llu", ss->id, (unsigned long long)id);
+        manifest = json_pack("{s:s, s:I, s:s, s:O, s:O*}", "execution", execution, "time",
+                             (json_int_t)time(NULL), "workspace", ss->workspace, "files",
+                             json_object_get(found, "files"), "truncated",
+                             json_object_get(found, "truncated"));
+        add_json(&b, manifest);
+        if (!manifest || cg_buf_end(&b, err) < 0)
+                return cg_fail(err, CG_E_NOMEM, "signature of files");
+        cg_secrets_redact_buf(&ss->audit->secrets, &b);
+        if (write_record(ss->sup, ss->id, CG_AUDIT_MANIFEST, &b, true, true, err) < 0 &&
+            (err->code != CG_E_UNSENT || !ss->sup->audit->last.signature[0]))
+                return -1;
+        *ret = json_pack("{s:s, s:s}", "execution", execution, "signature", ss->sup->audit->last.signature);
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "signature of files");
 }

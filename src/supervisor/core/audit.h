@@ -6,6 +6,7 @@
 #define CG_SUPERVISOR_CORE_AUDIT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
@@ -26,7 +27,7 @@ struct cg_audit_decision {
         const struct cg_frame *result;
 };
 
-/* Reads the option "audit" of a session: "strict", "best-effort", or none. CG_E_INVAL. */
+/* Reads the options "audit" ("strict", "best-effort", or none) and "sign_artifacts". CG_E_INVAL. */
 int cg_sup_audit_check(struct session *ss, struct cg_err *err);
 void cg_sup_audit_free(struct session *ss);
 /* The session belongs to a host from now on; it has ended. Ended without having opened: nothing. */
@@ -47,6 +48,11 @@ int cg_sup_audit_question(struct session *ss, const json_t *question, const stru
 void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len);
 /* An event for hosts. */
 void cg_sup_audit_event(struct session *ss, uint16_t type, uint64_t id, const char *body, size_t len);
+/* Whether files of the session's cells are signed. */
+bool cg_sup_audit_signs(const struct session *ss);
+/* Records a manifest of the files @found of the cell @id, signed by the writer: {"execution", "signature"}. */
+int cg_sup_audit_artifacts(struct session *ss, uint64_t id, const json_t *found, json_t **ret,
+                           struct cg_err *err);
 void cg_sup_audit_stop(struct sup *s);
 
 #endif
