@@ -351,14 +351,17 @@ static void on_session_message(struct cg_session *s, struct cg_msg *m)
 {
         json_t *body = NULL;
         uint64_t cell, number;
+        struct cg_err err;
         char why[500];
 
         if (m->type == CG_BROKER_CALL_RESULT) {
                 on_result(s, m);
                 return;
         }
-        if (cg_msg_json(m, &body, NULL) < 0)
+        if (cg_msg_json(m, &body, &err) < 0) { /* a question in it would wait for ever */
+                cg_client_break(s->client, err.code, err.msg);
                 return;
+        }
         cell = (uint64_t)json_integer_value(json_object_get(body, "cell"));
         switch (m->type) {
         case CG_BROKER_ASK:

@@ -418,13 +418,18 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
 /* Locks and checks that the session lives. */
 int cg_session_enter(struct cg_session *s, struct cg_err *err)
 {
+        int r;
+
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
         pthread_mutex_lock(&s->client->lock);
         if (!s->closed)
                 return 0;
+        r = cg_fail(err, CG_E_CLOSED, "%s",
+                    s->client->broken_err.code == CG_E_PROTO ? s->client->broken_err.msg
+                                                             : "the session has ended");
         pthread_mutex_unlock(&s->client->lock);
-        return cg_fail(err, CG_E_CLOSED, "the session has ended");
+        return r;
 }
 
 int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
