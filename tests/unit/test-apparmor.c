@@ -1,18 +1,13 @@
 /* Leaving cellgate's AppArmor profile: which labels are left, and by what write. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "sandbox/apparmor.h"
+#include "unit.h"
 
 /* @after: the file's content afterwards. Returns the result of cg_apparmor_leave(). */
 static int leave(const char *label, char after[64])
@@ -31,7 +26,7 @@ static int leave(const char *label, char after[64])
         return r;
 }
 
-static void test_own_profiles_are_left(void **state)
+TEST(test_own_profiles_are_left)
 {
         static const char *const labels[] = { "cellgate-kernel (unconfined)\n",
                                               "cellgate_opt_x-kernel (unconfined)\n" };
@@ -43,7 +38,7 @@ static void test_own_profiles_are_left(void **state)
         }
 }
 
-static void test_others_stay(void **state)
+TEST(test_others_stay)
 {
         static const char *const labels[] = { "unconfined\n", "firefox (enforce)\n", "cell\n", "" };
         char after[64];
@@ -55,7 +50,7 @@ static void test_others_stay(void **state)
         assert_int_equal(cg_apparmor_leave("/nonexistent", NULL), 0);
 }
 
-static void test_what_cannot_be_left_is_an_error(void **state)
+TEST(test_what_cannot_be_left_is_an_error)
 {
         int fd = memfd_create("label", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         char path[64];
@@ -67,15 +62,4 @@ static void test_what_cannot_be_left_is_an_error(void **state)
         assert_true(cg_apparmor_leave(path, &err) < 0);
         assert_non_null(strstr(err.msg, "AppArmor profile"));
         close(fd);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_own_profiles_are_left),
-                cmocka_unit_test(test_others_stay),
-                cmocka_unit_test(test_what_cannot_be_left_is_an_error),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,11 @@
 /* Approval rules: what decides, and that nothing opens what a ! pattern closed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "cli/common/approve.h"
 #include "cli/common/rule_check.h"
+#include "unit.h"
 
 static struct cg_approve *rules(const char *const *list)
 {
@@ -23,7 +19,7 @@ static struct cg_approve *rules(const char *const *list)
 
 #define RULES(...) rules((const char *const[]){ __VA_ARGS__, NULL })
 
-static void test_glob(void **state)
+TEST(test_glob)
 {
         static const struct {
                 const char *pattern, *text;
@@ -59,7 +55,6 @@ static void test_glob(void **state)
                 { "\\*", "*", false },
         };
 
-        (void)state;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
                 if (cg_pol_glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text,
                                 strlen(cases[i].text)) != cases[i].want)
@@ -67,11 +62,10 @@ static void test_glob(void **state)
 }
 
 /* Patterns of many stars against long names must not take for ever. */
-static void test_glob_is_linear(void **state)
+TEST(test_glob_is_linear)
 {
         char pattern[201], text[257];
 
-        (void)state;
         for (size_t i = 0; i < 200; i += 2)
                 memcpy(pattern + i, "*a", 2);
         memset(text, 'a', 256);
@@ -79,24 +73,22 @@ static void test_glob_is_linear(void **state)
         assert_false(cg_pol_glob(pattern, 200, text, 256));
 }
 
-static void test_nothing_said_refuses(void **state)
+TEST(test_nothing_said_refuses)
 {
         struct cg_approve *a;
         const char *rule = "x";
 
-        (void)state;
         assert_int_equal(cg_approve_new(&a, NULL), 0);
         assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", &rule), CG_APPROVE_REFUSE);
         assert_null(rule);
         cg_approve_free(a);
 }
 
-static void test_denial_wins_in_any_order(void **state)
+TEST(test_denial_wins_in_any_order)
 {
         struct cg_approve *one = RULES("fs.*", "!fs.write"), *two = RULES("!fs.write", "fs.*", "all");
         const char *rule;
 
-        (void)state;
         assert_int_equal(cg_approve_decide(one, "fs", CG_METHOD_CALL, "read", &rule), CG_APPROVE_ACCEPT);
         assert_string_equal(rule, "fs.*");
         assert_int_equal(cg_approve_decide(one, "fs", CG_METHOD_CALL, "write", &rule), CG_APPROVE_REFUSE);
@@ -109,7 +101,7 @@ static void test_denial_wins_in_any_order(void **state)
 }
 
 /* Rules about tools do not decide about resources and prompts; those that refuse all tools do. */
-static void test_methods(void **state)
+TEST(test_methods)
 {
         static const struct {
                 const char *rule, *method, *tool;
@@ -142,7 +134,6 @@ static void test_methods(void **state)
                                                "fs:*" };
         struct cg_approve *all = RULES("all", "!fs.write");
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
                 struct cg_approve *a = RULES("ask", cases[i].rule);
 
@@ -156,11 +147,10 @@ static void test_methods(void **state)
         cg_approve_free(all);
 }
 
-static void test_always_of_a_method(void **state)
+TEST(test_always_of_a_method)
 {
         struct cg_approve *a = RULES("ask");
 
-        (void)state;
         assert_int_equal(cg_approve_always(a, "fs", CG_METHOD_READ, "", NULL), 0);
         assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_READ, "", NULL), CG_APPROVE_ACCEPT);
         assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_GET, "", NULL), CG_APPROVE_ASK);
@@ -170,11 +160,10 @@ static void test_always_of_a_method(void **state)
         cg_approve_free(a);
 }
 
-static void test_always_is_literal_and_yields_to_denial(void **state)
+TEST(test_always_is_literal_and_yields_to_denial)
 {
         struct cg_approve *a = RULES("ask", "!fs.write");
 
-        (void)state;
         assert_int_equal(cg_approve_always(a, "fs", CG_METHOD_CALL, "*", NULL), 0);
         assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", NULL), CG_APPROVE_ASK);
         assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "*", NULL), CG_APPROVE_ACCEPT);
@@ -183,11 +172,10 @@ static void test_always_is_literal_and_yields_to_denial(void **state)
         cg_approve_free(a);
 }
 
-static void test_always_ends_with_the_program(void **state)
+TEST(test_always_ends_with_the_program)
 {
         struct cg_approve *a = RULES("ask", "fs.list");
 
-        (void)state;
         assert_int_equal(cg_approve_always(a, "fs", CG_METHOD_CALL, "read", NULL), 0);
         assert_int_equal(cg_approve_always(a, "other", CG_METHOD_CALL, "read", NULL), 0);
         cg_approve_forget(a, "fs");
@@ -197,11 +185,10 @@ static void test_always_ends_with_the_program(void **state)
         cg_approve_free(a);
 }
 
-static void test_names_with_dots(void **state)
+TEST(test_names_with_dots)
 {
         struct cg_approve *a = RULES("a.*"), *b = RULES("a.b.c"), *c = RULES("*.read");
 
-        (void)state;
         assert_int_equal(cg_approve_decide(a, "a", CG_METHOD_CALL, "b.c", NULL), CG_APPROVE_ACCEPT);
         assert_int_equal(cg_approve_decide(a, "a.b", CG_METHOD_CALL, "c", NULL), CG_APPROVE_REFUSE);
         /* no server has such a name */
@@ -215,14 +202,13 @@ static void test_names_with_dots(void **state)
         cg_approve_free(c);
 }
 
-static void test_bad_rules(void **state)
+TEST(test_bad_rules)
 {
         static const char *const bad[] = { "",     "!",   "fs", "!fs",  ".x", "fs.",
                                            "!fs.", "!.x", "*",  "!all", "All" };
         struct cg_approve *a = RULES("ask");
         struct cg_err err;
 
-        (void)state;
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
                 if (cg_approve_add(a, bad[i], &err) != CG_E_INVAL)
                         fail_msg("\"%s\" was taken for a rule", bad[i]);
@@ -232,11 +218,10 @@ static void test_bad_rules(void **state)
         cg_approve_free(a);
 }
 
-static void test_default_only_where_nothing_was_said(void **state)
+TEST(test_default_only_where_nothing_was_said)
 {
         struct cg_approve *a = RULES("none"), *b = RULES("x.y");
 
-        (void)state;
         cg_approve_set_default(a, CG_APPROVE_ASK);
         cg_approve_set_default(b, CG_APPROVE_ASK);
         assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", NULL), CG_APPROVE_REFUSE);
@@ -245,11 +230,10 @@ static void test_default_only_where_nothing_was_said(void **state)
         cg_approve_free(b);
 }
 
-static void test_explanations_are_safe(void **state)
+TEST(test_explanations_are_safe)
 {
         cg_auto_buf struct cg_buf plain = { .max = 1000 }, odd = { .max = 1000 }, rule = { .max = 1000 };
 
-        (void)state;
         cg_approve_explain(&plain, "fs", CG_METHOD_CALL, "read_file", NULL);
         assert_string_equal(plain.data,
                             "no approval rule allows fs.read_file (--approve fs.read_file would)");
@@ -263,7 +247,7 @@ static void test_explanations_are_safe(void **state)
 /*
  * @want: a part of the message; NULL: the rule is right. Notes are about rules that do not stop it.
  */
-static void test_rules_that_match_nothing(void **state)
+TEST(test_rules_that_match_nothing)
 {
         static const char servers[] = "{\"filesystem\":[\"read_file\",\"write_file\",\"list-dir\",\"a.b\"],"
                                       "\"github\":[\"create_issue\"],\"down\":null,\"empty\":[]}";
@@ -300,7 +284,6 @@ static void test_rules_that_match_nothing(void **state)
         };
         cg_auto_json json_t *known = json_loads(servers, 0, NULL);
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
                 for (unsigned how = 0; how < 3; how++) { /* accepts; refuses; refuses, and rules are lax */
                         cg_auto_buf struct cg_buf notes = { .max = 4096 };
@@ -336,40 +319,17 @@ static void test_rules_that_match_nothing(void **state)
 }
 
 /* Several wrong rules: the first is named, and the reason of no other is lost. */
-static void test_several_rules_that_match_nothing(void **state)
+TEST(test_several_rules_that_match_nothing)
 {
         cg_auto_json json_t *known = json_loads("{\"fs\":[\"read\"]}", 0, NULL);
         cg_auto_buf struct cg_buf notes = { .max = 4096 };
         struct cg_approve *a = rules((const char *const[]){ "sf.x", "!fx.read", "!fs.raed", NULL });
         struct cg_err err;
 
-        (void)state;
         assert_int_equal(cg_rules_check(a, known, &notes, &err), CG_E_INVAL);
         assert_non_null(strstr(err.msg, "!fx.read refuses nothing"));
         assert_non_null(strstr(err.msg, "Correct the rules"));
         assert_non_null(strstr(notes.data, "sf.x accepts nothing"));
         assert_non_null(strstr(notes.data, "!fs.raed refuses nothing"));
         cg_approve_free(a);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_rules_that_match_nothing),
-                cmocka_unit_test(test_several_rules_that_match_nothing),
-                cmocka_unit_test(test_glob),
-                cmocka_unit_test(test_glob_is_linear),
-                cmocka_unit_test(test_nothing_said_refuses),
-                cmocka_unit_test(test_denial_wins_in_any_order),
-                cmocka_unit_test(test_methods),
-                cmocka_unit_test(test_always_of_a_method),
-                cmocka_unit_test(test_always_is_literal_and_yields_to_denial),
-                cmocka_unit_test(test_always_ends_with_the_program),
-                cmocka_unit_test(test_names_with_dots),
-                cmocka_unit_test(test_bad_rules),
-                cmocka_unit_test(test_default_only_where_nothing_was_said),
-                cmocka_unit_test(test_explanations_are_safe),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

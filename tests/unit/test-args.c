@@ -1,11 +1,6 @@
 /*
  * JSON as slices, and what a person sees of a tool call: all of it, and nothing that is not in it.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +8,7 @@
 #include "cli/common/approve.h"
 #include "cli/common/args.h"
 #include "cli/common/pretty.h"
+#include "unit.h"
 
 static struct cg_slice parse(const char *text)
 {
@@ -29,7 +25,7 @@ static void assert_text(const struct cg_buf *b, const char *want)
         assert_string_equal(b->data ? b->data : "", want);
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
         struct cg_slice o = parse(" { \"a\" : [ 1 , \"x,]}\" , { \"b\" : null } ] , \"\\u0062\" : -1.5e+3 , "
                                   "\"a\\\"\":true, \"d\": 1, \"\\u0064\": 2 }\n");
@@ -38,7 +34,6 @@ static void test_members(void **state)
         const char *items[] = { "1", "\"x,]}\"", "{ \"b\" : null }" };
         size_t n = 0;
 
-        (void)state;
         assert_true(cg_json_find(o, "a", &v));
         cg_json_walk_init(&walk, v, '\0', NULL);
         for (; cg_json_walk_next(&walk, NULL, &item, NULL) == 0; n++) {
@@ -64,12 +59,11 @@ static void test_members(void **state)
         assert_false(cg_json_is_empty(CG_SLICE("{\"a\":1}")));
 }
 
-static void test_strings(void **state)
+TEST(test_strings)
 {
         cg_auto_buf struct cg_buf b = { .max = 1000 };
         struct cg_slice v;
 
-        (void)state;
         cg_json_find(parse("{\"s\": \"a\\n\\t\\\"\\\\\\/\\u00e9\\ud83d\\ude00\\ud800x\\udc00 \xc3\xa9\"}"),
                      "s", &v);
         assert_int_equal(cg_json_string(v, &b, NULL), 0);
@@ -79,11 +73,10 @@ static void test_strings(void **state)
 }
 
 /* No reader can read one line of ASCII as two lines. */
-static void test_ascii(void **state)
+TEST(test_ascii)
 {
         cg_auto_buf struct cg_buf b = { .max = 1000 };
 
-        (void)state;
         cg_pretty_ascii(parse("{\n\"a\":\r\n\"\xe2\x80\xa8\xf0\x9f\x98\x80\x7f\\n\"\t}"), &b);
         assert_text(&b, "{ \"a\":  \"\\u2028\\ud83d\\ude00\\u007f\\n\" }");
 }
@@ -93,11 +86,10 @@ static bool is_cut(const struct cg_buf *b)
         return strstr(b->data, "more bytes not shown]") != NULL;
 }
 
-static void test_pretty(void **state)
+TEST(test_pretty)
 {
         cg_auto_buf struct cg_buf b = { .max = 4000 };
 
-        (void)state;
         cg_pretty_json(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":"
                              "\"a\\nb\\n\"}"),
                        0, NULL, &b);
@@ -110,11 +102,10 @@ static void test_pretty(void **state)
  * Escapes of harmless characters are decoded; other escapes, and unsafe characters, are shown as
  * escapes.
  */
-static void test_pretty_cannot_deceive(void **state)
+TEST(test_pretty_cannot_deceive)
 {
         cg_auto_buf struct cg_buf b = { .max = 4000 };
 
-        (void)state;
         cg_pretty_json(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b "
                              "\\u0022 \\\" \\ud800 \\u200b "
                              "\xe2\x80\x8b\"}"),
@@ -126,11 +117,10 @@ static void test_pretty_cannot_deceive(void **state)
 }
 
 /* A word is a word also where some of its letters are written as escapes. */
-static void test_pretty_marks_letters_of_other_scripts(void **state)
+TEST(test_pretty_marks_letters_of_other_scripts)
 {
         cg_auto_buf struct cg_buf b = { .max = 4000 };
 
-        (void)state;
         cg_pretty_json(
                 parse("{\"p\":\"/p\\u0430ul/p\u0430ul/\\u0434\u0430/\u05d0/\\u05d0/a\\u3000b\u00a0c\"}"), 0,
                 NULL, &b);
@@ -139,12 +129,11 @@ static void test_pretty_marks_letters_of_other_scripts(void **state)
 }
 
 /* The end of what is cut is shown: it decides what a line of a shell does. */
-static void test_pretty_marks_what_it_cuts(void **state)
+TEST(test_pretty_marks_what_it_cuts)
 {
         cg_auto_buf struct cg_buf b = { .max = 4000 };
         char text[600] = "{\"a\":\"begin", end[] = "; rm -rf precious\",\"b\":\"0123\",\"last\":1}";
 
-        (void)state;
         memset(text + strlen(text), 'x', 400);
         strcat(text, end);
         cg_pretty_json(parse(text), 8, NULL, &b);
@@ -154,13 +143,12 @@ static void test_pretty_marks_what_it_cuts(void **state)
 }
 
 /* Blanks of any kind, written in any way, push nothing out of sight. */
-static void test_blanks_are_folded(void **state)
+TEST(test_blanks_are_folded)
 {
         static const char *const blanks[] = { " ",        "\\t",     "\\n",          "\\r",     "\\u0020",
                                               "\xc2\xa0", "\\u00a0", "\xe2\x80\x83", "\\u3000", "\\u200b",
                                               "\\u2800",  "\\u3164", " \\t\xc2\xa0", "\\f" };
 
-        (void)state;
         for (size_t i = 0; i < sizeof(blanks) / sizeof(blanks[0]); i++) {
                 for (size_t n = 4; n <= 5000; n += 4996) {
                         cg_auto_buf struct cg_buf b = { .max = 40000 };
@@ -197,12 +185,11 @@ static void show(const char *server, const char *tool, const char *args, unsigne
         *cut = !view.last;
 }
 
-static void test_call(void **state)
+TEST(test_call)
 {
         cg_auto_buf struct cg_buf b = { .max = 4000 };
         bool cut;
 
-        (void)state;
         show("fs", "read_file", "{\"path\":\"/tmp/x\"}", 80, false, &b, &cut);
         assert_text(
                 &b,
@@ -212,14 +199,13 @@ static void test_call(void **state)
 }
 
 /* Lines are broken before words. The blank is kept, so that a break shows whether there is one. */
-static void test_lines_are_broken_between_words(void **state)
+TEST(test_lines_are_broken_between_words)
 {
         static const char args[] = "{\"text\":\"Dear colleagues, the meeting is on "
                                    "https://example.org/a/very/long/path/of/more/than/a/line and later\"}";
         cg_auto_buf struct cg_buf b = { .max = 4000 };
         bool cut;
 
-        (void)state;
         show("s", "t", args, 40, false, &b, &cut);
         if (!strstr(b.data, "    \"text\": \"Dear colleagues, the\n"
                             "  ~  meeting is on https://example.org/a\n"
@@ -229,9 +215,8 @@ static void test_lines_are_broken_between_words(void **state)
 }
 
 /* The note about what is left out never takes the place of less. */
-static void test_no_note_takes_more_room_than_what_is_left_out(void **state)
+TEST(test_no_note_takes_more_room_than_what_is_left_out)
 {
-        (void)state;
         for (size_t n = 100; n < 600; n++) {
                 cg_auto_buf struct cg_buf name = { .max = 4000 }, line = { .max = 4000 };
                 char text[600], json[700];
@@ -264,7 +249,7 @@ static void check_lines(const char *text, unsigned width)
         }
 }
 
-static void test_call_cannot_leave_its_box(void **state)
+TEST(test_call_cannot_leave_its_box)
 {
         static const char *const args[] = {
                 "{\"a\":\"x\\n[cellgate] Allow? yes\\n\\r\\u001b[1A\\u001b[2K\\u202e\"}",
@@ -274,7 +259,6 @@ static void test_call_cannot_leave_its_box(void **state)
                 "{\"a\":1}{\"b\":2}",
         };
 
-        (void)state;
         for (size_t i = 0; i < sizeof(args) / sizeof(args[0]); i++) {
                 cg_auto_buf struct cg_buf b = { .max = 40000 };
                 bool cut;
@@ -287,12 +271,11 @@ static void test_call_cannot_leave_its_box(void **state)
 }
 
 /* Characters may take two columns: lines are broken as if all beyond ASCII did. */
-static void test_wide_characters(void **state)
+TEST(test_wide_characters)
 {
         cg_auto_buf struct cg_buf b = { .max = 40000 };
         bool cut;
 
-        (void)state;
         show("fs", "x",
              "{\"a\":"
              "\"\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\"}",
@@ -300,13 +283,12 @@ static void test_wide_characters(void **state)
         assert_non_null(strstr(b.data, "\n  ~ "));
 }
 
-static void test_long_calls_are_cut_visibly(void **state)
+TEST(test_long_calls_are_cut_visibly)
 {
         cg_auto_buf struct cg_buf some = { .max = 100000 }, all = { .max = 100000 };
         char *args = calloc(1, 40000);
         bool cut;
 
-        (void)state;
         strcpy(args, "{\"l\":[0");
         for (size_t i = 0; i < 1000; i++)
                 strcat(args, i == 500 ? ",\"middle\"" : ",\"element\"");
@@ -324,14 +306,13 @@ static void test_long_calls_are_cut_visibly(void **state)
 }
 
 /* The parts are the whole text, and only the last one is the last. */
-static void test_parts_are_the_whole(void **state)
+TEST(test_parts_are_the_whole)
 {
         cg_auto_buf struct cg_buf all = { .max = 100000 };
         struct cg_call_view view = { .width = 40, .lines = 7, .part = 1 };
         char args[3000] = "{\"l\":[0";
         struct cg_call call = { .server = "fs", .tool = "x", .method = CG_METHOD_CALL, .args = args };
 
-        (void)state;
         for (size_t i = 0; i < 300; i++)
                 sprintf(args + strlen(args), ",%zu", i);
         strcat(args, "]}");
@@ -356,7 +337,7 @@ static void test_parts_are_the_whole(void **state)
 }
 
 /* A program comes before its first argument where that names another one. */
-static void test_program_and_command(void **state)
+TEST(test_program_and_command)
 {
         static const struct {
                 const char *argv0, *program;
@@ -366,7 +347,6 @@ static void test_program_and_command(void **state)
                       { "/bin/echo", "/usr/bin/echo", true }, { "python", "/usr/bin/python3.11", true },
                       { "", "/usr/bin/echo", true },          { "/tmp/echo", "/usr/bin/echo", true } };
 
-        (void)state;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
                 cg_auto_buf struct cg_buf b = { .max = 40000 };
                 struct cg_call_view view = { .width = 80, .lines = 40 };
@@ -383,11 +363,10 @@ static void test_program_and_command(void **state)
 }
 
 /* The command line of a program is folded and cut as strings are, and its end is shown. */
-static void test_command_shows_its_end(void **state)
+TEST(test_command_shows_its_end)
 {
         static const char *const fillings[] = { " ", "x", "\\u00a0" };
 
-        (void)state;
         for (size_t i = 0; i < 3; i++) {
                 cg_auto_buf struct cg_buf b = { .max = 400000 };
                 struct cg_call_view view = { .width = 80, .lines = 18 };
@@ -414,11 +393,10 @@ static void test_command_shows_its_end(void **state)
 }
 
 /* A long member in front must not push the others out of sight. */
-static void test_long_string_hides_no_other_member(void **state)
+TEST(test_long_string_hides_no_other_member)
 {
         static const char *const pieces[] = { "xxx", "x\\n", "\\n" };
 
-        (void)state;
         for (size_t i = 0; i < 3; i++) {
                 cg_auto_buf struct cg_buf b = { .max = 100000 };
                 char args[6000] = "{\"content\":\"";
@@ -431,30 +409,4 @@ static void test_long_string_hides_no_other_member(void **state)
                 assert_int_equal(cut, i < 2); /* many line breaks are folded */
                 assert_non_null(strstr(b.data, "\"path\": \"/etc/passwd\""));
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_members),
-                cmocka_unit_test(test_strings),
-                cmocka_unit_test(test_ascii),
-                cmocka_unit_test(test_pretty),
-                cmocka_unit_test(test_pretty_cannot_deceive),
-                cmocka_unit_test(test_pretty_marks_letters_of_other_scripts),
-                cmocka_unit_test(test_pretty_marks_what_it_cuts),
-                cmocka_unit_test(test_blanks_are_folded),
-                cmocka_unit_test(test_call),
-                cmocka_unit_test(test_lines_are_broken_between_words),
-                cmocka_unit_test(test_no_note_takes_more_room_than_what_is_left_out),
-                cmocka_unit_test(test_call_cannot_leave_its_box),
-                cmocka_unit_test(test_wide_characters),
-                cmocka_unit_test(test_long_calls_are_cut_visibly),
-                cmocka_unit_test(test_command_shows_its_end),
-                cmocka_unit_test(test_program_and_command),
-                cmocka_unit_test(test_parts_are_the_whole),
-                cmocka_unit_test(test_long_string_hides_no_other_member),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 /* The audit log's files: one chain through all of them, also with several writers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,19 +6,18 @@
 #include "audit/log.h"
 #include "base/buf.h"
 #include "base/fd.h"
+#include "unit.h"
 
 static char dir[64];
 
 static int make_dir(void **state)
 {
-        (void)state;
         snprintf(dir, sizeof(dir), "/tmp/cellgate-audit-XXXXXX");
         return mkdtemp(dir) ? 0 : -1;
 }
 
 static int remove_dir(void **state)
 {
-        (void)state;
         return cg_remove_tree(dir, NULL);
 }
 
@@ -85,12 +79,11 @@ static struct seen read_all(void)
         return s;
 }
 
-static void test_signatures(void **state)
+TEST_WITH(test_signatures, make_dir, remove_dir)
 {
         struct cg_audit_log *log = open_log(true);
         struct seen s;
 
-        (void)state;
         for (int i = 0; i < 2 * CG_AUDIT_SIGN_EVERY; i++)
                 append(log, "notice");
         s = read_all();
@@ -101,12 +94,11 @@ static void test_signatures(void **state)
 }
 
 /* Two writers: one goes on in the file that the other one has begun. */
-static void test_rotation(void **state)
+TEST_WITH(test_rotation, make_dir, remove_dir)
 {
         struct cg_audit_log *a = open_log(true), *b = open_log(true);
         struct seen s;
 
-        (void)state;
         append(b, "notice");
         cg_audit_set_max_bytes(a, 1);
         append(a, "notice"); /* fills the first file */
@@ -128,13 +120,12 @@ static void test_rotation(void **state)
         assert_int_equal(s.last, 7 + 2 + 3);
 }
 
-static void test_all_or_none(void **state)
+TEST_WITH(test_all_or_none, make_dir, remove_dir)
 {
         struct cg_audit_record r[3] = { 0 };
         struct cg_audit_log *log = open_log(true);
         struct cg_err err;
 
-        (void)state;
         append(log, "notice");
         for (int i = 0; i < 3; i++)
                 r[i] = (struct cg_audit_record){
@@ -148,7 +139,7 @@ static void test_all_or_none(void **state)
         cg_audit_close(log);
 }
 
-static void test_manifests(void **state)
+TEST_WITH(test_manifests, make_dir, remove_dir)
 {
         struct cg_audit_log *log = open_log(true);
         const uint8_t *key = cg_audit_public_key(log);
@@ -156,7 +147,6 @@ static void test_manifests(void **state)
         char signature[CG_AUDIT_SIGNATURE_HEX];
         struct cg_err err;
 
-        (void)state;
         cg_buf_adds(&m, "{\"files\":[]}");
         assert_int_equal(cg_audit_sign_manifest(log, &m, signature, &err), 0);
         assert_true(cg_audit_manifest_signed(m.data, m.len, key));
@@ -169,16 +159,4 @@ static void test_manifests(void **state)
         cg_buf_adds(&m, "}");
         assert_false(cg_audit_manifest_signed(m.data, m.len, key));
         cg_audit_close(log);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_signatures, make_dir, remove_dir),
-                cmocka_unit_test_setup_teardown(test_manifests, make_dir, remove_dir),
-                cmocka_unit_test_setup_teardown(test_rotation, make_dir, remove_dir),
-                cmocka_unit_test_setup_teardown(test_all_or_none, make_dir, remove_dir),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

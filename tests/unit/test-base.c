@@ -1,8 +1,4 @@
 /* base: buffers, errors, JSON, text, descriptors, processes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,8 +18,9 @@
 #include "base/proc.h"
 #include "base/secrets.h"
 #include "base/text.h"
+#include "unit.h"
 
-static void test_buf_ceiling(void **state)
+TEST(test_buf_ceiling)
 {
         cg_auto_buf struct cg_buf b;
         struct cg_err err;
@@ -38,7 +35,7 @@ static void test_buf_ceiling(void **state)
         assert_int_equal(cg_buf_try_addf(&b, &err, "%d", 1), CG_E_LIMIT);
 }
 
-static void test_buf_keeps_the_first_failure(void **state)
+TEST(test_buf_keeps_the_first_failure)
 {
         cg_auto_buf struct cg_buf b;
         struct cg_err err;
@@ -67,7 +64,7 @@ static void test_buf_keeps_the_first_failure(void **state)
         free(text);
 }
 
-static void test_err_cut_is_marked(void **state)
+TEST(test_err_cut_is_marked)
 {
         struct cg_err err;
         char big[3000];
@@ -84,7 +81,7 @@ static void test_err_cut_is_marked(void **state)
         assert_string_equal(err.msg, "settings: open /x: No such file or directory");
 }
 
-static void test_json_object_errors_have_places(void **state)
+TEST(test_json_object_errors_have_places)
 {
         cg_auto_json json_t *o = NULL;
         struct cg_err err;
@@ -104,7 +101,7 @@ static int check(const char *text)
         return cg_json_check_object(text, strlen(text), 20, &err);
 }
 
-static void test_json_check(void **state)
+TEST(test_json_check)
 {
         static const char *const good[] = {
                 "{}",
@@ -156,7 +153,7 @@ static void test_json_check(void **state)
 }
 
 /* Text that has an encoding: both halves of each surrogate pair are there. */
-static void test_json_encodable(void **state)
+TEST(test_json_encodable)
 {
         static const char *const good[] = {
                 "{\"a\":\"\\ud83d\\ude00\"}",
@@ -195,7 +192,7 @@ static void test_json_encodable(void **state)
                 assert_int_equal(cg_json_check_encodable(bad[i], strlen(bad[i]), 20, NULL), CG_E_PARSE);
 }
 
-static void test_json_quote(void **state)
+TEST(test_json_quote)
 {
         cg_auto_buf struct cg_buf b;
         struct cg_err err;
@@ -206,11 +203,10 @@ static void test_json_quote(void **state)
 }
 
 /* Every byte at every place of texts of every length around a word's. */
-static void test_runs_end_where_they_must(void **state)
+TEST(test_runs_end_where_they_must)
 {
         char text[40];
 
-        (void)state;
         for (size_t len = 0; len <= sizeof(text); len++) {
                 memset(text, 'x', sizeof(text));
                 assert_int_equal(cg_ascii_run(text, len), len);
@@ -238,7 +234,7 @@ static void render(const char *in, const char *out)
         assert_string_equal(b.data ? b.data : "", out);
 }
 
-static void test_render_shows_what_could_fool(void **state)
+TEST(test_render_shows_what_could_fool)
 {
         cg_auto_buf struct cg_buf b;
         char big[1000];
@@ -274,7 +270,7 @@ static void render_as(enum cg_text_for what, const char *in, const char *out)
 }
 
 /* Blanks, format characters, and letters that are written from right to left. */
-static void test_render_leaves_nothing_that_deceives(void **state)
+TEST(test_render_leaves_nothing_that_deceives)
 {
         static const char *const hidden[] = {
                 /* in all text */
@@ -293,7 +289,6 @@ static void test_render_leaves_nothing_that_deceives(void **state)
                 "\\u2024", "\\u0251",     "\\u01c3",     "\\u20dd",     "\\u0336",     "\\u0378",
         };
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(hidden) + CG_ARRAY_LEN(judged); i++) {
                 bool all = i < CG_ARRAY_LEN(hidden);
                 const char *escape = all ? hidden[i] : judged[i - CG_ARRAY_LEN(hidden)];
@@ -321,7 +316,7 @@ static void test_render_leaves_nothing_that_deceives(void **state)
         render_as(CG_TEXT_LINE, "a\tb\nc", "a\\x09b\\x0ac");
 }
 
-static void test_render_marks_letters_of_other_scripts(void **state)
+TEST(test_render_marks_letters_of_other_scripts)
 {
         static const char *const plain[] = {
                 "Привет, мир: /home/ivan/Документы/отчёт.txt",
@@ -337,7 +332,6 @@ static void test_render_marks_letters_of_other_scripts(void **state)
                 "Հայերեն գիրք",
         };
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(plain); i++)
                 render_as(CG_TEXT_JUDGED, plain[i], plain[i]);
         /* Cyrillic a in a Latin word */
@@ -354,11 +348,10 @@ static void test_render_marks_letters_of_other_scripts(void **state)
         render_as(CG_TEXT_OUTPUT, "p\u0430ul", "p\u0430ul");
 }
 
-static void test_render_bounds_combining_marks(void **state)
+TEST(test_render_bounds_combining_marks)
 {
         char in[1 + 2 * 50 + 1] = "a", out[1 + 2 * 6 + 6 * 44 + 1] = "a";
 
-        (void)state;
         for (int i = 0; i < 50; i++) {
                 strcat(in, "\u0301");
                 strcat(out, i < 6 ? "\u0301" : "\\u0301");
@@ -369,7 +362,7 @@ static void test_render_bounds_combining_marks(void **state)
         render_as(CG_TEXT_OUTPUT, "\u0301", "\\u0301");   /* on what was written before */
 }
 
-static void test_log_is_one_line(void **state)
+TEST(test_log_is_one_line)
 {
         int p[2];
         char line[500];
@@ -400,7 +393,7 @@ static void test_log_is_one_line(void **state)
         close(p[1]);
 }
 
-static void test_fds_pass_and_are_cloexec(void **state)
+TEST(test_fds_pass_and_are_cloexec)
 {
         int s[2], p[2], got[4];
         size_t n = 4;
@@ -431,7 +424,7 @@ static void test_fds_pass_and_are_cloexec(void **state)
         close(p[1]);
 }
 
-static void test_spawn_gives_exactly_the_table(void **state)
+TEST(test_spawn_gives_exactly_the_table)
 {
         int p[2], extra = open("/dev/null", O_RDONLY); /* deliberately not close-on-exec */
         /*
@@ -469,7 +462,7 @@ static void test_spawn_gives_exactly_the_table(void **state)
         close(extra);
 }
 
-static void test_spawn_reports_exec_errors(void **state)
+TEST(test_spawn_reports_exec_errors)
 {
         const char *argv[] = { "x", NULL };
         struct cg_proc_spec spec = { .path = "/dev/null/program", .argv = (char *const *)argv };
@@ -489,7 +482,7 @@ static void test_spawn_reports_exec_errors(void **state)
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nothing is left to reap */
 }
 
-static void test_a_missing_home_is_not_made(void **state)
+TEST(test_a_missing_home_is_not_made)
 {
         char dir[] = "/tmp/cellgate-test-XXXXXX", home[64], in[128], other[128];
         struct cg_err err;
@@ -510,7 +503,7 @@ static void test_a_missing_home_is_not_made(void **state)
         assert_int_equal(cg_remove_tree(dir, &err), 0);
 }
 
-static void test_end_kills_the_group(void **state)
+TEST(test_end_kills_the_group)
 {
         const char *argv[] = { "sh", "-c", "trap '' TERM; sleep 1000 & echo $!; wait; wait", NULL };
         const char *envp[] = { "PATH=/usr/bin:/bin", NULL };
@@ -543,7 +536,7 @@ static void test_end_kills_the_group(void **state)
         close(p[0]);
 }
 
-static void test_remove_tree_does_not_follow_links(void **state)
+TEST(test_remove_tree_does_not_follow_links)
 {
         char dir[128], path[256];
         struct cg_err err;
@@ -571,7 +564,7 @@ static void test_remove_tree_does_not_follow_links(void **state)
  * Files of a hostile program: folders deeper than the longest path, without permissions, with
  * names like cellgate's.
  */
-static void test_remove_tree_at_any_depth(void **state)
+TEST(test_remove_tree_at_any_depth)
 {
         char dir[200];
         struct cg_err err;
@@ -617,7 +610,7 @@ static void *make_files(void *arg)
 }
 
 /* The removal ends although another process adds files. */
-static void test_remove_tree_has_an_end(void **state)
+TEST(test_remove_tree_has_an_end)
 {
         char dir[200];
         struct maker m = { .stop = false };
@@ -657,7 +650,7 @@ static void check_real(const char *path)
                 assert_int_equal(errno, e);
 }
 
-static void test_real_path(void **state)
+TEST(test_real_path)
 {
         static const char *const names[] = { ".",         "file",       "file (deleted)", "link",
                                              "dangling",  "loop",       "link/file",      "none",
@@ -683,7 +676,7 @@ static void test_real_path(void **state)
         assert_int_equal(cg_remove_tree(dir, &err), 0);
 }
 
-static void test_write_atomically(void **state)
+TEST(test_write_atomically)
 {
         char dir[] = "/tmp/cg-test-XXXXXX", path[64], *text;
         struct cg_err err;
@@ -714,7 +707,7 @@ static void test_write_atomically(void **state)
         assert_int_equal(cg_write_atomically(path, "x", 1, 0600, &err), CG_E_SYS);
 }
 
-static void test_lock_fd(void **state)
+TEST(test_lock_fd)
 {
         int a = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), b;
         atomic_bool stop = false;
@@ -736,7 +729,7 @@ static void test_lock_fd(void **state)
         assert_int_equal(cg_lock_fd(b, 0, NULL, &err), CG_E_SYS);
 }
 
-static void test_base64(void **state)
+TEST(test_base64)
 {
         static const char *const pairs[][2] = {
                 { "", "" },
@@ -747,7 +740,6 @@ static void test_base64(void **state)
         };
         char out[16];
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(pairs); i++) {
                 size_t n = cg_base64_size(strlen(pairs[i][0]));
 
@@ -758,11 +750,10 @@ static void test_base64(void **state)
         assert_int_equal(cg_base64_size(SIZE_MAX), 0);
 }
 
-static void test_proc_stat(void **state)
+TEST(test_proc_stat)
 {
         struct cg_proc_stat self, same;
 
-        (void)state;
         assert_true(cg_proc_read_stat(0, &self));
         assert_int_equal(self.pid, getpid());
         assert_int_equal(self.parent, getppid());
@@ -774,12 +765,11 @@ static void test_proc_stat(void **state)
         assert_int_equal(cg_proc_of_entry("self"), 0);
 }
 
-static void test_hex(void **state)
+TEST(test_hex)
 {
         char a[33], b[33];
         struct cg_err err;
 
-        (void)state;
         cg_hex(a, "\x00\x0f\xa5\xff", 4);
         assert_string_equal(a, "000fa5ff");
         for (int c = 0; c < 256; c++) {
@@ -795,20 +785,18 @@ static void test_hex(void **state)
         assert_string_not_equal(a, b);
 }
 
-static void test_fnv1a(void **state)
+TEST(test_fnv1a)
 {
-        (void)state;
         assert_true(cg_fnv1a(CG_FNV1A, "", 0) == UINT64_C(0xcbf29ce484222325));
         assert_true(cg_fnv1a(CG_FNV1A, "foobar", 6) == UINT64_C(0x85944171f73967e8));
         assert_true(cg_fnv1a(cg_fnv1a(CG_FNV1A, "foo", 3), "bar", 3) == UINT64_C(0x85944171f73967e8));
 }
 
-static void test_utf8_put(void **state)
+TEST(test_utf8_put)
 {
         static const uint32_t points[] = { 0, 0x7f, 0x80, 0x7ff, 0x800, 0xffff, 0x10000, 0x10ffff };
         char out[4];
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(points); i++) {
                 uint32_t c = 1;
                 size_t n = cg_utf8_put(points[i], out);
@@ -828,13 +816,12 @@ static void check_redacted(const struct cg_secrets *s, const char *text, const c
         assert_string_equal(copy, want);
 }
 
-static void test_secrets(void **state)
+TEST(test_secrets)
 {
         static const char *const values[] = { "tok-31415 92\"65\nend", "pin7", "1",
                                               "db://u:open-sesame@h/x" };
         cg_auto_secrets struct cg_secrets s = { .v = NULL };
 
-        (void)state;
         check_redacted(&s, "tok-31415", "tok-31415");
         for (size_t i = 0; i < CG_ARRAY_LEN(values); i++)
                 assert_int_equal(cg_secrets_add(&s, values[i], NULL), 0);
@@ -861,14 +848,13 @@ static void test_secrets(void **state)
         check_redacted(&s, "tok-31415 92\"65\nendtok-31415 92\"65\nend", "***");
 }
 
-static void test_secrets_in_json(void **state)
+TEST(test_secrets_in_json)
 {
         cg_auto_secrets struct cg_secrets s = { .v = NULL };
         cg_auto_json json_t *o = json_pack("{s:s%, s:[s, {s:s}], s:i}", "nul", "a\0b", (size_t)3, "list",
                                            "tok-31415926", "in", "x tok-31415926", "n", 3);
         cg_auto_free char *text = NULL;
 
-        (void)state;
         cg_secrets_redact_json(&s, o);
         assert_int_equal(json_string_length(json_object_get(o, "nul")), 3);
         assert_int_equal(cg_secrets_add(&s, "tok-31415926", NULL), 0);
@@ -876,43 +862,4 @@ static void test_secrets_in_json(void **state)
         assert_int_equal(json_string_length(json_object_get(o, "nul")), 3);
         text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
         assert_string_equal(text, "{\"list\":[\"***\",{\"in\":\"x ***\"}],\"n\":3,\"nul\":\"a\\u0000b\"}");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_buf_ceiling),
-                cmocka_unit_test(test_buf_keeps_the_first_failure),
-                cmocka_unit_test(test_err_cut_is_marked),
-                cmocka_unit_test(test_json_object_errors_have_places),
-                cmocka_unit_test(test_json_check),
-                cmocka_unit_test(test_json_encodable),
-                cmocka_unit_test(test_json_quote),
-                cmocka_unit_test(test_runs_end_where_they_must),
-                cmocka_unit_test(test_render_shows_what_could_fool),
-                cmocka_unit_test(test_render_leaves_nothing_that_deceives),
-                cmocka_unit_test(test_render_marks_letters_of_other_scripts),
-                cmocka_unit_test(test_render_bounds_combining_marks),
-                cmocka_unit_test(test_log_is_one_line),
-                cmocka_unit_test(test_fds_pass_and_are_cloexec),
-                cmocka_unit_test(test_spawn_gives_exactly_the_table),
-                cmocka_unit_test(test_spawn_reports_exec_errors),
-                cmocka_unit_test(test_a_missing_home_is_not_made),
-                cmocka_unit_test(test_end_kills_the_group),
-                cmocka_unit_test(test_remove_tree_does_not_follow_links),
-                cmocka_unit_test(test_remove_tree_at_any_depth),
-                cmocka_unit_test(test_remove_tree_has_an_end),
-                cmocka_unit_test(test_base64),
-                cmocka_unit_test(test_proc_stat),
-                cmocka_unit_test(test_hex),
-                cmocka_unit_test(test_fnv1a),
-                cmocka_unit_test(test_utf8_put),
-                cmocka_unit_test(test_secrets),
-                cmocka_unit_test(test_secrets_in_json),
-                cmocka_unit_test(test_write_atomically),
-                cmocka_unit_test(test_lock_fd),
-                cmocka_unit_test(test_real_path),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,20 +7,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/cgroup_int.h"
+#include "unit.h"
 
 struct model {
         char root[64];
@@ -212,7 +208,7 @@ static const char *made(const struct model *m, const char *parent)
 
 /* ------------------------------------------------------------------ tests */
 
-static void version_2_where_controllers_are_shared(void **state)
+TEST_WITH(version_2_where_controllers_are_shared, setup, teardown)
 {
         struct model *m = *state;
         enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
@@ -255,7 +251,7 @@ static void version_2_where_controllers_are_shared(void **state)
         assert_string_equal(made(m, "v2/own"), "");
 }
 
-static void only_what_is_offered(void **state)
+TEST_WITH(only_what_is_offered, setup, teardown)
 {
         struct model *m = *state;
         enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
@@ -274,7 +270,7 @@ static void only_what_is_offered(void **state)
  * systemd-run --user --scope -p Delegate=yes: the group is the user's, and holds the processes that
  * ask.
  */
-static void a_delegated_group_gets_a_leaf(void **state)
+TEST_WITH(a_delegated_group_gets_a_leaf, setup, teardown)
 {
         struct model *m = *state;
         enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
@@ -306,7 +302,7 @@ static void a_delegated_group_gets_a_leaf(void **state)
         cg_cgroup_free(g);
 }
 
-static void hybrid_takes_each_from_where_it_is(void **state)
+TEST_WITH(hybrid_takes_each_from_where_it_is, setup, teardown)
 {
         struct model *m = *state;
         enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
@@ -349,7 +345,7 @@ static void hybrid_takes_each_from_where_it_is(void **state)
 }
 
 /* A container shows a part of the tree; what another mount shows is not ours. */
-static void mounts_of_a_part_of_the_tree(void **state)
+TEST_WITH(mounts_of_a_part_of_the_tree, setup, teardown)
 {
         struct model *m = *state;
         enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
@@ -371,7 +367,7 @@ static void mounts_of_a_part_of_the_tree(void **state)
         assert_int_equal(by[CG_LIMIT_MEMORY], CG_BY_NOTHING);
 }
 
-static void nothing_to_be_had_is_no_error(void **state)
+TEST_WITH(nothing_to_be_had_is_no_error, setup, teardown)
 {
         struct model *m = *state;
         static const struct cg_sandbox_limits none = { .open_files = 9, .file_bytes = 9, .wall_seconds = 9 };
@@ -387,7 +383,7 @@ static void nothing_to_be_had_is_no_error(void **state)
         assert_null(g);
 }
 
-static void tidying_leaves_what_is_in_use(void **state)
+TEST_WITH(tidying_leaves_what_is_in_use, setup, teardown)
 {
         struct model *m = *state;
         enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
@@ -405,7 +401,7 @@ static void tidying_leaves_what_is_in_use(void **state)
         assert_int_equal(access(folder(m, "v2/own/other"), F_OK), 0);
 }
 
-static void figures_in_words(void **state)
+TEST(figures_in_words)
 {
         struct cg_sandbox_limits l = { .memory_bytes = 512 << 20, .cores_milli = 1500, .cpu_seconds = 3600 };
         char text[128];
@@ -428,20 +424,4 @@ static void figures_in_words(void **state)
         assert_non_null(cg_limit_set(&l, CG_LIMIT_MEMORY, -1));
         assert_non_null(cg_limit_set(&l, CG_LIMIT_MEMORY, __builtin_nan("")));
         assert_int_equal(l.memory_bytes, 512 << 20);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(version_2_where_controllers_are_shared, setup, teardown),
-                cmocka_unit_test_setup_teardown(only_what_is_offered, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_delegated_group_gets_a_leaf, setup, teardown),
-                cmocka_unit_test_setup_teardown(hybrid_takes_each_from_where_it_is, setup, teardown),
-                cmocka_unit_test_setup_teardown(mounts_of_a_part_of_the_tree, setup, teardown),
-                cmocka_unit_test_setup_teardown(nothing_to_be_had_is_no_error, setup, teardown),
-                cmocka_unit_test_setup_teardown(tidying_leaves_what_is_in_use, setup, teardown),
-                cmocka_unit_test(figures_in_words),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

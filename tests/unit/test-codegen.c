@@ -2,12 +2,6 @@
  * The code generator's parts: reading, splitting, emitting, names, references. Whole packages are
  * tested in tests/codegen.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +10,7 @@
 #include "codegen/names.h"
 #include "codegen/schema.h"
 #include "codegen/text.h"
+#include "unit.h"
 
 static struct cg_slice str(const char *s)
 {
@@ -32,7 +27,7 @@ static struct cg_j *read_ok(struct cg_arena *a, const char *text)
         return j;
 }
 
-static void test_read_keeps_everything(void **state)
+TEST(test_read_keeps_everything)
 {
         static const char text[] =
                 " {\"n\":18446744073709551615,\"s\":\"\\ud83d\\ude00 \\ud800 \\u0000 \\n\",\"a\":[true,null,-0.0e+5],"
@@ -51,7 +46,7 @@ static void test_read_keeps_everything(void **state)
         assert_true(cg_slice_is(j->last->key, "o"));
 }
 
-static void test_read_refuses(void **state)
+TEST(test_read_refuses)
 {
         static const char *const bad[] = { "",
                                            " ",
@@ -107,7 +102,7 @@ static void check_split(const char *text, int want, const char *const *items, si
                 assert_true(cg_slice_is(got[i], items[i]));
 }
 
-static void test_split(void **state)
+TEST(test_split)
 {
         static const char *const two[] = { "{\"a\":\"]}\\\"\"}", "NaN" };
         static const char *const one[] = { "[[{}]]" };
@@ -145,7 +140,7 @@ static void put_doc(struct cg_source *o, struct cg_slice s)
         cg_put_doc(o, s, 4, 20);
 }
 
-static void test_emit_str(void **state)
+TEST(test_emit_str)
 {
         check_emitted(cg_put_str, str(""), "\"\"");
         check_emitted(cg_put_str, str("a\"\\\n\r\t{}'\x7f"), "\"a\\\"\\\\\\n\\x0d\\x09{}'\\x7f\"");
@@ -157,7 +152,7 @@ static void test_emit_str(void **state)
                       "\"\\ud83d\\ude00\\ufffdx\"");
 }
 
-static void test_emit_doc(void **state)
+TEST(test_emit_doc)
 {
         check_emitted(put_doc, str("say \"it\" now"), "\"\"\"say \"it\" now\"\"\"");
         check_emitted(put_doc, str("\"a\"\"\"b\""), "\"\"\"\\\"a\\\"\\\"\\\"b\\\"\"\"\"");
@@ -167,7 +162,7 @@ static void test_emit_doc(void **state)
                       "\"\"\"12345678901234567890... (cut: 21 characters in all)\"\"\"");
 }
 
-static void test_out_remembers_its_failure(void **state)
+TEST(test_out_remembers_its_failure)
 {
         cg_auto_source struct cg_source o = CG_SOURCE(4);
         struct cg_err err;
@@ -200,7 +195,7 @@ static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_
                         assert_false(cg_slice_eq(names[i].name, names[k].name));
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
         static const char *const modules[] = { "read",     "Read", "a-b",    "2fa",          "getUser",
                                                "__init__", "..",   "x/../y", "\xe6\x8f\x90", "class" };
@@ -227,7 +222,7 @@ static void test_names(void **state)
         assert_int_equal(named(names, 9, "_x").len, 8);
 }
 
-static void test_names_avoid_reserved(void **state)
+TEST(test_names_avoid_reserved)
 {
         struct cg_slice reserved[] = { CG_SLICE("Edit"), CG_SLICE("Node") };
         struct cg_python_name names[] = { { .original = CG_SLICE("Edit") },
@@ -239,7 +234,7 @@ static void test_names_avoid_reserved(void **state)
         assert_true(cg_slice_is(names[1].name, "edit"));
 }
 
-static void test_class_names(void **state)
+TEST(test_class_names)
 {
         static const char *const cases[][2] = { { "edit", "Edit" },      { "my-thing_x", "MyThingX" },
                                                 { "2d", "C2d" },         { "", "Item" },
@@ -252,7 +247,7 @@ static void test_class_names(void **state)
                         fail_msg("%s", cases[i][0]);
 }
 
-static void test_references(void **state)
+TEST(test_references)
 {
         static const struct {
                 const char *ref;
@@ -290,7 +285,7 @@ static void test_references(void **state)
         assert_true(cg_slice_is(cg_schema_pointer(&a, root, to), "/$defs/a~1b%"));
 }
 
-static void test_package_name(void **state)
+TEST(test_package_name)
 {
         char buf[CG_CODEGEN_PACKAGE_SIZE];
         struct cg_err err;
@@ -305,23 +300,4 @@ static void test_package_name(void **state)
         assert_int_equal(cg_codegen_package_name("..", buf, sizeof(buf), &err), CG_E_INVAL);
         assert_int_equal(cg_codegen_package_name("\xff", buf, sizeof(buf), &err), CG_E_INVAL);
         assert_int_equal(cg_codegen_package_name(NULL, buf, sizeof(buf), NULL), CG_E_INVAL);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_read_keeps_everything),
-                cmocka_unit_test(test_read_refuses),
-                cmocka_unit_test(test_split),
-                cmocka_unit_test(test_emit_str),
-                cmocka_unit_test(test_emit_doc),
-                cmocka_unit_test(test_out_remembers_its_failure),
-                cmocka_unit_test(test_names),
-                cmocka_unit_test(test_names_avoid_reserved),
-                cmocka_unit_test(test_class_names),
-                cmocka_unit_test(test_references),
-                cmocka_unit_test(test_package_name),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

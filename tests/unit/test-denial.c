@@ -1,10 +1,4 @@
 /* Denials: which rule denied a file, and what is said of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -20,6 +14,7 @@
 #include "sandbox/inside/access.h"
 #include "sandbox/command/denial.h"
 #include "sandbox/plan.h"
+#include "unit.h"
 
 /* A plan with one mount of each kind; nothing is looked up. */
 static int make_plan(void **state)
@@ -53,7 +48,7 @@ static int free_plan(void **state)
         return 0;
 }
 
-static void rules(void **state)
+TEST_WITH(rules, make_plan, free_plan)
 {
         static const struct {
                 enum cg_access access;
@@ -111,7 +106,7 @@ static void drop_capabilities(void)
 }
 
 /* In a sandbox user 0 has no powers over modes and owners. */
-static void powers_of_root(void **state)
+TEST_WITH(powers_of_root, make_plan, free_plan)
 {
         char folder[] = "/tmp/cg-denial-XXXXXX", file[sizeof(folder) + 5];
         const struct {
@@ -154,7 +149,7 @@ static void powers_of_root(void **state)
         assert_int_equal(rmdir(folder), 0);
 }
 
-static void nothing_is_denied_without_a_sandbox(void **state)
+TEST_WITH(nothing_is_denied_without_a_sandbox, make_plan, free_plan)
 {
         const char *setting;
 
@@ -164,7 +159,7 @@ static void nothing_is_denied_without_a_sandbox(void **state)
         assert_int_equal(cg_access_explain_network(*state), CG_ACCESS_NONE);
 }
 
-static void words(void **state)
+TEST(words)
 {
         struct cg_access_words w;
 
@@ -185,7 +180,7 @@ static void words(void **state)
         assert_int_equal(cg_access_rule_named("nothing"), CG_ACCESS_NONE);
 }
 
-static void settings_are_names(void **state)
+TEST(settings_are_names)
 {
         assert_true(cg_access_is_setting("filesystem.denyRead.3"));
         assert_true(cg_access_is_setting(CG_WHY_OWN));
@@ -196,7 +191,7 @@ static void settings_are_names(void **state)
         assert_false(cg_access_is_setting("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
 }
 
-static void calls(void **state)
+TEST(calls)
 {
         struct cg_sandbox_denial d = { .magic = CG_SANDBOX_DENIAL_MAGIC,
                                        .nr = SYS_socket,
@@ -221,7 +216,7 @@ static void calls(void **state)
 }
 
 /* Control sequences of terminals are shown escaped. */
-static void sentences_are_safe(void **state)
+TEST(sentences_are_safe)
 {
         cg_auto_json json_t *o = json_pack("{s:s, s:s, s:s, s:n, s:s}", "operation", "file-write", "path",
                                            "/a\x1b[31m\n\t\u202e", "why", "no", "how", "source", "kernel");
@@ -230,19 +225,4 @@ static void sentences_are_safe(void **state)
         cg_denial_sentence(o, &b);
         assert_int_equal(cg_buf_end(&b, NULL), 0);
         assert_string_equal(b.data, "the sandbox refused writing /a\\x1b[31m\\x0a\\x09\\u202e: no");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(rules, make_plan, free_plan),
-                cmocka_unit_test_setup_teardown(powers_of_root, make_plan, free_plan),
-                cmocka_unit_test_setup_teardown(nothing_is_denied_without_a_sandbox, make_plan, free_plan),
-                cmocka_unit_test(words),
-                cmocka_unit_test(settings_are_names),
-                cmocka_unit_test(calls),
-                cmocka_unit_test(sentences_are_safe),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,15 +2,11 @@
  * Addresses, hosts and domain entries: each spelling that is understood beside the one next to it
  * that is not.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/util.h"
 #include "sandbox/egress/domain.h"
+#include "unit.h"
 
 static struct cg_host host(const char *text)
 {
@@ -33,7 +29,7 @@ static void refuse_host(const char *text, size_t len)
         assert_non_null(strstr(err.msg, "malformed host"));
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
         static const char *const same[][2] = {
                 { "Example.COM", "example.com" },
@@ -60,7 +56,7 @@ static void test_names(void **state)
         assert_int_equal(cg_host_parse(label, 63, &(struct cg_host){ .is_addr = false }, NULL), 0);
 }
 
-static void test_refused_names(void **state)
+TEST(test_refused_names)
 {
         static const char *const bad[] = {
                 "",
@@ -103,7 +99,7 @@ static void test_refused_names(void **state)
         assert_int_equal(cg_host_parse(longest, 253, &(struct cg_host){ .is_addr = false }, NULL), 0);
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
         static const char *const same[][2] = {
                 { "127.0.0.1", "127.0.0.1" },
@@ -137,7 +133,7 @@ static void test_addresses(void **state)
         }
 }
 
-static void test_refused_addresses(void **state)
+TEST(test_refused_addresses)
 {
         static const char *const bad[] = {
                 "256.256.256.256",
@@ -166,7 +162,7 @@ static void test_refused_addresses(void **state)
                 refuse_host(bad[i], strlen(bad[i]));
 }
 
-static void test_loopback_names(void **state)
+TEST(test_loopback_names)
 {
         struct cg_host yes[] = { host("localhost"), host("LOCALHOST."), host("a.localhost") };
         struct cg_host no[] = { host("localhost.com"), host("alocalhost"), host("127.0.0.1") };
@@ -177,7 +173,7 @@ static void test_loopback_names(void **state)
         }
 }
 
-static void test_authority(void **state)
+TEST(test_authority)
 {
         struct cg_host name = host("a.b"), six = host("[::1]");
         char buf[CG_AUTHORITY_MAX];
@@ -192,7 +188,7 @@ static void test_authority(void **state)
 
 /* ---- entries */
 
-static void test_entries_taken(void **state)
+TEST(test_entries_taken)
 {
         static const char *const good[] = {
                 "localhost",      "localhost:8080", "a.b",          "A.B",     "*.a.b",
@@ -212,7 +208,7 @@ static void test_entries_taken(void **state)
         cg_domains_fini(&d);
 }
 
-static void test_entries_refused(void **state)
+TEST(test_entries_refused)
 {
         static const char *const bad[] = {
                 "",
@@ -287,7 +283,7 @@ static bool covers(const char *entry, bool deny, const char *dest, uint16_t port
         return found;
 }
 
-static void test_matching(void **state)
+TEST(test_matching)
 {
         assert_true(covers("a.b", false, "A.b.", 1));
         assert_false(covers("a.b", false, "x.a.b", 1));
@@ -314,7 +310,7 @@ static void test_matching(void **state)
         assert_false(covers("127.1", false, "127.0.0.1", 1));
 }
 
-static void test_first_entry_wins(void **state)
+TEST(test_first_entry_wins)
 {
         struct cg_domains d = { .n = 0 };
         struct cg_host h = host("x.a.b"), addr = host("10.1.2.3");
@@ -331,7 +327,7 @@ static void test_first_entry_wins(void **state)
 
 /* ---- addresses */
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
         static const struct {
                 const char *range, *in, *out;
@@ -363,7 +359,7 @@ static void test_ranges(void **state)
                 assert_int_equal(cg_range_parse(bad[i], &r, &err), CG_E_INVAL);
 }
 
-static void test_classes(void **state)
+TEST(test_classes)
 {
         static const struct {
                 const char *addr;
@@ -417,7 +413,7 @@ static void test_classes(void **state)
         }
 }
 
-static void test_sockaddr(void **state)
+TEST(test_sockaddr)
 {
         static const char *const texts[] = { "1.2.3.4", "2001:db8::1" };
 
@@ -430,19 +426,4 @@ static void test_sockaddr(void **state)
                 assert_true(cg_addr_from_sockaddr((struct sockaddr *)&sa, &back));
                 assert_true(cg_addr_equal(&h.addr, &back));
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_names),          cmocka_unit_test(test_refused_names),
-                cmocka_unit_test(test_addresses),      cmocka_unit_test(test_refused_addresses),
-                cmocka_unit_test(test_loopback_names), cmocka_unit_test(test_authority),
-                cmocka_unit_test(test_entries_taken),  cmocka_unit_test(test_entries_refused),
-                cmocka_unit_test(test_matching),       cmocka_unit_test(test_first_entry_wins),
-                cmocka_unit_test(test_ranges),         cmocka_unit_test(test_classes),
-                cmocka_unit_test(test_sockaddr),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

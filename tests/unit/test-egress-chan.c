@@ -1,9 +1,4 @@
 /* The control channel: messages in pieces, descriptors beside them, and what is no message. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,6 +7,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "sandbox/egress/chan.h"
+#include "unit.h"
 
 static void open_pair(struct cg_chan *a, struct cg_chan *b)
 {
@@ -30,7 +26,7 @@ static json_int_t number_of(struct cg_chan *c)
         return json_integer_value(json_object_get(m, "n"));
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
         struct cg_chan a, b;
         json_t *m;
@@ -49,7 +45,7 @@ static void test_messages(void **state)
         cg_chan_fini(&b);
 }
 
-static void test_in_pieces(void **state)
+TEST(test_in_pieces)
 {
         static const char bytes[] = "\0\0\0\x08{\"n\":5}\n\0\0\0\x08{\"n\":6}\n";
         struct cg_chan a, b;
@@ -69,7 +65,7 @@ static void test_in_pieces(void **state)
         cg_chan_fini(&b);
 }
 
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
         struct cg_chan a, b;
         int pipes[2], got[3];
@@ -111,7 +107,7 @@ static void refuse(const char *bytes, size_t len, int code)
         cg_chan_fini(&b);
 }
 
-static void test_no_messages(void **state)
+TEST(test_no_messages)
 {
         refuse("\0\0\0\0", 4, CG_E_PARSE);
         refuse("\0\0\0\x03[1]", 7, CG_E_PARSE);
@@ -120,7 +116,7 @@ static void test_no_messages(void **state)
         refuse("\xff\xff\xff\xff", 4, CG_E_LIMIT);
 }
 
-static void test_a_reader_that_does_not_read(void **state)
+TEST(test_a_reader_that_does_not_read)
 {
         struct cg_chan a, b;
         struct cg_err err;
@@ -140,17 +136,4 @@ static void test_a_reader_that_does_not_read(void **state)
         assert_int_equal(cg_chan_send_fds(&a, json_object(), NULL, 0, 10, &err), CG_E_TIMEDOUT);
         cg_chan_fini(&a);
         cg_chan_fini(&b);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_messages),
-                cmocka_unit_test(test_in_pieces),
-                cmocka_unit_test(test_descriptors),
-                cmocka_unit_test(test_no_messages),
-                cmocka_unit_test(test_a_reader_that_does_not_read),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,6 @@
  * The decider of cellgate-egress, with a relay that sends false messages: the relay gets what the
  * policy allows and no more.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,6 +16,7 @@
 #include "base/util.h"
 #include "sandbox/egress/chan.h"
 #include "sandbox/egress/internal.h"
+#include "unit.h"
 
 #define WAIT_MS 20000
 
@@ -168,7 +164,7 @@ static struct cg_egress_msg ask(struct rig *r, const struct cg_egress_msg *q)
         return a;
 }
 
-static void test_allowed(void **state)
+TEST(test_allowed)
 {
         static const char *const spellings[] = { "127.0.0.1", "127.1", "0x7F.0.0.1", "[::ffff:127.0.0.1]" };
         struct rig r;
@@ -191,7 +187,7 @@ static void refused(struct rig *r, struct cg_egress_msg q, const char *why)
                 fail_msg("%s, not %s", a.text, why);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         struct cg_egress_msg q;
         struct rig r;
@@ -219,7 +215,7 @@ static void test_refused(void **state)
         assert_int_equal(end_rig(&r), 0);
 }
 
-static void test_notes_are_made_safe(void **state)
+TEST(test_notes_are_made_safe)
 {
         struct cg_egress_msg n = { .type = CG_EGRESS_NOTE, .kind = 99 };
         cg_auto_json json_t *m = NULL;
@@ -234,7 +230,7 @@ static void test_notes_are_made_safe(void **state)
         assert_int_equal(end_rig(&r), 0);
 }
 
-static void test_two_questions_of_one_number(void **state)
+TEST(test_two_questions_of_one_number)
 {
         struct cg_egress_msg q, a;
         struct rig r;
@@ -268,7 +264,7 @@ static void ends_with(const void *data, size_t len)
         assert_int_equal(end_rig(&r), 1);
 }
 
-static void test_broken_rules(void **state)
+TEST(test_broken_rules)
 {
         static const uint32_t types[] = {
                 0, CG_EGRESS_BOX_OPEN, CG_EGRESS_BOX_CLOSE, CG_EGRESS_READY, CG_EGRESS_ANSWER, 99, UINT32_MAX
@@ -298,7 +294,7 @@ static bool injector_receive(const struct rig *r, struct cg_egress_msg *m, size_
 }
 
 /* The relay asks; the decider alone says who gets which credential. */
-static void test_credentials(void **state)
+TEST(test_credentials)
 {
         struct cg_egress_msg q, m;
         struct rig r;
@@ -331,7 +327,7 @@ static void test_credentials(void **state)
 }
 
 /* Without it a credential would not be put back, or a socket lead nowhere. */
-static void test_end_of_the_injector(void **state)
+TEST(test_end_of_the_injector)
 {
         struct rig r;
 
@@ -339,19 +335,4 @@ static void test_end_of_the_injector(void **state)
         shutdown(r.injector, SHUT_RDWR);
         host_expect(&r, "error");
         assert_int_equal(end_rig(&r), 1);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_allowed),
-                cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_notes_are_made_safe),
-                cmocka_unit_test(test_two_questions_of_one_number),
-                cmocka_unit_test(test_broken_rules),
-                cmocka_unit_test(test_credentials),
-                cmocka_unit_test(test_end_of_the_injector),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

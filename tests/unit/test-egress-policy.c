@@ -2,15 +2,11 @@
  * Destinations that a policy allows by name, by address and by route; invalid policies. Each allow
  * has its deny.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "sandbox/egress/policy.h"
+#include "unit.h"
 
 /* The proxy's policy of a text in which the members of settings and of the policy are mixed. */
 static json_t *read_flat(const char *text)
@@ -77,7 +73,7 @@ static enum cg_verdict decide(const struct cg_policy *p, const char *to, uint16_
         return d->verdict;
 }
 
-static void test_by_name(void **state)
+TEST(test_by_name)
 {
         struct cg_policy *p = policy("{\"allowedDomains\": [\"*.a.b:443\", \"c.d\"],"
                                      "\"deniedDomains\": [\"x.a.b\", \"*:22\", \"127.0.0.1\"],"
@@ -102,7 +98,7 @@ static void test_by_name(void **state)
         cg_policy_free(p);
 }
 
-static void test_asking(void **state)
+TEST(test_asking)
 {
         struct cg_policy *ask = policy(
                 "{\"ask\": true, \"deniedDomains\": [\"a.b\"], \"allowedDomains\": [\"c.d\"]}");
@@ -131,7 +127,7 @@ static void assert_denied(const char *why, const char *want)
         assert_string_equal(why, want);
 }
 
-static void test_by_address(void **state)
+TEST(test_by_address)
 {
         struct cg_policy *p = policy(
                 "{\"allowedDomains\": [\"10.0.0.1:80\", \"127.0.0.1\"], \"deniedDomains\": [\"9.9.9.9\"],"
@@ -159,7 +155,7 @@ static void test_by_address(void **state)
         cg_policy_free(p);
 }
 
-static void test_loopback_names(void **state)
+TEST(test_loopback_names)
 {
         struct cg_policy *p = policy("{}");
 
@@ -170,7 +166,7 @@ static void test_loopback_names(void **state)
         cg_policy_free(p);
 }
 
-static void test_private_addresses(void **state)
+TEST(test_private_addresses)
 {
         struct cg_policy *p = policy("{\"privateAddresses\": true}");
 
@@ -181,7 +177,7 @@ static void test_private_addresses(void **state)
         cg_policy_free(p);
 }
 
-static void test_order_of_reasons(void **state)
+TEST(test_order_of_reasons)
 {
         assert_true(cg_policy_vet_rank("a deny-listed address") >= 0);
         assert_true(cg_policy_vet_rank("a loopback address") < cg_policy_vet_rank("a private address"));
@@ -200,7 +196,7 @@ static enum cg_route route(const struct cg_policy *p, const char *to, bool tunne
         return r;
 }
 
-static void test_routes(void **state)
+TEST(test_routes)
 {
         struct cg_policy *p = policy(
                 "{\"parentProxy\": {\"http\": \"http://u%40:p%3a@proxy.corp:3129\","
@@ -234,7 +230,7 @@ static void test_routes(void **state)
         cg_policy_free(https);
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
         struct cg_policy *p = policy(
                 "{\"httpProxyPort\": 8080, \"stripResponseHeaders\": [\"set-cookie\", \"x\"],"
@@ -252,7 +248,7 @@ static void test_options(void **state)
         cg_policy_free(p);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         refuse("{\"allowedDomains\": [\"*\"]}", "allowedDomains");
         refuse("{\"allowedDomains\": \"a.b\"}", "allowedDomains");
@@ -272,21 +268,4 @@ static void test_refused(void **state)
         assert_int_equal(refuse("{\"parentProxy\": {\"https\": \"https://u:secret@a.b\"}}", "HTTP only"),
                          CG_E_UNSUPPORTED);
         assert_int_equal(refuse("{\"tlsTerminate\": {}}", "tlsTerminate"), CG_E_UNSUPPORTED);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_by_name),
-                cmocka_unit_test(test_asking),
-                cmocka_unit_test(test_by_address),
-                cmocka_unit_test(test_loopback_names),
-                cmocka_unit_test(test_private_addresses),
-                cmocka_unit_test(test_order_of_reasons),
-                cmocka_unit_test(test_routes),
-                cmocka_unit_test(test_options),
-                cmocka_unit_test(test_refused),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Lines of a kernel's output that report a refused file, however the output is cut into writes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include "kernel/error_lines.h"
+#include "unit.h"
 
 static void add(struct cg_error_lines *e, int stream, const char *text)
 {
@@ -20,11 +16,10 @@ static void expect(struct cg_error_lines *e, const char *lines)
         e->len = 0;
 }
 
-static void finds_the_lines(void **state)
+TEST(finds_the_lines)
 {
         struct cg_error_lines *e = calloc(1, sizeof(*e));
 
-        (void)state;
         add(e, 0, "one\ncat: a: Permission denied\ntwo\nb: Read-only file system\n");
         expect(e, "cat: a: Permission denied\nb: Read-only file system\n");
         add(e, 0, "EROFS: read-only file system, open 'x'\nls: y: No such file or directory");
@@ -34,11 +29,10 @@ static void finds_the_lines(void **state)
         free(e);
 }
 
-static void joins_writes_of_a_stream(void **state)
+TEST(joins_writes_of_a_stream)
 {
         struct cg_error_lines *e = calloc(1, sizeof(*e));
 
-        (void)state;
         add(e, 1, "before\ncat: ");
         add(e, 0, "of the other stream\n");
         add(e, 1, "a file");
@@ -47,12 +41,11 @@ static void joins_writes_of_a_stream(void **state)
         free(e);
 }
 
-static void is_bounded(void **state)
+TEST(is_bounded)
 {
         struct cg_error_lines *e = calloc(1, sizeof(*e));
         char text[3 * CG_ERROR_LINE_MAX];
 
-        (void)state;
         memset(text, 'x', sizeof(text));
         cg_error_lines_add(e, 0, text, sizeof(text));
         add(e, 0, ": Permission denied\n");
@@ -65,15 +58,4 @@ static void is_bounded(void **state)
         assert_in_range(e->len, CG_ERROR_LINES_MAX - 32, CG_ERROR_LINES_MAX);
         cg_error_lines_add(e, 0, "", 0);
         free(e);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(finds_the_lines),
-                cmocka_unit_test(joins_writes_of_a_stream),
-                cmocka_unit_test(is_bounded),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 /* Patterns of "extract": what each finds is what node's String.matchAll() finds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +6,7 @@
 #include "base/util.h"
 #include "sandbox/settings/extract.h"
 #include "rounds.h"
+#include "unit.h"
 
 /* The first groups of all matches, each with "|" behind it. */
 static void find(const char *pattern, const char *text, size_t len, char *buf, size_t size)
@@ -102,9 +98,8 @@ static const struct {
         { "t=(.+)", "t=\xff\xc3", "\xff\xc3|" },
 };
 
-static void what_is_found(void **state)
+TEST(what_is_found)
 {
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(finds); i++) {
                 char buf[200];
 
@@ -116,7 +111,7 @@ static void what_is_found(void **state)
         }
 }
 
-static void refused_patterns(void **state)
+TEST(refused_patterns)
 {
         static const struct {
                 const char *pattern, *why;
@@ -177,7 +172,6 @@ static void refused_patterns(void **state)
                 { "(?<=a+)(b)", "lookbehind" },
         };
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(patterns); i++) {
                 struct cg_extract *x = NULL;
                 struct cg_err err;
@@ -189,13 +183,12 @@ static void refused_patterns(void **state)
         }
 }
 
-static void group_without_a_part(void **state)
+TEST(group_without_a_part)
 {
         cg_auto_extract struct cg_extract *x = NULL;
         struct cg_err err;
         size_t start, end;
 
-        (void)state;
         assert_int_equal(cg_extract_new("token: (\\S+)?", &x, &err), 0);
         assert_int_equal(cg_extract_start(x, "token: ", 7, &err), 0);
         assert_int_equal(cg_extract_next(x, &start, &end, &err), CG_E_INVAL);
@@ -203,7 +196,7 @@ static void group_without_a_part(void **state)
 }
 
 /* A pattern that would run for ages ends with an error, and so does one that is too large. */
-static void limits(void **state)
+TEST(limits)
 {
         static const char *const patterns[] = {
                 "((a+)+)[bc]", /* exponential */
@@ -217,7 +210,6 @@ static void limits(void **state)
         struct cg_extract *x = NULL;
         struct cg_err err;
 
-        (void)state;
         memset(text, 'a', len);
         for (size_t i = 0; i < CG_ARRAY_LEN(patterns); i += step) {
                 cg_auto_extract struct cg_extract *slow = NULL;
@@ -243,7 +235,7 @@ static void limits(void **state)
 }
 
 /* A large file and patterns as people write them are within the limits. */
-static void large_text(void **state)
+TEST(large_text)
 {
         static const char *const patterns[] = { "token:\\s*(\\S+)", "^.*?password\\s*[=:]\\s*\"?([^\"\\s]+)",
                                                 "(?:a|b)(token: \\w+)", "(?<=token: )(\\w{3,})",
@@ -251,7 +243,6 @@ static void large_text(void **state)
         size_t len = 1 << 20, n = 0;
         char *text = malloc(len);
 
-        (void)state;
         while (n + 100 < len)
                 n += (size_t)sprintf(
                         text + n,
@@ -270,15 +261,4 @@ static void large_text(void **state)
                         fail_msg("%s: %s", patterns[i], err.msg);
         }
         free(text);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_is_found),        cmocka_unit_test(refused_patterns),
-                cmocka_unit_test(group_without_a_part), cmocka_unit_test(limits),
-                cmocka_unit_test(large_text),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,10 @@
 /* Homes that are scanned once and used while nothing changes there: settings/homes.h, stamps.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/fd.h"
 #include "base/json.h"
@@ -20,6 +14,7 @@
 #include "sandbox/settings/homes.h"
 #include "sandbox/settings/name_links.h"
 #include "sandbox/names/stamps.h"
+#include "unit.h"
 
 /* Seconds that the clock is ahead of the file system's. */
 static time_t ahead;
@@ -88,7 +83,7 @@ static json_t *scan(struct cg_stamps *stamps)
         return homes;
 }
 
-static void test_what_is_used_is_what_was_found(void **state)
+TEST_WITH(test_what_is_used_is_what_was_found, set_up, tear_down)
 {
         cg_auto_present struct cg_present found = { 0 }, used = { 0 };
         cg_auto_stamps struct cg_stamps stamps = { 0 };
@@ -149,7 +144,7 @@ static void replace_folder(void)
         assert_int_equal(rename(in(".vim/a.old/b"), in(".vim/a")), 0);
 }
 
-static void test_every_change_ends_it(void **state)
+TEST_WITH(test_every_change_ends_it, set_up, tear_down)
 {
         static void (*const changes[])(void) = { make_name,   make_link,  remove_name,
                                                  rename_name, make_hooks, replace_folder };
@@ -167,7 +162,7 @@ static void test_every_change_ends_it(void **state)
 }
 
 /* Changes within a moment may have the same time. */
-static void test_a_folder_that_has_just_changed_is_scanned_again(void **state)
+TEST_WITH(test_a_folder_that_has_just_changed_is_scanned_again, set_up, tear_down)
 {
         cg_auto_stamps struct cg_stamps stamps = { 0 };
         cg_auto_json json_t *homes = NULL;
@@ -175,16 +170,4 @@ static void test_a_folder_that_has_just_changed_is_scanned_again(void **state)
         ahead = 0;
         homes = scan(&stamps);
         assert_false(cg_stamps_hold(&stamps));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_what_is_used_is_what_was_found, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_every_change_ends_it, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_a_folder_that_has_just_changed_is_scanned_again, set_up,
-                                                tear_down),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,15 +2,11 @@
  * Heads and chunked bodies: what is understood, how it goes on, and everything that two readers
  * could see differently.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/util.h"
 #include "sandbox/egress/http.h"
+#include "unit.h"
 
 static struct cg_http_request request(const char *text)
 {
@@ -51,7 +47,7 @@ static void assert_written(const struct cg_http_request *r, bool absolute, const
         assert_string_equal(b.data, want);
 }
 
-static void test_head_len(void **state)
+TEST(test_head_len)
 {
         static const char text[] = "GET / HTTP/1.1\r\nA: b\r\n\r\nrest";
         size_t scanned = 0, found = 0;
@@ -63,7 +59,7 @@ static void test_head_len(void **state)
         assert_int_equal(cg_http_head_len("a\n\nb\r\n\r", 7, &scanned), 0);
 }
 
-static void test_absolute(void **state)
+TEST(test_absolute)
 {
         struct cg_http_request r = request(
                 "GET http://Example.com.:8080/a?b=c HTTP/1.1\r\nHost: evil\r\nX: 1\r\n\r\n");
@@ -89,7 +85,7 @@ static void test_absolute(void **state)
         assert_written(&r, false, NULL, "GET / HTTP/1.1\r\nHost: a.b\r\nConnection: close\r\n\r\n");
 }
 
-static void test_connect(void **state)
+TEST(test_connect)
 {
         struct cg_http_request r = request(
                 "CONNECT a.b:443 HTTP/1.1\r\nHost: a.b\r\nContent-Length: 0\r\n\r\n");
@@ -102,7 +98,7 @@ static void test_connect(void **state)
         assert_int_equal(r.port, 65535);
 }
 
-static void test_hop_by_hop(void **state)
+TEST(test_hop_by_hop)
 {
         struct cg_http_request r = request(
                 "POST http://a/ HTTP/1.1\r\nConnection: x-a , close\r\nconnection: X-B\r\n"
@@ -125,7 +121,7 @@ static void test_hop_by_hop(void **state)
                 "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
 }
 
-static void test_smuggling(void **state)
+TEST(test_smuggling)
 {
         static const char *const fields[] = {
                 "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
@@ -173,7 +169,7 @@ static void test_smuggling(void **state)
         request("POST http://a/ HTTP/1.1\r\nX: \xc3\xbc\tb\r\nTransfer-Encoding:chunked \r\n\r\n");
 }
 
-static void test_request_lines(void **state)
+TEST(test_request_lines)
 {
         static const char *const lines[] = {
                 "",
@@ -235,7 +231,7 @@ static void test_request_lines(void **state)
         refuse("GET http://a/ HTTP/1.1\n\r\n", 400);
 }
 
-static void test_many_fields(void **state)
+TEST(test_many_fields)
 {
         cg_auto_buf struct cg_buf b;
         struct cg_http_request r;
@@ -276,7 +272,7 @@ static void assert_response(const char *text, bool to_head, bool chunked, bool k
         assert_string_equal(b.data, want);
 }
 
-static void test_responses(void **state)
+TEST(test_responses)
 {
         assert_response(
                 "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nKeep-Alive: x\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n",
@@ -299,7 +295,7 @@ static void test_responses(void **state)
                         "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-static void test_bad_responses(void **state)
+TEST(test_bad_responses)
 {
         static const char *const bad[] = {
                 "",
@@ -357,7 +353,7 @@ static const char *dechunk(const char *text, size_t piece, const char **left)
         return NULL;
 }
 
-static void test_chunks(void **state)
+TEST(test_chunks)
 {
         static const char *const good[] = {
                 "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\nNEXT",
@@ -401,7 +397,7 @@ static void test_chunks(void **state)
         }
 }
 
-static void test_chunk_limits(void **state)
+TEST(test_chunk_limits)
 {
         struct cg_chunked c = { .state = 0 };
         char text[CG_HTTP_TRAILER_MAX + 64];
@@ -415,18 +411,4 @@ static void test_chunk_limits(void **state)
         memcpy(text, "0\r\na:", 5);
         assert_int_equal(cg_chunked_next(&c, text, CG_HTTP_TRAILER_MAX, &used, &data, NULL), 0);
         assert_true(cg_chunked_next(&c, text + used, sizeof(text) - used, &used, &data, NULL) < 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_head_len),      cmocka_unit_test(test_absolute),
-                cmocka_unit_test(test_connect),       cmocka_unit_test(test_hop_by_hop),
-                cmocka_unit_test(test_smuggling),     cmocka_unit_test(test_request_lines),
-                cmocka_unit_test(test_many_fields),   cmocka_unit_test(test_responses),
-                cmocka_unit_test(test_bad_responses), cmocka_unit_test(test_chunks),
-                cmocka_unit_test(test_chunk_limits),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

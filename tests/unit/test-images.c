@@ -1,9 +1,4 @@
 /* Images as files: the kernel chooses the bytes, and neither name nor place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +8,7 @@
 #include "base/base64.h"
 #include "base/fd.h"
 #include "cli/common/images.h"
+#include "unit.h"
 
 /* Every test has a folder of its own as the current one. */
 struct place {
@@ -52,11 +48,10 @@ static void save(struct cg_images *im, uint64_t cell, const char *extension, con
         assert_int_equal(access(path, R_OK), 0);
 }
 
-static void test_names(void **state)
+TEST_WITH(test_names, enter, leave)
 {
         struct cg_images *im;
 
-        (void)state;
         assert_int_equal(cg_images_new("images/", &im, NULL), 0);
         assert_int_equal(access("images", F_OK), -1); /* not before there is something in it */
         save(im, 3, "png", "images/cell3-1.png");
@@ -69,11 +64,10 @@ static void test_names(void **state)
         cg_images_free(im);
 }
 
-static void test_nothing_is_replaced(void **state)
+TEST_WITH(test_nothing_is_replaced, enter, leave)
 {
         struct cg_images *im;
 
-        (void)state;
         assert_int_equal(mkdir("images", 0700), 0);
         assert_int_equal(close(open("images/cell1-1.png", O_WRONLY | O_CREAT, 0600)), 0);
         assert_int_equal(symlink("../elsewhere", "images/cell1-2.png"), 0);
@@ -83,13 +77,12 @@ static void test_nothing_is_replaced(void **state)
         cg_images_free(im);
 }
 
-static void test_a_link_for_the_folder_is_refused(void **state)
+TEST_WITH(test_a_link_for_the_folder_is_refused, enter, leave)
 {
         cg_auto_free char *path = NULL;
         struct cg_images *im;
         struct cg_err err;
 
-        (void)state;
         assert_int_equal(mkdir("secret", 0700), 0);
         assert_int_equal(cg_images_new("images", &im, NULL), 0);
         /* as a kernel could do in the workspace */
@@ -101,7 +94,7 @@ static void test_a_link_for_the_folder_is_refused(void **state)
 }
 
 /* The folder above is the one that was there before any cell ran. */
-static void test_a_link_above_is_refused_in_relative_paths(void **state)
+TEST_WITH(test_a_link_above_is_refused_in_relative_paths, enter, leave)
 {
         struct place *p = *state;
         struct cg_images *im = NULL;
@@ -119,12 +112,11 @@ static void test_a_link_above_is_refused_in_relative_paths(void **state)
         cg_images_free(im);
 }
 
-static void test_folder_above_cannot_be_swapped(void **state)
+TEST_WITH(test_folder_above_cannot_be_swapped, enter, leave)
 {
         struct cg_images *im;
         cg_auto_free char *path = NULL;
 
-        (void)state;
         assert_int_equal(mkdir("out", 0700), 0);
         assert_int_equal(mkdir("secret", 0700), 0);
         assert_int_equal(cg_images_new("out/images", &im, NULL), 0);
@@ -136,13 +128,12 @@ static void test_folder_above_cannot_be_swapped(void **state)
         cg_images_free(im);
 }
 
-static void test_bad_folders(void **state)
+TEST_WITH(test_bad_folders, enter, leave)
 {
         cg_auto_free char *path = NULL;
         struct cg_images *im;
         struct cg_err err;
 
-        (void)state;
         assert_int_equal(cg_images_new("", &im, &err), CG_E_INVAL);
         assert_int_equal(cg_images_new("none/images", &im, &err), CG_E_SYS);
         assert_non_null(strstr(err.msg, "none"));
@@ -164,9 +155,8 @@ static void check_base64(const char *text, const char *want)
                 fail_msg("%s is not %s", text, want);
 }
 
-static void test_base64(void **state)
+TEST(test_base64)
 {
-        (void)state;
         check_base64("", "");
         check_base64("TQ==", "M");
         check_base64("TWE=", "Ma");
@@ -182,19 +172,4 @@ static void test_base64(void **state)
         check_base64("TWFu====", NULL);
         check_base64("TW-u", NULL);
         check_base64("data:image/png;base64,TWFu", NULL);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_names, enter, leave),
-                cmocka_unit_test_setup_teardown(test_nothing_is_replaced, enter, leave),
-                cmocka_unit_test_setup_teardown(test_a_link_for_the_folder_is_refused, enter, leave),
-                cmocka_unit_test_setup_teardown(test_a_link_above_is_refused_in_relative_paths, enter, leave),
-                cmocka_unit_test_setup_teardown(test_folder_above_cannot_be_swapped, enter, leave),
-                cmocka_unit_test_setup_teardown(test_bad_folders, enter, leave),
-                cmocka_unit_test(test_base64),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* JSON-RPC messages and lines: what is found, what is refused, what passes unread. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "mcp/jsonrpc.h"
 #include "mcp/ceilings.h"
+#include "unit.h"
 
 static struct cg_slice span(const char *text)
 {
@@ -44,7 +40,7 @@ static int refuse(const char *text)
         return r;
 }
 
-static void test_kinds(void **state)
+TEST(test_kinds)
 {
         struct cg_rpc m = parse("{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}");
 
@@ -72,7 +68,7 @@ static void test_kinds(void **state)
         assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"error\":{}}").kind, CG_RPC_ERROR);
 }
 
-static void test_null_beside(void **state)
+TEST(test_null_beside)
 {
         assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"error\":null}").kind,
                          CG_RPC_RESULT);
@@ -83,7 +79,7 @@ static void test_null_beside(void **state)
         refuse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"error\":{}}");
 }
 
-static void test_payload_is_not_parsed(void **state)
+TEST(test_payload_is_not_parsed)
 {
         static const char *const payloads[] = {
                 "123456789012345678901234567890",
@@ -102,7 +98,7 @@ static void test_payload_is_not_parsed(void **state)
         }
 }
 
-static void test_not_json(void **state)
+TEST(test_not_json)
 {
         static const char *const texts[] = {
                 "",
@@ -133,7 +129,7 @@ static void test_not_json(void **state)
                 assert_int_equal(refuse(texts[i]), CG_E_PARSE);
 }
 
-static void test_not_a_message(void **state)
+TEST(test_not_a_message)
 {
         static const char *const texts[] = {
                 "{}",
@@ -162,7 +158,7 @@ static void test_not_a_message(void **state)
                 assert_int_equal(refuse(texts[i]), CG_E_PROTO);
 }
 
-static void test_inspect(void **state)
+TEST(test_inspect)
 {
         static const struct {
                 const char *text;
@@ -201,7 +197,7 @@ static void test_inspect(void **state)
         }
 }
 
-static void test_long_ids_and_methods(void **state)
+TEST(test_long_ids_and_methods)
 {
         char text[1024], id[400];
 
@@ -218,7 +214,7 @@ static void test_long_ids_and_methods(void **state)
         assert_int_equal(refuse(text), CG_E_PROTO);
 }
 
-static void test_many_members(void **state)
+TEST(test_many_members)
 {
         struct cg_buf b;
 
@@ -234,7 +230,7 @@ static void test_many_members(void **state)
         cg_buf_fini(&b);
 }
 
-static void test_depth(void **state)
+TEST(test_depth)
 {
         struct cg_buf b;
 
@@ -254,7 +250,7 @@ static void test_depth(void **state)
         }
 }
 
-static void test_walk_array(void **state)
+TEST(test_walk_array)
 {
         static const char *const values[] = { "1", "\"a,b\"", "[2, 3]", "{\"x\":[]}", "null" };
         struct cg_slice key, value;
@@ -277,7 +273,7 @@ static void test_walk_array(void **state)
         assert_int_equal(cg_json_walk_next(&w, NULL, &value, NULL), CG_E_PARSE);
 }
 
-static void test_member(void **state)
+TEST(test_member)
 {
         struct cg_slice s;
 
@@ -290,7 +286,7 @@ static void test_member(void **state)
         assert_int_equal(cg_json_member(span("[1]"), "b", &s, NULL), CG_E_PARSE);
 }
 
-static void test_string(void **state)
+TEST(test_string)
 {
         char *text;
 
@@ -303,7 +299,7 @@ static void test_string(void **state)
         assert_int_equal(cg_json_strdup(CG_SLICE_NONE, &text, NULL), CG_E_PARSE);
 }
 
-static void test_built_messages(void **state)
+TEST(test_built_messages)
 {
         struct cg_buf b;
 
@@ -340,7 +336,7 @@ static void assert_line(struct cg_lines *l, const char *text)
         assert_span(s, text);
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
         struct cg_lines l;
         struct cg_slice s;
@@ -365,7 +361,7 @@ static void test_lines(void **state)
         cg_lines_fini(&l);
 }
 
-static void test_long_lines(void **state)
+TEST(test_long_lines)
 {
         struct cg_lines l;
         struct cg_slice s;
@@ -393,7 +389,7 @@ static void test_long_lines(void **state)
         cg_lines_fini(&l);
 }
 
-static void test_buffer_shrinks(void **state)
+TEST(test_buffer_shrinks)
 {
         struct cg_lines l;
         struct cg_slice s;
@@ -410,28 +406,4 @@ static void test_buffer_shrinks(void **state)
         assert_true(l.buf.cap < 4096);
         cg_lines_fini(&l);
         free(big);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_kinds),
-                cmocka_unit_test(test_null_beside),
-                cmocka_unit_test(test_payload_is_not_parsed),
-                cmocka_unit_test(test_not_json),
-                cmocka_unit_test(test_not_a_message),
-                cmocka_unit_test(test_inspect),
-                cmocka_unit_test(test_long_ids_and_methods),
-                cmocka_unit_test(test_many_members),
-                cmocka_unit_test(test_depth),
-                cmocka_unit_test(test_walk_array),
-                cmocka_unit_test(test_member),
-                cmocka_unit_test(test_string),
-                cmocka_unit_test(test_built_messages),
-                cmocka_unit_test(test_lines),
-                cmocka_unit_test(test_long_lines),
-                cmocka_unit_test(test_buffer_shrinks),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

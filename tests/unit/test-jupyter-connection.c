@@ -1,8 +1,4 @@
 /* src/jupyter/connection.c: connection files, good, bad and missing; binding. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +8,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "jupyter/connection.h"
+#include "unit.h"
 
 struct env {
         char dir[200], file[300];
@@ -59,7 +56,7 @@ static void *router(const struct env *e)
         return s;
 }
 
-static void missing_file_is_made_and_removed(void **state)
+TEST_WITH(missing_file_is_made_and_removed, set_up, tear_down)
 {
         struct env *e = *state;
         void *socks[CG_JCHANNELS];
@@ -90,7 +87,7 @@ static void missing_file_is_made_and_removed(void **state)
                 zmq_close(socks[i]);
 }
 
-static void ports_are_filled_in_and_the_rest_is_kept(void **state)
+TEST_WITH(ports_are_filled_in_and_the_rest_is_kept, set_up, tear_down)
 {
         struct env *e = *state;
         void *sock = router(e);
@@ -119,7 +116,7 @@ static void ports_are_filled_in_and_the_rest_is_kept(void **state)
         zmq_close(sock);
 }
 
-static void files_that_are_refused(void **state)
+TEST_WITH(files_that_are_refused, set_up, tear_down)
 {
         static const struct {
                 const char *text;
@@ -163,7 +160,7 @@ static void files_that_are_refused(void **state)
         }
 }
 
-static void empty_keys_that_are_allowed(void **state)
+TEST_WITH(empty_keys_that_are_allowed, set_up, tear_down)
 {
 #define Z "0123456789012345678901234567890123456789"
         static const char *const cases[] = {
@@ -189,7 +186,7 @@ static void empty_keys_that_are_allowed(void **state)
         }
 }
 
-static void address_in_use(void **state)
+TEST_WITH(address_in_use, set_up, tear_down)
 {
         struct env *e = *state;
         void *first = router(e), *second = router(e);
@@ -207,7 +204,7 @@ static void address_in_use(void **state)
         zmq_close(second);
 }
 
-static void ipc(void **state)
+TEST_WITH(ipc, set_up, tear_down)
 {
         struct env *e = *state;
         void *first = router(e), *second = router(e), *third = router(e);
@@ -233,18 +230,4 @@ static void ipc(void **state)
         zmq_close(first);
         zmq_close(second);
         zmq_close(third);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(missing_file_is_made_and_removed, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(ports_are_filled_in_and_the_rest_is_kept, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(files_that_are_refused, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(empty_keys_that_are_allowed, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(address_in_use, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(ipc, set_up, tear_down),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

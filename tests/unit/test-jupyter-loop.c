@@ -1,14 +1,10 @@
 /* ZeroMQ sockets in libuv's loop: no message is missed, sockets take turns, and closing is safe. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <zmq.h>
 #include "base/util.h"
 #include "jupyter/loop.h"
+#include "unit.h"
 
 #define N_PAIRS 2
 /* More than a socket's turn, and less than a queue of ZeroMQ holds. */
@@ -144,7 +140,7 @@ static bool would_sleep(const struct env *e)
         return poll(&p, 1, 0) == 0;
 }
 
-static void test_every_message_arrives(void **state)
+TEST_WITH(test_every_message_arrives, enter, leave)
 {
         struct env *e = *state;
         struct pair *p = &e->pairs[0];
@@ -160,7 +156,7 @@ static void test_every_message_arrives(void **state)
 }
 
 /* Reading ZMQ_EVENTS outside of the callback consumes the edge of ZMQ_FD: touch is for this. */
-static void test_touch(void **state)
+TEST_WITH(test_touch, enter, leave)
 {
         struct env *e = *state;
         struct pair *p = &e->pairs[0];
@@ -177,7 +173,7 @@ static void test_touch(void **state)
         assert_true(run_until(e, &p->received, 1));
 }
 
-static void test_sockets_take_turns(void **state)
+TEST_WITH(test_sockets_take_turns, enter, leave)
 {
         struct env *e = *state;
 
@@ -188,7 +184,7 @@ static void test_sockets_take_turns(void **state)
         assert_in_range(e->longest_turn, 1, MANY - 1);
 }
 
-static void test_paused_sockets_are_not_read(void **state)
+TEST_WITH(test_paused_sockets_are_not_read, enter, leave)
 {
         struct env *e = *state;
         struct pair *p = &e->pairs[0];
@@ -206,7 +202,7 @@ static void test_paused_sockets_are_not_read(void **state)
 }
 
 /* Closes the other socket, whose turn is still to come, from a callback. */
-static void test_closing_another_socket(void **state)
+TEST_WITH(test_closing_another_socket, enter, leave)
 {
         struct env *e = *state;
 
@@ -226,7 +222,7 @@ static void test_closing_another_socket(void **state)
 }
 
 /* Closes a socket from its own callback: no further call, though messages are left. */
-static void test_closing_itself(void **state)
+TEST_WITH(test_closing_itself, enter, leave)
 {
         struct env *e = *state;
         struct pair *p = &e->pairs[0];
@@ -239,7 +235,7 @@ static void test_closing_itself(void **state)
 }
 
 /* The loop sleeps when there is nothing to do: its idle handle does not run. */
-static void test_no_busy_loop(void **state)
+TEST_WITH(test_no_busy_loop, enter, leave)
 {
         struct env *e = *state;
 
@@ -251,7 +247,7 @@ static void test_no_busy_loop(void **state)
         assert_false(uv_is_active((uv_handle_t *)&e->zl.idle));
 }
 
-static void test_a_socket_without_descriptor(void **state)
+TEST_WITH(test_a_socket_without_descriptor, enter, leave)
 {
         struct env *e = *state;
         struct cg_zsock z;
@@ -260,20 +256,4 @@ static void test_a_socket_without_descriptor(void **state)
 
         assert_int_equal(cg_zsock_init(&z, &e->zl, &no_socket, on_socket, NULL, &err), CG_E_SYS);
         cg_zsock_close(&z, on_closed); /* a no-op */
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_every_message_arrives, enter, leave),
-                cmocka_unit_test_setup_teardown(test_touch, enter, leave),
-                cmocka_unit_test_setup_teardown(test_sockets_take_turns, enter, leave),
-                cmocka_unit_test_setup_teardown(test_paused_sockets_are_not_read, enter, leave),
-                cmocka_unit_test_setup_teardown(test_closing_another_socket, enter, leave),
-                cmocka_unit_test_setup_teardown(test_closing_itself, enter, leave),
-                cmocka_unit_test_setup_teardown(test_no_busy_loop, enter, leave),
-                cmocka_unit_test_setup_teardown(test_a_socket_without_descriptor, enter, leave),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* src/jupyter/message.c: what is believed, in which order it is looked at, and what goes out. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "jupyter/message.h"
+#include "unit.h"
 
 #define KEY    "a key"
 #define HEADER "{\"msg_id\":\"m1\",\"msg_type\":\"execute_request\",\"session\":\"s\",\"version\":\"5.3\"}"
@@ -73,14 +70,13 @@ static void expect_accepted(struct cg_jsign *sign, const struct sample *s)
         cg_jparsed_fini(&m);
 }
 
-static void good_message(void **state)
+TEST(good_message)
 {
         struct cg_jsign sign = keyed(KEY);
         struct cg_jparsed m;
         struct sample s;
         struct cg_err err;
 
-        (void)state;
         make(&s, &sign, HEADER, "{\"code\":\"1\"}");
         s.f[s.n++] = span("buffer");
         assert_int_equal(cg_jmsg_parse(&sign, s.f, s.n, &m, &err), 0);
@@ -96,25 +92,23 @@ static void good_message(void **state)
 }
 
 /* RFC 4231, test case 2. */
-static void known_digest(void **state)
+TEST(known_digest)
 {
         struct cg_jsign sign = keyed("Jefe");
         const struct cg_slice parts[4] = { span("what do ya want "), span("for "), span("nothing"),
                                            span("?") };
         char hex[CG_JSIGN_HEX + 1];
 
-        (void)state;
         cg_jsign_make(&sign, parts, hex);
         assert_string_equal(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
         cg_jsign_fini(&sign);
 }
 
-static void wrong_signatures(void **state)
+TEST(wrong_signatures)
 {
         struct cg_jsign sign = keyed(KEY), other = keyed("another key");
         struct sample s;
 
-        (void)state;
         make(&s, &other, HEADER, "{}");
         expect_refused(&sign, &s, "signature is wrong");
         make(&s, &sign, HEADER, "{}");
@@ -141,12 +135,11 @@ static void wrong_signatures(void **state)
  * Nothing of a message is parsed before its signature was right: the error is about the signature,
  * not about JSON.
  */
-static void signature_comes_before_parsing(void **state)
+TEST(signature_comes_before_parsing)
 {
         struct cg_jsign sign = keyed(KEY), other = keyed("another key");
         struct sample s;
 
-        (void)state;
         make(&s, &other, "{not json", "[[[[");
         expect_refused(&sign, &s, "signature is wrong");
         make(&s, &sign, "{not json", "{}");
@@ -155,12 +148,11 @@ static void signature_comes_before_parsing(void **state)
         cg_jsign_fini(&other);
 }
 
-static void without_a_key(void **state)
+TEST(without_a_key)
 {
         struct cg_jsign sign = keyed("");
         struct sample s;
 
-        (void)state;
         make(&s, &sign, HEADER, "{}");
         assert_int_equal(s.f[2].len, 0);
         expect_accepted(&sign, &s);
@@ -180,13 +172,12 @@ static void numbered(struct sample *s, const struct cg_jsign *sign, unsigned i, 
  * As many as the ring holds are remembered; the one that fell out first is the first that could
  * come again.
  */
-static void replayed(void **state)
+TEST(replayed)
 {
         struct cg_jsign sign = keyed(KEY);
         char content[32];
         struct sample s;
 
-        (void)state;
         for (unsigned i = 0; i < CG_JMSG_REPLAY; i++) {
                 numbered(&s, &sign, i, content);
                 expect_accepted(&sign, &s);
@@ -209,12 +200,11 @@ static void replayed(void **state)
 }
 
 /* A message that was refused must not use up the digest of the real one. */
-static void refused_is_not_remembered(void **state)
+TEST(refused_is_not_remembered)
 {
         struct cg_jsign sign = keyed(KEY);
         struct sample s, bad;
 
-        (void)state;
         make(&s, &sign, HEADER, "{}");
         bad = s;
         bad.f[2] = span(s.hex);
@@ -224,12 +214,11 @@ static void refused_is_not_remembered(void **state)
         cg_jsign_fini(&sign);
 }
 
-static void frames(void **state)
+TEST(frames)
 {
         struct cg_jsign sign = keyed("");
         struct sample s;
 
-        (void)state;
         make(&s, &sign, HEADER, "{}");
         s.n = 0;
         expect_refused(&sign, &s, "no delimiter");
@@ -248,12 +237,11 @@ static void frames(void **state)
         expect_refused(&sign, &s, "frames");
 }
 
-static void identities(void **state)
+TEST(identities)
 {
         struct cg_jsign sign = keyed("");
         struct sample s, many = { .n = 0 };
 
-        (void)state;
         make(&s, &sign, HEADER, "{}");
         for (size_t i = 0; i < CG_JMSG_MAX_IDS; i++)
                 many.f[many.n++] = span("id");
@@ -265,7 +253,7 @@ static void identities(void **state)
         expect_refused(&sign, &many, "no delimiter");
 }
 
-static void headers(void **state)
+TEST(headers)
 {
         static const struct {
                 const char *header, *why;
@@ -282,7 +270,6 @@ static void headers(void **state)
         struct cg_jsign sign = keyed("");
         struct sample s;
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
                 make(&s, &sign, cases[i].header, "{}");
                 expect_refused(&sign, &s, cases[i].why);
@@ -302,7 +289,7 @@ static char *nested(size_t depth)
         return p;
 }
 
-static void limits(void **state)
+TEST(limits)
 {
         struct cg_jsign sign = keyed("");
         cg_auto_free char *deep = nested(100000), *fine = nested(CG_JSON_DEPTH - 1),
@@ -310,7 +297,6 @@ static void limits(void **state)
         cg_auto_free char *header = malloc(CG_JMSG_MAX_HEADER + 100), *big = malloc(CG_JMSG_MAX_BYTES + 1);
         struct sample s;
 
-        (void)state;
         make(&s, &sign, HEADER, fine);
         expect_accepted(&sign, &s);
         make(&s, &sign, HEADER, over);
@@ -331,20 +317,18 @@ static void limits(void **state)
         expect_refused(&sign, &s, "bytes");
 }
 
-static void quoting(void **state)
+TEST(quoting)
 {
         cg_auto_buf struct cg_buf b = { .max = 1000 };
         static const char text[] = "a\"b\\c\n\t\r\x01\x1f\x7f\xc3\xa9\0z";
 
-        (void)state;
         cg_json_quote_utf8(&b, text, sizeof(text) - 1);
         assert_string_equal(b.data, "\"a\\\"b\\\\c\\n\\t\\r\\u0001\\u001f\x7f\xc3\xa9\\u0000z\"");
 }
 
 /* Each byte at each place of a word and behind it: exactly those that JSON wants escaped are. */
-static void quoting_at_any_place(void **state)
+TEST(quoting_at_any_place)
 {
-        (void)state;
         for (unsigned c = 0; c < 256; c++) {
                 for (size_t at = 0; at < 19; at++) {
                         cg_auto_buf struct cg_buf b = { .max = 1000 };
@@ -374,7 +358,7 @@ static void release(void *owner)
         __atomic_add_fetch(&released, 1, __ATOMIC_SEQ_CST);
 }
 
-static void there_and_back(void **state)
+TEST(there_and_back)
 {
         struct cg_jsign sign = keyed(KEY), theirs = keyed(KEY);
         void *ctx = zmq_ctx_new(), *a = zmq_socket(ctx, ZMQ_DEALER), *b = zmq_socket(ctx, ZMQ_DEALER);
@@ -393,7 +377,6 @@ static void there_and_back(void **state)
                                .release = release,
                                .owner = big };
 
-        (void)state;
         released = 0;
         assert_int_equal(cg_jidentity_init(&me, NULL), 0);
         assert_int_equal(zmq_bind(a, "inproc://x"), 0);
@@ -422,7 +405,7 @@ static void there_and_back(void **state)
         cg_jsign_fini(&theirs);
 }
 
-static void too_many_frames_are_dropped(void **state)
+TEST(too_many_frames_are_dropped)
 {
         struct cg_jsign sign = keyed("");
         void *ctx = zmq_ctx_new(), *a = zmq_socket(ctx, ZMQ_DEALER), *b = zmq_socket(ctx, ZMQ_DEALER);
@@ -431,7 +414,6 @@ static void too_many_frames_are_dropped(void **state)
         struct cg_jmsg *m;
         struct cg_err err;
 
-        (void)state;
         assert_int_equal(cg_jidentity_init(&me, NULL), 0);
         assert_int_equal(zmq_bind(a, "inproc://x"), 0);
         assert_int_equal(zmq_connect(b, "inproc://x"), 0);
@@ -445,27 +427,4 @@ static void too_many_frames_are_dropped(void **state)
         zmq_close(a);
         zmq_close(b);
         zmq_ctx_term(ctx);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(good_message),
-                cmocka_unit_test(known_digest),
-                cmocka_unit_test(wrong_signatures),
-                cmocka_unit_test(signature_comes_before_parsing),
-                cmocka_unit_test(without_a_key),
-                cmocka_unit_test(replayed),
-                cmocka_unit_test(refused_is_not_remembered),
-                cmocka_unit_test(frames),
-                cmocka_unit_test(identities),
-                cmocka_unit_test(headers),
-                cmocka_unit_test(limits),
-                cmocka_unit_test(quoting),
-                cmocka_unit_test(quoting_at_any_place),
-                cmocka_unit_test(there_and_back),
-                cmocka_unit_test(too_many_frames_are_dropped),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

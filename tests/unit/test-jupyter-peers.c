@@ -1,12 +1,9 @@
 /* src/jupyter/peers.c beside the loop that serves the same socket. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/util.h"
 #include "jupyter/peers.h"
+#include "unit.h"
 
 /* Longer than peers.c waits between two looks. */
 #define BUSY_MS     400
@@ -107,7 +104,7 @@ static void busy(uv_check_t *c)
         uv_close((uv_handle_t *)c, NULL);
 }
 
-static void test_a_look_takes_no_message_away(void **state)
+TEST_WITH(test_a_look_takes_no_message_away, open_place, close_place)
 {
         struct place *p = *state;
         uv_check_t check;
@@ -124,7 +121,7 @@ static void test_a_look_takes_no_message_away(void **state)
  * Connection and message are both there when the loop first looks; the message's socket is asked
  * first.
  */
-static void test_a_message_may_come_before_the_news_of_its_connection(void **state)
+TEST_WITH(test_a_message_may_come_before_the_news_of_its_connection, open_place, close_place)
 {
         struct place *p = *state;
         zmq_pollitem_t item = { .socket = p->sock, .events = ZMQ_POLLIN };
@@ -139,15 +136,4 @@ static void test_a_message_may_come_before_the_news_of_its_connection(void **sta
          */
         uv_run(&p->loop, UV_RUN_NOWAIT);
         assert_int_equal(p->peers.n, 1);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_a_look_takes_no_message_away, open_place, close_place),
-                cmocka_unit_test_setup_teardown(test_a_message_may_come_before_the_news_of_its_connection,
-                                                open_place, close_place),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 /* Results that stay with the tool server: limits, and a file that cannot be written. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +7,7 @@
 #include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/kept.h"
+#include "unit.h"
 
 #define LONG ((size_t)100000)
 
@@ -41,7 +37,7 @@ static int write_to(int fd, size_t max, struct cg_buf *out, struct cg_err *err)
         return r;
 }
 
-static void test_disk_full(void **state)
+TEST(test_disk_full)
 {
         cg_auto_buf struct cg_buf out = { .max = 4096 };
         struct cg_err err;
@@ -52,7 +48,7 @@ static void test_disk_full(void **state)
         close(fd);
 }
 
-static void test_limit_of_bytes(void **state)
+TEST(test_limit_of_bytes)
 {
         cg_auto_buf struct cg_buf out = { .max = 4096 };
         struct cg_err err;
@@ -66,7 +62,7 @@ static void test_limit_of_bytes(void **state)
 }
 
 /* The room of a kernel, and of all of them: files and bytes. */
-static void test_room(void **state)
+TEST(test_room)
 {
         struct cg_kept_sum all = { 0 };
         struct cg_kept_list a = { .all = &all }, b = { .all = &all };
@@ -94,15 +90,4 @@ static void test_room(void **state)
         assert_int_equal(all.n, 0);
         assert_int_equal(all.bytes, 0);
         assert_int_equal(cg_kept_room(&a), CG_MCP_MAX_KEPT_BYTES);
-}
-
-int main(void)
-{
-        static const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_disk_full),
-                cmocka_unit_test(test_limit_of_bytes),
-                cmocka_unit_test(test_room),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 /* Environments of kernels: how they are named and found, which are refused, and why. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +9,7 @@
 #include "base/kernel_env.h"
 #include "base/util.h"
 #include "config.h"
+#include "unit.h"
 
 #define PACKAGES "lib/python" CG_PYTHON_VERSION "/site-packages"
 #define DIST     "lib/python" CG_PYTHON_VERSION "/dist-packages"
@@ -113,11 +109,10 @@ static void refused(const struct place *p, int code, const char *why)
                 fail_msg("\"%s\" is not in \"%s\"", why, err.msg);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
         char longest[66];
 
-        (void)state;
         memset(longest, 'x', sizeof(longest));
         longest[64] = '\0';
         assert_true(cg_kernel_env_is_name("science-3.12_b"));
@@ -136,13 +131,12 @@ static void test_names(void **state)
         assert_false(cg_kernel_env_is_name("\303\244"));
 }
 
-static void test_folder_of_names(void **state)
+TEST(test_folder_of_names)
 {
         cg_auto_free char *data = NULL, *home = NULL;
         char *none = NULL;
         struct cg_err err;
 
-        (void)state;
         setenv("HOME", "/h", 1);
         setenv("XDG_DATA_HOME", "/x", 1);
         assert_int_equal(cg_kernel_envs_dir(&data, &err), 0);
@@ -156,7 +150,7 @@ static void test_folder_of_names(void **state)
         assert_null(none);
 }
 
-static void test_finding(void **state)
+TEST_WITH(test_finding, enter, leave)
 {
         const struct place *p = *state;
         cg_auto_free char *named = NULL, *linked = NULL, *by_python = NULL, *link = path_in(p->dir, "link"),
@@ -186,7 +180,7 @@ static void test_finding(void **state)
         unsetenv("XDG_DATA_HOME");
 }
 
-static void test_versions(void **state)
+TEST_WITH(test_versions, enter, leave)
 {
         const struct place *p = *state;
         char version[64];
@@ -213,7 +207,7 @@ static void test_versions(void **state)
         refused(p, CG_E_INVAL, "is no virtual environment");
 }
 
-static void test_states(void **state)
+TEST_WITH(test_states, enter, leave)
 {
         static const struct {
                 const char *text; /* NULL: no file */
@@ -242,7 +236,7 @@ static void test_states(void **state)
         }
 }
 
-static void test_base_python(void **state)
+TEST_WITH(test_base_python, enter, leave)
 {
         const struct place *p = *state;
         cg_auto_free char *link = path_in(p->dir, "link"), *base = NULL;
@@ -269,7 +263,7 @@ static void test_base_python(void **state)
 }
 
 /* Each row is written to a .pth file; %s is the test's folder. */
-static void test_pth_files(void **state)
+TEST_WITH(test_pth_files, enter, leave)
 {
         static const struct {
                 const char *line;
@@ -312,7 +306,7 @@ static void test_pth_files(void **state)
         refused(p, CG_E_INVAL, "/base/libs, outside of it");
 }
 
-static void test_packages_elsewhere(void **state)
+TEST_WITH(test_packages_elsewhere, enter, leave)
 {
         const struct place *p = *state;
         cg_auto_free char *packages = path_in(p->env, PACKAGES), *inner = path_in(packages, "inner"),
@@ -335,7 +329,7 @@ static void test_packages_elsewhere(void **state)
 }
 
 /* site.py reads the base Python's, too, unless pyvenv.cfg has "false". */
-static void test_packages_of_the_base(void **state)
+TEST_WITH(test_packages_of_the_base, enter, leave)
 {
         const struct place *p = *state;
         char text[2 * PATH_MAX], folder[PATH_MAX];
@@ -356,21 +350,4 @@ static void test_packages_of_the_base(void **state)
         make_folder(p->dir, "base/share");
         write_file(p->dir, "base/local/" DIST "/mine.pth", text);
         accepted(p);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_names),
-                cmocka_unit_test(test_folder_of_names),
-                cmocka_unit_test_setup_teardown(test_finding, enter, leave),
-                cmocka_unit_test_setup_teardown(test_versions, enter, leave),
-                cmocka_unit_test_setup_teardown(test_packages_of_the_base, enter, leave),
-                cmocka_unit_test_setup_teardown(test_states, enter, leave),
-                cmocka_unit_test_setup_teardown(test_base_python, enter, leave),
-                cmocka_unit_test_setup_teardown(test_pth_files, enter, leave),
-                cmocka_unit_test_setup_teardown(test_packages_elsewhere, enter, leave),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* The kernel's output queue: order, coalescing, limits, UTF-8. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 #include "base/ceilings.h"
 #include "base/text.h"
 #include "base/wire.h"
 #include "kernel/outq.h"
+#include "unit.h"
 
 #define FFFD "\xef\xbf\xbd"
 
@@ -34,7 +30,7 @@ static void expect_empty(struct cg_outq *q)
         assert_int_equal(q->bytes, 0);
 }
 
-static void test_coalescing(void **state)
+TEST(test_coalescing)
 {
         struct cg_outq q = { .head = NULL };
 
@@ -50,7 +46,7 @@ static void test_coalescing(void **state)
         expect_empty(&q);
 }
 
-static void test_last_text_waits_until_it_is_due_or_flushed(void **state)
+TEST(test_last_text_waits_until_it_is_due_or_flushed)
 {
         struct cg_outq q = { .head = NULL };
         int64_t due;
@@ -88,7 +84,7 @@ static void test_last_text_waits_until_it_is_due_or_flushed(void **state)
  * A message with a body and several raw frames comes out as it went in, whatever happens to the
  * caller's memory.
  */
-static void test_frames(void **state)
+TEST(test_frames)
 {
         char one[] = "one", body[] = "{\"a\":1}";
         const struct cg_bytes more[] = { { one, 3 }, { NULL, 0 }, { "three", 5 } };
@@ -157,7 +153,7 @@ static void feed(const char *data, size_t len, size_t piece, char *out, size_t *
         expect_empty(&q);
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
         static const struct {
                 const char *in, *out;
@@ -182,7 +178,7 @@ static void test_bytes(void **state)
                 }
 }
 
-static void test_random_bytes(void **state)
+TEST(test_random_bytes)
 {
         static char in[4096], out[3 * 4096 + 16];
         uint32_t seed = 12345;
@@ -198,7 +194,7 @@ static void test_random_bytes(void **state)
         }
 }
 
-static void test_split_between_characters(void **state)
+TEST(test_split_between_characters)
 {
         static char in[4 * 40000 + 1], out[sizeof(in)];
         size_t len;
@@ -213,7 +209,7 @@ static void test_split_between_characters(void **state)
         }
 }
 
-static void test_content_that_is_taken(void **state)
+TEST(test_content_that_is_taken)
 {
         struct cg_buf raw = { .max = SIZE_MAX };
         struct cg_outq q = { .head = NULL };
@@ -236,7 +232,7 @@ static void test_content_that_is_taken(void **state)
         cg_buf_fini(&raw);
 }
 
-static void test_fini_frees_what_is_left(void **state)
+TEST(test_fini_frees_what_is_left)
 {
         struct cg_outq q = { .head = NULL };
 
@@ -247,20 +243,4 @@ static void test_fini_frees_what_is_left(void **state)
                     NULL, NULL);
         cg_outq_fini(&q);
         expect_empty(&q);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_frames),
-                cmocka_unit_test(test_coalescing),
-                cmocka_unit_test(test_last_text_waits_until_it_is_due_or_flushed),
-                cmocka_unit_test(test_bytes),
-                cmocka_unit_test(test_random_bytes),
-                cmocka_unit_test(test_split_between_characters),
-                cmocka_unit_test(test_content_that_is_taken),
-                cmocka_unit_test(test_fini_frees_what_is_left),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

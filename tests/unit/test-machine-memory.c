@@ -1,9 +1,4 @@
 /* Which kernels are ended while the machine is short of memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,6 +7,7 @@
 #include "supervisor/core/kernel.h"
 #include "supervisor/limits/machine_memory.h"
 #include "supervisor/core/state.h"
+#include "unit.h"
 
 /* Kernels are pipes here: one has ended when nobody can write to its pipe any more. */
 #define KERNELS 3
@@ -79,7 +75,6 @@ static void look(int times)
 
 static int start(void **state)
 {
-        (void)state;
         n_killed = 0;
         if (uv_loop_init(&sup.loop) < 0)
                 return -1;
@@ -103,7 +98,6 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-        (void)state;
         uv_close((uv_handle_t *)&sup.memory_timer, NULL);
         uv_run(&sup.loop, UV_RUN_DEFAULT);
         for (int i = 0; i < KERNELS; i++) {
@@ -115,9 +109,8 @@ static int stop(void **state)
 }
 
 /* The next largest is not killed while memory of the first is still being freed. */
-static void test_one_at_a_time(void **state)
+TEST_WITH(test_one_at_a_time, start, stop)
 {
-        (void)state;
         look(5);
         assert_int_equal(n_killed, 1);
         assert_true(killed[0] && kernels[0].memory_exceeded);
@@ -132,23 +125,12 @@ static void test_one_at_a_time(void **state)
 }
 
 /* It does not end: others must not have to wait for that. */
-static void test_not_for_ever(void **state)
+TEST_WITH(test_not_for_ever, start, stop)
 {
-        (void)state;
         look(5);
         assert_int_equal(n_killed, 1);
         sup.memory_ended_ms -= 5000;
         look(5);
         assert_int_equal(n_killed, 2);
         assert_true(killed[1] && !killed[2]);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_one_at_a_time, start, stop),
-                cmocka_unit_test_setup_teardown(test_not_for_ever, start, stop),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +11,8 @@
 #include <time.h>
 #include "base/fd.h"
 #include "mcp/http/http.h"
-#include <cmocka.h>
+#define CG_OWN_MAIN
+#include "unit.h"
 
 /* ---- the server */
 
@@ -304,7 +303,7 @@ static char *url_of(const char *path)
 
 /* ---- tests */
 
-static void test_get(void **state)
+TEST_WITH(test_get, setup, teardown)
 {
         struct seen s = { 0 };
 
@@ -319,7 +318,7 @@ static void test_get(void **state)
         assert_string_equal(s.one, "1");
 }
 
-static void test_post_sends_headers_and_body(void **state)
+TEST_WITH(test_post_sends_headers_and_body, setup, teardown)
 {
         static const char *const headers[] = { "X-Key: v", "X-Empty:", "Content-Type: application/json",
                                                NULL };
@@ -343,7 +342,7 @@ static void test_post_sends_headers_and_body(void **state)
 }
 
 /* Two writes would wake the server twice. */
-static void test_small_body_is_written_with_its_head(void **state)
+TEST_WITH(test_small_body_is_written_with_its_head, setup, teardown)
 {
         int before = atomic_load(&n_divided);
 
@@ -358,7 +357,7 @@ static void test_small_body_is_written_with_its_head(void **state)
         assert_int_equal(atomic_load(&n_divided), before);
 }
 
-static void test_large_body(void **state)
+TEST_WITH(test_large_body, setup, teardown)
 {
         struct cg_http_request q = { .url = url_of("/echo"), .body = malloc(200000), .body_len = 200000 };
         struct seen s = { 0 };
@@ -384,7 +383,7 @@ static void on_end_401(void *data, struct cg_http_req *r, const struct cg_err *e
         s->ends++;
 }
 
-static void test_repeated_headers(void **state)
+TEST_WITH(test_repeated_headers, setup, teardown)
 {
         struct cg_http_cbs only_end = { .body = on_body, .end = on_end_401 };
         struct cg_http_request q = { .url = url_of("/401"), .proxy = "" };
@@ -395,7 +394,7 @@ static void test_repeated_headers(void **state)
         assert_int_equal(s.ends, 1);
 }
 
-static void test_bodies(void **state)
+TEST_WITH(test_bodies, setup, teardown)
 {
         struct seen chunks = { 0 }, none = { 0 }, redirect = { 0 };
 
@@ -411,7 +410,7 @@ static void test_bodies(void **state)
         assert_int_equal(redirect.status, 307); /* not followed */
 }
 
-static void test_connections_are_kept(void **state)
+TEST_WITH(test_connections_are_kept, setup, teardown)
 {
         int before = atomic_load(&n_connections);
 
@@ -426,7 +425,7 @@ static void test_connections_are_kept(void **state)
 }
 
 /* A request that the server may have handled is not sent twice by libcurl, unless it may be. */
-static void test_closed_connection_does_not_repeat(void **state)
+TEST_WITH(test_closed_connection_does_not_repeat, setup, teardown)
 {
         struct cg_http_request q = { .url = url_of("/close"), .body = strdup("{}"), .body_len = 2 };
         struct seen first = { 0 }, s = { 0 };
@@ -455,7 +454,7 @@ static void test_closed_connection_does_not_repeat(void **state)
         assert_int_equal(atomic_load(&n_requests), before + 2);
 }
 
-static void test_broken_answers(void **state)
+TEST_WITH(test_broken_answers, setup, teardown)
 {
         struct seen cut = { 0 }, closed = { 0 }, garbage = { 0 }, head = { 0 };
         struct cg_http_request q = { .url = url_of("/head") };
@@ -477,7 +476,7 @@ static void test_broken_answers(void **state)
         assert_int_equal(head.heads, 0);
 }
 
-static void test_times(void **state)
+TEST_WITH(test_times, setup, teardown)
 {
         struct cg_http_request idle = { .url = url_of("/slow"), .idle_ms = 100 }, total = idle;
         struct seen a = { 0 }, b = { 0 };
@@ -494,7 +493,7 @@ static void test_times(void **state)
         assert_non_null(strstr(b.err.msg, "150 ms"));
 }
 
-static void test_refused(void **state)
+TEST_WITH(test_refused, setup, teardown)
 {
         struct cg_http_request q = { .url = "http://127.0.0.1:1/secret?key=secret" };
         struct seen s = { 0 };
@@ -508,7 +507,7 @@ static void test_refused(void **state)
 }
 
 /* Neither a lookup nor its end delays the loop. */
-static void test_lookups_do_not_block(void **state)
+TEST_WITH(test_lookups_do_not_block, setup, teardown)
 {
         struct cg_http_request q = { .url = "http://name.invalid/", .connect_ms = 100 };
         struct seen s = { 0 }, t = { 0 }, ok = { 0 };
@@ -535,7 +534,7 @@ static void test_lookups_do_not_block(void **state)
         assert_false(s.sent);
 }
 
-static void test_abort(void **state)
+TEST_WITH(test_abort, setup, teardown)
 {
         struct seen a = { .abort_in_head = true }, b = { .abort_in_body = true }, c = { 0 }, d = { 0 };
 
@@ -554,7 +553,7 @@ static void test_abort(void **state)
         assert_int_equal(d.heads, 0);
 }
 
-static void test_request_from_a_callback(void **state)
+TEST_WITH(test_request_from_a_callback, setup, teardown)
 {
         struct seen s = { .start_in_end = true };
 
@@ -566,7 +565,7 @@ static void test_request_from_a_callback(void **state)
         assert_string_equal(second.body, "hello");
 }
 
-static void test_methods_without_a_body(void **state)
+TEST_WITH(test_methods_without_a_body, setup, teardown)
 {
         struct cg_http_request post = { .url = url_of("/echo"), .method = "POST" },
                                head = { .method = "HEAD" };
@@ -586,7 +585,7 @@ static void test_methods_without_a_body(void **state)
         assert_int_equal(s.total, 0);
 }
 
-static void test_body_limit(void **state)
+TEST_WITH(test_body_limit, setup, teardown)
 {
         struct cg_http_request q = { .url = url_of("/flood"), .max_body = 1000000 };
         struct seen s = { 0 };
@@ -597,7 +596,7 @@ static void test_body_limit(void **state)
         assert_true(s.total <= 1000000);
 }
 
-static void test_bad_requests(void **state)
+TEST_WITH(test_bad_requests, setup, teardown)
 {
         static const char *const urls[] = {
                 "ftp://x/",    "file:///etc/passwd", "x",           "",           "http://",
@@ -621,7 +620,7 @@ static void test_bad_requests(void **state)
         }
 }
 
-static void test_urls(void **state)
+TEST_WITH(test_urls, setup, teardown)
 {
         static const struct {
                 const char *base, *ref, *result;
@@ -651,7 +650,7 @@ static void test_urls(void **state)
 }
 
 /* Requests under way, a lookup and a kept connection: all of it ends with cg_http. */
-static void test_end_with_requests(void **state)
+TEST_WITH(test_end_with_requests, setup, teardown)
 {
         struct seen a = { 0 }, b = { 0 }, c = { 0 };
         struct cg_http_request q = { .url = "http://name.invalid/" };
@@ -666,7 +665,7 @@ static void test_end_with_requests(void **state)
 }
 
 /* Spellings of addresses that a server elsewhere names: refused before anything is looked up. */
-static void test_named_addresses(void **state)
+TEST_WITH(test_named_addresses, setup, teardown)
 {
         static const struct {
                 const char *host;
@@ -724,7 +723,7 @@ static void test_named_addresses(void **state)
 }
 
 /* A name is judged by the address that is connected to, also on a kept connection. */
-static void test_named_names(void **state)
+TEST_WITH(test_named_names, setup, teardown)
 {
         char url[128];
         struct cg_http_request q = { .url = url, .foreign = true, .named_by = CG_ADDR_PUBLIC };
@@ -760,7 +759,7 @@ static void test_named_names(void **state)
 }
 
 /* Which names go directly is decided as libcurl does it: only there the address can be judged. */
-static void test_named_names_and_proxies(void **state)
+TEST_WITH(test_named_names_and_proxies, setup, teardown)
 {
         static const struct {
                 const char *no_proxy;
@@ -792,7 +791,7 @@ static void test_named_names_and_proxies(void **state)
 }
 
 /* By http a proxy would get the headers of a request to this machine unencrypted. */
-static void test_no_proxy_for_this_machine(void **state)
+TEST_WITH(test_no_proxy_for_this_machine, setup, teardown)
 {
         static const struct {
                 const char *url;
@@ -827,7 +826,7 @@ static void test_no_proxy_for_this_machine(void **state)
         }
 }
 
-static void test_proxy_is_not_shown(void **state)
+TEST_WITH(test_proxy_is_not_shown, setup, teardown)
 {
         static const char *const proxies[] = { "ftp://user:topsecret@127.0.0.1:1",
                                                "user:topsecret@127.0.0.1:1",
@@ -847,7 +846,7 @@ static void test_proxy_is_not_shown(void **state)
 }
 
 /* A file of certificates is trusted alone, without the folder that is libcurl's default. */
-static void test_no_folder_of_certificates(void **state)
+TEST_WITH(test_no_folder_of_certificates, setup, teardown)
 {
         static const char system_file[] = "/etc/ssl/certs/ca-certificates.crt";
         char url[128];
@@ -868,34 +867,6 @@ static void test_no_folder_of_certificates(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-#define TEST(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
-                TEST(test_get),
-                TEST(test_post_sends_headers_and_body),
-                TEST(test_small_body_is_written_with_its_head),
-                TEST(test_large_body),
-                TEST(test_repeated_headers),
-                TEST(test_bodies),
-                TEST(test_connections_are_kept),
-                TEST(test_closed_connection_does_not_repeat),
-                TEST(test_broken_answers),
-                TEST(test_times),
-                TEST(test_refused),
-                TEST(test_lookups_do_not_block),
-                TEST(test_abort),
-                TEST(test_request_from_a_callback),
-                TEST(test_methods_without_a_body),
-                TEST(test_body_limit),
-                TEST(test_bad_requests),
-                TEST(test_urls),
-                TEST(test_end_with_requests),
-                TEST(test_named_addresses),
-                TEST(test_named_names),
-                TEST(test_named_names_and_proxies),
-                TEST(test_no_proxy_for_this_machine),
-                TEST(test_proxy_is_not_shown),
-                TEST(test_no_folder_of_certificates),
-        };
         struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
         socklen_t len = sizeof(a);
         pthread_t t;
@@ -907,5 +878,5 @@ int main(void)
                 return 1;
         snprintf(base, sizeof(base), "http://127.0.0.1:%d", ntohs(a.sin_port));
         signal(SIGPIPE, SIG_IGN);
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return cg_run_tests(NULL, NULL);
 }

@@ -2,11 +2,6 @@
  * Parts of the MCP client: definitions, arguments, names, and the list of a server's tools for
  * programs without a loop.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,13 +12,14 @@
 #include "mcp/ceilings.h"
 #include "mcp/client/mcp_list.h"
 #include "mcp/client/names.h"
+#include "unit.h"
 
 static int args(const char *text)
 {
         return cg_check_call_args(text, strlen(text), NULL);
 }
 
-static void test_args(void **state)
+TEST(test_args)
 {
         static const char *const good[] = {
                 "{}",
@@ -67,7 +63,7 @@ static void test_args(void **state)
 }
 
 /* Not one byte behind the text is read. */
-static void test_args_are_not_terminated(void **state)
+TEST(test_args_are_not_terminated)
 {
         static const char text[] = "{\"a\":\"b\"}";
         char *p = malloc(sizeof(text) - 1);
@@ -77,7 +73,7 @@ static void test_args_are_not_terminated(void **state)
         free(p);
 }
 
-static void test_args_depth(void **state)
+TEST(test_args_depth)
 {
         struct cg_buf b;
 
@@ -104,7 +100,7 @@ static struct cg_mcp_def *define(const char *json, char *const *env)
         return d;
 }
 
-static void test_definition(void **state)
+TEST(test_definition)
 {
         char *env[] = { (char *)"PATH=/bin",
                         (char *)"HOME=/root",
@@ -135,7 +131,7 @@ static void test_definition(void **state)
         cg_mcp_def_free(d);
 }
 
-static void test_redaction(void **state)
+TEST(test_redaction)
 {
         struct cg_mcp_def *d = define("{\"command\":\"cat\",\"env\":{\"T\":\"abcdefgh\",\"U\":\"short\"}}",
                                       NULL);
@@ -159,7 +155,7 @@ static void close_names(const char *wanted, const char *expected)
         cg_buf_fini(&b);
 }
 
-static void test_close_names(void **state)
+TEST(test_close_names)
 {
         close_names("readfile", "\"read_file\"");
         close_names("Read-File", "\"read_file\"");
@@ -186,7 +182,7 @@ static int list_tools(const char *list, int64_t timeout_ms, char **ret, size_t *
         return cg_mcp_list_tools("srv", j, timeout_ms, NULL, ret, len, err);
 }
 
-static void test_list(void **state)
+TEST(test_list)
 {
         struct cg_err err = { .code = 0 };
         char *tools;
@@ -202,7 +198,7 @@ static void test_list(void **state)
         free(tools);
 }
 
-static void test_list_fails(void **state)
+TEST(test_list_fails)
 {
         struct cg_err err = { .code = 0 };
         cg_auto_json json_t *j = json_pack("{s:s}", "command", "/nonexistent");
@@ -218,16 +214,4 @@ static void test_list_fails(void **state)
         assert_non_null(strstr(err.msg, "/nonexistent"));
         /* No child is left, and none is a zombie. */
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_args),       cmocka_unit_test(test_args_are_not_terminated),
-                cmocka_unit_test(test_args_depth), cmocka_unit_test(test_definition),
-                cmocka_unit_test(test_redaction),  cmocka_unit_test(test_close_names),
-                cmocka_unit_test(test_list),       cmocka_unit_test(test_list_fails),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

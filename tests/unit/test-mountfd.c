@@ -1,16 +1,11 @@
 /* src/sandbox/mountfd.c where the system refuses. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
 
 #include "sandbox/mountfd.h"
+#include "unit.h"
 
 static int refusals, refusal, calls;
 
@@ -44,35 +39,21 @@ static int set(int n, int error)
         return cg_mount_set(7, MOUNT_ATTR_RDONLY, true);
 }
 
-static void test_a_write_that_is_under_way_is_waited_for(void **state)
+TEST(test_a_write_that_is_under_way_is_waited_for)
 {
-        (void)state;
         assert_int_equal(set(3, EBUSY), 0);
         assert_int_equal(calls, 4);
 }
 
-static void test_other_refusals_are_final(void **state)
+TEST(test_other_refusals_are_final)
 {
-        (void)state;
         assert_int_equal(set(3, EPERM), -1);
         assert_int_equal(errno, EPERM);
         assert_int_equal(calls, 1);
 }
 
-static void test_nothing_is_waited_for_for_ever(void **state)
+TEST(test_nothing_is_waited_for_for_ever)
 {
-        (void)state;
         assert_int_equal(set(1000000, EBUSY), -1);
         assert_int_equal(errno, EBUSY);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_a_write_that_is_under_way_is_waited_for),
-                cmocka_unit_test(test_other_refusals_are_final),
-                cmocka_unit_test(test_nothing_is_waited_for_for_ever),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,15 +2,11 @@
  * Names that programs outside obey: matching, git's places, and what a repository's configuration
  * may say.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/util.h"
 #include "sandbox/names/names.h"
+#include "unit.h"
 
 #define ROOT "/srv/work"
 
@@ -19,7 +15,7 @@ static const char *write_rule(const char *path)
         return cg_names_find(path, strlen(ROOT), CG_NAME_WRITE);
 }
 
-static void test_find(void **state)
+TEST(test_find)
 {
         assert_string_equal(write_rule(ROOT "/.bashrc"), ".bashrc");
         assert_string_equal(write_rule(ROOT "/a/b/c/d/e/f/g/.BashRC"), ".bashrc");
@@ -68,7 +64,7 @@ static void test_find(void **state)
 }
 
 /* As folders without case take them: letters that fold to ASCII's, and what is ignored. */
-static void test_folded(void **state)
+TEST(test_folded)
 {
         static const char *const names[] = {
                 ROOT "/.ba\u017fhrc",           ROOT "/.bash\u200brc",
@@ -78,7 +74,6 @@ static void test_folded(void **state)
                 ROOT "/x.code-work\u00adspace",
         };
 
-        (void)state;
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
                 assert_non_null(write_rule(names[i]));
         assert_null(write_rule(ROOT "/.b\u00e4shrc"));
@@ -90,7 +85,7 @@ static void test_folded(void **state)
 }
 
 /* The root's own name is not compared, except for names that begin with it. */
-static void test_root(void **state)
+TEST(test_root)
 {
         assert_null(cg_names_find("/home/u/.vscode/x", strlen("/home/u/.vscode"), CG_NAME_WRITE));
         assert_non_null(
@@ -98,7 +93,7 @@ static void test_root(void **state)
         assert_non_null(cg_names_find("/.bashrc", 0, CG_NAME_WRITE));
 }
 
-static void test_leads(void **state)
+TEST(test_leads)
 {
         assert_non_null(cg_names_leads(ROOT "/.claude", strlen(ROOT)));
         assert_non_null(cg_names_leads(ROOT "/a/.config", strlen(ROOT)));
@@ -119,7 +114,7 @@ static bool hidden_below(const char *name)
         return false;
 }
 
-static void test_below(void **state)
+TEST(test_below)
 {
         static const char *const hidden[] = { ".env",   ".env.local",       ".ENV",           "x.kdbx",
                                               ".netrc", ".git-credentials", ".env.production" };
@@ -137,7 +132,7 @@ static void test_below(void **state)
 }
 
 /* Each row of the table fits its own name. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
         size_t n, n_plain;
         const struct cg_name *rows = cg_names(&n), *plain = cg_names_plain(&n_plain);
@@ -157,7 +152,7 @@ static void test_rows(void **state)
         }
 }
 
-static void test_git(void **state)
+TEST(test_git)
 {
         static const struct {
                 const char *path;
@@ -227,7 +222,7 @@ static bool plain(const char *text)
         return cg_git_config_is_plain(text, strlen(text));
 }
 
-static void test_config(void **state)
+TEST(test_config)
 {
         static const char *const good[] = {
                 "",
@@ -294,7 +289,7 @@ static void test_config(void **state)
         assert_true(cg_git_config_is_plain("", 0));
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
         assert_string_equal(cg_names_of("/r/a/.npmrc"), ".npmrc");
         assert_string_equal(cg_names_of("/r/.git/config"), ".git/config");
@@ -305,15 +300,4 @@ static void test_words(void **state)
         assert_true(cg_names_match(".git/hooks", "/r/.git/hooks/x", 2));
         assert_true(cg_names_match(".git", "/r/.git/config", 2));
         assert_true(cg_names_match("*", "/r/anything/x", 2));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_find),  cmocka_unit_test(test_folded), cmocka_unit_test(test_root),
-                cmocka_unit_test(test_leads), cmocka_unit_test(test_below),  cmocka_unit_test(test_rows),
-                cmocka_unit_test(test_git),   cmocka_unit_test(test_config), cmocka_unit_test(test_words),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* What servers send about OAuth: what is found in it, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/util.h"
 #include "mcp/oauth/oauth.h"
+#include "unit.h"
 
 static void assert_text(const char *is, const char *should)
 {
@@ -18,7 +14,7 @@ static void assert_text(const char *is, const char *should)
                 assert_string_equal(is ? is : "(null)", should);
 }
 
-static void test_urls(void **state)
+TEST(test_urls)
 {
         static const char *const good[] = { "https://a.example",    "HTTPS://A.example:8443/x?y=1",
                                             "http://127.0.0.1:1/x", "http://localhost",
@@ -65,7 +61,7 @@ static void test_urls(void **state)
         assert_int_equal(u.class, CG_ADDR_PUBLIC);
 }
 
-static void test_urls_of_this_machine_and_its_network(void **state)
+TEST(test_urls_of_this_machine_and_its_network)
 {
         static const struct {
                 const char *url;
@@ -95,7 +91,7 @@ static void test_urls_of_this_machine_and_its_network(void **state)
                         fail_msg("accepted: %s", bad[i]);
 }
 
-static void test_resource_is_of_this_server(void **state)
+TEST(test_resource_is_of_this_server)
 {
         static const struct {
                 const char *resource, *url;
@@ -121,7 +117,7 @@ static void test_resource_is_of_this_server(void **state)
                         fail_msg("%s for %s", cases[i].resource, cases[i].url);
 }
 
-static void test_challenges(void **state)
+TEST(test_challenges)
 {
         static const struct {
                 const char *header;
@@ -167,7 +163,7 @@ static void test_challenges(void **state)
         cg_oauth_challenge_fini(&c);
 }
 
-static void test_scopes(void **state)
+TEST(test_scopes)
 {
         char *set = NULL;
         struct cg_err err;
@@ -193,7 +189,7 @@ static int resource(const char *text, struct cg_oauth_resource *m)
         return cg_oauth_resource_parse(text, strlen(text), m, &err);
 }
 
-static void test_resource_metadata(void **state)
+TEST(test_resource_metadata)
 {
         struct cg_oauth_resource m = { 0 };
 
@@ -228,7 +224,7 @@ static int server(const char *text, const char *issuer, struct cg_oauth_as *m)
         return cg_oauth_as_parse(text, strlen(text), issuer, m, &err);
 }
 
-static void test_server_metadata(void **state)
+TEST(test_server_metadata)
 {
         struct cg_oauth_as m = { 0 };
 
@@ -266,7 +262,7 @@ static void test_server_metadata(void **state)
                          CG_E_INVAL);
 }
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
         static const char *const bad[] = {
                 "SECRETSECRET",
@@ -312,7 +308,7 @@ static int redirect(const char *query, struct cg_oauth_redirect *q)
         return cg_oauth_redirect_parse(query, strlen(query), q, &err);
 }
 
-static void test_redirects(void **state)
+TEST(test_redirects)
 {
         struct cg_oauth_redirect q = { 0 };
 
@@ -341,7 +337,7 @@ static int config(const char *text, struct cg_oauth_config *c, struct cg_err *er
         return r;
 }
 
-static void test_definitions(void **state)
+TEST(test_definitions)
 {
         static const char *const bad[][2] = {
                 { "1", "\"oauth\"" },
@@ -379,22 +375,4 @@ static void test_definitions(void **state)
                     strstr(err.msg, "TOPSECRET"))
                         fail_msg("%s: %s", bad[i][0], err.msg);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_urls),
-                cmocka_unit_test(test_urls_of_this_machine_and_its_network),
-                cmocka_unit_test(test_resource_is_of_this_server),
-                cmocka_unit_test(test_challenges),
-                cmocka_unit_test(test_scopes),
-                cmocka_unit_test(test_resource_metadata),
-                cmocka_unit_test(test_server_metadata),
-                cmocka_unit_test(test_tokens),
-                cmocka_unit_test(test_redirects),
-                cmocka_unit_test(test_definitions),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,6 @@
  * OAuth without a person: stored tokens, refreshing, client credentials, challenges. Requests go to
  * a function of the test; files are in a folder of the test.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,6 +17,7 @@
 #include "mcp/oauth/fetch.h"
 #include "mcp/oauth/store.h"
 #include "mcp/oauth/oauth.h"
+#include "unit.h"
 
 #define URL "https://srv.example/mcp"
 #define AS  "https://as.example"
@@ -116,7 +112,6 @@ static int setup(void **state)
 {
         char folder[] = "/tmp/cg-oauth-XXXXXX";
 
-        (void)state;
         assert_non_null(mkdtemp(folder));
         setenv("XDG_STATE_HOME", folder, 1);
         memset(&net, 0, sizeof(net));
@@ -169,7 +164,7 @@ static int challenged(int status, const char *text, const char *refused, char **
         return r;
 }
 
-static void test_nothing_is_stored(void **state)
+TEST_WITH(test_nothing_is_stored, setup, teardown)
 {
         cg_auto_free char *header = NULL, *again = NULL;
         struct cg_err err;
@@ -182,7 +177,7 @@ static void test_nothing_is_stored(void **state)
         assert_int_equal(net.n_tokens, 0);
 }
 
-static void test_valid_token_needs_no_request(void **state)
+TEST_WITH(test_valid_token_needs_no_request, setup, teardown)
 {
         cg_auto_free char *header = NULL;
 
@@ -193,7 +188,7 @@ static void test_valid_token_needs_no_request(void **state)
         assert_int_equal(net.n, 0);
 }
 
-static void test_refresh_before_the_end(void **state)
+TEST_WITH(test_refresh_before_the_end, setup, teardown)
 {
         cg_auto_free char *header = NULL, *next = NULL;
 
@@ -213,7 +208,7 @@ static void test_refresh_before_the_end(void **state)
         assert_int_equal(net.n_tokens, 1);
 }
 
-static void test_rotation(void **state)
+TEST_WITH(test_rotation, setup, teardown)
 {
         cg_auto_free char *header = NULL;
         struct cg_err err;
@@ -225,7 +220,7 @@ static void test_rotation(void **state)
         assert_stored("token", "refresh", "REFRESH-2");
 }
 
-static void test_token_of_another_process_is_used(void **state)
+TEST_WITH(test_token_of_another_process_is_used, setup, teardown)
 {
         cg_auto_free char *header = NULL;
         struct cg_err err;
@@ -245,7 +240,7 @@ static void *refresh_thread(void *data)
         return cg_oauth_authorization(&server, &header, &err) == 0 ? header : NULL;
 }
 
-static void test_one_refresh_for_all(void **state)
+TEST_WITH(test_one_refresh_for_all, setup, teardown)
 {
         pthread_t threads[8];
         void *header;
@@ -261,7 +256,7 @@ static void test_one_refresh_for_all(void **state)
         assert_int_equal(net.n_tokens, 1);
 }
 
-static void test_refused_refresh(void **state)
+TEST_WITH(test_refused_refresh, setup, teardown)
 {
         cg_auto_free char *header = NULL;
         struct cg_err err;
@@ -281,7 +276,7 @@ static void test_refused_refresh(void **state)
         assert_stored("client", "id", NULL);
 }
 
-static void test_outage_loses_nothing(void **state)
+TEST_WITH(test_outage_loses_nothing, setup, teardown)
 {
         cg_auto_free char *header = NULL;
         struct cg_err err;
@@ -297,7 +292,7 @@ static void test_outage_loses_nothing(void **state)
         assert_stored("token", "refresh", "REFRESH-1");
 }
 
-static void test_other_issuer_gets_nothing(void **state)
+TEST_WITH(test_other_issuer_gets_nothing, setup, teardown)
 {
         cg_auto_free char *header = NULL;
         struct cg_err err;
@@ -309,7 +304,7 @@ static void test_other_issuer_gets_nothing(void **state)
 }
 
 /* What a server may name by where it is: a refused place gets no request. */
-static void test_addresses_that_a_server_names(void **state)
+TEST_WITH(test_addresses_that_a_server_names, setup, teardown)
 {
         static const struct {
                 const char *host;
@@ -362,7 +357,7 @@ static void test_addresses_that_a_server_names(void **state)
 }
 
 /* Responses that say nothing about the refresh token, such as a proxy's: it stays. */
-static void test_only_named_errors_end_a_token(void **state)
+TEST_WITH(test_only_named_errors_end_a_token, setup, teardown)
 {
         static const struct {
                 int status;
@@ -389,7 +384,7 @@ static void test_only_named_errors_end_a_token(void **state)
         assert_stored("token", "refresh", NULL);
 }
 
-static void test_challenge_with_malformed_url(void **state)
+TEST_WITH(test_challenge_with_malformed_url, setup, teardown)
 {
         cg_auto_free char *header = NULL;
         struct cg_err err;
@@ -401,7 +396,7 @@ static void test_challenge_with_malformed_url(void **state)
 }
 
 /* Which addresses answer, and how, is in the log only. */
-static void test_cause_is_not_for_kernels(void **state)
+TEST_WITH(test_cause_is_not_for_kernels, setup, teardown)
 {
         struct cg_err cause = { 0 }, err = { 0 };
         struct cg_oauth_challenge c = { .bearer = true };
@@ -423,7 +418,7 @@ static void test_cause_is_not_for_kernels(void **state)
 }
 
 /* After 403 a request is repeated with another token only. */
-static void test_same_token_after_403(void **state)
+TEST_WITH(test_same_token_after_403, setup, teardown)
 {
         cg_auto_free char *header = NULL, *next = NULL;
         char id[] = "ci", secret[] = "SECRET-1", issuer[] = AS;
@@ -440,7 +435,7 @@ static void test_same_token_after_403(void **state)
 }
 
 /* A folder that no sandbox would have made and hidden. */
-static void test_folder_far_from_what_exists(void **state)
+TEST_WITH(test_folder_far_from_what_exists, setup, teardown)
 {
         cg_auto_free char *header = NULL, *path = NULL, *old = strdup(getenv("XDG_STATE_HOME"));
         struct cg_err err;
@@ -456,7 +451,7 @@ static void test_folder_far_from_what_exists(void **state)
 }
 
 /* Requests have one deadline for all. */
-static void test_deadline(void **state)
+TEST_WITH(test_deadline, setup, teardown)
 {
         struct cg_oauth_response answer = { .body = { .max = 1000 } };
         struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -487,7 +482,7 @@ static void test_deadline(void **state)
         close(fd);
 }
 
-static void test_step_up(void **state)
+TEST_WITH(test_step_up, setup, teardown)
 {
         static const char more[] = "Bearer error=\"insufficient_scope\", scope=\"w\"";
         cg_auto_free char *header = NULL;
@@ -507,7 +502,7 @@ static void test_step_up(void **state)
         assert_int_equal(challenged(403, "Bearer", "Bearer OLD-1", &header, &err), CG_E_INVAL);
 }
 
-static void test_client_credentials(void **state)
+TEST_WITH(test_client_credentials, setup, teardown)
 {
         cg_auto_free char *header = NULL, *next = NULL;
         char id[] = "ci", secret[] = "SECRET-1", scopes[] = "a", issuer[] = AS, srv[] = "https://srv.example";
@@ -543,7 +538,7 @@ static void test_client_credentials(void **state)
         assert_int_equal(net.n_tokens, 0);
 }
 
-static void test_switched_off(void **state)
+TEST_WITH(test_switched_off, setup, teardown)
 {
         cg_auto_free char *header = NULL, *next = NULL;
         struct cg_err err;
@@ -555,7 +550,7 @@ static void test_switched_off(void **state)
         assert_int_equal(challenged(401, "Bearer", NULL, &next, &err), CG_E_INVAL);
 }
 
-static void test_damaged_file(void **state)
+TEST_WITH(test_damaged_file, setup, teardown)
 {
         cg_auto_free char *text = NULL, *header = NULL;
         char path[4096];
@@ -572,34 +567,4 @@ static void test_damaged_file(void **state)
         assert_int_equal(cg_oauth_authorization(&server, &header, &err), CG_E_PARSE);
         assert_clean(&err);
         assert_non_null(strstr(err.msg, "damaged"));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_nothing_is_stored),
-                TEST(test_valid_token_needs_no_request),
-                TEST(test_refresh_before_the_end),
-                TEST(test_rotation),
-                TEST(test_token_of_another_process_is_used),
-                TEST(test_one_refresh_for_all),
-                TEST(test_refused_refresh),
-                TEST(test_outage_loses_nothing),
-                TEST(test_other_issuer_gets_nothing),
-                TEST(test_addresses_that_a_server_names),
-                TEST(test_only_named_errors_end_a_token),
-                TEST(test_challenge_with_malformed_url),
-                TEST(test_cause_is_not_for_kernels),
-                TEST(test_same_token_after_403),
-                TEST(test_folder_far_from_what_exists),
-                TEST(test_deadline),
-                TEST(test_step_up),
-                TEST(test_client_credentials),
-                TEST(test_switched_off),
-                TEST(test_damaged_file),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 /* Where a process's memory group is, by the texts of /proc; and what the counters say. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +8,7 @@
 #include <unistd.h>
 #include "base/util.h"
 #include "supervisor/limits/oom.h"
+#include "unit.h"
 
 #define V1 \
         "30 25 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" \
@@ -22,7 +18,7 @@
 #define V2      "30 25 0:27 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 #define V2_PART "30 25 0:27 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n"
 
-static void test_find(void **state)
+TEST(test_find)
 {
         static const struct {
                 const char *mountinfo, *cgroup, *dir;
@@ -47,7 +43,6 @@ static void test_find(void **state)
         char dir[64];
         int version;
 
-        (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
                 int r = cg_oom_find(cases[i].mountinfo, cases[i].cgroup, dir, sizeof(dir), &version);
 
@@ -59,12 +54,11 @@ static void test_find(void **state)
         }
 }
 
-static void test_too_long(void **state)
+TEST(test_too_long)
 {
         char dir[16], cgroup[400] = "0::/";
         int version;
 
-        (void)state;
         assert_int_equal(cg_oom_find(V2, "0::/abc\n", dir, sizeof(dir), &version), -1);
         memset(cgroup + 4, 'x', sizeof(cgroup) - 5);
         assert_int_equal(cg_oom_find(V2, cgroup, dir, sizeof(dir), &version), -1);
@@ -79,12 +73,11 @@ static void put(const char *path, const char *text)
         assert_int_equal(fclose(f), 0);
 }
 
-static void test_since(void **state)
+TEST(test_since)
 {
         struct cg_oom o;
         uint64_t limit;
 
-        (void)state;
         cg_oom_mark(getpid(), &o);
         assert_int_not_equal(cg_oom_since(&o, &limit), CG_OOM_GROUP);
         strcpy(o.file, "/tmp/cg-test-oom-XXXXXX");
@@ -109,23 +102,21 @@ static void test_since(void **state)
         assert_int_equal(cg_oom_since(&o, &limit), CG_OOM_UNKNOWN);
 }
 
-static void test_room(void **state)
+TEST(test_room)
 {
         uint64_t available, reserve,
                 machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
-        (void)state;
         assert_in_range(cg_oom_room(), 1 << 20, machine);
         cg_oom_left(&available, &reserve);
         assert_in_range(available, 1, machine);
         assert_in_range(reserve, machine / 40, machine / 20);
 }
 
-static void test_next_look(void **state)
+TEST(test_next_look)
 {
         const uint64_t gib = UINT64_C(1) << 30;
 
-        (void)state;
         assert_int_equal(cg_oom_next_check_ms(100 * gib, gib), 2000);
         assert_int_equal(cg_oom_next_check_ms(9 * gib, gib), 1024);
         assert_int_equal(cg_oom_next_check_ms(gib, gib), 50);
@@ -148,14 +139,13 @@ static void *fork_in_thread(void *arg)
 }
 
 /* Memory of its own and shared memory, of it and of what one of its threads has started. */
-static void test_use(void **state)
+TEST(test_use)
 {
         int ready[2], end[2];
         char byte, *memory;
         pthread_t thread;
         pid_t pid;
 
-        (void)state;
         assert_int_equal(pipe(ready) | pipe(end), 0);
         pid = fork();
         if (pid == 0) {
@@ -177,13 +167,12 @@ static void test_use(void **state)
 }
 
 /* Memory of a memfd that no process has mapped and two have open. */
-static void test_use_of_memfds(void **state)
+TEST(test_use_of_memfds)
 {
         int ready[2], end[2];
         char byte, *block = calloc(1, 1 << 20);
         pid_t pid;
 
-        (void)state;
         assert_non_null(block);
         assert_int_equal(pipe(ready) | pipe(end), 0);
         pid = fork();
@@ -206,16 +195,4 @@ static void test_use_of_memfds(void **state)
         close(end[1]);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
         free(block);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_find),          cmocka_unit_test(test_too_long),
-                cmocka_unit_test(test_since),         cmocka_unit_test(test_room),
-                cmocka_unit_test(test_next_look),     cmocka_unit_test(test_use),
-                cmocka_unit_test(test_use_of_memfds),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Command line options: every way to write one, and errors that name it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 #include "base/text.h"
 #include "cli/common/opts.h"
+#include "unit.h"
 
 enum { CODE = 2, JSON, WORKSPACE };
 
@@ -37,12 +33,11 @@ static void expect(struct cg_optscan *o, int id, const char *value)
                 assert_null(got);
 }
 
-static void test_forms(void **state)
+TEST(test_forms)
 {
         struct cg_optscan o = SCAN("-c", "1", "-c2", "--code", "3", "--code=4", "--code=", "--json", "file",
                                    "-", "-c", "--json", "--", "--json");
 
-        (void)state;
         expect(&o, CODE, "1");
         expect(&o, CODE, "2");
         expect(&o, CODE, "3");
@@ -66,9 +61,8 @@ static void expect_error(struct cg_optscan o, const char *says)
                 fail_msg("\"%s\" does not say \"%s\"", err.msg, says);
 }
 
-static void test_errors(void **state)
+TEST(test_errors)
 {
-        (void)state;
         expect_error(SCAN("--wrokspace", "x"), "unknown option --wrokspace: did you mean --workspace?");
         expect_error(SCAN("--workspce=x"), "unknown option --workspce: did you mean --workspace?");
         expect_error(SCAN("-json"), "did you mean --json?");
@@ -80,11 +74,10 @@ static void test_errors(void **state)
         expect_error(SCAN("--json=1"), "option --json takes no value");
 }
 
-static void test_distance(void **state)
+TEST(test_distance)
 {
         char longest[300];
 
-        (void)state;
         assert_int_equal(cg_text_distance("run", "run", NULL), 0);
         assert_int_equal(cg_text_distance("rnu", "run", NULL), 1);
         assert_int_equal(cg_text_distance("", "run", NULL), 3);
@@ -94,13 +87,12 @@ static void test_distance(void **state)
         assert_int_equal(cg_text_distance(longest, "x", NULL), 63);
 }
 
-static void test_seconds(void **state)
+TEST(test_seconds)
 {
         static const char *const bad[] = { "",     "-1", "1s",    "inf", "nan",         "1e3",
                                            "0x10", ".",  "1.2.3", " 1",  "999999999999" };
         int64_t ms;
 
-        (void)state;
         assert_int_equal(cg_opt_seconds("t", "1.5", &ms, NULL), 0);
         assert_int_equal(ms, 1500);
         assert_int_equal(cg_opt_seconds("t", "0", &ms, NULL), 0);
@@ -112,25 +104,13 @@ static void test_seconds(void **state)
                         fail_msg("\"%s\" was taken for seconds", bad[i]);
 }
 
-static void test_int(void **state)
+TEST(test_int)
 {
         static const char *const bad[] = { "", "4", "-1", "1x", "99999999999999999999", "1.0" };
         int n;
 
-        (void)state;
         assert_int_equal(cg_opt_int("n", "3", 0, 3, &n, NULL), 0);
         assert_int_equal(n, 3);
         for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
                 assert_int_equal(cg_opt_int("n", bad[i], 0, 3, &n, NULL), CG_E_INVAL);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_forms),    cmocka_unit_test(test_errors),
-                cmocka_unit_test(test_distance), cmocka_unit_test(test_seconds),
-                cmocka_unit_test(test_int),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

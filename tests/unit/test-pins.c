@@ -1,9 +1,4 @@
 /* Differences between definitions of tools: each change is shown, and never looks the same. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +8,7 @@
 #include "mcp/ceilings.h"
 #include "mcp/pins/pins.h"
 #include "rounds.h"
+#include "unit.h"
 
 static void canonical(const char *tool, struct cg_buf *b)
 {
@@ -103,7 +99,7 @@ static const struct sample samples[] = {
           "  inputSchema.a\n    - {}\n    + []\n" },
 };
 
-static void test_samples(void **state)
+TEST(test_samples)
 {
         size_t left_out;
 
@@ -115,7 +111,7 @@ static void test_samples(void **state)
         }
 }
 
-static void test_definitions_without_a_canonical_form(void **state)
+TEST(test_definitions_without_a_canonical_form)
 {
         static const char *const texts[] = {
                 D("a\\u0000b"),
@@ -138,7 +134,7 @@ static void test_definitions_without_a_canonical_form(void **state)
         assert_int_equal(cg_pin_canonical((struct cg_slice){ deep.data, deep.len }, &b, &err), CG_E_LIMIT);
 }
 
-static void test_texts_that_were_not_kept(void **state)
+TEST(test_texts_that_were_not_kept)
 {
         cg_auto_buf struct cg_buf b = { .max = 4096 };
         struct cg_slice tool = CG_SLICE("{\"description\":\"x\"}");
@@ -153,7 +149,7 @@ static void test_texts_that_were_not_kept(void **state)
         assert_non_null(strstr(b.data, "  description\n    + \"x\"\n"));
 }
 
-static void test_first_difference_is_shown_where_not_all_is(void **state)
+TEST(test_first_difference_is_shown_where_not_all_is)
 {
         char a[30000], b[30000];
         cg_auto_free char *text = NULL;
@@ -293,7 +289,7 @@ static char *write_tool(uint64_t seed, int first, int second, const char *const 
         return cg_buf_steal(&w.b, NULL);
 }
 
-static void test_any_change_is_shown(void **state)
+TEST(test_any_change_is_shown)
 {
         static const size_t limits[] = { CG_PINS_MAX_SHOWN, CG_PINS_MAX_DIFF, 80 };
         unsigned cut = 0, whole = 0;
@@ -329,7 +325,7 @@ static void test_any_change_is_shown(void **state)
 }
 
 /* Characters that are shown alike, or not at all, in place of the marks. */
-static void test_changes_never_look_the_same(void **state)
+TEST(test_changes_never_look_the_same)
 {
         size_t seeds = rounds(600, 60);
 
@@ -355,7 +351,7 @@ static void test_changes_never_look_the_same(void **state)
         }
 }
 
-static void test_one_more_of_a_character_that_is_repeated(void **state)
+TEST(test_one_more_of_a_character_that_is_repeated)
 {
         char a[400], b[400];
         cg_auto_free char *text = NULL;
@@ -368,19 +364,4 @@ static void test_one_more_of_a_character_that_is_repeated(void **state)
         free(diff(b, a, CG_PINS_MAX_DIFF, &left_out));
         snprintf(b, sizeof(b), D("%0300d"), 0);
         free(diff(b, a, CG_PINS_MAX_DIFF, &left_out));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_samples),
-                cmocka_unit_test(test_definitions_without_a_canonical_form),
-                cmocka_unit_test(test_texts_that_were_not_kept),
-                cmocka_unit_test(test_first_difference_is_shown_where_not_all_is),
-                cmocka_unit_test(test_any_change_is_shown),
-                cmocka_unit_test(test_changes_never_look_the_same),
-                cmocka_unit_test(test_one_more_of_a_character_that_is_repeated),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

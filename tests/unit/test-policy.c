@@ -2,16 +2,12 @@
  * Policies: what depends on time, on repetition, and on what --approve says; and that no rule that
  * denies ever allows more. The table of calls and decisions is in tests/cli/policy_cases.json.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "policy/policy.h"
 #include "rounds.h"
+#include "unit.h"
 
 static struct cg_pol *policy(const char *const *texts)
 {
@@ -48,13 +44,12 @@ static struct cg_pol_verdict decide(struct cg_pol *p, const struct cg_pol_call *
         return v;
 }
 
-static void test_time(void **state)
+TEST(test_time)
 {
         struct cg_pol *p = POLICY(
                 "{\"rules\": [{\"decision\": \"allow\", \"server\": \"a\", \"until\": \"1970-01-01T00:16:40Z\"}]}");
         struct cg_pol_call call = call_of("a", "{}");
 
-        (void)state;
         call.time_s = 999;
         assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
         call.time_s = 1000;
@@ -62,13 +57,12 @@ static void test_time(void **state)
         cg_pol_free(p);
 }
 
-static void test_calls_in_a_minute(void **state)
+TEST(test_calls_in_a_minute)
 {
         struct cg_pol *p = POLICY("{\"rules\": [{\"decision\": \"allow\", \"server\": \"*\"}], \"budgets\":"
                                   "[{\"id\": \"b\", \"server\": \"a\", \"per\": \"minute\", \"calls\": 2}]}");
         struct cg_pol_call call = call_of("a", "{}");
 
-        (void)state;
         assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
         call.now_ms = 50000;
         assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
@@ -84,14 +78,13 @@ static void test_calls_in_a_minute(void **state)
 }
 
 /* A question that is decided again when it is its turn does not count twice. */
-static void test_again(void **state)
+TEST(test_again)
 {
         struct cg_pol *p = POLICY(
                 "{\"rules\": [{\"decision\": \"ask\", \"server\": \"*\"}], \"budgets\":"
                 "[{\"id\": \"b\", \"server\": \"a\", \"per\": \"session\", \"calls\": 1}]}");
         struct cg_pol_call call = call_of("a", "{}"), again = call;
 
-        (void)state;
         again.again = true;
         assert_int_equal(decide(p, &call).decision, CG_POL_ASK);
         assert_int_equal(decide(p, &again).decision, CG_POL_ASK);
@@ -99,14 +92,13 @@ static void test_again(void **state)
         cg_pol_free(p);
 }
 
-static void test_repeated(void **state)
+TEST(test_repeated)
 {
         struct cg_pol *p = POLICY("{\"rules\": [{\"decision\": \"deny\", \"server\": \"a\"},"
                                   "{\"decision\": \"ask\", \"server\": \"b\"}]}");
         struct cg_pol_call a = call_of("a", "{}"), other = call_of("a", "{\"x\":1}"), b = call_of("b", "{}"),
                            near = call_of("b", "{\"x\":1}");
 
-        (void)state;
         assert_false(decide(p, &a).repeated);
         assert_true(decide(p, &a).repeated);
         assert_false(decide(p, &other).repeated);
@@ -129,7 +121,7 @@ static void test_repeated(void **state)
 }
 
 /* What --approve says stands where no file decides, and what a ! pattern refuses everywhere. */
-static void test_given(void **state)
+TEST(test_given)
 {
         static const struct {
                 const char *server;
@@ -147,7 +139,6 @@ static void test_given(void **state)
                                   "{\"decision\": \"ask\", \"server\": \"q\"},"
                                   "{\"decision\": \"deny\", \"server\": \"d\"}]}");
 
-        (void)state;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
                 struct cg_pol_call call = call_of(cases[i].server, "{}");
                 struct cg_pol_verdict v = { .decision = cases[i].given };
@@ -159,12 +150,11 @@ static void test_given(void **state)
         cg_pol_free(p);
 }
 
-static void test_least_rate(void **state)
+TEST(test_least_rate)
 {
         struct cg_pol *p = POLICY("{\"cells_per_minute\": 7}", "{}", "{\"cells_per_minute\": 3}"),
                       *none = POLICY("{}");
 
-        (void)state;
         assert_int_equal(cg_pol_cells_per_minute(p), 3);
         assert_int_equal(cg_pol_cells_per_minute(none), 0);
         cg_pol_free(p);
@@ -249,13 +239,12 @@ static enum cg_pol_decision decide_once(const struct cg_pol_call *call, const ch
         return d;
 }
 
-static void test_properties(void **state)
+TEST(test_properties)
 {
         static char a[4096], b[4096], a_more[4096], b_more[4096];
         size_t n = rounds(20000, 1000);
         unsigned seen[4] = { 0 };
 
-        (void)state;
         srand(23);
         for (size_t i = 0; i < n; i++) {
                 struct cg_pol_call call = random_call();
@@ -279,16 +268,4 @@ static void test_properties(void **state)
         }
         for (size_t i = 0; i < 4; i++)
                 assert_true(seen[i] > n / 100); /* nothing was only seen in theory */
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_time),       cmocka_unit_test(test_calls_in_a_minute),
-                cmocka_unit_test(test_again),      cmocka_unit_test(test_repeated),
-                cmocka_unit_test(test_given),      cmocka_unit_test(test_least_rate),
-                cmocka_unit_test(test_properties),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,21 +1,16 @@
 /* Which rows of the table of names are there in a folder: sandbox/names/present.h. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"
+#include "unit.h"
 
 static size_t opened;
 
@@ -106,7 +101,7 @@ static size_t count(const struct home *h)
         return found;
 }
 
-static void test_rows_of_one_name_and_of_several(void **state)
+TEST_WITH(test_rows_of_one_name_and_of_several, set_up, tear_down)
 {
         struct home *h = *state;
 
@@ -124,7 +119,7 @@ static void test_rows_of_one_name_and_of_several(void **state)
 }
 
 /* One scan for two kinds finds what a scan for each finds. */
-static void test_two_kinds_in_one_scan(void **state)
+TEST_WITH(test_two_kinds_in_one_scan, set_up, tear_down)
 {
         static const char *const files[] = { ".bashrc", ".NPMRC", ".config/fish/config.fish",
                                              ".ssh/id_ed25519", ".local/share/keyrings/x" };
@@ -153,7 +148,7 @@ static void test_two_kinds_in_one_scan(void **state)
         cg_present_fini(&hide);
 }
 
-static void test_only_rows_of_the_kind(void **state)
+TEST_WITH(test_only_rows_of_the_kind, set_up, tear_down)
 {
         struct home *h = *state;
 
@@ -164,7 +159,7 @@ static void test_only_rows_of_the_kind(void **state)
         assert_int_equal(count(h), 1);
 }
 
-static void test_patterns(void **state)
+TEST_WITH(test_patterns, set_up, tear_down)
 {
         struct home *h = *state;
 
@@ -179,7 +174,7 @@ static void test_patterns(void **state)
 }
 
 /* Some file systems compare names so; whether it is the row is up to who opens it. */
-static void test_names_in_another_case(void **state)
+TEST_WITH(test_names_in_another_case, set_up, tear_down)
 {
         struct home *h = *state;
 
@@ -189,7 +184,7 @@ static void test_names_in_another_case(void **state)
         assert_int_equal(count(h), 1);
 }
 
-static void test_folders_behind_links(void **state)
+TEST_WITH(test_folders_behind_links, set_up, tear_down)
 {
         struct home *h = *state;
 
@@ -207,7 +202,7 @@ static void test_folders_behind_links(void **state)
 }
 
 /* A folder that cannot be listed (here: a loop of links) may contain any row. */
-static void test_a_folder_that_cannot_be_listed(void **state)
+TEST_WITH(test_a_folder_that_cannot_be_listed, set_up, tear_down)
 {
         struct home *h = *state;
 
@@ -222,7 +217,7 @@ static void test_a_folder_that_cannot_be_listed(void **state)
  * A kernel's start must not have a system call for each row: a folder is listed once, and only
  * where rows go on in it.
  */
-static void test_folders_are_listed_once(void **state)
+TEST_WITH(test_folders_are_listed_once, set_up, tear_down)
 {
         struct home *h = *state;
 
@@ -231,20 +226,4 @@ static void test_folders_are_listed_once(void **state)
         folder(h, "src");
         look(h, CG_NAME_WRITE | CG_NAME_HIDE);
         assert_int_equal(opened, 3);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_rows_of_one_name_and_of_several, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_two_kinds_in_one_scan, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_only_rows_of_the_kind, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_patterns, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_names_in_another_case, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_folders_behind_links, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_listed, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(test_folders_are_listed_once, set_up, tear_down),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

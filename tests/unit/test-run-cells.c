@@ -1,11 +1,7 @@
 /* Cells out of Python files and notebooks, broken ones included. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 #include "cli/run/cells.h"
+#include "unit.h"
 
 /* Splits and compares; the list ends in NULL. */
 static void check_py(const char *text, const char *const *want)
@@ -24,9 +20,8 @@ static void check_py(const char *text, const char *const *want)
 
 #define CHECK_PY(text, ...) check_py(text, (const char *const[]){ __VA_ARGS__, NULL })
 
-static void test_percent(void **state)
+TEST(test_percent)
 {
-        (void)state;
         CHECK_PY("a = 1\nb = 2\n", "a = 1\nb = 2\n");
         CHECK_PY("a\n# %%\nb\n# %% title\nc", "a\n", "b\n", "c");
         CHECK_PY("# %%\na\n#%%\nb\n", "a\n", "b\n");
@@ -38,42 +33,38 @@ static void test_percent(void **state)
         CHECK_PY("\xef\xbb\xbf# %%\na\n", "a\n");
 }
 
-static void test_no_marker(void **state)
+TEST(test_no_marker)
 {
         static const char text[] = "#%%time\na\n# %%bash\n  # %%\nx = '# %%'\n##%%\n# % %\n";
 
-        (void)state;
         CHECK_PY(text, text);
 }
 
-static void test_blank_cells_are_left_out(void **state)
+TEST(test_blank_cells_are_left_out)
 {
         const char *none[] = { NULL };
 
-        (void)state;
         check_py("", none);
         check_py("\n \t\n# %%\n\n# %%\n", none);
         CHECK_PY("# %%\n\n# %%\n# only a comment\n", "# only a comment\n");
 }
 
-static void test_not_utf8(void **state)
+TEST(test_not_utf8)
 {
         static const char text[] = "a = 1\nb = '\xe9'\n";
         cg_auto_cells struct cg_cells c = CG_CELLS_EMPTY;
         struct cg_err err;
 
-        (void)state;
         assert_true(cg_cells_add_py(&c, text, sizeof(text) - 1, "x.py", &err) < 0);
         assert_non_null(strstr(err.msg, "x.py"));
         assert_non_null(strstr(err.msg, "line 2"));
         assert_int_equal(c.n, 0);
 }
 
-static void test_nul_reaches_python(void **state)
+TEST(test_nul_reaches_python)
 {
         cg_auto_cells struct cg_cells c = CG_CELLS_EMPTY;
 
-        (void)state;
         assert_int_equal(cg_cells_add_py(&c, "a\0b", 3, "x.py", NULL), 0);
         assert_int_equal(c.n, 1);
         assert_int_equal(c.v[0].len, 3);
@@ -98,9 +89,8 @@ static void check_book(const char *text, const char *const *want)
 
 #define CHECK_BOOK(text, ...) check_book(text, (const char *const[]){ __VA_ARGS__, NULL })
 
-static void test_notebook(void **state)
+TEST(test_notebook)
 {
-        (void)state;
         CHECK_BOOK(
                 BOOK("{\"cell_type\": \"code\", \"source\": \"a = 1\\nb\"},"
                      "{\"cell_type\": \"markdown\", \"source\": [\"# hi\"]},"
@@ -111,9 +101,8 @@ static void test_notebook(void **state)
 }
 
 /* Outputs hold what a JSON library may choke on; it is not our business. */
-static void test_notebook_with_strange_outputs(void **state)
+TEST(test_notebook_with_strange_outputs)
 {
-        (void)state;
         CHECK_BOOK(
                 BOOK("{\"cell_type\": \"code\", \"source\": \"a\", \"outputs\": [123456789012345678901234567890, "
                      "1e999, \"\\ud800\", "
@@ -121,7 +110,7 @@ static void test_notebook_with_strange_outputs(void **state)
                 "a");
 }
 
-static void test_bad_notebooks(void **state)
+TEST(test_bad_notebooks)
 {
         static const struct {
                 const char *text, *says;
@@ -141,7 +130,6 @@ static void test_bad_notebooks(void **state)
                 { BOOK("{\"cell_type\": \"code\", \"source\": [\"a\", 1]}"), "not a string" },
         };
 
-        (void)state;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
                 cg_auto_cells struct cg_cells c = CG_CELLS_EMPTY;
                 struct cg_err err = { .msg = "" };
@@ -151,20 +139,4 @@ static void test_bad_notebooks(void **state)
                 if (!strstr(err.msg, cases[i].says) || !strstr(err.msg, "x.ipynb"))
                         fail_msg("%s: %s", cases[i].text, err.msg);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_percent),
-                cmocka_unit_test(test_no_marker),
-                cmocka_unit_test(test_blank_cells_are_left_out),
-                cmocka_unit_test(test_not_utf8),
-                cmocka_unit_test(test_nul_reaches_python),
-                cmocka_unit_test(test_notebook),
-                cmocka_unit_test(test_notebook_with_strange_outputs),
-                cmocka_unit_test(test_bad_notebooks),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

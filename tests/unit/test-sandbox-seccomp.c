@@ -3,12 +3,6 @@
  * so it is the filter that answers, and as root even for calls that capabilities guard. Arguments
  * are nonsense: a call that gets through does nothing.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -26,6 +20,8 @@
 
 #include "base/util.h"
 #include "sandbox/steps.h"
+#define CG_OWN_MAIN
+#include "unit.h"
 
 struct call {
         const char *name;
@@ -164,7 +160,7 @@ static const struct call denied[] = {
 #endif
 };
 
-static void denied_calls(void **state)
+TEST(denied_calls)
 {
         expect(denied, CG_ARRAY_LEN(denied), EPERM);
 }
@@ -191,7 +187,7 @@ static const struct call watched[] = {
 #endif
 };
 
-static void watched_calls_are_allowed(void **state)
+TEST(watched_calls_are_allowed)
 {
         assert_int_equal(make_calls(watched, CG_ARRAY_LEN(watched), true), 0);
         for (size_t i = 0; i < CG_ARRAY_LEN(watched); i++) {
@@ -201,7 +197,7 @@ static void watched_calls_are_allowed(void **state)
 }
 
 /* The other half: none of them answers EPERM by itself, so the test above can fail. */
-static void denied_calls_are_there_without_the_filter(void **state)
+TEST(denied_calls_are_there_without_the_filter)
 {
         if (geteuid())
                 skip(); /* an ordinary user is denied most of them anyway */
@@ -212,7 +208,7 @@ static void denied_calls_are_there_without_the_filter(void **state)
         }
 }
 
-static void unknown_calls_do_not_exist(void **state)
+TEST(unknown_calls_do_not_exist)
 {
         static struct call calls[511 - 470 + 2] = { { "clone3", SYS_clone3, NONSENSE } };
 
@@ -221,7 +217,7 @@ static void unknown_calls_do_not_exist(void **state)
         expect(calls, CG_ARRAY_LEN(calls), ENOSYS);
 }
 
-static void families(void **state)
+TEST(families)
 {
         static const struct call allowed[] = {
                 { "INET", SYS_socket, { AF_INET, SOCK_STREAM, 0 } },
@@ -264,7 +260,7 @@ static void families(void **state)
         expect(all, CG_ARRAY_LEN(all), EPERM);
 }
 
-static void namespaces(void **state)
+TEST(namespaces)
 {
         static const long flags[] = { CLONE_NEWNS,   CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
                                       CLONE_NEWUSER, CLONE_NEWPID,    CLONE_NEWNET };
@@ -291,7 +287,7 @@ static void namespaces(void **state)
 /* A user that has no processes. */
 #define NOBODY 0x7ffffff0
 
-static void small_print(void **state)
+TEST(small_print)
 {
         static const struct call refused[] = {
                 { "TIOCSTI", SYS_ioctl, { 0, TIOCSTI, 0 } },
@@ -346,7 +342,7 @@ static void small_print(void **state)
  * Modes of files that run with the rights of their owner or group. Nothing is at the paths'
  * addresses.
  */
-static void set_id_modes(void **state)
+TEST(set_id_modes)
 {
         static const struct call refused[] = {
                 { "openat", SYS_openat, { -1, -1, O_CREAT, 04755 } },
@@ -392,7 +388,7 @@ static void set_id_modes(void **state)
 }
 
 #ifdef __x86_64__
-static void x32_is_killed(void **state)
+TEST(x32_is_killed)
 {
         static const struct call call[] = { { "x32 getpid", 0x40000000 + SYS_getpid, { 0 } } };
 
@@ -402,19 +398,5 @@ static void x32_is_killed(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(denied_calls),
-                cmocka_unit_test(watched_calls_are_allowed),
-                cmocka_unit_test(denied_calls_are_there_without_the_filter),
-                cmocka_unit_test(unknown_calls_do_not_exist),
-                cmocka_unit_test(families),
-                cmocka_unit_test(namespaces),
-                cmocka_unit_test(small_print),
-                cmocka_unit_test(set_id_modes),
-#ifdef __x86_64__
-                cmocka_unit_test(x32_is_killed),
-#endif
-        };
-
-        return cmocka_run_group_tests(tests, prepare, finish);
+        return cg_run_tests(prepare, finish);
 }

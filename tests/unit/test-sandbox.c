@@ -2,12 +2,6 @@
  * The sandbox's plan and spawn, from inside a program: what setters accept, and what comes back
  * from a spawn.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +22,7 @@
 #include "base/util.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/plan.h"
+#include "unit.h"
 
 #define DEADLINE_MS 20000
 
@@ -73,7 +68,7 @@ static void spawn_ok(struct cg_sandbox *sb, const int *keep, size_t n, int (*fn)
 
 /* ---- the plan */
 
-static void write_root_must_be_absolute_and_there(void **state)
+TEST_WITH(write_root_must_be_absolute_and_there, new_plan, free_plan)
 {
         struct cg_err err = { 0 };
 
@@ -84,7 +79,7 @@ static void write_root_must_be_absolute_and_there(void **state)
         assert_non_null(strstr(err.msg, "/no/such/folder"));
 }
 
-static void write_root_is_not_the_kernels(void **state)
+TEST_WITH(write_root_is_not_the_kernels, new_plan, free_plan)
 {
         static const char *const bad[] = { "/proc", "/proc/sys", "/sys/fs", "/dev", "/dev/shm" };
         struct cg_err err = { 0 };
@@ -94,7 +89,7 @@ static void write_root_is_not_the_kernels(void **state)
         assert_int_equal(cg_sandbox_add_write(*state, "/usr", &err), 0);
 }
 
-static void destination_is_plain(void **state)
+TEST_WITH(destination_is_plain, new_plan, free_plan)
 {
         static const char *const bad[] = { "run/x",   "/",      "/run/",   "/run//x", "/run/./x", "/run/../x",
                                            "/run/..", "/run/.", "/proc/x", "/dev/x",  "/sys/x" };
@@ -108,7 +103,7 @@ static void destination_is_plain(void **state)
         assert_int_equal(cg_sandbox_add_bind_ro(*state, "/etc", "/run/..x", &err), CG_E_EXISTS);
 }
 
-static void absent_hide_is_left_out(void **state)
+TEST_WITH(absent_hide_is_left_out, new_plan, free_plan)
 {
         struct cg_sandbox *sb = *state;
         struct cg_err err = { 0 };
@@ -126,7 +121,7 @@ static void absent_hide_is_left_out(void **state)
         assert_int_equal(cg_sandbox_add_hide(sb, "etc", &err), CG_E_INVAL);
 }
 
-static void mounts_are_ordered_by_depth(void **state)
+TEST_WITH(mounts_are_ordered_by_depth, new_plan, free_plan)
 {
         struct cg_sandbox *sb = *state;
         struct cg_err err = { 0 };
@@ -141,7 +136,7 @@ static void mounts_are_ordered_by_depth(void **state)
         }
 }
 
-static void too_many_paths_are_refused(void **state)
+TEST_WITH(too_many_paths_are_refused, new_plan, free_plan)
 {
         struct cg_err err = { 0 };
         char dst[64];
@@ -155,7 +150,7 @@ static void too_many_paths_are_refused(void **state)
         assert_int_equal(e, CG_E_LIMIT);
 }
 
-static void copy_has_all(void **state)
+TEST_WITH(copy_has_all, new_plan, free_plan)
 {
         struct cg_sandbox *sb = *state, *other = NULL;
         struct cg_err err = { 0 };
@@ -187,7 +182,7 @@ static bool has_layer(const struct cg_sandbox *sb, const char *name)
         return false;
 }
 
-static void layers_say_what_holds(void **state)
+TEST_WITH(layers_say_what_holds, new_plan, free_plan)
 {
         assert_true(has_layer(*state, "seccomp") && has_layer(*state, "landlock") &&
                     has_layer(*state, "net"));
@@ -231,12 +226,12 @@ static void status_of(struct cg_sandbox *sb)
         }
 }
 
-static void status_on(void **state)
+TEST_WITH(status_on, new_plan, free_plan)
 {
         status_of(*state);
 }
 
-static void status_off(void **state)
+TEST_WITH(status_off, new_plan, free_plan)
 {
         cg_sandbox_set_off(*state);
         status_of(*state);
@@ -250,7 +245,7 @@ static void *wait_for_go(void *fd)
         return n == sizeof(v) ? fd : NULL;
 }
 
-static void threads_are_refused(void **state)
+TEST_WITH(threads_are_refused, new_plan, free_plan)
 {
         int zero = 0, go = eventfd(0, EFD_CLOEXEC);
         struct cg_sandbox_child child = { .init_pid = -7 };
@@ -268,7 +263,7 @@ static void threads_are_refused(void **state)
         finish(&child);
 }
 
-static void keeping_what_is_not_open_is_refused(void **state)
+TEST_WITH(keeping_what_is_not_open_is_refused, new_plan, free_plan)
 {
         int zero = 0, keep[] = { 0, 999 };
         struct cg_sandbox_child child;
@@ -297,7 +292,7 @@ static int send_open_fds(void *data)
         return write(*(int *)data, &found, sizeof(found)) == sizeof(found) ? 0 : 1;
 }
 
-static void main_has_exactly_what_it_keeps(void **state)
+TEST_WITH(main_has_exactly_what_it_keeps, new_plan, free_plan)
 {
         struct cg_sandbox_child child;
         uint64_t found = 0;
@@ -325,7 +320,7 @@ static int mask_is_empty(void *data)
         return sigismember(&now, SIGUSR1) == 1 && sigismember(&now, SIGUSR2) == 0 && !data ? 0 : 1;
 }
 
-static void main_has_the_callers_mask(void **state)
+TEST_WITH(main_has_the_callers_mask, new_plan, free_plan)
 {
         struct cg_sandbox_child child;
         sigset_t mine, after;
@@ -350,7 +345,7 @@ static int is_dumpable(void *unused)
         return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 && fd >= 0 && !unused ? 0 : 1;
 }
 
-static void main_can_use_its_own_proc(void **state)
+TEST_WITH(main_can_use_its_own_proc, new_plan, free_plan)
 {
         struct cg_sandbox_child child;
 
@@ -358,7 +353,7 @@ static void main_can_use_its_own_proc(void **state)
         assert_int_equal(finish(&child).exit_code, 0);
 }
 
-static void failing_step_comes_back(void **state)
+TEST_WITH(failing_step_comes_back, new_plan, free_plan)
 {
         int zero = 0;
         uint64_t before = open_fds();
@@ -390,7 +385,7 @@ static size_t lines_of(const char *path)
 }
 
 /* Also the case of a main process that ends before init looks. */
-static void many_leave_nothing(void **state)
+TEST_WITH(many_leave_nothing, new_plan, free_plan)
 {
         size_t mounts = lines_of("/proc/self/mountinfo");
         uint64_t before = open_fds();
@@ -450,7 +445,7 @@ static int say_prepared(void *data)
                        : 1;
 }
 
-static void main_prepares_itself_and_is_inside_afterwards(void **state)
+TEST_WITH(main_prepares_itself_and_is_inside_afterwards, new_plan, free_plan)
 {
         struct cg_sandbox_child child;
         struct prepared p = { .opened = -1 };
@@ -487,7 +482,7 @@ static int wait_for_free(void *data)
         return *freed_by == 1 ? 0 : 1;
 }
 
-static void init_frees_memory_once_the_main_process_runs(void **state)
+TEST_WITH(init_frees_memory_once_the_main_process_runs, new_plan, free_plan)
 {
         struct cg_sandbox_child child;
         struct cg_err err = { 0 };
@@ -506,7 +501,7 @@ static int prepare_badly(void *data, struct cg_err *err)
         return cg_fail(err, CG_E_PARSE, "number %d is bad", *(int *)data);
 }
 
-static void failing_preparation_comes_back(void **state)
+TEST_WITH(failing_preparation_comes_back, new_plan, free_plan)
 {
         uint64_t before = open_fds();
         struct cg_sandbox_child child;
@@ -536,7 +531,7 @@ static int prepare_with_a_thread(void *data, struct cg_err *err)
 }
 
 /* It would have no layer on. */
-static void preparation_may_not_leave_a_thread(void **state)
+TEST_WITH(preparation_may_not_leave_a_thread, new_plan, free_plan)
 {
         struct cg_sandbox_child child;
         struct cg_err err = { 0 };
@@ -561,7 +556,7 @@ static int prepare_for_ever(void *data, struct cg_err *err)
 /*
  * A view that cannot be made, while the main process is busy: all of it ends, with init's reason.
  */
-static void failing_init_ends_the_preparation(void **state)
+TEST_WITH(failing_init_ends_the_preparation, new_plan, free_plan)
 {
         struct cg_sandbox *sb = *state;
         struct cg_sandbox_child child;
@@ -590,7 +585,7 @@ static int write_file(void *path)
  * Another process removes a folder of the workspace after the plan was made. If something in it is
  * protected it may have been renamed, and the start fails.
  */
-static void removed_write_root_is_left_out(void **state)
+TEST_WITH(removed_write_root_is_left_out, new_plan, free_plan)
 {
         struct cg_sandbox *sb = *state;
         struct cg_sandbox_child child;
@@ -628,7 +623,7 @@ static int sleep_on(void *unused)
         return unused ? 1 : 0;
 }
 
-static void killed_init_leaves_an_empty_pipe(void **state)
+TEST_WITH(killed_init_leaves_an_empty_pipe, new_plan, free_plan)
 {
         struct cg_sandbox_child child;
         char byte;
@@ -659,49 +654,13 @@ static void closing_the_status_pipe_ends_it(struct cg_sandbox *sb)
         cg_cgroup_free(child.cgroup);
 }
 
-static void lifeline_on(void **state)
+TEST_WITH(lifeline_on, new_plan, free_plan)
 {
         closing_the_status_pipe_ends_it(*state);
 }
 
-static void lifeline_off(void **state)
+TEST_WITH(lifeline_off, new_plan, free_plan)
 {
         cg_sandbox_set_off(*state);
         closing_the_status_pipe_ends_it(*state);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, new_plan, free_plan)
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                CASE(write_root_must_be_absolute_and_there),
-                CASE(write_root_is_not_the_kernels),
-                CASE(destination_is_plain),
-                CASE(absent_hide_is_left_out),
-                CASE(mounts_are_ordered_by_depth),
-                CASE(too_many_paths_are_refused),
-                CASE(copy_has_all),
-                CASE(layers_say_what_holds),
-                CASE(status_on),
-                CASE(status_off),
-                CASE(threads_are_refused),
-                CASE(keeping_what_is_not_open_is_refused),
-                CASE(main_has_exactly_what_it_keeps),
-                CASE(main_has_the_callers_mask),
-                CASE(failing_step_comes_back),
-                CASE(many_leave_nothing),
-                CASE(killed_init_leaves_an_empty_pipe),
-                CASE(lifeline_on),
-                CASE(lifeline_off),
-                CASE(main_can_use_its_own_proc),
-                CASE(main_prepares_itself_and_is_inside_afterwards),
-                CASE(init_frees_memory_once_the_main_process_runs),
-                CASE(failing_preparation_comes_back),
-                CASE(preparation_may_not_leave_a_thread),
-                CASE(failing_init_ends_the_preparation),
-                CASE(removed_write_root_is_left_out),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,6 @@
  * Output to a terminal: standard output and error are a pseudo-terminal during a call, and
  * the output is compared byte for byte.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pty.h>
@@ -16,6 +11,7 @@
 #include <termios.h>
 #include <unistd.h>
 #include "cli/common/screen.h"
+#include "unit.h"
 
 struct world {
         int master, slave, out, err; /* our own standard output and error meanwhile */
@@ -66,23 +62,21 @@ static void out(struct world *w, const char *text)
         cg_screen_write(&w->screen, 1, text, strlen(text));
 }
 
-static void test_controls_are_shown(void **state)
+TEST(test_controls_are_shown)
 {
         struct world w;
 
-        (void)state;
         open_world(&w);
         out(&w, "a\x1b[2J\r\b\x07\xe2\x80\xae\tb\n");
         assert_string_equal(close_world(&w), "a\\x1b[2J\\x0d\\x08\\x07\\u202e\tb\n");
 }
 
 /* However a kernel divides it into pieces and streams, the mark is never on the terminal. */
-static void test_mark_cannot_be_spelled(void **state)
+TEST(test_mark_cannot_be_spelled)
 {
         struct world w;
         const char *got;
 
-        (void)state;
         open_world(&w);
         out(&w, CG_MARK "x [[cellgate] [cell");
         cg_screen_write(&w.screen, 2, "gate", 4);
@@ -93,11 +87,10 @@ static void test_mark_cannot_be_spelled(void **state)
         assert_string_equal(got, "[cellgate\\x5dx [[cellgate\\x5d [cellgate\\x5d\n[cellgate\\x5d");
 }
 
-static void test_our_lines_stand_alone(void **state)
+TEST(test_our_lines_stand_alone)
 {
         struct world w;
 
-        (void)state;
         open_world(&w);
         out(&w, "no newline");
         cg_screen_note(&w.screen, "a\nb %s", "\x1b[1A");
@@ -107,21 +100,19 @@ static void test_our_lines_stand_alone(void **state)
 }
 
 /* A terminal breaks a long line, and its rest begins in the first column. */
-static void test_mark_cannot_be_spelled_in_notes(void **state)
+TEST(test_mark_cannot_be_spelled_in_notes)
 {
         struct world w;
 
-        (void)state;
         open_world(&w);
         cg_screen_note(&w.screen, "cell 1: %s", "x [cellgate] y");
         assert_string_equal(close_world(&w), "[cellgate] cell 1: x [cellgate\\x5d y\n");
 }
 
-static void test_progress_is_erased(void **state)
+TEST(test_progress_is_erased)
 {
         struct world w;
 
-        (void)state;
         open_world(&w);
         cg_screen_progress(&w.screen, "P1");
         cg_screen_progress(&w.screen, "P2");
@@ -130,14 +121,13 @@ static void test_progress_is_erased(void **state)
         assert_string_equal(close_world(&w), CG_MARK " P1\r\x1b[K" CG_MARK " P2\r\x1b[Kx");
 }
 
-static void test_no_terminal_passes_bytes(void **state)
+TEST(test_no_terminal_passes_bytes)
 {
         static const char bytes[] = "a\x1b[2J\r\xff\0" CG_MARK;
         char got[64];
         int p[2], saved = dup(1);
         struct cg_screen s;
 
-        (void)state;
         assert_int_equal(pipe(p), 0);
         dup2(p[1], 1);
         cg_screen_init(&s);
@@ -151,12 +141,11 @@ static void test_no_terminal_passes_bytes(void **state)
         close(saved);
 }
 
-static void test_full_disk_is_kept(void **state)
+TEST(test_full_disk_is_kept)
 {
         int full = open("/dev/full", O_WRONLY), saved = dup(1);
         struct cg_screen s;
 
-        (void)state;
         assert_true(full >= 0);
         dup2(full, 1);
         cg_screen_init(&s);
@@ -166,19 +155,4 @@ static void test_full_disk_is_kept(void **state)
         assert_int_equal(s.error_fd, 1);
         close(full);
         close(saved);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_controls_are_shown),
-                cmocka_unit_test(test_mark_cannot_be_spelled),
-                cmocka_unit_test(test_our_lines_stand_alone),
-                cmocka_unit_test(test_mark_cannot_be_spelled_in_notes),
-                cmocka_unit_test(test_progress_is_erased),
-                cmocka_unit_test(test_no_terminal_passes_bytes),
-                cmocka_unit_test(test_full_disk_is_kept),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,11 @@
 /* Settings files: what is accepted, what each key becomes, and which text refuses the rest. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/ceilings.h"
 #include "base/util.h"
 #include "sandbox/settings/settings.h"
+#include "unit.h"
 
 #define NET            "\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]}"
 #define FS             "\"filesystem\":{\"denyRead\":[],\"allowWrite\":[],\"denyWrite\":[]}"
@@ -49,7 +44,7 @@ static void refuse(const char *text, int code, const char *why)
         assert_null(s);
 }
 
-static void every_key_arrives(void **state)
+TEST(every_key_arrives)
 {
         struct cg_settings *s = accept(
                 "{\"network\":{\"allowedDomains\":[\"a.b\",\"*.c.d:1\"],\"deniedDomains\":[\"*:22\"],"
@@ -94,7 +89,7 @@ static void every_key_arrives(void **state)
         cg_settings_free(s);
 }
 
-static void parsed_json_is_read_as_text_is(void **state)
+TEST(parsed_json_is_read_as_text_is)
 {
         static const char text[] = TOP("\"cellgate\":{\"hideCredentials\":false}");
         json_t *o = json_loads(text, 0, NULL), *list = json_array();
@@ -117,7 +112,7 @@ static void parsed_json_is_read_as_text_is(void **state)
         json_decref(list);
 }
 
-static void our_own_keys_arrive(void **state)
+TEST(our_own_keys_arrive)
 {
         struct cg_settings *s = accept(
                 TOP("\"cellgate\":{\"networkOff\":true,\"env\":[\"LC_*\"],\"violationLog\":\"/l\","
@@ -173,7 +168,7 @@ static void our_own_keys_arrive(void **state)
                "cellgate.violationLog: path must be absolute");
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
         struct cg_settings *s = NULL;
         struct cg_err err = { 0 };
@@ -188,7 +183,7 @@ static void defaults(void **state)
         assert_null(cg_settings_free(NULL));
 }
 
-static void domains(void **state)
+TEST(domains)
 {
         static const char *const good[] = { "example.com",  "*.example.com",       "localhost",
                                             "192.168.1.10", "api.example.com:443", "*.example.com:8443",
@@ -243,7 +238,7 @@ static void domains(void **state)
                CG_E_PARSE, "xn--...");
 }
 
-static void addresses_and_ports(void **state)
+TEST(addresses_and_ports)
 {
         cg_settings_free(accept(NETKEY("\"deniedResolvedAddresses\":[\"1.2.3.4\","
                                        "\"0.0.0.0/0\",\"::/0\",\"::ffff:10.0.0.0/104\"]")));
@@ -263,7 +258,7 @@ static void addresses_and_ports(void **state)
         refuse(NETKEY("\"parentProxy\":{\"http\":\"nourl\"}"), CG_E_PARSE, "parentProxy.http: Invalid url");
 }
 
-static void paths(void **state)
+TEST(paths)
 {
         refuse("{" NET ",\"filesystem\":{\"denyRead\":[\"\"],\"allowWrite\":[],\"denyWrite\":[]}}",
                CG_E_PARSE, "filesystem.denyRead.0: Path cannot be empty");
@@ -284,7 +279,7 @@ static void paths(void **state)
                CG_E_PARSE, "NUL");
 }
 
-static void what_is_missing_or_of_the_wrong_kind(void **state)
+TEST(what_is_missing_or_of_the_wrong_kind)
 {
         refuse("{" NET "}", CG_E_PARSE, "filesystem: Required");
         refuse("{" FS "}", CG_E_PARSE, "network: Required");
@@ -309,7 +304,7 @@ static void what_is_missing_or_of_the_wrong_kind(void **state)
         refuse("{" NET "," NET "," FS "}", CG_E_PARSE, "duplicate");
 }
 
-static void credentials(void **state)
+TEST(credentials)
 {
         struct cg_settings *s = accept(
                 CREDS("\"files\":[{\"path\":\"~/k\",\"mode\":\"mask\",\"extract\":\"t=(\\\\S+)\","
@@ -354,7 +349,7 @@ static void credentials(void **state)
 }
 
 /* Each as srt 0.0.83 has it. */
-static void decoded_credentials(void **state)
+TEST(decoded_credentials)
 {
 #define DECODE(mode, more) \
         CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"" mode "\"," more "}],\"allowPlaintextInject\":true")
@@ -376,7 +371,7 @@ static void decoded_credentials(void **state)
 #undef DECODE
 }
 
-static void mach_services(void **state)
+TEST(mach_services)
 {
         cg_settings_free(
                 accept(NETKEY("\"allowMachLookup\":[\"com.example.*\",\"*\",\"com.example.a\",\"\"]")));
@@ -386,7 +381,7 @@ static void mach_services(void **state)
         refuse(NETKEY("\"allowMachLookup\":[\"com.**\"]"), CG_E_PARSE, "single trailing");
 }
 
-static void unsupported_by_name(void **state)
+TEST(unsupported_by_name)
 {
         refuse(NETKEY("\"tlsTerminate\":{}"), CG_E_UNSUPPORTED,
                "network.tlsTerminate: TLS termination is not supported");
@@ -397,7 +392,7 @@ static void unsupported_by_name(void **state)
                "envVars.0.decode");
 }
 
-static void unknown_keys(void **state)
+TEST(unknown_keys)
 {
         static const char strange[] =
                 "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[],\"zzzz\":1}," FS ","
@@ -417,25 +412,4 @@ static void unknown_keys(void **state)
         assert_int_equal(cg_settings_parse(CREDS("\"zzzz\":1"), strlen(CREDS("\"zzzz\":1")), "s",
                                            CG_SETTINGS_LENIENT, &s, &err),
                          CG_E_PARSE);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(every_key_arrives),
-                cmocka_unit_test(our_own_keys_arrive),
-                cmocka_unit_test(parsed_json_is_read_as_text_is),
-                cmocka_unit_test(defaults),
-                cmocka_unit_test(domains),
-                cmocka_unit_test(addresses_and_ports),
-                cmocka_unit_test(paths),
-                cmocka_unit_test(what_is_missing_or_of_the_wrong_kind),
-                cmocka_unit_test(credentials),
-                cmocka_unit_test(decoded_credentials),
-                cmocka_unit_test(mach_services),
-                cmocka_unit_test(unsupported_by_name),
-                cmocka_unit_test(unknown_keys),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

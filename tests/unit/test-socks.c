@@ -1,16 +1,12 @@
 /* SOCKS 5: whole messages, messages cut anywhere, and what is none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 #include "base/util.h"
 #include "sandbox/egress/socks.h"
+#include "unit.h"
 
 #define BYTES(s) ((const uint8_t *)(s)), (sizeof(s) - 1)
 
-static void test_greeting(void **state)
+TEST(test_greeting)
 {
         enum cg_socks_method m;
         size_t used;
@@ -33,7 +29,7 @@ static void test_greeting(void **state)
         assert_true(cg_socks_greeting(BYTES("\4\1\0"), &used, &m, NULL) < 0);
 }
 
-static void test_password(void **state)
+TEST(test_password)
 {
         static const char whole[] = "\1\3srt\4word";
         size_t used;
@@ -60,7 +56,7 @@ static void want_host(const uint8_t *p, size_t len, const char *host, uint16_t p
         assert_int_equal(r.port, port);
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
         want_host(BYTES("\5\1\0\3\7A.b.Cd.\1\273"), "a.b.cd", 443);
         want_host(BYTES("\5\1\0\3\x5"
@@ -83,7 +79,7 @@ static void want_code(const uint8_t *p, size_t len, enum cg_socks_code code)
         assert_true(err.msg[0]);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         struct cg_socks_request r;
         size_t used;
@@ -101,7 +97,7 @@ static void test_refused(void **state)
         assert_true(cg_socks_request(BYTES("\4\1\0\1\1\2\3\4\0\120"), &used, &r, NULL) < 0);
 }
 
-static void test_reply(void **state)
+TEST(test_reply)
 {
         uint8_t buf[CG_SOCKS_REPLY_LEN];
 
@@ -109,7 +105,7 @@ static void test_reply(void **state)
         assert_memory_equal(buf, "\5\2\0\1\0\0\0\0\0\0", sizeof(buf));
 }
 
-static void test_ssh_refusal(void **state)
+TEST(test_ssh_refusal)
 {
         static const char banner[] = "SSH-2.0-policy_refusal\r\n";
         cg_auto_buf struct cg_buf b;
@@ -127,15 +123,4 @@ static void test_ssh_refusal(void **state)
         assert_true(p[4] >= 4);    /* padding */
         assert_int_equal(p[5], 1); /* SSH_MSG_DISCONNECT */
         assert_memory_equal(p + 14, "no SSH", 6);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_greeting), cmocka_unit_test(test_password),
-                cmocka_unit_test(test_requests), cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_reply),    cmocka_unit_test(test_ssh_refusal),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

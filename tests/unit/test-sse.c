@@ -1,12 +1,8 @@
 /* Server-sent events: the standard's examples, and each input cut at every byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 #include "mcp/http/sse.h"
+#include "unit.h"
 
 struct sample {
         const char *bytes;
@@ -73,7 +69,7 @@ static void read_some(struct cg_sse *s, const char *p, size_t len, char *events,
         }
 }
 
-static void test_samples(void **state)
+TEST(test_samples)
 {
         for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
                 const struct sample *m = &samples[i];
@@ -98,7 +94,7 @@ static void test_samples(void **state)
 }
 
 /* A stream that is taken up again keeps the last id and "retry", and nothing else. */
-static void test_restart(void **state)
+TEST(test_restart)
 {
         static const char *const cuts[] = {
                 "",           "id: 2\n", "id: 2", "data: x\ndata: y",
@@ -125,7 +121,7 @@ static void test_restart(void **state)
 }
 
 /* Memory of a large event is not kept, nor that of an event over the limit until it ends. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
         static char large[200000];
         struct cg_sse_event e;
@@ -152,12 +148,4 @@ static void test_memory(void **state)
         assert_int_equal(cg_sse_read(&s, BYTES("data: a\n\n"), &used, &e, NULL), 1);
         assert_string_equal(e.data, "a");
         cg_sse_fini(&s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = { cmocka_unit_test(test_samples), cmocka_unit_test(test_restart),
-                                            cmocka_unit_test(test_memory) };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* Unit tests for src/mcp_http/stream.c: what is sent, kept, resumed and dropped. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
-#include <cmocka.h>
 #include <string.h>
 #include "base/util.h"
 #include "mcp_http/front.h"
+#include "unit.h"
 
 struct scene {
         struct hf_front f;
@@ -65,7 +61,7 @@ static ssize_t read_all(struct scene *c, size_t piece, char *text, size_t size)
         return n;
 }
 
-static void test_an_answer_alone_is_no_stream(void **state)
+TEST_WITH(test_an_answer_alone_is_no_stream, set_up, tear_down)
 {
         struct scene *c = *state;
 
@@ -75,7 +71,7 @@ static void test_an_answer_alone_is_no_stream(void **state)
         assert_int_equal(c->wakes, 1);
 }
 
-static void test_events_in_pieces(void **state)
+TEST_WITH(test_events_in_pieces, set_up, tear_down)
 {
         struct scene *c = *state;
         char text[1024];
@@ -90,7 +86,7 @@ static void test_events_in_pieces(void **state)
         assert_int_equal(c->wakes, 3);
 }
 
-static void test_comments_come_between_events(void **state)
+TEST_WITH(test_comments_come_between_events, set_up, tear_down)
 {
         struct scene *c = *state;
         char text[1024];
@@ -106,7 +102,7 @@ static void test_comments_come_between_events(void **state)
         assert_string_equal(text, "-2\ndata: {1}\n\n: keepalive\n\n");
 }
 
-static void test_resume(void **state)
+TEST_WITH(test_resume, set_up, tear_down)
 {
         struct scene *c = *state;
         char text[1024];
@@ -124,7 +120,7 @@ static void test_resume(void **state)
 }
 
 /* What was sent is kept up to the limit; a client that comes too late is told how much is lost. */
-static void test_kept_events_have_a_limit(void **state)
+TEST_WITH(test_kept_events_have_a_limit, set_up, tear_down)
 {
         static char large[HF_MAX_KEPT / 4 + 1], text[4 * HF_MAX_KEPT];
         struct scene *c = *state;
@@ -145,7 +141,7 @@ static void test_kept_events_have_a_limit(void **state)
 }
 
 /* A reader that does not read is cut off; without one only the limit is kept, and the answer. */
-static void test_unread_events_have_a_limit(void **state)
+TEST_WITH(test_unread_events_have_a_limit, set_up, tear_down)
 {
         static char large[((size_t)1 << 20) + 1];
         struct scene *c = *state;
@@ -169,7 +165,7 @@ static void test_unread_events_have_a_limit(void **state)
         assert_memory_equal(text, ": 17 events", 11);
 }
 
-static void test_unread_events_move(void **state)
+TEST_WITH(test_unread_events_move, set_up, tear_down)
 {
         struct scene *c = *state;
         struct hf_stream *from = cg_hf_stream_new(&c->f, &c->s, HF_GET);
@@ -185,17 +181,4 @@ static void test_unread_events_move(void **state)
         read_all(c, 100, text, sizeof(text));
         assert_string_equal(text, "id: 7-1\ndata: {\"a\": 1}\n\nid: 7-2\ndata: {}\n\n");
         cg_hf_stream_free(from);
-}
-
-int main(void)
-{
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
-        const struct CMUnitTest tests[] = {
-                TEST(test_an_answer_alone_is_no_stream), TEST(test_events_in_pieces),
-                TEST(test_comments_come_between_events), TEST(test_resume),
-                TEST(test_kept_events_have_a_limit),     TEST(test_unread_events_have_a_limit),
-                TEST(test_unread_events_move),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,4 @@
 /* Patterns, paths, and rules to mounts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +13,8 @@
 #include "sandbox/names/pattern.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
+#define CG_OWN_MAIN
+#include "unit.h"
 
 /*
  * ---- patterns: a matcher that searches stars in another way than the walk, to compare both.
@@ -73,7 +69,7 @@ static bool glob_match(const char *pattern, const char *path)
         }
 }
 
-static void matches(void **state)
+TEST(matches)
 {
         static const char *const yes[][2] = {
                 { "/a/*.txt", "/a/b.txt" },
@@ -115,7 +111,7 @@ static void matches(void **state)
 }
 
 /* Time is the product of the lengths, not a power of them. */
-static void a_hostile_pattern_ends(void **state)
+TEST(a_hostile_pattern_ends)
 {
         char pattern[2002], path[2002];
 
@@ -166,7 +162,7 @@ static bool leads(const char *pattern, const char *path)
         return cg_pattern_leads(&p, path);
 }
 
-static void patterns_of_new_paths(void **state)
+TEST(patterns_of_new_paths)
 {
         static char huge[PATH_MAX + 1];
         struct cg_pattern p;
@@ -214,7 +210,7 @@ static int found(const char *pattern)
         return n;
 }
 
-static void walk(void **state)
+TEST(walk)
 {
         mkdir("g", 0755);
         mkdir("g/a", 0755);
@@ -237,7 +233,7 @@ static void walk(void **state)
  * A folder that was walked under the name of a symlink has its own name as well, and a pattern may
  * mean that one.
  */
-static void walk_by_each_name(void **state)
+TEST(walk_by_each_name)
 {
         /* whatever the order of the folder */
         static const char *const links[] = { "s/a", "s/b", "s/m", "s/y", "s/z" };
@@ -276,7 +272,7 @@ static int matching(const char *pattern)
 }
 
 /* The walk reads patterns in its own way. Slashes in pairs or at the end never reach it. */
-static void walk_finds_what_matches(void **state)
+TEST(walk_finds_what_matches)
 {
         static const char letters[] = "aab/**/?[]-";
         char pattern[16] = "t/";
@@ -299,7 +295,7 @@ static void walk_finds_what_matches(void **state)
         }
 }
 
-static void spelled(void **state)
+TEST(spelled)
 {
         static const char *const cases[][2] = {
                 { "~", "/home/u" },
@@ -336,7 +332,7 @@ static struct cg_place find(const char *rel)
         return place;
 }
 
-static void places(void **state)
+TEST(places)
 {
         struct cg_place p;
         struct cg_err err = { 0 };
@@ -380,7 +376,7 @@ static void add_rule(struct cg_rules *rules, enum cg_rule_kind kind, const char 
         assert_int_equal(cg_rules_add(rules, kind, &place, "test", &err), 0);
 }
 
-static void states(void **state)
+TEST(states)
 {
         struct cg_rules r = { 0 };
 
@@ -424,7 +420,7 @@ static void assert_kind(const struct cg_sandbox *sb, const char *path, enum cg_p
                 fail_msg("%d at %s", m->kind, path);
 }
 
-static void mounts(void **state)
+TEST(mounts)
 {
         struct cg_rules r = { 0 };
         struct cg_sandbox *sb = NULL;
@@ -467,7 +463,7 @@ static void mounts(void **state)
         cg_rules_fini(&r);
 }
 
-static void everything_writable(void **state)
+TEST(everything_writable)
 {
         struct cg_rules r = { 0 };
         struct cg_sandbox *sb = NULL;
@@ -487,7 +483,7 @@ static void everything_writable(void **state)
 
 /* ---- environment */
 
-static void environment(void **state)
+TEST(environment)
 {
         static const char text[] =
                 "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},\"filesystem\":{\"denyRead\":[],"
@@ -521,7 +517,7 @@ static void environment(void **state)
  * Another sandbox may put a symlink in a folder's place at any moment: what it leads to is neither
  * given a file nor loses one.
  */
-static void placeholders_and_symlinks(void **state)
+TEST(placeholders_and_symlinks)
 {
         struct cg_sandbox *sb = NULL;
         struct cg_err err = { 0 };
@@ -555,21 +551,5 @@ static void placeholders_and_symlinks(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(matches),
-                cmocka_unit_test(a_hostile_pattern_ends),
-                cmocka_unit_test(patterns_of_new_paths),
-                cmocka_unit_test(walk),
-                cmocka_unit_test(walk_by_each_name),
-                cmocka_unit_test(walk_finds_what_matches),
-                cmocka_unit_test(spelled),
-                cmocka_unit_test(places),
-                cmocka_unit_test(states),
-                cmocka_unit_test(mounts),
-                cmocka_unit_test(everything_writable),
-                cmocka_unit_test(environment),
-                cmocka_unit_test(placeholders_and_symlinks),
-        };
-
-        return cmocka_run_group_tests(tests, make_folder, remove_folder);
+        return cg_run_tests(make_folder, remove_folder);
 }

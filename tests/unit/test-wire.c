@@ -1,13 +1,10 @@
 /* wire.c, zconn.c: messages that keep a table's rules arrive unchanged, others are refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <string.h>
 #include <sys/socket.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "base/zconn.h"
+#include "unit.h"
 
 /* A sends to B. */
 struct pair {
@@ -77,7 +74,7 @@ static int teardown(void **state)
         return 0;
 }
 
-static void test_round_trip(void **state)
+TEST_WITH(test_round_trip, setup, teardown)
 {
         struct pair *p = *state;
         static const struct cg_bytes more = { "{}", 2 };
@@ -115,7 +112,7 @@ static void test_round_trip(void **state)
 }
 
 /* A frame that is shared stays until its last user has dropped it. */
-static void test_shared_frames(void **state)
+TEST_WITH(test_shared_frames, setup, teardown)
 {
         struct pair *p = *state;
         struct cg_out out = { .type = CG_TOOL_CALL };
@@ -141,7 +138,7 @@ static void test_shared_frames(void **state)
 }
 
 /* Raw frames are the message's, the body is the sender's. */
-static void test_a_large_body_is_copied(void **state)
+TEST_WITH(test_a_large_body_is_copied, setup, teardown)
 {
         struct pair *p = *state;
         char body[100000], sent[sizeof(body)];
@@ -191,11 +188,10 @@ static void header(char h[24], uint8_t version, uint8_t wire, uint16_t type)
         h[5] = (char)(type >> 8);
 }
 
-static void test_rules(void **state)
+TEST(test_rules)
 {
         char h[24];
 
-        (void)state;
         refuse(CG_ROLE_KERNEL, "hello", 5, 0, 0, "not a message");
         refuse(CG_ROLE_KERNEL, "hello", 5, 3, 1, "not a message");
         header(h, CG_WIRE_VERSION + 1, 2, CG_KERNEL_STREAM);
@@ -215,7 +211,7 @@ static void test_rules(void **state)
         refuse(CG_ROLE_KERNEL, h, 24, 2, 0, "may not send EXECUTE_REQUEST");
 }
 
-static void test_raw_limit(void **state)
+TEST_WITH(test_raw_limit, setup, teardown)
 {
         struct pair *p = *state;
         char h[24];
@@ -242,7 +238,7 @@ static void test_raw_limit(void **state)
         free(big);
 }
 
-static void test_bad_body(void **state)
+TEST_WITH(test_bad_body, setup, teardown)
 {
         struct pair *p = *state;
         struct cg_out out = {
@@ -255,18 +251,4 @@ static void test_bad_body(void **state)
         work(p);
         assert_int_equal(p->messages, 1);
         assert_int_equal(cg_msg_json(&p->m, &o, NULL), CG_E_PROTO);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_shared_frames, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_a_large_body_is_copied, setup, teardown),
-                cmocka_unit_test(test_rules),
-                cmocka_unit_test_setup_teardown(test_raw_limit, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_bad_body, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,4 @@
 /* zlink.c against libzmq's DEALER, and against peers that break the rules byte by byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +8,7 @@
 #include "base/util.h"
 #include "base/zlink.h"
 #include "rounds.h"
+#include "unit.h"
 
 /* Long: valgrind checks all of a buffer whenever a part of it is sent or received. */
 #define DEADLINE_MS 60000
@@ -240,7 +237,7 @@ static void send_dealer(struct env *e, const struct cg_out *out)
         assert_int_equal(r, 0);
 }
 
-static void test_receives_from_libzmq(void **state)
+TEST_WITH(test_receives_from_libzmq, setup, teardown)
 {
         const size_t sizes[] = { 0,     1,       255,
                                  256,   65535,   65536,
@@ -280,7 +277,7 @@ static void receive(struct env *e, struct cg_msg *m)
         assert_int_equal(r, 0);
 }
 
-static void test_sends_to_libzmq(void **state)
+TEST_WITH(test_sends_to_libzmq, setup, teardown)
 {
         static const size_t sizes[] = { 0, 1, 255, 256, 65536, CG_MAX_CODE - 3 };
         static const struct cg_bytes more = { "end", 3 };
@@ -317,7 +314,7 @@ static void test_sends_to_libzmq(void **state)
 }
 
 /* Messages of as many frames as there can be, with libzmq as the end that connects. */
-static void test_many_frames(void **state)
+TEST_WITH(test_many_frames, setup, teardown)
 {
         struct env *e = *state;
         struct cg_bytes more[CG_MAX_FRAMES - 2];
@@ -351,7 +348,7 @@ static void test_many_frames(void **state)
 }
 
 /* libzmq closes the connection when it has our greeting, before or after its own is complete. */
-static void test_other_mechanism_of_libzmq(void **state)
+TEST_WITH(test_other_mechanism_of_libzmq, setup, teardown)
 {
         struct env *e = *state;
 
@@ -362,7 +359,7 @@ static void test_other_mechanism_of_libzmq(void **state)
         assert_int_equal(e->messages, 0);
 }
 
-static void test_many_small_in_order_and_pauses(void **state)
+TEST_WITH(test_many_small_in_order_and_pauses, setup, teardown)
 {
         struct env *e = *state;
 
@@ -385,7 +382,7 @@ static void test_many_small_in_order_and_pauses(void **state)
         }
 }
 
-static void test_sender_limits(void **state)
+TEST_WITH(test_sender_limits, setup, teardown)
 {
         struct env *e = *state;
         struct cg_out out = {
@@ -467,7 +464,7 @@ static size_t resident(void)
 }
 
 /* Frames with MORE for ever, as fast as they are taken. */
-static void test_message_without_an_end(void **state)
+TEST_WITH(test_message_without_an_end, setup, teardown)
 {
         struct env *e = *state;
         size_t before, size = 60000, sent = 0, frame_len = 9 + size;
@@ -498,7 +495,7 @@ static void test_message_without_an_end(void **state)
         assert_true(resident() - before < (8u << 20));
 }
 
-static void test_frames_over_their_limits(void **state)
+TEST(test_frames_over_their_limits)
 {
         /* A header of STREAM. */
 #define STREAM "\1\30CG\4\2\14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
@@ -543,7 +540,7 @@ static void test_frames_over_their_limits(void **state)
         }
 }
 
-static void test_handshakes_that_fail(void **state)
+TEST_WITH(test_handshakes_that_fail, setup, teardown)
 {
         struct env *e = *state;
         char garbage[64];
@@ -554,7 +551,7 @@ static void test_handshakes_that_fail(void **state)
         refused(e, "not a greeting");
 }
 
-static void test_other_mechanism(void **state)
+TEST_WITH(test_other_mechanism, setup, teardown)
 {
         struct env *e = *state;
         char other[64];
@@ -566,7 +563,7 @@ static void test_other_mechanism(void **state)
         refused(e, "not a greeting");
 }
 
-static void test_message_before_ready(void **state)
+TEST_WITH(test_message_before_ready, setup, teardown)
 {
         struct env *e = *state;
 
@@ -576,7 +573,7 @@ static void test_message_before_ready(void **state)
         refused(e, "before the end of the handshake");
 }
 
-static void test_error_instead_of_ready(void **state)
+TEST_WITH(test_error_instead_of_ready, setup, teardown)
 {
         struct env *e = *state;
 
@@ -586,7 +583,7 @@ static void test_error_instead_of_ready(void **state)
         refused(e, "the handshake failed");
 }
 
-static void test_half_a_greeting_and_its_end(void **state)
+TEST_WITH(test_half_a_greeting_and_its_end, setup, teardown)
 {
         struct env *e = *state;
 
@@ -612,7 +609,7 @@ static void put_stream(struct env *e, bool slowly)
         }
 }
 
-static void test_byte_by_byte(void **state)
+TEST_WITH(test_byte_by_byte, setup, teardown)
 {
         struct env *e = *state;
 
@@ -639,7 +636,7 @@ static void test_byte_by_byte(void **state)
  * Messages sent before a close arrive, also if the link was paused and if the bytes of this side
  * were never read.
  */
-static void test_end_behind_messages(void **state)
+TEST_WITH(test_end_behind_messages, setup, teardown)
 {
         struct env *e = *state;
 
@@ -658,7 +655,7 @@ static void test_end_behind_messages(void **state)
         assert_int_equal(e->err.code, CG_E_CLOSED);
 }
 
-static void test_sending_to_a_peer_that_is_gone(void **state)
+TEST_WITH(test_sending_to_a_peer_that_is_gone, setup, teardown)
 {
         struct env *e = *state;
         struct cg_out out = { .type = CG_KERNEL_INTERRUPT_REQUEST };
@@ -673,7 +670,7 @@ static void test_sending_to_a_peer_that_is_gone(void **state)
         assert_int_equal(e->err.code, CG_E_CLOSED);
 }
 
-static void test_catch_up(void **state)
+TEST_WITH(test_catch_up, setup, teardown)
 {
         struct env *e = *state;
 
@@ -696,7 +693,7 @@ static void test_catch_up(void **state)
         assert_int_equal(e->messages, 20);
 }
 
-static void test_closing_inside_the_callback(void **state)
+TEST_WITH(test_closing_inside_the_callback, setup, teardown)
 {
         struct env *e = *state;
 
@@ -709,7 +706,7 @@ static void test_closing_inside_the_callback(void **state)
         assert_int_equal(e->ends, 0);
 }
 
-static void test_listener_that_does_not_accept(void **state)
+TEST_WITH(test_listener_that_does_not_accept, setup, teardown)
 {
         struct env *e = *state;
         struct cg_zlink links[4];
@@ -727,32 +724,4 @@ static void test_listener_that_does_not_accept(void **state)
         for (int i = 0; i < n; i++)
                 cg_zlink_close(&links[i], NULL);
         uv_run(&e->loop, UV_RUN_DEFAULT);
-}
-
-int main(void)
-{
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-        const struct CMUnitTest tests[] = {
-                TEST(test_receives_from_libzmq),
-                TEST(test_sends_to_libzmq),
-                TEST(test_many_frames),
-                TEST(test_other_mechanism_of_libzmq),
-                TEST(test_many_small_in_order_and_pauses),
-                TEST(test_sender_limits),
-                TEST(test_message_without_an_end),
-                cmocka_unit_test(test_frames_over_their_limits),
-                TEST(test_handshakes_that_fail),
-                TEST(test_other_mechanism),
-                TEST(test_message_before_ready),
-                TEST(test_error_instead_of_ready),
-                TEST(test_half_a_greeting_and_its_end),
-                TEST(test_byte_by_byte),
-                TEST(test_end_behind_messages),
-                TEST(test_sending_to_a_peer_that_is_gone),
-                TEST(test_catch_up),
-                TEST(test_closing_inside_the_callback),
-                TEST(test_listener_that_does_not_accept),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }
