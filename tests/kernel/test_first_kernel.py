@@ -88,6 +88,8 @@ def wait_until_idle(pid: int, work: int) -> None:
         time.sleep(0.5)  # no event says that it is idle, and it begins what it prepares after 0.2 s
 
 
+# Completion is prepared by Python, for seconds; with a sanitizer the zygote of tests/jupyter does so.
+@pytest.mark.no_sanitizer
 @pytest.mark.parametrize("front", ["", "jupyter"])
 def test_completion_is_prepared_once_there_are_several_notebooks(prefix: Path, workspace: Path, front: str) -> None:
     with Zygote(prefix) as z:
@@ -105,6 +107,7 @@ def test_completion_is_prepared_once_there_are_several_notebooks(prefix: Path, w
             assert not has_completion()
 
 
+@pytest.mark.no_sanitizer
 def test_notebooks_that_are_opened_at_once_do_not_each_prepare_completion(prefix: Path, workspace: Path) -> None:
     with contextlib.ExitStack() as stack:
         z = stack.enter_context(Zygote(prefix))
