@@ -95,13 +95,16 @@ static int answer(struct cg_buf *out, struct cg_slice id, const struct cg_buf *r
         return r < 0 ? r : cg_rpc_add_result(out, id, result->data, result->len, err);
 }
 
-static void add_capabilities(struct cg_buf *b, const struct cg_mcpd_info *info)
+/* @tasks: as an extension of the stateless era. */
+static void add_capabilities(struct cg_buf *b, const struct cg_mcpd_info *info, bool tasks)
 {
         cg_buf_adds(b, "\"capabilities\":{\"tools\":{\"listChanged\":false}");
         if (info->templates)
                 cg_buf_adds(b, ",\"resources\":{}");
         if (info->logs)
                 cg_buf_adds(b, ",\"logging\":{}");
+        if (tasks)
+                cg_buf_adds(b, ",\"extensions\":{\"" CG_MCPD_TASKS "\":{}}");
         cg_buf_adds(b, "}");
 }
 
@@ -121,7 +124,7 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
         if (i == CG_ARRAY_LEN(revisions))
                 i = 0;
         cg_buf_addf(&result, "{\"protocolVersion\":\"%s\",", revisions[i].name);
-        add_capabilities(&result, s->info);
+        add_capabilities(&result, s->info, false);
         cg_buf_adds(&result, ",\"serverInfo\":");
         add_server(&result, s->info);
         add_instructions(&result, s->info);
@@ -322,9 +325,35 @@ static int do_discover(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf 
         cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
 
         cg_buf_adds(&result, "{\"supportedVersions\":[\"" CG_MCPD_STATELESS "\"],");
-        add_capabilities(&result, s->info);
+        add_capabilities(&result, s->info, s->info->tasks);
         add_instructions(&result, s->info);
         return cg_mcpd_answer(s, m->id, &result, KEEP_MS, out, err);
+}
+
+static int undeclared_tasks(struct cg_slice id, struct cg_buf *out, struct cg_err *err)
+{
+        return cg_rpc_add_error_data(
+                out, id, CG_MCPD_UNDECLARED, "this is for clients that declare the extension " CG_MCPD_TASKS,
+                "{\"requiredCapabilities\":{\"extensions\":{\"" CG_MCPD_TASKS "\":{}}}}", err);
+}
+
+static const char *const task_methods[] = { "tasks/get", "tasks/update", "tasks/cancel" };
+
+/* @kind: of the method. */
+static int do_task(const struct cg_mcpd *s, const struct cg_rpc *m, enum cg_mcpd_kind kind,
+                   struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        struct cg_mcpd_in in = { .kind = kind, .id = m->id };
+
+        if (!s->peer.tasks)
+                return undeclared_tasks(m->id, out, err);
+        if (!cg_json_find(m->params, "taskId", &in.value) || in.value.p[0] != '"' || in.value.len > MAX_URI)
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params.taskId must be a string", err);
+        if (kind == CG_MCPD_TASK_UPDATE && (!cg_json_find(m->params, "inputResponses", &in.input_responses) ||
+                                            in.input_responses.p[0] != '{'))
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params.inputResponses must be an object",
+                            err);
+        return fn(data, &in, err);
 }
 
 /* Nothing changes that could be notified: the empty set is acknowledged, and stays open. */
@@ -332,6 +361,8 @@ static int do_listen(const struct cg_rpc *m, struct cg_buf *out, struct cg_err *
 {
         cg_auto_buf struct cg_buf params = { .max = CG_MAX_BODY };
 
+        if (cg_mcpd_wants_undeclared_tasks(m->params))
+                return undeclared_tasks(m->id, out, err);
         cg_buf_addf(&params, "{\"_meta\":{\"" META "subscriptionId\":%.*s},\"notifications\":{}}",
                     (int)m->id.len, m->id.p);
         if (cg_buf_end(&params, err) < 0)
@@ -373,6 +404,7 @@ static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_sli
                 return bad_version(m, text, out, err);
         s->peer = (struct cg_mcpd_peer){ .stateless = true };
         read_elicitation(&s->peer, caps, true, true);
+        s->peer.tasks = s->info->tasks && cg_mcpd_declares_tasks(caps);
         if (cg_json_find(meta, META "clientInfo", &client))
                 read_client(&s->peer, client);
         if (cg_json_find(meta, META "logLevel", &level) && !read_level(level, &s->peer.log))
@@ -384,6 +416,9 @@ static int do_stateless(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_sli
                 return do_common(s, m, what, out, fn, data, err);
         if (strcmp(m->method, "subscriptions/listen") == 0)
                 return do_listen(m, out, err);
+        for (unsigned i = 0; s->info->tasks && i < CG_ARRAY_LEN(task_methods); i++)
+                if (strcmp(m->method, task_methods[i]) == 0)
+                        return do_task(s, m, CG_MCPD_TASK_GET + i, out, fn, data, err);
         return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method in " CG_MCPD_STATELESS,
                     err);
 }

@@ -21,6 +21,7 @@ struct cg_mcpd_info {
         const char *tools;             /* JSON array text of the tool objects, in the same order */
         const char *templates;         /* the same of resource templates; NULL: it has no resources */
         bool logs;                     /* it sends notifications/message */
+        bool tasks;                    /* its calls may become tasks, for clients that can have some */
 };
 
 enum cg_mcpd_revision {
@@ -52,6 +53,7 @@ struct cg_mcpd_peer {
         bool modes;             /* its forms have a mode */
         bool can_ask;           /* it can show a form (elicitation) */
         bool can_open;          /* it can have its user open a page (elicitation) */
+        bool tasks;             /* a call's result may be a task, which it asks about (CG_MCPD_TASKS) */
         enum cg_mcpd_level log; /* the least that it wants; in the stateless era of this request */
         char client[100];       /* name that it gives itself; "": none, or a longer one */
 };
@@ -65,8 +67,11 @@ struct cg_mcpd {
 
 /* The revision of the stateless era. */
 #define CG_MCPD_STATELESS "2026-07-28"
-/* Of an error's code: the version is not supported. */
+/* The extension of tasks, of the stateless era. */
+#define CG_MCPD_TASKS "io.modelcontextprotocol/tasks"
+/* Codes of errors: the version is not supported; the client has not declared what this needs. */
 #define CG_MCPD_BAD_VERSION (-32022)
+#define CG_MCPD_UNDECLARED  (-32021)
 
 /*
  * Not of MCP. By this variable cellgate-mcp-http says how the ids of all sessions of the process
@@ -91,6 +96,10 @@ enum cg_mcpd_kind {
         CG_MCPD_BUSY,        /* CG_MCPD_BUSY_METHOD, to be answered: id */
         CG_MCPD_RESOURCES,   /* resources/list: id, and value is the cursor or CG_SLICE_NONE */
         CG_MCPD_READ,        /* resources/read: id, and value is the URI */
+        /* tasks/get, update, cancel of a client that has declared tasks: id, value is the taskId */
+        CG_MCPD_TASK_GET,
+        CG_MCPD_TASK_UPDATE, /* input_responses: an object */
+        CG_MCPD_TASK_CANCEL,
 };
 
 /* Spans point into the line. */
@@ -101,7 +110,7 @@ struct cg_mcpd_in {
         struct cg_slice arguments;      /* one JSON object */
         struct cg_slice progress_token; /* as it stands; CG_SLICE_NONE: no progress is wanted */
         struct cg_slice result, error;
-        /* of CG_MCPD_CALL in the stateless era; else CG_SLICE_NONE */
+        /* of CG_MCPD_CALL in the stateless era, and of CG_MCPD_TASK_UPDATE; else CG_SLICE_NONE */
         struct cg_slice request_state, input_responses;
         struct cg_slice value; /* a JSON string */
 };
@@ -128,6 +137,15 @@ int cg_mcpd_answer(const struct cg_mcpd *s, struct cg_slice id, struct cg_buf *r
 /* The answer to CG_MCPD_READ of what is not there. */
 int cg_mcpd_no_resource(const struct cg_mcpd *s, const struct cg_mcpd_in *in, const char *why,
                         struct cg_buf *out, struct cg_err *err);
+
+/* ---- declared.c */
+/* The clientCapabilities of a request have CG_MCPD_TASKS. */
+bool cg_mcpd_declares_tasks(struct cg_slice capabilities);
+/*
+ * Whether the params of subscriptions/listen want the states of tasks and are of a client that has
+ * not declared tasks, which must be an error.
+ */
+bool cg_mcpd_wants_undeclared_tasks(struct cg_slice params);
 
 /* The answer to a line that was left out because it is too long; @why from cg_lines_next(). */
 int cg_mcpd_line_too_long(struct cg_buf *out, const char *why, struct cg_err *err);

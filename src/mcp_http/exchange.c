@@ -410,7 +410,8 @@ static enum MHD_Result request(struct hf_exchange *x, struct hf_session *s, cons
                 return MHD_NO;
         st->stateless = !x->sse && (s->stateless || is_stateless(x, m));
         st->can_stream = !x->sse && kind != HF_INITIALIZE && accepts(x, "text/event-stream");
-        if (st->stateless && strcmp(m->method, "subscriptions/listen") == 0)
+        if (st->stateless && strcmp(m->method, "subscriptions/listen") == 0 &&
+            !cg_mcpd_wants_undeclared_tasks(m->params))
                 st->kind = HF_LISTEN;
         st->primes = version && strcmp(version, "2025-11-25") == 0;
         if (cg_hf_session_request(st, m, text, &err) < 0) {
@@ -428,29 +429,34 @@ static const char *named_by(const struct cg_rpc *m)
 {
         if (strcmp(m->method, "resources/read") == 0)
                 return "uri";
+        if (strcmp(m->method, "tasks/get") == 0 || strcmp(m->method, "tasks/update") == 0 ||
+            strcmp(m->method, "tasks/cancel") == 0)
+                return "taskId";
         return strcmp(m->method, "tools/call") == 0 ? "name" : NULL;
 }
 
 /*
- * The process of the session that a call names by its argument session_id or to_session, or a read
- * by its URI. NULL: it names none, or one that is not there. The session is found in the process.
+ * The process of the session that a call names by its argument session_id or to_session, a read by
+ * its URI, or a request about a task by the taskId. NULL: it names none, or one that is not there.
+ * The session is found in the process.
  */
 static struct hf_session *find_named(const struct hf_exchange *x, const struct cg_rpc *m)
 {
         static const char begin[] = "cellgate://session/";
         cg_auto_free char *text = NULL;
         struct cg_slice args = m->params, v;
-        bool read = strcmp(m->method, "resources/read") == 0;
+        const char *by = named_by(m);
+        bool read = by && strcmp(by, "uri") == 0, call = by && strcmp(by, "name") == 0;
         struct hf_session *s;
         char *id;
         size_t len;
 
-        if (!named_by(m) || !args.p || (!read && !cg_json_find(args, "arguments", &args)) ||
-            (!cg_json_find(args, read ? "uri" : "session_id", &v) && !cg_json_find(args, "to_session", &v)) ||
+        if (!by || !args.p || (call && !cg_json_find(args, "arguments", &args)) ||
+            (!cg_json_find(args, call ? "session_id" : by, &v) && !cg_json_find(args, "to_session", &v)) ||
             cg_json_strdup(v, &text, NULL) < 0 || (read && strncmp(text, begin, sizeof(begin) - 1) != 0))
                 return NULL;
         id = text + (read ? sizeof(begin) - 1 : 0);
-        len = strcspn(id, read ? "/" : "");
+        len = call ? strlen(id) : strcspn(id, read ? "/" : "-");
         if (len != CG_HF_SESSION || strspn(id, "0123456789abcdef") != len)
                 return NULL;
         id[8] = '\0';
@@ -504,7 +510,7 @@ static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, 
                 return refuse_request(
                         x, m->id, MHD_HTTP_BAD_REQUEST, HEADER_MISMATCH,
                         VERSION_HEADER
-                        ", Mcp-Method and, of tools/call and resources/read, Mcp-Name must be there once"
+                        ", Mcp-Method and, of tools/call, resources/read and tasks, Mcp-Name must be there once"
                         " and say what the body says");
         if (strcmp(m->method, "subscriptions/listen") == 0 && !accepts(x, "text/event-stream"))
                 return refuse_request(x, m->id, MHD_HTTP_NOT_ACCEPTABLE, SERVER_ERROR,

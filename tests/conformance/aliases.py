@@ -28,6 +28,8 @@ def titles(*values: str) -> list[dict[str, str]]:
 
 CHOICES = ["option1", "option2", "option3"]
 NAME, COLOR, OK = form(name={"type": "string"}), form(color={"type": "string"}), form(ok={"type": "boolean"})
+TWO = f"import threading\nall = [threading.Thread(target=exec, args=({NAME!r}, {{}})) for _ in range(2)]\n"
+TWO += "for t in all: t.start()\nfor t in all: t.join()"
 # What the tools of the suite do, as cells.
 CELLS = {
     "test_simple_text": "print('This is a simple text response for testing.')",
@@ -53,6 +55,12 @@ CELLS = {
     "test_input_required_result_request_state": OK,
     "test_input_required_result_tampered_state": OK,
     "test_input_required_result_multi_round": f"{NAME}\n{COLOR}",
+    # Of tasks: a cell is one after two seconds, or when it asks.
+    "greet": "print(f'Hello, {arguments[\"name\"]}!')",
+    "slow_compute": "import time; time.sleep(arguments['seconds'] and arguments['seconds'] + 2.5)",
+    "failing_job": "import time; time.sleep(3); 1 / 0",
+    "confirm_delete": form(confirm={"type": "boolean"}),
+    "multi_input": TWO,
 }
 
 
@@ -67,6 +75,8 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(ValueError, TypeError, KeyError):
             message = json.loads(data)
             code = self.cells[message["params"]["name"]]
+            if "arguments[" in code:
+                code = f"arguments = {message['params']['arguments']!r}\n{code}"
             message["params"] |= {"name": "execute_ipython_cell", "arguments": {"code": code}}
             if "Mcp-Name" in self.headers:
                 self.headers.replace_header("Mcp-Name", "execute_ipython_cell")

@@ -25,7 +25,8 @@ static const struct cg_mcpd_info info = { .name = "n",
                                           .tool_names = tool_names,
                                           .tools = "[{\"name\":\"run\"},{\"name\":\"add\"}]",
                                           .templates = "[]",
-                                          .logs = true };
+                                          .logs = true,
+                                          .tasks = true };
 
 static void must(bool ok)
 {
@@ -61,6 +62,11 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
                 must(in->value.p ? in->value.p[0] == '"' : in->kind == CG_MCPD_RESOURCES);
                 if (in->value.p)
                         check_part(*line, in->value);
+        } else if (in->kind >= CG_MCPD_TASK_GET && in->kind <= CG_MCPD_TASK_CANCEL) {
+                must(in->value.p[0] == '"' && !in->input_responses.p == (in->kind != CG_MCPD_TASK_UPDATE));
+                check_part(*line, in->value);
+                if (in->input_responses.p)
+                        check_part(*line, in->input_responses);
         } else if (in->kind == CG_MCPD_ANSWER) {
                 must(!in->result.p != !in->error.p);
                 check_part(*line, in->result.p ? in->result : in->error);

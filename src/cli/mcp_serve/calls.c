@@ -91,11 +91,11 @@ static int begin_install(struct cg_serve *sv, struct cg_pending *p, const char *
 {
         if (begin_in_turn(sv, p, args, err) < 0)
                 return -1;
-        if (!(sv->opts.toolsets & CG_SERVE_JOBS))
+        cg_serve_set_wait(sv, p);
+        if (p->deadline_ms == INT64_MAX)
                 return 0;
         p->job->number = ++sv->last_cell;
         p->max_chars = OWN_CHARS;
-        p->deadline_ms = p->since_ms + sv->opts.wait_ms;
         return 0;
 }
 
@@ -156,8 +156,7 @@ static int begin_called(struct cg_serve *sv, struct cg_pending *p, const char *a
         p->max_chars = CALLED_CHARS;
         if (add_code(sv, p, code, LONG_TIMEOUT_S, err) < 0)
                 return -1;
-        if (sv->opts.toolsets & CG_SERVE_JOBS)
-                p->deadline_ms = p->since_ms + sv->opts.wait_ms;
+        cg_serve_set_wait(sv, p);
         return 0;
 }
 
@@ -165,8 +164,7 @@ static int begin_execute(struct cg_serve *sv, struct cg_pending *p, const char *
 {
         if (add_cell(sv, p, args, TIMEOUT_S, err) < 0)
                 return -1;
-        if (sv->opts.toolsets & CG_SERVE_JOBS)
-                p->deadline_ms = p->since_ms + sv->opts.wait_ms;
+        cg_serve_set_wait(sv, p);
         return 0;
 }
 

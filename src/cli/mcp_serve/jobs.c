@@ -16,31 +16,6 @@
 
 /* ------------------------------------------------------------------ answers */
 
-/* A cell that waits for its session. */
-static bool is_starting(const struct cg_job *job)
-{
-        return job->state == CG_JOB_TAKEN && job->tool == CG_SERVE_EXECUTE;
-}
-
-void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b)
-{
-        cg_auto_buf struct cg_buf waits = { .max = 65536 };
-        double seconds = (double)(cg_now_ms() - job->start_ms) / 1000;
-        size_t before = cg_serve_count_before(job);
-
-        cg_buf_addf(b, "cell-%" PRIu64 " ", job->number);
-        if (before) {
-                cg_buf_addf(b, "is queued for %.0f s, with %zu before it", seconds, before);
-        } else if (job->state == CG_JOB_QUEUED || is_starting(job)) {
-                cg_buf_adds(b, "is about to start");
-        } else {
-                cg_buf_addf(b, "runs for %.0f s%s", seconds,
-                            job->cancelled ? " and has been interrupted" : "");
-                if (cg_serve_waits(job->session, &waits))
-                        cg_buf_addf(b, ", %s", waits.data);
-        }
-}
-
 struct cg_answer *cg_serve_cell_answer(const struct cg_serve_session *s, uint64_t number, size_t max_chars)
 {
         struct cg_answer *a = cg_answer_new(max_chars);
@@ -59,11 +34,17 @@ struct cg_answer *cg_serve_cell_answer(const struct cg_serve_session *s, uint64_
 void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p)
 {
         cg_auto_buf struct cg_buf state = { .max = 65536 };
-        struct cg_answer *a = cg_serve_cell_answer(p->job->session, p->job->number, p->max_chars);
         struct cg_job *job = p->job;
         size_t next = p->from;
         uint64_t n = job->number;
+        struct cg_answer *a;
 
+        /* A client that waits for a task gives the agent no turn to use send_input. */
+        if (p->task && !cg_serve_agent_input(job->session)) {
+                cg_serve_make_task(sv, p);
+                return;
+        }
+        a = cg_serve_cell_answer(job->session, n, p->max_chars);
         if (!a) {
                 cg_serve_reply(sv, p, NULL);
                 return;
@@ -71,7 +52,7 @@ void cg_serve_answer_unfinished(struct cg_serve *sv, struct cg_pending *p)
         if (job->state == CG_JOB_RUNNING)
                 next = cg_answer_part(a, job->answer, p->from, p->max_chars);
         cg_structured_set(cg_answer_structured(a), "status",
-                          job->state == CG_JOB_QUEUED || is_starting(job) ? "queued" : "running");
+                          job->state == CG_JOB_QUEUED || cg_serve_is_starting(job) ? "queued" : "running");
         cg_serve_add_state(job, &state);
         cg_answer_note(a,
                        "[cellgate: %s. execution_id: cell-%" PRIu64 ". %s goes on; cell_result(execution_id="
@@ -278,13 +259,13 @@ void cg_serve_cancel_job(struct cg_job *job)
 {
         struct cg_serve_session *s = job->session;
 
+        job->cancelled = true;
         if (job->state == CG_JOB_QUEUED) {
                 cg_answer_error(job->answer);
                 cg_answer_note(job->answer, "Cancelled before it started.");
                 end_job(job);
                 return;
         }
-        job->cancelled = true;
         if (s->session && s->cell)
                 cg_session_cancel(s->session, s->cell, NULL);
         cg_serve_wake(s->work_fd);

@@ -97,6 +97,10 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
                 return cg_serve_list_resources(sv, in, err);
         case CG_MCPD_READ:
                 return cg_serve_read_resource(sv, in, err);
+        case CG_MCPD_TASK_GET:
+        case CG_MCPD_TASK_UPDATE:
+        case CG_MCPD_TASK_CANCEL:
+                return cg_serve_task(sv, in, err);
         case CG_MCPD_BUSY:
                 return cg_rpc_add_result(&sv->out, in->id, busy, strlen(busy), err);
         default: /* to a cancelled question, or to one of some session */
@@ -495,7 +499,8 @@ static int run(struct cg_serve *sv, struct cg_err *err)
                                      .version = cg_version(),
                                      .tool_names = names,
                                      .templates = cg_serve_templates,
-                                     .logs = true };
+                                     .logs = true,
+                                     .tasks = !(sv->opts.toolsets & CG_SERVE_APPROVALS) };
 
         if (set_up(sv, err) < 0 || draw_first_ask(sv, err) < 0 || move_standard(&io, err) < 0 ||
             block_signals(&io, err) < 0)

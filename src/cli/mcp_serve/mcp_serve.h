@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/queue.h>
+#include <time.h>
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/secrets.h"
@@ -174,6 +175,11 @@ struct cg_job {
         bool cancelled;
         const char *ended_by; /* a call of this tool came after it: it ends, and is answered */
         bool known;           /* the client has its execution_id or its result */
+        struct {
+                int64_t ms; /* 0: it is none */
+                time_t time;
+                char *ignored; /* of the call */
+        } task;                /* by which its call was answered, at this time */
 };
 
 /* A tools/call that has not been answered, or was answered by questions and is held. */
@@ -186,6 +192,7 @@ struct cg_pending {
         bool own;                         /* the job is of this call: both are cancelled together */
         char *id, *token;                 /* JSON text; token: NULL when no progress is wanted */
         char *ignored; /* about arguments that the tool does not have, and a shared session; NULL: none */
+        bool task;     /* at deadline_ms it is answered by a task of the protocol */
         int64_t deadline_ms; /* INT64_MAX: at the job's end */
         bool part;           /* it wants output from one character on, as does the next: */
         size_t from, max_chars;
@@ -419,6 +426,12 @@ int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const
 struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcpd_in *in);
 struct cg_pending *cg_serve_find_pending(struct cg_serve *sv, struct cg_slice id);
 void cg_serve_remove_pending(struct cg_serve *sv, struct cg_pending *p);
+/*
+ * Appends the result of a call whose job is @job (NULL: none), for a client of the stateless era or
+ * of another (lock held).
+ */
+int cg_serve_add_result(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a, const char *ignored,
+                        bool stateless, struct cg_buf *b);
 /* Answers a call and frees it (lock held). @a: NULL when out of memory. */
 void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer *a);
 void cg_serve_send_result(struct cg_serve *sv, struct cg_slice id, const char *result, size_t len);
@@ -514,6 +527,18 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
  */
 void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone);
 
+/* ---- state.c */
+/* A cell that waits for its session (lock held). */
+bool cg_serve_is_starting(const struct cg_job *job);
+/* What a cell that has not ended does, for the agent (lock held). */
+void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b);
+#define CG_SERVE_TASK_ID 64u
+void cg_serve_task_id(const struct cg_job *job, char ret[CG_SERVE_TASK_ID]);
+/* Appends the members that each task has (lock held). */
+void cg_serve_add_task(const struct cg_job *job, const char *status, struct cg_buf *b);
+/* Answers a call by a task, which is its job, and frees the call (lock held). */
+void cg_serve_make_task(struct cg_serve *sv, struct cg_pending *p);
+
 /* ---- jobs.c */
 /*
  * Answers the calls that have waited long enough (lock held): @worker: for the cell that runs in
@@ -531,8 +556,6 @@ bool cg_serve_add_part(struct cg_answer *a, const struct cg_job *job, size_t fro
                        const char *more);
 /* An answer about the cell @number, 0: of the session only; NULL: out of memory. */
 struct cg_answer *cg_serve_cell_answer(const struct cg_serve_session *s, uint64_t number, size_t max_chars);
-/* What a cell that has not ended does, for the agent (lock held). */
-void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b);
 /* The cell of the argument execution_id, of any session (lock held). The error names some. */
 int cg_serve_find_cell(struct cg_serve *sv, const char *args, struct cg_job **ret, struct cg_err *err);
 /* Interrupts the job that the worker has, or ends another (lock held). */
@@ -649,8 +672,16 @@ bool cg_serve_same_tool(const struct cg_serve_ask *a, const struct cg_serve_ask 
  * milliseconds until it is to be called again, or -1.
  */
 int64_t cg_serve_ask_by_result(struct cg_serve *sv);
+/* Appends a question to an object of such, and gives it an id unless it has one (lock held). */
+void cg_serve_add_question(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *b);
 /* A call that has a requestState: a held one comes again with answers (I/O thread; lock held). */
 int cg_serve_resume(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
+
+/* ---- tasks.c */
+/* Sets how long a call waits for its job, and what answers it then (I/O thread; lock held). */
+void cg_serve_set_wait(struct cg_serve *sv, struct cg_pending *p);
+/* tasks/get, tasks/update or tasks/cancel (I/O thread; lock held). */
+int cg_serve_task(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
 
 /* ---- work.c */
 /* It is known what the client can ask its user (lock held). */

@@ -30,6 +30,19 @@ static bool is_unsent(const struct cg_serve_ask *a)
         return a->by_result && !a->id && !a->answered;
 }
 
+void cg_serve_add_question(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *b)
+{
+        if (!a->id) {
+                a->id = ++s->sv->last_ask;
+                a->deadline_ms = cg_now_ms() + s->sv->opts.ask_timeout_ms;
+        }
+        if (b->len && b->data[b->len - 1] != '{')
+                cg_buf_adds(b, ",");
+        cg_buf_addf(b, "\"q%" PRIu64 "\":{\"method\":\"elicitation/create\",\"params\":", a->id);
+        cg_serve_form(s, a, b);
+        cg_buf_adds(b, "}");
+}
+
 /* Their ids are those from p->first_ask to p->last_ask. */
 static void add_questions(struct cg_pending *p, struct cg_buf *b)
 {
@@ -40,15 +53,8 @@ static void add_questions(struct cg_pending *p, struct cg_buf *b)
         p->first_ask = sv->last_ask + 1;
         cg_buf_adds(b, "{\"resultType\":\"input_required\",\"inputRequests\":{");
         TAILQ_FOREACH(a, &s->asks, entry) {
-                if (!is_unsent(a) || sv->last_ask + 1 - p->first_ask == CG_SERVE_MAX_INPUTS)
-                        continue;
-                a->id = ++sv->last_ask;
-                a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
-                if (a->id > p->first_ask)
-                        cg_buf_adds(b, ",");
-                cg_buf_addf(b, "\"q%" PRIu64 "\":{\"method\":\"elicitation/create\",\"params\":", a->id);
-                cg_serve_form(s, a, b);
-                cg_buf_adds(b, "}");
+                if (is_unsent(a) && sv->last_ask + 1 - p->first_ask < CG_SERVE_MAX_INPUTS)
+                        cg_serve_add_question(s, a, b);
         }
         p->last_ask = sv->last_ask;
         cg_buf_addf(b, "},\"requestState\":\"%s\"}", p->state);
@@ -100,6 +106,10 @@ static int64_t ask_of_session(struct cg_serve_session *s)
                         break;
         if (!a || !p)
                 return -1;
+        if (p->task) {
+                cg_serve_make_task(s->sv, p);
+                return -1;
+        }
         left_ms = a->since_ms + GATHER_MS - cg_now_ms();
         if (left_ms > 0)
                 return left_ms;

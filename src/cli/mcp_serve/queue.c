@@ -124,24 +124,31 @@ void cg_serve_send_result(struct cg_serve *sv, struct cg_slice id, const char *r
         cg_serve_wake(sv->io_fd);
 }
 
+int cg_serve_add_result(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a, const char *ignored,
+                        bool stateless, struct cg_buf *b)
+{
+        cg_auto_buf struct cg_buf links = { .max = 65536 };
+
+        if (job && job->number && job->state == CG_JOB_DONE &&
+            (stateless || sv->proto.revision >= CG_MCPD_2025_06_18))
+                cg_serve_add_parts(job, ",{\"type\":\"resource_link\",", &links);
+        if (!a || cg_answer_result(a, ignored, links.data, &sv->secrets, b, NULL) < 0)
+                return CG_E_NOMEM;
+        if (stateless) {
+                b->len--; /* the closing brace */
+                cg_buf_adds(b, ",\"resultType\":\"complete\"}");
+        }
+        return cg_buf_end(b, NULL);
+}
+
 void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer *a)
 {
         static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
                                      " left\"}],\"isError\":true}";
-        cg_auto_buf struct cg_buf b = { .max = RESULT_MAX }, links = { .max = 65536 };
+        cg_auto_buf struct cg_buf b = { .max = RESULT_MAX };
         struct cg_slice id = { p->id, strlen(p->id) };
-        bool made;
 
-        if (p->job && p->job->number && p->job->state == CG_JOB_DONE &&
-            (p->stateless || sv->proto.revision >= CG_MCPD_2025_06_18))
-                cg_serve_add_parts(p->job, ",{\"type\":\"resource_link\",", &links);
-        made = a && cg_answer_result(a, p->ignored, links.data, &sv->secrets, &b, NULL) == 0;
-
-        if (made && p->stateless) {
-                b.len--; /* the closing brace */
-                cg_buf_adds(&b, ",\"resultType\":\"complete\"}");
-        }
-        if (made && cg_buf_end(&b, NULL) == 0)
+        if (cg_serve_add_result(sv, p->job, a, p->ignored, p->stateless, &b) == 0)
                 cg_serve_send_result(sv, id, b.data, b.len);
         else
                 cg_serve_send_result(sv, id, failed, sizeof(failed) - 1);
@@ -201,6 +208,7 @@ struct cg_job *cg_job_free(struct cg_job *j)
         free(j->code);
         cg_answer_free(j->answer);
         cg_serve_bridge_free(j->bridge);
+        free(j->task.ignored);
         free(j);
         return NULL;
 }
