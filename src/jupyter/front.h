@@ -42,8 +42,9 @@ struct cg_front_judge {
         bool (*may_last)(void *data, const struct cg_event *e);
         /* The reason that the code gets when nobody can be asked about the call. */
         void (*nobody)(void *data, const struct cg_event *e, struct cg_buf *why);
-        /* The answer was "always"; or a person has refused the call. */
+        /* The answer was "always"; a person has accepted the call, or has refused it. */
         void (*always)(void *data, const struct cg_event *e);
+        void (*accepted)(void *data, const struct cg_event *e);
         void (*refused)(void *data, const struct cg_event *e);
 };
 

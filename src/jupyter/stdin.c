@@ -362,7 +362,9 @@ static void answer_call(struct front *f, struct client_question *q, const char *
         } else {
                 if (always && !connection)
                         f->o->judge.always(f->o->judge.data, e);
-                else if (!once && !connection)
+                if ((once || always) && !connection)
+                        f->o->judge.accepted(f->o->judge.data, e);
+                else if (!connection)
                         f->o->judge.refused(f->o->judge.data, e);
                 decide(f, e, once || always, always || never, reason);
         }

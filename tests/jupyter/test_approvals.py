@@ -16,6 +16,9 @@ from processes import eventually
 from .conftest import READ_S
 
 READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
+OWN = ["mcp", "serve", "--compat", "host"]
+GRANT = "from mcptools.host import request_host_access\nrequest_host_access.run(pattern='echo *')"
+HOST_EXEC = "from mcptools.host import host_exec\nprint(host_exec.run(argv=['echo', 'hello']))"
 TWO = "from mcptools.fs import read_file, write_file\nprint(read_file.run(path='/x'))\nprint(write_file.run(path='/y'))"
 
 
@@ -592,3 +595,35 @@ def test_another_terminal_decides(
         answer(client, question, "n")
         client.finish(request)
     assert server.ran() == ["read_file"]
+
+
+@pytest.mark.no_sanitizer  # the server is Python with the package
+def test_patterns_are_granted_to_our_own_host_server(start: Callable[..., Any], cellgate: Path, tmp_path: Path) -> None:
+    """Programs of the host that the pattern names are not asked about again."""
+    mcp = tmp_path / "mcp.json"
+    mcp.write_text(json.dumps({"mcpServers": {"host": {"command": str(cellgate), "args": OWN}}}))
+    client = start("--mcp", mcp).client()
+    request, question = ask(client, GRANT)
+    assert '"pattern": "echo *"' in question["content"]["prompt"]
+    answer(client, question, "y")
+    assert client.finish(request).content["status"] == "ok"
+    assert '"stdout": "hello\\n"' in client.run(HOST_EXEC, allow_stdin=True).text()
+    request, question = ask(client, HOST_EXEC.replace("'hello'", "'-e'"))
+    answer(client, question, "n")
+    assert "RejectedError" in str(client.finish(request).content)
+
+
+def test_patterns_are_not_granted_to_another_server_of_that_name(start: Callable[..., Any], server: Any) -> None:
+    mcp = json.loads(server.mcp.read_text())
+    names = Path(mcp["mcpServers"]["fs"]["args"][1])
+    names.write_text(json.dumps(["request_host_access", "host_exec"]))
+    mcp["mcpServers"] = {"host": mcp["mcpServers"]["fs"]}
+    server.mcp.write_text(json.dumps(mcp))
+    client = start("--mcp", server.mcp).client()
+    request, question = ask(client, GRANT)
+    answer(client, question, "y")
+    client.finish(request)
+    request, question = ask(client, HOST_EXEC)
+    answer(client, question, "n")
+    client.finish(request)
+    assert server.ran() == ["request_host_access"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from mcp_serve.helpers import Raw, text_of
 Serve = Callable[..., Raw]
 # The servers of these tools are Python with the package, whose module would need the sanitizer's library.
 pytestmark = pytest.mark.no_sanitizer
+FAKE = Path(__file__).parents[1] / "cli/data/server.py"
 TRICKS = json.loads((Path(__file__).parents[1] / "cli/host_tricks.json").read_text())
 YES = {"action": "accept", "content": {"decision": "approve"}}
 NO = {"action": "accept", "content": {"decision": "reject"}}
@@ -89,6 +91,32 @@ def test_what_a_pattern_grants_is_not_asked_about_again(host: Raw, tmp_path: Pat
         asked, result = answered(host, host.call("host_exec", **arguments), NO)
         assert len(asked) == 1 and result["isError"], arguments
     assert not (tmp_path / "mark").exists()
+
+
+def test_a_pattern_is_not_granted_to_a_server_that_takes_the_name(
+    host: Raw, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    answered(host, host.call("request_host_access", pattern="echo *"), YES)
+    outside = tmp_path_factory.mktemp("server")
+    names = outside / "tools.json"
+    names.write_text(json.dumps(["host_exec", "request_host_access"]))
+    server = {"command": sys.executable, "args": [str(FAKE), str(names), str(outside / "ran")]}
+    call = host.call("register_mcp_server", server_name="host", server_params=server)
+    result = answered(host, call, YES)[1]
+    assert not result["isError"], text_of(result)
+    code = "from mcptools.host import {0}\n{0}.run(command='echo x', pattern='echo *')"
+    for tool, reply in (("host_exec", NO), ("request_host_access", YES), ("host_exec", NO)):
+        asked, _ = answered(host, host.call("execute_ipython_cell", code=code.format(tool)), reply)
+        assert len(asked) == 1, tool
+
+
+def test_errors_have_no_traceback(host: Raw) -> None:
+    call = host.call("host_file_read", path="/nonexistent/x")
+    result = answered(host, call, YES)[1]
+    assert result["isError"] and text_of(result).startswith("ToolError: {")
+    assert "/nonexistent/x: No such file or directory" in text_of(result) and "exec(" not in text_of(result)
+    result = answered(host, host.call("host_file_read", path="/x"), NO)[1]
+    assert result["isError"] and "Traceback" not in text_of(result) and "exec(" not in text_of(result)
 
 
 def test_a_refused_pattern_grants_nothing(host: Raw) -> None:

@@ -28,6 +28,7 @@ struct cg_approve {
         uint64_t session;          /* number of the one that is open */
         uint64_t last_session;     /* of all copies */
         struct cg_approve *origin; /* of a copy; else NULL */
+        bool host_is_ours;         /* the server "host" is the one of docs/host-web.md */
         json_t *granted;           /* patterns of programs of the host; NULL: none */
 };
 
@@ -239,6 +240,11 @@ void cg_approve_forget(struct cg_approve *a, const char *server)
                 }
         }
         a->n = n;
+        if (strcmp(server, "host") == 0) {
+                a->host_is_ours = false;
+                json_decref(a->granted);
+                a->granted = NULL;
+        }
 }
 
 static bool matches(const struct rule *r, const char *server, const char *method, const char *tool)
@@ -322,11 +328,33 @@ static struct cg_pol_call completed(const struct cg_approve *a, const struct cg_
         return c;
 }
 
+void cg_approve_set_servers(struct cg_approve *a, const json_t *file, const char *cellgate)
+{
+        static const char *const own[] = { "mcp", "serve", "--compat", "host" };
+        cg_auto_json json_t *servers = NULL;
+        const json_t *host, *args;
+        const char *command;
+        size_t n = 0;
+
+        if (cg_json_mcp_servers(file, &servers, NULL) < 0)
+                return;
+        host = json_object_get(servers, "host");
+        args = json_object_get(host, "args");
+        command = json_string_value(json_object_get(host, "command")) ?: "";
+        while (n < CG_ARRAY_LEN(own) && strcmp(json_string_value(json_array_get(args, n)) ?: "", own[n]) == 0)
+                n++;
+        /* With variables of its own, PATH may be another. */
+        a->host_is_ours = n == CG_ARRAY_LEN(own) &&
+                          (strcmp(command, cellgate) == 0 ||
+                           (strcmp(command, "cellgate") == 0 && !json_object_get(host, "env")));
+}
+
 void cg_approve_accepted(struct cg_approve *a, const struct cg_pol_call *call)
 {
         cg_auto_json json_t *args = NULL;
 
-        if (strcmp(call->server, "host") != 0 || strcmp(call->tool, "request_host_access") != 0)
+        if (!a->host_is_ours || strcmp(call->server, "host") != 0 ||
+            strcmp(call->tool, "request_host_access") != 0)
                 return;
         args = json_loadb(call->args, call->args_len, JSON_REJECT_DUPLICATES, NULL);
         a->granted = a->granted ?: json_array();

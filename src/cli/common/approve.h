@@ -13,6 +13,7 @@
 #ifndef CG_CLI_COMMON_APPROVE_H
 #define CG_CLI_COMMON_APPROVE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include "base/buf.h"
 #include "base/err.h"
@@ -114,9 +115,11 @@ void cg_approve_new_session(struct cg_approve *a);
  */
 enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_pol_call *call,
                                         struct cg_approve_verdict *v);
+/* @file: has the definitions of the session's servers; NULL: none. @cellgate: our program. */
+void cg_approve_set_servers(struct cg_approve *a, const json_t *file, const char *cellgate);
 /*
- * A person has accepted this call. If it is request_host_access of the server "host", programs that
- * its pattern names are not asked about again in the session.
+ * A person has accepted this call. If it is request_host_access of the server "host" of
+ * docs/host-web.md, programs that its pattern names are not asked about again in the session.
  */
 void cg_approve_accepted(struct cg_approve *a, const struct cg_pol_call *call);
 /* A person has refused this call. With policy files, the same one is not asked about again. */

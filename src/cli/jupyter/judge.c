@@ -6,9 +6,11 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include "base/installed.h"
 #include "base/json.h"
 #include "cli/common/args.h"
 #include "cli/common/rule_check.h"
+#include "config.h"
 
 /* Notebooks break longer lines at any letter. */
 #define WIDTH 60
@@ -33,6 +35,13 @@ static enum cg_front_answer decide(void *data, const struct cg_event *e, struct 
         }
 }
 
+static void accepted(void *data, const struct cg_event *e)
+{
+        struct cg_pol_call call = cg_call_of(e);
+
+        cg_approve_accepted(data, &call);
+}
+
 static void refused(void *data, const struct cg_event *e)
 {
         struct cg_pol_call call = cg_call_of(e);
@@ -46,6 +55,7 @@ static int check(void *data, const char *report, const char *mcp, size_t mcp_len
         cg_auto_json json_t *servers = mcp ? json_loadb(mcp, mcp_len, JSON_ALLOW_NUL, NULL) : NULL;
         cg_auto_json json_t *known = cg_rules_known(report, servers);
 
+        cg_approve_set_servers(data, servers, CG_INSTALLED(CG_BINDIR "/cellgate"));
         return cg_rules_check(data, known, notes, err);
 }
 
@@ -103,5 +113,6 @@ struct cg_front_judge cg_jup_judge(struct cg_approve *rules)
                                         .may_last = may_last,
                                         .nobody = nobody,
                                         .always = always,
+                                        .accepted = accepted,
                                         .refused = refused };
 }

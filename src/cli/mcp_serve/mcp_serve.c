@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/path.h"
@@ -30,6 +31,7 @@
 #include "cli/common/config.h"
 #include "cli/common/webhook.h"
 #include "sandbox/settings/settings.h"
+#include "config.h"
 
 #define READ_SIZE ((size_t)64 << 10)
 /*
@@ -401,6 +403,7 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
             cg_secrets_add_env(&sv->secrets, sv->opts.kernel.env, err) < 0 || read_servers(sv, err) < 0 ||
             cg_serve_add_own_servers(sv, err) < 0)
                 return -1;
+        cg_approve_set_servers(sv->opts.kernel.approve, sv->configured, CG_INSTALLED(CG_BINDIR "/cellgate"));
         /* Absolute paths for the agent, which does not know our working directory. */
         cwd = realpath(sv->opts.kernel.images || sv->opts.kernel.connect ? "." : sv->workspace, NULL);
         if (!cwd && images[0] != '/')

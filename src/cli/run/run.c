@@ -19,6 +19,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "cli/common/config.h"
@@ -26,6 +27,7 @@
 #include "cli/common/rule_check.h"
 #include "cli/common/webhook.h"
 #include "mcp/pins/accept.h"
+#include "config.h"
 
 /*
  * ^C. A signal handler has nothing but file scope. Before the session is open, and at the second
@@ -422,6 +424,7 @@ static int check_rules(struct cg_run *run, const char *report, struct cg_err *er
 static int add_servers(struct cg_run *run, struct cg_err *err)
 {
         struct adding a = { .r = 0 };
+        cg_auto_json json_t *servers = NULL;
         cg_auto_free char *text = NULL;
         int r;
 
@@ -430,6 +433,8 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
         if (cg_mcp_file_read(run->opts.kernel.mcp, &text, &a.len, err) < 0)
                 return -1;
         a.text = text;
+        servers = json_loadb(text, a.len, JSON_ALLOW_NUL, NULL);
+        cg_approve_set_servers(run->opts.kernel.approve, servers, CG_INSTALLED(CG_BINDIR "/cellgate"));
         if (add_and_show(run, &a, err) < 0 || accept_changes(run, &a, err) < 0) {
                 cg_free(a.report);
                 return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
