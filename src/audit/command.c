@@ -194,7 +194,7 @@ static int show_record(void *data, const struct cg_audit_record *r, struct cg_er
                         : json_pack("{s:I, s:s, s:I, s:s, s:s, s:O}", "seq", (json_int_t)r->seq, "time", when,
                                     "time_us", (json_int_t)r->time_us, "session", r->session, "kind", r->kind,
                                     "body", body);
-        line = shown ? cg_json_text(shown, NULL) : NULL;
+        line = cg_json_text(shown, NULL);
         if (!line)
                 return cg_fail(err, CG_E_PARSE, "record %" PRId64 " is no text: cellgate audit verify",
                                r->seq);
@@ -311,7 +311,7 @@ static int verify(struct cg_audit_log *log, const struct audit_options *command,
 static int print_line(json_t *o, struct cg_err *err)
 {
         cg_auto_json json_t *owned = o;
-        cg_auto_free char *text = owned ? cg_json_text(owned, NULL) : NULL;
+        cg_auto_free char *text = cg_json_text(owned, NULL);
 
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "audit log");

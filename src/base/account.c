@@ -9,7 +9,7 @@
 /* Longest line of /etc/passwd. */
 #define PASSWD_LINE_MAX 16384
 
-bool cg_account_home(char ret[PATH_MAX])
+const char *cg_account_home(char ret[PATH_MAX])
 {
         static char known[PATH_MAX];
         static bool looked_up;
@@ -32,9 +32,9 @@ bool cg_account_home(char ret[PATH_MAX])
                 if (f)
                         fclose(f);
         }
-        if (known[0])
-                memcpy(ret, known, strlen(known) + 1);
-        return known[0];
+        if (!known[0])
+                return NULL;
+        return memcpy(ret, known, strlen(known) + 1);
 }
 
 bool cg_named_home(const char *name, size_t len, char ret[PATH_MAX])

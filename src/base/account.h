@@ -8,9 +8,9 @@
 
 /*
  * The home folder that /etc/passwd has for this process's user, whatever HOME says: the one that
- * ssh and login shells use. false: none. Read once for each effective user; not thread-safe.
+ * ssh and login shells use: @ret. NULL: none. Read once for each effective user; not thread-safe.
  */
-bool cg_account_home(char ret[PATH_MAX]);
+const char *cg_account_home(char ret[PATH_MAX]);
 /* The home folder of the user with the first @len bytes of @name, as /etc/passwd has it. */
 bool cg_named_home(const char *name, size_t len, char ret[PATH_MAX]);
 

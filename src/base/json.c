@@ -146,7 +146,7 @@ char *cg_json_mcp_identity(const json_t *definition)
                 if (v && json_object_set(all, parts[i], v) < 0)
                         return NULL;
         }
-        return all ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+        return json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
 }
 
 json_t *cg_json_passed_env(void)

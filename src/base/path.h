@@ -10,6 +10,12 @@
 /* @path is @dir or is below it; both are absolute and without symlinks. */
 bool cg_path_within(const char *path, const char *dir);
 
+/* @folder, an absolute path, as the begin of others: "" for the root. */
+static inline const char *cg_path_prefix(const char *folder)
+{
+        return folder[1] ? folder : "";
+}
+
 /* Puts the folder that holds the absolute @path into @ret, of PATH_MAX bytes; that of "/" is "/". */
 static inline void cg_path_parent(const char *path, char *ret)
 {

@@ -25,7 +25,7 @@ bool cg_state_dir(char ret[PATH_MAX])
                 n = snprintf(ret, PATH_MAX, "%s/cellgate", state);
         } else {
                 if (!home || home[0] != '/')
-                        home = cg_account_home(account) ? account : NULL;
+                        home = cg_account_home(account);
                 n = home ? snprintf(ret, PATH_MAX, "%s/.local/state/cellgate", home) : -1;
         }
         return n > 0 && n < PATH_MAX;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -35,6 +36,17 @@
                 __typeof__(1 ? (a) : (b)) cg_c_ = (a), cg_d_ = (b); \
                 cg_c_ > cg_d_ ? cg_c_ : cg_d_; \
         })
+
+/* strlen() and strdup() of a text that may be NULL. */
+static inline size_t cg_strlen(const char *s)
+{
+        return s ? strlen(s) : 0;
+}
+
+static inline char *cg_strdup(const char *s)
+{
+        return s ? strdup(s) : NULL;
+}
 
 /* Hands a pointer on and leaves NULL behind, so that a cleanup attribute does not free it. */
 #define CG_STEAL(p) \

@@ -153,7 +153,7 @@ int cg_zlink_send(struct cg_zlink *z, const struct cg_out *o, struct cg_err *err
 int cg_zlink_send_json(struct cg_zlink *z, const struct cg_out *o, json_t *body, struct cg_err *err)
 {
         struct cg_out out = *o;
-        cg_auto_free char *text = body ? cg_json_text(body, &out.body_len) : NULL;
+        cg_auto_free char *text = cg_json_text(body, &out.body_len);
 
         json_decref(body);
         if (!text)

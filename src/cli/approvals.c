@@ -259,7 +259,7 @@ static void add_lines(const json_t *q, struct cg_buf *b)
 /* Takes @o. Returns the exit status, or negative. */
 static int print_json(json_t *o, size_t flags, struct cg_err *err)
 {
-        cg_auto_free char *text = o ? json_dumps(o, flags) : NULL;
+        cg_auto_free char *text = json_dumps(o, flags);
         int r;
 
         json_decref(o);

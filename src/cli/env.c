@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/kernel_env.h"
+#include "base/path.h"
 #include "base/proc.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -320,7 +321,7 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
                 if (!real)
                         return cg_fail_errno(err, "folder %s", dir);
         }
-        if (asprintf(ret, "%s/%s", real[1] ? real : "", last) < 0)
+        if (asprintf(ret, "%s/%s", cg_path_prefix(real), last) < 0)
                 return cg_fail(err, CG_E_NOMEM, "path");
         return 0;
 }

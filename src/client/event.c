@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include "base/text.h"
+#include "base/util.h"
 
 static const struct {
         uint16_t msg;
@@ -132,7 +133,7 @@ static bool take_json(struct cg_event *e, struct cg_msg *m)
         e->type = CG_EVENT_NOTICE;
         cg_err_prefix(&err, "the kernel sent %zu bytes of output that cannot be shown", len);
         e->text = strdup(err.msg);
-        e->text_len = e->text ? strlen(e->text) : 0;
+        e->text_len = cg_strlen(e->text);
         return e->text != NULL;
 }
 
@@ -269,7 +270,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->text = strdup(cg_json_text_of(o, json_object_get(o, "text") ? "text" : "line"));
                 json_object_del(o, "text"); /* follows the content */
                 e->json = cg_json_text(o, &e->json_len);
-                e->text_len = e->text ? strlen(e->text) : 0;
+                e->text_len = cg_strlen(e->text);
                 return e->json && e->text;
         case CG_EVENT_SERVER_REQUEST:
                 return take_server_request(e, m, o);
@@ -283,7 +284,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 json_object_del(o, "status");
                 json_object_del(o, "text"); /* follows the content */
                 e->json = cg_json_text(o, &e->json_len);
-                e->text_len = e->text ? strlen(e->text) : 0;
+                e->text_len = cg_strlen(e->text);
                 return e->json && e->text;
         case CG_EVENT_EXECUTE_INPUT:
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
@@ -317,7 +318,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 break;
         }
         e->text = strdup(text);
-        e->text_len = e->text ? strlen(e->text) : 0;
+        e->text_len = cg_strlen(e->text);
         return e->text != NULL;
 }
 

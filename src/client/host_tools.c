@@ -63,7 +63,7 @@ static struct host_tools *tools_of(struct cg_zconn *conn)
 static int send_tools(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err)
 {
         struct cg_out with_body = *out;
-        cg_auto_free char *text = body ? cg_json_text(body, &with_body.body_len) : NULL;
+        cg_auto_free char *text = cg_json_text(body, &with_body.body_len);
         int r;
 
         json_decref(body);
@@ -206,7 +206,7 @@ static struct approval *give(struct cg_session *s, struct cg_msg *m, uint16_t ty
 {
         cg_auto_msg struct cg_msg x = { .spec = m->spec, .type = type, .id = id, .n_frames = m->n_frames };
         size_t len = 0;
-        cg_auto_free char *text = body ? cg_json_text(body, &len) : NULL;
+        cg_auto_free char *text = cg_json_text(body, &len);
         struct cg_event *e;
 
         json_decref(body);

@@ -76,7 +76,7 @@ int cg_remote_start(struct cg_client *c, const struct cg_client_options *o, stru
 
         if (r < 0 || (r = add_words(argv, 3, o->connect, err)) < 0)
                 return r;
-        options = list ? cg_json_text(list, NULL) : NULL;
+        options = cg_json_text(list, NULL);
         if (!options)
                 return cg_fail(err, CG_E_INVAL, "kernel_env and preload must be UTF-8");
         argv[2] = options;

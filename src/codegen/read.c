@@ -8,6 +8,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "base/util.h"
 #include "codegen/ceilings.h"
 
 /* ------------------------------------------------------------------ memory */
@@ -39,7 +40,7 @@ void *cg_arena_alloc(struct cg_arena *a, size_t size)
         }
         need &= ~(size_t)(_Alignof(max_align_t) - 1);
         if (!c || c->size - c->used < need) {
-                room = need > 1 << 16 ? need : 1 << 16;
+                room = CG_MAX(need, 1 << 16);
                 c = cg_size_add(sizeof(*c), room, &total) ? calloc(1, total) : NULL;
                 if (!c) {
                         a->failed = true;

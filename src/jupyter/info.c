@@ -78,7 +78,7 @@ int cg_info_make(struct front *f, struct cg_err *err)
         snprintf(implementation, sizeof(implementation), "%s+cellgate.%s", ipython ?: "0", cg_version());
         reply = info_reply(language, python, implementation, banner,
                            json_is_true(json_object_get(info, "debugger")));
-        f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
+        f->info = cg_json_text(reply, &f->info_len);
         return cg_made(f->info, "kernel_info", err);
 }
 
@@ -91,7 +91,7 @@ int cg_info_without_kernel(struct front *f, const char *why, struct cg_err *err)
                  why);
         reply = info_reply("python", "3", cg_version(), banner, false);
         free(f->info); /* it was made if the session had been opened */
-        f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
+        f->info = cg_json_text(reply, &f->info_len);
         return cg_made(f->info, "kernel_info", err);
 }
 

@@ -161,7 +161,7 @@ void cg_control_made(struct front *f, const struct cg_event *e)
 
         f->control_making = 0;
         f->control.running = NULL;
-        f->control_shell = name ? strdup(name) : NULL;
+        f->control_shell = cg_strdup(name);
         if (!r)
                 return;
         if (f->control_shell) {

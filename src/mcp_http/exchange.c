@@ -474,7 +474,7 @@ static bool says_same(const struct hf_exchange *x, const char *name, struct cg_s
         cg_auto_buf struct cg_buf decoded = { .max = HF_MAX_HEAD };
         cg_auto_free char *text = NULL;
         const char *said = header(x, name);
-        size_t n = said ? strlen(said) : 0;
+        size_t n = cg_strlen(said);
         struct header_count count = { name, 0 };
 
         MHD_get_connection_values(x->c, MHD_HEADER_KIND, count_header, &count);
@@ -586,7 +586,7 @@ static enum MHD_Result metadata(struct hf_exchange *x)
 {
         char *text = strdup(x->f->setup.metadata);
 
-        return json(x, MHD_HTTP_OK, text, text ? strlen(text) : 0, NULL, NULL);
+        return json(x, MHD_HTTP_OK, text, cg_strlen(text), NULL, NULL);
 }
 
 static enum MHD_Result options(struct hf_exchange *x)

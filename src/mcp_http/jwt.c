@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/base64.h"
 #include "base/json.h"
+#include "base/util.h"
 #include "mcp/oauth/parse.h"
 
 #define MAX_KEYS     64u
@@ -118,7 +119,7 @@ static bool import(struct jwk *ret, const json_t *o)
         if (k.algorithm == algorithms + CG_ARRAY_LEN(algorithms) || (use && strcmp(use, "sig") != 0) ||
             (alg && strcmp(alg, k.algorithm->name) != 0) || gnutls_pubkey_init(&k.key) < 0)
                 return false;
-        k.id = id ? strdup(id) : NULL;
+        k.id = cg_strdup(id);
         if ((id && !k.id) ||
             !(k.algorithm->size ? import_curve(k.key, k.algorithm, o) : import_rsa(k.key, o))) {
                 gnutls_pubkey_deinit(k.key);

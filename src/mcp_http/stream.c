@@ -167,7 +167,7 @@ ssize_t cg_hf_stream_read(struct hf_stream *st, char *buf, size_t max)
         }
         if (!e)
                 return 0;
-        n = e->len - st->at < max ? e->len - st->at : max;
+        n = CG_MIN(e->len - st->at, max);
         memcpy(buf, e->text + st->at, n);
         st->at += n;
         st->unread -= n;

@@ -362,7 +362,7 @@ int cg_link_send_line(const struct cg_link *r, json_t *o, struct cg_err *err)
         size_t len = 0;
         int flags = fcntl(r->out, F_GETFL), ret;
 
-        text = o ? cg_json_text(o, &len) : NULL;
+        text = cg_json_text(o, &len);
         json_decref(o);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "first line");

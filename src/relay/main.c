@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/proc.h"
 #include "base/user_env.h"
+#include "base/util.h"
 #include "base/wire.h"
 #include "config.h"
 #include "relay/relay.h"
@@ -179,7 +180,7 @@ static int greet(struct cg_link *r, const char *options, struct cg_err *err)
                 return code;
         json_decref(o);
         o = json_pack("{s:b, s:O}", "ready", true, "node", node);
-        text = o ? cg_json_text(o, &len) : NULL;
+        text = cg_json_text(o, &len);
         return text ? cg_write_all(READY_FD, text, len, err) : cg_fail(err, CG_E_NOMEM, "node");
 }
 
@@ -196,7 +197,7 @@ static int host(const char *options, char **words, struct cg_err *err)
                 code = greet(&r, options, err);
         if (code < 0) {
                 failed = json_pack("{s:i, s:s}", "code", code, "error", err->msg);
-                text = failed ? cg_json_text(failed, &len) : NULL;
+                text = cg_json_text(failed, &len);
                 if (text)
                         cg_write_all(READY_FD, text, len, NULL);
         }

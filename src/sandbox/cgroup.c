@@ -288,7 +288,7 @@ static uint64_t read_count(const char *path, const char *key)
                 return 0;
         for (; key && p && (strncmp(p, key, strlen(key)) != 0 || p[strlen(key)] != ' '); p = p ? p + 1 : NULL)
                 p = strchr(p, '\n');
-        return p ? strtoull(p + (key ? strlen(key) : 0), NULL, 10) : 0;
+        return p ? strtoull(p + cg_strlen(key), NULL, 10) : 0;
 }
 
 /* A version 1 group whose maximum usage is this close to its limit has reached it. */
@@ -313,7 +313,7 @@ void cg_cgroup_read(const struct cg_cgroup_files *f, struct cg_limit_counts *ret
 {
         uint64_t killed = read_count(f->memory, "oom_kill"), own = 0;
         const char *slash = killed ? strrchr(f->memory, '/') : NULL;
-        size_t n = f->cpu ? strlen(f->cpu) : 0;
+        size_t n = cg_strlen(f->cpu);
         bool v2 = n > 9 && strcmp(f->cpu + n - 9, "/cpu.stat") == 0;
 
         /*

@@ -155,7 +155,7 @@ int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, str
         for (size_t i = 0; i < n && n_rows < ROWS_MAX; i++)
                 if (all[i].what & CG_NAME_BELOW)
                         rows[n_rows++] = &all[i];
-        folders[n_folders++] = strdup(path[1] ? path : "");
+        folders[n_folders++] = strdup(cg_path_prefix(path));
         for (size_t i = 0; i < n_folders && r == 0; i++) {
                 cg_auto_dir DIR *dir = folders[i] ? opendir(folders[i][0] ? folders[i] : "/") : NULL;
                 const struct dirent *d;

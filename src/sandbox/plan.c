@@ -87,8 +87,8 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         sb->mounts = list;
         copy.path = strdup(m->path);
-        copy.src = m->src ? strdup(m->src) : NULL;
-        copy.why = m->why ? strdup(m->why) : NULL;
+        copy.src = cg_strdup(m->src);
+        copy.why = cg_strdup(m->why);
         copy.data = m->data ? malloc(m->len + 1) : NULL;
         if (!copy.path || (m->src && !copy.src) || (m->why && !copy.why) || (m->data && !copy.data)) {
                 mount_fini(&copy);

@@ -245,7 +245,7 @@ static int search_python(struct search *s, const char *program)
                 return 0;
         cg_path_parent(program, folder);
         cg_path_parent(folder, prefix);
-        if (search_modules(s, prefix[1] ? prefix : "") < 0)
+        if (search_modules(s, cg_path_prefix(prefix)) < 0)
                 return -1;
         json_array_foreach(s->prefixes, i, v) {
                 if (search_modules(s, json_string_value(v)) < 0)

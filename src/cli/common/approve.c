@@ -99,7 +99,7 @@ static int push(struct cg_approve *a, const char *text, const char *method, cons
         if (grown)
                 a->rules = grown;
         r.text = strdup(text);
-        r.tool = tool ? strdup(tool) : NULL;
+        r.tool = cg_strdup(tool);
         if (!grown || !r.text || (tool && !r.tool)) {
                 free(r.text);
                 free(r.tool);

@@ -6,6 +6,7 @@
 
 #include <nettle/sha2.h>
 #include <string.h>
+#include "base/path.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/approve.h"
@@ -84,7 +85,7 @@ static void wrap(struct wrapped *w, const char *text, size_t len)
 
 void cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b)
 {
-        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = column };
+        struct wrapped w = { .b = b, .width = CG_MAX(width, 20), .column = column };
 
         wrap(&w, text, len);
 }
@@ -188,13 +189,6 @@ static void add_name(struct cg_buf *b, const char *name, size_t max)
         add_part(b, tail, end, end);
 }
 
-static const char *last_name(const char *path)
-{
-        const char *slash = strrchr(path, '/');
-
-        return slash ? slash + 1 : path;
-}
-
 /* Does the first argument, which a command line begins with, name another program? */
 static bool named_otherwise(struct cg_slice args, const char *program)
 {
@@ -205,7 +199,7 @@ static bool named_otherwise(struct cg_slice args, const char *program)
         if (!program || !cg_json_find(args, "argv", &argv) || cg_json_walk_init(&w, argv, '[', NULL) < 0 ||
             cg_json_walk_next(&w, NULL, &first, NULL) != 0 || cg_json_strdup(first, &name, NULL) < 0)
                 return true;
-        return strcmp(name, program) != 0 && strcmp(name, last_name(program)) != 0;
+        return strcmp(name, program) != 0 && strcmp(name, cg_path_base(program)) != 0;
 }
 
 static char *member_text(struct cg_slice args, const char *key)

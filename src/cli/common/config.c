@@ -337,7 +337,7 @@ static int read_levels(struct level *l, int argc, char **argv, json_t *values, b
         if (!realpath(file, real))
                 return cg_fail_errno(err, "--config %s", file);
         cg_path_parent(real, folder);
-        snprintf(dotenv, sizeof(dotenv), "%s/.env", folder[1] ? folder : "");
+        snprintf(dotenv, sizeof(dotenv), "%s/.env", cg_path_prefix(folder));
 
         l->origin = "the environment";
         for (char **v = environ; *v; v++)

@@ -96,7 +96,7 @@ int cg_mcp_file_find(const char *path, const char *workspace, char **ret, struct
         snprintf(found, sizeof(found), "/proc/self/fd/%d", dir);
         if (!realpath(found, folder))
                 return cg_fail_errno(err, "%s", path);
-        if (asprintf(ret, "%s/%s", folder[1] ? folder : "", name) < 0) {
+        if (asprintf(ret, "%s/%s", cg_path_prefix(folder), name) < 0) {
                 *ret = NULL;
                 return cg_fail(err, CG_E_NOMEM, "%s", path);
         }

@@ -24,7 +24,7 @@ static int unknown(const struct cg_optscan *o, const char *word, size_t len, str
         size_t least = 3; /* further away, a suggestion is a guess */
         char name[MAX_WORD + 1] = "";
 
-        memcpy(name, word, len < MAX_WORD ? len : MAX_WORD);
+        memcpy(name, word, CG_MIN(len, MAX_WORD));
         for (size_t i = 0; i < o->n; i++) {
                 const char *candidate = o->table[i].name;
                 size_t d;
@@ -174,7 +174,7 @@ int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const ch
         for (size_t i = 0; i < n; i++)
                 if (cg_opt_is_of(&table[i], command)) {
                         option_text(&table[i], &left);
-                        column = left.len + 2 > column ? left.len + 2 : column;
+                        column = CG_MAX(left.len + 2, column);
                 }
         cg_buf_adds(&b, before);
         for (size_t i = 0; i < n; i++)

@@ -21,7 +21,7 @@ enum rule_match {
 
 json_t *cg_rules_known(const char *report, const json_t *servers)
 {
-        cg_auto_json json_t *started = report ? json_loads(report, JSON_ALLOW_NUL, NULL) : NULL;
+        cg_auto_json json_t *started = json_loads(report, JSON_ALLOW_NUL, NULL);
         const json_t *inner = json_object_get(servers, "mcpServers");
         json_t *known = json_object(), *one, *tool;
         const char *name;

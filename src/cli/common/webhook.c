@@ -53,7 +53,7 @@ static void post(struct webhook *w, const json_t *question)
         cg_auto_json json_t *o = json_pack("{s:O, s:O, s:O}", "id", json_object_get(question, "id"), "kind",
                                            json_object_get(question, "method"), "session",
                                            json_object_get(question, "session"));
-        cg_auto_free char *line = o ? json_dumps(o, JSON_COMPACT) : NULL;
+        cg_auto_free char *line = json_dumps(o, JSON_COMPACT);
         struct cg_err err;
         size_t len;
 

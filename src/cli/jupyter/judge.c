@@ -52,7 +52,7 @@ static void refused(void *data, const struct cg_event *e)
 static int check(void *data, const char *report, const char *mcp, size_t mcp_len, struct cg_buf *notes,
                  struct cg_err *err)
 {
-        cg_auto_json json_t *servers = mcp ? json_loadb(mcp, mcp_len, JSON_ALLOW_NUL, NULL) : NULL;
+        cg_auto_json json_t *servers = json_loadb(mcp, mcp_len, JSON_ALLOW_NUL, NULL);
         cg_auto_json json_t *known = cg_rules_known(report, servers);
 
         cg_approve_set_servers(data, servers, CG_INSTALLED(CG_BINDIR "/cellgate"));

@@ -191,7 +191,7 @@ int cg_mcp_config_save(const struct cg_mcp_config *c, struct cg_err *err)
         /* With 15 digits, if enough for all numbers: with 17, 0.1 is 0.10000000000000001. */
         cg_auto_free char *short_text = json_dumps(c->file, JSON_INDENT(2) | JSON_REAL_PRECISION(15)),
                           *long_text = json_dumps(c->file, JSON_INDENT(2)), *text = NULL;
-        cg_auto_json json_t *again = short_text ? json_loads(short_text, JSON_ALLOW_NUL, NULL) : NULL;
+        cg_auto_json json_t *again = json_loads(short_text, JSON_ALLOW_NUL, NULL);
         int len = -1;
 
         if (short_text && long_text)

@@ -311,8 +311,7 @@ size_t cg_answer_source_bytes(const struct cg_answer *a, enum cg_serve_source so
                         continue;
                 n += r->end - begin;
                 if (r->end > left_out && begin < left_out_end)
-                        *cut += (r->end < left_out_end ? r->end : left_out_end) -
-                                (begin > left_out ? begin : left_out);
+                        *cut += CG_MIN(r->end, left_out_end) - CG_MAX(begin, left_out);
         }
         return n;
 }
@@ -353,7 +352,7 @@ size_t cg_answer_part(struct cg_answer *to, const struct cg_answer *a, size_t fr
 {
         const struct cg_buf *whole = &a->text.whole;
         size_t limit = to->text.head_max + to->text.tail_max, begin = cg_cut_place(whole, 0, from),
-               end = cg_cut_place(whole, begin, max < limit ? max : limit);
+               end = cg_cut_place(whole, begin, CG_MIN(max, limit));
 
         if (end == begin)
                 return from;

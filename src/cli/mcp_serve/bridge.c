@@ -188,7 +188,7 @@ int cg_serve_bridge_send(struct cg_serve_session *s, struct cg_serve_bridge *b, 
                         json_array_append_new(names, json_string(name));
                 content = json_pack("{s:O, s:b, s:b}", "names", names, "json", 1, "lossy", b->lossy);
         }
-        text = content ? cg_json_text(content, &len) : NULL;
+        text = cg_json_text(content, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "bridge_data");
         b->replied = false;

@@ -246,7 +246,7 @@ static int begin_result(struct cg_serve *sv, struct cg_pending *p, const char *a
         p->session = job->session;
         p->max_chars = max ?: OUTPUT_CHARS;
         p->part = max || p->from;
-        p->deadline_ms = p->since_ms + (int64_t)((wanted_s < wait_s ? wanted_s : wait_s) * 1000);
+        p->deadline_ms = p->since_ms + (int64_t)(CG_MIN(wanted_s, wait_s) * 1000);
         if (job->state == CG_JOB_DONE)
                 cg_serve_answer_done(sv, p);
         else

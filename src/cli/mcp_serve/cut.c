@@ -44,7 +44,7 @@ void cg_cut_init(struct cg_cut *c, size_t max_chars, size_t keep)
         c->head_max = max_chars - c->tail_max;
         shown = (max_chars + c->min_cut) * 4 + 1;
         cg_buf_init(&c->tail, c->tail_max * 4 + TAIL_SLACK * 2);
-        cg_buf_init(&c->whole, keep > shown ? keep : shown);
+        cg_buf_init(&c->whole, CG_MAX(keep, shown));
 }
 
 void cg_cut_fini(struct cg_cut *c)
@@ -91,7 +91,7 @@ void cg_cut_add(struct cg_cut *c, const char *text, size_t len)
         c->total += cg_cut_count(text, len);
         add_whole(c, text, len);
         for (; len; text += piece, len -= piece) {
-                piece = len < TAIL_SLACK ? len : TAIL_SLACK;
+                piece = CG_MIN(len, TAIL_SLACK);
                 if (c->tail.len + piece > c->tail_max * 4 + TAIL_SLACK)
                         trim_tail(c);
                 if (cg_buf_try_add(&c->tail, text, piece, NULL) < 0)

@@ -36,7 +36,7 @@ static int explain_host(struct cg_serve_session *s, const char *what, struct cg_
         size_t len = strcspn(what, ":");
 
         args = json_pack("{s:s%, s:i}", "host", what, len, "port", what[len] ? atoi(what + len + 1) : 443);
-        text = args ? cg_json_text(args, NULL) : NULL;
+        text = cg_json_text(args, NULL);
         if (!text)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"what\" of a connection is HOST:PORT");
         cg_buf_addf(
@@ -70,7 +70,7 @@ static int explain_program(struct cg_serve_session *s, const char *what, struct 
 {
         cg_auto_json json_t *question = json_pack("{s:s, s:s, s:[s], s:b}", "command", what, "program", what,
                                                   "argv", what, "writable", 0);
-        cg_auto_free char *text = question ? cg_json_text(question, NULL) : NULL;
+        cg_auto_free char *text = cg_json_text(question, NULL);
 
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "program");

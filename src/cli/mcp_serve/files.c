@@ -130,7 +130,7 @@ static int read_file(struct cg_serve_session *s, const char *args, struct cg_ans
                 return -1;
         o = json_loads(text, 0, NULL);
         cg_free(text);
-        max = max < MAX_READ_BYTES ? max : MAX_READ_BYTES;
+        max = CG_MIN(max, MAX_READ_BYTES);
         if (cg_session_files_read(s->session, path, (int64_t)offset, (int64_t)max, 0, &data, &len, err) < 0)
                 return -1;
         /* A link has another size than its target, and a file may grow. */

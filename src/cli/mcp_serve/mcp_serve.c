@@ -410,7 +410,7 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
                 return cg_fail_errno(err, "folder for images");
         if (images[0] == '/')
                 sv->images = strdup(images);
-        else if (asprintf(&sv->images, "%s/%s", cwd[1] ? cwd : "", images) < 0)
+        else if (asprintf(&sv->images, "%s/%s", cg_path_prefix(cwd), images) < 0)
                 sv->images = NULL;
         if (!sv->images)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");

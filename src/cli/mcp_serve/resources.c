@@ -137,7 +137,7 @@ int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, str
         /* Before the part is cut out, so that no border leaves half of one. */
         cg_secrets_redact_buf(&sv->secrets, &text);
         begin = cg_cut_place(&text, 0, from);
-        end = cg_cut_place(&text, begin, length < CG_SERVE_READ_CHARS ? length : CG_SERVE_READ_CHARS);
+        end = cg_cut_place(&text, begin, CG_MIN(length, CG_SERVE_READ_CHARS));
         cg_buf_fail(&b, text.failed);
         cg_buf_adds(&b, "{\"contents\":[{\"mimeType\":\"text/plain\",\"uri\":");
         cg_json_quote(&b, asked, strlen(asked));
@@ -147,8 +147,7 @@ int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, str
         cg_serve_uri(job, part, uri);
         if (end < text.len)
                 cg_buf_addf(&b, ",\"cellgate/next\":\"%s?from=%zu&length=%zu\"", uri,
-                            cg_cut_count(text.data, end),
-                            length < CG_SERVE_READ_CHARS ? length : CG_SERVE_READ_CHARS);
+                            cg_cut_count(text.data, end), CG_MIN(length, CG_SERVE_READ_CHARS));
         if (cg_answer_is_dropped(job->answer))
                 cg_buf_adds(&b, ",\"cellgate/dropped\":true");
         cg_buf_adds(&b, "}}]");

@@ -291,7 +291,7 @@ const char cg_serve_list_variables[] =
 /* The settings about files and the network, or their default. */
 static json_t *settings_of(const struct cg_serve *sv)
 {
-        cg_auto_json json_t *all = sv->settings ? json_loads(sv->settings, 0, NULL) : NULL;
+        cg_auto_json json_t *all = json_loads(sv->settings, 0, NULL);
 
         if (!all)
                 return json_pack("{s:{s:[s]}, s:{s:[]}}", "filesystem", "allowWrite", ".", "network",

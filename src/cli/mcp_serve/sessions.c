@@ -62,7 +62,7 @@ static int64_t idle_left(const struct cg_serve_session *s, int64_t now)
         TAILQ_FOREACH(a, &s->asks, entry)
                 if (!a->answered)
                         return -1;
-        return left > 0 ? left : 0;
+        return CG_MAX(left, 0);
 }
 
 int64_t cg_serve_sessions_tick(struct cg_serve *sv)

@@ -14,6 +14,7 @@
 #include "base/path.h"
 #include "base/ceilings.h"
 #include "base/text.h"
+#include "base/util.h"
 #include "cli/common/pretty.h"
 
 /* Notebooks carry their outputs: images of many cells. Only the code of it is kept. */
@@ -207,7 +208,7 @@ int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const c
                 return cg_fail(err, CG_E_PARSE,
                                "%s has notebook format %.*s; only format 4 is read. Convert it with "
                                "`jupyter nbconvert --to notebook`",
-                               what, (int)(format.len < 20 ? format.len : 20), format.p);
+                               what, (int)CG_MIN(format.len, 20), format.p);
         if (!cg_json_find(book, "cells", &cells) || cg_json_kind(cells) != '[')
                 return cg_fail(err, CG_E_PARSE, "%s is not a notebook: it has no list \"cells\"", what);
         cg_json_walk_init(&walk, cells, '[', NULL);

@@ -18,6 +18,7 @@
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "cli/run/cell_queue.h"
 #include "cli/run/run.h"
@@ -474,7 +475,7 @@ static int copy_from_host(struct beside_job *j)
 /* Atomic: a new file gets the name when it is complete. */
 static int copy_to_host(struct beside_job *j)
 {
-        const char *slash = strrchr(j->host, '/'), *name = slash ? slash + 1 : j->host;
+        const char *name = cg_path_base(j->host);
         char folder[PATH_MAX], random[17], fresh[NAME_MAX + 1];
         cg_auto_fd int fd = -1;
         struct stat st;

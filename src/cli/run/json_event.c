@@ -150,7 +150,7 @@ void cg_json_add_variables(struct cg_buf *l, const struct cg_event *e)
 static void add_costs(struct cg_buf *l, const struct cg_event *e)
 {
         cg_auto_json json_t *costs = cg_costs_object(e);
-        cg_auto_free char *text = costs ? json_dumps(costs, JSON_COMPACT) : NULL;
+        cg_auto_free char *text = json_dumps(costs, JSON_COMPACT);
 
         cg_json_line_json(l, "costs", text);
 }

@@ -10,6 +10,7 @@
 
 #include "base/installed.h"
 #include "base/json.h"
+#include "base/util.h"
 #include "cli/common/cli.h"
 #include "config.h"
 #include "sandbox/apparmor.h"
@@ -138,7 +139,7 @@ static int finish_json(json_t *list, const struct summary *sum)
         int abi = cg_landlock_abi();
         cg_auto_json json_t *o = json_pack("{s:b, s:s?, s:{s:b, s:b}, s:i, s:O, s:o}", "ok", sum->ok, "tier",
                                            tier, "tiers", "full", sum->full, "landlock", sum->landlock,
-                                           "landlock_abi", abi > 0 ? abi : 0, "checks", list, "limits",
+                                           "landlock_abi", CG_MAX(abi, 0), "checks", list, "limits",
                                            limits_json());
         cg_auto_free char *text = NULL;
         size_t len;

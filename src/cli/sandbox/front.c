@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/installed.h"
+#include "base/path.h"
 #include "cli/common/cli.h"
 #include "config.h"
 #include "sandbox/apparmor.h"
@@ -39,9 +40,8 @@ int main(int argc, char **argv)
 {
         const char *rest = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"),
                    *kernels = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-run");
-        const char *slash = argc ? strrchr(argv[0], '/') : NULL;
 
-        if (argc && strcmp(slash ? slash + 1 : argv[0], "srt") == 0)
+        if (argc && strcmp(cg_path_base(argv[0]), "srt") == 0)
                 return sandbox(argc, argv, argv);
         if (argc > 1 && strcmp(argv[1], "sandbox") == 0)
                 return sandbox(argc - 1, argv + 1, argv);

@@ -575,7 +575,7 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
 
         if (r < 0)
                 return r;
-        d->digest = cg_fnv1a(CG_FNV1A, text, text ? strlen(text) : 0);
+        d->digest = cg_fnv1a(CG_FNV1A, text, cg_strlen(text));
         r = read_general(d, j, &type, err);
         if (r < 0)
                 return r;

@@ -493,9 +493,8 @@ static void refused(struct http_exchange *x)
                 return;
         }
         if (x->answer.len &&
-            cg_server_log_render(
-                    t->def, (struct cg_slice){ x->answer.data, x->answer.len < 300 ? x->answer.len : 300 },
-                    &shown) < 0)
+            cg_server_log_render(t->def, (struct cg_slice){ x->answer.data, CG_MIN(x->answer.len, 300) },
+                                 &shown) < 0)
                 cg_buf_clear(&shown);
         if (status == 401)
                 fail(x, false,
@@ -792,7 +791,7 @@ static void step(struct http_transport *t)
                 if (!x->req && x->due_ms && (!first || x->due_ms < first))
                         first = x->due_ms;
         if (first)
-                uv_timer_start(&t->timer, on_timer, first > now ? (uint64_t)(first - now) : 0, 0);
+                uv_timer_start(&t->timer, on_timer, (uint64_t)CG_MAX(first - now, 0), 0);
 }
 
 /* ---- the interface */

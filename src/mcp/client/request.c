@@ -113,7 +113,7 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
                 if (n->number && (!first || n->deadline_ms < first))
                         first = n->deadline_ms;
         if (first)
-                uv_timer_start(&c->timer, on_timer, first > now ? (uint64_t)(first - now) : 0, 0);
+                uv_timer_start(&c->timer, on_timer, (uint64_t)CG_MAX(first - now, 0), 0);
         else
                 uv_timer_stop(&c->timer);
 }

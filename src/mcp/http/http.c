@@ -451,7 +451,7 @@ static void rearm(struct cg_http *h)
                         first = at;
         }
         if (first)
-                uv_timer_start(&h->timer, on_timer, first > now ? (uint64_t)(first - now) : 0, 0);
+                uv_timer_start(&h->timer, on_timer, (uint64_t)CG_MAX(first - now, 0), 0);
         else
                 uv_timer_stop(&h->timer);
 }
@@ -625,7 +625,7 @@ static int add_header(struct cg_http_req *r, const char *line, struct cg_err *er
         if (!header_is_valid(line)) /* the value may be a secret */
                 return cg_fail(err, CG_E_INVAL,
                                "header \"%.*s\": its name or value has a character that HTTP forbids",
-                               colon ? (int)(colon - line < 64 ? colon - line : 64) : 0, line);
+                               colon ? (int)CG_MIN(colon - line, 64) : 0, line);
         /* "Name:" would remove a header of libcurl's own; it writes "Name;" for an empty one. */
         if (!colon[1 + strspn(colon + 1, " \t")] && strcasecmp(line, "Expect:") != 0) {
                 empty = strndup(line, (size_t)(colon - line) + 1);

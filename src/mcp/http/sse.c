@@ -2,6 +2,7 @@
 #include "mcp/http/sse.h"
 
 #include <string.h>
+#include "base/util.h"
 #include "mcp/ceilings.h"
 
 enum { NAME, BLANK, VALUE }; /* at: in the field's name, behind its colon, in its value */
@@ -99,7 +100,7 @@ static void add_value(struct cg_sse *s, const char *p, size_t len)
                         if (p[i] < '0' || p[i] > '9')
                                 s->retry = -2; /* not a number: ignored */
                         else if (s->retry < CG_SSE_MAX_RETRY_MS)
-                                s->retry = (s->retry < 0 ? 0 : s->retry) * 10 + (p[i] - '0');
+                                s->retry = CG_MAX(s->retry, 0) * 10 + (p[i] - '0');
                 }
                 break;
         default:

@@ -50,7 +50,7 @@ static void on_head(void *data, struct cg_http_req *req)
                 cg_oauth_challenge_add(&x->response->challenge, value, NULL);
         x->response->peer = cg_http_peer(req);
         value = cg_http_header(req, "Location", 0);
-        x->location = value ? strdup(value) : NULL;
+        x->location = cg_strdup(value);
 }
 
 static void on_body(void *data, struct cg_http_req *req, const char *p, size_t len)

@@ -55,7 +55,7 @@ static int register_client(const struct cg_oauth_server *s, const struct cg_oaut
                 "grant_types", "authorization_code", "refresh_token", "response_types", "code",
                 "application_type", "native", "token_endpoint_auth_method",
                 cg_oauth_method_name(registered_method(p->as.methods)), "scope", scope);
-        cg_auto_free char *body = j ? cg_json_text(j, &(size_t){ 0 }) : NULL;
+        cg_auto_free char *body = cg_json_text(j, &(size_t){ 0 });
         struct cg_oauth_fetch q = { .url = p->as.registration_endpoint,
                                     .body = body,
                                     .content_type = "application/json" };
@@ -302,7 +302,7 @@ int cg_oauth_login(const struct cg_oauth_server *s, const struct cg_oauth_login 
         if (r < 0 || !scope)
                 return r;
         granted = cg_oauth_member(record, "token", "scope");
-        *scope = granted ? strdup(granted) : NULL;
+        *scope = cg_strdup(granted);
         return 0;
 }
 

@@ -45,7 +45,7 @@ static void destroy(struct cg_oauth_work *w)
 
 static bool copy(char **to, const char *from)
 {
-        *to = from ? strdup(from) : NULL;
+        *to = cg_strdup(from);
         return !from || *to;
 }
 

@@ -251,7 +251,7 @@ static int compare(struct cg_pins *p, json_t *doc, bool *changed, struct cg_err 
                 } else {
                         e->state = accepted ? CHANGED : HELD;
                         text = member(pin, "text");
-                        e->accepted = text ? strdup(text) : NULL;
+                        e->accepted = cg_strdup(text);
                         if (!pin)
                                 r = json_object_set_new(tools, e->name, pin = json_object());
                         text = member(json_object_get(pin, "pending"), "sha256");
@@ -613,7 +613,7 @@ int cg_pins_report(struct cg_pins *p, bool all, struct cg_buf *b, struct cg_err 
                 return 0;
         report = json_pack("{ss ss sO sO ss}", "file", p->path, "first", cg_buf_str(&first), "new", new,
                            "changed", changed, "text", cg_buf_str(&text));
-        json = report ? cg_json_text(report, NULL) : NULL;
+        json = cg_json_text(report, NULL);
         if (!json)
                 return cg_fail(err, CG_E_NOMEM, "report about tools");
         cg_buf_adds(b, json);

@@ -267,7 +267,7 @@ static struct cg_slice excerpt(struct cg_slice s, size_t from)
 {
         size_t n = s.len - from;
 
-        return (struct cg_slice){ s.p + from, n < EXCERPT ? n : EXCERPT };
+        return (struct cg_slice){ s.p + from, CG_MIN(n, EXCERPT) };
 }
 
 /* Appends how many differences are not shown, and the texts around the first byte that differs. */

@@ -53,6 +53,11 @@ static const char *const kinds[] = {
         [CG_MCP_NOT_SENT] = "unavailable",
 };
 
+static struct ts_call *calls_of(const struct ts_session *s)
+{
+        return s->kernel ? s->kernel->calls : NULL;
+}
+
 static void list_or_go_on(struct ts_call *call);
 
 static void run_call(struct ts_call *call);
@@ -144,7 +149,7 @@ static void unhold(struct ts_call *call)
 
 void cg_ts_calls_synced(struct ts_session *s, const struct ts_box *box, uint64_t number)
 {
-        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+        struct ts_call *call = calls_of(s);
 
         while (call) {
                 if (!call->held || (box && call->held_by != box) || call->held_sync > number) {
@@ -152,7 +157,7 @@ void cg_ts_calls_synced(struct ts_session *s, const struct ts_box *box, uint64_t
                         continue;
                 }
                 unhold(call);
-                call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
+                call = calls_of(s); /* the kernel may have been detached */
         }
 }
 
@@ -275,7 +280,7 @@ static void ask(struct ts_call *call)
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval, uint64_t cell, bool accept,
                        bool timed_out, bool audited, const char *reason)
 {
-        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+        struct ts_call *call = calls_of(s);
 
         while (call && !(call->place == ASKING && call->ask == ask_id))
                 call = call->next;
@@ -302,7 +307,7 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval,
 
 void cg_ts_calls_replaced(struct ts_session *s, const char *server)
 {
-        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+        struct ts_call *call = calls_of(s);
 
         while (call) {
                 if (call->place != ASKING || strcmp(call->server, server) != 0) {
@@ -314,7 +319,7 @@ void cg_ts_calls_replaced(struct ts_session *s, const char *server)
                         call,
                         "MCP server \"%s\" was replaced by another definition before this call was decided",
                         server);
-                call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
+                call = calls_of(s); /* the kernel may have been detached */
         }
 }
 
@@ -332,7 +337,7 @@ static void pass_on(struct ts_call *call)
 void cg_ts_call_returned(struct ts_session *s, const struct cg_msg *m, const json_t *body)
 {
         static const char *const more[] = { "approval_timeout", "rejected", "cancelled" };
-        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+        struct ts_call *call = calls_of(s);
         const char *status = cg_json_text_of(body, "status"), *kind = cg_json_text_of(body, "kind"), *raw;
         size_t len;
 

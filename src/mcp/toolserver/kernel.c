@@ -78,7 +78,7 @@ static int on_call(struct ts_kernel *k, struct cg_msg *m, struct cg_err *err)
         if (!call)
                 return cg_fail(err, CG_E_NOMEM, "call");
         call->server = strdup(server);
-        call->tool = tool ? strdup(tool) : NULL;
+        call->tool = cg_strdup(tool);
         call->method = method;
         if (!call->server || (tool && !call->tool)) {
                 free(call->server);

@@ -97,7 +97,7 @@ static void send_out(const struct ts_box *box, struct cg_out *out, json_t *body)
         cg_auto_free char *text = NULL;
 
         out->session = box->session->number;
-        text = body ? cg_json_text(body, &out->body_len) : NULL;
+        text = cg_json_text(body, &out->body_len);
         json_decref(body);
         out->body = text;
         if (text && box->session->ts->broker.conn.queued <= CG_MCP_MAX_BROKER_QUEUE / 2)
@@ -240,7 +240,7 @@ static void answer(const struct ts_box *box, json_int_t id, const char *decision
         cg_auto_free char *text = NULL;
         size_t len;
 
-        text = o ? cg_json_text(o, &len) : NULL;
+        text = cg_json_text(o, &len);
         if (!text)
                 return;
         text[len++] = '\n'; /* in the place of the NUL */

@@ -841,7 +841,7 @@ static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body
         a = calloc(1, sizeof(*a) + json_object_size(servers) * sizeof(a->items[0]));
         if (!a)
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
-        a->workspace = workspace ? strdup(workspace) : NULL;
+        a->workspace = cg_strdup(workspace);
         a->handles = (unsigned)handles & (CG_MCP_ELICITATION | CG_MCP_SAMPLING | CG_MCP_URL);
         if ((workspace && !a->workspace) || asprintf(&a->out_dir, "%s/mcptools", out) < 0) {
                 free(a->workspace);

@@ -124,7 +124,7 @@ static char *program_folder(const struct cg_denial_log *v, const json_t *denial,
         const char *path = json_string_value(json_object_get(denial, "path")),
                    *operation = json_string_value(json_object_get(denial, "operation")),
                    *rule = json_string_value(json_object_get(denial, "rule")), *rest;
-        size_t home = v->home ? strlen(v->home) : 0, len;
+        size_t home = cg_strlen(v->home), len;
 
         if (!path || !rule || !operation || strcmp(operation, "file-write") != 0 ||
             strcmp(rule, "not in filesystem.allowWrite") != 0 || home < 2 ||

@@ -199,7 +199,7 @@ bool cg_access_resolve(const char *path, char *real)
         }
         if (!tail[0])
                 return true;
-        n = snprintf(longer, sizeof(longer), "%s%s", real[1] ? real : "", tail);
+        n = snprintf(longer, sizeof(longer), "%s%s", cg_path_prefix(real), tail);
         if (n < 0 || n >= PATH_MAX)
                 return false;
         memcpy(real, longer, (size_t)n + 1);

@@ -356,7 +356,7 @@ static int do_mkdir(char *const *argv)
         cg_auto_free char *path = strdup(argv[1]);
         struct stat st;
 
-        for (size_t n = path ? strlen(path) : 0; n > 1 && path[n - 1] == '/'; n--)
+        for (size_t n = cg_strlen(path); n > 1 && path[n - 1] == '/'; n--)
                 path[n - 1] = '\0'; /* @mode is for what is before it */
         for (char *p = path ? path + (*path == '/') : NULL; p; p++) {
                 p = strchrnul(p, '/');

@@ -257,7 +257,7 @@ void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call)
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)&a;
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)&a;
         struct cg_path_denial p = { .access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK };
-        size_t len = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a);
+        size_t len = CG_MIN((uint32_t)call->data.args[2], sizeof(a));
         char host[INET6_ADDRSTRLEN] = "", text[INET6_ADDRSTRLEN + 16] = "";
         uint16_t port;
         bool local = true;

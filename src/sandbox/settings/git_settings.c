@@ -13,6 +13,7 @@
 
 #include "base/account.h"
 #include "base/fd.h"
+#include "base/path.h"
 #include "base/user_env.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
@@ -132,7 +133,7 @@ static int deny_everywhere(struct git_reader *g, const char *word)
         cg_rules_why(why, CG_WHY_GIT, path + 1);
         for (char *p = path; (p = strchr(p, '['));)
                 *p = '?';
-        snprintf(pattern, sizeof(pattern), "**%s", path[1] ? path : "");
+        snprintf(pattern, sizeof(pattern), "**%s", cg_path_prefix(path));
         return cg_rules_add_pattern(g->rules, pattern, why, g->err);
 }
 
@@ -466,7 +467,7 @@ int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err
         const json_t *env = base_of(rules)->env;
         const char *home = base_of(rules)->home, *xdg = cg_user_env_get(env, "XDG_CONFIG_HOME");
         char account[PATH_MAX];
-        const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
+        const char *const homes[] = { home, cg_account_home(account) };
         int r;
 
         if ((r = read_file(&g, "/etc/gitconfig", INCLUDE, 0)) < 0 ||

@@ -156,8 +156,8 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
         if (!realpath(workspace, w))
                 return CG_HOLDS_NO_HOME;
         by_variable = holds_home(w, home);
-        by_account = holds_home(w, cg_account_home(account) ? account : NULL);
-        return by_account > by_variable ? by_account : by_variable;
+        by_account = holds_home(w, cg_account_home(account));
+        return CG_MAX(by_account, by_variable);
 }
 
 static int add_workspace(struct cg_rules *rules, const struct cg_place *place, enum cg_holds_home holds,

@@ -131,7 +131,7 @@ static void add_path(json_t *list, const char *base, const char *rest)
 json_t *cg_own_places(const char *home, const json_t *env)
 {
         char runtime[32], account[PATH_MAX];
-        const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
+        const char *const homes[] = { home, cg_account_home(account) };
         json_t *list = json_array();
 
         snprintf(runtime, sizeof(runtime), "/cellgate-%u/", (unsigned int)geteuid());
@@ -193,7 +193,7 @@ int cg_own_check_workspace(const char *workspace, const char *home, struct cg_er
                           python[] = "the Python that kernels run is";
         static const char *const jupyter[] = { ".jupyter", ".local/share/jupyter" };
         char w[PATH_MAX], own[PATH_MAX], account[PATH_MAX], base[PATH_MAX], path[PATH_MAX + 64];
-        const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
+        const char *const homes[] = { home, cg_account_home(account) };
 
         if (!cg_real_path(workspace, w))
                 return cg_fail_errno(err, "workspace %s", workspace);

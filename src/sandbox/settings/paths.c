@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "sandbox/mountpoints.h"
 
 /* Appends one part to @path, or removes the last one for "..". */
@@ -64,7 +65,7 @@ int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char 
 
 bool cg_path_join(char ret[PATH_MAX], const char *folder, const char *name)
 {
-        int n = snprintf(ret, PATH_MAX, "%s/%s", folder[1] ? folder : "", name);
+        int n = snprintf(ret, PATH_MAX, "%s/%s", cg_path_prefix(folder), name);
 
         return n >= 0 && n < PATH_MAX;
 }

@@ -186,7 +186,7 @@ static void on_stream(struct kernel_host *h, const struct cg_event *e)
         const char *text = cg_event_text(e, &len);
 
         if (cg_event_is_stderr(e)) {
-                snprintf(h->error, sizeof(h->error), "%.*s", (int)(len < 500 ? len : 500), text);
+                snprintf(h->error, sizeof(h->error), "%.*s", (int)CG_MIN(len, 500), text);
                 return;
         }
         cg_buf_try_add(&h->out, text, len, NULL);

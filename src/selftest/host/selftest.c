@@ -217,7 +217,7 @@ static void show_log(const struct selftest *s)
 
         if (cg_read_file(cg_scene_path(&s->scene, "log", path), MAX_LOG, &text, &len, NULL) < 0)
                 return;
-        cg_text_render(&safe, text, len < 4000 ? len : 4000, 0);
+        cg_text_render(&safe, text, CG_MIN(len, 4000), 0);
         if (cg_buf_end(&safe, NULL) == 0 && safe.len)
                 fprintf(stderr, "%s\n", safe.data);
 }

@@ -116,7 +116,7 @@ static void call_result(const struct ask *a, const char *body, struct cg_msg *m,
                               .body = body,
                               .body_len = strlen(body),
                               .raw = why,
-                              .raw_len = why ? strlen(why) : 0,
+                              .raw_len = cg_strlen(why),
                               .has_raw = !m };
         struct cg_err err;
 

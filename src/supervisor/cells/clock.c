@@ -44,7 +44,7 @@ bool cg_sup_rate_take(struct rate *r)
 
         if (r->filled_ms)
                 left = r->left + (now - r->filled_ms) * RATE_SECOND;
-        r->left = left < RATE_BURST * 1000 ? left : RATE_BURST * 1000;
+        r->left = CG_MIN(left, RATE_BURST * 1000);
         r->filled_ms = now;
         if (r->left < 1000)
                 return false;

@@ -249,7 +249,7 @@ static bool read_output(struct command *c, struct watch *w, size_t *left)
                                       .flags = w == &c->errors ? CG_FLAG_STDERR : 0,
                                       .raw = data,
                                       .has_raw = true };
-                ssize_t n = read(w->fd, data, *left < sizeof(data) ? *left : sizeof(data));
+                ssize_t n = read(w->fd, data, CG_MIN(*left, sizeof(data)));
 
                 if (n < 0 && errno == EAGAIN)
                         return true;

@@ -27,7 +27,7 @@ static bool has_word(const char *list, size_t len, const char *word)
         for (const char *p = list, *end = list + len; p < end;) {
                 size_t l = strcspn(p, ",");
 
-                l = l < (size_t)(end - p) ? l : (size_t)(end - p);
+                l = CG_MIN(l, (size_t)(end - p));
                 if (l == n && memcmp(p, word, n) == 0)
                         return true;
                 p += l + 1;
@@ -229,7 +229,7 @@ uint64_t cg_oom_next_check_ms(uint64_t available, uint64_t reserve)
 
         if (ms < CHECK_MIN_MS)
                 return CHECK_MIN_MS;
-        return ms > CHECK_MAX_MS ? CHECK_MAX_MS : ms;
+        return CG_MIN(ms, CHECK_MAX_MS);
 }
 
 /*

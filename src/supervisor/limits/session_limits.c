@@ -195,7 +195,7 @@ static char *copy_path(const json_t *files, const char *name)
 {
         const char *path = json_string_value(json_object_get(files, name));
 
-        return path ? strdup(path) : NULL;
+        return cg_strdup(path);
 }
 
 void cg_sup_limits_spawned(struct kernel *k, const json_t *answer)

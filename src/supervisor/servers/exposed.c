@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "base/account.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/settings/view.h"
 
@@ -151,7 +152,7 @@ int cg_sup_server_guard_above(struct check *c, const char *path)
 
         for (snprintf(at, sizeof(at), "%s", path); at[1] && r == 0; memcpy(at, up, strlen(up) + 1)) {
                 cg_path_parent(at, up);
-                snprintf(modules, sizeof(modules), "%s/node_modules/", up[1] ? up : "");
+                snprintf(modules, sizeof(modules), "%s/node_modules/", cg_path_prefix(up));
                 if (cg_sup_file_is_open(c, up) && cg_sup_file_is_exposed(c, modules) &&
                     !strstr(up, "/node_modules") && !cg_sup_file_holds_write_root(c, modules))
                         r = cg_sup_server_add_guard(c, modules);
