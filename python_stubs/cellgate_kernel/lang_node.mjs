@@ -89,6 +89,7 @@ const mcptools = Object.freeze({
   ToolError,
   servers: () => request("servers"),
   search: (words) => request("search", String(words)),
+  types: (...server) => request("types", ...server.slice(0, 1).map(String)),
   help: (server, tool) => request("help", String(server), tool === undefined ? "" : String(tool)),
 });
 

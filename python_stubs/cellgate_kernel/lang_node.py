@@ -124,6 +124,10 @@ class Node(Language):
         if what == "help":
             server, tool = arguments
             return (find_tool(server, tool).__doc__ or "") if tool else repr(package.tools(server, describe=True))
+        if what == "types":
+            from cellgate_tools.declarations import declarations
+
+            return declarations(package.__path__, lambda *names: find_tool(*names).__doc__ or "", *arguments)
         raise LookupError(f"there is no request {what!r}")
 
 

@@ -187,6 +187,9 @@ def test_finding_tools(node_tools: Session) -> None:
         node_tools.run("import { search } from 'mcptools'; (await search('leaves a mark'))[0].tool").value == "'danger'"
     )
     assert "Leaves a mark" in node_tools.run("import { help } from 'mcptools'; await help('echo', 'danger')").value
+    declared = node_tools.run("import { types } from 'mcptools'; await types()").value
+    assert "export function danger(params" in declared and "Leaves a mark" in declared
+    assert "no server" in node_tools.run("await (await import('mcptools')).types('none')").error["evalue"]
     assert "no server" in node_tools.run("import 'mcptools/none'").error["evalue"]
 
 
