@@ -25,6 +25,12 @@ static inline struct cg_slice cg_slice_or_none(const char *s)
         return s ? cg_slice_of(s) : CG_SLICE_NONE;
 }
 
+/* The first @len bytes, if there are so many. */
+static inline struct cg_slice cg_slice_head(struct cg_slice s, size_t len)
+{
+        return s.len > len ? (struct cg_slice){ s.p, len } : s;
+}
+
 static inline bool cg_slice_eq(struct cg_slice a, struct cg_slice b)
 {
         return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);

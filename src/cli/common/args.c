@@ -85,8 +85,9 @@ static void wrap(struct wrapped *w, const char *text, size_t len)
 
 void cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b)
 {
-        struct wrapped w = { .b = b, .width = CG_MAX(width, 20), .column = column };
+        struct wrapped w = { .b = b, .column = column };
 
+        w.width = CG_MAX(width, 20);
         wrap(&w, text, len);
 }
 

@@ -493,8 +493,7 @@ static void refused(struct http_exchange *x)
                 return;
         }
         if (x->answer.len &&
-            cg_server_log_render(t->def, (struct cg_slice){ x->answer.data, CG_MIN(x->answer.len, 300) },
-                                 &shown) < 0)
+            cg_server_log_render(t->def, cg_slice_head(cg_buf_slice(&x->answer), 300), &shown) < 0)
                 cg_buf_clear(&shown);
         if (status == 401)
                 fail(x, false,

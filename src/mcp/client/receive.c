@@ -325,7 +325,7 @@ static void on_unreadable_answer(struct cg_mcp_client *c, struct cg_slice line, 
         cg_auto_buf struct cg_buf shown = { .max = 0 };
         char text[1024];
 
-        if (cg_server_log_render(c->def, (struct cg_slice){ line.p, CG_MIN(line.len, 200) }, &shown) < 0)
+        if (cg_server_log_render(c->def, cg_slice_head(line, 200), &shown) < 0)
                 cg_buf_clear(&shown);
         snprintf(text, sizeof(text), "sent an answer that cannot be read: %s; it begins with: %.400s%s", why,
                  cg_buf_str(&shown), line.len > 200 ? "..." : "");

@@ -265,9 +265,7 @@ static int diff_value(struct diff *d, struct cg_slice then, struct cg_slice now,
 
 static struct cg_slice excerpt(struct cg_slice s, size_t from)
 {
-        size_t n = CG_MIN(s.len - from, EXCERPT);
-
-        return (struct cg_slice){ s.p + from, n };
+        return cg_slice_head((struct cg_slice){ s.p + from, s.len - from }, EXCERPT);
 }
 
 /* Appends how many differences are not shown, and the texts around the first byte that differs. */
