@@ -67,7 +67,6 @@ struct watch {
         curl_socket_t fd;
 };
 
-static void serve(struct cg_http *h);
 static void rearm(struct cg_http *h);
 
 /* ---- failures */

@@ -62,8 +62,6 @@ static void list_or_go_on(struct ts_call *call);
 
 static void run_call(struct ts_call *call);
 
-static void ask(struct ts_call *call);
-
 static bool is_error(enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         struct cg_slice value;
