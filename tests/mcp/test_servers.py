@@ -487,7 +487,7 @@ def test_one_bad_server_costs_only_its_own_tools(ts, fake, slowness):
             "hangs": fake(),
             "good": fake(),
         },
-        timeout_ms=int(3000 * slowness),
+        timeout_ms=int(2000 * slowness),
     )["report"]
     assert {name for name, r in report.items() if "error" in r} == {"garbage", "never"}
     message = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 100}}
