@@ -1085,7 +1085,8 @@ CG_API int cg_event_is_stderr(const struct cg_event *e);
  * cg_event_text() - the event's text: STREAM's output, RESULT's and KERNEL_DIED's explanation,
  * NOTICE's message
  * @len: bytes (may be NULL). The text is UTF-8 and NUL-terminated, and may contain NULs. "" where
- *       the type has none. Lives as long as the event.
+ *       the type has none. Lives as long as the event. Of an APPROVAL_REQUEST for a program, in a
+ *       session of the shell: number and text of the line of the cell that names it, if one does.
  */
 CG_API const char *cg_event_text(const struct cg_event *e, size_t *len);
 

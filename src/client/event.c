@@ -254,7 +254,9 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->approval = m->id;
                 e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
                 e->json = cg_json_text(o, &e->json_len);
-                return e->args && e->server && e->tool && e->json &&
+                e->text = strdup(cg_json_text_of(o, "line"));
+                e->text_len = cg_strlen(e->text);
+                return e->args && e->server && e->tool && e->json && e->text &&
                        (e->method || e->type == CG_EVENT_FUNCTION_CALL);
         case CG_EVENT_APPROVAL_CLOSED:
                 e->approval = m->id;

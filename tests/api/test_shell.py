@@ -178,6 +178,25 @@ def test_each_program_is_asked_about(client: Client, workspace: Path) -> None:
     assert len(host.asked) == 4
 
 
+def test_a_question_shows_the_line_of_the_cell(client: Client, workspace: Path) -> None:
+    """The one that fits best; none if several do, or none does, whatever the shell says."""
+    lines: list[str] = []
+
+    def host(e: Event) -> bool:
+        lines.append(e.text)
+        return False
+
+    with asking(client, workspace, "ask") as s:
+        s.run("LINENO=7\n# echo\n/bin/echo one\n  /bin/echo two three\n/usr/bin/date", decide=host)
+        s.run("f() {\n  /bin/echo $1\n}\nf x\nf y", decide=host)
+        s.run("/bin/echo a\n/bin/echo a\nx=/usr/bin/i; ${x}d\nechoes=1 /bin/cat", decide=host)
+        s.run("x='" + "\x1b" + "ä" * 300 + "'; /bin/echo $x", decide=host)
+    assert lines[:3] == ["3: /bin/echo one", "4:   /bin/echo two three", "5: /usr/bin/date"]
+    assert lines[3:5] == ["2:   /bin/echo $1"] * 2
+    assert lines[5:9] == ["", "", "", "4: echoes=1 /bin/cat"]
+    assert lines[9].startswith("1: x='") and len(lines[9]) < 210
+
+
 def test_rules_fit_programs_of_the_shell(client: Client, workspace: Path) -> None:
     """The shell's own variables are none that a rule would have to name."""
     rules = {"default": "deny", "allow": [{"program": "/usr/bin/cat"}]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -35,6 +36,18 @@ def test_yes(person) -> None:
     p.type(f"y{p.digits(shown)}\n")
     p.wait_for("it ran\n")
     assert p.end() == 0
+
+
+def test_the_line_of_a_shell_s_cell(person) -> None:
+    p = person("run", "--language", "shell", "--exec", "ask", "-c", "x=1\n  touch a; sleep 0\ntouch a")
+    shown = p.wait_for(QUESTION)
+    assert re.search(r"\n  folder +[^\n]+\n  line +2:   touch a; sleep 0\n", shown) is None  # two lines fit
+    p.type(f"a{p.digits(shown)}\n")
+    shown = p.wait_for("sleep[^$]*" + QUESTION)
+    assert re.search(r"\n  line +2:   touch a; sleep 0\n", shown)
+    p.type("n\n")
+    assert p.end() == 0  # the other touch is the same command, whatever its line
+    assert p.seen.count("wants to start") == 2
 
 
 def test_no(person) -> None:

@@ -19,7 +19,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-search": 4_500,
     "libexec/cellgate/cellgate-supervisor": 30_800,
     "libexec/cellgate/cellgate-toolserver": 22_900,
-    "lib/libcellgate.so": 11_300,
+    "lib/libcellgate.so": 11_400,
 }
 
 

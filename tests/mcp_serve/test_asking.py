@@ -339,6 +339,18 @@ def test_programs(serve: Serve) -> None:
     assert text_of(server.result(call)) == "0\n0"
 
 
+def test_a_program_of_the_shell_has_its_line(serve: Serve) -> None:
+    server = serve("--approve", "ask", "--exec", "ask", "--language", "shell")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code="x=1\n/bin/echo ran; x=2")
+    question = server.receive()
+    assert "\n  line      2: /bin/echo ran; x=2\n" in question["params"]["message"]
+    server.send(
+        {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"decision": "reject"}}}
+    )
+    assert server.result(call)["isError"] is False
+
+
 def test_rules_about_tools_accept_no_program(serve: Serve) -> None:
     server = serve("--approve", "all", "--exec", "ask")
     server.initialize(elicitation={})

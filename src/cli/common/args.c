@@ -129,6 +129,7 @@ struct cg_call cg_call_asked(const struct cg_event *e)
         struct cg_call call = { .server = cg_event_server(e),
                                 .tool = cg_event_tool(e),
                                 .method = cg_event_method(e),
+                                .line = cg_event_text(e, NULL),
                                 .cell = cg_event_cell(e) };
 
         call.args = cg_event_arguments(e, &call.args_len);
@@ -290,6 +291,10 @@ static void add_call(const struct cg_call *call, unsigned width, bool whole, boo
 
         if (strcmp(call->method, CG_METHOD_EXEC) == 0) {
                 add_program(args, whole, shown, &text);
+                if (call->line && *call->line) {
+                        cg_buf_adds(&text, "\nline      ");
+                        add_name(&text, call->line, 0);
+                }
         } else {
                 cg_buf_adds(&text, "server    ");
                 add_name(&text, call->server, whole ? 0 : SHORT_NAME);

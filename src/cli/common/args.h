@@ -13,6 +13,7 @@ struct cg_call {
         const char *method;        /* cg_event_method() */
         const char *args;          /* untrusted: one JSON object, if all is well */
         size_t args_len;
+        const char *line; /* of the shell's cell, that names a program; "" or NULL: none */
         uint64_t cell;
         bool elsewhere;             /* of another client's session: decided once, without "always" */
         const struct cg_call *next; /* of the same cell, in the same question; NULL: none */

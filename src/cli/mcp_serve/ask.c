@@ -58,6 +58,7 @@ static struct cg_serve_ask *ask_free(struct cg_serve_ask *a)
         free(a->json);
         free(a->reason);
         free(a->result);
+        free(a->line);
         free(a);
         return NULL;
 }
@@ -170,7 +171,7 @@ static void explain_mute(struct cg_buf *why, const char *server, const char *met
 /* Returns the question (stays ours); NULL: it could not be asked, for the reason in @why. */
 static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, const char *server,
                                 const char *method, const char *tool, const char *args, size_t len,
-                                struct cg_buf *why)
+                                const char *line, struct cg_buf *why)
 {
         enum cg_serve_subject subject = approval ? CG_SERVE_ASK_CALL : CG_SERVE_ASK_OWN;
         CG_SERVE_HOLD(&s->sv->lock);
@@ -181,6 +182,8 @@ static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, c
                 return NULL;
         }
         a = ask_new(subject, approval, server, method, tool, args, len);
+        if (a)
+                a->line = strdup(line); /* NULL: not shown */
         if (start_ask(s, a) == 0)
                 return a;
         cg_buf_adds(why, NOT_ASKED);
@@ -547,7 +550,8 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
                                     json_pack("[ss]", call.server, call.tool));
                 if (only_elsewhere(s))
                         return;
-                if (ask(s, approval, call.server, call.method, call.tool, call.args, call.args_len, &why))
+                if (ask(s, approval, call.server, call.method, call.tool, call.args, call.args_len,
+                        cg_event_text(e, NULL), &why))
                         return;
                 json_object_del(s->shared, key);
                 break;
@@ -784,7 +788,7 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
                 cg_approve_explain_verdict(why, &call, &v, explain_rule);
                 return false;
         }
-        a = ask(s, 0, OWN, CG_METHOD_CALL, tool, job->args, strlen(job->args), why);
+        a = ask(s, 0, OWN, CG_METHOD_CALL, tool, job->args, strlen(job->args), "", why);
         if (!a)
                 return false;
         pthread_mutex_lock(&s->sv->lock);

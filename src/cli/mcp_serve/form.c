@@ -73,6 +73,7 @@ static void describe(const struct cg_serve_session *s, struct cg_serve_ask *a, s
                                 .method = a->method,
                                 .args = a->json,
                                 .args_len = a->len,
+                                .line = a->line ?: "",
                                 .cell = s->cell };
 
         if (a->subject == CG_SERVE_ASK_CONNECTION) {

@@ -228,6 +228,7 @@ struct cg_serve_ask {
         const char *method;  /* cg_event_method(); static */
         char *json;          /* arguments, connection, or params of the server's request */
         size_t len;
+        char *line;     /* of a call: as in struct cg_call; NULL: none */
         size_t part;    /* that the open form shows; 0: the first view */
         bool all_shown; /* the open form can accept */
         int64_t since_ms, deadline_ms;

@@ -5,6 +5,7 @@
  */
 #include "supervisor/ask/programs.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "sandbox/inside/exec.h"
@@ -24,6 +26,10 @@
 #include "supervisor/core/kernel_link.h"
 #include "supervisor/core/members.h"
 #include "supervisor/core/state.h"
+
+/* Of a cell's code, and of the line that is shown of it. */
+#define SEARCHED_CODE ((size_t)1 << 20)
+#define SHOWN_LINE    200
 
 static void answer(struct kernel *k, uint32_t number, bool accept)
 {
@@ -233,6 +239,60 @@ static struct cg_frame *text_of(const json_t *question)
         return f;
 }
 
+static bool has_word(struct cg_slice line, const char *word)
+{
+        size_t len = strlen(word);
+        const char *end = line.p + line.len;
+
+        for (const char *p = line.p; len && (p = memmem(p, (size_t)(end - p), word, len)); p++)
+                if ((p == line.p || (!isalnum((unsigned char)p[-1]) && p[-1] != '_')) &&
+                    (p + len == end || (!isalnum((unsigned char)p[len]) && p[len] != '_')))
+                        return true;
+        return false;
+}
+
+/*
+ * Adds the line of a shell's cell that names the program and most of its arguments, if one does. It
+ * is found in the host's own text of the cell, since the shell could report any line.
+ */
+static void add_line(const struct session *ss, const json_t *question, json_t *body)
+{
+        const char *language = json_string_value(json_object_get(ss->options, "language")) ?: "";
+        const struct cell *c = ss->queue.main.running;
+        const json_t *argv = json_object_get(question, "argv"), *arg;
+        struct cg_slice rest, best = CG_SLICE_NONE;
+        size_t most = 0, times = 0, at = 0, i;
+        char text[SHOWN_LINE + 32];
+
+        if (!c || c->kind != CELL_EXECUTE || strcmp(language, "shell") != 0)
+                return;
+        rest = (struct cg_slice){ c->frames[0]->data, CG_MIN(c->frames[0]->len, SEARCHED_CODE) };
+        for (size_t n = 1; rest.len; n++) {
+                const char *end = memchr(rest.p, '\n', rest.len);
+                struct cg_slice line = { rest.p, end ? (size_t)(end - rest.p) : rest.len };
+                size_t words = 0;
+
+                rest = (struct cg_slice){ line.p + line.len + !!end, rest.len - line.len - !!end };
+                json_array_foreach(argv, i, arg) {
+                        const char *word = json_string_value(arg) ?: "";
+
+                        words += has_word(line, i ? word : cg_path_base(word));
+                        if (!words) /* not the program */
+                                break;
+                }
+                if (!words || words < most)
+                        continue;
+                times = words > most ? 1 : times + 1;
+                most = words;
+                best = line;
+                at = n;
+        }
+        if (times != 1)
+                return;
+        snprintf(text, sizeof(text), "%zu: %.*s", at, (int)CG_MIN(best.len, SHOWN_LINE), best.p);
+        json_object_set_new(body, "line", cg_sup_text_json(text));
+}
+
 static void handle_asked(struct kernel *k, uint32_t number, int fd)
 {
         struct session *ss = k->session;
@@ -269,6 +329,7 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
                 answer(k, number, true);
         } else {
                 question.body = json_pack("{s:s, s:s, s:s}", "server", "", "method", "exec", "tool", "");
+                add_line(ss, asked, question.body);
                 cg_sup_ask(&question, text);
                 question.denial = NULL; /* taken */
         }
