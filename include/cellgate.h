@@ -1277,6 +1277,12 @@ CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_
 CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err);
 
 /**
+ * cg_approval_accept_by() - the same, by a rule of the host's
+ * @by: its name, for the audit log; NULL for none
+ */
+CG_API int cg_approval_accept_by(struct cg_session *s, uint64_t approval, const char *by, struct cg_err *err);
+
+/**
  * cg_approval_reject() - refuse it: the call raises RejectedError in the cell, a program
  * PermissionError
  * @reason: part of the exception in the kernel, or of the CG_EVENT_DENIED about the program; NULL
@@ -1306,7 +1312,8 @@ enum cg_egress_decision {
 /**
  * cg_egress_decide() - answer an EGRESS_REQUEST
  * @request: from cg_event_approval()
- * @reason:  part of the refusal that the program in the sandbox receives; NULL for none
+ * @reason:  for the audit log, and part of the refusal that the program in the sandbox receives;
+ *           NULL for none
  * Return: 0; negative: CG_E_NOTFOUND when no such request waits (any more).
  */
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,

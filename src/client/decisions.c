@@ -19,35 +19,35 @@ CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_
         return r;
 }
 
-CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_DECISION, .id = approval };
-        bool accepted;
-        int r;
-
-        if (s->client && s->client->node) {
-                r = cg_session_enter(s, err);
-                if (r < 0)
-                        return r;
-                accepted = cg_remote_accept(s, approval);
-                pthread_mutex_unlock(&s->client->lock);
-                if (accepted)
-                        return 0;
-        }
-        return cg_session_send_decision(s, &out, CG_EVENT_APPROVAL_REQUEST,
-                                        json_pack("{s:b, s:s}", "accept", true, "reason", ""), err);
-}
-
-int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,
-                      size_t len, bool timed_out, struct cg_err *err)
+int cg_session_decide(struct cg_session *s, enum cg_event_type of, uint64_t id, bool accept,
+                      const char *reason, size_t len, bool timed_out, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_DECISION, .id = id };
-        json_t *body = json_pack("{s:b, s:b, s:s%}", "accept", false, "timed_out", timed_out, "reason",
-                                 reason, CG_MIN(len, 30000));
+        json_t *body = json_pack("{s:b, s:b, s:s%}", "accept", accept, "timed_out", timed_out, "reason",
+                                 reason ?: "", reason ? strnlen(reason, CG_MIN(len, 30000)) : 0);
 
         if (!body) /* the decision counts also if its reason is not UTF-8 */
-                body = json_pack("{s:b, s:b}", "accept", false, "timed_out", timed_out);
+                body = json_pack("{s:b, s:b}", "accept", accept, "timed_out", timed_out);
         return cg_session_send_decision(s, &out, of, body, err);
+}
+
+CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
+{
+        return cg_approval_accept_by(s, approval, NULL, err);
+}
+
+CG_API int cg_approval_accept_by(struct cg_session *s, uint64_t approval, const char *by, struct cg_err *err)
+{
+        int r = cg_session_enter(s, err);
+        bool accepted;
+
+        if (r < 0)
+                return r;
+        accepted = cg_remote_accept(s, approval);
+        pthread_mutex_unlock(&s->client->lock);
+        if (accepted)
+                return 0;
+        return cg_session_decide(s, CG_EVENT_APPROVAL_REQUEST, approval, true, by, SIZE_MAX, false, err);
 }
 
 /* The same call is not asked about again in a session with policy files. */
@@ -68,15 +68,13 @@ static void remember_refusal(struct cg_session *s, uint64_t id)
 
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
 {
-        reason = reason ?: "";
         remember_refusal(s, approval);
-        return cg_session_reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason, strlen(reason), false, err);
+        return cg_session_decide(s, CG_EVENT_APPROVAL_REQUEST, approval, false, reason, SIZE_MAX, false, err);
 }
 
 CG_API int cg_approval_expire(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
 {
-        reason = reason ?: "";
-        return cg_session_reject(s, CG_EVENT_APPROVAL_REQUEST, approval, reason, strlen(reason), true, err);
+        return cg_session_decide(s, CG_EVENT_APPROVAL_REQUEST, approval, false, reason, SIZE_MAX, true, err);
 }
 
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
@@ -183,11 +181,10 @@ CG_API int cg_event_refuse(struct cg_session *s, const struct cg_event *e, const
 {
         int r = 0;
 
-        reason = reason ?: "";
         switch (e->type) {
         case CG_EVENT_APPROVAL_REQUEST:
         case CG_EVENT_FUNCTION_CALL:
-                r = cg_session_reject(s, e->type, e->approval, reason, strlen(reason), false, err);
+                r = cg_session_decide(s, e->type, e->approval, false, reason, SIZE_MAX, false, err);
                 break;
         case CG_EVENT_EGRESS_REQUEST:
                 r = cg_egress_decide(s, e->approval, CG_EGRESS_DENY_ONCE, reason, err);

@@ -57,9 +57,9 @@ static bool decided_by_policy(struct cg_session *s, const struct cg_event *e)
         switch (cg_session_policy_judge(s->policy, e, &key, &why)) {
         case CG_POL_ALLOW:
                 if (connection)
-                        cg_egress_decide(s, e->approval, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
+                        cg_egress_decide(s, e->approval, CG_EGRESS_ALLOW_ONCE, why.data, NULL);
                 else
-                        cg_approval_accept(s, e->approval, NULL);
+                        cg_approval_accept_by(s, e->approval, why.data, NULL);
                 return true;
         case CG_POL_DENY:
                 cg_event_refuse(s, e, why.data, NULL);

@@ -89,7 +89,7 @@ CG_API int cg_function_return(struct cg_session *s, uint64_t call, enum cg_funct
         int r;
 
         if (outcome == CG_FUNCTION_REFUSED)
-                return cg_session_reject(s, CG_EVENT_FUNCTION_CALL, call, data, len, false, err);
+                return cg_session_decide(s, CG_EVENT_FUNCTION_CALL, call, false, data, len, false, err);
         r = make_result(outcome, data, len, &b, err);
         if (r < 0)
                 return r;

@@ -324,9 +324,9 @@ int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_e
                              struct cg_err *err);
 
 /* decisions.c */
-/* Refuses the call that an event @of announced; of @reason the start, if it is UTF-8. */
-int cg_session_reject(struct cg_session *s, enum cg_event_type of, uint64_t id, const char *reason,
-                      size_t len, bool timed_out, struct cg_err *err);
+/* Decides about the call that an event @of announced; of @reason the start, if it is UTF-8. */
+int cg_session_decide(struct cg_session *s, enum cg_event_type of, uint64_t id, bool accept,
+                      const char *reason, size_t len, bool timed_out, struct cg_err *err);
 
 /* queue.c; lock held */
 /* Takes @e. */

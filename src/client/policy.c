@@ -122,6 +122,8 @@ int cg_session_policy_judge(struct session_policy *p, const struct cg_event *e, 
         cg_pol_decide(p->pol, &call, false, &v, NULL);
         if (v.decision == CG_POL_DENY)
                 cg_pol_explain(why, &v, false, NULL);
+        else if (v.decision == CG_POL_ALLOW)
+                cg_buf_adds(why, v.rule);
         pthread_mutex_unlock(&p->lock);
         return v.decision;
 }

@@ -224,7 +224,7 @@ void cg_stdin_input_closed(struct front *f, const struct jreq *r)
 
 /* ------------------------------------------------------------------ tool calls */
 
-/* @lasting: of a connection, until the kernel ends. @why: of a refusal. */
+/* @lasting: of a connection, until the kernel ends. @why: of a refusal, or the accepting rule. */
 static void decide(struct front *f, const struct cg_event *e, bool accept, bool lasting, const char *why)
 {
         static const enum cg_egress_decision decisions[2][2] = {
@@ -236,9 +236,9 @@ static void decide(struct front *f, const struct cg_event *e, bool accept, bool 
         int r;
 
         if (is_connection(e))
-                r = cg_egress_decide(f->session, n, decisions[accept][lasting], accept ? NULL : why, &err);
+                r = cg_egress_decide(f->session, n, decisions[accept][lasting], why, &err);
         else if (accept)
-                r = cg_approval_accept(f->session, n, &err);
+                r = cg_approval_accept_by(f->session, n, why, &err);
         else
                 r = cg_approval_reject(f->session, n, why, &err);
         if (r < 0 && r != CG_E_NOTFOUND) /* cancelled meanwhile: APPROVAL_CLOSED follows */
@@ -366,7 +366,7 @@ static void answer_call(struct front *f, struct client_question *q, const char *
                         f->o->judge.accepted(f->o->judge.data, e);
                 else if (!connection)
                         f->o->judge.refused(f->o->judge.data, e);
-                decide(f, e, once || always, always || never, reason);
+                decide(f, e, once || always, always || never, once || always ? NULL : reason);
         }
         cg_event_free(e);
 }

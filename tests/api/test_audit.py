@@ -723,6 +723,28 @@ def test_run_signs_with_a_key_and_sends_heads(
     processes.eventually(lambda: audit(*words).returncode == 0)
 
 
+def test_rules_of_files_are_in_the_log(
+    state: Path, workspace: Path, mark: Path, tmp_path: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Which one has accepted or refused; what a program accepts has no rule."""
+    policy = tmp_path / "policy.json"
+    rules = [
+        {"id": "good", "decision": "allow", "server": "echo", "arguments": {"/text": {"equals": "a"}}},
+        {"id": "bad", "decision": "deny", "server": "echo", "arguments": {"/text": {"equals": "b"}}},
+        {"decision": "ask", "server": "echo"},
+    ]
+    policy.write_text(json.dumps({"rules": rules}))
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict", policies=[policy]) as s:
+        add_echo(s, mark)
+        s.run("from mcptools.echo import echo\necho.run(text='a')")
+        s.run("echo.run(text='b')")
+        s.run("echo.run(text='c')", lambda e: True)
+    questions = [r["body"] for r in records(audit) if r["kind"] == "question"]
+    assert [q["decision"] for q in questions] == ["accept", "reject", "accept"]
+    allowed, refused, asked = (q["reason"] for q in questions)
+    assert allowed.startswith("rule 1 (good) of") and "rule 2 (bad)" in refused and asked == ""
+
+
 @pytest.mark.parametrize("mode", ["strict", "best-effort"])
 def test_run_records_what_a_rule_decides(
     mode: str,
@@ -742,6 +764,7 @@ def test_run_records_what_a_rule_decides(
     assert done.returncode == 0, done.stderr
     (question,) = [r["body"] for r in records(audit) if r["kind"] == "question"]
     assert (question["decision"], question["question"]["tool"]) == ("accept", "echo")
+    assert question["reason"] == "rule echo.*"
     argv[3] = "sometimes"
     done = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and "strict or best-effort" in done.stderr

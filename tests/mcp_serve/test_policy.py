@@ -1,12 +1,14 @@
 """`cellgate mcp serve --policy`: calls, its own tools, connections, clients, and the rate of cells."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp_serve.helpers import Raw, text_of
+from mcp_serve.test_stateless import YES
 from web import FETCH, settings
 
 Serve = Callable[..., Raw]
@@ -143,3 +145,32 @@ def test_a_file_in_the_workspace_stops_the_start(serve: Serve, workspace: Path) 
     server = serve("--policy", "p.json")
     server.process.wait(60)
     assert server.process.returncode == 2
+
+
+def test_the_log_has_the_rule_that_accepted(
+    serve: Serve, mcp_file: Path, policy, cellgate: Path, tmp_path: Path, port: int, environment: dict[str, str]
+) -> None:
+    """Of calls and connections; what the user has accepted has none, also no reason of a refusal."""
+    rules = [
+        {"id": "letters", "decision": "allow", "server": "fake", "arguments": {"/text": {"equals": "a"}}},
+        {"decision": "ask", "server": "fake"},
+        {"id": "here", "decision": "allow", "host": "127.0.0.1"},
+        {"decision": "ask", "host": "b.test"},
+    ]
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    (tmp_path / "settings.json").write_text(json.dumps(settings()))
+    words = ("--sandbox", tmp_path / "settings.json", "--audit", "strict")
+    server = serve("--mcp", mcp_file, "--policy", policy(rules=rules), *words, env=state)
+    server.initialize(elicitation={})
+    run(server, "a")
+    fetch = FETCH + f"for url in ('http://127.0.0.1:{port}/', 'http://b.test/'): print(fetch(url))"
+    for code in (CODE.format("b"), fetch):
+        id = server.call("execute_ipython_cell", code=code)
+        server.send({"jsonrpc": "2.0", "id": server.receive()["id"], "result": YES})
+        server.result(id)
+    server.end()
+    log = subprocess.run([cellgate, "audit", "--json"], env={**environment, **state}, capture_output=True, text=True)
+    found = [r["body"] for r in map(json.loads, log.stdout.splitlines()) if r["kind"] == "question"]
+    assert [q["decision"] for q in found] == ["accept"] * 4
+    rules_found = [q["reason"] for q in found]
+    assert rules_found == ["rule 1 (letters) of policy.json", "", "rule 3 (here) of policy.json", ""]

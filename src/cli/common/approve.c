@@ -389,8 +389,10 @@ enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_po
         *v = (struct cg_approve_verdict){ .rule = NULL };
         if (strcmp(c.method, CG_METHOD_CONNECT) != 0)
                 own = cg_approve_decide(a, c.server, c.method, c.tool, &v->rule);
-        if (own == CG_APPROVE_ASK && is_granted(a, &c))
+        if (own == CG_APPROVE_ASK && is_granted(a, &c)) {
                 own = CG_APPROVE_ACCEPT;
+                v->rule = "request_host_access";
+        }
         v->policy.decision = given[own];
         /* Only a pattern refuses what a file allows. */
         cg_pol_decide(a->policy, &c, own == CG_APPROVE_REFUSE && v->rule, &v->policy, NULL);
@@ -412,6 +414,13 @@ void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call)
 void cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
                                 const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule)
 {
+        if (v->policy.decision == CG_POL_ALLOW) {
+                if (v->policy.rule[0])
+                        cg_buf_adds(b, v->policy.rule);
+                else
+                        cg_buf_addf(b, "rule %s", v->rule ?: "all");
+                return;
+        }
         if (!v->policy.rule[0])
                 by_rule(b, call->server, call->method, call->tool, v->rule);
         cg_buf_fail(b, cg_pol_explain(b, &v->policy, v->mute, NULL));

@@ -128,7 +128,7 @@ void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call);
 /* cg_approve_explain(), or the front's own. */
 typedef void (*cg_approve_explain_fn)(struct cg_buf *b, const char *server, const char *method,
                                       const char *tool, const char *rule);
-/* Why the call was refused: by a file, else @by_rule says so. */
+/* Why the call was refused: by a file, else @by_rule says so. Of an accepted one, the rule. */
 void cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
                                 const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule);
 

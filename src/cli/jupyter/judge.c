@@ -26,6 +26,7 @@ static enum cg_front_answer decide(void *data, const struct cg_event *e, struct 
 
         switch (cg_approve_judge(data, &call, &v)) {
         case CG_APPROVE_ACCEPT:
+                cg_approve_explain_verdict(why, &call, &v, cg_approve_explain);
                 return CG_FRONT_ACCEPT;
         case CG_APPROVE_ASK:
                 return CG_FRONT_ASK;

@@ -379,7 +379,8 @@ static void settle_connection(struct cg_serve_session *s, const struct cg_serve_
                 { CG_EGRESS_ALLOW_ONCE, CG_EGRESS_ALLOW_SESSION },
         };
 
-        cg_egress_decide(s->session, a->approval, decisions[a->accept][a->always], a->reason, NULL);
+        cg_egress_decide(s->session, a->approval, decisions[a->accept][a->always],
+                         a->accept ? NULL : a->reason, NULL);
 }
 
 static const char *shared_key(uint64_t approval, char ret[24])
@@ -542,7 +543,8 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
                        v.policy.rule[0] ? "" : "rule ", rule_of(&v, "all"));
                 cg_structured_decided(cg_answer_structured(s->answer), call.server, call.tool, "accepted",
                                       rule_of(&v, "all"));
-                cg_approval_accept(s->session, approval, NULL);
+                cg_approve_explain_verdict(&why, &call, &v, explain_rule);
+                cg_approval_accept_by(s->session, approval, why.data, NULL);
                 return;
         case CG_APPROVE_ASK:
                 cg_approval_share(s->session, approval, NULL);
@@ -621,7 +623,8 @@ void cg_serve_connect(struct cg_serve_session *s, struct cg_event *e)
         call.cell = s->cell; /* the event names none */
         answer = judge(s, &call, &v);
         if (answer == CG_APPROVE_ACCEPT) {
-                cg_egress_decide(s->session, request, CG_EGRESS_ALLOW_ONCE, NULL, NULL);
+                cg_approve_explain_verdict(&reason, &call, &v, explain_rule);
+                cg_egress_decide(s->session, request, CG_EGRESS_ALLOW_ONCE, reason.data, NULL);
                 return;
         }
         if (answer == CG_APPROVE_REFUSE) {

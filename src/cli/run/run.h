@@ -108,7 +108,10 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err);
 int cg_run_json_init(struct cg_run *run, struct cg_err *err);
 
 /* session.c */
-/* Answers the question @e, once. One that has been cancelled meanwhile is no error. */
+/*
+ * Answers the question @e, once. @reason: of a refusal, or the rule that accepts. One that has been
+ * cancelled meanwhile is no error.
+ */
 int cg_run_answer(struct cg_run *run, const struct cg_event *e, bool accept, const char *reason,
                   struct cg_err *err);
 

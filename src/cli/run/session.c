@@ -13,9 +13,9 @@ int cg_run_answer(struct cg_run *run, const struct cg_event *e, bool accept, con
         if (!accept)
                 return cg_event_refuse(run->session, e, reason, err);
         if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST)
-                r = cg_egress_decide(run->session, cg_event_approval(e), CG_EGRESS_ALLOW_ONCE, NULL, err);
+                r = cg_egress_decide(run->session, cg_event_approval(e), CG_EGRESS_ALLOW_ONCE, reason, err);
         else
-                r = cg_approval_accept(run->session, cg_event_approval(e), err);
+                r = cg_approval_accept_by(run->session, cg_event_approval(e), reason, err);
         return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
 }
 
@@ -35,15 +35,16 @@ static int on_question(struct cg_run *run, struct cg_event *e, bool again, struc
                 cg_approval_share(run->session, cg_event_approval(e), NULL);
                 return run->output->ask(run, e, err);
         }
-        if (answer == CG_APPROVE_REFUSE)
-                cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain);
-        else if (answer == CG_APPROVE_ASK)
+        if (answer == CG_APPROVE_ASK)
                 cg_buf_adds(&why, "host is not on the allow list");
+        else
+                cg_approve_explain_verdict(&why, &call, &v, cg_approve_explain);
         r = cg_buf_end(&why, err);
         if (r >= 0)
                 r = cg_run_answer(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
         if (r >= 0 && !connection) /* DENIED reports connections */
-                r = run->output->decided(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
+                r = run->output->decided(run, e, answer == CG_APPROVE_ACCEPT,
+                                         answer == CG_APPROVE_ACCEPT ? NULL : why.data, err);
         cg_event_free(e);
         return r;
 }

@@ -412,7 +412,8 @@ static int answer_connection(struct cg_run *run, enum cg_prompt_answer answer, s
         else if (answer == CG_ANSWER_NEVER)
                 r = cg_egress_decide(run->session, request, CG_EGRESS_DENY_SESSION, refused, err);
         else
-                r = cg_run_answer(run, asked, answer == CG_ANSWER_YES, refused, err);
+                r = cg_run_answer(run, asked, answer == CG_ANSWER_YES,
+                                  answer == CG_ANSWER_YES ? NULL : refused, err);
         return r == CG_E_NOTFOUND ? 0 : r;
 }
 
@@ -421,7 +422,7 @@ static int answer_call(struct cg_run *run, enum cg_prompt_answer answer, struct 
         struct text *t = text_of(run);
         struct cg_approve *rules = run->opts.kernel.approve;
         struct cg_pol_call call = cg_call_of(t->asked);
-        const char *reason = refused;
+        const char *reason = NULL;
 
         /* A held request is decided again in its turn, and by then the answer may be "always". */
         if (answer == CG_ANSWER_ALWAYS &&
