@@ -120,10 +120,7 @@ int cg_session_policy_judge(struct session_policy *p, const struct cg_event *e, 
         *key = cg_pol_key(&call);
         pthread_mutex_lock(&p->lock);
         cg_pol_decide(p->pol, &call, false, &v, NULL);
-        if (v.decision == CG_POL_DENY)
-                cg_pol_explain(why, &v, false, NULL);
-        else if (v.decision == CG_POL_ALLOW)
-                cg_buf_adds(why, v.rule);
+        cg_pol_explain(why, &v, false, NULL);
         pthread_mutex_unlock(&p->lock);
         return v.decision;
 }

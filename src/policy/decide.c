@@ -218,7 +218,7 @@ void cg_pol_refuse(struct cg_pol *p, uint64_t key)
 
 int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, struct cg_err *err)
 {
-        if (v->rule[0] && !mute)
+        if (v->rule[0] && !mute && v->decision != CG_POL_ALLOW)
                 cg_buf_adds(b, "refused by ");
         cg_text_render_as(b, v->rule, strlen(v->rule), 0, CG_TEXT_LINE);
         if (mute)

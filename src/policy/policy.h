@@ -92,7 +92,7 @@ uint64_t cg_pol_key(const struct cg_pol_call *call);
 void cg_pol_refuse(struct cg_pol *p, uint64_t key);
 /*
  * Appends the reason of a refusal, for the agent: the rule, its text, and that repeating does not
- * help. @mute: a rule asks, but nobody can be asked.
+ * help; of what is allowed, the rule. @mute: a rule asks, but nobody can be asked.
  */
 int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, struct cg_err *err);
 

@@ -414,14 +414,9 @@ void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call)
 void cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
                                 const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule)
 {
-        if (v->policy.decision == CG_POL_ALLOW) {
-                if (v->policy.rule[0])
-                        cg_buf_adds(b, v->policy.rule);
-                else
-                        cg_buf_addf(b, "rule %s", v->rule ?: "all");
-                return;
-        }
-        if (!v->policy.rule[0])
+        if (!v->policy.rule[0] && v->policy.decision == CG_POL_ALLOW)
+                cg_buf_addf(b, "rule %s", v->rule ?: "all");
+        else if (!v->policy.rule[0])
                 by_rule(b, call->server, call->method, call->tool, v->rule);
         cg_buf_fail(b, cg_pol_explain(b, &v->policy, v->mute, NULL));
 }
