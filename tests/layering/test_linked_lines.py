@@ -15,7 +15,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-kernel": 29_200,
     "libexec/cellgate/cellgate-mcp-http": 10_700,
     "libexec/cellgate/cellgate-post": 3_500,
-    "libexec/cellgate/cellgate-run": 28_600,
+    "libexec/cellgate/cellgate-run": 28_700,
     "libexec/cellgate/cellgate-search": 4_500,
     "libexec/cellgate/cellgate-supervisor": 30_800,
     "libexec/cellgate/cellgate-toolserver": 22_900,

@@ -223,6 +223,8 @@ async def web_search(query: str, max_results: int = RESULTS, address: str | None
     address = address or os.environ.get(SEARCH_VARIABLE, "")
     if not address:
         raise RefusedError("web_search needs a SearXNG server: start cellgate mcp serve with --web-search ADDRESS")
+    if "://" not in address:
+        raise RefusedError(f"the search of this server is the tool {address.partition(':')[0]}: call it in mcptools")
     if not 0 < max_results <= 50:
         raise RefusedError("max_results is 1 to 50")
     where = f"{address.rstrip('/')}/search"

@@ -86,8 +86,9 @@ static const struct cg_opt table[] = {
           "tools that the agent gets: some of core, jobs, sessions, files, inspect, host, web with commas between"
           " (default: core,jobs); or approvals alone, for an MCP client that decides about calls of other sessions."
           " Without jobs a call waits for the end of its cell; with sessions the agent can have several kernels" },
-        { CG_KOPT_WEB_SEARCH, 0, "web-search", "ADDRESS", CG_CMD_SERVE,
-          "with the toolset web: the SearXNG server that web_search asks, such as https://search.example" },
+        { CG_KOPT_WEB_SEARCH, 0, "web-search", "ADDRESS|TOOL", CG_CMD_SERVE,
+          "with the toolset web: what web_search asks: a SearXNG server, such as https://search.example, or a tool of a"
+          " server of --mcp, SERVER.TOOL or SERVER.TOOL:PARAMETER (default: query)" },
         { CG_KOPT_PRINT_CONFIG, 0, "print-config", "CLIENT", CG_CMD_SERVE,
           "start nothing: print what to put into the settings of claude, cursor, vscode, codex or another client"
           " (generic), with the other options of this command line and absolute paths" },

@@ -151,7 +151,7 @@ static int begin_called(struct cg_serve *sv, struct cg_pending *p, const char *a
 {
         char *code;
 
-        if (check_python(sv, p, err) < 0 || cg_serve_call_code(p->tool, args, &code, err) < 0)
+        if (check_python(sv, p, err) < 0 || cg_serve_call_code(sv, p->tool, args, &code, err) < 0)
                 return -1;
         p->max_chars = CALLED_CHARS;
         if (add_code(sv, p, code, LONG_TIMEOUT_S, err) < 0)

@@ -94,7 +94,7 @@ struct cg_serve_options {
         const char *place;        /* of the toolset approvals, and of those who decide here over HTTP */
         bool compat;              /* the Python package serves */
         const char *print_config; /* a client; NULL: serve */
-        const char *web_search;   /* address of a SearXNG server; NULL: none */
+        const char *web_search;   /* address of a SearXNG server, or SERVER.TOOL; NULL: none */
         bool plain;               /* results have no structuredContent */
         const char *http;         /* the address, by cellgate-mcp-http; NULL: standard input and output */
         bool of_http;             /* an option that means something with http only, */
@@ -409,7 +409,8 @@ int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min
 /* Adds the servers of the toolsets `host` and `web` to those of --mcp. */
 int cg_serve_add_own_servers(struct cg_serve *sv, struct cg_err *err);
 /* The code of a cell that calls the tool (returns). */
-int cg_serve_call_code(enum cg_serve_tool tool, const char *args, char **ret, struct cg_err *err);
+int cg_serve_call_code(const struct cg_serve *sv, enum cg_serve_tool tool, const char *args, char **ret,
+                       struct cg_err *err);
 
 /* ---- queue.c */
 /* Holds a mutex until the end of the block. */
