@@ -329,13 +329,17 @@ static char *entry_path(const json_t *file)
 static int copy_entry(const json_t *manifest, const json_t *file, int dir, struct cg_err *err)
 {
         const char *workspace = member(manifest, "workspace");
+        size_t skipped = 1; /* the slash */
         cg_auto_free char *path = entry_path(file), *name = NULL;
 
         if (!path || path[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "it has no absolute path");
         if (!*member(file, "sha256"))
                 return cg_fail(err, CG_E_STATE, "it was too large to be signed");
-        name = strdup(cg_path_within(path, workspace) ? path + strlen(workspace) + 1 : path + 1);
+        if (workspace[0] && workspace[1] && path[strnlen(path, strlen(workspace))] == '/' &&
+            cg_path_within(path, workspace))
+                skipped += strlen(workspace);
+        name = strdup(path + skipped);
         return name ? copy_file(path, name, dir, file, err) : cg_fail(err, CG_E_NOMEM, "copy");
 }
 
@@ -497,6 +501,8 @@ static int parse(struct signed_options *o, int argc, char **argv, struct cg_err 
         }
         if (id == CG_OPT_END && o->json && o->out)
                 return cg_fail(err, CG_E_INVAL, "--json and --out exclude each other");
+        if (id == CG_OPT_END && o->key && !o->words[1])
+                return cg_fail(err, CG_E_INVAL, "--key is for a MANIFEST: the log has its own key");
         if (id == CG_OPT_END && !n && (o->json || o->out))
                 return cg_fail(err, CG_E_INVAL, "which execution? cellgate artifacts lists them");
         return id;

@@ -121,6 +121,7 @@ def test_only_the_right_key_counts(
     assert run_cellgate(*words, "--key", key, env=elsewhere).returncode == 0
     assert run_cellgate(*words, "--key", "0" * 64, env=elsewhere).returncode == 1
     assert run_cellgate(*words, "--key", key[:-1], env=elsewhere).returncode == 2
+    assert "for a MANIFEST" in run_cellgate("verify", workspace / "a.txt", "--key", key).stderr
     other = run_cellgate("run", "--audit", "strict", "--workspace", tmp_path, "-c", "1", env=elsewhere)
     assert other.returncode == 0, other.stderr
     assert run_cellgate(*words, env=elsewhere).returncode == 1
