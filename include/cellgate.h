@@ -58,6 +58,7 @@ enum {
         CG_E_UNSUPPORTED = -10, /* this machine or build cannot do it */
         CG_E_TIMEDOUT = -11,    /* it did not happen in time */
         CG_E_PARSE = -12,       /* text is not what it should be; the message has line and column */
+        CG_E_BUSY = -13,        /* the node is full or being drained: try another one, or later */
 };
 
 enum {
@@ -161,7 +162,9 @@ struct cg_client_options {
          * command has no terminal to ask at. Functions and their approvals stay here; what the node
          * says of itself (information, costs, denials, connections) is its word. `workspace`,
          * `kernel_env`, `python_path` and `hide` are paths there. MCP servers run here. Not
-         * possible: masked credentials, `audit` (docs/cluster.md). NULL: this machine
+         * possible: masked credentials, `audit` (docs/cluster.md). Several commands, between which
+         * the word ";" stands, are tried in random order while one is busy (CG_E_BUSY) or cannot be
+         * reached; one alone three times while it is busy. NULL: this machine
          */
         const char *const *connect;
 };
@@ -172,7 +175,7 @@ struct cg_client_options {
  * @ret:  the client (returns; cg_client_close())
  * @err:  set when negative; may be NULL
  * Return: 0; negative: CG_E_SYS or CG_E_TIMEDOUT when the supervisor does not start or answer,
- *         CG_E_PROTO when it speaks another version.
+ *         CG_E_PROTO when it speaks another version, CG_E_BUSY when nodes of `connect` are full.
  * Threads: any.  A private supervisor has no address that another process could connect to once
  *          this returns.
  */
@@ -201,7 +204,9 @@ CG_API const char *cg_client_why_private(const struct cg_client *c);
  *       "linger_ms": missing where it does not end by itself, "kernel_env", "preload", "spares",
  *       "spare_workspaces": [path]: folders that these keep in use, "memory_bytes": of all its
  *       processes, where pages that they share count once,
- *       "clients": [{"pid", "sessions", "own": bool}]}
+ *       "clients": [{"pid", "sessions", "own": bool}], "sessions" of all clients, "slots" of a node
+ *       (0: none), "draining": bool, "questions" that wait, "started", "refused": sessions so far,
+ *       "start_p50_ms", "start_p99_ms": from the request to the answer, of the last 512}
  * Return: 0; negative.
  */
 CG_API int cg_client_status(struct cg_client *c, char **ret, struct cg_err *err);

@@ -21,9 +21,10 @@ GROUPS = ("", "approvals", "audit", "daemon", "env", "jupyter", "mcp", "policy")
 class Program:
     """The help texts of all commands, by their words: "", "run", "mcp", "mcp serve"."""
 
-    def __init__(self, cli: str, front: str, audit: str | None = None) -> None:
-        # The words before "--help" of commands that are not in cellgate-cli.
-        self.own = {name: [front, name] for name in FRONT} | ({"audit": [audit]} if audit else {})
+    def __init__(self, cli: str, front: str, *others: str) -> None:
+        # The words before "--help" of commands that are not in cellgate-cli, such as cellgate-audit.
+        self.own = {name: [front, name] for name in FRONT}
+        self.own |= {Path(program).name.removeprefix("cellgate-"): [program] for program in others}
         self.help: dict[str, str] = {}
         for group in GROUPS:
             self.help[group] = self._ask(cli, group)

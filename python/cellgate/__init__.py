@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cellgate._core import Client, list_runtimes
 from cellgate._errors import (
     AlreadyExistsError,
+    BusyError,
     CellError,
     CellgateError,
     ClosedError,
@@ -69,6 +70,7 @@ __all__ = [
     "ApprovalRequest",
     "Approve",
     "Artifact",
+    "BusyError",
     "Cell",
     "CellError",
     "CellgateError",

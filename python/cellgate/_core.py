@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cellgate._cellgate import ffi, lib
 from cellgate._errors import CellgateError, ClosedError, ForkedError, InvalidArgumentError, LimitExceededError, check
@@ -96,14 +96,22 @@ RUNTIME = Path(str(importlib.resources.files("cellgate"))).parent / "cellgate_ru
 """cellgate's programs, where this package is one of a wheel: beside it, not wherever sys.path finds the name first."""
 
 
+def _words(connect: Sequence[str] | Sequence[Sequence[str]] | None) -> Sequence[str] | None:
+    """One command as it is; of several, ";" is between them."""
+    if connect is None or isinstance(connect, str) or all(isinstance(word, str) for word in connect):
+        return cast("Sequence[str] | None", connect)
+    return [word for i, command in enumerate(connect) for word in ([";"] if i else []) + list(command)]
+
+
 class Client:
     """A connection to a supervisor, which runs the kernels of all sessions that are opened with it.
 
     Without `address` it uses the supervisor that this user's programs share, or starts it. With
     `private`, or where CELLGATE_PRIVATE is set in the environment, it starts one of its own, which
     ends with the client; so it does with `supervisor`, `log_fd` and a `log_level` above 1. With
-    `connect`, such as `["ssh", "host"]`, sessions run on another machine. Sessions that are given no
-    client share one of the process. May be used by several threads; not after a fork.
+    `connect`, such as `["ssh", "host"]`, sessions run on another machine; of a list of such commands
+    one is taken whose node is not busy. Sessions that are given no client share
+    one of the process. May be used by several threads; not after a fork.
     """
 
     def __init__(
@@ -113,7 +121,7 @@ class Client:
         address: PathLike | None = None,
         start: bool = False,
         linger: float | None = None,
-        connect: Sequence[str] | None = None,
+        connect: Sequence[str] | Sequence[Sequence[str]] | None = None,
         preload: Sequence[str] = (),
         kernel_env: PathLike | None = None,
         spares: int | None = None,
@@ -146,7 +154,7 @@ class Client:
             spares=spares or 0,
             kernel_env=args.text(environment),
             share=int(address is None and not private and connect is None),
-            connect=args.texts(connect),
+            connect=args.texts(_words(connect)),
             audit_key=args.text(audit_key),
             audit_head=args.text(audit_head),
         )

@@ -47,6 +47,10 @@ class UnsupportedError(CellgateError):
     """This machine cannot do it."""
 
 
+class BusyError(CellgateError):
+    """The node is full, or is being drained: try another one, or later."""
+
+
 class TimedOutError(CellgateError, TimeoutError):  # type: ignore[misc]
     """It did not happen in time."""
 
@@ -82,6 +86,7 @@ _CLASSES: dict[int, type[CellgateError]] = {
     lib.CG_E_CLOSED: ClosedError,
     lib.CG_E_UNSUPPORTED: UnsupportedError,
     lib.CG_E_TIMEDOUT: TimedOutError,
+    lib.CG_E_BUSY: BusyError,
 }
 
 

@@ -49,8 +49,15 @@ static int relay(int argc, char **argv)
                         "\n"
                         "The far end of --connect COMMAND (run, mcp serve, jupyter) and of cellgate.Client(connect=...),\n"
                         "which start it by COMMAND on another machine. Standard input and output are the connection; it\n"
-                        "starts a supervisor, which ends with it. Nothing listens.\n");
+                        "starts a supervisor, which ends with it. Nothing listens. With CELLGATE_NODE in the\n"
+                        "environment it uses the supervisor of `cellgate node` in that folder instead.\n");
         return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-relay"), "relay", argv);
+}
+
+/* libmicrohttpd is linked to that program only. */
+static int node(int argc, char **argv)
+{
+        return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-node"), "node", argv);
 }
 
 static const struct cg_cli_command commands[] = {
@@ -67,6 +74,7 @@ static const struct cg_cli_command commands[] = {
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "MCP: serve (an agent runs Python in a sandboxed kernel), login, logout" },
+        { "node", node, "serve sessions to other machines: slots, an end in order, figures" },
         { "policy", cg_cli_policy, "policy files: check them, and show what they decide" },
         { "relay", relay, "the far end of `--connect`, on another machine" },
         { "doctor", exec_front, "check what sandboxes need on this machine, and how to get missing parts" },
@@ -87,9 +95,9 @@ static int help(void)
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
                 if (commands[i].what)
                         cg_buf_addf(&b, "  %-10s %s\n", commands[i].name, commands[i].what);
-        cg_buf_addf(&b, "  %-10s %s\n  %-10s %s\n", "help",
-                    "this text; help COMMAND describes one command, as COMMAND --help does", "version",
-                    "the version, and how this program was built");
+        cg_buf_adds(&b,
+                    "  help, version  this text (help COMMAND: of one command); the version, and how this "
+                    "program was built\n");
         cg_buf_adds(&b, "\n  --help     this text\n"
                         "  --version  the version\n");
         return cg_cli_print_buf(&b);

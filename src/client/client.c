@@ -205,7 +205,10 @@ static int connect_supervisor(struct cg_client *c, const struct cg_client_option
                               json_pack("{s:s, s:s*, s:s*}", "token", token, "place", opts->place, "approver",
                                         opts->approver),
                               c->answer_ms, NULL, &body, err);
-        return r < 0 ? r : cg_json_object(body, strlen(body), "WELCOME", &o, err);
+        r = r < 0 ? r : cg_json_object(body, strlen(body), "WELCOME", &o, err);
+        if (r == 0 && c->node && json_object_get(o, "busy"))
+                r = cg_fail(err, CG_E_BUSY, "%.500s", cg_json_text_of(o, "busy"));
+        return r;
 }
 
 /*
@@ -462,6 +465,8 @@ static int open_at(const struct cg_client_options *o, struct cg_client **ret, st
 {
         int r, attempts = 3;
 
+        if (o->connect)
+                return cg_remote_open(o, open_client, ret, err);
         do
                 r = open_client(o, ret, err);
         while (r == CG_E_CLOSED && o->address && o->start && --attempts);

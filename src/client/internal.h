@@ -173,6 +173,10 @@ char **cg_shared_environ(void);
 bool cg_shared_in_job(void);
 
 /* remote.c: with a client option `connect` */
+/* Opens a client by one of @o's commands, in random order while nodes are busy or unreachable. */
+int cg_remote_open(const struct cg_client_options *o,
+                   int (*open)(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err),
+                   struct cg_client **ret, struct cg_err *err);
 /* Starts the link: c->life_fd and c->node_fd, and c->start_fd, from which its report is read. */
 int cg_remote_start(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err);
 /*

@@ -5,8 +5,10 @@
  */
 #include "client/internal.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include "base/call_args.h"
 #include "base/installed.h"
@@ -15,6 +17,10 @@
 
 /* Words of the command that starts the link. */
 #define MAX_WORDS 64
+/* Commands among which is chosen, attempts beyond their number, and the longest wait before one. */
+#define MAX_COMMANDS 64
+#define AGAIN        2
+#define JITTER_MS    300u
 /* The most bytes of a node's events that wait; it should keep to the window. */
 #define UNREAD_MAX (2 * CG_EVENT_WINDOW + CG_MAX_DISPLAY + (64u << 20))
 /* The most questions and calls that wait, and the most bytes of calls that are asked about. */
@@ -22,6 +28,56 @@
 #define CALLS_MAX ((size_t)64 << 20)
 
 extern char **environ;
+
+static unsigned random_below(unsigned n)
+{
+        unsigned x = 0;
+
+        return getrandom(&x, sizeof(x), 0) < 0 ? 0 : x % n;
+}
+
+/* Separates commands at the words ";". Returns their number; negative: too many, or words. */
+static int split(const char *const *connect, const char **words, const char *const **commands,
+                 struct cg_err *err)
+{
+        int n = 1;
+
+        commands[0] = words;
+        for (size_t i = 0; connect[i]; i++) {
+                bool ends = strcmp(connect[i], ";") == 0;
+
+                if (i >= MAX_COMMANDS * MAX_WORDS || (ends && n == MAX_COMMANDS))
+                        return cg_fail(err, CG_E_LIMIT, "connect has at most %d commands", MAX_COMMANDS);
+                words[i] = ends ? NULL : connect[i];
+                if (ends)
+                        commands[n++] = words + i + 1;
+        }
+        return n;
+}
+
+int cg_remote_open(const struct cg_client_options *o,
+                   int (*open)(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err),
+                   struct cg_client **ret, struct cg_err *err)
+{
+        cg_auto_free const char **words = calloc(MAX_COMMANDS * MAX_WORDS + 1, sizeof(*words));
+        const char *const *commands[MAX_COMMANDS];
+        struct cg_client_options one = *o;
+        int n = words ? split(o->connect, words, commands, err) : cg_fail(err, CG_E_NOMEM, "connect");
+        int first, r = n;
+
+        if (n <= 0)
+                return n;
+        first = (int)random_below((unsigned)n);
+        for (int i = 0; i < n + AGAIN; i++) {
+                one.connect = commands[(first + i) % n];
+                r = open(&one, ret, err);
+                if (r == CG_E_BUSY)
+                        poll(NULL, 0, (int)random_below(JITTER_MS)); /* others were refused with us */
+                else if (n == 1 || (r != CG_E_CLOSED && r != CG_E_TIMEDOUT && r != CG_E_SYS))
+                        break;
+        }
+        return r;
+}
 
 /* The words of the relay's command line from @n on; negative: too many. */
 static int add_words(const char **argv, size_t n, const char *const *command, struct cg_err *err)

@@ -23,6 +23,7 @@
 #include "base/proc.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "cli/common/listen.h"
 #include "config.h"
 #include "mcp/server.h"
 
@@ -334,26 +335,6 @@ static int start_parts(struct hf_monitor *m, int listener, struct cg_err *err)
 
 /* ---- the address */
 
-static int listen_port(const struct hf_options *o, uint16_t *port, int *ret, struct cg_err *err)
-{
-        struct sockaddr_storage a;
-        socklen_t len = cg_addr_to_sockaddr(&o->host.addr, o->port, &a);
-        cg_auto_fd int fd = socket(a.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        char where[CG_AUTHORITY_MAX];
-        int one = 1;
-
-        cg_host_authority(&o->host, o->port, 0, where, sizeof(where));
-        /* Reuse: of connections of a former server that wait for their end, not of its port. */
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-            bind(fd, (struct sockaddr *)&a, len) < 0 || listen(fd, BACKLOG) < 0 ||
-            getsockname(fd, (struct sockaddr *)&a, &len) < 0)
-                return cg_fail_errno(err, "--http %s", where);
-        /* The port is at the same place for both families. */
-        *port = ntohs(((struct sockaddr_in *)(void *)&a)->sin_port);
-        *ret = cg_steal_fd(&fd);
-        return 0;
-}
-
 /* A socket that a server left behind when it was killed is replaced. */
 static int listen_path(const char *path, int *ret, struct cg_err *err)
 {
@@ -371,7 +352,7 @@ static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
 {
         char where[CG_AUTHORITY_MAX], uri[CG_AUTHORITY_MAX + 16], token[PATH_MAX];
         bool oauth = o->verifier.issuer[0] != '\0';
-        uint16_t port;
+        uint16_t port = o->port;
 
         strcpy(o->setup.challenge, "Bearer realm=\"cellgate\"");
         if (o->path) {
@@ -384,7 +365,7 @@ static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
         }
         if ((o->tls_cert && cg_hf_tls(o->tls_cert, o->tls_key, &o->setup.tls, err) < 0) ||
             (!oauth && cg_hf_token(o->token_file, token, o->setup.token, err) < 0) ||
-            listen_port(o, &port, listener, err) < 0)
+            cg_listen_tcp("--http", &o->host, &port, listener, err) < 0)
                 return -1;
         cg_host_authority(&o->host, port, 0, where, sizeof(where));
         snprintf(uri, sizeof(uri), "%s://%s/mcp", o->tls_cert ? "https" : "http", where);

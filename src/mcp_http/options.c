@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/slice.h"
 #include "base/util.h"
+#include "cli/common/listen.h"
 #include "cli/common/opts.h"
 #include "mcp/oauth/parse.h"
 
@@ -62,28 +63,13 @@ static const struct cg_opt table[] = {
 /* "unix:PATH", "HOST:PORT", or "PORT" of 127.0.0.1. */
 static int parse_address(const char *text, struct hf_options *o, struct cg_err *err)
 {
-        const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
-        struct cg_slice host = CG_SLICE("127.0.0.1");
-        int port;
-
         if (strncmp(text, "unix:", 5) == 0 && text[5]) {
                 o->path = text + 5;
                 o->setup.is_unix = true;
                 return 0;
         }
-        if (colon)
-                host = (struct cg_slice){ text, (size_t)(colon - text) };
-        if (cg_opt_int("the port of --http", digits, 0, 65535, &port, err) < 0 ||
-            cg_host_parse(host.p, host.len, &o->host, err) < 0)
-                return cg_err_prefix(err, "--http must be HOST:PORT or unix:PATH, not \"%s\"", text);
-        if (cg_host_is_loopback_name(&o->host) && cg_host_parse("127.0.0.1", 9, &o->host, err) < 0)
+        if (cg_listen_parse("--http", text, &o->host, &o->port, err) < 0)
                 return -1;
-        if (!o->host.is_addr)
-                return cg_fail(
-                        err, CG_E_INVAL,
-                        "--http %s: give an address of this machine, as 192.0.2.1:%d, or 0.0.0.0 for all",
-                        text, port);
-        o->port = (uint16_t)port;
         snprintf(o->setup.host, sizeof(o->setup.host), "%s", o->host.text);
         return 0;
 }

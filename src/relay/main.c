@@ -2,7 +2,8 @@
  * cellgate-relay: one side of a connection to a supervisor on another machine. See relay.h.
  *
  * `cellgate-relay`, which is `cellgate relay`: the node's side. The link is standard input and
- * output. Starts a supervisor that ends with this process.
+ * output. Starts a supervisor that ends with this process, or uses that of the node (`cellgate
+ * node`) whose folder CELLGATE_NODE names.
  * `cellgate-relay host OPTIONS COMMAND...`, started by libcellgate: descriptors 0 and 1 are the
  * library's ends of lifeline and host wire, 2 the log, 3 gets {"ready": true, "node": {...}} or
  * {"error", "code"}. The link is the standard input and output of COMMAND.
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include "base/fd.h"
 #include "base/proc.h"
 #include "base/user_env.h"
@@ -62,6 +64,25 @@ static int connect_in(const char *dir, const char *name, int *ret, struct cg_err
         return cg_connect_unix(path, 5000, ret, err);
 }
 
+/* Connects to the supervisor of a node, which is this user's. */
+static int join(const char *dir, const json_t *o, int *life, int *wire, struct cg_err *err)
+{
+        struct ucred cred;
+        socklen_t len = sizeof(cred);
+
+        if (json_is_string(json_object_get(o, "kernel_env")) || json_is_string(json_object_get(o, "preload")))
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "the environment and the preloaded modules of kernels are those of `cellgate "
+                               "node`");
+        if (strlen(dir) > 80)
+                return cg_fail(err, CG_E_LIMIT, "CELLGATE_NODE is longer than 80 bytes");
+        if (connect_in(dir, "life.sock", life, err) < 0 || connect_in(dir, "host.sock", wire, err) < 0)
+                return cg_err_prefix(err, "no node at CELLGATE_NODE");
+        if (getsockopt(*life, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != geteuid())
+                return cg_fail(err, CG_E_INVAL, "the node at %s is another user's", dir);
+        return 0;
+}
+
 /* Starts a supervisor for the host's options and connects to it. */
 static int start(const json_t *o, int *life, int *wire, struct cg_err *err)
 {
@@ -109,19 +130,21 @@ static int node(struct cg_err *err)
 {
         cg_auto_link struct cg_link r = { .host = false, .in = 0, .out = 1 };
         cg_auto_json json_t *o = NULL;
+        const char *dir = getenv("CELLGATE_NODE");
         int life = -1, wire = -1, code;
 
         code = cg_link_read_line(&r, -1, LINE_MS, &o, err);
         if (code < 0)
                 return code;
         if ((code = check_versions(o, "the node", "the host", err)) < 0 ||
-            (code = start(o, &life, &wire, err)) < 0) {
+            (code = dir && *dir ? join(dir, o, &life, &wire, err) : start(o, &life, &wire, err)) < 0) {
                 json_t *failed = versions();
 
                 json_object_set_new(failed, "code", json_integer(code));
                 json_object_set_new(failed, "error", json_string(err->msg));
                 cg_link_send_line(&r, failed, NULL);
                 cg_closep_(&life);
+                cg_closep_(&wire);
                 return 0; /* the host says it */
         }
         code = answer(&r, err);

@@ -17,7 +17,7 @@ LIMITS = {
     "libexec/cellgate/cellgate-post": 3_500,
     "libexec/cellgate/cellgate-run": 28_700,
     "libexec/cellgate/cellgate-search": 4_500,
-    "libexec/cellgate/cellgate-supervisor": 30_800,
+    "libexec/cellgate/cellgate-supervisor": 31_000,
     "libexec/cellgate/cellgate-toolserver": 22_900,
     "lib/libcellgate.so": 11_400,
 }

@@ -11,7 +11,7 @@ RESERVED = {
     "libpython": {"cellgate-kernel"},
     "libcurl": set(),
     "libsqlite3": {"cellgate-audit"},
-    "libmicrohttpd": {"cellgate-mcp-http"},
+    "libmicrohttpd": {"cellgate-mcp-http", "cellgate-node"},
     "libgnutls": {"cellgate-mcp-http"},
     "libzmq": {"cellgate-cli"},
     # Linked statically: packages in a kernel's environment bring their own, which must not be replaced.

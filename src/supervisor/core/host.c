@@ -21,6 +21,7 @@
 #include "supervisor/core/attach.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/session.h"
+#include "supervisor/core/slots.h"
 #include "supervisor/core/status.h"
 #include "supervisor/core/sup.h"
 
@@ -229,7 +230,9 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
         h->link = l;
         l->host = h;
         s->n_unauthenticated--;
-        cg_sup_host_send(h, &out, json_pack("{s:s, s:i}", "version", CG_VERSION, "pid", (int)getpid()));
+        cg_sup_host_send(h, &out,
+                         json_pack("{s:s, s:i, s:s*}", "version", CG_VERSION, "pid", (int)getpid(), "busy",
+                                   cg_sup_slots_check(s, &err) < 0 ? err.msg : NULL));
 }
 
 /* Requests that are of no session, or make one. */
@@ -263,10 +266,14 @@ static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
                 return;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {
-                if (handlers[i].type == m->type) {
+                if (handlers[i].type != m->type)
+                        continue;
+                if (m->type == CG_HOST_SESSION_NEW || cg_sup_slots_trusts(h) ||
+                    cg_sup_slots_allow(h->sup, "what concerns other clients", &err) == 0)
                         handlers[i].handle(h, m);
-                        return;
-                }
+                else
+                        cg_sup_host_failed(h, 0, m->id, &err);
+                return;
         }
         ss = cg_sup_session_find(h->sup, h, m->session);
         if (ss) {

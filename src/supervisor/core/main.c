@@ -32,6 +32,7 @@
 #include "supervisor/core/kernel.h"
 #include "supervisor/limits/machine_memory.h"
 #include "supervisor/core/session.h"
+#include "supervisor/core/slots.h"
 #include "supervisor/servers/guards.h"
 #include "supervisor/core/spare.h"
 #include "supervisor/core/zygote.h"
@@ -43,7 +44,7 @@
 
 static const char usage[] =
         "Usage: cellgate-supervisor --dir DIR [--private | --linger-ms N] [--preload MODULES] [--spares N] [--detach]\n"
-        "                           [--alike] [--kernel-env DIR] [--log-level N]\n"
+        "                           [--alike] [--kernel-env DIR] [--log-level N] [--slots N ...]\n"
         "\n"
         "Serves host applications of this user (libcellgate, `cellgate run`) at DIR, which must not exist or be an empty\n"
         "folder of this user with mode 0700.\n"
@@ -58,6 +59,10 @@ static const char usage[] =
         "  --audit-key FILE    signs the audit log with this key instead of the log's own\n"
         "  --audit-head TO     file or URL that gets each signed head of the audit log\n"
         "  --spares N          sessions kept ready ahead (0 to 16, default 1): those that ask for the same options open at once\n"
+        "  --slots N           a node (`cellgate node`): at most so many sessions of clients, which concern only their own\n"
+        "  --client-slots N    at most so many sessions of one client of a node\n"
+        "  --memory MIB        of a node: for all of its sessions. A session's default limit is its share of a slot\n"
+        "  --drain-ms N        of a node: SIGTERM lets sessions go on for so long, and opens no more\n"
         "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
         "  --help, --version\n";
 
@@ -70,7 +75,12 @@ static void close_handle(uv_handle_t *h, void *arg)
 
 static void on_signal(uv_signal_t *h, int signum)
 {
-        cg_sup_stop(h->data, signum == SIGTERM ? "SIGTERM" : "SIGINT");
+        struct sup *s = h->data;
+
+        if (signum == SIGTERM && s->drain_ms && !s->draining)
+                cg_sup_drain(s);
+        else
+                cg_sup_stop(s, signum == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 static void on_child(uv_signal_t *h, int signum)
@@ -225,6 +235,10 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                 { "help", no_argument, NULL, 'h' },
                 { "audit-key", required_argument, NULL, 'K' },
                 { "audit-head", required_argument, NULL, 'H' },
+                { "slots", required_argument, NULL, 'S' },
+                { "client-slots", required_argument, NULL, 'C' },
+                { "memory", required_argument, NULL, 'M' },
+                { "drain-ms", required_argument, NULL, 'T' },
                 { "version", no_argument, NULL, 'v' },
                 { NULL, 0, NULL, 0 },
         };
@@ -249,6 +263,14 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                         s->want_spares = (size_t)number("--spares", optarg, CG_MAX_SPARES);
                 else if (c == 'g')
                         s->linger_ms = number("--linger-ms", optarg, INT32_MAX);
+                else if (c == 'S')
+                        s->slots = (size_t)number("--slots", optarg, CG_MAX_SESSIONS / 2);
+                else if (c == 'C')
+                        s->client_slots = (size_t)number("--client-slots", optarg, CG_MAX_SESSIONS / 2);
+                else if (c == 'M')
+                        s->job_memory = (uint64_t)number("--memory", optarg, INT32_MAX) << 20;
+                else if (c == 'T')
+                        s->drain_ms = number("--drain-ms", optarg, INT32_MAX);
                 else if (c == 'D')
                         *detach_process = true;
                 else if (c == 'a')
@@ -300,9 +322,10 @@ int main(int argc, char **argv)
         s->linger_ms = -1;
         s->confinement.max = CG_CONFINEMENT_MAX;
         s->started_ms = cg_now_ms();
-        parse_args(s, argc, argv, &detach_process, &alike);
-        s->home = find_home();
         s->job_memory = (job ? strtoull(job, NULL, 10) : 0) << 20;
+        parse_args(s, argc, argv, &detach_process, &alike);
+        s->starter_pid = getppid();
+        s->home = find_home();
         s->env = cg_user_env(environ, NULL);
         /*
          * A wheel's own environment is an application's, which may import from a workspace: it is

@@ -32,6 +32,7 @@
 #include "supervisor/core/members.h"
 #include "supervisor/core/remove.h"
 #include "supervisor/servers/guards.h"
+#include "supervisor/core/slots.h"
 #include "supervisor/core/spare.h"
 #include "supervisor/core/state.h"
 
@@ -252,6 +253,7 @@ static void answer_start(struct session *ss, const struct cg_err *err)
         if (err) {
                 cg_sup_host_failed(ss->host, ss->number, request, err);
         } else if (ss->start.opening) {
+                cg_sup_slots_opened(ss);
                 cg_sup_host_send(ss->host, &out,
                                  json_pack("{s:s, s:o}", "id", ss->id, "info", cg_sup_session_info(ss)));
                 cg_sup_limits_opened(ss);
@@ -459,6 +461,8 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "timeout_ms", 60000, &timeout_ms, &err) < 0)
                 goto fail;
+        if (cg_sup_slots_allow(ss->sup, "MCP servers run at the host", &err) < 0)
+                goto fail;
         servers = json_object_get(body, "servers");
         if (!json_is_object(servers)) {
                 cg_fail(&err, CG_E_INVAL, "\"servers\" must be an object");
@@ -612,6 +616,7 @@ void cg_sup_session_end(struct session *ss, const char *why)
         cg_sup_cells_close_timers(ss);
         cg_sup_timer_close(ss, &ss->start.timer);
         cg_sup_timer_close(ss, &ss->bounds.wall);
+        cg_sup_slots_ended(s);
 }
 
 void cg_sup_sessions_host_gone(struct sup *s, struct host *h)
@@ -730,6 +735,8 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "without a sandbox nothing keeps cells from starting programs: set exec to \"allow\", or use the sandbox");
+        if (!cg_sup_is_sandboxed(ss) && cg_sup_slots_allow(ss->sup, "cells without a sandbox", err) < 0)
+                return -1;
         return cg_sup_egress_apply_settings(ss, err) < 0 ? -1 : cg_sup_limits_check_least(ss, err);
 }
 
@@ -746,6 +753,7 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         ss->sup = s;
         ss->host = h;
         ss->start.opening = request;
+        ss->start.asked_ns = uv_hrtime();
         ss->options = json_incref(options);
         ss->mcp.servers = json_pack("{s:{}}", "all");
         ss->functions = json_object();
@@ -801,7 +809,7 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
         struct cg_err err;
         bool same_env;
 
-        if (cg_msg_json(m, &options, &err) < 0) {
+        if (cg_msg_json(m, &options, &err) < 0 || cg_sup_slots_take(h, &err) < 0) {
                 cg_sup_host_failed(h, 0, m->id, &err);
                 return;
         }
@@ -822,6 +830,7 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
         /* A spare becomes the host's session. */
         ss->host = h;
         ss->start.opening = m->id;
+        ss->start.asked_ns = uv_hrtime();
         same_env = json_equal(json_object_get(ss->options, "user_env"), json_object_get(options, "user_env"));
         if (!same_env)
                 forget_path_notice(ss);

@@ -71,6 +71,7 @@ struct session_start {
         unsigned quick_deaths;
         unsigned lost; /* kernels that ended while they started, since the last that was ready */
         int64_t kernel_ms, timeout_ms;
+        uint64_t asked_ns; /* when its host asked for it */
         uv_timer_t timer;
 };
 

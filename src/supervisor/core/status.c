@@ -6,6 +6,7 @@
 #include "config.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/limits/oom.h"
+#include "supervisor/core/slots.h"
 #include "supervisor/core/spare.h"
 #include "supervisor/core/state.h"
 
@@ -13,22 +14,22 @@ void cg_sup_status(struct host *h, const struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_STATUS_IS, .id = m->id };
         const struct sup *s = h->sup;
-        json_t *clients = json_array();
+        json_t *clients = json_array(), *o;
         const struct host *other;
 
         LIST_FOREACH(other, &s->hosts, entry)
                 json_array_append_new(clients,
                                       json_pack("{s:i, s:I, s:b}", "pid", (int)other->pid, "sessions",
                                                 (json_int_t)cg_sup_sessions_of(s, other), "own", other == h));
-        cg_sup_host_send(h, &out,
-                         json_pack("{s:s, s:i, s:s, s:I, s:o*, s:s*, s:s*, s:I, s:o, s:I, s:o}", "version",
-                                   CG_VERSION, "pid", (int)getpid(), "address", s->dir, "uptime_ms",
-                                   (json_int_t)(cg_now_ms() - s->started_ms), "linger_ms",
-                                   s->linger_ms >= 0 ? json_integer(s->linger_ms) : NULL, "kernel_env",
-                                   s->kernel_env, "preload", s->preload, "spares",
-                                   (json_int_t)cg_sup_sessions_of(s, NULL), "spare_workspaces",
-                                   cg_sup_spare_workspaces(s), "memory_bytes",
-                                   (json_int_t)cg_oom_share(getpid()), "clients", clients));
+        o = json_pack("{s:s, s:i, s:s, s:I, s:o*, s:s*, s:s*, s:I, s:o, s:I, s:o}", "version", CG_VERSION,
+                      "pid", (int)getpid(), "address", s->dir, "uptime_ms",
+                      (json_int_t)(cg_now_ms() - s->started_ms), "linger_ms",
+                      s->linger_ms >= 0 ? json_integer(s->linger_ms) : NULL, "kernel_env", s->kernel_env,
+                      "preload", s->preload, "spares", (json_int_t)cg_sup_sessions_of(s, NULL),
+                      "spare_workspaces", cg_sup_spare_workspaces(s), "memory_bytes",
+                      (json_int_t)cg_oom_share(getpid()), "clients", clients);
+        json_object_update_new(o, cg_sup_slots_status(s));
+        cg_sup_host_send(h, &out, o);
 }
 
 void cg_sup_stop_asked(struct host *h, const struct cg_msg *m)

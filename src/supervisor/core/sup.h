@@ -29,6 +29,7 @@
  *      zygote                  the zygote's process and control socket
  *      kernel                  one kernel's process, from the request to the zygote to its end
  *      spare                   sessions that are started in advance
+ *      slots                   the sessions of a node; its end in order
  *      session                 sessions: options, kernels, ends
  *      approvals               questions that other clients than their session's host decide
  *      attach                  hosts that attach to a session of another host
@@ -130,7 +131,17 @@ struct sup {
         size_t n_retiring;    /* kernels that are still ending in order */
         size_t want_spares;
 
-        uint64_t job_memory;     /* of its Slurm job, bytes; 0: it is in none, or all is its own */
+        /* Of a node: slots.c. */
+        size_t slots;        /* sessions of its clients; 0: it is no node */
+        size_t client_slots; /* of one client; 0: no such limit */
+        pid_t starter_pid;   /* `cellgate node` */
+        int64_t drain_ms;
+        bool draining;
+        uv_timer_t drain_timer;
+        size_t n_refused, n_starts;
+        uint32_t starts_us[512]; /* the last of them */
+
+        uint64_t job_memory;     /* of its Slurm job or node, bytes; 0: it is in none, or all is its own */
         uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not determined yet */
         uv_timer_t memory_timer; /* see machine_memory.c */
         /* pidfd of the last kernel that was ended for memory; -1: none, or it has returned all */

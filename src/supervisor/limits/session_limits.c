@@ -21,6 +21,8 @@
 #include "supervisor/core/sup.h"
 
 #define MIB ((uint64_t)1 << 20)
+/* A smaller default would stop ordinary packages; most sessions of a node use far less. */
+#define NODE_LEAST (256 * MIB)
 
 /* A sanitizer's shadow memory is over any limit of memory. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -36,13 +38,22 @@ static uint64_t room(const struct sup *s)
         return s->job_memory ? CG_MIN(s->job_memory, all) : all;
 }
 
+/* The default limit of a kernel's memory: half of what there is; on a node a slot's share, */
+static uint64_t default_memory(const struct sup *s)
+{
+        uint64_t half = room(s) / 2, least = CG_MIN(half, NODE_LEAST);
+
+        if (s->slots)
+                half = CG_MAX(CG_MIN(half, room(s) / s->slots), least);
+        return half / MIB * MIB;
+}
+
 int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
 
-        /* The default limit of a kernel's memory: half of what there is. */
         if (!SANITIZED && !ss->sup->memory_default)
-                ss->sup->memory_default = room(ss->sup) / 2 / MIB * MIB;
+                ss->sup->memory_default = default_memory(ss->sup);
         ss->bounds.limits = (struct cg_sandbox_limits){ 0 };
 #define X(id, field, scale, name, setting, unit, words) \
         if (cg_json_int(ss->options, #field, 0, &n, err) < 0) \

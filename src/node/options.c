@@ -1,0 +1,135 @@
+/* The command line of `cellgate node`. */
+#include <string.h>
+#include "base/ceilings.h"
+#include "base/util.h"
+#include "cli/common/listen.h"
+#include "cli/common/opts.h"
+#include "node/node.h"
+
+enum { SLOTS = 2, CLIENT, MEMORY, DRAIN, LINK, HTTP, OPEN, TIER, TENANT, ENV, PRELOAD, SPARES, LEVEL, HELP };
+
+#define DEFAULT_SLOTS 64
+#define MAX_SLOTS     (CG_MAX_SESSIONS / 2)
+#define DRAIN_MS      30000
+
+static const struct cg_opt table[] = {
+        { SLOTS, 0, "slots", "N", 0,
+          "sessions at once (default: 64); a client that wants one more is told that the node is busy" },
+        { CLIENT, 0, "slots-per-client", "N", 0, "of one connection; one more is refused" },
+        { MEMORY, 0, "memory", "MIB", 0,
+          "for all sessions together (default: what the job, the pod or the machine has). A session that asks for no"
+          " limit has its slot's share, but not less than 256 MiB" },
+        { DRAIN, 0, "drain", "SECONDS", 0,
+          "after SIGTERM no session opens, those that are open are told, and the node ends with the last of them or"
+          " after this time (default: 30)" },
+        { LINK, 0, "link", "PATH", 0,
+          "symbolic link to make to the folder of the node, which `cellgate relay` finds by CELLGATE_NODE=PATH" },
+        { HTTP, 0, "http", "ADDRESS", 0,
+          "answer at HOST:PORT, or PORT of 127.0.0.1: /healthz, /readyz, /metrics (default: nothing listens)" },
+        { OPEN, 0, "http-open", NULL, 0,
+          "let --http be an address that other machines reach: anybody there reads the figures, without TLS" },
+        { TIER, 0, "tier", "TIER", 0,
+          "tier whose sandboxes are tried before the node is ready: full (default), landlock or auto" },
+        { TENANT, 0, "tenant", "NAME", 0, "label of all figures and records of the log" },
+        { ENV, 0, "kernel-env", "DIR", 0, "environment that kernels run in" },
+        { PRELOAD, 0, "preload", "MODULES", 0,
+          "comma-separated modules that every kernel has imported already" },
+        { SPARES, 0, "spares", "N", 0, "sessions kept ready ahead (0 to 16, default: 1)" },
+        { LEVEL, 0, "log-level", "N", 0, "0 errors, 1 warnings (default), 2 information, 3 debugging" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
+};
+
+static int set_tenant(const char *value, struct node_options *o, struct cg_err *err)
+{
+        size_t len = strlen(value);
+
+        if (!len || len > 63 ||
+            strspn(value, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != len)
+                return cg_fail(err, CG_E_INVAL,
+                               "--tenant must have 1 to 63 letters, digits, \".\", \"_\" or \"-\"");
+        o->tenant = value;
+        return 0;
+}
+
+static int apply(struct node_options *o, int id, const char *value, struct cg_err *err)
+{
+        switch (id) {
+        case SLOTS:
+                return cg_opt_int("--slots", value, 1, MAX_SLOTS, &o->slots, err);
+        case CLIENT:
+                return cg_opt_int("--slots-per-client", value, 1, MAX_SLOTS, &o->client_slots, err);
+        case MEMORY:
+                return cg_opt_int("--memory", value, 64, INT32_MAX, &o->memory_mib, err);
+        case DRAIN:
+                return cg_opt_seconds("--drain", value, &o->drain_ms, err);
+        case LINK:
+                o->link = value;
+                if (value[0] != '/' || strlen(value) > 80)
+                        return cg_fail(err, CG_E_INVAL,
+                                       "--link must be an absolute path of at most 80 bytes");
+                return 0;
+        case HTTP:
+                o->http = true;
+                return cg_listen_parse("--http", value, &o->host, &o->port, err);
+        case OPEN:
+                o->http_open = true;
+                return 0;
+        case TIER:
+                o->tier = value;
+                if (strcmp(value, "full") != 0 && strcmp(value, "landlock") != 0 &&
+                    strcmp(value, "auto") != 0)
+                        return cg_fail(err, CG_E_INVAL, "--tier must be full, landlock or auto");
+                return 0;
+        case TENANT:
+                return set_tenant(value, o, err);
+        case ENV:
+                o->kernel_env = value;
+                return 0;
+        case PRELOAD:
+                o->preload = value;
+                return 0;
+        case SPARES:
+                return cg_opt_int("--spares", value, 0, CG_MAX_SPARES, &o->spares, err);
+        case LEVEL:
+                return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
+        default:
+                return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"; --help lists the options",
+                               value);
+        }
+}
+
+int cg_node_parse(int argc, char **argv, struct node_options *o, int *status, struct cg_err *err)
+{
+        struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 1);
+        const char *value = NULL;
+        int id;
+
+        *o = (struct node_options){
+                .slots = DEFAULT_SLOTS, .drain_ms = DRAIN_MS, .tier = "full", .spares = 1, .log_level = 1
+        };
+        while ((id = cg_opt_next(&scan, &value, err)) > CG_OPT_END) {
+                if (id == HELP) {
+                        *status = cg_opt_help(
+                                table, CG_ARRAY_LEN(table), 0,
+                                "Usage: cellgate node [OPTIONS]\n\n"
+                                "Serves sessions in the foreground for `cellgate relay` with CELLGATE_NODE in its environment:\n"
+                                "behind ssh, srun, kubectl exec, or `cellgate gate`. Prints {\"node\": FOLDER} when it is ready;\n"
+                                "the log goes to standard error, a JSON object a line. All of its clients are one tenant: run\n"
+                                "one node for each (docs/cluster.md).\n\n",
+                                "\nExit status: 0 after SIGTERM or SIGINT (at once); 1 it could not start, or the supervisor ended;\n"
+                                "2 command line.\n");
+                        return 1;
+                }
+                if (apply(o, id, value, err) < 0)
+                        return CG_E_INVAL;
+        }
+        if (id < 0)
+                return id;
+        if (o->http && !cg_host_is_this_machine(&o->host) && !o->http_open)
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "--http %s: other machines reach this address, and have no key to show: --http-open "
+                        "if all of them may read the figures",
+                        o->host.text);
+        return 0;
+}
