@@ -203,7 +203,9 @@ CG_API const char *cg_client_why_private(const struct cg_client *c);
  * @ret: a JSON object text (returns; cg_free()): {"version", "pid", "address", "uptime_ms",
  *       "linger_ms": missing where it does not end by itself, "kernel_env", "preload", "spares",
  *       "spare_workspaces": [path]: folders that these keep in use, "memory_bytes": of all its
- *       processes, where pages that they share count once,
+ *       processes, where pages that they share count once, "queue": {"running", "waiting", "paused",
+ *       "ended", "refused", "average_ms", "max_concurrent_jobs", "max_commands_per_session",
+ *       "max_queue"} (docs/jobs.md),
  *       "clients": [{"pid", "sessions", "own": bool}], "sessions" of all clients, "slots" of a node
  *       (0: none), "draining": bool, "questions" that wait, "started", "refused": sessions so far,
  *       "start_p50_ms", "start_p99_ms": from the request to the answer, of the last 512}
@@ -435,6 +437,11 @@ struct cg_session_options {
          * Signed files. CG_E_INVAL without a sandbox, where cells could sign themselves
          */
         int sign_artifacts;
+        /*
+         * name of a group of the user's sessions, for lists and cg_client_events(): up to 64
+         * letters, digits and "._-"; NULL: "default". It separates what is shown, and protects nothing
+         */
+        const char *namespace_name;
 };
 
 enum cg_server_requests {
@@ -482,6 +489,72 @@ CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_sess
  * Return: 0; negative.
  */
 CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *err);
+
+/**
+ * cg_client_jobs() - the sessions of all clients of the supervisor, and what runs and waits there
+ * @ret: a JSON array text (returns; cg_free()): [{"id", "workspace", "namespace", "language",
+ *       "front", "pid": of its client, "sandbox": bool, "uptime_ms", "jobs": [{"id", "kind": "cell"
+ *       or "command", "state": "running", "paused" (it waits for an answer or a tool) or "waiting",
+ *       "ms": how long}]}]
+ * Return: 0; negative.
+ */
+CG_API int cg_client_jobs(struct cg_client *c, char **ret, struct cg_err *err);
+
+/**
+ * cg_client_session_kill() - end a session, also one of another client, which gets
+ * CG_EVENT_SESSION_CLOSED
+ * @id: of cg_client_jobs()
+ * Return: 0; negative: CG_E_NOTFOUND.
+ */
+CG_API int cg_client_session_kill(struct cg_client *c, const char *id, struct cg_err *err);
+
+/**
+ * cg_client_job_cancel() - what cg_session_cancel() does, also for a job of another client
+ * @id: of a job of cg_client_jobs()
+ * Return: 0; negative: CG_E_NOTFOUND when it neither runs nor waits.
+ */
+CG_API int cg_client_job_cancel(struct cg_client *c, const char *id, struct cg_err *err);
+
+struct cg_events_options {
+        size_t size; /* sizeof(struct cg_events_options) */
+        /*
+         * only later events than this number: "last" of the call before; 0: also the oldest that are
+         * kept (4096, or 4 MiB)
+         */
+        uint64_t after;
+        int64_t since_ms;           /* only events since then, of CLOCK_REALTIME; 0: all */
+        const char *namespace_name; /* only of sessions with this name; NULL: all */
+};
+
+/**
+ * cg_client_events() - what has happened in the sessions of all clients of the supervisor
+ * @opts: options (borrows); NULL for defaults
+ * @ret:  a JSON object text (returns; cg_free()): {"events": [...], at most 256, "last": for `after`
+ *        of the next call, "lost": events after `after` that are not kept any more}. Each has "type"
+ *        (docs/events.md), "time" in seconds, "seq" (one more than the event before), "namespace",
+ *        "session_id", "execution_id" (of a job of cg_client_jobs(), or null), "message", which is
+ *        safe to show, and "data". Text in "data" is untrusted. Secrets of `env` are "***"
+ * Return: 0, perhaps with no events; negative.
+ */
+CG_API int cg_client_events(struct cg_client *c, const struct cg_events_options *opts, char **ret,
+                            struct cg_err *err);
+
+/**
+ * cg_client_events_fd() - to poll: readable once there may be events after the "last" of the last
+ * cg_client_events() that has returned none, and when the connection has ended
+ * Return: a descriptor, which lives as long as the client; negative.
+ */
+CG_API int cg_client_events_fd(struct cg_client *c, struct cg_err *err);
+
+/**
+ * cg_session_add_event() - report something that only the host knows
+ * @type:    "package.installed", "artifact.signed" or "vault.accessed"
+ * @message: one line (borrows)
+ * @data:    a JSON object text (borrows); NULL: {}
+ * Return: 0; negative: CG_E_INVAL for another type.
+ */
+CG_API int cg_session_add_event(struct cg_session *s, const char *type, const char *message, const char *data,
+                                struct cg_err *err);
 
 /**
  * cg_client_runtimes() - the languages that sessions of this client can have (docs/languages.md)

@@ -214,7 +214,13 @@ def check_sessions(
         folder = Path(temporary)
         host = Host(
             argv,
-            {**env, "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary, "BENCH_NO_SPARE": "1"},
+            {
+                **env,
+                "TMPDIR": temporary,
+                "XDG_RUNTIME_DIR": temporary,
+                "BENCH_NO_SPARE": "1",
+                "CELLGATE_JOBS_MAX_EVENTS": "64",
+            },
             run_tests.LOGS / f"soak-{name}.log",
         )
         pids: set[int] = set()
@@ -524,6 +530,12 @@ def load() -> list[str]:
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 
+def jobs() -> list[str]:
+    """500 submitters on 2 and on 50 sessions of one supervisor, some of whose processes are killed."""
+    tally = run_tests.pytest(run_tests.build_main(), "soak-jobs", ["api/soak_jobs.py"], 900, workers=1)
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def inspector() -> list[str]:
     """MCP's Inspector with `mcp serve` over both transports."""
     env = {"CG_CLIENTS_NPM": str(run_tests.DEPS / "clients-npm")}
@@ -578,6 +590,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "races": ("all rounds of the tests of races", lambda _: races()),
     "patience": ("cells of minutes by MCP clients that give up a call after one", lambda _: patience()),
     "load": ("50 MCP clients at once over HTTP, 500 sessions, hostile clients", lambda _: load()),
+    "jobs": ("500 submitters on 2 and on 50 sessions, with killed processes", lambda _: jobs()),
     "inspector": ("MCP's Inspector, its command line and its page in Chromium", lambda _: inspector()),
     "srt": ("the tests of srt's Python port", lambda _: srt_port()),
     "sandboxmcp": ("the tests of sandboxmcp, which pip downloads", lambda _: sandboxmcp()),

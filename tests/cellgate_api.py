@@ -140,6 +140,10 @@ class Session:
     def fd(self) -> int:
         return lib.cg_session_fd(self.ptr)
 
+    def add_event(self, type: str, message: str, data: dict | None = None) -> None:
+        text = json.dumps(data).encode() if data else ffi.NULL
+        self._call("cg_session_add_event", type.encode(), message.encode(), text)
+
     def reset(self, timeout_ms: int = 0) -> None:
         self._call("cg_session_reset", timeout_ms)
 
@@ -405,6 +409,18 @@ class Client:
 
     def decide(self, id: str, digest: str, accept: bool, reason: str | None = None) -> None:
         _call("cg_client_decide", self.ptr, id.encode(), digest.encode(), int(accept), _text(reason))
+
+    def jobs(self) -> list[dict]:
+        return _call_json("cg_client_jobs", self.ptr)
+
+    def events(self, **opts: object) -> dict:
+        return _call_json("cg_client_events", self.ptr, _options("events", opts))
+
+    def kill(self, session: str) -> None:
+        _call("cg_client_session_kill", self.ptr, os.fsencode(session))
+
+    def cancel(self, job: str) -> None:
+        _call("cg_client_job_cancel", self.ptr, os.fsencode(job))
 
     def stop(self, force: int = 0) -> None:
         _call("cg_client_stop", self.ptr, force)

@@ -10,7 +10,7 @@
 
 from typing import TYPE_CHECKING
 
-from cellgate._core import Client, list_runtimes
+from cellgate._core import Client, events, list_runtimes
 from cellgate._errors import (
     AlreadyExistsError,
     BusyError,
@@ -115,6 +115,7 @@ __all__ = [
     "UnsupportedError",
     "VariableError",
     "aio",
+    "events",
     "list_runtimes",
     "protected_name",
     "render",

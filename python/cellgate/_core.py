@@ -7,7 +7,9 @@ import contextlib
 import importlib.resources
 import json
 import os
+import select
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -234,6 +236,30 @@ class Client:
         """A descriptor that is readable once approvals() may return something else than before."""
         err = ffi.new("struct cg_err *")
         fd: int = lib.cg_client_approvals_fd(self.ptr, err)
+        check(min(fd, 0), err)
+        return fd
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The sessions of all programs of the supervisor, and what runs in them: see cg_client_jobs()."""
+        ret, err = ffi.new("char **"), ffi.new("struct cg_err *")
+        check(lib.cg_client_jobs(self.ptr, ret, err), err)
+        found: list[dict[str, Any]] = json.loads(take_text(ret[0]))
+        return found
+
+    def events(self, after: int = 0, *, since: float = 0, namespace: str | None = None) -> dict[str, Any]:
+        """What has happened in all sessions, `after` the "last" of the call before: see cg_client_events()."""
+        args, ret, err = Arguments(), ffi.new("char **"), ffi.new("struct cg_err *")
+        options = args.options(
+            "cg_events_options", after=after, since_ms=int(since * 1000), namespace_name=args.text(namespace)
+        )
+        check(lib.cg_client_events(self.ptr, options, ret, err), err)
+        found: dict[str, Any] = json.loads(take_text(ret[0]))
+        return found
+
+    def events_fd(self) -> int:
+        """A descriptor that is readable once events() may return something new."""
+        err = ffi.new("struct cg_err *")
+        fd: int = lib.cg_client_events_fd(self.ptr, err)
         check(min(fd, 0), err)
         return fd
 
@@ -468,6 +494,11 @@ class Core:
                     lib.CG_E_STATE,
                 )
 
+    def add_event(self, type: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """See cg_session_add_event()."""
+        args = Arguments()
+        self.call("cg_session_add_event", args.text(type), args.text(message), args.json(data))
+
     def cancel(self, number: int) -> None:
         self.call("cg_session_cancel", number)
 
@@ -563,6 +594,33 @@ class Core:
                 self.cancel(consumer.number)
 
 
+def new_events(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = reply["events"]
+    lost = [{"type": "events.lost", "data": {"lost": reply["lost"]}}] if reply["lost"] else []
+    return lost + found
+
+
+def events(
+    *, namespace: str | None = None, since: float | None = None, client: Client | None = None
+) -> Iterator[dict[str, Any]]:
+    """What happens in the sessions of all programs that share the supervisor, as it happens; ends with the supervisor.
+
+    since: also what has happened since this time (time.time(); 0: all that is kept); None: from now on. The members are
+    those of docs/events.md. A reader that is too slow gets {"type": "events.lost", "data": {"lost": number}}.
+    """
+    client = client or shared_client()
+    begin = time.time() if since is None else since
+    reply = client.events(since=begin, namespace=namespace)
+    while True:
+        yield from new_events(reply)
+        if not reply["events"]:
+            select.select([client.events_fd()], [], [])
+        try:
+            reply = client.events(reply["last"], since=begin, namespace=namespace)
+        except ClosedError:
+            return
+
+
 def list_runtimes(client: Client | None = None, *, node: PathLike | None = None) -> list[dict[str, Any]]:
     """The languages that sessions can have, found by opening one of each: see cg_client_runtimes()."""
     return (client or shared_client()).runtimes(node)
@@ -588,6 +646,7 @@ def session_options(
     policy: PathLike | Sequence[PathLike] | None = None,
     language: str | None = None,
     node: PathLike | None = None,
+    namespace: str | None = None,
     answer: Sequence[str] = (),
     approval_timeout: float | None = None,
     start_timeout: float | None = None,
@@ -628,6 +687,7 @@ def session_options(
         policies=args.texts([policy] if isinstance(policy, str | os.PathLike) else policy),
         language=args.text(language),
         node=args.text(node),
+        namespace_name=args.text(namespace),
         server_requests=sum({kinds[a] for a in answer}),
         approval_timeout_ms=milliseconds(approval_timeout),
         timeout_ms=milliseconds(start_timeout),

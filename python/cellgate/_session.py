@@ -352,6 +352,10 @@ class Session:
         """Replaces the kernel by a fresh one; workspace, MCP servers and wrappers stay."""
         self._core.call("cg_session_reset", milliseconds(timeout))
 
+    def add_event(self, type: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Reports to `cellgate.events()` what only this program knows: see cg_session_add_event()."""
+        self._core.add_event(type, message, data)
+
     def add_mcp_servers(self, servers: Mapping[str, Any] | str, timeout: float | None = None) -> dict[str, Any]:
         """Defines MCP servers, as in the `mcpServers` of MCP clients; cells then import mcptools.NAME.
 

@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import json
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
@@ -18,7 +19,17 @@ from typing import Any, TypeAlias
 
 from cellgate import _session as blocking
 from cellgate._cellgate import ffi, lib
-from cellgate._core import Client, Consumer, Core, PathLike, answering, milliseconds, open_core
+from cellgate._core import (
+    Client,
+    Consumer,
+    Core,
+    PathLike,
+    answering,
+    milliseconds,
+    new_events,
+    open_core,
+    shared_client,
+)
 from cellgate._errors import CellgateError, ClosedError
 from cellgate._events import (
     ApprovalRequest,
@@ -333,6 +344,10 @@ class Session:
         """Replaces the kernel by a fresh one; workspace, MCP servers and wrappers stay."""
         await self._blocking(self._core.call, "cg_session_reset", milliseconds(timeout))
 
+    async def add_event(self, type: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Reports an event: see `cellgate.Session.add_event()`."""
+        await self._blocking(self._core.add_event, type, message, data)
+
     async def add_mcp_servers(self, servers: Mapping[str, Any] | str, timeout: float | None = None) -> dict[str, Any]:
         """Defines MCP servers: see `cellgate.Session.add_mcp_servers()`."""
         report: dict[str, Any] = await self._blocking(blocking.add_servers, self._core, servers, timeout)
@@ -635,3 +650,29 @@ async def _answer(event: InputRequest, answer: Callable[[InputRequest], Any]) ->
     if inspect.isawaitable(text):
         text = await text
     event.answer(text)
+
+
+async def events(
+    *, namespace: str | None = None, since: float | None = None, client: Client | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """As `cellgate.events()`; a task that waits can be cancelled."""
+    source: Client = client if client is not None else await asyncio.to_thread(shared_client)
+    loop = asyncio.get_running_loop()
+    begin = time.time() if since is None else since
+    fd, last = source.events_fd(), 0
+    while True:
+        try:
+            reply = await asyncio.to_thread(source.events, last, since=begin, namespace=namespace)
+        except ClosedError:
+            return
+        last = reply["last"]
+        for event in new_events(reply):
+            yield event
+        if reply["events"]:
+            continue
+        changed = asyncio.Event()
+        loop.add_reader(fd, changed.set)
+        try:
+            await changed.wait()
+        finally:
+            loop.remove_reader(fd)

@@ -104,7 +104,15 @@ struct cg_wire {
         X(APPROVAL_SHARE, 69, H, 0, 0, 0) \
         X(COMMAND_OUTPUT, 70, S, 0, CG_MAX_STREAM, 1) \
         X(COMMAND_TAKEN, 71, S, 4096, 0, 0) \
-        X(COMMAND_RESULT, 72, S, 65536, 0, 0)
+        X(COMMAND_RESULT, 72, S, 65536, 0, 0) \
+        X(JOBS_LIST, 73, H, 0, 0, 0) \
+        X(JOBS, 74, S, CG_MAX_REPORT, 0, 0) \
+        X(SESSION_KILL, 75, H, 4096, 0, 0) \
+        X(JOB_CANCEL, 76, H, 4096, 0, 0) \
+        X(EVENTS_GET, 77, H, 4096, 0, 0) \
+        X(EVENTS, 78, S, CG_MAX_REPORT, 0, 0) \
+        X(EVENTS_CHANGED, 79, S, 0, 0, 0) \
+        X(EVENT_ADD, 80, H, 16384, 0, 0)
 
 /*
  * ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content

@@ -69,6 +69,10 @@ static const struct cg_cli_command commands[] = {
           "the log of what audited sessions did; `artifacts`, `verify`: the files that they signed" },
         { "config", cg_cli_config, "configuration files (--config): show what they set, print their schema" },
         { "daemon", cg_cli_daemon, "the supervisors that commands share: status, stop" },
+        { "events", cg_cli_events, "what happens in the sessions of all programs of this user" },
+        { "job", cg_cli_jobs, "cells and commands of all programs: list, cancel; also session and queue" },
+        { "session", cg_cli_jobs, NULL },
+        { "queue", cg_cli_jobs, NULL },
         { "runtimes", cg_cli_runtimes, "the languages that sessions can have" },
         { "env", cg_cli_env, "Python environments for kernels: create, add packages, list, remove" },
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
@@ -95,11 +99,8 @@ static int help(void)
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
                 if (commands[i].what)
                         cg_buf_addf(&b, "  %-10s %s\n", commands[i].name, commands[i].what);
-        cg_buf_adds(&b,
-                    "  help, version  this text (help COMMAND: of one command); the version, and how this "
-                    "program was built\n");
-        cg_buf_adds(&b, "\n  --help     this text\n"
-                        "  --version  the version\n");
+        cg_buf_adds(&b, "  --help     this text; `cellgate help COMMAND`: of one command\n"
+                        "  --version  the version; `cellgate version`: also how this program was built\n");
         return cg_cli_print_buf(&b);
 }
 

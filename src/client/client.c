@@ -419,7 +419,7 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         if (!c)
                 return cg_fail(err, CG_E_NOMEM, "client");
         c->proc = CG_PROC_NONE;
-        c->life_fd = c->start_fd = c->node_fd = c->approvals_fd = -1;
+        c->life_fd = c->start_fd = c->node_fd = c->approvals_fd = c->events_fd = -1;
         c->next_request = CG_FIRST_REQUEST;
         pthread_mutex_init(&c->lock, NULL);
         pthread_condattr_init(&attr);
@@ -554,6 +554,8 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
                 close(c->read_epoll);
         if (c->approvals_fd >= 0)
                 close(c->approvals_fd);
+        if (c->events_fd >= 0)
+                close(c->events_fd);
         pthread_cond_destroy(&c->read_done);
         pthread_cond_destroy(&c->cond);
         pthread_mutex_destroy(&c->lock);

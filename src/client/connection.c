@@ -235,11 +235,11 @@ void cg_client_fail_requests(struct cg_client *c, const char *why)
         pthread_cond_broadcast(&c->cond);
 }
 
-static void approvals_changed(struct cg_client *c)
+static void make_readable(int fd)
 {
         uint64_t one = 1;
 
-        if (c->approvals_fd >= 0 && write(c->approvals_fd, &one, sizeof(one)) < 0)
+        if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
                 return; /* full: it is readable already */
 }
 
@@ -250,7 +250,8 @@ void cg_client_break(struct cg_client *c, int code, const char *why)
         c->broken = true;
         cg_fail(&c->broken_err, code, "%s", why);
         cg_session_close_all(c, why);
-        approvals_changed(c);
+        make_readable(c->approvals_fd);
+        make_readable(c->events_fd);
         pthread_cond_broadcast(&c->cond);
 }
 
@@ -283,12 +284,17 @@ static void on_message(struct cg_zconn *conn, struct cg_msg *m)
         case CG_HOST_STATUS_IS:
         case CG_HOST_APPROVALS:
         case CG_HOST_APPROVAL_IS:
+        case CG_HOST_JOBS:
+        case CG_HOST_EVENTS:
         case CG_HOST_DONE:
         case CG_HOST_FAILED:
                 cg_client_answer(c, m);
                 return;
         case CG_HOST_APPROVALS_CHANGED:
-                approvals_changed(c);
+                make_readable(c->approvals_fd);
+                return;
+        case CG_HOST_EVENTS_CHANGED:
+                make_readable(c->events_fd);
                 return;
         case CG_HOST_COMMAND_TAKEN:
                 input_taken(c, m);

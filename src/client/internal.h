@@ -149,6 +149,7 @@ struct cg_client {
         struct request *requests;
         struct cg_session *sessions;
         int approvals_fd;    /* eventfd: the list of approvals has changed; -1: nobody has asked for it */
+        int events_fd;       /* eventfd: likewise, of the supervisor's events */
         struct cg_proc proc; /* private supervisor */
         char dir[128];
         int64_t timeout_ms;

@@ -117,6 +117,7 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
         r |= json_object_set_new(req, "sign_artifacts", json_boolean(o->sign_artifacts));
         r |= set_text(req, "deciders", o->deciders == CG_DECIDERS_USER ? "user" : NULL);
         r |= set_text(req, "approvers", o->approvers);
+        r |= set_text(req, "namespace", o->namespace_name);
         if (exec)
                 r |= json_object_set(req, "exec", exec);
         else
@@ -286,6 +287,39 @@ CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_sess
         if (!req)
                 return cg_fail(err, CG_E_INVAL, "a session's id is hexadecimal");
         return open_session(c, CG_HOST_SESSION_ATTACH, req, c->timeout_ms, ret, err);
+}
+
+CG_API int cg_client_jobs(struct cg_client *c, char **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        cg_auto_free char *body = NULL;
+        int r = cg_client_request(c, CG_HOST_JOBS_LIST, 0, NULL, c->timeout_ms, NULL, &body, err);
+
+        if (r < 0)
+                return r;
+        if (cg_json_object(body, strlen(body), "JOBS", &o, err) < 0)
+                return CG_E_PROTO;
+        *ret = cg_json_text(json_object_get(o, "sessions"), NULL);
+        return cg_made(*ret, "jobs", err);
+}
+
+static int request_by_id(struct cg_client *c, uint16_t type, const char *id, struct cg_err *err)
+{
+        json_t *body = json_pack("{s:s}", "id", id);
+
+        if (!body)
+                return cg_fail(err, CG_E_INVAL, "an id must be UTF-8");
+        return cg_client_request(c, type, 0, body, c->timeout_ms, NULL, NULL, err);
+}
+
+CG_API int cg_client_session_kill(struct cg_client *c, const char *id, struct cg_err *err)
+{
+        return request_by_id(c, CG_HOST_SESSION_KILL, id, err);
+}
+
+CG_API int cg_client_job_cancel(struct cg_client *c, const char *id, struct cg_err *err)
+{
+        return request_by_id(c, CG_HOST_JOB_CANCEL, id, err);
 }
 
 CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *err)

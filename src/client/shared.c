@@ -32,6 +32,8 @@ static const char *const passed[] = {
         "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE", "OPENSSL_*", "GNUTLS_*",
         /* names of hosts */
         "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES",
+        /* the limits of its queue */
+        "CELLGATE_JOBS_*",
         /* the dynamic linker, the memory allocator, sanitizers */
         "LD_*", "GLIBC_TUNABLES", "MALLOC_*", "*SAN_OPTIONS", "SLURM_MEM_PER_NODE"
 };

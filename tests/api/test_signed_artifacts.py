@@ -45,6 +45,8 @@ def made(signing: Session, workspace: Path, run_cellgate: Command, tmp_path: Pat
 def test_a_manifest_of_each_cell(signing: Session, workspace: Path, run_cellgate: Command) -> None:
     found = signing.run("open('a.txt', 'w').write('hello')").result.artifacts
     assert "signed" not in signing.run("1").result.artifacts  # nothing to sign
+    (event,) = (e for e in signing.client.events()["events"] if e["type"] == "artifact.signed")
+    assert event["data"] == found["signed"] and event["execution_id"]
     file = {"path": f"{workspace}/a.txt", "size": 5, "sha256": HELLO}
     assert found["files"] == [file] and found["signed"].keys() == {"execution", "signature"}
     session, cell = found["signed"]["execution"].split("/")

@@ -23,7 +23,7 @@ typedef int (*cg_cli_run_fn)(int argc, char **argv);
 struct cg_cli_command {
         const char *name;
         cg_cli_run_fn run;
-        const char *what; /* one line for `cellgate --help`; NULL: another command's line names it */
+        const char *what; /* one line for `cellgate --help`; NULL: another line names it */
 };
 
 int cg_cli_run(int argc, char **argv);
@@ -32,7 +32,10 @@ int cg_cli_config(int argc, char **argv);
 int cg_cli_daemon(int argc, char **argv);
 int cg_cli_runtimes(int argc, char **argv);
 int cg_cli_env(int argc, char **argv);
+int cg_cli_events(int argc, char **argv);
 int cg_cli_gen(int argc, char **argv);
+/* queue, session and job */
+int cg_cli_jobs(int argc, char **argv);
 int cg_cli_policy(int argc, char **argv);
 int cg_cli_mcp(int argc, char **argv);
 int cg_cli_mcp_serve(int argc, char **argv);

@@ -224,7 +224,7 @@ static const char *limit_named(const char *variable)
 static int add_variable(struct level *l, const char *word, struct cg_err *err)
 {
         static const char *const others[] = { PREFIX "PYTHON=", PREFIX "HTTP_SESSION=", PREFIX "HTTP_PLACE=",
-                                              PREFIX "SELFTEST_" };
+                                              PREFIX "SELFTEST_", PREFIX "JOBS_" };
         cg_auto_free char *name = strndup(word, strcspn(word, "=")), *text = NULL;
         const char *value = word + strcspn(word, "="), *limit;
         const struct cg_opt *o;

@@ -166,6 +166,8 @@ static const struct cg_opt table[] = {
           " Programs of cells)" },
         { CG_KOPT_LANGUAGE, 0, "language", "NAME", STARTS,
           "language of the cells: python (default), shell or node (docs/languages.md)" },
+        { CG_KOPT_NAMESPACE, 0, "namespace", "NAME", STARTS,
+          "group of the sessions, for `cellgate session list` and `cellgate events` (default: default)" },
         { CG_KOPT_NODE, 0, "node", "FILE", STARTS,
           "the node of --language node, which cells can only read (default: the first of PATH)" },
         { CG_KOPT_AUDIT, 0, "audit", "MODE", STARTS,
@@ -384,6 +386,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 PLACE(CG_KOPT_TIER, tier),
                 PLACE(CG_KOPT_EXEC, exec),
                 PLACE(CG_KOPT_LANGUAGE, language),
+                PLACE(CG_KOPT_NAMESPACE, namespace),
                 PLACE(CG_KOPT_NODE, node),
                 PLACE(CG_KOPT_AUDIT, audit),
                 PLACE(CG_KOPT_AUDIT_KEY, audit_key),
@@ -679,6 +682,7 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->tier = o->tier;
         so->exec = o->exec;
         so->language = o->language;
+        so->namespace_name = o->namespace;
         so->node = o->node;
         so->audit = o->audit;
         so->sign_artifacts = o->sign_artifacts;

@@ -38,6 +38,7 @@ enum cg_kernel_opt {
         CG_KOPT_TIER,
         CG_KOPT_EXEC,
         CG_KOPT_LANGUAGE,
+        CG_KOPT_NAMESPACE,
         CG_KOPT_NODE,
         CG_KOPT_AUDIT,
         CG_KOPT_AUDIT_KEY,
@@ -100,7 +101,7 @@ struct cg_kernel_options {
         size_t n_env, n_hosts, n_policies;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *config, *sandbox, *images, *preload, *tier, *exec, *audit, *language,
-                *node;
+                *node, *namespace;
         const char *webhook;
         char *connect;                /* for a shell: reaches another machine; NULL: this one */
         const char *connect_words[5]; /* of the shell */

@@ -434,6 +434,7 @@ void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_s
         } else {
                 cg_answer_lines(a, out.data ?: "", out.len);
                 cg_serve_list_fonts(s);
+                cg_session_add_event(s->session, "package.installed", requirements, NULL, NULL);
                 cg_answer_note(
                         a, "Installed for the kernel: import it in the next cell. What was imported before"
                            " stays as it was until reset.");

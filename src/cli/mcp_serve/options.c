@@ -39,8 +39,9 @@ int cg_serve_help(void)
                 "list_files, read_file, write_file, move_file, remove_file (toolset files); list_variables,\n"
                 "sandbox_info, explain_denial (toolset inspect); host_exec, host_file_read, host_file_write,\n"
                 "host_file_list, host_file_copy, request_host_access, list_host_access (toolset host: outside of\n"
-                "the sandbox, each call is asked about); fetch_webpage, browser_fetch, web_search (toolset web). Alone, for another\n"
-                "client than the agent's: list_approvals, show_approval, decide_approval (toolset approvals).\n"
+                "the sandbox, each call is asked about); fetch_webpage, browser_fetch, web_search (toolset web).\n"
+                "Alone, for another client than the agent's: list_approvals, show_approval, decide_approval\n"
+                "(toolset approvals).\n"
                 "Cells call the tools of other MCP servers as Python functions; each such call must be allowed\n"
                 "here.\n"
                 "\n",

@@ -48,6 +48,15 @@ void cg_ts_call_free(struct ts_call *call)
         free(call);
 }
 
+void cg_ts_report_no_call(struct ts_session *s, uint64_t approval)
+{
+        struct cg_out out = { .type = CG_BROKER_CALL_ENDED, .session = s->number };
+        cg_auto_buf struct cg_buf b = { .max = 100 };
+
+        cg_buf_addf(&b, "{\"approval\":%llu,\"status\":\"cancelled\"}", (unsigned long long)approval);
+        cg_ts_broker_send_buf(s->ts, &out, &b);
+}
+
 void cg_ts_call_report(struct ts_call *call, const char *status, const char *result, size_t len)
 {
         const struct ts_session *s = call->kernel->session;
@@ -56,12 +65,12 @@ void cg_ts_call_report(struct ts_call *call, const char *status, const char *res
         char sha256[CG_SHA256_HEX];
         struct cg_err err;
 
-        if (!call->audited)
+        if (!call->unreported)
                 return;
-        call->audited = false;
+        call->unreported = false;
         cg_buf_addf(&b, "{\"approval\":%llu,\"cell\":%llu,\"status\":\"%s\",",
                     (unsigned long long)call->approval, (unsigned long long)call->cell, status);
-        if (result) {
+        if (result && call->audited) {
                 cg_sha256_hex(result, len, sha256);
                 cg_buf_addf(&b, "\"bytes\":%zu,\"sha256\":\"%s\",", len, sha256);
         }
@@ -70,8 +79,7 @@ void cg_ts_call_report(struct ts_call *call, const char *status, const char *res
         out.body = b.data;
         out.body_len = b.len;
         if (cg_buf_end(&b, &err) < 0 || cg_ts_broker_send(s->ts, &out, NULL, &err) < 0)
-                cg_log(&s->ts->log, CG_LOG_WARN,
-                       "session %llx: the end of call %llu is not in the audit log: %s",
+                cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: the end of call %llu cannot be reported: %s",
                        (unsigned long long)s->number, (unsigned long long)call->approval, err.msg);
 }
 

@@ -276,13 +276,15 @@ static void ask(struct ts_call *call)
 }
 
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval, uint64_t cell, bool accept,
-                       bool timed_out, bool audited, const char *reason)
+                       bool timed_out, bool report, bool audited, const char *reason)
 {
         struct ts_call *call = calls_of(s);
 
         while (call && !(call->place == ASKING && call->ask == ask_id))
                 call = call->next;
-        if (!call) { /* it crossed with ASK_CLOSED, or is a second decision */
+        if (!call) {                  /* it crossed with ASK_CLOSED, or is a second decision */
+                if (accept && report) /* the supervisor counts it */
+                        cg_ts_report_no_call(s, approval);
                 cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: decision %llu is about no call that waits",
                        (unsigned long long)s->number, (unsigned long long)ask_id);
                 return;
@@ -291,7 +293,8 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval,
         if (accept)
                 call->kind = "";
         call->accepted = accept;
-        call->audited = accept && audited;
+        call->unreported = accept && report;
+        call->audited = audited;
         call->lists = 0;
         call->approval = approval;
         call->cell = cell;

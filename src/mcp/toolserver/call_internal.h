@@ -31,7 +31,8 @@ struct ts_call {
         int64_t timeout_ms;
         int64_t run_ms;              /* when it was first given to its server's client */
         bool accepted;               /* by the host */
-        bool audited;                /* its end is to be reported */
+        bool unreported;             /* its end is to be reported, */
+        bool audited;                /* with a digest of its result */
         bool not_run;                /* once already: its server had lost the session */
         unsigned lists;              /* before ASK, or since it was accepted: out of date when they came */
         struct cg_mcp_req *req;      /* LISTING and RUNNING */
@@ -84,10 +85,12 @@ void cg_ts_kernel_answer(struct ts_kernel *k, uint64_t id, const char *status, c
                          const char *raw, size_t len);
 
 /*
- * Reports the end of an accepted call for the audit log, once. @result: what the server answered,
- * of which the size and the SHA-256 are reported; NULL: it gave no result.
+ * Reports the end of an accepted call, once. @result: what the server answered, of which the size
+ * and the SHA-256 are reported for the audit log; NULL: it gave no result.
  */
 void cg_ts_call_report(struct ts_call *call, const char *status, const char *result, size_t len);
+/* The same for the call @approval, which had been withdrawn when it was accepted. */
+void cg_ts_report_no_call(struct ts_session *s, uint64_t approval);
 /* Ends the call with an answer. The kernel may be detached afterwards. */
 void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, size_t len);
 /* The same with status "failed"; kind "unavailable" where none is set. */

@@ -105,7 +105,7 @@ static int on_broker_message(struct ts *ts, struct cg_msg *m, struct cg_err *err
         cg_auto_json json_t *body = NULL;
         const char *reason, *answer;
         int64_t approval, cell, kernel;
-        bool keep, accept, timed_out, audited;
+        bool keep, accept, timed_out, report, audited;
         int r;
 
         if (m->type == CG_BROKER_SERVERS) {
@@ -147,12 +147,13 @@ static int on_broker_message(struct ts *ts, struct cg_msg *m, struct cg_err *err
                     cg_json_str(body, "reason", "", &reason, err) < 0 ||
                     cg_json_bool(body, "timed_out", false, &timed_out, err) < 0 ||
                     cg_json_bool(body, "audited", false, &audited, err) < 0 ||
+                    cg_json_bool(body, "report", audited, &report, err) < 0 ||
                     cg_json_int(body, "approval", 0, &approval, err) < 0 ||
                     cg_json_int(body, "cell", 0, &cell, err) < 0)
                         return err->code;
                 if (s)
                         cg_ts_call_decide(s, m->id, (uint64_t)approval, (uint64_t)cell, accept, timed_out,
-                                          audited, reason);
+                                          report, audited, reason);
                 return 0;
         case CG_BROKER_EGRESS_DECISION:
                 if (cg_json_str(body, "answer", "", &answer, err) < 0 ||

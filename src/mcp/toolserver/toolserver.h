@@ -117,10 +117,10 @@ void cg_ts_kernel_detach(struct ts_session *s, const char *why);
 void cg_ts_calls_replaced(struct ts_session *s, const char *server);
 /*
  * Handles ASK_DECISION. @approval, @cell: the host's numbers, which reports about the call repeat.
- * @audited: CALL_ENDED is to follow.
+ * @report: CALL_ENDED is to follow an acceptance; @audited: with a digest.
  */
 void cg_ts_call_decide(struct ts_session *s, uint64_t ask, uint64_t approval, uint64_t cell, bool accept,
-                       bool timed_out, bool audited, const char *reason);
+                       bool timed_out, bool report, bool audited, const char *reason);
 /* Handle CALL and CALL_CANCEL of a kernel on another machine. */
 void cg_ts_kernel_call(struct ts_session *s, struct cg_msg *m);
 void cg_ts_kernel_cancel(struct ts_session *s, uint64_t call);

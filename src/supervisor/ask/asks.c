@@ -70,10 +70,71 @@ static const char *refused(struct session *ss, enum ask_kind kind, size_t len)
         return NULL;
 }
 
+/* What a question is about, and how it has ended, for the bus. */
+static json_t *event_data(const struct ask *a, const struct cg_audit_decision *d)
+{
+        return json_pack("{s:I, s:O*, s:O*, s:O*, s:O*, s:O*, s:s*, s:s*, s:s*}", "approval",
+                         (json_int_t)a->id, "server", json_object_get(a->body, "server"), "tool",
+                         json_object_get(a->body, "tool"), "method", json_object_get(a->body, "method"),
+                         "host", json_object_get(a->body, "host"), "port", json_object_get(a->body, "port"),
+                         "decision", d->decision, "by", d->who, "reason", d->reason);
+}
+
+static void report_as(const struct ask *a, enum cg_bus_event type, const struct cg_audit_decision *d)
+{
+        const char *host = cg_json_text_of(a->body, "host"), *server = cg_json_text_of(a->body, "server");
+        const char *tool = cg_json_text_of(a->body, "tool");
+
+        if (*host)
+                cg_sup_bus_add(a->session, type, a->running, event_data(a, d), "%s:%lld", host,
+                               (long long)json_integer_value(json_object_get(a->body, "port")));
+        else
+                cg_sup_bus_add(a->session, type, a->running, event_data(a, d), "%s%s%s", server,
+                               *server ? "." : "", a->type->kind == ASK_PROGRAM ? "a program" : tool);
+}
+
+/*
+ * Reports a question, or with a decision its end. What is refused of programs and connections is
+ * reported as a denial.
+ */
+static void report(const struct ask *a, const struct cg_audit_decision *d)
+{
+        static const struct {
+                unsigned kinds;
+                const char *decision;
+                enum cg_bus_event type;
+        } events[] = {
+                { ASK_HOST | ASK_CONNECTION, NULL, CG_BUS_EGRESS_REQUESTED },
+                { ASK_HOST | ASK_CONNECTION, "accept", CG_BUS_EGRESS_APPROVED },
+                { ASK_HOST | ASK_CONNECTION, "closed", CG_BUS_EGRESS_DENIED },
+                { ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM, NULL, CG_BUS_APPROVAL_REQUESTED },
+                { ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM, "accept", CG_BUS_APPROVAL_DECIDED },
+                { ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM, "reject", CG_BUS_APPROVAL_DECIDED },
+                { ASK_CALL | ASK_MAY_RUN | ASK_PROGRAM, "closed", CG_BUS_APPROVAL_EXPIRED },
+                { ASK_CALL, "accept", CG_BUS_TOOL_CALLED },
+                { ASK_PROGRAM, "accept", CG_BUS_PROGRAM_STARTED },
+                { ASK_FUNCTION, NULL, CG_BUS_TOOL_CALLED },
+                { ASK_FUNCTION, "answered", CG_BUS_TOOL_RETURNED },
+                { ASK_FUNCTION, "closed", CG_BUS_TOOL_RETURNED },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(events); i++)
+                if ((events[i].kinds & a->type->kind) &&
+                    (events[i].decision ? d->decision && strcmp(d->decision, events[i].decision) == 0
+                                        : !d->decision))
+                        report_as(a, events[i].type, d);
+}
+
 static int audit(const struct ask *a, struct cg_audit_decision d, struct cg_err *err)
 {
+        int r;
+
         d.approval = a->id;
-        return cg_sup_audit_question(a->session, a->body, a->raw, &d, err);
+        r = cg_sup_audit_question(a->session, a->body, a->raw, &d, err);
+        if (r < 0) /* what is not recorded does not happen */
+                d.decision = "reject";
+        report(a, &d);
+        return r;
 }
 
 /* Other clients that list what waits get another list. */
@@ -115,6 +176,7 @@ static void send_question(struct ask *a, struct cg_frame *raw)
 
         cg_sup_event_to_host(a->session, &out, json_incref(a->body), a->type->has_raw ? &m : NULL);
         cg_sup_asks_changed(a->session);
+        report(a, &(struct cg_audit_decision){ .decision = NULL });
 }
 
 static bool is_counted(const struct ask *a)
@@ -157,6 +219,7 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
                 ss->asks.n++;
                 ss->asks.bytes += len;
         }
+        ss->asks.open++;
         LIST_INSERT_HEAD(&ss->asks.list, a, entry);
         start_timer(a);
         send_question(a, raw);
@@ -319,6 +382,7 @@ void cg_sup_ask_end(struct ask *a)
 
         LIST_REMOVE(a, entry);
         changed(a);
+        ss->asks.open--;
         ss->asks.n -= is_counted(a);
         ss->asks.bytes -= a->bytes;
         cg_sup_asks_changed(ss);

@@ -90,9 +90,10 @@ static void refuse_call(struct ask *a, bool timed_out, const char *why)
 static void call_decided(struct ask *a, const struct decision *d)
 {
         answer(a, CG_BROKER_ASK_DECISION,
-               json_pack("{s:b, s:b, s:s, s:I, s:I, s:b}", "accept", d->accept, "timed_out", d->timed_out,
-                         "reason", d->reason, "approval", (json_int_t)a->id, "cell", (json_int_t)a->cell,
-                         "audited", a->session->audit != NULL));
+               json_pack("{s:b, s:b, s:s, s:I, s:I, s:b, s:b}", "accept", d->accept, "timed_out",
+                         d->timed_out, "reason", d->reason, "approval", (json_int_t)a->id, "cell",
+                         (json_int_t)a->cell, "report", true, "audited", a->session->audit != NULL));
+        a->session->jobs.calls += d->accept;
         cg_sup_ask_end(a);
 }
 
@@ -412,6 +413,17 @@ void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers)
 
 /* ------------------------------------------------------------------ its process and wire */
 
+static void report_return(struct session *ss, const struct cg_msg *m)
+{
+        json_t *body = NULL;
+
+        if (cg_msg_json(m, &body, NULL) == 0)
+                cg_sup_bus_add(ss, CG_BUS_TOOL_RETURNED,
+                               (uint64_t)json_integer_value(json_object_get(body, "cell")), body, "%s.%s: %s",
+                               cg_json_text_of(body, "server"), cg_json_text_of(body, "tool"),
+                               cg_json_text_of(body, "status"));
+}
+
 static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
 {
         struct cg_out progress = { .type = CG_HOST_PROGRESS };
@@ -458,6 +470,9 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
         case CG_BROKER_CALL_ENDED:
                 text = cg_msg_body(m, &len);
                 cg_sup_audit_call_ended(ss, text, len);
+                report_return(ss, m);
+                ss->jobs.calls -= ss->jobs.calls > 0;
+                cg_sup_jobs_answers(ss);
                 break;
         case CG_BROKER_NOTICE:
                 if (cg_msg_json(m, &body, NULL) == 0 && cg_json_str(body, "text", NULL, &text, NULL) == 0 &&
@@ -559,7 +574,9 @@ static void restart(struct sup *s)
                         cg_sup_host_failed(ss->host, ss->number, ss->mcp.adding, &err);
                         ss->mcp.adding = 0;
                 }
+                ss->jobs.calls = 0;
                 cg_sup_asks_close(ss, ASK_TOOLSERVER, "the tool server ended");
+                cg_sup_jobs_answers(ss);
                 s->broker_ops->unkept(ss);
                 all = json_object_get(ss->mcp.servers, "all");
                 if (json_object_size(all))

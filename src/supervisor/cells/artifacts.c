@@ -60,10 +60,13 @@ static void add_signed(struct session *ss, const struct cell *c, json_t *found, 
         json_t *proof = NULL;
         struct cg_err why;
 
-        if (cg_sup_audit_artifacts(ss, c->id, found, &proof, &why) == 0)
+        if (cg_sup_audit_artifacts(ss, c->id, found, &proof, &why) == 0) {
                 json_object_set_new(found, "signed", proof);
-        else
+                cg_sup_bus_add(ss, CG_BUS_ARTIFACT_SIGNED, c->id, json_incref(proof), "%zu files of the cell",
+                               json_array_size(json_object_get(found, "files")));
+        } else {
                 json_object_set_new(found, "unsigned", cg_sup_text_json(why.msg));
+        }
         text = cg_json_text(found, NULL);
         cg_buf_fail(b, text ? 0 : CG_E_NOMEM);
         cg_buf_adds(b, text ?: "");

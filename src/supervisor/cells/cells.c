@@ -138,6 +138,8 @@ static void begin_result(struct session *ss, struct cell *c, const char *status,
         text = text ?: "";
         cg_json_quote(body, text, strlen(text));
         cg_buf_adds(body, costs);
+        if (!c->silent)
+                cg_sup_bus_execution(ss, c->id, "cell", status, text);
 }
 
 static void end_result(struct session *ss, struct cell *c, struct cg_buf *body, struct cg_msg *reply)
@@ -204,6 +206,7 @@ static void end_unanswered(struct session *ss, struct cell *c, const char *statu
 
 static void on_clock(uv_timer_t *t);
 static void on_grace(uv_timer_t *t);
+static void on_job(void *data);
 static void run_next(struct shell *l);
 
 static void shell_init(struct shell *l, struct session *ss, const char *subshell)
@@ -221,6 +224,7 @@ void cg_sup_cells_init(struct session *ss)
 {
         ss->queue.next_count = 1;
         TAILQ_INIT(&ss->queue.unordered);
+        cg_sup_job_init(&ss->queue.job, ss, false, on_job, ss);
         shell_init(&ss->queue.main, ss, "");
         cg_sup_timer_init(ss, &ss->queue.timer, ss);
 }
@@ -324,6 +328,20 @@ static const char *stop_status(const struct shell *l)
 
 /* ------------------------------------------------------------------ running */
 
+/* Ends the session's job if it has none any more: no cell runs, nor waits for its turn. */
+static void settle_job(struct session *ss)
+{
+        bool waits = ss->queue.job.state == JOB_WAITS;
+
+        for (const struct shell *l = &ss->queue.main; l; l = l->next) {
+                const struct cell *c = waits && !l->running ? TAILQ_FIRST(&l->queue) : l->running;
+
+                if (c && c->kind == CELL_EXECUTE)
+                        return;
+        }
+        cg_sup_job_end(&ss->queue.job);
+}
+
 /* Takes the running cell out of @l. The caller sends the result. */
 static struct cell *take_running(struct shell *l)
 {
@@ -338,6 +356,7 @@ static struct cell *take_running(struct shell *l)
         input = cg_sup_ask_any(l->ss, ASK_INPUT);
         if (input && input->id == c->id)
                 cg_sup_ask_end(input);
+        settle_job(l->ss);
         return c;
 }
 
@@ -354,6 +373,14 @@ static json_t *only_if(bool set, json_t *value)
         return set ? value : NULL;
 }
 
+/* A cell may run once the session has its turn. */
+static bool may_run(struct session *ss)
+{
+        struct queued_job *j = &ss->queue.job;
+
+        return j->state == JOB_NONE ? cg_sup_job_take(j) : j->state != JOB_WAITS;
+}
+
 static void run_next(struct shell *l)
 {
         struct cg_out out = { .type = CG_HOST_EXECUTE_INPUT, .raw = "", .has_raw = true };
@@ -366,13 +393,18 @@ static void run_next(struct shell *l)
         if (l->running || TAILQ_EMPTY(&l->queue) || !ss->kernel || ss->kernel->state != K_READY ||
             ss->warming)
                 return;
-        c = l->running = pop(l, TAILQ_FIRST(&l->queue));
+        c = TAILQ_FIRST(&l->queue);
+        if (c->kind == CELL_EXECUTE && !may_run(ss))
+                return;
+        l->running = pop(l, c);
         ss->used = ss->ever_used = true;
         ss->queue.late_output = 0;
         l->stop = STOP_NONE;
         l->timed_out = false;
         l->left_ms = c->timeout_ms;
         l->clock_started_ms = -1;
+        if (c->kind == CELL_EXECUTE && !c->silent)
+                cg_sup_bus_execution(ss, c->id, "cell", NULL, "");
         cg_sup_costs_begin(ss, c);
         if (c->artifacts)
                 cg_sup_artifacts_begin(c);
@@ -407,8 +439,15 @@ void cg_sup_cells_run(struct session *ss)
                 run_next(l);
 }
 
+static void on_job(void *data)
+{
+        cg_sup_cells_run(data);
+        settle_job(data); /* its kernel may not be ready */
+}
+
 static void enqueue(struct shell *l, struct cell *c)
 {
+        c->queued_ms = cg_now_ms();
         TAILQ_INSERT_TAIL(&l->queue, c, entry);
         l->ss->queue.n++;
         run_next(l);
@@ -424,8 +463,8 @@ void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
         struct shell *l;
         struct cg_err err;
 
-        if (ss->queue.n >= CG_MAX_QUEUE) {
-                cg_fail(&err, CG_E_LIMIT, "%d cells wait already", CG_MAX_QUEUE);
+        if (ss->queue.n >= ss->sup->jobs.max_queue) {
+                cg_sup_jobs_refuse(ss, ss->queue.n, "cells of the session wait already", &err);
                 goto fail;
         }
         if (cg_sup_audit_request(ss, id, m, &err) < 0)
@@ -500,8 +539,8 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 cg_fail(&err, CG_E_INVAL, "a request needs a content");
                 goto fail;
         }
-        if (ss->queue.n >= CG_MAX_QUEUE) {
-                cg_fail(&err, CG_E_LIMIT, "%d cells and requests wait already", CG_MAX_QUEUE);
+        if (ss->queue.n >= ss->sup->jobs.max_queue) {
+                cg_sup_jobs_refuse(ss, ss->queue.n, "cells and requests of the session wait already", &err);
                 goto fail;
         }
         c = cell_new(CELL_REQUEST, id, m, &err);
@@ -559,26 +598,53 @@ static void drop_queued(struct shell *l, struct cell *c, const char *text)
 {
         end_unanswered(l->ss, pop(l, c), "cancelled", 0, text);
         cell_free(c);
+        settle_job(l->ss);
 }
 
-void cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running)
+bool cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running)
 {
         if (running) {
                 if (ss->queue.main.running)
                         stop_running(&ss->queue.main, STOP_CANCEL);
-                return;
+                return ss->queue.main.running;
         }
         for (struct shell *l = &ss->queue.main; l; l = l->next) {
                 if (l->running && l->running->id == id) {
                         stop_running(l, STOP_CANCEL);
-                        return;
+                        return true;
                 }
                 for (struct cell *c = TAILQ_FIRST(&l->queue); c; c = TAILQ_NEXT(c, entry)) {
                         if (c->id == id) {
                                 drop_queued(l, c, "cancelled before it ran");
-                                return;
+                                return true;
                         }
                 }
+        }
+        return false;
+}
+
+static void list_cell(const struct session *ss, const struct cell *c, const char *state, int64_t since_ms,
+                      json_t *list)
+{
+        char id[CG_JOB_ID];
+
+        if (c->kind != CELL_EXECUTE)
+                return;
+        cg_sup_job_id(ss, c->id, id);
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I}", "id", id, "kind", "cell", "state",
+                                              state, "ms", (json_int_t)(cg_now_ms() - since_ms)));
+}
+
+void cg_sup_cells_list(const struct session *ss, json_t *list)
+{
+        const char *running = ss->queue.job.state == JOB_PAUSED ? "paused" : "running";
+        const struct cell *c;
+
+        for (const struct shell *l = &ss->queue.main; l; l = l->next) {
+                if (l->running)
+                        list_cell(ss, l->running, running, l->running->costs.started_us / 1000, list);
+                TAILQ_FOREACH(c, &l->queue, entry)
+                        list_cell(ss, c, "waiting", c->queued_ms, list);
         }
 }
 

@@ -15,12 +15,14 @@ void cg_sup_cells_release(struct session *ss);
 /* Requests of hosts; @id is that of the kernel wire. */
 void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m);
 void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m);
-/* @running: whatever runs in the main shell, instead of @id. */
-void cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running);
+/* @running: whatever runs in the main shell, instead of @id. False: there is none. */
+bool cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running);
 /* Ends all cells of the host with that slot. */
 void cg_sup_cells_member_gone(struct session *ss, uint16_t slot);
 /* Starts what can be started. */
 void cg_sup_cells_run(struct session *ss);
+/* Appends those that run or wait. */
+void cg_sup_cells_list(const struct session *ss, json_t *list);
 /* Messages of the kernel. */
 void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m);
 void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m);

@@ -36,6 +36,7 @@ void cg_sup_asks_changed(struct session *ss)
                         cg_sup_clock_stop(l);
                 else
                         cg_sup_clock_start(l);
+        cg_sup_jobs_answers(ss);
 }
 
 bool cg_sup_rate_take(struct rate *r)

@@ -11,7 +11,10 @@ struct shell;
 /* Starts the running cell's clock, where it has a time limit. */
 void cg_sup_clock_start(struct shell *l);
 void cg_sup_clock_stop(struct shell *l);
-/* ss->asks.n has changed: clocks are stopped while a decision is pending. */
+/*
+ * ss->asks has changed: clocks are stopped while a decision is pending, and a cell that waits does
+ * not count as running.
+ */
 void cg_sup_asks_changed(struct session *ss);
 /* Takes one. False: none is left, now. */
 bool cg_sup_rate_take(struct rate *r);

@@ -57,13 +57,14 @@
 enum state { WAITING, STARTED, ENDED, LEFT };
 
 struct command {
-        LIST_ENTRY(command) entry;
+        TAILQ_ENTRY(command) entry;
         struct session *ss;
         struct kernel *kernel; /* NULL: waiting, or being freed */
         uint64_t id;           /* as in struct cell */
         enum state state;
         bool terminal, has_input, builtin;
         bool begun; /* the runner has reported */
+        struct queued_job job;
         /*
          * It is a file operation of a host with its input or output through @socket (-1: given to
          * it). Its events are not the session's, and its other output is error messages.
@@ -149,7 +150,8 @@ static void report_own(struct command *c)
 /* Its sockets close, which ends all that is left of it. */
 static void command_free(struct command *c)
 {
-        LIST_REMOVE(c, entry);
+        cg_sup_job_end(&c->job);
+        TAILQ_REMOVE(&c->ss->commands, c, entry);
         c->ss = NULL;
         c->kernel = NULL;
         cg_closep_(&c->spec);
@@ -186,6 +188,23 @@ static void send_event(struct command *c, struct cg_out *out, json_t *body)
         cg_sup_host_send(cg_sup_host_of(c->ss, CELL_SLOT(c->id)), out, body);
 }
 
+static void report_end(const struct command *c, const char *status, const char *why)
+{
+        char text[300];
+
+        if (c->builtin)
+                return;
+        if (c->end.signal)
+                snprintf(text, sizeof(text), "signal %d %s", (int)c->end.signal, why);
+        else if (c->end.exit_code)
+                snprintf(text, sizeof(text), "exit status %d %s", (int)c->end.exit_code, why);
+        else
+                snprintf(text, sizeof(text), "%s", why);
+        if (strcmp(status, "ok") == 0 && (c->end.signal || c->end.exit_code))
+                status = "error";
+        cg_sup_bus_execution(c->ss, c->id, "command", status, text);
+}
+
 /*
  * Sends the result: the command's last event. What writes output after it gets SIGPIPE, or SIGHUP
  * of the terminal.
@@ -200,6 +219,8 @@ static void finish(struct command *c, const char *status, const char *why)
         else if (c->end.type == CG_COMMAND_ENDED)
                 json_object_set_new(body, "exit_code", json_integer(c->end.exit_code));
         c->state = LEFT;
+        cg_sup_job_end(&c->job);
+        report_end(c, status, why);
         cg_closep_(&c->socket);
         close_watch(c, &c->output);
         close_watch(c, &c->errors);
@@ -302,8 +323,8 @@ void cg_sup_commands_room(struct session *ss)
 {
         struct command *c, *next;
 
-        for (c = LIST_FIRST(&ss->commands); c; c = next) {
-                next = LIST_NEXT(c, entry);
+        for (c = TAILQ_FIRST(&ss->commands); c; c = next) {
+                next = TAILQ_NEXT(c, entry);
                 if (c->state == STARTED || c->state == ENDED)
                         pump(c);
         }
@@ -391,8 +412,8 @@ static void end_unstarted(struct cg_commands *cs, enum state state, const char *
         struct session *ss = cs->kernel->session;
         struct command *c, *next;
 
-        for (c = ss ? LIST_FIRST(&ss->commands) : NULL; c; c = next) {
-                next = LIST_NEXT(c, entry);
+        for (c = ss ? TAILQ_FIRST(&ss->commands) : NULL; c; c = next) {
+                next = TAILQ_NEXT(c, entry);
                 if (c->ss && c->state == state && !c->begun) /* NULL: its host was detached meanwhile */
                         end_now(c, "error", why);
         }
@@ -512,6 +533,7 @@ static void on_orders(struct watch *w)
         } else if (whole && report.type == CG_COMMAND_ENDED && c->begun && c->state == STARTED) {
                 c->end = report;
                 c->state = ENDED;
+                cg_sup_job_end(&c->job);
                 c->last_output = last_output(c, &c->output);
                 c->last_errors = last_output(c, &c->errors);
                 pump(c);
@@ -598,6 +620,8 @@ static int start(struct cg_commands *cs, struct command *c, struct cg_err *err)
         cg_sup_timer_start(&cs->timer, on_server_silent, SERVER_MS);
         c->kernel = cs->kernel;
         c->state = STARTED;
+        if (!c->builtin)
+                cg_sup_bus_execution(c->ss, c->id, "command", NULL, "");
         write_input(c);
         return 0;
 }
@@ -611,8 +635,8 @@ static void start_waiting(struct cg_commands *cs)
 
         if (!ss || cs->closed)
                 return;
-        for (c = LIST_FIRST(&ss->commands); c; c = LIST_NEXT(c, entry))
-                any |= c->state == WAITING;
+        for (c = TAILQ_FIRST(&ss->commands); c; c = TAILQ_NEXT(c, entry))
+                any |= c->state == WAITING && c->job.state != JOB_WAITS;
         if (!any)
                 return;
         if (!cs->server.active && cs->server.fd < 0 && start_server(cs, &err) < 0) {
@@ -620,9 +644,9 @@ static void start_waiting(struct cg_commands *cs)
                 end_unstarted(cs, WAITING, err.msg);
                 return;
         }
-        for (c = LIST_FIRST(&ss->commands); c && cs->ready && cs->untaken < MAX_UNTAKEN; c = next) {
-                next = LIST_NEXT(c, entry);
-                if (c->ss && c->state == WAITING && start(cs, c, &err) < 0)
+        for (c = TAILQ_FIRST(&ss->commands); c && cs->ready && cs->untaken < MAX_UNTAKEN; c = next) {
+                next = TAILQ_NEXT(c, entry);
+                if (c->ss && c->state == WAITING && c->job.state != JOB_WAITS && start(cs, c, &err) < 0)
                         end_now(c, "error", err.msg);
         }
 }
@@ -653,8 +677,8 @@ void cg_sup_commands_close(struct kernel *k, struct session *ss, const char *sta
         if (!cs)
                 return;
         k->commands = NULL;
-        for (c = ss ? LIST_FIRST(&ss->commands) : NULL; c; c = next) {
-                next = LIST_NEXT(c, entry);
+        for (c = ss ? TAILQ_FIRST(&ss->commands) : NULL; c; c = next) {
+                next = TAILQ_NEXT(c, entry);
                 if (c->kernel == k)
                         end_now(c, status, why);
         }
@@ -668,8 +692,8 @@ void cg_sup_commands_end_all(struct session *ss, const char *status, const char 
 {
         struct command *c, *next;
 
-        for (c = LIST_FIRST(&ss->commands); c; c = next) {
-                next = LIST_NEXT(c, entry);
+        for (c = TAILQ_FIRST(&ss->commands); c; c = next) {
+                next = TAILQ_NEXT(c, entry);
                 if (c->ss && !c->done) /* those end with their cells */
                         end_now(c, status, why);
         }
@@ -679,8 +703,8 @@ void cg_sup_commands_member_gone(struct session *ss, uint16_t slot)
 {
         struct command *c, *next;
 
-        for (c = LIST_FIRST(&ss->commands); c; c = next) {
-                next = LIST_NEXT(c, entry);
+        for (c = TAILQ_FIRST(&ss->commands); c; c = next) {
+                next = TAILQ_NEXT(c, entry);
                 if (c->ss && CELL_SLOT(c->id) == slot && !c->done)
                         command_free(c);
         }
@@ -723,7 +747,7 @@ static struct command *find(struct session *ss, uint64_t id)
 {
         struct command *c;
 
-        LIST_FOREACH(c, &ss->commands, entry)
+        TAILQ_FOREACH(c, &ss->commands, entry)
                 if (c->id == id && !c->done)
                         break;
         return c;
@@ -769,7 +793,21 @@ static int make_spec(struct command *c, const json_t *body, const char *texts, s
         return make_file(c, &spec, texts, err);
 }
 
-/* It starts when it can. */
+/* Its turn has come. Its time begins: it did not while it waited for others. */
+static void on_job(void *data)
+{
+        struct command *c = data;
+
+        if (c->timeout_ms > 0)
+                cg_sup_timer_start(&c->timer, on_timeout, (uint64_t)c->timeout_ms);
+        if (c->ss->kernel && c->ss->kernel->commands)
+                start_waiting(c->ss->kernel->commands);
+}
+
+/*
+ * It starts when it can. Operations on files are no jobs: they are short, and a cell that ends
+ * waits for one.
+ */
 static void enqueue(struct session *ss, struct command *c)
 {
         c->last_output = c->last_errors = SIZE_MAX;
@@ -777,9 +815,12 @@ static void enqueue(struct session *ss, struct command *c)
         c->closing = 1;
         uv_timer_init(&ss->sup->loop, &c->timer);
         c->timer.data = c;
+        cg_sup_job_init(&c->job, ss, true, on_job, c);
+        TAILQ_INSERT_TAIL(&ss->commands, c, entry);
+        if (!c->builtin && !cg_sup_job_take(&c->job))
+                return;
         if (c->timeout_ms > 0)
                 cg_sup_timer_start(&c->timer, on_timeout, (uint64_t)c->timeout_ms);
-        LIST_INSERT_HEAD(&ss->commands, c, entry);
         if (ss->kernel && ss->kernel->commands)
                 start_waiting(ss->kernel->commands);
 }
@@ -792,12 +833,14 @@ static int read_exec(struct session *ss, struct command *c, uint64_t id, const s
         const char *texts = cg_msg_raw(m, 0, &len);
         int r;
 
-        LIST_FOREACH(o, &ss->commands, entry)
+        TAILQ_FOREACH(o, &ss->commands, entry)
                 n += !o->done;
-        if (n >= MAX_COMMANDS)
-                return cg_fail(err, CG_E_LIMIT,
-                               "%d commands of the session run already, or have left processes that run",
-                               MAX_COMMANDS);
+        if (n >= MAX_COMMANDS) {
+                cg_sup_jobs_refuse(
+                        ss, n, "commands of the session run or wait already, or have left processes that run",
+                        err);
+                return CG_E_LIMIT;
+        }
         if ((r = cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err)) < 0 ||
             (r = cg_json_bool(body, "input", false, &c->has_input, err)) < 0 ||
             (r = make_spec(c, body, texts, len, err)) < 0)
@@ -882,7 +925,7 @@ void cg_sup_commands_end_own(struct session *ss, const void *data, const char *w
 {
         struct command *c;
 
-        LIST_FOREACH(c, &ss->commands, entry)
+        TAILQ_FOREACH(c, &ss->commands, entry)
                 if (c->done && c->done_data == data)
                         break;
         if (c)
@@ -949,4 +992,20 @@ bool cg_sup_commands_cancel(struct session *ss, uint64_t id)
         else
                 end_program(c, "cancelled", "cancelled");
         return true;
+}
+
+void cg_sup_commands_list(const struct session *ss, json_t *list)
+{
+        const struct command *c;
+        char id[CG_JOB_ID];
+
+        TAILQ_FOREACH(c, &ss->commands, entry) {
+                if (c->builtin || c->job.state == JOB_NONE)
+                        continue;
+                cg_sup_job_id(ss, c->id, id);
+                json_array_append_new(list,
+                                      json_pack("{s:s, s:s, s:s, s:I}", "id", id, "kind", "command", "state",
+                                                c->job.state == JOB_WAITS ? "waiting" : "running", "ms",
+                                                (json_int_t)(cg_now_ms() - c->job.since_ms)));
+        }
 }

@@ -25,6 +25,8 @@ void cg_sup_commands_own(struct session *ss, const char *texts, size_t len, uint
                          void (*done)(void *data, const char *out, size_t len, const char *why), void *data);
 /* Ends the operation of @data, which calls its done(). */
 void cg_sup_commands_end_own(struct session *ss, const void *data, const char *why);
+/* Appends those that run or wait. */
+void cg_sup_commands_list(const struct session *ss, json_t *list);
 /* Ends all its processes. False: there is no such command. */
 bool cg_sup_commands_cancel(struct session *ss, uint64_t id);
 /* The host with that slot has left. */

@@ -49,7 +49,6 @@ struct session_audit {
         bool opened;
         bool reported; /* best effort: the host knows that records are missing */
         bool signs;    /* files of cells */
-        struct cg_secrets secrets;
 };
 
 struct audit {
@@ -234,7 +233,7 @@ static int record(struct session *ss, const char *kind, struct cg_buf *body, boo
         struct cg_err why;
 
         if (cg_buf_end(body, &why) == 0) {
-                cg_secrets_redact_buf(&a->secrets, body);
+                cg_secrets_redact_buf(&ss->secrets, body);
                 if (write_record(ss->sup, ss->id, kind, body, ask, ask && a->strict, &why) == 0)
                         return 0;
         }
@@ -258,7 +257,7 @@ static void add_json(struct cg_buf *b, const json_t *value)
 int cg_sup_audit_check(struct session *ss, struct cg_err *err)
 {
         struct session_audit *a;
-        const json_t *env, *v;
+        const json_t *v;
         const char *mode;
         bool signs;
         size_t i;
@@ -269,6 +268,12 @@ int cg_sup_audit_check(struct session *ss, struct cg_err *err)
         cg_sup_audit_free(ss);
         if (signs && (!mode || json_is_false(json_object_get(ss->options, "sandbox"))))
                 return cg_fail(err, CG_E_INVAL, "\"sign_artifacts\" needs \"audit\" and a sandbox");
+        json_array_foreach(json_object_get(ss->options, "env"), i, v) {
+                const char *const one[] = { json_string_value(v), NULL };
+
+                if (cg_secrets_add_env(&ss->secrets, one, err) < 0)
+                        return -1;
+        }
         if (!mode)
                 return 0;
         if (strcmp(mode, "strict") != 0 && strcmp(mode, "best-effort") != 0)
@@ -278,20 +283,12 @@ int cg_sup_audit_check(struct session *ss, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "audit log");
         a->strict = strcmp(mode, "strict") == 0;
         a->signs = signs;
-        env = json_object_get(ss->options, "env");
-        json_array_foreach(env, i, v) {
-                const char *const one[] = { json_string_value(v), NULL };
-
-                if (cg_secrets_add_env(&a->secrets, one, err) < 0)
-                        return -1;
-        }
         return 0;
 }
 
 void cg_sup_audit_free(struct session *ss)
 {
-        if (ss->audit)
-                cg_secrets_fini(&ss->audit->secrets);
+        cg_secrets_fini(&ss->secrets);
         free(CG_STEAL(ss->audit));
 }
 
@@ -456,7 +453,7 @@ int cg_sup_audit_question(struct session *ss, const json_t *question, const stru
         cg_buf_adds(&b, ",\"question\":");
         add_json(&b, question);
         cg_buf_adds(&b, ",\"arguments\":");
-        add_arguments(&b, &ss->audit->secrets, cg_frame_bytes(raw));
+        add_arguments(&b, &ss->secrets, cg_frame_bytes(raw));
         if (d->result) {
                 cg_buf_adds(&b, ",\"result\":{");
                 add_digest(&b, cg_frame_bytes(d->result));
@@ -519,7 +516,7 @@ int cg_sup_audit_artifacts(struct session *ss, uint64_t id, const json_t *found,
         add_json(&b, manifest);
         if (!manifest || cg_buf_end(&b, err) < 0)
                 return cg_fail(err, CG_E_NOMEM, "signature of files");
-        cg_secrets_redact_buf(&ss->audit->secrets, &b);
+        cg_secrets_redact_buf(&ss->secrets, &b);
         if (write_record(ss->sup, ss->id, CG_AUDIT_MANIFEST, &b, true, true, err) < 0 &&
             (err->code != CG_E_UNSENT || !ss->sup->audit->last.signature[0]))
                 return -1;

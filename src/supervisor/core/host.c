@@ -19,6 +19,8 @@
 #include "config.h"
 #include "supervisor/ask/approvals.h"
 #include "supervisor/core/attach.h"
+#include "supervisor/core/bus.h"
+#include "supervisor/core/control.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/session.h"
 #include "supervisor/core/slots.h"
@@ -80,6 +82,7 @@ static void on_life_closed(struct watch *w)
         if (h->link)
                 link_drop(h->link);
         LIST_REMOVE(h, entry);
+        s->bus.n_waiting -= h->waits_for_events;
         while (h->n_sockets)
                 close(h->sockets[--h->n_sockets].fd);
         free(h);
@@ -248,6 +251,10 @@ static const struct {
         { CG_HOST_APPROVALS_LIST, cg_sup_approvals_list },
         { CG_HOST_APPROVAL_SHOW, cg_sup_approval_show },
         { CG_HOST_APPROVAL_DECIDE, cg_sup_approval_decide },
+        { CG_HOST_JOBS_LIST, cg_sup_jobs_list },
+        { CG_HOST_SESSION_KILL, cg_sup_session_kill },
+        { CG_HOST_JOB_CANCEL, cg_sup_job_cancel },
+        { CG_HOST_EVENTS_GET, cg_sup_bus_get },
 };
 
 static void on_host_message(struct cg_zlink *z, struct cg_msg *m)

@@ -121,6 +121,7 @@ static void end_sessions(struct sup *s, const char *why)
 
 static int start(struct sup *s, struct cg_err *err)
 {
+        const char *limits[CG_JOBS_LIMITS];
         struct stat st;
         int r;
 
@@ -151,8 +152,11 @@ static int start(struct sup *s, struct cg_err *err)
         uv_signal_start(&s->sig_int, on_signal, SIGINT);
         uv_signal_start(&s->sig_chld, on_child, SIGCHLD);
         cg_sup_memory_start(s);
-        if (cg_sup_spares_start(s, err) < 0 || cg_sup_zygote_new(s, err) < 0 ||
-            cg_sup_egress_new(s, err) < 0 || cg_sup_broker_new(s, err) < 0)
+        cg_sup_bus_init(s);
+        for (size_t i = 0; i < CG_JOBS_LIMITS; i++)
+                limits[i] = getenv(cg_sup_jobs_variables[i]);
+        if (cg_sup_jobs_init(s, limits, err) < 0 || cg_sup_spares_start(s, err) < 0 ||
+            cg_sup_zygote_new(s, err) < 0 || cg_sup_egress_new(s, err) < 0 || cg_sup_broker_new(s, err) < 0)
                 return -1;
         if (cg_sup_hosts_start(s, err) < 0 || cg_sup_broker_start(s, err) < 0)
                 return -1;
@@ -196,6 +200,7 @@ static void finish(struct sup *s)
         while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
                 ;
         uv_loop_close(&s->loop);
+        cg_sup_bus_fini(s);
         free(s->spares);
         free(s->zygote);
         free(s->egress);

@@ -166,6 +166,7 @@ static void send_event(struct session *ss, const struct cg_out *event, json_t *b
         if (!encode(ss, &out, body, &text))
                 return;
         cg_sup_audit_event(ss, out.type, out.id, out.body, out.body_len);
+        cg_sup_bus_host_event(ss, &out);
         out.session = ss->number;
         LIST_FOREACH(mb, &ss->members, entry)
                 if (to == TO_ALL || (mb->slot == CELL_SLOT(out.id)) == (to == TO_OWN))

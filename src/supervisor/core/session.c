@@ -22,6 +22,7 @@
 #include "supervisor/cells/commands.h"
 #include "supervisor/limits/denials.h"
 #include "supervisor/network/egress.h"
+#include "supervisor/network/masks.h"
 #include "supervisor/ask/functions.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/kernel.h"
@@ -253,6 +254,10 @@ static void answer_start(struct session *ss, const struct cg_err *err)
         if (err) {
                 cg_sup_host_failed(ss->host, ss->number, request, err);
         } else if (ss->start.opening) {
+                ss->opened_ms = cg_now_ms();
+                cg_sup_bus_add(ss, CG_BUS_SESSION_CREATED, 0, json_pack("{s:s}", "workspace", ss->workspace),
+                               "session in %s", ss->workspace);
+                cg_sup_masks_report(ss);
                 cg_sup_slots_opened(ss);
                 cg_sup_host_send(ss->host, &out,
                                  json_pack("{s:s, s:o}", "id", ss->id, "info", cg_sup_session_info(ss)));
@@ -344,6 +349,12 @@ static void start_again(struct session *ss)
                 kernel_failed(ss, &err);
 }
 
+static void replaced(struct session *ss, const char *why)
+{
+        cg_sup_bus_add(ss, CG_BUS_KERNEL_REPLACED, 0, NULL, "%s", why);
+        start_again(ss);
+}
+
 static void renew_kernel(struct session *ss)
 {
         cg_sup_kernel_end(ss->kernel);
@@ -393,7 +404,7 @@ static void kernel_dead(struct session *ss, const char *how, bool was_ready)
         if (ss->start.quick_deaths >= MAX_QUICK)
                 cg_sup_session_end(ss, "its kernels end again and again right after they start");
         else
-                start_again(ss);
+                replaced(ss, "a kernel that has ended");
 }
 
 static void replace_kernel(struct session *ss, struct shell *l, const char *status, const char *text)
@@ -401,7 +412,7 @@ static void replace_kernel(struct session *ss, struct shell *l, const char *stat
         cg_sup_kernel_end(ss->kernel);
         cg_sup_asks_close(ss, ASK_APPROVALS, "the kernel was replaced");
         cg_sup_cells_end_replaced(ss, l, status, text);
-        start_again(ss);
+        replaced(ss, text);
 }
 
 /* ------------------------------------------------------------------ requests of hosts */
@@ -449,7 +460,7 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         ss->start.quick_deaths = 0;
         ss->start.resetting = m->id;
         arm_start_timer(ss, timeout_ms);
-        start_again(ss);
+        replaced(ss, "the session was reset");
 }
 
 static void handle_servers(struct session *ss, struct cg_msg *m)
@@ -523,6 +534,9 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
         case CG_HOST_FUNCTION_RETURN:
         case CG_HOST_INPUT_REPLY:
                 cg_sup_ask_answered(ss, h, id, m);
+                return;
+        case CG_HOST_EVENT_ADD:
+                cg_sup_bus_add_asked(ss, h, m);
                 return;
         case CG_HOST_APPROVAL_SHARE:
                 cg_sup_ask_share(ss, id);
@@ -608,6 +622,8 @@ void cg_sup_session_end(struct session *ss, const char *why)
                 cg_sup_event_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
         cg_sup_broker_detach(s, ss->number, false);
         cg_sup_audit_ended(ss, why);
+        if (ss->opened_ms)
+                cg_sup_bus_add(ss, CG_BUS_SESSION_KILLED, 0, NULL, "%s", text);
         cg_sup_servers_session_ends(ss);
         s->sessions[ss->number % CG_MAX_SESSIONS] = NULL;
         s->n_sessions--;
@@ -677,6 +693,19 @@ static int check_language(json_t *options, struct cg_err *err)
         return 0;
 }
 
+static int check_namespace(const json_t *options, struct cg_err *err)
+{
+        static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+        const char *name;
+
+        if (cg_json_str(options, "namespace", "default", &name, err) < 0)
+                return -1;
+        if (*name && strlen(name) <= 64 && strspn(name, allowed) == strlen(name))
+                return 0;
+        return cg_fail(err, CG_E_INVAL, "a namespace has 1 to 64 letters, digits and \"._-\", not \"%.64s\"",
+                       name);
+}
+
 static int check_options(struct session *ss, struct cg_err *err)
 {
         const char *dir, *front, *tier, *deciders, *approvers;
@@ -713,7 +742,7 @@ static int check_options(struct session *ss, struct cg_err *err)
             cg_json_str(ss->options, "front", "", &front, err) < 0 ||
             cg_json_str(ss->options, "deciders", "host", &deciders, err) < 0 ||
             cg_json_str(ss->options, "approvers", "", &approvers, err) < 0 ||
-            check_language(ss->options, err) < 0 ||
+            check_namespace(ss->options, err) < 0 || check_language(ss->options, err) < 0 ||
             cg_json_str(ss->options, "tier", "full", &tier, err) < 0 || cg_tier_parse(tier, &choice, err) < 0)
                 return -1;
         if (dir && dir[0] != '/')
@@ -786,6 +815,8 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
 
         s->sessions[ss->number % CG_MAX_SESSIONS] = ss;
         s->n_sessions++;
+        TAILQ_INIT(&ss->jobs.waiting);
+        TAILQ_INIT(&ss->commands);
         cg_sup_cells_init(ss);
         cg_sup_timer_init(ss, &ss->start.timer, ss);
         cg_sup_timer_init(ss, &ss->bounds.wall, ss);

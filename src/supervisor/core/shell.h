@@ -55,6 +55,7 @@ struct cell {
         enum cell_kind kind;
         const char *request; /* type of a request, from the table in cells.c; NULL for a cell */
         int64_t timeout_ms;  /* 0: none */
+        int64_t queued_ms;
         int64_t deadline_ms; /* of a request in `unordered` */
         bool silent, allow_stdin, store_history, announce, artifacts;
         int64_t since_ns, clocks_ns; /* its start: see artifacts.c */

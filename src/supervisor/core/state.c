@@ -1,6 +1,7 @@
 /* cellgate-supervisor: what can be asked of a session, and its timers. */
 #include "supervisor/core/state.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
@@ -28,6 +29,21 @@ size_t cg_sup_sessions_of(const struct sup *s, const struct host *h)
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
                 n += s->sessions[i] && s->sessions[i]->host == h;
         return n;
+}
+
+const char *cg_sup_namespace(const struct session *ss)
+{
+        return json_string_value(json_object_get(ss->options, "namespace")) ?: "default";
+}
+
+void cg_sup_job_id(const struct session *ss, uint64_t id, char buf[CG_JOB_ID])
+{
+        unsigned long long number = CELL_NUMBER(id);
+
+        if (CELL_SLOT(id))
+                snprintf(buf, CG_JOB_ID, "%.*s.%u.%llu", CG_JOB_SESSION, ss->id, CELL_SLOT(id), number);
+        else
+                snprintf(buf, CG_JOB_ID, "%.*s.%llu", CG_JOB_SESSION, ss->id, number);
 }
 
 bool cg_sup_is_sandboxed(const struct session *ss)

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 #include <uv.h>
 #include "base/err.h"
+#include "base/secrets.h"
 #include "base/wire.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/paths.h"
@@ -30,6 +31,13 @@ struct host;
 struct kernel;
 struct member;
 
+/*
+ * The name of a cell or command for all clients of this user: the first digits of its session's id,
+ * then its number, after the slot of its host where that is not 0.
+ */
+#define CG_JOB_SESSION 12
+#define CG_JOB_ID      60
+
 /* See cg_sup_rate_take(); zero at first. */
 struct rate {
         int64_t left; /* in thousandths */
@@ -40,6 +48,7 @@ struct rate {
 struct asks {
         LIST_HEAD(, ask) list;
         size_t n, bytes;       /* of those that stop the clocks of cells: all but input() */
+        size_t open;           /* all */
         struct rate undecided; /* questions about programs, but those that the host has decided */
 };
 
@@ -78,11 +87,12 @@ struct session_start {
 /* Cells and requests: cells.c. */
 struct session_queue {
         struct shell main;           /* the first of the list of shells */
+        struct queued_job job;       /* of the cells that run in all shells */
         struct cell_queue unordered; /* requests that run beside cells */
-        size_t n;
-        int64_t next_count;   /* execution_count of the next cell that stores history */
-        uv_timer_t timer;     /* of unordered */
-        uint64_t late_output; /* bytes printed by no running cell since the last cell began */
+        size_t n;                    /* that wait */
+        int64_t next_count;          /* execution_count of the next cell that stores history */
+        uv_timer_t timer;            /* of unordered */
+        uint64_t late_output;        /* bytes printed by no running cell since the last cell began */
 };
 
 /* The network of cells: egress.c. */
@@ -113,6 +123,7 @@ struct session {
         struct cg_settings *settings; /* "settings" of the options; NULL: none */
         int64_t approval_timeout_ms;
         struct session_audit *audit; /* NULL: it is not in the audit log */
+        struct cg_secrets secrets;   /* of its variables: never in the log, nor in events */
         json_t *functions;           /* of the host: {NAME: {"ask": bool, "tools": {NAME: true}}} */
         struct kernel *kernel;
         struct session_servers mcp;
@@ -122,9 +133,11 @@ struct session {
         struct session_bounds bounds;
         struct session_denials denials;
         struct asks asks;
-        LIST_HEAD(, command) commands; /* beside cells: commands.c */
+        TAILQ_HEAD(, command) commands; /* beside cells: commands.c */
+        struct session_jobs jobs;
         bool opened, ending;
-        bool attachable; /* other hosts can list it and attach to it */
+        int64_t opened_ms; /* when its host got it */
+        bool attachable;   /* other hosts can list it and attach to it */
         /* of a spare: the view of its kernel, see cg_sup_spare_view() */
         uint64_t view;
         char *path_notice;    /* what its host is told about PATH; NULL: not known yet */
@@ -190,6 +203,8 @@ size_t cg_sup_sessions_of(const struct sup *s, const struct host *h);
 uint64_t cg_sup_running_cell(const struct session *ss);
 /* Bytes that the cell or request @id has printed; NULL: it does not run. */
 uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id);
+/* The option "namespace"; "default" without one. */
+const char *cg_sup_namespace(const struct session *ss);
 bool cg_sup_is_sandboxed(const struct session *ss);
 /* The tier that the options, else the settings, ask for; NULL: neither does. */
 const char *cg_sup_tier(const struct session *ss);
@@ -203,6 +218,7 @@ struct cg_bytes cg_sup_cell_code(const struct session *ss, uint64_t id);
 const json_t *cg_sup_exec_setting(const json_t *options);
 /* What it demands; DENY if it is not valid, which the session's start checks. */
 enum cg_exec cg_sup_exec(const json_t *options);
+void cg_sup_job_id(const struct session *ss, uint64_t id, char buf[CG_JOB_ID]);
 /* A timer of the session, which is freed when all of them are closed. */
 void cg_sup_timer_init(struct session *ss, uv_timer_t *t, void *data);
 void cg_sup_timer_close(struct session *ss, uv_timer_t *t);

@@ -10,8 +10,10 @@
  *      host_link               messages to hosts
  *      state                   struct session: what can be asked of it without side effects
  *      audit                   records for the audit log
+ *      bus                     events of all sessions, for clients of this user
  *      kernel_link             the connection to one kernel
  *      members                 a session's hosts: events, flow control
+ *      jobs                    how many cells and commands run at once
  *      clock                   time limits of cells, which stop while a decision is pending
  *      denials                 refusals of the sandbox, reported to hosts
  *      session_limits, machine_memory  limits of sessions; the machine's memory
@@ -33,6 +35,7 @@
  *      session                 sessions: options, kernels, ends
  *      approvals               questions that other clients than their session's host decide
  *      attach                  hosts that attach to a session of another host
+ *      control                 sessions and jobs of all hosts: lists, ends
  *      status                  what the supervisor is used for, and its end on request
  *      host                    connections of hosts: lifelines, HELLO, requests
  *      main
@@ -51,6 +54,8 @@
 #include "base/ceilings.h"
 #include "base/log.h"
 #include "sandbox/names/stamps.h"
+#include "supervisor/cells/jobs.h"
+#include "supervisor/core/bus.h"
 
 struct cg_broker_ops;
 struct cg_kernel_ops;
@@ -111,6 +116,8 @@ struct sup {
         unsigned audit_gap; /* records that a writer may not have written before it broke off */
         struct egress *egress;
         struct spares *spares;
+        struct jobs jobs;
+        struct bus bus;
 
         struct watch host_listener, lifeline_listener;
         LIST_HEAD(host_links, hostlink) links; /* connections of the host wire */

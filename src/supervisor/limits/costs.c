@@ -199,7 +199,7 @@ void cg_sup_costs_shared(struct session *ss)
 void cg_sup_costs_begin(struct session *ss, struct cell *c)
 {
         const struct kernel *k = ss->kernel;
-        bool alone = TAILQ_EMPTY(&ss->queue.unordered) && LIST_EMPTY(&ss->commands);
+        bool alone = TAILQ_EMPTY(&ss->queue.unordered) && TAILQ_EMPTY(&ss->commands);
 
         for (struct shell *l = &ss->queue.main; l; l = l->next)
                 alone = alone && (!l->running || l->running == c);

@@ -25,6 +25,24 @@ static json_t *hex_of(const char *data, size_t len)
         return json_string(text);
 }
 
+static bool has_masks(const struct cg_settings *s)
+{
+        bool any = false;
+
+        for (size_t i = 0; s && i < s->creds.n_vars; i++)
+                any |= s->creds.vars[i].mode == CG_CRED_MASK;
+        for (size_t i = 0; s && i < s->creds.n_files; i++)
+                any |= s->creds.files[i].mode == CG_CRED_MASK;
+        return any;
+}
+
+void cg_sup_masks_report(struct session *ss)
+{
+        if (has_masks(ss->settings))
+                cg_sup_bus_add(ss, CG_BUS_VAULT_ACCESSED, 0, NULL,
+                               "masked credentials are read for the session's kernel");
+}
+
 int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
 {
         struct session *ss = k->session;
@@ -34,17 +52,14 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
         cg_auto_environ struct cg_environ env = { 0 };
         cg_auto_masks struct cg_masks masks = { 0 };
         const json_t *v;
-        bool any = false;
         size_t i, n;
         int r;
 
         cg_sup_masks_free(k);
-        for (i = 0; s && i < s->creds.n_vars; i++)
-                any |= s->creds.vars[i].mode == CG_CRED_MASK;
-        for (i = 0; s && i < s->creds.n_files; i++)
-                any |= s->creds.files[i].mode == CG_CRED_MASK;
-        if (!any)
+        if (!has_masks(s))
                 return 0;
+        if (ss->opened_ms)
+                cg_sup_masks_report(ss);
 
         /* The masks change this copy of the session's variables. */
         json_array_foreach(ss->egress.env, i, v) {

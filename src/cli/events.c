@@ -1,0 +1,229 @@
+/*
+ * `cellgate events`: what happens in the sessions of this user's programs. Runs in the command
+ * `cellgate`.
+ */
+#include <jansson.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "base/buf.h"
+#include "base/ceilings.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "cli/common/supervisors.h"
+
+#define ANSWER_MS 3000
+/* Supervisors start at any time, and no event says so. */
+#define SCAN_MS     1000
+#define MAX_SOURCES 32
+
+enum { JSON = 2, NAMESPACE, SINCE, NO_WAIT, HELP };
+
+static const struct cg_opt table[] = {
+        { NAMESPACE, 0, "namespace", "NAME", 0, "only of sessions with this name (option --namespace)" },
+        { SINCE, 0, "since", "TIME", 0,
+          "also what has happened since then: seconds, as 90, or 15m, 2h, 1d, before now; or @SECONDS of Unix time" },
+        { NO_WAIT, 0, "no-wait", NULL, 0,
+          "print what has happened (without --since: all that is kept), and end" },
+        { JSON, 0, "json", NULL, 0, "for programs: a JSON object in each line" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
+};
+
+static const char before[] =
+        "Usage: cellgate events [--json] [--namespace NAME] [--since TIME] [--no-wait]\n\n"
+        "What happens in the sessions of all of this user's programs that share a supervisor: cells, commands, tools,\n"
+        "decisions, refusals (docs/events.md). A supervisor keeps its last 4,096 events. A reader that is too slow loses\n"
+        "the oldest, and is told how many.\n\n";
+static const char after_options[] =
+        "\nExit status: 0; 2 command line, or output that cannot be written; 130 interrupted.\n";
+
+struct followed {
+        char address[400];
+        struct cg_client *client;
+        uint64_t after;
+};
+
+struct events {
+        bool json, no_wait;
+        const char *namespace;
+        int64_t since_ms; /* Unix time; 0: all that is kept */
+        struct followed sources[MAX_SOURCES];
+        size_t n;
+        int status;
+};
+
+static int parse_since(const char *text, int64_t *ret_ms, struct cg_err *err)
+{
+        static const struct {
+                char unit;
+                int64_t seconds;
+        } units[] = { { '\0', 1 }, { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
+        struct timespec now;
+        char *end;
+        double n = strtod(text + (*text == '@'), &end);
+
+        clock_gettime(CLOCK_REALTIME, &now);
+        for (size_t i = 0; i < CG_ARRAY_LEN(units); i++) {
+                double ms = n * (double)units[i].seconds * 1000;
+
+                if (*end != units[i].unit || (*end && end[1]) || end == text + (*text == '@') ||
+                    !(n >= 0 && ms < 1e15) || (*text == '@' && *end))
+                        continue;
+                *ret_ms = *text == '@' ? (int64_t)ms
+                                       : (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - (int64_t)ms;
+                *ret_ms = CG_MAX(*ret_ms, 1);
+                return 0;
+        }
+        return cg_fail(err, CG_E_INVAL, "--since must be like 90, 15m, 2h or @1700000000, not \"%.40s\"",
+                       text);
+}
+
+static void add_event(const struct events *ev, const json_t *e, struct cg_buf *b)
+{
+        time_t seconds = (time_t)json_number_value(json_object_get(e, "time"));
+        const char *message = cg_reply_text(e, "message"), *job = cg_reply_text(e, "execution_id");
+        char when[32] = "";
+        struct tm tm;
+
+        if (ev->json) {
+                cg_auto_free char *text = json_dumps(e, JSON_COMPACT);
+
+                cg_buf_addf(b, "%s\n", text ?: "{}");
+                return;
+        }
+        if (localtime_r(&seconds, &tm))
+                strftime(when, sizeof(when), "%H:%M:%S", &tm);
+        cg_buf_addf(b, "%s  %-19s  %s  ", when, cg_reply_text(e, "type"),
+                    *job ? job : cg_reply_text(e, "session_id"));
+        cg_text_render_as(b, message, strlen(message), 0, CG_TEXT_LINE);
+        cg_buf_adds(b, "\n");
+}
+
+static void add_lost(const struct events *ev, long long n, struct cg_buf *b)
+{
+        if (ev->json)
+                cg_buf_addf(b, "{\"type\":\"events.lost\",\"data\":{\"lost\":%lld}}\n", n);
+        else
+                cg_buf_addf(b, "(%lld events were lost: this reader was too slow)\n", n);
+}
+
+/* Prints what is new. False: the supervisor has ended, or does not answer. */
+static bool read_source(struct events *ev, struct followed *s)
+{
+        struct cg_events_options o = { .size = sizeof(o),
+                                       .since_ms = ev->since_ms,
+                                       .namespace_name = ev->namespace };
+        size_t n = 1;
+
+        while (n && ev->status < 0) {
+                cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
+                cg_auto_json json_t *reply = NULL;
+                char *text = NULL;
+                const json_t *e;
+                size_t i;
+
+                o.after = s->after;
+                if (cg_client_events(s->client, &o, &text, NULL) < 0)
+                        return false;
+                reply = json_loads(text, 0, NULL);
+                cg_free(text);
+                if (cg_reply_number(reply, "lost"))
+                        add_lost(ev, cg_reply_number(reply, "lost"), &b);
+                json_array_foreach(json_object_get(reply, "events"), i, e)
+                        add_event(ev, e, &b);
+                n = i;
+                s->after = (uint64_t)cg_reply_number(reply, "last");
+                if (b.len && cg_cli_print_buf(&b) != CG_EXIT_OK)
+                        ev->status = CG_EXIT_USAGE;
+        }
+        return true;
+}
+
+static int add_source(const char *address, void *data)
+{
+        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
+        struct events *ev = data;
+        struct followed *s = &ev->sources[ev->n];
+
+        for (size_t i = 0; i < ev->n; i++)
+                if (strcmp(ev->sources[i].address, address) == 0)
+                        return 0;
+        if (ev->n == MAX_SOURCES)
+                return 0;
+        *s = (struct followed){ .after = 0 };
+        snprintf(s->address, sizeof(s->address), "%s", address);
+        if (cg_client_open(&co, &s->client, NULL) < 0)
+                return 0;
+        if (read_source(ev, s))
+                ev->n++;
+        else
+                cg_client_close(s->client);
+        return 0;
+}
+
+static int watch(struct events *ev, struct cg_err *err)
+{
+        struct pollfd fds[MAX_SOURCES];
+
+        while (ev->status < 0) {
+                if (cg_supervisors(add_source, ev, err) < 0)
+                        return -1;
+                if (ev->no_wait)
+                        ev->status = CG_EXIT_OK;
+                for (size_t i = 0; i < ev->n; i++)
+                        fds[i] = (struct pollfd){ .fd = cg_client_events_fd(ev->sources[i].client, NULL),
+                                                  .events = POLLIN };
+                if (ev->status >= 0 || poll(fds, ev->n, SCAN_MS) <= 0)
+                        continue;
+                for (size_t i = ev->n; i-- > 0;) {
+                        if (!fds[i].revents || read_source(ev, &ev->sources[i]))
+                                continue;
+                        cg_client_close(ev->sources[i].client);
+                        ev->sources[i] = ev->sources[--ev->n];
+                }
+        }
+        return 0;
+}
+
+static int parse(struct events *ev, int argc, char **argv, struct cg_err *err)
+{
+        struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 1);
+        const char *value;
+        bool since = false;
+        int id;
+
+        while ((id = cg_opt_next(&scan, &value, err)) > 0) {
+                if (id == HELP)
+                        return 1;
+                if (id == CG_OPT_ARG)
+                        return cg_fail(err, CG_E_INVAL,
+                                       "unexpected argument \"%s\"; --help lists the options", value);
+                if (id == SINCE && parse_since(value, &ev->since_ms, err) < 0)
+                        return -1;
+                since |= id == SINCE;
+                ev->json |= id == JSON;
+                ev->no_wait |= id == NO_WAIT;
+                if (id == NAMESPACE)
+                        ev->namespace = value;
+        }
+        return id < 0 || since || ev->no_wait ? id : parse_since("0", &ev->since_ms, err);
+}
+
+int cg_cli_events(int argc, char **argv)
+{
+        struct events ev = { .status = -1 };
+        struct cg_err err = { 0 };
+        int r = parse(&ev, argc, argv, &err);
+
+        if (r > 0)
+                return cg_opt_help(table, CG_ARRAY_LEN(table), 0, before, after_options);
+        if (r == 0)
+                r = watch(&ev, &err);
+        while (ev.n)
+                cg_client_close(ev.sources[--ev.n].client);
+        return r < 0 ? cg_cli_fail("events", &err) : ev.status;
+}

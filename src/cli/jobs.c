@@ -1,0 +1,296 @@
+/*
+ * `cellgate queue`, `cellgate session` and `cellgate job`: what runs and waits in the supervisors
+ * that this user's programs share. Runs in the command `cellgate`.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/ceilings.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "cli/common/supervisors.h"
+
+/* A supervisor answers at once; one that hangs must not hold up the others. */
+#define ANSWER_MS   3000
+#define NAME_MAX_ID 64
+
+enum { JSON = 2, ID, NAMESPACE, HELP };
+enum jobs_command { STATUS = 1, LIST = 2, KILL = 4, CANCEL = 8 };
+
+static const struct cg_opt table[] = {
+        { ID, 0, "id", "ID", KILL | CANCEL, "its id, or a beginning that no other has" },
+        { NAMESPACE, 0, "namespace", "NAME", LIST, "only sessions with this name (option --namespace)" },
+        { JSON, 0, "json", NULL, STATUS | LIST, "for programs: a JSON array" },
+        { HELP, 'h', "help", NULL, 0, "this text" },
+};
+
+static const char status_help[] =
+        "\nExit status: 0; 1 no such session or job; 2 command line, or output that cannot be written.\n";
+
+struct subcommand {
+        const char *name, *word;
+        enum jobs_command command;
+        const char *usage;
+};
+
+static const struct subcommand commands[] = {
+        { "queue", "status", STATUS,
+          "Usage: cellgate queue status [--json]\n\n"
+          "How many cells and commands run and wait in each supervisor that this user's programs share, and its\n"
+          "limits (docs/jobs.md).\n\n" },
+        { "session", "list", LIST,
+          "Usage: cellgate session list [--namespace NAME] [--json]\n\n"
+          "The sessions of all of this user's programs that share a supervisor.\n\n" },
+        { "session", "kill", KILL,
+          "Usage: cellgate session kill --id ID\n\n"
+          "Ends a session with its cells and commands, whichever of this user's programs has opened it.\n\n" },
+        { "job", "list", LIST,
+          "Usage: cellgate job list [--namespace NAME] [--json]\n\n"
+          "The cells and commands that run or wait, of all of this user's programs that share a supervisor.\n\n" },
+        { "job", "cancel", CANCEL,
+          "Usage: cellgate job cancel --id ID\n\n"
+          "Interrupts a cell, ends a command, or takes either from the queue.\n\n" },
+};
+
+/* What all supervisors have answered. */
+struct state {
+        const struct subcommand *words;
+        const char *id, *namespace;
+        bool json;
+        json_t *list; /* of sessions, jobs or queues */
+        struct cg_buf *text;
+        /* those whose id begins with @id: the last, its supervisor, and whether it is @id itself */
+        size_t matches;
+        bool exact;
+        char match[NAME_MAX_ID], address[400];
+};
+
+static void add_queue(struct state *st, struct cg_client *c)
+{
+        cg_auto_json json_t *o = NULL;
+        char *text = NULL;
+        json_t *q;
+
+        if (cg_client_status(c, &text, NULL) == 0)
+                o = json_loads(text, 0, NULL);
+        cg_free(text);
+        q = json_object_get(o, "queue");
+        if (!q)
+                return;
+        json_object_set(q, "pid", json_object_get(o, "pid"));
+        json_array_append(st->list, q);
+        cg_buf_addf(
+                st->text,
+                "process %lld: %lld of %lld run, %lld wait, %lld wait for an answer or a tool; %lld ended, "
+                "%lld refused\n",
+                cg_reply_number(q, "pid"), cg_reply_number(q, "running"),
+                cg_reply_number(q, "max_concurrent_jobs"), cg_reply_number(q, "waiting"),
+                cg_reply_number(q, "paused"), cg_reply_number(q, "ended"), cg_reply_number(q, "refused"));
+}
+
+/* What agents and their programs name is rendered. */
+static void add_text(struct cg_buf *b, const json_t *o, const char *key)
+{
+        const json_t *v = json_object_get(o, key);
+
+        cg_text_render_as(b, json_string_value(v) ?: "", json_string_length(v), 0, CG_TEXT_LINE);
+}
+
+static void add_session(struct state *st, json_t *session)
+{
+        json_array_append(st->list, session);
+        cg_buf_addf(st->text, "%s  %s, %s, process %lld, %zu job%s, up ", cg_reply_text(session, "id"),
+                    cg_reply_text(session, "namespace"), cg_reply_text(session, "language"),
+                    cg_reply_number(session, "pid"), json_array_size(json_object_get(session, "jobs")),
+                    cg_cli_s((long long)json_array_size(json_object_get(session, "jobs"))));
+        cg_add_duration(st->text, cg_reply_number(session, "uptime_ms"));
+        cg_buf_adds(st->text, ", ");
+        add_text(st->text, session, "workspace");
+        cg_buf_adds(st->text, "\n");
+}
+
+static void add_job(struct state *st, const json_t *session, json_t *job)
+{
+        json_object_set(job, "session", json_object_get(session, "id"));
+        json_object_set(job, "namespace", json_object_get(session, "namespace"));
+        json_array_append(st->list, job);
+        cg_buf_addf(st->text, "%s  %s, %s for ", cg_reply_text(job, "id"), cg_reply_text(job, "kind"),
+                    cg_reply_text(job, "state"));
+        cg_add_duration(st->text, cg_reply_number(job, "ms"));
+        cg_buf_addf(st->text, ", %s\n", cg_reply_text(session, "namespace"));
+}
+
+static void match(struct state *st, const char *id, const char *address)
+{
+        bool exact = strcmp(id, st->id) == 0;
+
+        if (st->exact || strncmp(id, st->id, strlen(st->id)) != 0)
+                return;
+        st->exact = exact;
+        st->matches = exact ? 1 : st->matches + 1;
+        snprintf(st->match, sizeof(st->match), "%s", id);
+        snprintf(st->address, sizeof(st->address), "%s", address);
+}
+
+static void add_sessions(struct state *st, struct cg_client *c, const char *address)
+{
+        bool jobs = strcmp(st->words->name, "job") == 0;
+        cg_auto_json json_t *list = NULL;
+        json_t *session, *job;
+        char *text = NULL;
+        size_t i, k;
+
+        if (cg_client_jobs(c, &text, NULL) == 0)
+                list = json_loads(text, 0, NULL);
+        cg_free(text);
+        json_array_foreach(list, i, session) {
+                if (st->namespace && strcmp(cg_reply_text(session, "namespace"), st->namespace) != 0)
+                        continue;
+                if (st->id && !jobs)
+                        match(st, cg_reply_text(session, "id"), address);
+                else if (!jobs)
+                        add_session(st, session);
+                json_array_foreach(jobs ? json_object_get(session, "jobs") : NULL, k, job) {
+                        if (st->id)
+                                match(st, cg_reply_text(job, "id"), address);
+                        else
+                                add_job(st, session, job);
+                }
+        }
+}
+
+static struct cg_client *connect_to(const char *address, struct cg_err *err)
+{
+        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
+        struct cg_client *c = NULL;
+
+        return cg_client_open(&co, &c, err) == 0 ? c : NULL;
+}
+
+static int visit(const char *address, void *data)
+{
+        struct state *st = data;
+        struct cg_client *c = connect_to(address, NULL);
+
+        if (!c) /* it has ended, or hangs: `cellgate daemon status` says so */
+                return 0;
+        if (st->words->command == STATUS)
+                add_queue(st, c);
+        else
+                add_sessions(st, c, address);
+        cg_client_close(c);
+        return 0;
+}
+
+static int end_one(struct state *st, struct cg_err *err)
+{
+        struct cg_client *c;
+        int r;
+
+        if (st->matches != 1)
+                return cg_fail(err, CG_E_NOTFOUND,
+                               st->matches ? "%zu %ss have an id that begins with %.64s"
+                                           : "%zu %ss of the shared supervisors have the id %.64s",
+                               st->matches, st->words->name, st->id);
+        c = connect_to(st->address, err);
+        if (!c)
+                return -1;
+        if (st->words->command == KILL)
+                r = cg_client_session_kill(c, st->match, err);
+        else
+                r = cg_client_job_cancel(c, st->match, err);
+        cg_client_close(c);
+        return r;
+}
+
+static int parse(struct state *st, int argc, char **argv, struct cg_err *err)
+{
+        struct cg_optscan scan = CG_OPT_SCAN(table, st->words->command, argc, argv, 2);
+        const char *value;
+        int id;
+
+        while ((id = cg_opt_next(&scan, &value, err)) > 0) {
+                if (id == HELP)
+                        return 1;
+                if (id == JSON)
+                        st->json = true;
+                else if (id == ID)
+                        st->id = value;
+                else if (id == NAMESPACE)
+                        st->namespace = value;
+                else
+                        return cg_fail(err, CG_E_INVAL,
+                                       "unexpected argument \"%s\"; --help lists the options", value);
+        }
+        if (id == 0 && (st->words->command & (KILL | CANCEL)) && !(st->id && *st->id))
+                return cg_fail(err, CG_E_INVAL, "--id is missing: `cellgate %s list` shows them",
+                               st->words->name);
+        return id;
+}
+
+static int print(struct state *st)
+{
+        cg_auto_free char *json = st->json ? json_dumps(st->list, JSON_INDENT(2)) : NULL;
+
+        if (st->json) {
+                cg_buf_clear(st->text);
+                cg_buf_fail(st->text, json ? 0 : CG_E_NOMEM);
+                cg_buf_addf(st->text, "%s\n", json ?: "");
+        } else if (!st->text->len) {
+                cg_buf_addf(st->text, "no %s\n",
+                            st->words->command == STATUS ? "shared supervisor is running" : st->words->name);
+        }
+        return cg_cli_print_buf(st->text);
+}
+
+/* The words of `cellgate NAME` that argv[1] may be, for a message or a help. */
+static const struct subcommand *find(const char *name, const char *word, struct cg_buf *b)
+{
+        const struct subcommand *found = NULL;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
+                if (strcmp(commands[i].name, name) != 0)
+                        continue;
+                if (word && strcmp(commands[i].word, word) == 0)
+                        found = &commands[i];
+                cg_buf_addf(b, "%s%s", b->len ? " or " : "", commands[i].word);
+        }
+        return found;
+}
+
+int cg_cli_jobs(int argc, char **argv)
+{
+        cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT }, words = { .max = 200 };
+        cg_auto_json json_t *list = json_array();
+        bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+        struct state st = { .list = list, .text = &text };
+        struct cg_err err = { 0 };
+        int r;
+
+        st.words = find(argv[0], argc > 1 ? argv[1] : NULL, &words);
+        for (size_t i = 0; help && i < CG_ARRAY_LEN(commands); i++)
+                if (strcmp(commands[i].name, argv[0]) == 0)
+                        cg_buf_adds(&text, commands[i].usage);
+        if (help)
+                return cg_cli_print_buf(&text);
+        if (!st.words) {
+                cg_fail(&err, CG_E_INVAL, "%s? --help says more", words.data);
+                return cg_cli_fail(argv[0], &err);
+        }
+        r = parse(&st, argc, argv, &err);
+        if (r > 0)
+                return cg_opt_help(table, CG_ARRAY_LEN(table), st.words->command, st.words->usage,
+                                   status_help);
+        if (r < 0 || cg_supervisors(visit, &st, &err) < 0)
+                return cg_cli_fail(argv[0], &err);
+        if (!(st.words->command & (KILL | CANCEL)))
+                return print(&st);
+        if (end_one(&st, &err) == 0)
+                return CG_EXIT_OK;
+        cg_cli_fail(argv[0], &err);
+        return CG_EXIT_RAISED;
+}
