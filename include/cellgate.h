@@ -425,8 +425,8 @@ struct cg_session_options {
         const char *approvers;
         /*
          * the language of the cells (docs/languages.md): "python" or NULL; "shell", which one bash
-         * runs that stays; "node". Everything else is as with Python, except what
-         * docs/languages.md names
+         * runs that stays; "node"; "jupyter:NAME", a kernel that is installed for Jupyter.
+         * Everything else is as with Python, except what docs/languages.md names
          */
         const char *language;
         /* the program of "node"; NULL: the first `node` of PATH */
@@ -561,10 +561,12 @@ CG_API int cg_session_add_event(struct cg_session *s, const char *type, const ch
  * @node: as in struct cg_session_options
  * @ret:  a JSON array text (returns; cg_free()): [{"language", "version", "path", "available": bool,
  *        "why": why not, or null, "start_ms": until the first cell had ended, "state": bool,
- *        "tools": bool, "packages": "pip" or null}]
+ *        "tools": bool, "packages": "pip" or null}]; kernels of Jupyter also have "kernelspec", its
+ *        file, and "env", the variables that it sets
  * Return: 0; negative.
  *
- * Opens a session of each with an empty workspace, and runs a cell in it.
+ * Opens a session of each with an empty workspace, and runs a cell in it, or waits until the kernel
+ * of Jupyter answers. On another machine, kernels of Jupyter are not listed.
  */
 CG_API int cg_client_runtimes(struct cg_client *c, const char *node, char **ret, struct cg_err *err);
 

@@ -143,6 +143,15 @@ def packages_env() -> Path:
 
 
 @pytest.fixture(scope="session")
+def jupyter_kernels() -> Path:
+    """An environment with the kernels of tests/jupyter-kernels-requirements.txt."""
+    folder = Path(os.environ.get("CG_JUPYTER_KERNELS", REPO / ".deps/jupyter-kernels"))
+    if not folder.is_dir():
+        pytest.skip(f"no folder {folder}: run scripts/setup --test")
+    return folder.resolve()
+
+
+@pytest.fixture(scope="session")
 def test_python() -> str:
     """Interpreter with the packages of tests/requirements.txt."""
     return os.environ.get("CG_TEST_PYTHON", sys.executable)

@@ -113,6 +113,22 @@ class Language:
         """The values of those variables that there are."""
         raise NotImplementedError
 
+    def forward(self, kind: str, content: Content) -> Content | None:
+        """The reply to a request about code; None: that of a language without any."""
+        return None
+
+    def environment(self) -> dict[str, str]:
+        """The program's variables."""
+        return dict(item.split("=", 1) for item in self.kernel.config["environ"])
+
+    def output(self) -> int | None:
+        """The descriptor of its output; None: those of the kernel."""
+        return None
+
+    def how_ended(self, status: int) -> str:
+        """How the process has ended."""
+        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"it exited with status {status}"
+
     # ---------------------------------------------------------------- the program
 
     def start(self) -> None:
@@ -128,9 +144,11 @@ class Language:
                 executable=self.path,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(its.fileno(),),
-                env=dict(item.split("=", 1) for item in config["environ"]),
+                env=self.environment(),
                 cwd=config.get("working_dir") or config["workspace"],
                 start_new_session=True,
+                stdout=self.output(),
+                stderr=self.output(),
             )
         mine.setblocking(False)
         self._socket, self._parts, self._ended = mine, [], ""
@@ -166,7 +184,7 @@ class Language:
             return
         self.kill()
         status = self._process.wait() if self._process is not None else 0
-        self._ended = f"killed by {signal.Signals(-status).name}" if status < 0 else f"it exited with status {status}"
+        self._ended = self.how_ended(status)
         self.loop.remove_reader(self._socket)
         if self._pidfd >= 0:
             self.loop.remove_reader(self._pidfd)
@@ -430,6 +448,6 @@ def make(kernel: Kernel, config: Content) -> Language | None:
     name = config.get("language") or "python"
     if name == "python":
         return None
-    module = import_module(f"cellgate_kernel.lang_{name}")
+    module = import_module(f"cellgate_kernel.lang_{name.partition(':')[0]}")
     language: Language = module.make(kernel, config["language_path"])
     return language

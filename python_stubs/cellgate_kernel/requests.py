@@ -28,7 +28,7 @@ _MAX_ENTRIES = 10_000
 _MAX_COMPLETIONS = 5_000
 
 # Requests about Python's code.
-_PYTHON = ("complete_request", "inspect_request", "is_complete_request")
+_PYTHON = ("kernel_info_request", "complete_request", "inspect_request", "is_complete_request")
 
 # A name at the end, of which nothing is an attribute.
 _NAME = re.compile(r"(?<![\w.])[^\W\d]\w*\Z")
@@ -93,6 +93,8 @@ class Requests:
 
     def _foreign(self, kind: str, content: Content, language: Language) -> Content:
         """For a session of another language."""
+        if (reply := language.forward(kind, content)) is not None:
+            return reply
         if kind == "complete_request":
             code = field(content, "code", str)
             pos = _cursor(content, code)

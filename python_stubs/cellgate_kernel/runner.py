@@ -29,7 +29,8 @@ _CANCEL_ATTEMPTS = 3
 
 # Besides asyncio: modules with code of the loop, and callbacks that complete what tasks wait for.
 _LOOP_MODULES = frozenset(
-    ("cellgate_kernel.languages", "cellgate_kernel.loop", "cellgate_tools._async", "contextlib", "heapq", "selectors")
+    ("cellgate_kernel.jsontext", "cellgate_kernel.languages", "cellgate_kernel.lang_jupyter", "cellgate_kernel.loop")
+    + ("cellgate_tools._async", "contextlib", "heapq", "hmac", "json", "json.decoder", "selectors")
 )
 
 

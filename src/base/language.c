@@ -1,7 +1,7 @@
 /* See language.h. */
 #include "base/language.h"
 
-#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +9,25 @@
 #include <unistd.h>
 #include "base/util.h"
 
+#define JUPYTER "jupyter:"
+
+const char *cg_language_kernel(const char *name)
+{
+        size_t n = strlen(JUPYTER);
+
+        return name && strncmp(name, JUPYTER, n) == 0 ? name + n : NULL;
+}
+
 int cg_language_check(const char *name, struct cg_err *err)
 {
+        static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+        const char *kernel = cg_language_kernel(name);
+
         if (!name || strcmp(name, "python") == 0)
                 return 0;
         if (strcmp(name, "shell") == 0 || strcmp(name, "node") == 0)
+                return 1;
+        if (kernel && *kernel && *kernel != '.' && *kernel != '-' && !kernel[strspn(kernel, allowed)])
                 return 1;
         return cg_fail(err, CG_E_INVAL, "the language \"%.50s\" is not known: " CG_LANGUAGES, name);
 }
@@ -30,27 +44,33 @@ static char *program_at(const char *path)
         return NULL;
 }
 
-static char *search_path(const char *name)
+char *cg_program_find(const char *name, const char *search, char found[PATH_MAX])
 {
-        cg_auto_free char *path = strdup(getenv("PATH") ?: "/usr/local/bin:/usr/bin:/bin");
-        char *rest = path, *folder, *found = NULL;
-        char file[PATH_MAX];
+        cg_auto_free char *path = strdup(search);
+        char *rest = path, *folder, *real = NULL;
 
-        while (!found && rest && (folder = strsep(&rest, ":"))) {
-                snprintf(file, sizeof(file), "%s/%s", folder, name);
-                found = folder[0] == '/' ? program_at(file) : NULL;
+        snprintf(found, PATH_MAX, "%s", name);
+        if (strchr(name, '/'))
+                return name[0] == '/' ? program_at(name) : NULL;
+        while (!real && rest && (folder = strsep(&rest, ":"))) {
+                snprintf(found, PATH_MAX, "%s/%s", folder, name);
+                real = folder[0] == '/' ? program_at(found) : NULL;
         }
-        return found;
+        return real;
 }
 
 int cg_language_find(const char *name, const char *given, char **ret, struct cg_err *err)
 {
         bool node = strcmp(name, "node") == 0;
+        const char *search = getenv("PATH") ?: "/usr/local/bin:/usr/bin:/bin";
+        char found[PATH_MAX];
 
+        if (!given && cg_language_kernel(name))
+                return cg_fail(err, CG_E_INVAL, "language %s: its kernelspec is missing", name);
         if (given)
                 *ret = program_at(given);
         else
-                *ret = node ? search_path("node") : program_at("/bin/bash");
+                *ret = node ? cg_program_find("node", search, found) : program_at("/bin/bash");
         if (*ret)
                 return 0;
         return cg_fail(err, CG_E_NOTFOUND, "language %s: %s is no program", name,

@@ -12,7 +12,8 @@ static const char help[] =
         "Usage: cellgate runtimes [--node FILE] [--json]\n"
         "\n"
         "The languages of sessions (--language), with their programs and versions, or why they cannot be had on\n"
-        "this machine. Each is tried: a session is opened, and a cell run in it (docs/languages.md).\n"
+        "this machine, and the kernels that are installed for Jupyter, with the variables that they set. Each is\n"
+        "tried: a session is opened, and a cell run in it (docs/languages.md).\n"
         "\n"
         "  --node FILE  the node to try, instead of the first of PATH\n"
         "  --json       prints a JSON array\n"
@@ -21,14 +22,19 @@ static const char help[] =
 
 static void add_line(struct cg_buf *b, const json_t *o)
 {
-        if (!json_is_true(json_object_get(o, "available"))) {
-                cg_buf_addf(b, "%-8s not available: %s\n", cg_json_text_of(o, "language"),
-                            cg_json_text_of(o, "why"));
-                return;
-        }
-        cg_buf_addf(b, "%-8s %-10s %s (%lld ms to the end of the first cell)\n",
-                    cg_json_text_of(o, "language"), cg_json_text_of(o, "version"), cg_json_text_of(o, "path"),
-                    (long long)json_integer_value(json_object_get(o, "start_ms")));
+        const char *key;
+        json_t *v;
+
+        cg_buf_addf(b, "%-8s ", cg_json_text_of(o, "language"));
+        if (json_is_true(json_object_get(o, "available")))
+                cg_buf_addf(b, "%-10s %s (%lld ms to the end of the first cell)",
+                            cg_json_text_of(o, "version"), cg_json_text_of(o, "path"),
+                            (long long)json_integer_value(json_object_get(o, "start_ms")));
+        else
+                cg_buf_addf(b, "not available: %s", cg_json_text_of(o, "why"));
+        json_object_foreach(json_object_get(o, "env"), key, v)
+                cg_buf_addf(b, " %s=%s", key, json_string_value(v));
+        cg_buf_adds(b, json_is_false(json_object_get(o, "tools")) ? ", no tools\n" : "\n");
 }
 
 int cg_cli_runtimes(int argc, char **argv)

@@ -1,12 +1,16 @@
 /* libcellgate: which languages sessions can have, found by opening one of each. */
 #include "client/internal.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/kernelspecs.h"
+#include "base/language.h"
 #include "base/util.h"
 
 #define TRY_MS 10000
@@ -48,7 +52,38 @@ static int run(struct cg_session *s, const char *code, struct cg_buf *out, struc
         }
 }
 
-/* Adds what was found out about a language to @o. */
+/* Asks another kernel of Jupyter, once it has started, for its language's version (returns). */
+static int kernel_version(struct cg_session *s, json_t **ret, struct cg_err *err)
+{
+        struct cg_request_options o = { .size = sizeof(o), .timeout_ms = TRY_MS };
+        uint64_t number;
+
+        if (cg_session_request(s, "kernel_info_request", "{}", 2, &o, &number, err) < 0)
+                return -1;
+        for (;;) {
+                cg_auto_json json_t *info = NULL;
+                const char *text, *why;
+                struct cg_event *e;
+                size_t len;
+                int r = cg_session_next_event(s, -1, &e, err);
+
+                if (r != 0)
+                        return r < 0 ? r : cg_fail(err, CG_E_CLOSED, "the session has ended");
+                text = cg_event_type(e) == CG_EVENT_REPLY ? cg_event_json(e, &len) : NULL;
+                if (text)
+                        info = json_loadb(text, len, 0, NULL);
+                cg_event_free(e);
+                if (!text)
+                        continue;
+                why = json_string_value(json_object_get(info, "evalue")) ?: cg_json_text_of(info, "why");
+                if (*why)
+                        return cg_fail(err, CG_E_STATE, "%.800s", why);
+                *ret = json_string(cg_json_text_of(json_object_get(info, "language_info"), "version"));
+                return 0;
+        }
+}
+
+/* Adds what was found out about a language to @o. @code: NULL for another kernel of Jupyter. */
 static int try_runtime(struct cg_client *c, const struct cg_session_options *opts, const char *code,
                        json_t *o, struct cg_err *err)
 {
@@ -56,15 +91,18 @@ static int try_runtime(struct cg_client *c, const struct cg_session_options *opt
         int64_t start = cg_now_ms();
         struct cg_session *s;
         char *rest, *version;
+        json_t *found = NULL;
         int r = cg_session_new(c, opts, &s, err);
 
         if (r < 0)
                 return r;
-        r = run(s, code, &out, err);
+        r = code ? run(s, code, &out, err) : kernel_version(s, &found, err);
         json_object_set_new(o, "start_ms", json_integer((json_int_t)(cg_now_ms() - start)));
         cg_session_free(s);
         if (r < 0)
                 return r;
+        if (!code)
+                return json_object_set_new(o, "version", found);
         rest = out.data;
         version = strsep(&rest, "\n");
         json_object_set_new(o, "version", json_string(version));
@@ -72,34 +110,55 @@ static int try_runtime(struct cg_client *c, const struct cg_session_options *opt
         return 0;
 }
 
+/* Appends what is known of a language. @code and @packages as of runtimes[]; @opts has the rest. */
+static void add(struct cg_client *c, const struct cg_session_options *opts, const char *code,
+                const char *packages, json_t *list)
+{
+        cg_auto_json json_t *spec = NULL;
+        const char *language = opts->language;
+        struct cg_err why;
+        json_t *o = json_pack("{s:s, s:n, s:n, s:b, s:n, s:n, s:b, s:b, s:s?}", "language", language,
+                              "version", "path", "available", 1, "why", "start_ms", "state", 1, "tools",
+                              code != NULL, "packages", packages);
+
+        if (!code && cg_kernelspec_find(cg_language_kernel(language), &spec, NULL) == 0) {
+                json_object_set(o, "path", json_array_get(json_object_get(spec, "argv"), 0));
+                json_object_set(o, "env", json_object_get(spec, "env"));
+                json_object_set(o, "kernelspec", json_object_get(spec, "file"));
+        }
+        if (o && try_runtime(c, opts, code, o, &why) < 0) {
+                json_object_set_new(o, "available", json_false());
+                json_object_set_new(o, "why", json_string(why.msg));
+        }
+        json_array_append_new(list, o);
+}
+
 CG_API int cg_client_runtimes(struct cg_client *c, const char *node, char **ret, struct cg_err *err)
 {
         char folder[] = "/tmp/cellgate-runtimes-XXXXXX";
-        cg_auto_json json_t *list = json_array();
+        cg_auto_json json_t *list = json_array(), *kernels = c->node ? NULL : cg_kernelspec_names();
+        struct cg_session_options opts = { .size = sizeof(opts), .node = node };
+        const char *name;
+        json_t *unused;
 
         /* The workspace of the trials. On another machine it is the one where sessions start. */
         if (!c->node && !mkdtemp(folder))
                 return cg_fail_errno(err, "%s", folder);
+        opts.workspace = c->node ? NULL : folder;
         for (size_t i = 0; i < CG_ARRAY_LEN(runtimes); i++) {
-                struct cg_session_options opts = { .size = sizeof(opts),
-                                                   .workspace = c->node ? NULL : folder,
-                                                   .language = runtimes[i].language,
-                                                   .node = node };
-                struct cg_err why;
-                json_t *o = json_pack("{s:s, s:n, s:n, s:b, s:n, s:n, s:b, s:b, s:s?}", "language",
-                                      runtimes[i].language, "version", "path", "available", 1, "why",
-                                      "start_ms", "state", 1, "tools", 1, "packages", runtimes[i].packages);
+                opts.language = runtimes[i].language;
+                add(c, &opts, runtimes[i].code, runtimes[i].packages, list);
+        }
+        json_object_foreach(kernels, name, unused) {
+                char language[NAME_MAX + 16];
 
-                if (o && try_runtime(c, &opts, runtimes[i].code, o, &why) < 0) {
-                        json_object_set_new(o, "available", json_false());
-                        json_object_set_new(o, "why", json_string(why.msg));
-                }
-                if (json_array_append_new(list, o) < 0)
-                        break;
+                snprintf(language, sizeof(language), "jupyter:%s", name);
+                opts.language = language;
+                add(c, &opts, NULL, NULL, list);
         }
         if (!c->node)
                 rmdir(folder);
-        if (json_array_size(list) < CG_ARRAY_LEN(runtimes))
+        if (json_array_size(list) < CG_ARRAY_LEN(runtimes) + json_object_size(kernels))
                 return cg_fail(err, CG_E_NOMEM, "runtimes");
         *ret = cg_json_text(list, NULL);
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "runtimes");

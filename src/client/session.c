@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include "base/kernelspecs.h"
 #include "base/language.h"
 #include "base/proc.h"
 #include "base/text.h"
@@ -61,15 +62,27 @@ int cg_check_variables(const char *const *env, struct cg_err *err)
 static int set_language(const struct cg_client *c, json_t *req, const struct cg_session_options *o,
                         struct cg_err *err)
 {
+        const char *given = NULL, *kernel = cg_language_kernel(o->language);
+        cg_auto_json json_t *spec = NULL;
         cg_auto_free char *path = NULL;
         int r = cg_language_check(o->language, err);
-        const char *given = r > 0 && strcmp(o->language, "node") == 0 ? o->node : NULL;
 
         if (r <= 0)
                 return r;
+        if (kernel && c->node)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "language %s: sessions on another machine have no kernels of Jupyter",
+                               o->language);
+        if (kernel && cg_kernelspec_find(kernel, &spec, err) < 0)
+                return -1;
+        if (spec)
+                given = cg_json_text_of(spec, "program");
+        else if (strcmp(o->language, "node") == 0)
+                given = o->node;
         if (!c->node && cg_language_find(o->language, given, &path, err) < 0)
                 return -1;
-        if (set_text(req, "language", o->language) < 0 || set_text(req, "language_path", path ?: given) < 0)
+        if (set_text(req, "language", o->language) < 0 || set_text(req, "language_path", path ?: given) < 0 ||
+            (spec && json_object_set(req, "language_spec", spec) < 0))
                 return cg_fail(err, CG_E_INVAL, "language %s: its program must be UTF-8", o->language);
         return 0;
 }
@@ -563,7 +576,8 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
 CG_API int cg_session_request(struct cg_session *s, const char *type, const char *content, size_t len,
                               const struct cg_request_options *opts, uint64_t *number, struct cg_err *err)
 {
-        static const char *const types[] = { "complete_request",
+        static const char *const types[] = { "kernel_info_request",
+                                             "complete_request",
                                              "inspect_request",
                                              "is_complete_request",
                                              "history_request",

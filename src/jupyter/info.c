@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/language.h"
 #include "base/util.h"
 
 static json_t *help_links(void)
@@ -39,6 +40,9 @@ static json_t *language_info(const char *language, const char *python)
                                          others[i].mode, "pygments_lexer", others[i].lexer,
                                          "nbconvert_exporter", others[i].exporter, "file_extension",
                                          others[i].extension);
+        if (cg_language_kernel(language)) /* where the kernel is not asked */
+                return json_pack("{s:s, s:s, s:s, s:s}", "name", cg_language_kernel(language), "version", "",
+                                 "mimetype", "text/plain", "file_extension", ".txt");
         return json_pack("{s:s, s:s, s:s, s:{s:s, s:i}, s:s, s:s, s:s}", "name", "python", "version", python,
                          "mimetype", "text/x-python", "codemirror_mode", "name", "ipython", "version", 3,
                          "pygments_lexer", "ipython3", "nbconvert_exporter", "python", "file_extension",
@@ -72,6 +76,7 @@ int cg_info_make(struct front *f, struct cg_err *err)
         python = json_string_value(json_object_get(info, "python")) ?: "3";
         ipython = json_string_value(json_object_get(info, "ipython"));
         language = json_string_value(json_object_get(info, "language")) ?: "python";
+        f->foreign = cg_language_kernel(language);
         snprintf(banner, sizeof(banner), "cellgate %s -- Python %s, IPython %s, %s", cg_version(), python,
                  ipython ?: "?", json_is_true(json_object_get(info, "sandbox")) ? "sandboxed" : "no sandbox");
         /* IPython's version first: clients compare it with releases of ipykernel. */

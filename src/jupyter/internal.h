@@ -164,6 +164,7 @@ struct front {
         unsigned n_progress;
         bool restarting; /* the next kernel's process waits for our end */
         char *info;      /* content of kernel_info_reply */
+        bool foreign;    /* another kernel of Jupyter runs the cells, and answers it itself */
         size_t info_len;
         uint64_t rejected_ms; /* when a rejection was logged last */
         unsigned rejected;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/kernelspecs.h"
 #include "base/util.h"
 #include "jupyter/message.h"
 
@@ -18,22 +19,6 @@
 #define MAX_SPEC ((size_t)1 << 20)
 /* The name of the entry point in pyproject.toml. */
 #define CG_PROVISIONER "cellgate-provisioner"
-
-int cg_jupyter_data_dir(char **ret, struct cg_err *err)
-{
-        const char *own = getenv("JUPYTER_DATA_DIR"), *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-        int n;
-
-        if (own && *own)
-                n = asprintf(ret, "%s", own);
-        else if (xdg && *xdg)
-                n = asprintf(ret, "%s/jupyter", xdg);
-        else if (home && *home)
-                n = asprintf(ret, "%s/.local/share/jupyter", home);
-        else
-                return cg_fail(err, CG_E_NOTFOUND, "HOME is not set: say where by --prefix DIR");
-        return n < 0 ? cg_fail(err, CG_E_NOMEM, "folder of Jupyter") : 0;
-}
 
 int cg_kernelspec_user_dir(char **ret, struct cg_err *err)
 {
@@ -162,7 +147,7 @@ int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, c
         features = json_array();
         if (spec->debugger)
                 r |= json_array_append_new(features, json_string("debugger"));
-        if (strcmp(spec->language, "python") == 0)
+        if (spec->subshells)
                 r |= json_array_append_new(features, json_string("kernel subshells"));
         json = json_pack("{s:o, s:s, s:s, s:s, s:s, s:{}, s:{s:b, s:o, s:[s]}}", "argv", argv, "display_name",
                          spec->display_name, "language", spec->language, "interrupt_mode", "message",

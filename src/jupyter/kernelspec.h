@@ -14,8 +14,9 @@ struct cg_kernelspec {
         const char *display_name;
         const char *language;    /* as the kernel's language_info calls it */
         const char *const *argv; /* NULL-terminated; one of them is "{connection_file}" */
-        bool debugger;           /* the kernel has one: clients offer it only then */
-        bool provisioner;        /* clients have the Python package's, and start the kernel by it */
+        bool subshells;
+        bool debugger;    /* the kernel has one: clients offer it only then */
+        bool provisioner; /* clients have the Python package's, and start the kernel by it */
 };
 
 /*
@@ -31,7 +32,5 @@ int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, c
  * frees.
  */
 int cg_kernelspec_user_dir(char **ret, struct cg_err *err);
-/* $JUPYTER_DATA_DIR, ~/.local/share/jupyter. Caller frees. */
-int cg_jupyter_data_dir(char **ret, struct cg_err *err);
 
 #endif

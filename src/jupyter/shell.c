@@ -234,6 +234,8 @@ static void run_one(struct front *f, struct shell_queue *q, struct jreq *r)
                 cg_jreq_end_with_error(f, r, "KernelNotStarted", why);
                 return;
         }
+        if (kind == KIND_INFO && f->foreign && f->state == READY)
+                kind = KIND_RELAY;
         switch (kind) {
         case KIND_EXECUTE:
                 run_cell(f, r, q);
@@ -270,7 +272,7 @@ static void hold_over(uv_timer_t *t)
 
 static bool can_run(struct front *f, const struct jreq *r)
 {
-        if (r->spec->kind == KIND_INFO)
+        if (r->spec->kind == KIND_INFO && !f->foreign)
                 return f->state >= OPEN;
         if (f->state != READY && f->state != FAILED)
                 return false;

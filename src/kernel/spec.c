@@ -280,9 +280,9 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
 static int make_config(const json_t *o, const struct cg_environ *env, struct cg_spawn_spec *ret,
                        struct cg_err *err)
 {
-        static const char *const keys[] = { "session",     "workspace", "sandbox",      "color",
-                                            "python_path", "front",     "working_dir",  "kernel_env",
-                                            "exec",        "language",  "language_path" };
+        static const char *const keys[] = { "session",     "workspace", "sandbox",       "color",
+                                            "python_path", "front",     "working_dir",   "kernel_env",
+                                            "exec",        "language",  "language_path", "language_spec" };
         cg_auto_json json_t *config = json_object();
 
         ret->notebook = strcmp(cg_json_text_of(o, "front"), "jupyter") == 0;
@@ -357,6 +357,11 @@ static int read_spec(int fd, const struct cg_sandbox *base, struct cg_environ *e
             (on && (r = cg_json_str(o, "tmp", NULL, &tmp, err)) < 0))
                 return r;
         exec = json_string_value(json_object_get(o, "exec"));
+        if (on && tier.tier != CG_TIER_FULL && json_object_get(o, "language_spec"))
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "kernels of Jupyter need a loopback interface of their own, which only the full "
+                        "tier has");
         if (tier.tier != CG_TIER_FULL && exec && json_object_get(o, "language"))
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,

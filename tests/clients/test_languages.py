@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -67,3 +69,25 @@ def test_completion(jupyter: Jupyter, language: str, cell: str, code: str, match
         assert kernel.reply(kernel.send(cell))["status"] == "ok"
         found = kernel.reply(kernel.client.complete(code))
         assert (found["matches"], found["cursor_end"]) == ([match], len(code))
+
+
+def test_another_kernel_of_jupyter(jupyter: Jupyter, jupyter_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [jupyter.env["JUPYTER_PATH"], str(jupyter_kernels / "share/jupyter")]
+    monkeypatch.setitem(jupyter.env, "JUPYTER_PATH", ":".join(paths))
+    spec = jupyter.install("cellgate-python3", "--language", "jupyter:python3")
+    installed = json.loads((jupyter.home / "share/jupyter/kernels" / spec / "kernel.json").read_text())
+    assert (installed["language"], installed["metadata"]["supported_features"]) == ("python", [])
+    assert installed["display_name"] == "Python 3 (ipykernel) (cellgate)"
+    codes = ["x = 5", "print(x)\nx + 1", "1 / 0"]
+    nb = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": spec, "display_name": spec, "language": "python"}})
+    nb.cells = [nbformat.v4.new_code_cell(code) for code in codes]
+    with jupyter.environment():
+        client = NotebookClient(nb, timeout=60, resources={"metadata": {"path": str(jupyter.work)}})
+        with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+            client.execute()
+    nbformat.validate(client.nb)
+    info = client.nb.metadata.language_info
+    assert (info.name, info.file_extension, info.nbconvert_exporter) == ("python", ".py", "python")
+    stream, value = client.nb.cells[1].outputs
+    assert (stream["text"], value["data"]["text/plain"]) == ("5\n", "6")
+    assert kinds(client.nb.cells[2]) == {"error"}

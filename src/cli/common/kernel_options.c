@@ -165,7 +165,7 @@ static const struct cg_opt table[] = {
           "whether cells may start programs: allow (default), ask (the user, each time) or deny (docs/settings.md,"
           " Programs of cells)" },
         { CG_KOPT_LANGUAGE, 0, "language", "NAME", STARTS,
-          "language of the cells: python (default), shell or node (docs/languages.md)" },
+          "language of the cells: python (default), shell, node or jupyter:KERNEL (docs/languages.md)" },
         { CG_KOPT_NAMESPACE, 0, "namespace", "NAME", STARTS,
           "group of the sessions, for `cellgate session list` and `cellgate events` (default: default)" },
         { CG_KOPT_NODE, 0, "node", "FILE", STARTS,

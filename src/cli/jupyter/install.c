@@ -11,6 +11,9 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
+#include "base/json.h"
+#include "base/kernelspecs.h"
+#include "base/language.h"
 #include "base/path_glob.h"
 #include "base/util.h"
 #include "config.h"
@@ -119,9 +122,13 @@ int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         struct cg_kernelspec spec = { .name = o->name ?: "cellgate",
                                       .display_name = o->display_name ?: "Python (cellgate)",
                                       .language = "python",
+                                      .subshells = cg_language_check(o->kernel.language, NULL) == 0,
                                       .debugger = has_debugger(o->kernel.kernel_env),
                                       .provisioner = names_provisioner(o) };
-        cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL;
+        cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL, *name = NULL,
+                          *shown = NULL;
+        const char *kernel = cg_language_kernel(o->kernel.language);
+        cg_auto_json json_t *other = NULL;
         cg_auto_free const char **argv = NULL;
         char exe[PATH_MAX + 1];
 
@@ -131,6 +138,17 @@ int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                 spec.name = o->name ?: others[i].name;
                 spec.display_name = o->display_name ?: others[i].display_name;
                 spec.language = others[i].language;
+                spec.debugger = false;
+        }
+        if (kernel) {
+                if (cg_kernelspec_find(kernel, &other, err) < 0)
+                        return -1;
+                if (asprintf(&name, "cellgate-%s", kernel) < 0 ||
+                    asprintf(&shown, "%s (cellgate)", cg_json_text_of(other, "display_name")) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "kernelspec");
+                spec.name = o->name ?: name;
+                spec.display_name = o->display_name ?: shown;
+                spec.language = cg_json_text_of(other, "language");
                 spec.debugger = false;
         }
         if (kernels_dir(o, &kernels, err) < 0)

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/text.h"
+#include "base/kernelspecs.h"
 #include "base/util.h"
 #include "cli/common/files.h"
 #include "cli/common/supervisors.h"

@@ -55,6 +55,7 @@ static const struct {
         const char *type;
         unsigned int flags;
 } requests[] = {
+        { "kernel_info_request", REQUEST_ORDERED },
         { "complete_request", REQUEST_ORDERED },
         { "inspect_request", REQUEST_ORDERED },
         { "is_complete_request", REQUEST_ORDERED },

@@ -478,7 +478,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         }
 
         spec = json_pack(
-                "{s:I, s:s, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:O*, s:s, s:O*, s:O*, s:s*, s:s*, s:O*, s:O*}",
+                "{s:I, s:s, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:O*, s:s, s:O*, s:O*, s:s*, s:s*, s:O*, s:O*, s:O*}",
                 "session", (json_int_t)ss->number, "workspace", ss->workspace, "env",
                 env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
                 json_is_true(json_object_get(options, "color")), "limits", cg_sup_limits_spec(ss), "bind_ro",
@@ -490,7 +490,8 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 tmp_path(k, tmp), "guards", k->guards, "homes", cg_sup_homes(k->sup), "kernel_env",
                 s->kernel_env, "exec", exec[cg_sup_exec(options)], "language",
                 json_object_get(options, "language"), "language_path",
-                json_object_get(options, "language_path"));
+                json_object_get(options, "language_path"), "language_spec",
+                json_object_get(options, "language_spec"));
         text = cg_json_text(spec, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "kernel's specification");

@@ -674,18 +674,23 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 /* Finds the program of a session's language. */
 static int check_language(json_t *options, struct cg_err *err)
 {
-        const char *name, *given;
+        const char *name, *given, *file;
+        const json_t *spec = json_object_get(options, "language_spec");
         cg_auto_free char *path = NULL;
         int r;
 
         if (cg_json_str(options, "language", NULL, &name, err) < 0 ||
-            cg_json_str(options, "language_path", NULL, &given, err) < 0)
+            cg_json_str(options, "language_path", NULL, &given, err) < 0 ||
+            cg_json_str(spec, "file", NULL, &file, err) < 0)
                 return -1;
         r = cg_language_check(name, err);
         if (r <= 0)
                 return r;
         if (given && given[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "language %s: %s is no absolute path", name, given);
+        if (!cg_language_kernel(name) != !spec || (spec && (!file || file[0] != '/')))
+                return cg_fail(err, CG_E_INVAL, "language %s: \"language_spec\" is no kernelspec of it",
+                               name);
         if (cg_language_find(name, given, &path, err) < 0)
                 return -1;
         if (json_object_set_new(options, "language_path", json_string(path)) < 0)

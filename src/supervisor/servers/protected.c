@@ -173,7 +173,8 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
         cg_auto_json json_t *places = NULL;
         cg_auto_sandbox struct cg_sandbox *plan = NULL;
         char real[PATH_MAX], own[PATH_MAX];
-        const json_t *place, *files = json_object_get(ss->options, "policy_files");
+        const json_t *place, *files = json_object_get(ss->options, "policy_files"),
+                             *kernel = json_object_get(ss->options, "language_spec");
         size_t i;
         int r = env ? cg_kernel_env_check(env, err) : 0;
 
@@ -193,7 +194,7 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
                                 "choose another folder",
                                 ss->workspace, own);
         }
-        if (!env && !files)
+        if (!env && !files && !kernel)
                 return 0;
         /* Without guards: they protect paths from this session only, not from others. */
         r = cg_sandbox_new(&plan, err);
@@ -213,5 +214,11 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
                                 " would obey that; move it to another folder",
                                 path);
         }
+        if (kernel && check_spelled(ss, plan, cg_json_text_of(kernel, "file"), err) < 0)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "kernelspec %s: cells could write it, or a link of its path, and the next session would"
+                        " start what it says; move it to another folder",
+                        cg_json_text_of(kernel, "file"));
         return 0;
 }

@@ -1,0 +1,274 @@
+"""Sessions whose language is another kernel of Jupyter (docs/languages.md): ipykernel, xeus-python and bash_kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cellgate_api import CellgateError, Client, Event, Session
+
+from .jupyter_cells import BASH, PYTHON
+
+Start = Callable[..., Session]
+CELLS = {"python3": PYTHON, "xpython": PYTHON, "bash": BASH}
+
+
+@pytest.fixture(autouse=True)
+def path(jupyter_kernels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", str(jupyter_kernels / "share/jupyter"))
+
+
+@pytest.fixture
+def session(client: Client, workspace: Path) -> Iterator[Session]:
+    with client.session(workspace=workspace, language="jupyter:python3") as s:
+        yield s
+
+
+def spec(folder: Path, name: str, **members: object) -> None:
+    """A kernelspec of the test's own."""
+    (folder / "kernels" / name).mkdir(parents=True)
+    (folder / "kernels" / name / "kernel.json").write_text(json.dumps(members))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cells(client: Client, workspace: Path, name: str) -> None:
+    with client.session(workspace=workspace, language=f"jupyter:{name}") as s:
+        for code, expected in CELLS[name]:
+            out = s.run(code)
+            if out.error:
+                assert (out.status, out.error["ename"]) == ("error", expected), (code, out)
+            else:
+                assert (out.status, out.value or out.stdout or None) == ("ok", expected), (code, out)
+
+
+@pytest.mark.parametrize("name", ["python3", "bash"])
+def test_an_interrupt_keeps_the_state(client: Client, workspace: Path, name: str) -> None:
+    sleep = "sleep 30" if name == "bash" else "import time; time.sleep(30)"
+    with client.session(workspace=workspace, language=f"jupyter:{name}") as s:
+        assert s.run("x=5").status == "ok"
+        assert s.run(sleep, timeout_ms=500).status == "timeout"
+        out = s.run("echo $x" if name == "bash" else "print(x)")
+        assert out.stdout == "5\n", out
+
+
+def test_an_interrupt_by_message(
+    client: Client, workspace: Path, outside: Path, jupyter_kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = [str(jupyter_kernels / "bin/python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec(outside, "own", argv=argv, interrupt_mode="message")
+    monkeypatch.setenv("JUPYTER_PATH", str(outside))
+    with client.session(workspace=workspace, language="jupyter:own") as s:
+        s.run("x = 5")
+        assert s.run("while True: pass", timeout_ms=500).status == "timeout"
+        assert s.run("x").value == "5"
+
+
+def test_a_kernel_that_ignores_interrupts_is_ended(session: Session) -> None:
+    ignore = "import signal, time; x = 1; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    out = session.run(f"{ignore}\nwhile True: time.sleep(1)", timeout_ms=300)
+    assert out.status == "timeout" and "its variables are lost" in out.stderr
+    assert session.run("x").error["ename"] == "NameError"
+
+
+@pytest.mark.parametrize("code", ["os.kill(os.getpid(), 9)", "os._exit(3)", "os.abort()"])
+def test_a_kernel_that_ends(session: Session, code: str) -> None:
+    out = session.run(f"import os; print('before', flush=True); {code}")
+    assert (out.status, out.error["ename"]) == ("error", "KernelEnded")
+    assert session.run("1").value == "1"
+
+
+def test_much_output(session: Session) -> None:
+    out = session.run("for i in range(100): print('x' * 99_999)")
+    assert (out.status, len(out.stdout)) == ("ok", 10_000_000)
+    assert session.run("1").value == "1"
+
+
+def test_a_flood_can_be_interrupted(session: Session) -> None:
+    assert session.run("while True: print('x' * 1000)", timeout_ms=1000).status == "timeout"
+    assert session.run("1").value == "1"
+
+
+def test_output_after_a_cell_is_its_own(session: Session) -> None:
+    code = "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.3), print('late'))).start()"
+    number = session.execute(code)
+    session.until("result")
+    late = session.until("stream")[-1]
+    assert (late.cell, late.text) == (number, "late\n")
+
+
+def test_input(session: Session) -> None:
+    session.execute("import getpass\ninput('a? ') + getpass.getpass('b? ')", allow_stdin=True)
+    question = session.until("input_request")[-1]
+    assert question.json == {"prompt": "a? ", "password": False}
+    session.input("1")
+    assert session.until("input_request")[-1].json == {"prompt": "b? ", "password": True}
+    session.input("2")
+    assert session.until("execute_result")[-1].json["data"]["text/plain"] == "'12'"
+    session.until("result")
+    assert session.run("input()").error["ename"] == "StdinNotImplementedError"
+
+
+def test_an_interrupt_ends_input(session: Session) -> None:
+    number = session.execute("input('a? ')", allow_stdin=True)
+    session.until("input_request")
+    session.cancel(number)
+    assert session.until("result")[-1].status == "cancelled"
+    assert session.run("1").value == "1"
+
+
+def test_display(session: Session) -> None:
+    code = "from IPython.display import *\ndisplay(HTML('<b>x</b>')); h = display(1, display_id=True); h.update(2); clear_output()"
+    out = session.run(code)
+    kinds = [(e.type, e.json.get("data", {}).get("text/html")) for e in out.events if "display" in e.type]
+    assert kinds[0] == ("display_data", "<b>x</b>") and kinds[-1][0] == "update_display_data"
+    assert "clear_output" in [e.type for e in out.events]
+    value = next(e for e in session.run("HTML('<i>')").events if e.type == "execute_result")
+    assert value.json["data"]["text/html"] == "<i>" and value.json["execution_count"] == 2
+
+
+def test_requests_about_code(session: Session) -> None:
+    session.run("alpha = 5")
+    content = session.ask("complete_request", {"code": "x = alp", "cursor_pos": 7}).json
+    assert content["matches"] == ["alpha"] and content["cursor_start"] == 4
+    content = session.ask("inspect_request", {"code": "alpha", "cursor_pos": 5, "detail_level": 0}).json
+    assert content["found"] and "int" in content["data"]["text/plain"]
+    assert session.ask("is_complete_request", {"code": "if 1:"}).json["status"] == "incomplete"
+    info = session.ask("kernel_info_request", {}).json
+    assert (info["implementation"], info["debugger"]) == ("ipython", False)
+    assert "is a variable of another kernel" in session.ask("get_variables", {"names": ["alpha"]}).json["evalue"]
+
+
+def test_no_tools_counts_and_info(session: Session) -> None:
+    assert session.info["language"] == "jupyter:python3"
+    assert [session.run(code).result.count for code in ("1", "1 / 0", "1")] == [1, 2, 3]
+    assert session.run("import mcptools").error["ename"] == "ModuleNotFoundError"
+
+
+def test_a_time_limit_and_artifacts(session: Session, workspace: Path) -> None:
+    out = session.run("open('made', 'w').write('a')", artifacts=1)
+    found = [a["path"] for a in out.result.artifacts["files"] if "/.ipython/" not in a["path"]]  # ipykernel's own
+    assert found == [str(workspace / "made")]
+    start = time.monotonic()
+    assert session.run("import time; time.sleep(60)", timeout_ms=300).status == "timeout"
+    assert time.monotonic() - start < 10
+
+
+# ---------------------------------------------------------------- the sandbox
+
+DENIED = {
+    "write": ("open('/etc/cellgate-test', 'w')", "OSError"),
+    "secret": ("open('{secret}').read()", "OSError"),
+    "unix socket": ("import socket; socket.socket(socket.AF_UNIX)", "PermissionError"),
+    "host": ("import socket; socket.create_connection(('192.0.2.1', 80), 3)", "OSError"),
+    "listener of the machine": (
+        "import socket; socket.create_connection(('127.0.0.1', {port}), 3)",
+        "ConnectionRefusedError",
+    ),
+    "other processes": ("import os; os.kill({pid}, 0)", "ProcessLookupError|PermissionError"),
+}
+
+
+@pytest.mark.parametrize("exec", ["deny", "ask"])
+def test_only_the_session_starts_its_kernel(client: Client, workspace: Path, exec: str) -> None:
+    asked = []
+
+    def decide(e: Event) -> bool:
+        asked.append(json.loads(e.args)["argv"][0])
+        return False
+
+    with client.session(workspace=workspace, language="jupyter:python3", exec=exec) as s:
+        for argv in (["/bin/echo", "ran"], ["/proc/self/exe", "-c", "print('ran')"], ["/usr/bin/python3", "-c", "1"]):
+            out = s.run(f"import subprocess; subprocess.run({argv})", decide=decide)
+            assert out.error["ename"] == "PermissionError", out
+        assert s.run("6 * 7", decide=decide).value == "42"
+        s.run("import os; os.kill(os.getpid(), 9)", decide=decide)
+        assert s.run("6 * 7", decide=decide).value == "42"
+    programs = [name for name in asked if name != "uname"]  # which ipykernel starts
+    assert programs == (["/bin/echo", "/proc/self/exe", "/usr/bin/python3"] if exec == "ask" else [])
+
+
+def test_a_kernel_reaches_what_cells_reach_and_no_more(session: Session, outside: Path) -> None:
+    (outside / "secret").write_text("s")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        values = {"port": listener.getsockname()[1], "pid": os.getpid(), "secret": Path.home() / ".ssh/id_rsa"}
+        for name, (code, error) in DENIED.items():
+            out = session.run(code.format(**values))
+            assert out.error, (name, out)
+            if name not in ("write", "secret"):
+                assert out.error["ename"] in error.split("|") or error == "OSError", (name, out.error)
+    assert not Path("/etc/cellgate-test").exists()
+
+
+def test_the_kernelspec_is_not_the_cells(client: Client, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec(workspace / "jupyter", "own", argv=["/usr/bin/python3", "{connection_file}"])
+    monkeypatch.setenv("JUPYTER_PATH", str(workspace / "jupyter"))
+    with pytest.raises(CellgateError, match=r"kernelspec .*/own/kernel.json: cells could write it"):
+        client.session(workspace=workspace, language="jupyter:own")
+
+
+def test_what_is_missing_is_named(
+    client: Client, workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", str(outside))
+    spec(outside, "none", argv=["/none/program"])
+    spec(outside, "broken", argv=["/usr/bin/python3", "-c", "raise SystemExit('no such module')", "{connection_file}"])
+    spec(outside, "hidden", argv=["/usr/bin/python3", "/tmp/cellgate-none", "{connection_file}"])
+    spec(outside, "list", argv="x")
+    for name, why in {
+        "none": "its program /none/program is not there",
+        "other": 'no kernel of Jupyter is named "other"',
+        "list": "must be a list",
+        "../x": "is not known",
+    }.items():
+        with pytest.raises(CellgateError, match=why):
+            client.session(workspace=workspace, language=f"jupyter:{name}")
+    for name, why in {
+        "broken": "no such module",
+        "hidden": "/tmp/cellgate-none, which the sandbox does not show",
+    }.items():
+        with client.session(workspace=workspace, language=f"jupyter:{name}") as s:
+            assert why in s.run("1").error["evalue"]
+
+
+# A kernel that breaks rules: what it sends instead of messages, after the handshake.
+HOSTILE = """
+import json, socket, struct, sys, threading
+c = json.load(open(sys.argv[1]))
+def serve(name):
+    with socket.create_server(("127.0.0.1", c[name + "_port"])) as l:
+        s, _ = l.accept()
+        ready = b"\\5READY" + b"\\x0bSocket-Type" + struct.pack(">I", 6) + b"ROUTER"
+        s.sendall(b"\\xff" + bytes(8) + b"\\x7f\\3\\0NULL" + bytes(48) + bytes([4, len(ready)]) + ready)
+        while True:
+            s.sendall({data})
+for name in ("shell", "iopub", "stdin", "control"):
+    threading.Thread(target=serve, args=(name,)).start()
+"""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "b'x' * 65536",
+        "b'\\2' + b'\\xff' * 8",
+        "b'\\1\\1x' * 10000",
+        "b'\\0\\x09<IDS|MSG>'",
+        "b'\\4\\1x' * 1000",
+        "b'\\1\\x09<IDS|MSG>' + b'\\1\\1x' * 4 + b'\\0\\1{'",
+    ],
+)
+def test_a_kernel_that_breaks_rules(
+    client: Client, workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    (outside / "hostile.py").write_text(HOSTILE.replace("{data}", data))
+    spec(outside, "hostile", argv=[shutil.which("python3"), str(outside / "hostile.py"), "{connection_file}"])
+    monkeypatch.setenv("JUPYTER_PATH", str(outside))
+    with client.session(workspace=workspace, language="jupyter:hostile") as s:
+        assert s.run("1", timeout_ms=500).status in ("timeout", "error")
+        assert s.run("1", timeout_ms=500).status in ("timeout", "error")
