@@ -8,7 +8,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include "base/account.h"
 #include "base/fd.h"
 #include "base/installed.h"
@@ -308,18 +309,20 @@ static int make_config(const json_t *o, const struct cg_environ *env, struct cg_
 
 static int read_request(int fd, json_t **ret, struct cg_err *err)
 {
-        char *text = NULL;
-        size_t len = 0;
+        struct stat st;
+        char *text;
         int r;
 
-        if (lseek(fd, 0, SEEK_SET) < 0)
+        if (fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "spawn request");
-        r = cg_read_fd(fd, "spawn request", SPEC_MAX, &text, &len, err);
-        if (r < 0)
-                return r;
-        r = cg_json_object(text, len, "spawn request", ret, err);
-        wipe(text, len);
-        free(text);
+        if (st.st_size <= 0 || st.st_size > SPEC_MAX)
+                return cg_fail(err, CG_E_LIMIT, "a spawn request of %lld bytes", (long long)st.st_size);
+        /* Not read: growing buffers would leave copies in the heap. */
+        text = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (text == MAP_FAILED)
+                return cg_fail_errno(err, "spawn request");
+        r = cg_json_object(text, (size_t)st.st_size, "spawn request", ret, err);
+        munmap(text, (size_t)st.st_size);
         return r;
 }
 

@@ -129,10 +129,10 @@ static bool discard_typed(const struct cg_prompt *p)
 
 void cg_prompt_abandon(const struct cg_prompt *p)
 {
-        if (p->state != IDLE && p->screen->style && write(p->out, PASTE_OFF, sizeof(PASTE_OFF) - 1) < 0)
-                return;
         if (p->changed)
                 tcsetattr(p->in, TCSANOW, &p->before);
+        if (p->state != IDLE && p->screen->style && write(p->out, PASTE_OFF, sizeof(PASTE_OFF) - 1) < 0)
+                return; /* the terminal is gone */
 }
 
 struct cg_prompt *cg_prompt_free(struct cg_prompt *p)
@@ -414,11 +414,12 @@ int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint
         return put_buf(p, &b, err);
 }
 
-static void finish(struct cg_prompt *p)
+/* @entered: an Enter has ended the line, which a terminal without echo did not show. */
+static void finish(struct cg_prompt *p, bool entered)
 {
-        if (p->state == INPUT && p->changed)
-                put(p, "\n", NULL); /* the Enter that was not echoed */
-        else if (p->state != INPUT && p->screen->style)
+        if (!entered || (p->state == INPUT && p->changed))
+                put(p, "\n", NULL);
+        if (p->state != INPUT && p->screen->style)
                 put(p, PASTE_OFF, NULL);
         restore_mode(p);
         p->state = IDLE;
@@ -431,9 +432,8 @@ void cg_prompt_withdraw(struct cg_prompt *p, const char *why)
 {
         if (p->state == IDLE)
                 return;
-        put(p, "\n", NULL);
         discard_typed(p); /* half an answer must not become the next one's beginning */
-        finish(p);
+        finish(p, false);
         cg_screen_note(p->screen, "%s", why);
 }
 
@@ -498,14 +498,14 @@ static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err
         if (p->state == INPUT) {
                 *ret = CG_ANSWER_TEXT;
                 p->has_text = true;
-                finish(p);
+                finish(p, true);
                 return 0;
         }
         if (p->state == REASON) {
                 *ret = CG_ANSWER_NO;
                 trim(&p->line);
                 p->has_text = p->line.len;
-                finish(p);
+                finish(p, true);
                 return 0;
         }
         if (is_pasted(p)) {
@@ -517,7 +517,7 @@ static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err
         typed = p->line.data ?: "";
         *ret = answer_of(p, typed);
         if (*ret != CG_ANSWER_NONE) {
-                finish(p);
+                finish(p, true);
                 return 0;
         }
         if (p->state == CALL && is_word(typed, "r", "reason")) {
@@ -539,8 +539,7 @@ static int end_of_file(struct cg_prompt *p, enum cg_prompt_answer *ret)
 
         *ret = p->state == INPUT || other ? CG_ANSWER_EOF : CG_ANSWER_NO;
         p->has_text = false;
-        put(p, "\n", NULL);
-        finish(p);
+        finish(p, false);
         return 0;
 }
 

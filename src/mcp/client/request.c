@@ -89,29 +89,38 @@ static bool is_busy(const struct cg_mcp_client *c)
         return false;
 }
 
+/* @at_ms: 0 for never. */
+static void sooner(int64_t *first_ms, int64_t at_ms)
+{
+        if (at_ms && (!*first_ms || at_ms < *first_ms))
+                *first_ms = at_ms;
+}
+
+/* Only what on_timer() acts on in this state: anything else that is due would keep it running. */
 void cg_mcp_client_rearm(struct cg_mcp_client *c)
 {
-        int64_t first = c->state == STARTING ? c->init_deadline_ms : 0, now = cg_now_ms();
+        int64_t first = 0, now = cg_now_ms();
 
         if (c->ending)
                 return;
-        if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms < first)
-                first = c->probe_deadline_ms;
-        if (c->relist_ms && (!first || c->relist_ms < first))
-                first = c->relist_ms;
-        if (c->hung_ms && (!first || c->hung_ms < first) && !is_busy(c))
-                first = c->hung_ms;
+        if (c->state == STARTING) {
+                sooner(&first, c->init_deadline_ms);
+                sooner(&first, c->probe_deadline_ms);
+        }
+        if (c->state == READY) {
+                sooner(&first, c->relist_ms);
+                if (!is_busy(c))
+                        sooner(&first, c->hung_ms);
+        }
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next) {
-                if (q->deadline_ms && (!first || q->deadline_ms < first))
-                        first = q->deadline_ms;
-                if (q->due_ms && (!first || q->due_ms < first))
-                        first = q->due_ms;
-                if (q->silent_due_ms && !q->n_open && (!first || q->silent_due_ms < first))
-                        first = q->silent_due_ms;
+                sooner(&first, q->deadline_ms);
+                sooner(&first, q->due_ms);
+                if (!q->n_open)
+                        sooner(&first, q->silent_due_ms);
         }
         for (const struct cg_mcp_question *n = c->questions; n; n = n->next)
-                if (n->number && (!first || n->deadline_ms < first))
-                        first = n->deadline_ms;
+                if (n->number)
+                        sooner(&first, n->deadline_ms);
         if (first)
                 uv_timer_start(&c->timer, on_timer, (uint64_t)CG_MAX(first - now, 0), 0);
         else

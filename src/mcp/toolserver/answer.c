@@ -79,7 +79,7 @@ void cg_ts_call_report(struct ts_call *call, const char *status, const char *res
         out.body = b.data;
         out.body_len = b.len;
         if (cg_buf_end(&b, &err) < 0 || cg_ts_broker_send(s->ts, &out, NULL, &err) < 0)
-                cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: the end of call %llu cannot be reported: %s",
+                cg_log(&s->ts->log, CG_LOG_WARN, "session %llu: the end of call %llu cannot be reported: %s",
                        (unsigned long long)s->number, (unsigned long long)call->approval, err.msg);
 }
 
@@ -167,12 +167,12 @@ void cg_ts_kernel_answer(struct ts_kernel *k, uint64_t id, const char *status, c
         if (r == 0 || r == CG_E_CLOSED)
                 return;
         cg_log(log_of(k), CG_LOG_WARN,
-               "session %llx: result of call %llu (%zu bytes) cannot be delivered: %s",
+               "session %llu: result of call %llu (%zu bytes) cannot be delivered: %s",
                (unsigned long long)k->session->number, (unsigned long long)id, len, err.msg);
         snprintf(text, sizeof(text), "the result (%zu bytes) could not be delivered: %.100s", len, err.msg);
         if (send_result(k, id, "failed", "too_large", text, strlen(text), &err) == 0)
                 return;
-        cg_log(log_of(k), CG_LOG_ERROR, "session %llx: its kernel reads no results; its connection is closed",
+        cg_log(log_of(k), CG_LOG_ERROR, "session %llu: its kernel reads no results; its connection is closed",
                (unsigned long long)k->session->number);
         cg_ts_kernel_detach(k->session, "the kernel does not read");
 }

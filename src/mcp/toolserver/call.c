@@ -285,7 +285,7 @@ void cg_ts_call_decide(struct ts_session *s, uint64_t ask_id, uint64_t approval,
         if (!call) {                  /* it crossed with ASK_CLOSED, or is a second decision */
                 if (accept && report) /* the supervisor counts it */
                         cg_ts_report_no_call(s, approval);
-                cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: decision %llu is about no call that waits",
+                cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llu: decision %llu is about no call that waits",
                        (unsigned long long)s->number, (unsigned long long)ask_id);
                 return;
         }

@@ -108,7 +108,7 @@ static void cut_off(struct ts_kernel *k, const struct cg_err *err)
         struct cg_out out = { .type = CG_BROKER_KERNEL_VIOLATION, .session = s->number, .id = k->number };
         char what[601]; /* fits the body even if every byte has to be escaped */
 
-        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: its kernel broke the rules and is cut off: %s",
+        cg_log(&s->ts->log, CG_LOG_WARN, "session %llu: its kernel broke the rules and is cut off: %s",
                (unsigned long long)s->number, err->msg);
         snprintf(what, sizeof(what), "%.600s", err->msg);
         cg_ts_broker_send_text(s->ts, &out, "what", what);
@@ -208,7 +208,7 @@ int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path,
                  * It has ended already, or does not accept: it will make no calls, and its end is
                  * the supervisor's matter.
                  */
-                cg_log(&ts->log, CG_LOG_WARN, "session %llx: its kernel cannot be reached: %s",
+                cg_log(&ts->log, CG_LOG_WARN, "session %llu: its kernel cannot be reached: %s",
                        (unsigned long long)s->number, mine.msg);
                 return 0;
         }

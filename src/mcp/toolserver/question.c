@@ -76,7 +76,7 @@ int cg_ts_question_answered(struct ts_session *s, const struct cg_msg *m, const 
                                          strcmp(action, "decline") == 0 ? "decline" : "cancel", why))
                         return 0;
         /* It crossed with ASK_CLOSED. */
-        cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: answer %llu is to no question that waits",
+        cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llu: answer %llu is to no question that waits",
                (unsigned long long)s->number, (unsigned long long)m->id);
         return 0;
 }

@@ -155,7 +155,7 @@ static void report_entries(struct ts_box *box, const json_t *line)
         if (digest == box->entries)
                 return;
         box->entries = digest;
-        cg_log(&box->session->ts->log, CG_LOG_INFO, "session %llx: %s",
+        cg_log(&box->session->ts->log, CG_LOG_INFO, "session %llu: %s",
                (unsigned long long)box->session->number, b.data);
         cg_ts_broker_send_text(box->session->ts, &out, "text", b.data);
 }

@@ -39,7 +39,7 @@ struct ts_new {
         bool failed;
         struct cg_err why;  /* for the host */
         struct cg_err told; /* the same for cells */
-        bool keeps;         /* it failed, and the session goes on with what it has under that name */
+        bool keeps;         /* if it fails, the session goes on with what it has under that name */
 };
 
 struct ts_adding {
@@ -120,11 +120,21 @@ static void adding_free(struct ts_adding *a)
         free(a);
 }
 
+/* They are handled in this order. */
+static void append(struct ts_session *s, struct ts_adding *a)
+{
+        struct ts_adding **last = &s->adding;
+
+        while (*last)
+                last = &(*last)->next;
+        *last = a;
+}
+
 static void send_error(struct ts_session *s, uint64_t id, const struct cg_err *why)
 {
         struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = s->number, .id = id };
 
-        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: no MCP server was added: %s",
+        cg_log(&s->ts->log, CG_LOG_WARN, "session %llu: no MCP server was added: %s",
                (unsigned long long)s->number, why->msg);
         cg_ts_broker_send_error(s->ts, &out, why);
 }
@@ -152,7 +162,7 @@ static void refresh_failed(struct ts_session *s, const struct ts_adding *a, cons
 
         if (v)
                 v->refreshing = false;
-        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: the modules of MCP server %s stay as they were: %s",
+        cg_log(&s->ts->log, CG_LOG_WARN, "session %llu: the modules of MCP server %s stay as they were: %s",
                (unsigned long long)s->number, a->items[0].name, why->msg);
 }
 
@@ -202,7 +212,7 @@ static void item_fail(struct ts_new *v, const struct cg_err *why)
                 cg_fail(&v->told, why->code, "MCP server \"%s\" did not start: " CG_MCP_HOST_ONLY, v->name);
         cg_mcp_failure_for_cell(def, v->told.msg, sizeof(v->told.msg));
         why = &v->why;
-        cg_log(&a->session->ts->log, CG_LOG_WARN, "session %llx: MCP server %s was not added: %s",
+        cg_log(&a->session->ts->log, CG_LOG_WARN, "session %llu: MCP server %s was not added: %s",
                (unsigned long long)a->session->number, v->name, why->msg);
         if (v->client)
                 cg_mcp_client_end(CG_STEAL(v->client), "it was not added");
@@ -438,7 +448,7 @@ static void report_change(struct ts_session *s, const char *server, json_t *old,
         add_names(&b, "; removed: ", removed);
         add_names(&b, "; changed: ", changed);
         cg_buf_adds(&b, "\n");
-        cg_log(&s->ts->log, CG_LOG_INFO, "session %llx: %s", (unsigned long long)s->number, cg_buf_str(&b));
+        cg_log(&s->ts->log, CG_LOG_INFO, "session %llu: %s", (unsigned long long)s->number, cg_buf_str(&b));
         cg_ts_broker_send_text(s->ts, &out, "text", cg_buf_str(&b));
 }
 
@@ -541,8 +551,7 @@ static void on_list(void *data, struct cg_mcp_client *client, const char *tools,
         a->items[0].adding = a;
         a->items[0].keeps = true;
         a->items[0].tools = cg_buf_steal(&list, &a->items[0].tools_len);
-        a->next = s->adding;
-        s->adding = a;
+        append(s, a);
         v->refreshing = true;
         v->refreshed_ms = cg_now_ms();
         generate_next(s);
@@ -851,8 +860,7 @@ static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body
         a->session = s;
         a->id = m->id;
         a->timeout_ms = timeout_ms;
-        a->next = s->adding;
-        s->adding = a;
+        append(s, a);
         *ret = a;
         return 0;
 }

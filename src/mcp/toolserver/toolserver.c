@@ -94,7 +94,7 @@ static void on_attach(struct ts *ts, const struct cg_msg *m, const json_t *body)
                 return;
         }
         err.msg[sizeof(err.msg) / 2] = '\0'; /* escaped, it must fit the body */
-        cg_log(&ts->log, CG_LOG_ERROR, "session %llx: %s", (unsigned long long)m->session, err.msg);
+        cg_log(&ts->log, CG_LOG_ERROR, "session %llu: %s", (unsigned long long)m->session, err.msg);
         cg_ts_broker_send_error(ts, &out, &err);
 }
 

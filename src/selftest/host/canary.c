@@ -159,6 +159,7 @@ int cg_canary_main(void)
         static char memory[64], scratch[8];
         const char *secret = getenv("CELLGATE_SELFTEST_MEMORY");
         struct servers s = { .n = 0 };
+        int n;
 
         snprintf(memory, sizeof(memory), "%s", secret ?: "");
         signal(SIGCHLD, SIG_IGN);
@@ -172,7 +173,9 @@ int cg_canary_main(void)
         printf("canary_address=%lu\ncanary_scratch=%lu\nend\n", (unsigned long)memory,
                (unsigned long)scratch);
         fflush(stdout);
-        while (poll(s.fds, s.n, -1) > 0 || errno == EINTR) {
+        while ((n = poll(s.fds, s.n, -1)) > 0 || errno == EINTR) {
+                if (n < 0)
+                        continue;
                 if (s.fds[0].revents)
                         return 0;
                 if (s.fds[1].revents & POLLIN)
