@@ -157,16 +157,22 @@ struct cg_client_options {
         /*
          * command, NULL-terminated words, that reaches another machine (the node): "ssh", "host",
          * or `kubectl exec -i POD --`, `srun --jobid=N --overlap`. Sessions run there, in a
-         * supervisor of their own that ends with this client, or when nothing is heard of the host
-         * for 15 s. `cellgate relay` is appended unless the last word ends with "relay"; the
-         * command has no terminal to ask at. Functions and their approvals stay here; what the node
-         * says of itself (information, costs, denials, connections) is its word. `workspace`,
-         * `kernel_env`, `python_path` and `hide` are paths there. MCP servers run here. Not
-         * possible: masked credentials, `audit` (docs/cluster.md). Several commands, between which
-         * the word ";" stands, are tried in random order while one is busy (CG_E_BUSY) or cannot be
-         * reached; one alone three times while it is busy. NULL: this machine
+         * supervisor of their own that ends with this client. `cellgate relay` is appended unless
+         * the last word ends with "relay"; the command has no terminal to ask at. Functions and
+         * their approvals stay here; what the node says of itself (information, costs, denials,
+         * connections) is its word. `workspace`, `kernel_env`, `python_path` and `hide` are paths
+         * there. MCP servers run here. Not possible: masked credentials, `audit`
+         * (docs/cluster.md). Several commands, between which the word ";" stands, are tried in
+         * random order while one is busy (CG_E_BUSY) or cannot be reached; one alone three times
+         * while it is busy. NULL: this machine
          */
         const char *const *connect;
+        /*
+         * for `connect`: when the connection is lost, the command is started again; for so long the
+         * sessions wait on both sides, and go on as if nothing had happened. 0: 30 s, in a job of a
+         * batch system not; negative: not
+         */
+        int64_t detach_ms;
 };
 
 /**

@@ -124,6 +124,7 @@ class Client:
         start: bool = False,
         linger: float | None = None,
         connect: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        detach: float | None = None,
         preload: Sequence[str] = (),
         kernel_env: PathLike | None = None,
         spares: int | None = None,
@@ -134,7 +135,10 @@ class Client:
         log_fd: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        """See struct cg_client_options in cellgate.h; times in seconds. `spares=0`: no session in advance."""
+        """See struct cg_client_options in cellgate.h; times in seconds. `spares=0`: no session in advance.
+
+        `detach`: for so long sessions with `connect` wait for a new connection (default 30; 0: not).
+        """
         private = private or bool(os.environ.get("CELLGATE_PRIVATE")) or supervisor is not None
         private = private or log_fd is not None or log_level > 1
         environment = kernel_env if connect is not None else kernel_env or os.environ.get("CELLGATE_KERNEL_ENV")
@@ -157,6 +161,7 @@ class Client:
             kernel_env=args.text(environment),
             share=int(address is None and not private and connect is None),
             connect=args.texts(_words(connect)),
+            detach_ms=-1 if detach == 0 else milliseconds(detach),
             audit_key=args.text(audit_key),
             audit_head=args.text(audit_head),
         )

@@ -49,8 +49,9 @@ static int relay(int argc, char **argv)
                         "\n"
                         "The far end of --connect COMMAND (run, mcp serve, jupyter) and of cellgate.Client(connect=...),\n"
                         "which start it by COMMAND on another machine. Standard input and output are the connection; it\n"
-                        "starts a supervisor, which ends with it. Nothing listens. With CELLGATE_NODE in the\n"
-                        "environment it uses the supervisor of `cellgate node` in that folder instead.\n");
+                        "starts a supervisor, and waits 30 s for another one if it breaks. Nothing listens on a\n"
+                        "network. With CELLGATE_NODE in the environment it uses the supervisor of `cellgate node` in\n"
+                        "that folder instead.\n");
         return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-relay"), "relay", argv);
 }
 

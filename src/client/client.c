@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include "base/batch_job.h"
 #include "base/installed.h"
 #include "base/kernel_env.h"
 #include "config.h"
@@ -491,7 +492,7 @@ CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client
                 o.log_level = 1;
         o.spares = n_spares(&o);
         if (o.linger_ms <= 0)
-                o.linger_ms = cg_shared_in_job() ? JOB_LINGER_MS : DEFAULT_LINGER_MS;
+                o.linger_ms = cg_in_batch_job() ? JOB_LINGER_MS : DEFAULT_LINGER_MS;
         if (cg_shared_address(&o, address, sizeof(address), &why) == 0) {
                 o.address = address;
                 o.start = 1;

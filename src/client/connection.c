@@ -420,9 +420,10 @@ static void *client_thread(void *arg)
                         read_socket(c);
                 if (p[2].revents && lifeline_ended(c->life_fd)) {
                         read_socket(c); /* its last messages */
-                        cg_client_break(c, CG_E_CLOSED,
-                                        c->node ? "the connection to the node has ended; its log may say why"
-                                                : "the supervisor has ended; its log may say why");
+                        cg_client_break(
+                                c, CG_E_CLOSED,
+                                c->node ? "node_lost: the connection to the node has ended; its log may say why"
+                                        : "the supervisor has ended; its log may say why");
                 }
         }
         pthread_mutex_unlock(&c->lock);

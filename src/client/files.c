@@ -47,12 +47,13 @@ struct transfer {
 
 static const char too_long[] = "the operation took too long";
 
-static bool has_ended(struct cg_session *s, const struct operation *op)
+/* Output of a node has a channel of its own, which ends after it; the result may come earlier. */
+static bool has_ended(struct cg_session *s, const struct operation *op, const struct transfer *t)
 {
-        bool ended;
+        bool output = t->in_fd < 0 && !t->data, ended;
 
         pthread_mutex_lock(&s->client->lock);
-        ended = op->done || s->closed;
+        ended = s->closed || (op->done && !(output && s->client->node));
         pthread_mutex_unlock(&s->client->lock);
         return ended;
 }
@@ -67,7 +68,7 @@ static int wait_ready(struct cg_session *s, const struct operation *op, const st
 
                 if (r != CG_TIMEOUT)
                         return r;
-                if (has_ended(s, op))
+                if (has_ended(s, op, t))
                         return CG_CLOSED;
                 if (left <= 0)
                         return cg_fail(err, CG_E_TIMEDOUT, "%s", too_long);

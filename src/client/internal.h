@@ -170,8 +170,6 @@ int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size,
  * NULL: out of memory.
  */
 char **cg_shared_environ(void);
-/* Whether this process is in a job of a batch system. */
-bool cg_shared_in_job(void);
 
 /* remote.c: with a client option `connect` */
 /* Opens a client by one of @o's commands, in random order while nodes are busy or unreachable. */

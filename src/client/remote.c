@@ -125,9 +125,10 @@ int cg_remote_start(struct cg_client *c, const struct cg_client_options *o, stru
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .new_session = true };
         cg_auto_free char *options = NULL;
-        cg_auto_json json_t *list = json_pack("{s:s*, s:s*, s:i, s:i, s:b}", "kernel_env", o->kernel_env,
+        cg_auto_json json_t *list = json_pack("{s:s*, s:s*, s:i, s:i, s:b, s:I}", "kernel_env", o->kernel_env,
                                               "preload", o->preload, "log_level", o->log_level, "spares",
-                                              o->spares, "no_spare", o->no_spare != 0);
+                                              o->spares, "no_spare", o->no_spare != 0, "detach_ms",
+                                              (json_int_t)o->detach_ms);
         int r = check_options(o, err);
 
         if (r < 0 || (r = add_words(argv, 3, o->connect, err)) < 0)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/batch_job.h"
 #include "base/confinement.h"
 #include "base/installed.h"
 #include "base/kernel_env.h"
@@ -37,8 +38,6 @@ static const char *const passed[] = {
         /* the dynamic linker, the memory allocator, sanitizers */
         "LD_*", "GLIBC_TUNABLES", "MALLOC_*", "*SAN_OPTIONS", "SLURM_MEM_PER_NODE"
 };
-/* Likewise the job of a batch system, with which all in it ends. */
-static const char *const jobs[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };
 
 extern char **environ;
 
@@ -58,16 +57,9 @@ static bool is_passed(const char *name, size_t len)
         for (size_t i = 0; i < CG_ARRAY_LEN(passed); i++)
                 if (matches(passed[i], name, len))
                         return true;
-        for (size_t i = 0; i < CG_ARRAY_LEN(jobs); i++)
-                if (matches(jobs[i], name, len))
-                        return true;
-        return false;
-}
-
-bool cg_shared_in_job(void)
-{
-        for (size_t i = 0; i < CG_ARRAY_LEN(jobs); i++)
-                if (getenv(jobs[i]))
+        /* Likewise the job. */
+        for (size_t i = 0; i < CG_ARRAY_LEN(cg_batch_jobs); i++)
+                if (matches(cg_batch_jobs[i], name, len))
                         return true;
         return false;
 }

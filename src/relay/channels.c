@@ -16,6 +16,10 @@
 #define PIECE 65536u
 /* While so much waits for the link, nothing is read from channels. */
 #define UNSENT_MAX (1u << 20)
+/* The same of bytes that the other side has not acknowledged. */
+#define KEPT_MAX (8u << 20)
+/* So many are acknowledged at once. */
+#define ACK_BYTES (256u << 10)
 /* Silence after which a frame is sent, and after which the link counts as lost. */
 #define PING_MS 5000
 #define LOST_MS 15000
@@ -23,8 +27,11 @@
 #define LAST_MS 5000
 #define HEAD    8
 
-/* CREDIT: its length is a number of bytes. STOP: nobody reads it. OPEN: has a socket's number. */
-enum frame { DATA, END, STOP, CREDIT, OPEN, PING };
+/*
+ * CREDIT: its length is a number of bytes. STOP: nobody reads it. OPEN: has a socket's number. ACK:
+ * has the number of the byte that is expected next.
+ */
+enum frame { DATA, END, STOP, CREDIT, OPEN, PING, ACK };
 
 static void put32(char *p, uint32_t v)
 {
@@ -41,6 +48,17 @@ static uint32_t get32(const char *p)
         return v;
 }
 
+static void put64(char *p, uint64_t v)
+{
+        put32(p, (uint32_t)(v >> 32));
+        put32(p + 4, (uint32_t)v);
+}
+
+static size_t unsent(const struct cg_link *r)
+{
+        return r->kept.len - r->sent;
+}
+
 static void put_frame(struct cg_link *r, uint32_t channel, enum frame type, uint32_t len, const void *data)
 {
         char head[HEAD];
@@ -48,9 +66,9 @@ static void put_frame(struct cg_link *r, uint32_t channel, enum frame type, uint
         r->is_line = false;
         put32(head, channel);
         put32(head + 4, (uint32_t)type << 24 | len);
-        cg_buf_add(&r->unsent, head, sizeof(head));
+        cg_buf_add(&r->kept, head, sizeof(head));
         if (data)
-                cg_buf_add(&r->unsent, data, len);
+                cg_buf_add(&r->kept, data, len);
 }
 
 /* ------------------------------------------------------------------ channels */
@@ -113,6 +131,15 @@ static void give_credit(struct cg_link *r, struct cg_link_channel *c, size_t n)
                 return;
         put_frame(r, c->number, CREDIT, c->owed, NULL);
         c->owed = 0;
+}
+
+static void put_ack(struct cg_link *r)
+{
+        char number[8];
+
+        put64(number, r->received);
+        put_frame(r, 0, ACK, sizeof(number), number);
+        r->told = r->received;
 }
 
 /* Nobody reads @c here: its writer at the other side is told. */
@@ -251,6 +278,22 @@ static int take_data(struct cg_link *r, struct cg_link_channel *c, const char *d
         return cg_buf_try_add(&c->out, data + n, len - n, err);
 }
 
+/* The other side has all bytes before the @number-th. */
+static int acknowledge(struct cg_link *r, uint64_t number, struct cg_err *err)
+{
+        if (number > r->base + r->sent)
+                return violation("it has received what was not sent", err);
+        if (number > r->base + r->acked)
+                r->acked = (size_t)(number - r->base);
+        if (r->acked < UNSENT_MAX && r->acked < r->kept.len)
+                return 0;
+        cg_buf_consume(&r->kept, r->acked);
+        r->base += r->acked;
+        r->sent -= r->acked;
+        r->acked = 0;
+        return 0;
+}
+
 static int take_frame(struct cg_link *r, uint32_t number, enum frame type, uint32_t len, const char *data,
                       struct cg_err *err)
 {
@@ -259,6 +302,10 @@ static int take_frame(struct cg_link *r, uint32_t number, enum frame type, uint3
         switch (type) {
         case PING:
                 return 0;
+        case ACK:
+                if (len != 8)
+                        return violation("an acknowledgement of another length", err);
+                return acknowledge(r, (uint64_t)get32(data) << 32 | get32(data + 4), err);
         case OPEN:
                 if (r->host || number < r->next || len != 8)
                         return violation("a channel that cannot be opened", err);
@@ -328,6 +375,7 @@ static int read_link(struct cg_link *r, struct cg_err *err)
         if (n <= 0)
                 return CG_CLOSED;
         r->got.len += (size_t)n;
+        r->received += (size_t)n;
         r->heard_ms = cg_now_ms();
         return 0;
 }
@@ -335,11 +383,11 @@ static int read_link(struct cg_link *r, struct cg_err *err)
 static int write_link(struct cg_link *r, struct cg_err *err)
 {
         /* srun keeps what is no whole line. */
-        if (r->unsent.len > r->sent && !r->is_line)
+        if (unsent(r) && !r->is_line)
                 put_frame(r, 0, PING, 1, "\n");
         r->is_line = true;
-        while (r->unsent.len > r->sent) {
-                ssize_t n = write(r->out, r->unsent.data + r->sent, r->unsent.len - r->sent);
+        while (unsent(r)) {
+                ssize_t n = write(r->out, r->kept.data + r->sent, unsent(r));
 
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -350,9 +398,7 @@ static int write_link(struct cg_link *r, struct cg_err *err)
                 r->sent += (size_t)n;
                 r->said_ms = cg_now_ms();
         }
-        cg_buf_clear(&r->unsent);
-        r->sent = 0;
-        return 0;
+        return r->renew ? 0 : acknowledge(r, r->base + r->sent, err);
 }
 
 int cg_link_send_line(const struct cg_link *r, json_t *o, struct cg_err *err)
@@ -449,7 +495,7 @@ static bool is_done(const struct cg_link *r)
         for (size_t i = 0; i < CG_LINK_CHANNELS; i++)
                 if (r->channels[i].used && r->channels[i].out.len)
                         return false;
-        return !r->unsent.len && (host_ended || last);
+        return !unsent(r) && (host_ended || last);
 }
 
 static void settle(struct cg_link_channel *c)
@@ -464,7 +510,8 @@ static void settle(struct cg_link_channel *c)
 
 static bool reads(const struct cg_link *r, const struct cg_link_channel *c)
 {
-        if (!c->used || c->read_end || !c->room || r->unsent.len > UNSENT_MAX)
+        if (!c->used || c->read_end || !c->room || unsent(r) > UNSENT_MAX ||
+            r->kept.len - r->acked > KEPT_MAX)
                 return false;
         return !r->end_ms || (!r->host && c->number == CG_LINK_WIRE);
 }
@@ -478,14 +525,46 @@ static int poll_timeout(const struct cg_link *r)
         return (int)CG_MAX(until - cg_now_ms(), 0);
 }
 
+int cg_link_resume(struct cg_link *r, int in, int out, uint64_t received, const struct cg_buf *got,
+                   struct cg_err *err)
+{
+        if (received < r->base + r->acked || received > r->base + r->sent)
+                return violation("it goes on at another place", err);
+        cg_closep_(&r->in);
+        cg_closep_(&r->out);
+        r->in = in;
+        r->out = out;
+        fcntl(in, F_SETFL, fcntl(in, F_GETFL) | O_NONBLOCK);
+        fcntl(out, F_SETFL, fcntl(out, F_GETFL) | O_NONBLOCK);
+        r->told = r->received; /* by the line */
+        r->received += got->len;
+        cg_buf_add(&r->got, got->data, got->len);
+        r->sent = (size_t)(received - r->base);
+        r->heard_ms = r->said_ms = cg_now_ms();
+        return acknowledge(r, received, err);
+}
+
+/* The link is lost with @ret: 0 where another one takes its place. */
+static int lose(struct cg_link *r, int ret, struct cg_err *err)
+{
+        if (!r->renew || r->end_ms)
+                return ret;
+        ret = r->renew(r, true, err);
+        return ret < 0 ? ret : take_frames(r, err);
+}
+
 /* What came over the link, or its end. */
 static int hear(struct cg_link *r, bool ready, struct cg_err *err)
 {
         int ret = ready ? read_link(r, err) : 0;
 
         if (!ready && !r->closed && cg_now_ms() >= r->heard_ms + LOST_MS)
-                return cg_fail(err, CG_E_TIMEDOUT, "nothing came from the other side for %d s",
-                               LOST_MS / 1000);
+                ret = lose(r,
+                           cg_fail(err, CG_E_TIMEDOUT, "nothing came from the other side for %d s",
+                                   LOST_MS / 1000),
+                           err);
+        else if (ret == CG_CLOSED)
+                ret = lose(r, CG_CLOSED, err);
         if (ret != CG_CLOSED)
                 return ret < 0 ? ret : take_frames(r, err);
         r->closed = true;
@@ -506,7 +585,7 @@ static void serve(struct cg_link *r, struct cg_link_channel *c, const struct pol
 /* One round. CG_CLOSED: the end. */
 static int step(struct cg_link *r, struct cg_err *err)
 {
-        struct pollfd p[CG_LINK_CHANNELS + 2], *in = &p[CG_LINK_CHANNELS], *out = in + 1;
+        struct pollfd p[CG_LINK_CHANNELS + 3], *in = &p[CG_LINK_CHANNELS], *out = in + 1, *listener = in + 2;
         int ret;
 
         for (size_t i = 0; i < CG_LINK_CHANNELS; i++) {
@@ -517,26 +596,33 @@ static int step(struct cg_link *r, struct cg_err *err)
                                         .events = (short)((read ? POLLIN : 0) | (write ? POLLOUT : 0)) };
         }
         *in = (struct pollfd){ .fd = r->closed ? -1 : r->in, .events = POLLIN };
-        *out = (struct pollfd){ .fd = r->unsent.len ? r->out : -1, .events = POLLOUT };
+        *out = (struct pollfd){ .fd = unsent(r) ? r->out : -1, .events = POLLOUT };
+        *listener = (struct pollfd){ .fd = r->renew && !r->end_ms ? r->listener : -1, .events = POLLIN };
         if (poll(p, CG_ARRAY_LEN(p), poll_timeout(r)) < 0) {
                 if (errno == EINTR)
                         return 0;
                 return cg_fail_errno(err, "poll");
         }
-        ret = hear(r, in->revents != 0, err);
+        ret = listener->revents ? r->renew(r, false, err) : CG_TIMEOUT;
+        if (ret >= 0)
+                ret = hear(r, in->revents && ret == CG_TIMEOUT, err);
         for (size_t i = 0; i < CG_LINK_CHANNELS; i++)
                 serve(r, &r->channels[i], &p[i]);
         if (ret != 0)
                 return ret;
-        if (cg_now_ms() >= r->said_ms + PING_MS && !r->unsent.len)
+        if (cg_now_ms() >= r->said_ms + PING_MS && !unsent(r))
                 put_frame(r, 0, PING, 0, NULL);
-        if (r->closed) /* nobody reads it */
-                cg_buf_clear(&r->unsent);
-        else if ((ret = write_link(r, err)) < 0)
-                return ret;
+        if (r->renew && r->received - r->told >= ACK_BYTES)
+                put_ack(r);
+        if (r->closed) { /* nobody reads it */
+                cg_buf_clear(&r->kept);
+                r->sent = r->acked = 0;
+        } else if ((ret = write_link(r, err)) < 0 && (ret = lose(r, ret, err)) < 0) {
+                return r->end_ms ? CG_CLOSED : ret; /* the other side may have ended first */
+        }
         if (r->end_ms && (is_done(r) || cg_now_ms() >= r->end_ms))
                 return CG_CLOSED;
-        return cg_buf_end(&r->unsent, err);
+        return cg_buf_end(&r->kept, err);
 }
 
 int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
@@ -544,7 +630,8 @@ int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
         bool told;
         int ret;
 
-        cg_buf_init(&r->unsent, SIZE_MAX); /* bounded by UNSENT_MAX and what the other side sends */
+        cg_buf_init(&r->kept, SIZE_MAX); /* bounded by KEPT_MAX and what the other side sends */
+        r->received = r->got.len;
         add(r, CG_LINK_LIFE, life);
         add(r, CG_LINK_WIRE, wire);
         fcntl(r->in, F_SETFL, fcntl(r->in, F_GETFL) | O_NONBLOCK);
@@ -564,6 +651,8 @@ int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
 
 void cg_link_fini(struct cg_link *r)
 {
+        cg_closep_(&r->in);
+        cg_closep_(&r->out);
         cg_buf_fini(&r->got);
-        cg_buf_fini(&r->unsent);
+        cg_buf_fini(&r->kept);
 }

@@ -2,8 +2,13 @@
  * cellgate-relay: one side of a connection to a supervisor on another machine. See relay.h.
  *
  * `cellgate-relay`, which is `cellgate relay`: the node's side. The link is standard input and
- * output. Starts a supervisor that ends with this process, or uses that of the node (`cellgate
- * node`) whose folder CELLGATE_NODE names.
+ * output. Starts `cellgate-relay keep` and lends it these streams, or lends them to one that lost
+ * its own; it ends when they are given back. In a job of a batch system, or where nobody is to wait
+ * for another link, it is the relay itself.
+ * `cellgate-relay keep`: the node's side, which outlives a link. Descriptors 0 to 2 are the first
+ * one's, 3 is for that of its process, from which the host's line comes. Starts a supervisor that
+ * ends with this process, or uses that of the node (`cellgate node`) whose folder CELLGATE_NODE
+ * names.
  * `cellgate-relay host OPTIONS COMMAND...`, started by libcellgate: descriptors 0 and 1 are the
  * library's ends of lifeline and host wire, 2 the log, 3 gets {"ready": true, "node": {...}} or
  * {"error", "code"}. The link is the standard input and output of COMMAND.
@@ -15,8 +20,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include "base/batch_job.h"
 #include "base/fd.h"
 #include "base/proc.h"
+#include "base/text.h"
 #include "base/user_env.h"
 #include "base/util.h"
 #include "base/wire.h"
@@ -29,10 +36,20 @@ extern char **environ;
 #define LINE_MS 60000
 /* The supervisor ends so long after its relay. */
 #define LINGER_MS 1
+/* After a loss: for another link; between attempts, which begin anew after a link that held. */
+#define DETACH_MS    30000
+#define RETRY_MS     100
+#define RETRY_MAX_MS 2000
+#define HELD_MS      2000
+/* For a process of this user that brings a link. */
+#define LEND_MS 1000
 /* For COMMAND to end, once its input has. */
 #define COMMAND_MS 10000
 /* Descriptors of `host`. */
 enum { LIFE_FD, WIRE_FD, LOG_FD, READY_FD };
+/* And of `keep`. */
+enum { LENT_FD = 3 };
+#define TOKEN 32u
 
 static json_t *versions(void)
 {
@@ -83,8 +100,11 @@ static int join(const char *dir, const json_t *o, int *life, int *wire, struct c
         return 0;
 }
 
-/* Starts a supervisor for the host's options and connects to it. */
-static int start(const json_t *o, int *life, int *wire, struct cg_err *err)
+/*
+ * Starts a supervisor for the host's options and connects to it. @path: gets that of a socket in
+ * its folder.
+ */
+static int start(const json_t *o, int *life, int *wire, char path[160], struct cg_err *err)
 {
         struct cg_client_options co = { .size = sizeof(co), .start = 1, .linger_ms = LINGER_MS, .log_fd = 2 };
         struct cg_client *client = NULL;
@@ -112,10 +132,44 @@ static int start(const json_t *o, int *life, int *wire, struct cg_err *err)
         cg_client_close(client);
         snprintf(lock, sizeof(lock), "%s.lock", dir);
         unlink(lock);
+        snprintf(path, 160, "%s/link-%d.sock", dir, (int)getpid());
         return r;
 }
 
-static int answer(const struct cg_link *r, struct cg_err *err)
+/* The node's side, which waits for another link where @listener is one. */
+struct node_side {
+        struct cg_link link; /* first */
+        int lender;          /* the connection to the process whose streams the link has */
+        char token[TOKEN + 1], path[160];
+        uint64_t attempt; /* of the host: an older one comes too late */
+        int64_t detach_ms;
+};
+
+/* What a process brings that lends its streams. */
+struct loan {
+        char token[TOKEN];
+        uint64_t received, attempt;
+};
+
+static void node_fini(struct node_side *n)
+{
+        cg_link_fini(&n->link);
+        if (n->link.listener >= 0)
+                unlink(n->path);
+        cg_closep_(&n->link.listener);
+        cg_closep_(&n->lender);
+}
+
+static void fail_line(const struct cg_link *r, int code, const char *why)
+{
+        json_t *failed = versions();
+
+        json_object_set_new(failed, "code", json_integer(code));
+        json_object_set_new(failed, "error", json_string(why));
+        cg_link_send_line(r, failed, NULL);
+}
+
+static int answer(const struct node_side *n, struct cg_err *err)
 {
         json_t *o = versions();
         char here[PATH_MAX];
@@ -123,37 +177,228 @@ static int answer(const struct cg_link *r, struct cg_err *err)
 
         json_object_set_new(o, "cwd", json_string(cwd ?: "/"));
         json_object_set_new(o, "user_env", cg_user_env(environ, cwd));
-        return cg_link_send_line(r, o, err);
+        if (n->link.renew)
+                json_object_set_new(o, "resume", json_pack("{s:s, s:s}", "path", n->path, "token", n->token));
+        return cg_link_send_line(&n->link, o, err);
 }
 
-static int node(struct cg_err *err)
+/* Takes one connection of @n->link.listener. CG_TIMEOUT: it brings no link. */
+static int take_loan(struct node_side *n, struct cg_err *err)
 {
-        cg_auto_link struct cg_link r = { .host = false, .in = 0, .out = 1 };
-        cg_auto_json json_t *o = NULL;
+        const struct timeval limit = { .tv_sec = LEND_MS / 1000 };
+        struct cg_link t = { .in = -1, .out = -1 };
+        int fds[3] = { -1, -1, -1 };
+        size_t n_fds = CG_ARRAY_LEN(fds);
+        cg_auto_fd int lender = accept4(n->link.listener, NULL, NULL, SOCK_CLOEXEC);
+        struct loan loan;
+        json_t *o;
+
+        if (lender < 0)
+                return CG_TIMEOUT;
+        setsockopt(lender, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+        if (cg_recv_fds(lender, &loan, sizeof(loan), fds, &n_fds, err) == sizeof(loan) && n_fds == 3 &&
+            memcmp(loan.token, n->token, TOKEN) == 0 && loan.attempt > n->attempt) {
+                t.out = fds[1];
+                n->attempt = loan.attempt;
+                if (cg_link_resume(&n->link, fds[0], fds[1], loan.received, &t.got, err) == 0) {
+                        dup2(fds[2], LOG_FD);
+                        close(fds[2]);
+                        cg_closep_(&n->lender);
+                        n->lender = cg_steal_fd(&lender);
+                        o = versions();
+                        json_object_set_new(o, "received", json_integer((json_int_t)n->link.received));
+                        return cg_link_send_line(&n->link, o, NULL) < 0 ? CG_TIMEOUT : 0;
+                }
+                fail_line(&t, CG_E_PROTO, err->msg);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(fds); i++)
+                cg_closep_(&fds[i]);
+        return CG_TIMEOUT;
+}
+
+static int renew_node(struct cg_link *r, bool lost, struct cg_err *err)
+{
+        struct node_side *n = (struct node_side *)(void *)r;
+        int64_t end = cg_now_ms() + n->detach_ms, left;
+        int ret;
+
+        if (!lost)
+                return take_loan(n, err);
+        cg_closep_(&r->in);
+        cg_closep_(&r->out);
+        cg_closep_(&n->lender);
+        while ((left = end - cg_now_ms()) > 0) {
+                ret = cg_wait_fd(r->listener, POLLIN, left, err);
+                if (ret == 0)
+                        ret = take_loan(n, err);
+                if (ret != CG_TIMEOUT)
+                        return ret;
+        }
+        return cg_fail(err, CG_E_CLOSED, "the host has not come back within %lld s",
+                       (long long)n->detach_ms / 1000);
+}
+
+/* The node's side. @o: the host's line. */
+static int keep(struct node_side *n, const json_t *o, struct cg_err *err)
+{
         const char *dir = getenv("CELLGATE_NODE");
         int life = -1, wire = -1, code;
 
-        code = cg_link_read_line(&r, -1, LINE_MS, &o, err);
-        if (code < 0)
-                return code;
-        if ((code = check_versions(o, "the node", "the host", err)) < 0 ||
-            (code = dir && *dir ? join(dir, o, &life, &wire, err) : start(o, &life, &wire, err)) < 0) {
-                json_t *failed = versions();
-
-                json_object_set_new(failed, "code", json_integer(code));
-                json_object_set_new(failed, "error", json_string(err->msg));
-                cg_link_send_line(&r, failed, NULL);
+        if (dir && *dir) {
+                code = join(dir, o, &life, &wire, err);
+                snprintf(n->path, sizeof(n->path), "%s/link-%d.sock", dir, (int)getpid());
+        } else {
+                code = start(o, &life, &wire, n->path, err);
+        }
+        if (code == 0 && n->detach_ms > 0) {
+                code = cg_random_hex(n->token, TOKEN / 2, err);
+                if (code == 0)
+                        code = cg_listen_unix(n->path, 4, &n->link.listener, err);
+                fcntl(n->link.listener, F_SETFL, O_NONBLOCK);
+                n->link.renew = renew_node;
+        }
+        if (code < 0) {
+                fail_line(&n->link, code, err->msg);
                 cg_closep_(&life);
                 cg_closep_(&wire);
                 return 0; /* the host says it */
         }
-        code = answer(&r, err);
+        code = answer(n, err);
         if (code < 0)
                 return code;
-        return cg_link_run(&r, life, wire, err);
+        return cg_link_run(&n->link, life, wire, err);
+}
+
+static void leave_streams(void)
+{
+        cg_auto_fd int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+        for (int fd = 0; fd < LOG_FD; fd++)
+                dup2(null, fd);
+}
+
+/* The streams are another process's from here on; waits until it gives them back. */
+static void lend(int to)
+{
+        char end;
+
+        leave_streams();
+        if (cg_wait_fd(to, POLLIN, -1, NULL) == 0 && recv(to, &end, 1, MSG_DONTWAIT) < 0)
+                return;
+}
+
+/* Lends the streams to the process that keeps the session of an earlier link. */
+static int resume_node(const struct cg_link *r, const json_t *o, struct cg_err *err)
+{
+        const char *token = cg_json_text_of(json_object_get(o, "resume"), "token");
+        struct loan loan = { .received = (uint64_t)json_integer_value(json_object_get(o, "received")),
+                             .attempt = (uint64_t)json_integer_value(json_object_get(o, "attempt")) };
+        const int fds[] = { r->in, r->out, LOG_FD };
+        cg_auto_fd int to = -1;
+
+        memcpy(loan.token, token, CG_MIN(strlen(token), TOKEN));
+        if (cg_connect_unix(cg_json_text_of(json_object_get(o, "resume"), "path"), LEND_MS, &to, err) < 0 ||
+            cg_send_fds(to, &loan, sizeof(loan), fds, CG_ARRAY_LEN(fds), err) < 0) {
+                fail_line(r, CG_E_CLOSED, "its session has ended");
+                return 0;
+        }
+        lend(to);
+        return 0;
+}
+
+/* Starts the process that keeps the session, with the host's line @o, and lends it the streams. */
+static int start_keeper(const json_t *o, struct cg_err *err)
+{
+        static const char *const argv[] = { "cellgate-relay", "keep", NULL };
+        int fds[2] = { -1, -1 }, code;
+        struct cg_proc_fd table[] = { { 0, 0 }, { 1, 1 }, { LOG_FD, LOG_FD }, { -1, LENT_FD } };
+        struct cg_proc_spec spec = { .path = "/proc/self/exe",
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ,
+                                     .fds = table,
+                                     .n_fds = CG_ARRAY_LEN(table),
+                                     .new_session = true };
+        struct cg_proc proc = CG_PROC_NONE;
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        text = cg_json_text(o, &len);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "line");
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
+                return cg_fail_errno(err, "socketpair");
+        table[3].fd = fds[1];
+        code = cg_proc_spawn(&spec, &proc, err);
+        close(fds[1]);
+        if (code == 0)
+                code = cg_write_all(fds[0], text, len, err);
+        shutdown(fds[0], SHUT_WR);
+        if (code == 0)
+                lend(fds[0]);
+        close(fds[0]);
+        return code;
+}
+
+/* As struct cg_client_options; 0: not at all. */
+static int64_t detach_of(const json_t *o, int64_t def)
+{
+        int64_t ms = json_integer_value(json_object_get(o, "detach_ms"));
+
+        return ms ? CG_MAX(ms, 0) : def;
+}
+
+static int node(struct cg_err *err)
+{
+        CG_CLEANUP(node_fini)
+        struct node_side n = { .link = { .in = 0, .out = 1, .listener = -1 }, .lender = -1 };
+        cg_auto_json json_t *o = NULL;
+        int code = cg_link_read_line(&n.link, -1, LINE_MS, &o, err);
+
+        if (code < 0)
+                return code;
+        code = check_versions(o, "the node", "the host", err);
+        if (code < 0) {
+                fail_line(&n.link, code, err->msg);
+                return 0; /* the host says it */
+        }
+        if (json_object_get(o, "resume"))
+                return resume_node(&n.link, o, err);
+        /* Of a job nothing may stay. */
+        return detach_of(o, cg_in_batch_job() ? 0 : DETACH_MS) ? start_keeper(o, err) : keep(&n, o, err);
+}
+
+/* `keep` */
+static int kept(struct cg_err *err)
+{
+        CG_CLEANUP(node_fini)
+        struct node_side n = { .link = { .in = fcntl(0, F_DUPFD_CLOEXEC, LENT_FD + 1),
+                                         .out = fcntl(1, F_DUPFD_CLOEXEC, LENT_FD + 1),
+                                         .listener = -1 },
+                               .lender = LENT_FD };
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *o = NULL;
+        size_t len;
+
+        fcntl(LENT_FD, F_SETFD, FD_CLOEXEC);
+        leave_streams();
+        cg_buf_init(&n.link.got, CG_LINK_LINE_MAX);
+        if (cg_read_fd(LENT_FD, "the host's line", CG_LINK_LINE_MAX, &text, &len, err) < 0 ||
+            cg_json_object(text, len, "the host's line", &o, err) < 0)
+                return err->code;
+        n.detach_ms = detach_of(o, DETACH_MS);
+        return keep(&n, o, err);
 }
 
 /* ------------------------------------------------------------------ beside the host */
+
+struct host_side {
+        struct cg_link link; /* first */
+        char **words;
+        struct cg_proc proc;
+        json_t *resume; /* as the node has said; NULL: it does not wait */
+        int64_t detach_ms, since_ms, retry_ms;
+        uint64_t attempt;
+};
 
 static int spawn(char **words, struct cg_link *r, struct cg_proc *proc, struct cg_err *err)
 {
@@ -179,9 +424,65 @@ static int spawn(char **words, struct cg_link *r, struct cg_proc *proc, struct c
         return code < 0 ? cg_err_prefix(err, "%s", words[0]) : 0;
 }
 
-/* Exchanges first lines, and reports to the library. */
-static int greet(struct cg_link *r, const char *options, struct cg_err *err)
+/* Ends COMMAND of a link that is lost or over. */
+static void end_command(struct host_side *h, int64_t ms)
 {
+        cg_closep_(&h->link.in);
+        cg_closep_(&h->link.out);
+        if (h->proc.pidfd >= 0 && cg_proc_wait(&h->proc, ms, NULL, NULL) != 0)
+                cg_proc_end(&h->proc, false, 1000);
+        h->proc = CG_PROC_NONE;
+}
+
+/* One attempt. CG_TIMEOUT: others may have success; negative: the node has ended the session. */
+static int try_again(struct host_side *h, int64_t timeout_ms, struct cg_err *err)
+{
+        cg_auto_link struct cg_link t = { .in = -1, .out = -1 };
+        cg_auto_json json_t *o = versions(), *node = NULL;
+        int64_t received;
+        int code;
+
+        json_object_set(o, "resume", h->resume);
+        json_object_set_new(o, "received", json_integer((json_int_t)h->link.received));
+        json_object_set_new(o, "attempt", json_integer((json_int_t)++h->attempt));
+        if (spawn(h->words, &t, &h->proc, err) < 0 || cg_link_send_line(&t, json_incref(o), err) < 0 ||
+            cg_link_read_line(&t, LIFE_FD, timeout_ms, &node, err) < 0)
+                return CG_TIMEOUT;
+        if (json_object_get(node, "error"))
+                return cg_fail(err, CG_E_CLOSED, "the node: %.800s", cg_json_text_of(node, "error"));
+        if ((code = check_versions(node, "this host", "the node", err)) < 0 ||
+            (code = cg_json_int(node, "received", -1, &received, err)) < 0)
+                return code;
+        code = cg_link_resume(&h->link, t.in, t.out, (uint64_t)received, &t.got, err);
+        if (code == 0)
+                t.in = t.out = -1;
+        return code;
+}
+
+static int renew_host(struct cg_link *r, bool lost, struct cg_err *err)
+{
+        struct host_side *h = (struct host_side *)(void *)r;
+        int64_t end = cg_now_ms() + h->detach_ms, left;
+        int code;
+
+        /* A node that ends each link at once does not keep this machine busy. */
+        h->retry_ms = cg_now_ms() - h->since_ms > HELD_MS ? RETRY_MS : CG_MIN(h->retry_ms * 2, RETRY_MAX_MS);
+        for (; (left = end - cg_now_ms()) > 0; h->retry_ms = CG_MIN(h->retry_ms * 2, RETRY_MAX_MS)) {
+                end_command(h, 0);
+                if (cg_wait_fd(LIFE_FD, POLLRDHUP, CG_MIN(h->retry_ms, left), err) == 0)
+                        return cg_fail(err, CG_E_CLOSED, "the host has ended");
+                code = try_again(h, CG_MAX(end - cg_now_ms(), RETRY_MAX_MS), err);
+                h->since_ms = cg_now_ms();
+                if (code != CG_TIMEOUT)
+                        return code;
+        }
+        return cg_err_prefix(err, "no other connection within %lld s", (long long)h->detach_ms / 1000);
+}
+
+/* Exchanges first lines, and reports to the library. */
+static int greet(struct host_side *h, const char *options, struct cg_err *err)
+{
+        struct cg_link *r = &h->link;
         cg_auto_json json_t *o = NULL, *node = NULL;
         cg_auto_free char *text = NULL;
         size_t len;
@@ -201,6 +502,10 @@ static int greet(struct cg_link *r, const char *options, struct cg_err *err)
         code = check_versions(node, "this host", "the node", err);
         if (code < 0)
                 return code;
+        h->resume = json_incref(json_object_get(node, "resume"));
+        h->detach_ms = detach_of(o, DETACH_MS);
+        r->renew = h->resume ? renew_host : NULL;
+        json_object_del(node, "resume");
         json_decref(o);
         o = json_pack("{s:b, s:O}", "ready", true, "node", node);
         text = cg_json_text(o, &len);
@@ -209,15 +514,18 @@ static int greet(struct cg_link *r, const char *options, struct cg_err *err)
 
 static int host(const char *options, char **words, struct cg_err *err)
 {
-        cg_auto_link struct cg_link r = { .host = true, .in = -1, .out = -1 };
-        struct cg_proc proc = CG_PROC_NONE;
+        struct host_side h = { .link = { .host = true, .in = -1, .out = -1, .listener = -1 },
+                               .words = words,
+                               .proc = CG_PROC_NONE,
+                               .retry_ms = RETRY_MS,
+                               .since_ms = cg_now_ms() };
         cg_auto_json json_t *failed = NULL;
         cg_auto_free char *text = NULL;
         size_t len;
-        int code = spawn(words, &r, &proc, err), ended;
+        int code = spawn(words, &h.link, &h.proc, err), ended;
 
         if (code == 0)
-                code = greet(&r, options, err);
+                code = greet(&h, options, err);
         if (code < 0) {
                 failed = json_pack("{s:i, s:s}", "code", code, "error", err->msg);
                 text = cg_json_text(failed, &len);
@@ -225,11 +533,10 @@ static int host(const char *options, char **words, struct cg_err *err)
                         cg_write_all(READY_FD, text, len, NULL);
         }
         close(READY_FD);
-        ended = code < 0 ? 0 : cg_link_run(&r, LIFE_FD, WIRE_FD, err);
-        cg_closep_(&r.in);
-        cg_closep_(&r.out);
-        if (proc.pidfd >= 0 && cg_proc_wait(&proc, code || ended ? 0 : COMMAND_MS, NULL, NULL) != 0)
-                cg_proc_end(&proc, false, 1000);
+        ended = code < 0 ? 0 : cg_link_run(&h.link, LIFE_FD, WIRE_FD, err);
+        end_command(&h, code || ended ? 0 : COMMAND_MS);
+        json_decref(h.resume);
+        cg_link_fini(&h.link);
         return ended; /* the library says why it could not start */
 }
 
@@ -241,6 +548,8 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         if (argc > 3 && strcmp(argv[1], "host") == 0)
                 r = host(argv[2], argv + 3, &err);
+        else if (argc == 2 && strcmp(argv[1], "keep") == 0)
+                r = kept(&err);
         else if (argc == 1)
                 r = node(&err);
         else

@@ -8,6 +8,10 @@
  * first: {"relay", "wire", "version"} and options for the supervisor. The node's has the same
  * numbers and what the host needs to know of it, or "error" and "code". Frames follow: number of
  * the channel (32 bits), type (8) and length (24), big-endian, then the bytes.
+ *
+ * The bytes of frames have numbers. Each side keeps what the other has not acknowledged, so that
+ * another pair of streams can go on where a lost one ended: the lines of both sides then have
+ * "received", the number of the byte that is expected next. Channels do not notice it.
  */
 #ifndef CG_RELAY_RELAY_H
 #define CG_RELAY_RELAY_H
@@ -20,7 +24,7 @@
 #include "base/json.h"
 
 #define CG_LINK_LINE    "cellgate-relay "
-#define CG_LINK_VERSION 1
+#define CG_LINK_VERSION 2
 /* Longest line, with what the other side's start files print before it. */
 #define CG_LINK_LINE_MAX ((size_t)1 << 20)
 
@@ -42,13 +46,22 @@ struct cg_link_channel {
 
 #define CG_LINK_CHANNELS 128
 struct cg_link {
-        bool host;            /* sockets come from the lifeline; else they are sent there */
-        int in, out;          /* the link */
-        bool closed;          /* by the other side */
-        struct cg_buf got;    /* read from the link, not yet handled */
-        struct cg_buf unsent; /* for the link, from @sent on */
-        size_t sent;
-        bool is_line;                                      /* it ends with a newline */
+        bool host;         /* sockets come from the lifeline; else they are sent there */
+        int in, out;       /* the link */
+        bool closed;       /* by the other side */
+        struct cg_buf got; /* read from the link, not yet handled */
+        /* for the link, from byte @base on: acknowledged up to @acked, written up to @sent */
+        struct cg_buf kept;
+        size_t acked, sent;
+        uint64_t base;
+        uint64_t received, told; /* bytes of frames, and how many of them were acknowledged */
+        bool is_line;            /* what was put ends with a newline */
+        /*
+         * Gets another pair of streams, by cg_link_resume(); NULL: a lost link is the end. @lost:
+         * until then nothing else is served. CG_TIMEOUT: none has come; negative: none will.
+         */
+        int (*renew)(struct cg_link *r, bool lost, struct cg_err *err);
+        int listener; /* readable: renew() may get one although this one is not known to be lost; -1: none */
         struct cg_link_channel channels[CG_LINK_CHANNELS]; /* the first two: lifeline and wire */
         uint32_t next;                                     /* number of the next channel */
         int64_t heard_ms, said_ms;
@@ -64,11 +77,19 @@ int cg_link_read_line(struct cg_link *r, int life, int64_t timeout_ms, json_t **
 int cg_link_send_line(const struct cg_link *r, json_t *o, struct cg_err *err);
 
 /*
+ * Goes on with the streams @in and @out (takes), on which the other side has @received the bytes
+ * before that one, and which begin with what @got has. CG_E_PROTO: these are not kept; nothing has
+ * changed.
+ */
+int cg_link_resume(struct cg_link *r, int in, int out, uint64_t received, const struct cg_buf *got,
+                   struct cg_err *err);
+
+/*
  * Relays until one end has closed: 0. Negative: the link was lost, or the other side broke the
  * protocol. Takes @life and @wire.
  */
 int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err);
-/* The link's descriptors stay open. */
+/* Closes the link's descriptors. */
 void cg_link_fini(struct cg_link *r);
 #define cg_auto_link CG_CLEANUP(cg_link_fini)
 

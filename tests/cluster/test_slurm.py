@@ -67,6 +67,54 @@ def test_connect(cluster: Cluster, remote: str) -> None:
     cluster.wait_until_empty()
 
 
+BROKEN = """
+import subprocess, sys, time, cellgate
+with cellgate.Client(connect=sys.argv[1:]) as node, cellgate.Session("/home/alice/work", client=node) as s:
+    done = []
+    for event in s.stream("print('on')\\nimport time\\ntime.sleep(2)\\nopen('ran', 'a').write('1')\\nprint('off')"):
+        done.append(getattr(event, "text", ""))
+        if done[-1] == "on\\n":
+            subprocess.run(["pkill", "-x", "ssh"], check=True)
+    assert "off\\n" in done
+    print(s.run("open('ran').read()").value)
+"""
+
+
+def test_a_session_goes_on_after_ssh_was_killed(cluster: Cluster) -> None:
+    """Nothing of it stays in the end."""
+    words = f"ssh n1 {cluster.cellgate} relay"
+    p = cluster.run(f"mkdir -p work; rm -f work/ran; {cluster.python} -c {shlex.quote(BROKEN)} {words}")
+    assert p.stdout == "'1'\n"
+    cluster.wait_until_empty()
+
+
+def test_a_cancelled_job_takes_its_sessions_along(cluster: Cluster) -> None:
+    """They do not wait for another connection, which could only be of another job."""
+    program = shlex.quote(CANCELLED)
+    words = f"srun -N1 -J cut {cluster.cellgate} relay"
+    p = cluster.run(f"mkdir -p work; {cluster.python} -c {program} {words}")
+    assert "node_lost" in p.stdout
+    cluster.wait_until_empty()
+
+
+CANCELLED = """
+import subprocess, sys, time, cellgate
+begun = time.monotonic()
+with cellgate.Client(connect=sys.argv[1:]) as node:
+    s = cellgate.Session("/home/alice/work", client=node)
+    subprocess.run(["scancel", "-n", "cut"], check=True)
+    try:
+        s.run("import time; time.sleep(600)")
+    except cellgate.ClosedError as e:
+        pass
+    try:
+        node.status()
+    except cellgate.ClosedError as e:
+        print(e)
+assert time.monotonic() - begun < 25
+"""
+
+
 @pytest.mark.parametrize("remote", ["srun -N1", "ssh n1"])
 def test_an_mcp_server_whose_cells_run_on_a_node(cluster: Cluster, remote: str) -> None:
     client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}

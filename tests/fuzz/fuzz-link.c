@@ -28,14 +28,17 @@ static int closed_pair(void)
         return fds[0];
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static int lost(struct cg_link *r, bool lost_already, struct cg_err *err)
 {
-        struct cg_link r = { .host = true };
+        return cg_fail(err, CG_E_CLOSED, "no other link");
+}
+
+static void one(const uint8_t *data, size_t size, bool renews)
+{
+        struct cg_link r = { .host = true, .listener = -1, .renew = renews ? lost : NULL };
         struct cg_err err;
         int p[2], before, after;
 
-        if (size > 60000) /* of a pipe that nobody reads meanwhile */
-                return 0;
         must(pipe2(p, O_CLOEXEC) == 0);
         must(write(p[1], data, size) == (ssize_t)size);
         close(p[1]);
@@ -49,7 +52,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         close(after);
         must(before == after);
         cg_link_fini(&r);
-        close(r.in);
-        close(r.out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+        for (int renews = 0; renews < 2 && size <= 60000; renews++) /* a pipe, that nobody reads meanwhile */
+                one(data, size, renews);
         return 0;
 }

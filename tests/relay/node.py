@@ -41,7 +41,7 @@ def message(like: bytes, kind: int, number: int, body: bytes, raw: str) -> bytes
 
 
 WIRE_VERSION = 4
-GOOD = {"relay": 1, "wire": WIRE_VERSION, "version": "0.1.0", "cwd": "/", "user_env": {}}
+GOOD = {"relay": 2, "wire": WIRE_VERSION, "version": "0.1.0", "cwd": "/", "user_env": {}}
 BAD_FRAMES = {
     "unknown-type": frame(0, 77),
     "too-long": frame(1, DATA, length=0xFFFFFF),

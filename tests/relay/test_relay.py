@@ -242,10 +242,11 @@ def test_nothing_stays_when_the_host_is_killed(package: Any, prefix: Path, relay
 def test_the_session_ends_with_each_process_of_the_link(
     package: Any, relay: list[str], tmp_path: Path, victim: str
 ) -> None:
+    """Where nobody waits for another one (test_links.py)."""
     import cellgate
 
     mine = set(descendants(os.getpid()))
-    with cellgate.Client(connect=relay) as client:
+    with cellgate.Client(connect=relay, detach=0) as client:
         s = cellgate.Session(tmp_path, client=client)
         supervisor = client.status()["pid"]
         link = [p for p in descendants(os.getpid()) if p not in mine]
@@ -269,7 +270,7 @@ def test_a_link_that_is_silent_is_lost(package: Any, node: Callable[..., list[st
     import cellgate
 
     mine = set(descendants(os.getpid()))
-    with cellgate.Client(connect=node("frozen")) as client:
+    with cellgate.Client(connect=node("frozen"), detach=0) as client:
         s = cellgate.Session(tmp_path, client=client)
         supervisor = client.status()["pid"]
         between = next(

@@ -1,0 +1,21 @@
+/* Jobs of batch systems: with one ends all that was started in it. */
+#ifndef CG_BASE_BATCH_JOB_H
+#define CG_BASE_BATCH_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include "base/util.h"
+
+static const char *const cg_batch_jobs[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };
+
+/* Whether this process is in such a job. */
+static inline bool cg_in_batch_job(void)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(cg_batch_jobs); i++)
+                if (getenv(cg_batch_jobs[i]))
+                        return true;
+        return false;
+}
+
+#endif

@@ -1,0 +1,345 @@
+/*
+ * Links that are cut (src/relay/channels.c): a session between two relays, cut at each byte of each
+ * direction, also where what was written last is lost. Nothing is lost, nothing comes twice.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/fd.h"
+#include "base/util.h"
+#include "relay/relay.h"
+
+ssize_t __wrap_write(int fd, const void *data, size_t n);
+ssize_t __real_write(int fd, const void *data, size_t n);
+
+enum side { HOST, NODE };
+
+static struct {
+        pthread_mutex_t lock;
+        pthread_cond_t cond;
+        enum side direction; /* written by this side */
+        _Atomic long at;     /* the cut: after so many bytes */
+        long every;          /* then again after so many */
+        bool loses;          /* the rest of that write, which the writer does not notice */
+        _Atomic long written;
+        long n_cuts;
+        bool ending; /* a side that has ended makes no other link */
+        int waiting;
+        uint64_t received[2];
+        _Atomic uint64_t round;
+        int fds[2];
+} cut = { .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
+static _Thread_local int side = -1;
+
+/* Only links are written with write(). */
+ssize_t __wrap_write(int fd, const void *data, size_t n)
+{
+        long left = cut.at - cut.written;
+        ssize_t ret;
+
+        if (side != (int)cut.direction || cut.at < 0 || (long)n <= left) {
+                ret = __real_write(fd, data, n);
+                cut.written += side == (int)cut.direction && ret > 0 ? ret : 0;
+                return ret;
+        }
+        ret = left > 0 ? __real_write(fd, data, (size_t)left) : 0;
+        if (ret < left)
+                return ret;
+        cut.n_cuts++;
+        ret = cut.loses ? (ssize_t)n : left;
+        cut.written += ret;
+        cut.at = cut.every ? cut.written + cut.every : -1;
+        shutdown(fd, SHUT_RDWR);
+        errno = EPIPE;
+        return ret ?: -1;
+}
+
+/* Both sides meet, as by a new COMMAND: a new pair of streams, and how much each has received. */
+static int renew(struct cg_link *r, bool lost, struct cg_err *err)
+{
+        const struct cg_buf nothing = { 0 };
+        struct timespec end;
+        uint64_t round, received;
+        int fd;
+
+        assert_true(lost);
+        shutdown(r->in, SHUT_RDWR);
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += 20;
+        pthread_mutex_lock(&cut.lock);
+        round = cut.round;
+        cut.received[side] = r->received;
+        if (++cut.waiting == 2) {
+                cut.waiting = 0;
+                cut.round++;
+                assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, cut.fds), 0);
+                pthread_cond_broadcast(&cut.cond);
+        }
+        while (cut.round == round && !cut.ending)
+                if (pthread_cond_timedwait(&cut.cond, &cut.lock, &end) == ETIMEDOUT)
+                        break;
+        if (cut.round == round) {
+                assert_true(cut.ending);
+                pthread_mutex_unlock(&cut.lock);
+                return CG_E_CLOSED;
+        }
+        fd = cut.fds[side];
+        received = cut.received[!side];
+        pthread_mutex_unlock(&cut.lock);
+        return cg_link_resume(r, fd, dup(fd), received, &nothing, err);
+}
+
+struct relay {
+        pthread_t thread;
+        enum side side;
+        int stream, life, wire;
+        int ret;
+};
+
+static void *run(void *arg)
+{
+        struct relay *x = arg;
+        struct cg_link r = { .host = x->side == HOST,
+                             .in = x->stream,
+                             .out = dup(x->stream),
+                             .listener = -1,
+                             .renew = renew };
+        struct cg_err err;
+
+        side = (int)x->side;
+        cg_buf_init(&r.got, CG_LINK_LINE_MAX);
+        x->ret = cg_link_run(&r, x->life, x->wire, &err);
+        cg_link_fini(&r);
+        return NULL;
+}
+
+/* ------------------------------------------------------------------ a session */
+
+struct ends {
+        struct relay relays[2];
+        int life[2], wire[2]; /* the library's, the supervisor's */
+};
+
+static void pair(int fds[2])
+{
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+        for (int i = 0; i < 2; i++)
+                setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){ .tv_sec = 20 },
+                           sizeof(struct timeval));
+}
+
+static void begin(struct ends *e)
+{
+        int stream[2], life[2], wire[2];
+
+        cut.ending = false;
+        cut.waiting = 0;
+        pair(stream);
+        for (int i = 0; i < 2; i++) {
+                pair(life);
+                pair(wire);
+                e->life[i] = life[0];
+                e->wire[i] = wire[0];
+                e->relays[i] = (struct relay){
+                        .side = (enum side)i, .stream = stream[i], .life = life[1], .wire = wire[1]
+                };
+                assert_int_equal(pthread_create(&e->relays[i].thread, NULL, run, &e->relays[i]), 0);
+        }
+}
+
+static void put(int fd, const char *data, size_t len)
+{
+        assert_int_equal(send(fd, data, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+static void expect(int fd, const char *data, size_t len)
+{
+        cg_auto_free char *got = malloc(len + 1);
+
+        for (size_t n = 0; n < len;) {
+                ssize_t one = recv(fd, got + n, len - n, 0);
+
+                assert_true(one > 0);
+                n += (size_t)one;
+        }
+        assert_memory_equal(got, data, len);
+}
+
+static void expect_end(int fd)
+{
+        char c;
+
+        assert_int_equal(recv(fd, &c, 1, 0), 0);
+}
+
+static void expect_nothing(int fd)
+{
+        char c;
+
+        assert_int_equal(recv(fd, &c, 1, MSG_DONTWAIT), -1);
+        assert_int_equal(errno, EAGAIN);
+}
+
+/* A socket that the library passes, as for a file's content. */
+static int pass_socket(struct ends *e, int *there)
+{
+        const uint64_t number = 77;
+        uint64_t got;
+        size_t n = 1;
+        int fds[2];
+
+        pair(fds);
+        assert_true(cg_send_fds(e->life[0], &number, sizeof(number), &fds[1], 1, NULL) >= 0);
+        close(fds[1]);
+        put(e->wire[0], "needs it", 8);
+        expect(e->wire[1], "needs it", 8);
+        assert_int_equal(cg_recv_fds(e->life[1], &got, sizeof(got), there, &n, NULL), sizeof(got));
+        assert_int_equal(got, number);
+        return fds[0];
+}
+
+static void end(struct ends *e)
+{
+        cut.at = -1;
+        pthread_mutex_lock(&cut.lock);
+        cut.ending = true;
+        pthread_cond_broadcast(&cut.cond);
+        pthread_mutex_unlock(&cut.lock);
+        for (int i = 0; i < 2; i++) {
+                expect_nothing(e->life[i]);
+                expect_nothing(e->wire[i]);
+        }
+        close(e->life[0]);
+        close(e->wire[0]);
+        expect_end(e->life[1]);
+        close(e->life[1]);
+        close(e->wire[1]);
+        for (int i = 0; i < 2; i++) {
+                pthread_join(e->relays[i].thread, NULL);
+                assert_true(e->relays[i].ret == 0 || cut.n_cuts);
+        }
+}
+
+static void session(const char *data, size_t len)
+{
+        struct ends e;
+        int here, there = -1;
+
+        begin(&e);
+        put(e.life[1], "token\n", 6);
+        expect(e.life[0], "token\n", 6);
+        put(e.wire[0], data, len);
+        expect(e.wire[1], data, len);
+        put(e.wire[1], data, len / 2);
+        expect(e.wire[0], data, len / 2);
+        here = pass_socket(&e, &there);
+        put(here, data, len);
+        expect(there, data, len);
+        put(there, data + 1, len - 1);
+        shutdown(there, SHUT_WR);
+        expect(here, data + 1, len - 1);
+        expect_end(here);
+        close(here);
+        expect_end(there);
+        close(there);
+        put(e.wire[1], "last", 4);
+        expect(e.wire[0], "last", 4);
+        end(&e);
+}
+
+static void test_a_cut_at_each_byte(void **state)
+{
+        char data[400];
+
+        for (size_t i = 0; i < sizeof(data); i++)
+                data[i] = (char)(i * 7 + i / 256);
+        for (int way = 0; way < 4; way++) {
+                for (long at = 0;; at++) {
+                        cut.direction = way & 1 ? NODE : HOST;
+                        cut.loses = way & 2;
+                        cut.at = at;
+                        cut.every = cut.written = cut.n_cuts = 0;
+                        session(data, sizeof(data));
+                        if (!cut.n_cuts)
+                                break;
+                }
+        }
+}
+
+struct sender {
+        int fd;
+        const char *data;
+        size_t len;
+};
+
+static void *send_all(void *arg)
+{
+        const struct sender *s = arg;
+
+        put(s->fd, s->data, s->len);
+        return NULL;
+}
+
+/* More than both sides keep: acknowledgements, credit and back-pressure with cuts between. */
+static void test_much_with_many_cuts(void **state)
+{
+        const size_t len = (size_t)24 << 20;
+        char *data = malloc(len);
+        struct ends e;
+
+        for (size_t i = 0; i < len; i++)
+                data[i] = (char)(i ^ i >> 8 ^ i >> 16);
+        for (int way = 0; way < 4; way++) {
+                enum side from = way & 1 ? NODE : HOST;
+                struct sender s;
+                pthread_t thread;
+
+                cut.direction = way & 2 ? from : !from;
+                cut.loses = true;
+                cut.every = cut.direction == from ? 1000003 : 211;
+                cut.at = cut.every;
+                cut.written = cut.n_cuts = 0;
+                begin(&e);
+                s = (struct sender){ e.wire[from], data, len };
+                assert_int_equal(pthread_create(&thread, NULL, send_all, &s), 0);
+                expect(e.wire[!from], data, len);
+                pthread_join(thread, NULL);
+                assert_true(cut.n_cuts > 2);
+                end(&e);
+        }
+        free(data);
+}
+
+/* What the other side says of itself is checked. */
+static void test_numbers_that_cannot_be(void **state)
+{
+        const struct cg_buf nothing = { 0 };
+        struct cg_link r = { .in = -1, .out = -1, .base = 1000, .acked = 10, .sent = 20 };
+        const uint64_t wrong[] = { 0, 1009, 1021, UINT64_MAX };
+        struct cg_err err;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(wrong); i++)
+                assert_int_equal(cg_link_resume(&r, -1, -1, wrong[i], &nothing, &err), CG_E_PROTO);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_a_cut_at_each_byte),
+                cmocka_unit_test(test_much_with_many_cuts),
+                cmocka_unit_test(test_numbers_that_cannot_be),
+        };
+
+        signal(SIGPIPE, SIG_IGN);
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
