@@ -193,10 +193,19 @@ def test_only_the_session_starts_its_kernel(client: Client, workspace: Path, exe
     assert programs == (["/bin/echo", "/proc/self/exe", "/usr/bin/python3"] if exec == "ask" else [])
 
 
-def test_a_kernel_reaches_what_cells_reach_and_no_more(session: Session, outside: Path) -> None:
+def test_a_kernel_reaches_what_cells_reach_and_no_more(client: Client, workspace: Path, outside: Path) -> None:
     (outside / "secret").write_text("s")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        values = {"port": listener.getsockname()[1], "pid": os.getpid(), "secret": Path.home() / ".ssh/id_rsa"}
+    (outside / "readable").write_text("r")
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [f"{outside}/secret"], "allowWrite": [str(workspace)], "denyWrite": []},
+    }
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        client.session(workspace=workspace, language="jupyter:python3", settings=settings) as session,
+    ):
+        values = {"port": listener.getsockname()[1], "pid": os.getpid(), "secret": outside / "secret"}
+        assert session.run(f"open('{outside}/readable').read()").value == "'r'"
         for name, (code, error) in DENIED.items():
             out = session.run(code.format(**values))
             assert out.error, (name, out)
