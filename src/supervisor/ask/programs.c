@@ -266,7 +266,7 @@ static void add_line(const struct session *ss, const json_t *question, json_t *b
 
         if (!c || c->kind != CELL_EXECUTE || strcmp(language, "shell") != 0)
                 return;
-        rest = (struct cg_slice){ c->frames[0]->data, CG_MIN(c->frames[0]->len, SEARCHED_CODE) };
+        rest = cg_slice_head((struct cg_slice){ c->frames[0]->data, c->frames[0]->len }, SEARCHED_CODE);
         for (size_t n = 1; rest.len; n++) {
                 const char *end = memchr(rest.p, '\n', rest.len);
                 struct cg_slice line = { rest.p, end ? (size_t)(end - rest.p) : rest.len };
