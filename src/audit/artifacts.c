@@ -345,6 +345,41 @@ static int copy_entry(const json_t *manifest, const json_t *file, int dir, struc
 
 /* ------------------------------------------------------------------ the commands */
 
+static int open_folder(int at, const char *path)
+{
+        struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                                .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
+
+        return (int)syscall(SYS_openat2, at, path, &how, sizeof(how));
+}
+
+/* The folder @out, which is made. No part of it is a link, since cells may have made that. */
+static int open_out(const char *out, struct cg_err *err)
+{
+        cg_auto_free char *path = strdup(out);
+        cg_auto_fd int parent = -1, dir = -1;
+        char *base;
+        size_t len;
+
+        for (len = path ? strlen(path) : 0; len > 1 && path[len - 1] == '/'; len--)
+                path[len - 1] = '\0';
+        if (!len)
+                return cg_fail(err, path ? CG_E_INVAL : CG_E_NOMEM, "--out needs a folder");
+        base = strrchr(path, '/');
+        if (base)
+                *base++ = '\0';
+        parent = open_folder(AT_FDCWD, !base ? "." : *path ? path : "/");
+        base = base ?: path;
+        if (parent >= 0 && *base && (mkdirat(parent, base, 0777) == 0 || errno == EEXIST))
+                dir = open_folder(parent, base);
+        if (dir < 0 && errno == ELOOP)
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--out %s: a part of it is a link, which a cell may have made: name the folder itself",
+                        out);
+        return dir < 0 ? cg_fail_errno(err, "--out %s", out) : cg_steal_fd(&dir);
+}
+
 /* CG_E_STATE: not all files could be copied. */
 static int copy_all(const json_t *manifest, const char *out, struct cg_err *err)
 {
@@ -352,11 +387,9 @@ static int copy_all(const json_t *manifest, const char *out, struct cg_err *err)
         cg_auto_fd int dir = -1;
         size_t i, n = 0;
 
-        if (mkdir(out, 0777) < 0 && errno != EEXIST)
-                return cg_fail_errno(err, "--out %s", out);
-        dir = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        dir = open_out(out, err);
         if (dir < 0)
-                return cg_fail_errno(err, "--out %s", out);
+                return -1;
         json_array_foreach(files, i, file) {
                 struct cg_err why, told;
 
@@ -486,6 +519,7 @@ static int parse(struct signed_options *o, int argc, char **argv, struct cg_err 
                 { JSON, offsetof(struct signed_options, json) },
         };
         const size_t most = o->command == VERIFY ? 2 : 1;
+        uint8_t digest[SHA256_DIGEST_SIZE];
         const char *value;
         size_t n = 0;
         int id;
@@ -501,8 +535,10 @@ static int parse(struct signed_options *o, int argc, char **argv, struct cg_err 
         }
         if (id == CG_OPT_END && o->json && o->out)
                 return cg_fail(err, CG_E_INVAL, "--json and --out exclude each other");
-        if (id == CG_OPT_END && o->key && !o->words[1])
-                return cg_fail(err, CG_E_INVAL, "--key is for a MANIFEST: the log has its own key");
+        if (id == CG_OPT_END && o->key &&
+            (!o->words[1] || cg_audit_unhex(o->words[1], digest, sizeof(digest))))
+                return cg_fail(err, CG_E_INVAL,
+                               "--key is for a MANIFEST: nothing else has another's signature");
         if (id == CG_OPT_END && !n && (o->json || o->out))
                 return cg_fail(err, CG_E_INVAL, "which execution? cellgate artifacts lists them");
         return id;

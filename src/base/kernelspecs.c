@@ -13,6 +13,7 @@
 #include "base/util.h"
 
 #define MAX_SPEC  ((size_t)1 << 20)
+#define MAX_NAMES 64
 #define IN_PREFIX "/share/jupyter/kernels/"
 
 int cg_jupyter_data_dir(char **ret, struct cg_err *err)
@@ -89,7 +90,7 @@ static int read_spec(const char *file, json_t **ret, struct cg_err *err)
         json_t *argv, *env, *v;
         size_t len, i;
 
-        if (cg_read_file(file, MAX_SPEC, &text, &len, err) < 0 ||
+        if (cg_read_regular(file, MAX_SPEC, &text, &len, err) < 0 ||
             cg_json_object(text, len, file, &json, err) < 0 ||
             cg_json_str(json, "interrupt_mode", "signal", &mode, err) < 0 ||
             cg_json_str(json, "language", "", &language, err) < 0 ||
@@ -160,7 +161,7 @@ json_t *cg_kernelspec_names(void)
                 cg_auto_dir DIR *dir = opendir(json_string_value(folder));
                 const struct dirent *d;
 
-                while (dir && (d = readdir(dir))) {
+                while (dir && json_object_size(names) < MAX_NAMES && (d = readdir(dir))) {
                         cg_auto_json json_t *spec = NULL;
                         struct cg_err err;
                         int r = d->d_name[0] == '.' ? 1 : cg_kernelspec_find(d->d_name, &spec, &err);

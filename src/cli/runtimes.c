@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "cellgate.h"
 #include "cli/common/cli.h"
@@ -12,8 +13,8 @@ static const char help[] =
         "Usage: cellgate runtimes [--node FILE] [--json]\n"
         "\n"
         "The languages of sessions (--language), with their programs and versions, or why they cannot be had on\n"
-        "this machine, and the kernels that are installed for Jupyter, with the variables that they set. Each is\n"
-        "tried: a session is opened, and a cell run in it (docs/languages.md).\n"
+        "this machine. Each is tried: a session is opened, and a cell run in it. Then the kernels that are\n"
+        "installed for Jupyter, which are not started, with the variables that they set (docs/languages.md).\n"
         "\n"
         "  --node FILE  the node to try, instead of the first of PATH\n"
         "  --json       prints a JSON array\n"
@@ -25,16 +26,24 @@ static void add_line(struct cg_buf *b, const json_t *o)
         const char *key;
         json_t *v;
 
-        cg_buf_addf(b, "%-8s ", cg_json_text_of(o, "language"));
-        if (json_is_true(json_object_get(o, "available")))
-                cg_buf_addf(b, "%-10s %s (%lld ms to the end of the first cell)",
+        cg_auto_buf struct cg_buf line = { .max = 65536 };
+
+        cg_buf_addf(&line, "%-8s ", cg_json_text_of(o, "language"));
+        if (!json_is_true(json_object_get(o, "available")))
+                cg_buf_addf(&line, "not available: %s", cg_json_text_of(o, "why"));
+        else if (json_is_integer(json_object_get(o, "start_ms")))
+                cg_buf_addf(&line, "%-10s %s (%lld ms to the end of the first cell)",
                             cg_json_text_of(o, "version"), cg_json_text_of(o, "path"),
                             (long long)json_integer_value(json_object_get(o, "start_ms")));
         else
-                cg_buf_addf(b, "not available: %s", cg_json_text_of(o, "why"));
+                cg_buf_addf(&line, "%s", cg_json_text_of(o, "path"));
         json_object_foreach(json_object_get(o, "env"), key, v)
-                cg_buf_addf(b, " %s=%s", key, json_string_value(v));
-        cg_buf_adds(b, json_is_false(json_object_get(o, "tools")) ? ", no tools\n" : "\n");
+                cg_buf_addf(&line, " %s=%s", key, json_string_value(v));
+        if (json_is_false(json_object_get(o, "tools")))
+                cg_buf_adds(&line, ", no tools");
+        /* Kernels and their files choose parts of it. */
+        cg_text_render_as(b, cg_buf_str(&line), line.len, 0, CG_TEXT_LINE);
+        cg_buf_adds(b, "\n");
 }
 
 int cg_cli_runtimes(int argc, char **argv)

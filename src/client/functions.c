@@ -39,7 +39,8 @@ CG_API int cg_session_add_functions(struct cg_session *s, const char *name, cons
                               &report, err);
         if (r < 0 || (s->client->node && (r = cg_remote_check_report(name, report, err)) < 0))
                 return r;
-        *ret = CG_STEAL(report);
+        if (ret)
+                *ret = CG_STEAL(report);
         return 0;
 }
 

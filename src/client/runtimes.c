@@ -1,4 +1,4 @@
-/* libcellgate: which languages sessions can have, found by opening one of each. */
+/* libcellgate: the languages of sessions, found by opening one of each; kernels of Jupyter. */
 #include "client/internal.h"
 
 #include <limits.h>
@@ -52,38 +52,7 @@ static int run(struct cg_session *s, const char *code, struct cg_buf *out, struc
         }
 }
 
-/* Asks another kernel of Jupyter, once it has started, for its language's version (returns). */
-static int kernel_version(struct cg_session *s, json_t **ret, struct cg_err *err)
-{
-        struct cg_request_options o = { .size = sizeof(o), .timeout_ms = TRY_MS };
-        uint64_t number;
-
-        if (cg_session_request(s, "kernel_info_request", "{}", 2, &o, &number, err) < 0)
-                return -1;
-        for (;;) {
-                cg_auto_json json_t *info = NULL;
-                const char *text, *why;
-                struct cg_event *e;
-                size_t len;
-                int r = cg_session_next_event(s, -1, &e, err);
-
-                if (r != 0)
-                        return r < 0 ? r : cg_fail(err, CG_E_CLOSED, "the session has ended");
-                text = cg_event_type(e) == CG_EVENT_REPLY ? cg_event_json(e, &len) : NULL;
-                if (text)
-                        info = json_loadb(text, len, 0, NULL);
-                cg_event_free(e);
-                if (!text)
-                        continue;
-                why = json_string_value(json_object_get(info, "evalue")) ?: cg_json_text_of(info, "why");
-                if (*why)
-                        return cg_fail(err, CG_E_STATE, "%.800s", why);
-                *ret = json_string(cg_json_text_of(json_object_get(info, "language_info"), "version"));
-                return 0;
-        }
-}
-
-/* Adds what was found out about a language to @o. @code: NULL for another kernel of Jupyter. */
+/* Adds what was found out about a language to @o. */
 static int try_runtime(struct cg_client *c, const struct cg_session_options *opts, const char *code,
                        json_t *o, struct cg_err *err)
 {
@@ -91,18 +60,15 @@ static int try_runtime(struct cg_client *c, const struct cg_session_options *opt
         int64_t start = cg_now_ms();
         struct cg_session *s;
         char *rest, *version;
-        json_t *found = NULL;
         int r = cg_session_new(c, opts, &s, err);
 
         if (r < 0)
                 return r;
-        r = code ? run(s, code, &out, err) : kernel_version(s, &found, err);
+        r = run(s, code, &out, err);
         json_object_set_new(o, "start_ms", json_integer((json_int_t)(cg_now_ms() - start)));
         cg_session_free(s);
         if (r < 0)
                 return r;
-        if (!code)
-                return json_object_set_new(o, "version", found);
         rest = out.data;
         version = strsep(&rest, "\n");
         json_object_set_new(o, "version", json_string(version));
@@ -117,16 +83,20 @@ static void add(struct cg_client *c, const struct cg_session_options *opts, cons
         cg_auto_json json_t *spec = NULL;
         const char *language = opts->language;
         struct cg_err why;
+        int r;
         json_t *o = json_pack("{s:s, s:n, s:n, s:b, s:n, s:n, s:b, s:b, s:s?}", "language", language,
                               "version", "path", "available", 1, "why", "start_ms", "state", 1, "tools",
                               code != NULL, "packages", packages);
 
-        if (!code && cg_kernelspec_find(cg_language_kernel(language), &spec, NULL) == 0) {
+        /* Not started: a trial has other settings than sessions that may have written its files. */
+        r = code ? try_runtime(c, opts, code, o, &why)
+                 : cg_kernelspec_find(cg_language_kernel(language), &spec, &why);
+        if (spec) {
                 json_object_set(o, "path", json_array_get(json_object_get(spec, "argv"), 0));
                 json_object_set(o, "env", json_object_get(spec, "env"));
                 json_object_set(o, "kernelspec", json_object_get(spec, "file"));
         }
-        if (o && try_runtime(c, opts, code, o, &why) < 0) {
+        if (r < 0) {
                 json_object_set_new(o, "available", json_false());
                 json_object_set_new(o, "why", json_string(why.msg));
         }

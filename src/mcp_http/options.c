@@ -69,7 +69,7 @@ static int parse_address(const char *text, struct hf_options *o, struct cg_err *
                 return 0;
         }
         if (cg_listen_parse("--http", text, &o->host, &o->port, err) < 0)
-                return -1;
+                return cg_err_prefix(err, "HOST:PORT or unix:PATH");
         snprintf(o->setup.host, sizeof(o->setup.host), "%s", o->host.text);
         return 0;
 }

@@ -210,10 +210,9 @@ static int start_selftest(struct node_monitor *n, struct cg_err *err)
                                      .argv = (char *const *)(uintptr_t)argv,
                                      .envp = environ,
                                      .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .die_with_parent = true };
+                                     .n_fds = CG_ARRAY_LEN(fds) };
 
-        return cg_proc_spawn(&spec, &n->selftest, err);
+        return cg_proc_spawn(&spec, &n->selftest, err); /* it ends by itself, and removes its files */
 }
 
 static int wait_until_served(int fd, struct cg_err *err)
@@ -342,6 +341,7 @@ static int start(struct node_monitor *n, struct cg_err *err)
         sigemptyset(&set);
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGCHLD);
         if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 ||
             (n->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
                 return cg_fail_errno(err, "signals");
@@ -363,6 +363,13 @@ static void on_signal(struct node_monitor *n)
         struct signalfd_siginfo info;
 
         while (read(n->signals, &info, sizeof(info)) == sizeof(info)) {
+                if (info.ssi_signo == SIGCHLD) {
+                        /* Those of clients, which the first process of a container gets. */
+                        const pid_t own[] = { n->supervisor.pid, n->selftest.pid, n->front.pid };
+
+                        cg_proc_reap_children(own, CG_ARRAY_LEN(own));
+                        continue;
+                }
                 n->draining = true;
                 cg_pidfd_kill(n->supervisor.pidfd, (int)info.ssi_signo);
         }
@@ -446,7 +453,7 @@ int cg_node_run(const struct node_options *o)
                 status = loop(&n);
         else
                 say(&n, "error", err.msg);
-        cg_proc_end(&n.selftest, false, 0);
+        cg_proc_end(&n.selftest, false, 5000); /* it removes its files */
         cg_proc_end(&n.front, false, 0);
         cg_client_close(n.client);
         cg_proc_end(&n.supervisor, false, 5000);

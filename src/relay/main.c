@@ -23,6 +23,7 @@
 #include "base/batch_job.h"
 #include "base/fd.h"
 #include "base/proc.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "base/user_env.h"
 #include "base/util.h"
@@ -41,6 +42,10 @@ extern char **environ;
 #define RETRY_MS     100
 #define RETRY_MAX_MS 2000
 #define HELD_MS      2000
+/* Of one attempt, whose COMMAND may hang. */
+#define ATTEMPT_MS 10000
+/* The host chooses how long a node keeps its sessions, which are slots of a node. */
+#define DETACH_MAX_MS 3600000
 /* For a process of this user that brings a link. */
 #define LEND_MS 1000
 /* For COMMAND to end, once its input has. */
@@ -291,19 +296,22 @@ static void lend(int to)
 static int resume_node(const struct cg_link *r, const json_t *o, struct cg_err *err)
 {
         const char *token = cg_json_text_of(json_object_get(o, "resume"), "token");
+        const char *path = cg_json_text_of(json_object_get(o, "resume"), "path");
         struct loan loan = { .received = (uint64_t)json_integer_value(json_object_get(o, "received")),
                              .attempt = (uint64_t)json_integer_value(json_object_get(o, "attempt")) };
         const int fds[] = { r->in, r->out, LOG_FD };
         cg_auto_fd int to = -1;
 
         memcpy(loan.token, token, CG_MIN(strlen(token), TOKEN));
-        if (cg_connect_unix(cg_json_text_of(json_object_get(o, "resume"), "path"), LEND_MS, &to, err) < 0 ||
-            cg_send_fds(to, &loan, sizeof(loan), fds, CG_ARRAY_LEN(fds), err) < 0) {
+        /* The host names the socket: of this program, and no other of the user's. */
+        if (strncmp(cg_path_base(path), "link-", 5) != 0)
+                return cg_fail(err, CG_E_PROTO, "the host names no socket of a link");
+        if (cg_connect_unix(path, LEND_MS, &to, err) == 0 &&
+            cg_send_fds(to, &loan, sizeof(loan), fds, CG_ARRAY_LEN(fds), err) == 0)
+                lend(to);
+        else if (err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED)
                 fail_line(r, CG_E_CLOSED, "its session has ended");
-                return 0;
-        }
-        lend(to);
-        return 0;
+        return 0; /* without a line the host tries again */
 }
 
 /* Starts the process that keeps the session, with the host's line @o, and lends it the streams. */
@@ -344,7 +352,7 @@ static int64_t detach_of(const json_t *o, int64_t def)
 {
         int64_t ms = json_integer_value(json_object_get(o, "detach_ms"));
 
-        return ms ? CG_MAX(ms, 0) : def;
+        return ms ? CG_MIN(CG_MAX(ms, 0), DETACH_MAX_MS) : def;
 }
 
 static int node(struct cg_err *err)
@@ -412,8 +420,12 @@ static int spawn(char **words, struct cg_link *r, struct cg_proc *proc, struct c
                                      .n_fds = CG_ARRAY_LEN(fds),
                                      .die_with_parent = true };
 
-        if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0)
-                return cg_fail_errno(err, "pipe");
+        if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0) {
+                cg_fail_errno(err, "pipe");
+                cg_closep_(&to[0]);
+                cg_closep_(&to[1]);
+                return -1;
+        }
         fds[0].fd = to[0];
         fds[1].fd = from[1];
         code = cg_proc_spawn(&spec, proc, err);
@@ -471,7 +483,7 @@ static int renew_host(struct cg_link *r, bool lost, struct cg_err *err)
                 end_command(h, 0);
                 if (cg_wait_fd(LIFE_FD, POLLRDHUP, CG_MIN(h->retry_ms, left), err) == 0)
                         return cg_fail(err, CG_E_CLOSED, "the host has ended");
-                code = try_again(h, CG_MAX(end - cg_now_ms(), RETRY_MAX_MS), err);
+                code = try_again(h, CG_MIN(CG_MAX(end - cg_now_ms(), RETRY_MAX_MS), ATTEMPT_MS), err);
                 h->since_ms = cg_now_ms();
                 if (code != CG_TIMEOUT)
                         return code;
@@ -504,7 +516,10 @@ static int greet(struct host_side *h, const char *options, struct cg_err *err)
                 return code;
         h->resume = json_incref(json_object_get(node, "resume"));
         h->detach_ms = detach_of(o, DETACH_MS);
-        r->renew = h->resume ? renew_host : NULL;
+        /* It is sent back: no longer than a line that COMMAND takes at once. */
+        if (h->detach_ms && strlen(cg_json_text_of(h->resume, "token")) == TOKEN &&
+            strlen(cg_json_text_of(h->resume, "path")) < PATH_MAX && json_object_size(h->resume) == 2)
+                r->renew = renew_host;
         json_object_del(node, "resume");
         json_decref(o);
         o = json_pack("{s:b, s:O}", "ready", true, "node", node);

@@ -85,6 +85,19 @@ def test_a_cell_that_waits_for_input_leaves_its_slot(one: Client, workspace: Pat
         assert figures(one) | {"running": 0, "paused": 0, "waiting": 0} == figures(one)
 
 
+def test_what_is_behind_a_cell_that_leaves_the_queue_goes_on(one: Client, workspace: Path) -> None:
+    """A request needs no slot: it was only behind the cell."""
+    with one.session(workspace=workspace) as a, one.session(workspace=workspace) as b:
+        go = workspace / "go"
+        holds(a, go)
+        cell = b.execute("1")
+        request = b.request("complete_request", '{"code": "prin", "cursor_pos": 4}')
+        b.cancel(cell)
+        assert b.until("reply")[-1].cell == request
+        go.touch()
+        assert a.until("result")[-1].status == "ok"
+
+
 def test_so_does_one_that_waits_for_an_approval_and_for_its_tool(one: Client, workspace: Path) -> None:
     server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")]}
     with one.session(workspace=workspace) as a, one.session(workspace=workspace) as b:

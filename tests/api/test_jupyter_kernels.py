@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -281,3 +282,17 @@ def test_a_kernel_that_breaks_rules(
     with client.session(workspace=workspace, language="jupyter:hostile") as s:
         assert s.run("1", timeout_ms=500).status in ("timeout", "error")
         assert s.run("1", timeout_ms=500).status in ("timeout", "error")
+
+
+def test_the_list_of_languages_starts_no_kernel_of_jupyter(
+    run_cellgate: Callable[..., subprocess.CompletedProcess[str]], outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files may be those of cells; nor does the list wait for a pipe, or write what a terminal obeys."""
+    monkeypatch.setenv("JUPYTER_PATH", str(outside))
+    spec(outside, "own", argv=["/usr/bin/touch", str(outside / "started")], env={"A": "\x1b[2J"})
+    (outside / "kernels/pipe").mkdir()
+    os.mkfifo(outside / "kernels/pipe/kernel.json")
+    r = run_cellgate("runtimes")
+    assert "jupyter:own /usr/bin/touch A=\\x1b[2J, no tools\n" in r.stdout
+    assert "jupyter:pipe not available: " in r.stdout
+    assert not (outside / "started").exists()

@@ -124,6 +124,7 @@ def test_only_the_right_key_counts(
     assert run_cellgate(*words, "--key", "0" * 64, env=elsewhere).returncode == 1
     assert run_cellgate(*words, "--key", key[:-1], env=elsewhere).returncode == 2
     assert "for a MANIFEST" in run_cellgate("verify", workspace / "a.txt", "--key", key).stderr
+    assert "for a MANIFEST" in run_cellgate("verify", workspace / "a.txt", HELLO, "--key", key).stderr
     other = run_cellgate("run", "--audit", "strict", "--workspace", tmp_path, "-c", "1", env=elsewhere)
     assert other.returncode == 0, other.stderr
     assert run_cellgate(*words, env=elsewhere).returncode == 1
@@ -163,6 +164,11 @@ def test_copies_follow_no_link(made: tuple[str, Path], workspace: Path, run_cell
     (out / "a.txt").symlink_to(elsewhere / "new")
     r = run_cellgate("artifacts", execution, "--out", out)
     assert r.returncode == 1 and "1 of 3 files" in r.stdout
+    assert [p.name for p in elsewhere.iterdir()] == ["hello"]
+    (tmp_path / "link").symlink_to(elsewhere)
+    for folder in ("link", "link/", "link/sub"):
+        r = run_cellgate("artifacts", execution, "--out", f"{tmp_path}/{folder}")
+        assert r.returncode == 2 and "a part of it is a link" in r.stderr
     assert [p.name for p in elsewhere.iterdir()] == ["hello"]
     (workspace / "a.txt").unlink()
     (workspace / "a.txt").symlink_to(elsewhere / "hello")

@@ -353,7 +353,7 @@ static void begin(struct run *r)
         pthread_mutex_init(&c->lock, NULL);
         pthread_cond_init(&c->cond, NULL);
         pthread_cond_init(&c->read_done, NULL);
-        c->life_fd = c->start_fd = c->node_fd = c->approvals_fd = -1;
+        c->life_fd = c->start_fd = c->node_fd = c->approvals_fd = c->events_fd = -1;
         c->proc = CG_PROC_NONE;
         c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         c->read_epoll = epoll_create1(EPOLL_CLOEXEC);

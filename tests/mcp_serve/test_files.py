@@ -176,8 +176,9 @@ def explain(server: Raw, operation: str, what: str) -> str:
     return server.ask("explain_denial", operation=operation, what=what)
 
 
-def test_a_denial_is_explained_as_it_is_reported(server: Raw, workspace: Path) -> None:
-    (workspace / ".env").write_text("KEY=1")
+def test_a_denial_is_explained_as_it_is_reported(workspace: Path, request: pytest.FixtureRequest) -> None:
+    (workspace / ".env").write_text("KEY=1")  # what is made after the session's start is not hidden
+    server: Raw = request.getfixturevalue("server")
     assert server.ask("explain_denial") == "Nothing was refused in this session."
     sentence = explain(server, "file-write", "/etc/x")
     assert sentence == (

@@ -179,7 +179,7 @@ static const char create_session_json[] =
         "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
         "\"name\":{\"type\":\"string\",\"maxLength\":100,\"description\":\"For list_sessions\"},"
         "\"workspace\":{\"type\":\"string\",\"description\":\"Folder below the workspace in which its cells start\"},"
-        "\"language\":{\"type\":\"string\",\"description\":\"Of its cells: python, shell, node or jupyter:KERNEL, as list_runtimes"
+        "\"language\":{\"type\":\"string\",\"description\":\"Of its cells: python, shell, node or jupyter:KERNEL, as `cellgate runtimes`"
         " shows them; execute_ipython_cell takes code in it\"},"
         "\"limits\":{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"},"
         "\"description\":\"At most the server's own: memoryMb, cores, processes, openFiles, fileMb, outputMb, cpuSeconds,"

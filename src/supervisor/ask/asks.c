@@ -115,6 +115,7 @@ static void report(const struct ask *a, const struct cg_audit_decision *d)
                 { ASK_PROGRAM, "accept", CG_BUS_PROGRAM_STARTED },
                 { ASK_FUNCTION, NULL, CG_BUS_TOOL_CALLED },
                 { ASK_FUNCTION, "answered", CG_BUS_TOOL_RETURNED },
+                { ASK_FUNCTION, "reject", CG_BUS_TOOL_RETURNED },
                 { ASK_FUNCTION, "closed", CG_BUS_TOOL_RETURNED },
         };
 

@@ -417,7 +417,11 @@ static void report_return(struct session *ss, const struct cg_msg *m)
 {
         json_t *body = NULL;
 
-        if (cg_msg_json(m, &body, NULL) == 0)
+        if (cg_msg_json(m, &body, NULL) < 0)
+                return;
+        if (!*cg_json_text_of(body, "server")) /* withdrawn: its question was reported as such */
+                json_decref(body);
+        else
                 cg_sup_bus_add(ss, CG_BUS_TOOL_RETURNED,
                                (uint64_t)json_integer_value(json_object_get(body, "cell")), body, "%s.%s: %s",
                                cg_json_text_of(body, "server"), cg_json_text_of(body, "tool"),

@@ -28,8 +28,9 @@
 #include "supervisor/core/state.h"
 
 /* Of a cell's code, and of the line that is shown of it. */
-#define SEARCHED_CODE ((size_t)1 << 20)
-#define SHOWN_LINE    200
+#define SEARCHED_CODE  16384u
+#define SEARCHED_WORDS 16
+#define SHOWN_LINE     200
 
 static void answer(struct kernel *k, uint32_t number, bool accept)
 {
@@ -251,9 +252,19 @@ static bool has_word(struct cg_slice line, const char *word)
         return false;
 }
 
+static bool is_comment(struct cg_slice line)
+{
+        size_t n = 0;
+
+        while (n < line.len && isblank((unsigned char)line.p[n]))
+                n++;
+        return n < line.len && line.p[n] == '#';
+}
+
 /*
- * Adds the line of a shell's cell that names the program and most of its arguments, if one does. It
- * is found in the host's own text of the cell, since the shell could report any line.
+ * Adds the line of a shell's cell that names the program and most of its first arguments, if one
+ * does. It is found in the host's own text of the cell, since the shell could report any line. The
+ * search is bounded: cells choose both texts. Comments start no program.
  */
 static void add_line(const struct session *ss, const json_t *question, json_t *body)
 {
@@ -266,16 +277,22 @@ static void add_line(const struct session *ss, const json_t *question, json_t *b
 
         if (!c || c->kind != CELL_EXECUTE || strcmp(language, "shell") != 0)
                 return;
-        rest = cg_slice_head((struct cg_slice){ c->frames[0]->data, c->frames[0]->len }, SEARCHED_CODE);
+        rest = (struct cg_slice){ c->frames[0]->data, c->frames[0]->len };
+        if (rest.len > SEARCHED_CODE)
+                return;
         for (size_t n = 1; rest.len; n++) {
                 const char *end = memchr(rest.p, '\n', rest.len);
                 struct cg_slice line = { rest.p, end ? (size_t)(end - rest.p) : rest.len };
                 size_t words = 0;
 
                 rest = (struct cg_slice){ line.p + line.len + !!end, rest.len - line.len - !!end };
+                if (is_comment(line))
+                        continue;
                 json_array_foreach(argv, i, arg) {
                         const char *word = json_string_value(arg) ?: "";
 
+                        if (i == SEARCHED_WORDS)
+                                break;
                         words += has_word(line, i ? word : cg_path_base(word));
                         if (!words) /* not the program */
                                 break;

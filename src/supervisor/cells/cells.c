@@ -139,8 +139,9 @@ static void begin_result(struct session *ss, struct cell *c, const char *status,
         text = text ?: "";
         cg_json_quote(body, text, strlen(text));
         cg_buf_adds(body, costs);
+        /* Not the words of an exception, which are output of the cell. */
         if (!c->silent)
-                cg_sup_bus_execution(ss, c->id, "cell", status, text);
+                cg_sup_bus_execution(ss, c->id, "cell", status, strcmp(status, "error") == 0 ? "" : text);
 }
 
 static void end_result(struct session *ss, struct cell *c, struct cg_buf *body, struct cg_msg *reply)
@@ -617,6 +618,7 @@ bool cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running)
                 for (struct cell *c = TAILQ_FIRST(&l->queue); c; c = TAILQ_NEXT(c, entry)) {
                         if (c->id == id) {
                                 drop_queued(l, c, "cancelled before it ran");
+                                run_next(l); /* what was behind it may have waited for its turn */
                                 return true;
                         }
                 }
@@ -666,6 +668,7 @@ void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
                         stop_running(l, STOP_GONE);
                         l->stop = STOP_GONE; /* also if its host had interrupted it already */
                 }
+                run_next(l);
         }
 }
 

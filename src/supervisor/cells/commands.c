@@ -705,8 +705,11 @@ void cg_sup_commands_member_gone(struct session *ss, uint16_t slot)
 
         for (c = TAILQ_FIRST(&ss->commands); c; c = next) {
                 next = TAILQ_NEXT(c, entry);
-                if (c->ss && CELL_SLOT(c->id) == slot && !c->done)
-                        command_free(c);
+                if (!c->ss || CELL_SLOT(c->id) != slot || c->done)
+                        continue;
+                if (c->state == STARTED || c->state == ENDED)
+                        report_end(c, "cancelled", "its client has disconnected");
+                command_free(c);
         }
 }
 

@@ -266,7 +266,7 @@ static void answer(struct host *h, uint64_t request, int64_t after, int64_t sinc
         uint64_t first = e ? e->seq : bus->seq + 1, last;
         size_t n = 0;
 
-        /* A number that there never was is of a supervisor that has ended. */
+        /* A number greater than the last one comes from an earlier supervisor. */
         last = after >= 0 && (uint64_t)after <= bus->seq ? (uint64_t)after : first - 1;
         cg_buf_addf(&b, "{\"lost\":%llu,\"events\":[",
                     (unsigned long long)(last + 1 < first ? first - 1 - last : 0));

@@ -101,10 +101,10 @@ uint64_t cg_sup_spare_view(const struct session *ss)
  */
 static bool same_options(const json_t *a, const json_t *b)
 {
-        static const char *const free_choice[] = { "timeout_ms",    "approval_timeout_ms",
-                                                   "user_env",      "audit",
-                                                   "deciders",      "approvers",
-                                                   "sign_artifacts" };
+        static const char *const free_choice[] = { "timeout_ms",     "approval_timeout_ms",
+                                                   "user_env",       "audit",
+                                                   "deciders",       "approvers",
+                                                   "sign_artifacts", "namespace" };
         cg_auto_json json_t *x = json_copy(cg_json_unconst(a)), *y = json_copy(cg_json_unconst(b));
 
         for (size_t i = 0; i < CG_ARRAY_LEN(free_choice); i++) {
