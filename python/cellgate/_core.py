@@ -296,11 +296,15 @@ _private: dict[str | None, Client] = {}
 _shared_lock = threading.Lock()
 
 
+def environment_name(python: PathLike | None = None) -> str | None:
+    """The environment of kernels where none is named."""
+    name = os.fspath(python or os.environ.get("CELLGATE_KERNEL_ENV") or "") or None
+    return os.path.abspath(os.path.expanduser(name)) if name and "/" in name else name
+
+
 def shared_client(python: PathLike | None = None, private: bool = False) -> Client:
     """The client of sessions that are given none, one for each environment; others in a forked process."""
-    name = os.fspath(python or os.environ.get("CELLGATE_KERNEL_ENV") or "") or None
-    if name and "/" in name:
-        name = os.path.abspath(os.path.expanduser(name))
+    name = environment_name(python)
     clients = _private if private else _shared
     with _shared_lock:
         client = clients.get(name)
@@ -612,18 +616,24 @@ def events(
 
     since: also what has happened since this time (time.time(); 0: all that is kept); None: from now on. The members are
     those of docs/events.md. A reader that is too slow gets {"type": "events.lost", "data": {"lost": number}}.
+    client: one that no other reader of events has, since events_fd() is readable for one of them; None: one of its own.
     """
-    client = client or shared_client()
+    source = client or Client(kernel_env=environment_name())
     begin = time.time() if since is None else since
-    reply = client.events(since=begin, namespace=namespace)
-    while True:
-        yield from new_events(reply)
-        if not reply["events"]:
-            select.select([client.events_fd()], [], [])
-        try:
-            reply = client.events(reply["last"], since=begin, namespace=namespace)
-        except ClosedError:
-            return
+    poll = select.poll()
+    poll.register(source.events_fd(), select.POLLIN)
+    try:
+        reply = source.events(since=begin, namespace=namespace)
+        while True:
+            yield from new_events(reply)
+            if not reply["events"]:
+                poll.poll()
+            reply = source.events(reply["last"], since=begin, namespace=namespace)
+    except ClosedError:
+        return
+    finally:
+        if client is None:
+            source.close()
 
 
 def list_runtimes(client: Client | None = None, *, node: PathLike | None = None) -> list[dict[str, Any]]:

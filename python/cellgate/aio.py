@@ -25,10 +25,10 @@ from cellgate._core import (
     Core,
     PathLike,
     answering,
+    environment_name,
     milliseconds,
     new_events,
     open_core,
-    shared_client,
 )
 from cellgate._errors import CellgateError, ClosedError
 from cellgate._events import (
@@ -656,23 +656,26 @@ async def events(
     *, namespace: str | None = None, since: float | None = None, client: Client | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """As `cellgate.events()`; a task that waits can be cancelled."""
-    source: Client = client if client is not None else await asyncio.to_thread(shared_client)
+    source = await asyncio.to_thread(lambda: client or Client(kernel_env=environment_name()))
     loop = asyncio.get_running_loop()
     begin = time.time() if since is None else since
     fd, last = source.events_fd(), 0
-    while True:
-        try:
+    try:
+        while True:
             reply = await asyncio.to_thread(source.events, last, since=begin, namespace=namespace)
-        except ClosedError:
-            return
-        last = reply["last"]
-        for event in new_events(reply):
-            yield event
-        if reply["events"]:
-            continue
-        changed = asyncio.Event()
-        loop.add_reader(fd, changed.set)
-        try:
-            await changed.wait()
-        finally:
-            loop.remove_reader(fd)
+            last = reply["last"]
+            for event in new_events(reply):
+                yield event
+            if reply["events"]:
+                continue
+            changed = asyncio.Event()
+            loop.add_reader(fd, changed.set)
+            try:
+                await changed.wait()
+            finally:
+                loop.remove_reader(fd)
+    except ClosedError:
+        return
+    finally:
+        if client is None:
+            source.close()

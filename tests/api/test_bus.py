@@ -189,6 +189,35 @@ def test_each_event_is_caused_once_and_read_by_all(
         package.close()
 
 
+def test_each_reader_is_told(shared: Shared) -> None:
+    """None takes the others' news."""
+    from cellgate import aio
+
+    async def read(opened: asyncio.Event) -> list[str]:
+        got: list[str] = []
+        async for e in aio.events(since=0):
+            got.append(e["message"])
+            opened.set()
+            if e["message"] == "third":
+                break
+        return got
+
+    async def both(s: Session) -> list[list[str]]:
+        opened = [asyncio.Event(), asyncio.Event()]
+        tasks = [asyncio.create_task(read(e)) for e in opened]
+        s.add_event("package.installed", "first")
+        for e in opened:
+            await asyncio.wait_for(e.wait(), 60)
+        for message in ("second", "third"):
+            await asyncio.sleep(0.2)  # for both to wait again: sooner, the test sees less
+            s.add_event("package.installed", message)
+        return await asyncio.wait_for(asyncio.gather(*tasks), 60)
+
+    with Client(share=1) as c, c.session(workspace=str(shared.cwd)) as s:
+        one, two = asyncio.run(both(s))
+        assert one == two and one[-3:] == ["first", "second", "third"]
+
+
 def test_a_slow_reader_loses_the_oldest_and_is_told(shared: Shared) -> None:
     with Client(share=1) as reader, Client(share=1) as c, c.session(workspace=str(shared.cwd)) as s:
         first = reader.events()["last"]
