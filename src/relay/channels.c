@@ -16,9 +16,9 @@
 #define PIECE 65536u
 /* While so much waits for the link, nothing is read from channels. */
 #define UNSENT_MAX (1u << 20)
-/* The same of bytes that the other side has not acknowledged. */
+/* While so much was sent and not acknowledged, nothing is read from channels either. */
 #define KEPT_MAX (8u << 20)
-/* So many are acknowledged at once. */
+/* An ACK is sent after so many bytes. */
 #define ACK_BYTES (256u << 10)
 /* Silence after which a frame is sent, and after which the link counts as lost. */
 #define PING_MS 5000

@@ -5,10 +5,10 @@
  * output. Starts `cellgate-relay keep` and lends it these streams, or lends them to one that lost
  * its own; it ends when they are given back. In a job of a batch system, or where nobody is to wait
  * for another link, it is the relay itself.
- * `cellgate-relay keep`: the node's side, which outlives a link. Descriptors 0 to 2 are the first
- * one's, 3 is for that of its process, from which the host's line comes. Starts a supervisor that
- * ends with this process, or uses that of the node (`cellgate node`) whose folder CELLGATE_NODE
- * names.
+ * `cellgate-relay keep`: the node's side, which outlives a link. Descriptors 0 to 2 are the
+ * first link's. 3 is a socket of the process that lends them, which sends the host's line. Starts a
+ * supervisor that ends with this process, or uses that of the node (`cellgate node`) whose folder
+ * CELLGATE_NODE names.
  * `cellgate-relay host OPTIONS COMMAND...`, started by libcellgate: descriptors 0 and 1 are the
  * library's ends of lifeline and host wire, 2 the log, 3 gets {"ready": true, "node": {...}} or
  * {"error", "code"}. The link is the standard input and output of COMMAND.
@@ -371,7 +371,7 @@ static int node(struct cg_err *err)
         }
         if (json_object_get(o, "resume"))
                 return resume_node(&n.link, o, err);
-        /* Of a job nothing may stay. */
+        /* Nothing may stay when a job of a batch system ends. */
         return detach_of(o, cg_in_batch_job() ? 0 : DETACH_MS) ? start_keeper(o, err) : keep(&n, o, err);
 }
 

@@ -34,7 +34,7 @@
 #include "supervisor/core/shell.h"
 #include "supervisor/core/state.h"
 
-/* Commands of a session, with those that the program of has ended and others are left of. */
+/* Commands of a session; also those whose program has ended and left processes behind. */
 #define MAX_COMMANDS 64
 /* Requests that the command server has not taken yet. */
 #define MAX_UNTAKEN 8

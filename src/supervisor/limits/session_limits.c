@@ -38,7 +38,7 @@ static uint64_t room(const struct sup *s)
         return s->job_memory ? CG_MIN(s->job_memory, all) : all;
 }
 
-/* The default limit of a kernel's memory: half of what there is; on a node a slot's share, */
+/* The default limit of a kernel's memory: half of what there is; on a node a slot's share. */
 static uint64_t default_memory(const struct sup *s)
 {
         uint64_t half = room(s) / 2, least = CG_MIN(half, NODE_LEAST);
