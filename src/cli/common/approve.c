@@ -344,9 +344,10 @@ void cg_approve_set_servers(struct cg_approve *a, const json_t *file, const char
         command = json_string_value(json_object_get(host, "command")) ?: "";
         while (n < CG_ARRAY_LEN(own) && strcmp(json_string_value(json_array_get(args, n)) ?: "", own[n]) == 0)
                 n++;
-        /* With variables of its own, it may run other programs. */
-        a->host_is_ours = n == CG_ARRAY_LEN(own) && !json_object_get(host, "env") &&
-                          (strcmp(command, cellgate) == 0 || strcmp(command, "cellgate") == 0);
+        /* The installed one, which mcp serve gives variables; by its name only without any (PATH). */
+        a->host_is_ours = n == CG_ARRAY_LEN(own) &&
+                          (strcmp(command, cellgate) == 0 ||
+                           (strcmp(command, "cellgate") == 0 && !json_object_get(host, "env")));
 }
 
 void cg_approve_accepted(struct cg_approve *a, const struct cg_pol_call *call)
