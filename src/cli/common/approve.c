@@ -344,7 +344,7 @@ void cg_approve_set_servers(struct cg_approve *a, const json_t *file, const char
         command = json_string_value(json_object_get(host, "command")) ?: "";
         while (n < CG_ARRAY_LEN(own) && strcmp(json_string_value(json_array_get(args, n)) ?: "", own[n]) == 0)
                 n++;
-        /* The installed one, which mcp serve gives variables; by its name only without any (PATH). */
+        /* mcp serve gives the installed one variables; by its name, only without any (PATH). */
         a->host_is_ours = n == CG_ARRAY_LEN(own) &&
                           (strcmp(command, cellgate) == 0 ||
                            (strcmp(command, "cellgate") == 0 && !json_object_get(host, "env")));
