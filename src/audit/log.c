@@ -125,7 +125,7 @@ bool cg_audit_signed(const struct cg_audit_record *r, const uint8_t key[CG_AUDIT
 #define MANIFEST_TEXT    "cellgate artifacts"
 #define SIGNATURE_MEMBER ",\"signature\":\""
 
-/* What is signed of a manifest: @len bytes of its text. */
+/* The signature of a manifest covers @len bytes of its text. */
 static int manifest_text(struct cg_buf *b, const char *text, size_t len, struct cg_err *err)
 {
         cg_buf_init(b, CG_AUDIT_MAX_BODY);

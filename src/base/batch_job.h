@@ -9,7 +9,7 @@
 
 static const char *const cg_batch_jobs[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };
 
-/* Whether this process is in such a job. */
+/* True if this process is in such a job. */
 static inline bool cg_in_batch_job(void)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(cg_batch_jobs); i++)

@@ -56,7 +56,7 @@ static const struct subcommand commands[] = {
           "Interrupts a cell, ends a command, or takes either from the queue.\n\n" },
 };
 
-/* What all supervisors have answered. */
+/* The answers of all supervisors. */
 struct state {
         const struct subcommand *words;
         const char *id, *namespace;
@@ -92,7 +92,7 @@ static void add_queue(struct state *st, struct cg_client *c)
                 cg_reply_number(q, "paused"), cg_reply_number(q, "ended"), cg_reply_number(q, "refused"));
 }
 
-/* What agents and their programs name is rendered. */
+/* Agents and their programs choose these texts: they are rendered. */
 static void add_text(struct cg_buf *b, const json_t *o, const char *key)
 {
         const json_t *v = json_object_get(o, key);

@@ -532,7 +532,7 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone);
 /* ---- state.c */
 /* A cell that waits for its session (lock held). */
 bool cg_serve_is_starting(const struct cg_job *job);
-/* What a cell that has not ended does, for the agent (lock held). */
+/* The state of a cell that has not ended, in words for the agent (lock held). */
 void cg_serve_add_state(const struct cg_job *job, struct cg_buf *b);
 #define CG_SERVE_TASK_ID 64u
 void cg_serve_task_id(const struct cg_job *job, char ret[CG_SERVE_TASK_ID]);

@@ -182,7 +182,7 @@ static int check_approver(struct cg_serve_options *o, struct cg_err *err)
         return 0;
 }
 
-/* What acts on this machine, beside the folder of the cells, makes no sense for cells elsewhere. */
+/* Cells on another machine have no use for tools that act on this one. */
 static int check_connect(const struct cg_serve_options *o, struct cg_err *err)
 {
         if (o->kernel.workspace[0] != '/')
