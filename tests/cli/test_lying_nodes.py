@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -33,19 +34,32 @@ def test_messages_of_a_node_that_lies(prefix: Path, tmp_path: Path, name: str) -
         {"execute": {"code": "print('inject now')"}},
         {"execute": {"code": "import time\ntime.sleep(0.2)\nprint('after', 6 * 7)"}},
     ]
-    p = subprocess.run(
+    with subprocess.Popen(
         [prefix / "bin/cellgate", "run", "--json", "--connect", shlex.join(relay), "--mcp", "mcp.json"],
-        input="".join(json.dumps(line) + "\n" for line in lines),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         cwd=tmp_path,
         env={**os.environ},
-        timeout=120,
-    )
-    assert p.returncode >= 0, p.stderr  # no signal ended it
-    events = [json.loads(line) for line in p.stdout.splitlines()]
+    ) as p:
+        assert p.stdin and p.stdout
+        late = threading.Timer(120, p.kill)
+        late.start()
+        p.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
+        p.stdin.flush()
+        # Until the input ends nobody answers: the questions of a slow node add up too.
+        said = []
+        for line in p.stdout:
+            said.append(line)
+            if line.startswith('{"type":"result","cell":2,'):
+                p.stdin.close()
+    late.cancel()
+    out = "".join(said)
+    assert p.returncode >= 0, out  # no signal ended it
+    events = [json.loads(line) for line in said if line.startswith("{")]
     assert not (tmp_path / "mark").exists()
     if m.why:
-        assert m.why in p.stdout + p.stderr
+        assert m.why in out
     elif name not in ENDS:
-        assert any("after 42" in event.get("text", "") for event in events), p.stdout + p.stderr
+        assert any("after 42" in event.get("text", "") for event in events), out
