@@ -7,7 +7,6 @@
  *
  * The supervisor itself links no database, and a full or slow disk is this process's problem.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "audit/audit.h"

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

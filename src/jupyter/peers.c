@@ -1,7 +1,6 @@
 /* Unfinished messages of each connection. See peers.h. Runs in `cellgate jupyter`. */
 #include "jupyter/peers.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>

@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include "base/account.h"
-#include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"

@@ -2,7 +2,6 @@
  * What clients of the stateless era declare, for the MCP server and for the process that carries
  * its messages over HTTP.
  */
-#include "base/json.h"
 #include "mcp/server.h"
 
 bool cg_mcpd_declares_tasks(struct cg_slice capabilities)

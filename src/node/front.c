@@ -9,7 +9,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 #include "base/log.h"
 #include "base/util.h"
 #include "node/node.h"

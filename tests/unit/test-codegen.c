@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "codegen/codegen.h"
-#include "codegen/ceilings.h"
 #include "codegen/names.h"
 #include "codegen/schema.h"
 #include "codegen/text.h"

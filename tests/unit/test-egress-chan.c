@@ -3,7 +3,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
 #include "sandbox/egress/chan.h"

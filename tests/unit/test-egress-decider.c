@@ -2,10 +2,8 @@
  * The decider of cellgate-egress, with a relay that sends false messages: the relay gets what the
  * policy allows and no more.
  */
-#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -1,6 +1,5 @@
 /* Which kernels are ended while the machine is short of memory. */
 #include <poll.h>
-#include <stdlib.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/util.h"

@@ -2,7 +2,6 @@
  * The sandbox's plan and spawn, from inside a program: what setters accept, and what comes back
  * from a spawn.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/slice.h"
 #include "base/util.h"
 #include "cli/common/opts.h"

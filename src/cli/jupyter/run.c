@@ -1,7 +1,6 @@
 /* `cellgate jupyter run` and `attach`: set up the front. */
 #include "cli/jupyter/jupyter.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "cli/common/files.h"
 #include "cli/common/supervisors.h"
 #include "cli/common/webhook.h"
-#include "jupyter/kernelspec.h"
 
 /* A supervisor that is there answers at once; one that hangs must not hold up a listing. */
 #define LOOK_MS 3000

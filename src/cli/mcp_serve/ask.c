@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
-#include "base/ceilings.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/args.h"

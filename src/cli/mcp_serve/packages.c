@@ -9,7 +9,6 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,6 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/util.h"
-#include "cli/common/pretty.h"
 #include "cli/common/rule_check.h"
 #include "mcp/client/def.h"
 

@@ -4,7 +4,6 @@
  */
 #include "cli/run/cells.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "base/ceilings.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "cli/common/pretty.h"
 
 /* Notebooks carry their outputs: images of many cells. Only the code of it is kept. */
 #define MAX_FILE (256u << 20)

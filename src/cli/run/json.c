@@ -16,7 +16,6 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
-#include "cli/common/args.h"
 #include "cli/run/cell_queue.h"
 #include "cli/run/json_int.h"
 

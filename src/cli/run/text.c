@@ -15,7 +15,6 @@
 #include "cli/common/events.h"
 #include "cli/common/images.h"
 #include "cli/common/prompt.h"
-#include "cli/common/pretty.h"
 #include "cli/common/report.h"
 
 /*

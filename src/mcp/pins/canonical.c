@@ -4,7 +4,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "base/ceilings.h"
 #include "base/json.h"
 #include "base/util.h"
 #include "mcp/pins/pins.h"

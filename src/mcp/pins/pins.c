@@ -5,7 +5,6 @@
  */
 #include "mcp/pins/pins.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

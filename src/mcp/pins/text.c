@@ -5,7 +5,6 @@
 #include <nettle/sha2.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/ceilings.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"

@@ -7,7 +7,6 @@
 #include <string.h>
 #include "base/sha256_hex.h"
 #include "base/util.h"
-#include "mcp/ceilings.h"
 #include "mcp/client/failure.h"
 #include "mcp/toolserver/call_internal.h"
 

@@ -10,7 +10,6 @@
  */
 #include "mcp/toolserver/guard.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/fd.h"
 #include "base/json.h"
 #include "base/state_dir.h"
 #include "base/util.h"

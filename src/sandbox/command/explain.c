@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "sandbox/landlock_rules.h"
 #include "sandbox/settings/limit_json.h"
-#include "sandbox/settings/view.h"
 
 static const char *const kinds[] = {
         [CG_PLAN_TMPFS] = "private",        [CG_PLAN_DEV] = "own devices",   [CG_PLAN_PROC] = "own processes",

@@ -6,7 +6,6 @@
  */
 #include "sandbox/egress/decider_int.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

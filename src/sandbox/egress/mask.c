@@ -1,7 +1,6 @@
 /* Masked credentials: see mask.h. */
 #include "sandbox/egress/mask.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "sandbox/settings/rules.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,9 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
 #include "cli/common/cli.h"

@@ -3,7 +3,6 @@
  * to reach. Everything here is made for the run and removed at its end; nothing of the user's own
  * is touched.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/keyctl.h>
 #include <mqueue.h>

@@ -5,7 +5,6 @@
  */
 #include "selftest/host/selftest.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>

@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>

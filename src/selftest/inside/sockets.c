@@ -1,7 +1,6 @@
 /* Sockets that do not go through the proxy. Runs inside the sandbox. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>

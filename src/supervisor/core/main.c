@@ -18,7 +18,6 @@
 #include <sys/stat.h>
 #include "base/confinement.h"
 #include "base/fd.h"
-#include "base/installed.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/user_env.h"

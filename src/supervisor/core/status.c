@@ -2,7 +2,6 @@
 #include "supervisor/core/status.h"
 
 #include "base/json.h"
-#include "base/proc.h"
 #include "config.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/limits/oom.h"

@@ -12,7 +12,6 @@
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/members.h"
 #include "supervisor/core/state.h"
-#include "supervisor/core/sup.h"
 
 /* As hexadecimal digits, since a file's content may be binary. */
 static json_t *hex_of(const char *data, size_t len)

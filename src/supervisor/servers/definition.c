@@ -6,8 +6,6 @@
  */
 #include "supervisor/servers/internal.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* cellgate-supervisor: runs cellgate-search beside the event loop. */
 #include "supervisor/servers/search.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
