@@ -153,6 +153,7 @@ static const struct cg_attempt attempts[] = {
         READ("proc-timers", "/proc/timer_list", MACHINE, "other users' timers"),
         READ("proc-slabs", "/proc/slabinfo", MACHINE, "the kernel's allocations"),
         READ("proc-vmalloc", "/proc/vmallocinfo", MACHINE, "addresses in the kernel"),
+        READ("proc-pages", "/proc/kpageflags", MACHINE, "what each page of the memory is used for"),
         READ("sys-dmi", "/sys/class/dmi/id/product_uuid", MACHINE, "the machine's serial numbers"),
         READ("proc-init-environ", "/proc/1/environ", MACHINE, "the environment of pid 1"),
         READ("proc-init-mem", "/proc/1/maps", MACHINE, "the memory map of pid 1"),
