@@ -71,6 +71,7 @@ class Language:
         self.silent = False  # its value is not shown
         self._interrupts = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._pid = 0  # of the process that runs the cells now: that of _process, or a copy of it
         self._pidfd = -1
         self._socket: socket.socket | None = None
         self._parts: list[bytes] = []  # of a line that has not ended
@@ -164,19 +165,18 @@ class Language:
         if self._pidfd >= 0:
             self.loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        self._pidfd = -1
+        self._pid, self._pidfd = pid, -1
         try:
             self._pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._on_end()
+            self.loop.call_soon(self._on_end, pid)  # after the messages that have been read with this one
         else:
-            self.loop.add_reader(self._pidfd, self._on_end)
+            self.loop.add_reader(self._pidfd, self._on_end, pid)
 
-    def _on_end(self) -> None:
-        """The process has ended, unless it has forked and its child goes on."""
-        before = self._pidfd
+    def _on_end(self, pid: int) -> None:
+        """The process has ended. Its copy has sent `pid` before, if it has one."""
         self._readable()
-        if self._pidfd == before:
+        if self._pid == pid:
             self._drop()
 
     def _drop(self) -> None:

@@ -33,6 +33,14 @@ def test_cells(session: Session, name: str) -> None:
             assert re.search(stderr, out.stderr), out.stderr
 
 
+def test_copies_of_the_shell_whose_messages_are_read_late(session: Session) -> None:
+    """The kernel, which does not run meanwhile, gets the messages of both copies at once, and the end of the first."""
+    stop = "kill -STOP $PPID; { sleep 0.5; kill -CONT $PPID; } &"
+    assert session.run(f"x=5; {stop} exit 3").error["evalue"] == "3"
+    assert session.run(f"trap 'exit 9' EXIT; {stop} exit 3").error["evalue"] == "9"
+    assert session.run("echo $x").stdout == "5\n"
+
+
 def test_streams_come_as_they_are_written(session: Session) -> None:
     number = session.execute("echo first; sleep 60")
     assert session.until("stream")[-1].text == "first\n"
