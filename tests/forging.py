@@ -1,16 +1,9 @@
-"""Raw system calls and messages forged onto the kernel's own connections: Python that runs in a kernel."""
+"""Messages forged onto the kernel's own connections: Python that runs in a kernel."""
 
 from wire_table import VERSION
 
 LIBRARY = r'''
 import ctypes, errno, os, socket, struct, sys
-libc = ctypes.CDLL(None, use_errno=True)
-
-def sys_call(number, *args):
-    """Result, or the errno's name."""
-    ctypes.set_errno(0)
-    r = libc.syscall(ctypes.c_long(number), *[a if isinstance(a, bytes) else ctypes.c_long(a) for a in args])
-    return r if r >= 0 else errno.errorcode[ctypes.get_errno()]
 
 def attempt(f, *args):
     try:

@@ -1,7 +1,6 @@
-"""From inside a kernel there is no way around the approval, to other sessions, or to the host.
+"""From inside a kernel there is no way around the approval, and no kernel, host or folder leads another one astray.
 
-Each attempt runs as a cell: Python, ctypes, raw system calls, forged messages. Where something must fail, the same thing is shown to work
-where it may, so that a broken attempt does not pass for a denial.
+Ways to other processes, files and networks are tried by `cellgate selftest` (sandbox_command/test_selftest.py).
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import threading
 import time
 from pathlib import Path
@@ -23,13 +21,6 @@ from forging import LIBRARY
 def kernel(tools: Session) -> Session:
     assert tools.run(LIBRARY).status == "ok"
     return tools
-
-
-def value(s: Session, code: str) -> str:
-    out = s.run(code)
-    assert out.status == "ok", out
-    assert out.value is not None
-    return out.value
 
 
 # ---------------------------------------------------------------- going around the approval
@@ -173,141 +164,21 @@ def test_malformed_calls_fail_without_a_question(
     assert not mark.exists()
 
 
-def test_wrappers_are_read_only(kernel: Session) -> None:
-    code = "import mcptools.echo as m\nattempt(open, m.__file__, 'a'), attempt(os.unlink, m.__file__), attempt(os.mkdir, os.path.dirname(m.__file__) + '/x')"
-    assert value(kernel, code) == "('EROFS', 'EROFS', 'EROFS')"
-    assert value(kernel, "attempt(open, 'mine', 'w').close()  or 'written'") == "'written'"
-
-
-# ---------------------------------------------------------------- other processes, sessions, the host
-
-
-def test_no_way_to_connect(kernel: Session) -> None:
-    """Unix sockets cannot be made, by no spelling of the call; pairs can."""
-    assert value(kernel, "attempt(socket.socket, socket.AF_UNIX)") == "'EPERM'"
-    assert value(
-        kernel, "[sys_call(41, family, 1, 0) for family in (1, 0x100000001, 0xffffffff00000001, 40, 17, 38)]"
-    ) == str(["EPERM"] * 6)
-    assert value(kernel, "len(socket.socketpair())") == "2"
-    assert (
-        value(kernel, "[sys_call(425, 8, 0), sys_call(434, 1, 0) > 0]") == "['EPERM', True]"
-    )  # io_uring; pidfd_open as its allowed twin
-
-
-def test_host_network_is_out_of_reach(kernel: Session) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        socket.create_connection(("127.0.0.1", port)).close()
-        assert value(kernel, f"attempt(socket.create_connection, ('127.0.0.1', {port}), 2)") == "'ECONNREFUSED'"
-        assert value(kernel, "attempt(socket.create_connection, ('192.0.2.1', 80), 2)") == "'ENETUNREACH'"
-        own = "s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname()).close(); 'own loopback'"
-        assert value(kernel, own) == "'own loopback'"
-
-
-def test_no_other_process_is_seen_or_touched(kernel: Session) -> None:
-    assert value(kernel, "sorted(p for p in os.listdir('/proc') if p.isdigit())") == "['1', '2']"
-    for use in ("open('/proc/1/environ').read", "open('/proc/1/mem').read", "open('/proc/1/maps').read"):
-        opener, _, method = use.rpartition(".")
-        assert value(kernel, f"attempt(lambda: {opener}.{method}())") in ("'EACCES'", "'EPERM'")
-        assert value(kernel, f"attempt(lambda: len({opener.replace('/1/', '/self/')}.{method}(1)))") in (
-            "0",
-            "1",
-            "'EIO'",
-        )
-    for link in ("root", "cwd", "exe", "fd/0", "ns/user"):
-        assert value(kernel, f"attempt(os.readlink, '/proc/1/{link}')") in ("'EACCES'", "'EPERM'", "'ENOENT'")
-        assert value(kernel, f"type(attempt(os.readlink, '/proc/self/{link}')).__name__") == "'str'"
-    assert (
-        value(kernel, "sys_call(101, 16, 1, 0, 0), sys_call(310, 1, 0, 0, 0, 0, 0)") == "('EPERM', 'EPERM')"
-    )  # ptrace, process_vm_readv
-    assert value(kernel, "attempt(os.kill, 1, 9), os.path.exists('/proc/1')") in ("(None, True)", "('EPERM', True)")
-    assert value(kernel, "'still here'") == "'still here'"
-
-
-def test_environment_of_the_host_is_nowhere(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CG_HOST_SECRET", "s3cr3t-of-the-host")
-    with Client() as c, c.session() as s:
-        s.run(LIBRARY)
-        assert (
-            value(s, "any(b's3cr3t' in open(f'/proc/{p}/environ', 'rb').read() for p in ('self', os.getpid()))")
-            == "False"
-        )
-        # A pattern that does not match its own text: only a real copy of the variable does.
-        scan = """
-import re
-secret = re.compile(rb'CG_HOST_SECRE[T]=s3cr3[t]')
-found = []
-for line in open('/proc/self/maps'):
-    span, perms = line.split()[:2]
-    if 'r' not in perms or '[v' in line:
-        continue
-    a, b = (int(x, 16) for x in span.split('-'))
-    try:
-        with open('/proc/self/mem', 'rb') as f:
-            f.seek(a)
-            found += [line.split()[-1]] * len(secret.findall(f.read(b - a)))
-    except OSError:
-        pass
-found
-"""
-        assert value(s, scan) == "[]"
-        assert value(s, "'CG_HOST_SECRET' in os.environ") == "False"
-
-
-def test_other_sessions_and_the_supervisors_folder_are_hidden(client: Client, kernel: Session, tmp_path: Path) -> None:
-    other_workspace = tmp_path / "other"
-    other_workspace.mkdir()
-    with client.session(workspace=other_workspace) as other:
-        other.run("open('private.txt', 'w').write('x')")
-        assert (other_workspace / "private.txt").exists()
-        assert (
-            value(kernel, f"os.path.exists({str(other_workspace)!r}), os.path.exists(os.getcwd())") == "(False, True)"
-        )
-        assert (
-            value(
-                kernel,
-                "[n for d in ('/tmp', '/run', '/var/tmp', '/dev/shm') for n in os.listdir(d) if 'cellgate-' in n]",
-            )
-            == "[]"
-        )
+# ---------------------------------------------------------------- what a kernel inherits, floods, ends
 
 
 def test_inherited_descriptors_are_the_known_ones(kernel: Session) -> None:
-    kinds = value(
-        kernel,
+    kinds = kernel.run(
         "links = [os.readlink('/proc/self/fd/' + f) for f in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + f)]; "
         "sorted({k if k.startswith('/memfd:') else k.split(':')[0] for k in links})",
-    )
+    ).value
+    assert kinds
     # Newer libffi keeps its own file open, from which it maps its trampolines.
     others = {k for k in eval(kinds) if not re.fullmatch(r"/usr/lib/.*/libffi\.so\.[0-9.]+", k)}
     # The memory file is the kernel's own: faulthandler writes its dump there (src/kernel/crash.c).
     assert others <= {"socket", "pipe", "anon_inode", "/dev/null", "/proc/2/fd", "/memfd:cellgate-crash (deleted)"}, (
         kinds
     )
-
-
-def test_file_system(kernel: Session, workspace: Path, tmp_path: Path) -> None:
-    assert (
-        value(kernel, f"open('made.txt', 'w').write('x'), os.path.exists({str(workspace / 'made.txt')!r})")
-        == "(1, True)"
-    )
-    assert (workspace / "made.txt").read_text() == "x"
-    for path in ("/etc/cellgate-test", "/usr/cellgate-test", "/cellgate-test", os.path.expanduser("~/cellgate-test")):
-        assert value(kernel, f"attempt(open, {path!r}, 'w')") in ("'EROFS'", "'EACCES'", "'ENOENT'")
-        assert not os.path.exists(path)
-    assert value(kernel, "open('/tmp/private', 'w').write('x')") == "1"
-    assert not os.path.exists("/tmp/private")
-    for path in ("/proc/sys/vm/swappiness", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"):
-        assert value(kernel, f"attempt(open, {path!r}, 'w')") in ("'EROFS'", "'EACCES'", "'ENOENT'")
-
-
-def test_privileges_are_gone(kernel: Session) -> None:
-    status = value(
-        kernel, "[l.split()[1] for l in open('/proc/self/status') if l.startswith(('Cap', 'NoNewPrivs', 'Seccomp:'))]"
-    )
-    assert eval(status) == ["0" * 16] * 5 + ["1", "2"]
-    assert value(kernel, "sys_call(165, b'x', b'/tmp', b'tmpfs', 0, 0)") == "'EPERM'"  # mount
-    assert value(kernel, "sys_call(272, 0x10000000)") == "'EPERM'"  # unshare(CLONE_NEWUSER)
 
 
 def test_two_thousand_forged_calls_do_no_harm(kernel: Session, mark: Path, client: Client) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from .conftest import Box
 
+
 def test_a_file_as_write_root(box: Box) -> None:
     f, g = box.file(box.work / "f"), box.file(box.work / "g")
     opts = ["--write", f]
