@@ -49,6 +49,11 @@ def f():
     )
 
 
+def test_a_page_within_a_form_is_a_page(web) -> None:
+    html = "<form><h1>A</h1><input name=q><textarea></textarea><p>text</p></form>"
+    assert web.markdown(html) == "# A\n\ntext"
+
+
 ACTIVE = [
     "<script>EVIL</script>",
     "<style>EVIL</style>",
@@ -67,6 +72,7 @@ ACTIVE = [
     "<img src=x onerror=EVIL>",
     "<body onload=EVIL>",
     "<iframe srcdoc='EVIL'></iframe>",
+    "<form><input type=hidden value=EVIL></form>",
     "<math><mtext></mtext><script>EVIL</script></math>",
 ]
 

@@ -61,7 +61,7 @@ def _converter() -> Callable[[str, str], str]:
             extract_metadata=False,
             exclude_selectors=["script", "style", "template", "svg", "iframe", "object", "embed", "noscript"],
             inline_data_media="drop_element",
-            preprocessing=PreprocessingOptions(remove_navigation=False),
+            preprocessing=PreprocessingOptions(remove_navigation=False, remove_forms=False),
         )
         return convert(html, options).content or ""
 
