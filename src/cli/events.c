@@ -45,6 +45,7 @@ struct followed {
         char address[400];
         struct cg_client *client;
         uint64_t after;
+        bool late; /* it did not answer: to be asked again */
 };
 
 struct events {
@@ -111,7 +112,7 @@ static void add_lost(const struct events *ev, long long n, struct cg_buf *b)
                 cg_buf_addf(b, "(%lld events were lost: this reader was too slow)\n", n);
 }
 
-/* Prints what is new. False: the supervisor has ended, or does not answer. */
+/* Prints what is new. False: the supervisor has ended. */
 static bool read_source(struct events *ev, struct followed *s)
 {
         struct cg_events_options o = { .size = sizeof(o),
@@ -124,11 +125,13 @@ static bool read_source(struct events *ev, struct followed *s)
                 cg_auto_json json_t *reply = NULL;
                 char *text = NULL;
                 const json_t *e;
+                struct cg_err err = { 0 };
                 size_t i;
 
                 o.after = s->after;
-                if (cg_client_events(s->client, &o, &text, NULL) < 0)
-                        return false;
+                s->late = cg_client_events(s->client, &o, &text, &err) != 0;
+                if (s->late)
+                        return err.code != CG_E_CLOSED;
                 reply = json_loads(text, 0, NULL);
                 cg_free(text);
                 if (cg_reply_number(reply, "lost"))
@@ -177,10 +180,10 @@ static int watch(struct events *ev, struct cg_err *err)
                 for (size_t i = 0; i < ev->n; i++)
                         fds[i] = (struct pollfd){ .fd = cg_client_events_fd(ev->sources[i].client, NULL),
                                                   .events = POLLIN };
-                if (ev->status >= 0 || poll(fds, ev->n, SCAN_MS) <= 0)
+                if (ev->status >= 0 || poll(fds, ev->n, SCAN_MS) < 0)
                         continue;
                 for (size_t i = ev->n; i-- > 0;) {
-                        if (!fds[i].revents || read_source(ev, &ev->sources[i]))
+                        if ((!fds[i].revents && !ev->sources[i].late) || read_source(ev, &ev->sources[i]))
                                 continue;
                         cg_client_close(ev->sources[i].client);
                         ev->sources[i] = ev->sources[--ev->n];

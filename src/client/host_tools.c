@@ -270,6 +270,7 @@ static int on_decision(struct cg_session *s, const struct approval *a, const str
 static void refuse_ungiven(struct cg_session *s, uint16_t type, const struct approval *a)
 {
         struct cg_out out = { .type = CG_HOST_DECISION };
+        struct cg_err err = { .code = CG_E_NOMEM };
         json_t *body = json_pack("{s:b, s:s, s:s, s:b}", "accept", false, "reason", out_of_memory, "answer",
                                  "no", "decline", true);
 
@@ -277,7 +278,8 @@ static void refuse_ungiven(struct cg_session *s, uint16_t type, const struct app
                 out.type = CG_HOST_EGRESS_DECISION;
         if (type == CG_HOST_SERVER_REQUEST)
                 out = (struct cg_out){ .type = CG_HOST_SERVER_ANSWER, .raw = "", .has_raw = true };
-        if (!body || on_decision(s, a, &out, body, NULL) < 0)
+        /* CG_E_CLOSED: calls of a tool server that has ended have failed already. */
+        if ((!body || on_decision(s, a, &out, body, &err) < 0) && err.code != CG_E_CLOSED)
                 cg_client_break(s->client, CG_E_NOMEM, out_of_memory);
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -222,6 +223,49 @@ def test_a_slow_reader_loses_the_oldest_and_is_told(shared: Shared) -> None:
         assert [e["message"] for e in found["events"]] == [str(i) for i in range(104, 104 + 256)]
         assert found["last"] == found["events"][-1]["seq"]
         assert s.run("1").status == "ok"
+
+
+def test_a_session_that_floods_pushes_out_its_own_events(shared: Shared) -> None:
+    with Client(share=1) as reader, Client(share=1) as c:
+        with c.session(workspace=str(shared.cwd)) as quiet, c.session(workspace=str(shared.cwd)) as s:
+            quiet.add_event("package.installed", "quiet")
+            first = reader.events()["last"]
+            for i in range(4200):
+                s.add_event("package.installed", f"{i}")
+            assert "quiet" in [e["message"] for e in c.events()["events"]]
+            late = reader.events(after=first)
+            assert late["lost"] == late["events"][0]["seq"] - first - 1 > 0
+        # What was dropped before a reader began is not lost.
+        with Client(share=1) as later:
+            found = later.events()
+            assert found["lost"] == later.events(after=found["last"])["lost"] == 0
+
+
+def test_the_command_repeats_nothing_after_a_late_answer(
+    shared: Shared, follow: Callable[[Shared], subprocess.Popen[str]]
+) -> None:
+    with Client(share=1) as c, c.session(workspace=str(shared.cwd)) as s:
+        follower = follow(shared)
+        seen: list[str] = []
+
+        def read_to(message: str) -> None:
+            while seen[-1:] != [message]:
+                seen.append(json.loads(follower.stdout.readline())["message"])
+
+        s.add_event("package.installed", "before")
+        read_to("before")
+        supervisor = c.status()["pid"]
+        follower.send_signal(signal.SIGSTOP)
+        s.add_event("package.installed", "between")  # so that it asks once it goes on
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            follower.send_signal(signal.SIGCONT)
+            time.sleep(4)  # it waits 3 s for an answer
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        s.add_event("package.installed", "after")
+        read_to("after")
+        assert seen[-3:] == ["before", "between", "after"] and seen.count("before") == 1
 
 
 def test_a_secret_is_no_part_of_the_events_own_words(shared: Shared) -> None:

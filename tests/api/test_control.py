@@ -133,8 +133,9 @@ def test_ids_must_be_of_one(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> 
             strict=True,
         ):
             other.cancel(job["id"])
-            end = sessions[0].until(type)[-1]
+            end, notice = sessions[0].each(type, "notice")
             assert (end.cell, end.status) == (number, "cancelled")
+            assert f"process {os.getpid()} of this user has cancelled the job {job['id']}" in notice.text
         for s in sessions:
             s.close()
 

@@ -18,8 +18,17 @@
 #define MAX_TEXT    (32u << 10) /* of one event */
 #define MAX_REPLY   256         /* events, so that a reply fits in its message */
 
+/* What is kept of a session: beyond its limits the bus drops events of the one that has most. */
+struct bus_share {
+        LIST_ENTRY(bus_share) entry;
+        TAILQ_HEAD(, bus_event) events;
+        char session[33];
+        size_t bytes;
+};
+
 struct bus_event {
-        TAILQ_ENTRY(bus_event) entry;
+        TAILQ_ENTRY(bus_event) entry, of_session;
+        struct bus_share *share;
         uint64_t seq;
         int64_t time_ms; /* of CLOCK_REALTIME */
         char namespace[65];
@@ -49,22 +58,56 @@ static int64_t realtime_ms(void)
 void cg_sup_bus_init(struct sup *s)
 {
         TAILQ_INIT(&s->bus.events);
+        LIST_INIT(&s->bus.shares);
 }
 
-static void drop_first(struct bus *bus)
+static struct bus_share *share_of(struct bus *bus, const char *session)
 {
-        struct bus_event *e = TAILQ_FIRST(&bus->events);
+        struct bus_share *share;
+
+        LIST_FOREACH(share, &bus->shares, entry)
+                if (strcmp(share->session, session) == 0)
+                        return share;
+        share = calloc(1, sizeof(*share));
+        if (!share)
+                return NULL;
+        snprintf(share->session, sizeof(share->session), "%s", session);
+        TAILQ_INIT(&share->events);
+        LIST_INSERT_HEAD(&bus->shares, share, entry);
+        return share;
+}
+
+static void drop(struct bus *bus, struct bus_event *e)
+{
+        struct bus_share *share = e->share;
 
         TAILQ_REMOVE(&bus->events, e, entry);
+        TAILQ_REMOVE(&share->events, e, of_session);
         bus->n--;
         bus->bytes -= e->len;
+        share->bytes -= e->len;
         free(e);
+        if (!TAILQ_EMPTY(&share->events))
+                return;
+        LIST_REMOVE(share, entry);
+        free(share);
+}
+
+/* The oldest event of the session that has most, so that one session cannot push out all others. */
+static struct bus_event *least_needed(const struct bus *bus)
+{
+        const struct bus_share *share, *largest = LIST_FIRST(&bus->shares);
+
+        LIST_FOREACH(share, &bus->shares, entry)
+                if (share->bytes >= largest->bytes)
+                        largest = share;
+        return TAILQ_FIRST(&largest->events);
 }
 
 void cg_sup_bus_fini(struct sup *s)
 {
         while (!TAILQ_EMPTY(&s->bus.events))
-                drop_first(&s->bus);
+                drop(&s->bus, TAILQ_FIRST(&s->bus.events));
 }
 
 static void tell_hosts(struct sup *s)
@@ -87,17 +130,22 @@ static void keep(struct session *ss, int64_t time_ms, const struct cg_buf *text)
 {
         struct bus *bus = &ss->sup->bus;
         struct bus_event *e = malloc(sizeof(*e) + text->len + 1);
+        struct bus_share *share = e ? share_of(bus, ss->id) : NULL;
 
-        if (!e)
+        if (!share) {
+                free(e);
                 return;
-        *e = (struct bus_event){ .seq = bus->seq, .time_ms = time_ms, .len = text->len };
+        }
+        *e = (struct bus_event){ .share = share, .seq = bus->seq, .time_ms = time_ms, .len = text->len };
         snprintf(e->namespace, sizeof(e->namespace), "%s", cg_sup_namespace(ss));
         memcpy(e->text, text->data, text->len + 1);
         TAILQ_INSERT_TAIL(&bus->events, e, entry);
+        TAILQ_INSERT_TAIL(&share->events, e, of_session);
         bus->n++;
         bus->bytes += e->len;
+        share->bytes += e->len;
         while (bus->n > bus->max || bus->bytes > MAX_BYTES)
-                drop_first(bus);
+                drop(bus, least_needed(bus));
 }
 
 /* ------------------------------------------------------------------ adding */
@@ -256,6 +304,13 @@ void cg_sup_bus_add_asked(struct session *ss, struct host *h, const struct cg_ms
                 cg_sup_host_send(h, &out, json_object());
 }
 
+/* Events between two numbers: what was dropped before the reader began is not lost. */
+static uint64_t not_kept(const struct host *h, uint64_t last, uint64_t next)
+{
+        last = CG_MAX(last, h->events_from);
+        return last < next ? next - 1 - last : 0;
+}
+
 /* Text, because thousands of events may have to be read. */
 static void answer(struct host *h, uint64_t request, int64_t after, int64_t since_ms, const char *namespace)
 {
@@ -263,27 +318,31 @@ static void answer(struct host *h, uint64_t request, int64_t after, int64_t sinc
         cg_auto_buf struct cg_buf b = { .max = MAX_BYTES + MAX_REPLY * (MAX_TEXT + 1) };
         struct bus *bus = &h->sup->bus;
         const struct bus_event *e = TAILQ_FIRST(&bus->events);
-        uint64_t first = e ? e->seq : bus->seq + 1, last;
+        uint64_t lost = 0, last = (uint64_t)after;
         size_t n = 0;
 
         /* A number greater than the last one comes from an earlier supervisor. */
-        last = after >= 0 && (uint64_t)after <= bus->seq ? (uint64_t)after : first - 1;
-        cg_buf_addf(&b, "{\"lost\":%llu,\"events\":[",
-                    (unsigned long long)(last + 1 < first ? first - 1 - last : 0));
-        for (last = CG_MAX(last, first - 1); e && n < MAX_REPLY; e = TAILQ_NEXT(e, entry)) {
+        if (after < 0 || last > bus->seq) {
+                last = e ? e->seq - 1 : bus->seq;
+                h->events_from = bus->seq;
+        }
+        cg_buf_adds(&b, "{\"events\":[");
+        for (; e && n < MAX_REPLY; e = TAILQ_NEXT(e, entry)) {
                 if (e->seq <= last)
                         continue;
+                lost += not_kept(h, last, e->seq);
                 last = e->seq;
                 if (e->time_ms < since_ms || (namespace && strcmp(namespace, e->namespace) != 0))
                         continue;
                 cg_buf_addf(&b, "%s%s", n++ ? "," : "", e->text);
         }
         if (!e) {
-                last = bus->seq; /* an event for which there was no memory is passed over */
+                lost += not_kept(h, last, bus->seq + 1);
+                last = bus->seq;
                 bus->n_waiting += !h->waits_for_events;
                 h->waits_for_events = true;
         }
-        cg_buf_addf(&b, "],\"last\":%llu}", (unsigned long long)last);
+        cg_buf_addf(&b, "],\"lost\":%llu,\"last\":%llu}", (unsigned long long)lost, (unsigned long long)last);
         if (cg_buf_end(&b, NULL) < 0) {
                 cg_sup_host_failed(h, 0, request, &(struct cg_err){ .code = CG_E_NOMEM, .msg = "events" });
                 return;
@@ -303,9 +362,6 @@ void cg_sup_bus_get(struct host *h, const struct cg_msg *m)
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "after", -1, &after, &err) < 0 ||
             cg_json_int(body, "since_ms", 0, &since_ms, &err) < 0 ||
             cg_json_str(body, "namespace", NULL, &namespace, &err) < 0) {
-                cg_sup_host_failed(h, 0, m->id, &err);
-        } else if (h->place[0]) {
-                cg_fail(&err, CG_E_STATE, "an approver can only decide");
                 cg_sup_host_failed(h, 0, m->id, &err);
         } else {
                 answer(h, m->id, after, since_ms, namespace);

@@ -13,12 +13,14 @@
 #include "base/wire.h"
 
 struct bus_event;
+struct bus_share;
 struct host;
 struct session;
 struct sup;
 
 struct bus {
         TAILQ_HEAD(, bus_event) events;
+        LIST_HEAD(, bus_share) shares;
         size_t n, bytes, max; /* max: of n, see cg_sup_jobs_init() */
         uint64_t seq;         /* of the last event, which may not be kept any more */
         size_t n_waiting;     /* hosts that are told about the next event */

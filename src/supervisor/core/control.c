@@ -10,6 +10,7 @@
 #include "supervisor/cells/cells.h"
 #include "supervisor/cells/commands.h"
 #include "supervisor/core/host_link.h"
+#include "supervisor/core/members.h"
 #include "supervisor/core/session.h"
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
@@ -99,9 +100,12 @@ static int cancel_job(struct host *h, const char *id, struct cg_err *err)
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct session *ss = session_at(h->sup, i);
 
-                if (ss && parse_job(ss, id, &number) &&
-                    (cg_sup_cells_cancel(ss, number, false) || cg_sup_commands_cancel(ss, number)))
-                        return 0;
+                if (!ss || !parse_job(ss, id, &number) ||
+                    !(cg_sup_cells_cancel(ss, number, false) || cg_sup_commands_cancel(ss, number)))
+                        continue;
+                cg_sup_notice(ss, "process %d of this user has cancelled the job %s (cellgate job cancel)",
+                              (int)h->pid, id);
+                return 0;
         }
         return cg_fail(err, CG_E_NOTFOUND, "no job %.60s runs or waits", id);
 }
@@ -113,11 +117,9 @@ static void end_one(struct host *h, const struct cg_msg *m,
         cg_auto_json json_t *body = NULL;
         const char *id = "";
         struct cg_err err;
-        int r;
 
-        if ((r = cg_msg_json(m, &body, &err)) == 0 && (r = cg_json_str(body, "id", "", &id, &err)) == 0)
-                r = h->place[0] ? cg_fail(&err, CG_E_STATE, "an approver can only decide") : end(h, id, &err);
-        if (r < 0)
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "id", "", &id, &err) < 0 ||
+            end(h, id, &err) < 0)
                 cg_sup_host_failed(h, 0, m->id, &err);
         else
                 cg_sup_host_send(h, &out, json_object());

@@ -242,19 +242,20 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
 static const struct {
         uint16_t type;
         void (*handle)(struct host *h, const struct cg_msg *m);
+        bool no_approver; /* not of clients that only decide */
 } handlers[] = {
-        { CG_HOST_SESSION_NEW, cg_sup_session_new },
-        { CG_HOST_SESSION_ATTACH, cg_sup_attach },
-        { CG_HOST_SESSION_LIST, cg_sup_list },
-        { CG_HOST_STATUS, cg_sup_status },
-        { CG_HOST_STOP, cg_sup_stop_asked },
-        { CG_HOST_APPROVALS_LIST, cg_sup_approvals_list },
-        { CG_HOST_APPROVAL_SHOW, cg_sup_approval_show },
-        { CG_HOST_APPROVAL_DECIDE, cg_sup_approval_decide },
-        { CG_HOST_JOBS_LIST, cg_sup_jobs_list },
-        { CG_HOST_SESSION_KILL, cg_sup_session_kill },
-        { CG_HOST_JOB_CANCEL, cg_sup_job_cancel },
-        { CG_HOST_EVENTS_GET, cg_sup_bus_get },
+        { CG_HOST_SESSION_NEW, cg_sup_session_new, false },
+        { CG_HOST_SESSION_ATTACH, cg_sup_attach, false },
+        { CG_HOST_SESSION_LIST, cg_sup_list, false },
+        { CG_HOST_STATUS, cg_sup_status, false },
+        { CG_HOST_STOP, cg_sup_stop_asked, false },
+        { CG_HOST_APPROVALS_LIST, cg_sup_approvals_list, false },
+        { CG_HOST_APPROVAL_SHOW, cg_sup_approval_show, false },
+        { CG_HOST_APPROVAL_DECIDE, cg_sup_approval_decide, false },
+        { CG_HOST_JOBS_LIST, cg_sup_jobs_list, false },
+        { CG_HOST_SESSION_KILL, cg_sup_session_kill, true },
+        { CG_HOST_JOB_CANCEL, cg_sup_job_cancel, true },
+        { CG_HOST_EVENTS_GET, cg_sup_bus_get, true },
 };
 
 static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
@@ -275,11 +276,12 @@ static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
         for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {
                 if (handlers[i].type != m->type)
                         continue;
-                if (m->type == CG_HOST_SESSION_NEW || cg_sup_slots_trusts(h) ||
-                    cg_sup_slots_allow(h->sup, "what concerns other clients", &err) == 0)
-                        handlers[i].handle(h, m);
-                else
-                        cg_sup_host_failed(h, 0, m->id, &err);
+                if (handlers[i].no_approver && h->place[0])
+                        cg_fail(&err, CG_E_STATE, "an approver can only decide");
+                else if (m->type == CG_HOST_SESSION_NEW || cg_sup_slots_trusts(h) ||
+                         cg_sup_slots_allow(h->sup, "what concerns other clients", &err) == 0)
+                        return handlers[i].handle(h, m);
+                cg_sup_host_failed(h, 0, m->id, &err);
                 return;
         }
         ss = cg_sup_session_find(h->sup, h, m->session);

@@ -30,6 +30,7 @@ struct host {
         char token[33];
         char place[101], approver[101]; /* of HELLO: where and under what name its user decides */
         bool waits_for_events;          /* it is told once about the next one */
+        uint64_t events_from;           /* the number of the last event when it began to read them */
         bool lists_approvals;           /* it is told once when the list that it got has changed */
         struct hostlink *link;          /* NULL: no HELLO yet, or the host has closed the connection */
         /* From the lifeline, for EXEC that are still to come. */
