@@ -33,7 +33,7 @@ write_file.run(path="{REPORTS}/total.txt", content=f"total: {{total}}")   # stop
 print("it goes on, with its variables:", total)
 """
 RUN = "cellgate run --mcp servers.json report.py"
-DIGITS = re.compile(r"\b([ya])\d{3}\b")
+DIGITS = re.compile(r"\b([ysa])\d{3}\b")
 WIDTH, LINE, CHARACTER = 760, 19, 7.83
 BACKGROUND, PLAIN, COMMAND, ASKS, CODE = "#101418", "#d5dbe1", "#7ee787", "#ffd166", "#9fb3c8"
 

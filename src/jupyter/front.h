@@ -42,8 +42,13 @@ struct cg_front_judge {
         bool (*may_last)(void *data, const struct cg_event *e);
         /* The reason that the code gets when nobody can be asked about the call. */
         void (*nobody)(void *data, const struct cg_event *e, struct cg_buf *why);
-        /* The answer was "always"; a person has accepted the call, or has refused it. */
-        void (*always)(void *data, const struct cg_event *e);
+        /* May it be "always", with the same arguments? */
+        bool (*may_repeat)(void *data, const struct cg_event *e);
+        /*
+         * The answer was "always" (@same: with the same arguments); a person has accepted the call,
+         * or has refused it.
+         */
+        void (*always)(void *data, const struct cg_event *e, bool same);
         void (*accepted)(void *data, const struct cg_event *e);
         void (*refused)(void *data, const struct cg_event *e);
 };

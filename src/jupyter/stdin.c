@@ -302,7 +302,7 @@ static void ask_again(struct front *f, struct client_question *q, const char *no
 
 /* ------------------------------------------------------------------ answers */
 
-/* The accepting letter that @typed begins with, with or without digits: 'y', 'a' or 0. */
+/* The accepting letter that @typed begins with, with or without digits: 'y', 's', 'a' or 0. */
 static char accepting_letter(const char *typed)
 {
         size_t n = strcspn(typed, " 0123456789");
@@ -312,6 +312,8 @@ static char accepting_letter(const char *typed)
                 return 0;
         if (is_word(word, "y", "yes"))
                 return 'y';
+        if (is_word(word, "s", "same"))
+                return 's';
         return is_word(word, "a", "always") ? 'a' : 0;
 }
 
@@ -323,7 +325,11 @@ static const char *not_accepted(const struct front *f, const struct client_quest
         if (accepting_letter(typed) == 'a' && !is_connection(q->call) &&
             !f->o->judge.may_last(f->o->judge.data, q->call))
                 return "Cells can change this program: it is asked about each time.";
+        if (accepting_letter(typed) == 's' &&
+            (is_connection(q->call) || !f->o->judge.may_repeat(f->o->judge.data, q->call)))
+                return "Please type one of the answers.";
         if (!cg_confirm_accepts(&q->confirm, typed, "y", "yes") &&
+            !cg_confirm_accepts(&q->confirm, typed, "s", "same") &&
             !cg_confirm_accepts(&q->confirm, typed, "a", "always"))
                 return "Please type the digits as well: they are new for each question.";
         return NULL;
@@ -334,7 +340,8 @@ static void answer_call(struct front *f, struct client_question *q, const char *
 {
         bool early = cg_now_ms() - q->sent_ms < CG_CONFIRM_READ_MS, connection = is_connection(q->call);
         bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"),
-             always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
+             same = cg_confirm_accepts(&q->confirm, typed, "s", "same"),
+             always = same || cg_confirm_accepts(&q->confirm, typed, "a", "always");
         bool no = !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0,
              never = connection && is_word(typed, "d", "never");
         const char *reason = no || never ? REFUSED : typed, *note;
@@ -361,7 +368,7 @@ static void answer_call(struct front *f, struct client_question *q, const char *
                 decide(f, e, false, false, TOO_EARLY);
         } else {
                 if (always && !connection)
-                        f->o->judge.always(f->o->judge.data, e);
+                        f->o->judge.always(f->o->judge.data, e, same);
                 if ((once || always) && !connection)
                         f->o->judge.accepted(f->o->judge.data, e);
                 else if (!connection)

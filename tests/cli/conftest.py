@@ -113,7 +113,7 @@ class Person:
     def answer(self, text: str) -> str:
         """Waits for a question, answers it, and returns what the question showed. Accepting keys get their digits."""
         shown = self.wait_for(r"a\d{3} always for this tool in this session: ")
-        self.type(text + (self.digits(shown) if text in ("y", "yes", "a", "always") else "") + "\n")
+        self.type(text + (self.digits(shown) if text in ("y", "yes", "s", "same", "a", "always") else "") + "\n")
         return shown
 
     @staticmethod

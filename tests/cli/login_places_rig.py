@@ -24,7 +24,11 @@ HOSTS = {
     "meta.example.org": "169.254.169.254",
     "own.example.org": "192.0.2.1",
 }
-PAGES = ["https://192.0.2.1/authorization", "https://3221225985/authorization", "https://[::ffff:192.0.2.1]/authorization"]
+PAGES = [
+    "https://192.0.2.1/authorization",
+    "https://3221225985/authorization",
+    "https://[::ffff:192.0.2.1]/authorization",
+]
 WELL_KNOWN = "/.well-known/oauth-"
 issuer = ""  # what the MCP servers name
 page = ""  # where the authorization servers say that their page is; "": with them

@@ -23,7 +23,9 @@ def run(prefix: Path, tmp_path: Path) -> Run:
         workspace = tmp_path / "w"
         workspace.mkdir(exist_ok=True)
         argv = [prefix / "bin/cellgate", "run", "--mcp", path, "--approve", "all", *args]
-        return subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=120, env={**os.environ, **env})
+        return subprocess.run(
+            argv, cwd=workspace, capture_output=True, text=True, timeout=120, env={**os.environ, **env}
+        )
 
     return run
 
@@ -34,7 +36,13 @@ def good(server) -> dict:
 
 
 def test_one_bad_server(run: Run, good: dict) -> None:
-    done = run({"a": {"command": "false"}, "fs": good, "c": {"command": "${NO_SUCH_VARIABLE}"}}, "-c", USE, "-c", "import mcptools.a")
+    done = run(
+        {"a": {"command": "false"}, "fs": good, "c": {"command": "${NO_SUCH_VARIABLE}"}},
+        "-c",
+        USE,
+        "-c",
+        "import mcptools.a",
+    )
     assert done.stdout == "used\n"
     assert '[cellgate] not available: MCP server "a"' in done.stderr
     assert "NO_SUCH_VARIABLE" in done.stderr
@@ -107,7 +115,12 @@ def test_switched_off(run: Run, good: dict, off: dict) -> None:
 
 def test_defaults_of_variables(run: Run, good: dict) -> None:
     command, args = good["command"], good["args"]
-    for text, env in (("${CG_T:-%s}", {}), ("${CG_T:-%s}", {"CG_T": ""}), ("${CG_T:-/none}", {"CG_T": command}), ("${env:CG_T}", {"CG_T": command})):
+    for text, env in (
+        ("${CG_T:-%s}", {}),
+        ("${CG_T:-%s}", {"CG_T": ""}),
+        ("${CG_T:-/none}", {"CG_T": command}),
+        ("${env:CG_T}", {"CG_T": command}),
+    ):
         if "%s" in text:
             text = text % command
         done = run({"fs": {"command": text, "args": args, "env": {"X": "${CG_NONE:-}"}}}, "-c", USE, **env)

@@ -69,7 +69,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if info.startswith(("pip-", "setuptools-")):
             continue
         names = [str(f) for f in dist.files if not str(f).startswith("..") and "__pycache__" not in str(f)]
-        files = {n: (packages / n).read_bytes() for n in names if not n.endswith("/RECORD") and (packages / n).is_file()}
+        files = {
+            n: (packages / n).read_bytes() for n in names if not n.endswith("/RECORD") and (packages / n).is_file()
+        }
         tag = [line.split()[1] for line in wheel.splitlines() if line.startswith("Tag: ")][-1]
         write_wheel(folder, info.removesuffix(".dist-info"), tag, files)
     own_wheel(folder, "cgwheel", "value = 41")
@@ -88,7 +90,12 @@ def cellgate(prefix: Path, index: Path, data: Path, tmp_path_factory: pytest.Tem
     elsewhere = tmp_path_factory.mktemp("elsewhere")
 
     def run(*args: str, cwd: Path = elsewhere, **env: str) -> "subprocess.CompletedProcess[str]":
-        pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_TARGET": str(elsewhere), "PIP_CONFIG_FILE": "/dev/null"}
+        pip = {
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(index),
+            "PIP_TARGET": str(elsewhere),
+            "PIP_CONFIG_FILE": "/dev/null",
+        }
         return subprocess.run(
             [str(prefix / "bin/cellgate"), *args],
             env=os.environ | pip | {"XDG_DATA_HOME": str(data)} | env,
@@ -144,7 +151,9 @@ def bare(tmp_path: Path, workspace: Path) -> Path:
 def test_an_environment_is_made_listed_used_and_extended(cellgate: Env, science: Path, data: Path) -> None:
     assert science == data / "cellgate/envs/science"
     assert "science" in cellgate("env", "list").stdout and str(science) in cellgate("env", "list").stdout
-    code = "import cgwheel, sys\nprint(cgwheel.value, sys.prefix)\ntry: import cgsecond\nexcept ImportError: print('no')"
+    code = (
+        "import cgwheel, sys\nprint(cgwheel.value, sys.prefix)\ntry: import cgsecond\nexcept ImportError: print('no')"
+    )
     assert cellgate("run", "--kernel-env", "science", "-c", code).stdout.split() == ["41", str(science), "no"]
     added = cellgate("env", "add", "science", "cgsecond")
     assert added.returncode == 0, added.stderr
@@ -254,7 +263,9 @@ def test_ones_own_environment_stays_ones_own(cellgate: Env, tmp_path: Path) -> N
     """`add` makes it no environment of ours: nothing removes it or replaces versions, also after an interrupted `add`."""
     own, wheels = tmp_path / "own", tmp_path / "wheels"
     wheels.mkdir()
-    own_wheel(wheels, "matplotlib_inline", "", "matplotlib_inline/__init__.py")  # another version than the one that `create` installs
+    own_wheel(
+        wheels, "matplotlib_inline", "", "matplotlib_inline/__init__.py"
+    )  # another version than the one that `create` installs
     subprocess.run(["/usr/bin/python3", "-m", "venv", own], check=True)
     pip = [own / "bin/pip", "install", "--quiet", "--no-index", *wheels.iterdir()]
     subprocess.run(pip, check=True, env=os.environ | {"PIP_CONFIG_FILE": "/dev/null"})
@@ -281,7 +292,9 @@ def test_ones_own_environment_stays_ones_own(cellgate: Env, tmp_path: Path) -> N
 def test_another_version_is_refused(cellgate: Env, bare: Path) -> None:
     (bare / f"lib/python{VERSION}").rename(bare / "lib/python3.2")
     config = (bare / "pyvenv.cfg").read_text()
-    (bare / "pyvenv.cfg").write_text("\n".join("version = 3.2.1" if x.startswith("version") else x for x in config.splitlines()))
+    (bare / "pyvenv.cfg").write_text(
+        "\n".join("version = 3.2.1" if x.startswith("version") else x for x in config.splitlines())
+    )
     refused = cellgate("run", "--kernel-env", str(bare), "-c", "1")
     assert "is of Python 3.2.1" in refused.stderr and f"kernels need Python {VERSION}" in refused.stderr
     assert "no virtual environment" in cellgate("run", "--kernel-env", str(bare.parent), "-c", "1").stderr
@@ -316,7 +329,14 @@ def test_an_environment_that_cells_write_never_runs(
     more = ["--workspace", str(env if how == "is" else workspace)]
     if how == "settings":
         settings = tmp_path / "settings.json"
-        settings.write_text(json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [str(workspace / ".venv/lib")], "denyWrite": []}}))
+        settings.write_text(
+            json.dumps(
+                {
+                    "network": {"allowedDomains": [], "deniedDomains": []},
+                    "filesystem": {"denyRead": [], "allowWrite": [str(workspace / ".venv/lib")], "denyWrite": []},
+                }
+            )
+        )
         more = ["--workspace", str(tmp_path), "--sandbox", str(settings)]
     if how == "link":
         (tmp_path / "link").symlink_to(env)
@@ -389,11 +409,17 @@ def test_environments_are_read_only_below_a_workspace(cellgate: Env, workspace: 
 
 def test_denied_writing_allows_it(cellgate: Env, workspace: Path, science: Path, tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
-    deny = {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [str(science.parent)], "denyWrite": [str(science)]}}
+    deny = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": [str(science.parent)], "denyWrite": [str(science)]},
+    }
     settings.write_text(json.dumps(deny))
     run = cellgate("run", "--sandbox", str(settings), "--kernel-env", "science", "-c", "import cgwheel")
     assert run.returncode == 0, run.stderr
-    assert cellgate("run", "--no-sandbox", "--workspace", str(science), "--kernel-env", "science", "-c", "1").returncode == 0
+    assert (
+        cellgate("run", "--no-sandbox", "--workspace", str(science), "--kernel-env", "science", "-c", "1").returncode
+        == 0
+    )
 
 
 def test_jupyter_installs_its_folder(cellgate: Env, science: Path, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_change_keeps_the_rest_of_the_file(run_cellgate: Run, tmp_path: Path) 
 def test_a_change_keeps_numbers(run_cellgate: Run, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     for number in ("0.1", "1e-07", "12345678901234567", "0.30000000000000004"):
-        file.write_text('{"mcpServers": {}, "limit": ' + number + '}')
+        file.write_text('{"mcpServers": {}, "limit": ' + number + "}")
         ok(run_cellgate("mcp", "add", "new", "--", "y"))
         assert f'"limit": {number}' in file.read_text().replace("1e-7", "1e-07")
 

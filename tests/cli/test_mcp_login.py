@@ -196,7 +196,14 @@ def test_other_users_are_not_answered(login: Login, server: OAuthServer, habit: 
     def person(url: str) -> Any:
         back = dict(re.findall(r"[?&](\w+)=([^&]*)", url))
         callback = urlsplit(unquote(back["redirect_uri"]))
-        words = [sys.executable, "-c", OTHER_USER, str(callback.port), f"/callback?code=EVIL&state={back['state']}", habit]
+        words = [
+            sys.executable,
+            "-c",
+            OTHER_USER,
+            str(callback.port),
+            f"/callback?code=EVIL&state={back['state']}",
+            habit,
+        ]
         seen.append(subprocess.run(words, capture_output=True, text=True, timeout=20).stdout)
         return open_page(url)
 
@@ -215,7 +222,9 @@ def test_ipv6_socket_of_a_browser(login: Login, server: OAuthServer) -> None:
         port = urlsplit(unquote(back["redirect_uri"])).port
         with socket.socket(socket.AF_INET6) as s:
             s.connect(("::ffff:127.0.0.1", port))
-            s.sendall(f"GET /callback?code=CODE&state={back['state']} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            s.sendall(
+                f"GET /callback?code=CODE&state={back['state']} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+            )
             s.recv(100)
 
     if not Path("/proc/net/tcp6").exists():
@@ -523,7 +532,9 @@ def test_the_secret_is_for_one_issuer(login: Login, server: OAuthServer) -> None
 def test_own_header(login: Login, server: OAuthServer) -> None:
     """A token in the definition's own headers: cellgate gets none."""
     mcp = login.folder / "mcp.json"
-    mcp.write_text(json.dumps({"mcpServers": {"srv": {"url": server.url, "headers": {"Authorization": f"Bearer {ACCESS}"}}}}))
+    mcp.write_text(
+        json.dumps({"mcpServers": {"srv": {"url": server.url, "headers": {"Authorization": f"Bearer {ACCESS}"}}}})
+    )
     assert run(login, mcp).stdout == "you\n"
     server.accepts = "nothing"
     assert "cellgate mcp login" not in run(login, mcp).stderr

@@ -557,5 +557,7 @@ def test_runtimes(run_cellgate: Run) -> None:
     r = run_cellgate("runtimes", "--json", "--node", "/none")
     found = {o["language"]: o for o in json.loads(r.stdout)}
     assert [found[name]["available"] for name in ("python", "shell", "node")] == [True, True, False]
-    assert "node     not available: language node: /none is no program" in run_cellgate("runtimes", "--node=/none").stdout
+    assert (
+        "node     not available: language node: /none is no program" in run_cellgate("runtimes", "--node=/none").stdout
+    )
     assert run_cellgate("runtimes", "--none").returncode == 2

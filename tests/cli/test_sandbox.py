@@ -66,7 +66,9 @@ def test_the_accounts_home_is_a_home_whatever_home_says(run_cellgate: Run, tmp_p
             "run", "--workspace", workspace, "-c", f"{PUT}print(put({str(path)!r}))", env={"HOME": str(tmp_path / "h")}
         )
         assert p.stdout == "False\n" and not path.exists(), p.stderr
-    p = run_cellgate("run", "--workspace", home, "-c", f"{PUT}print(put({str(new)!r}))", env={"HOME": str(tmp_path / "h")})
+    p = run_cellgate(
+        "run", "--workspace", home, "-c", f"{PUT}print(put({str(new)!r}))", env={"HOME": str(tmp_path / "h")}
+    )
     assert p.stdout == "True\n", p.stderr
 
 

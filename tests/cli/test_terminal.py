@@ -92,6 +92,15 @@ def test_always_is_for_this_tool(person, server) -> None:
     assert server.ran() == ["read_file"] * 3
 
 
+def test_always_with_the_same_arguments_is_for_no_others(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", f"{TWICE}\n{TWICE}")
+    p.answer("s")
+    assert '"path": "/z"' in p.answer("y")
+    assert '"path": "/z"' in p.answer("n")  # the second /x was not asked about
+    assert p.end() == 4
+    assert [c["arguments"]["path"] for c in server.calls()] == ["/x", "/z", "/x"]
+
+
 def test_every_call_is_asked_about(person, server) -> None:
     p = person("run", "--mcp", server.mcp, "-c", TWICE)
     assert '"path": "/x"' in p.answer("y")
@@ -104,7 +113,7 @@ def test_every_call_is_asked_about(person, server) -> None:
 def test_other_answers_are_none(person, server, typed: str) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)
     p.answer(typed)
-    p.wait_for(r"Please type y\d{3}, n, r, a\d{3} or v")
+    p.wait_for(r"Please type y\d{3}, n, r, s\d{3}, a\d{3} or v")
     p.answer("n")
     assert p.end() == 4
     assert server.ran() == []
@@ -174,9 +183,11 @@ def test_no_cell_can_name_the_accepting_key(person, server, asks: str) -> None:
         p.type("y\n")
     for typed in "y", "yes", "a", "y000", "y1", "y 12":
         shown = p.wait_for(QUESTION)
-        assert re.search(r"Allow\? y(\d{3}) yes, .*\n +a\1 always", shown)
+        assert re.search(r"Allow\? y(\d{3}) yes, .*\n +s\1 always with the same arguments,\n +a\1 always", shown)
         p.type(typed + "\n")
-        p.wait_for(r"Please type y\d{3}, n, r, a\d{3} or v and Enter\. The digits are new for each question\.\n")
+        p.wait_for(
+            r"Please type y\d{3}, n, r, s\d{3}, a\d{3} or v and Enter\. The digits are new for each question\.\n"
+        )
     p.answer("yes")
     p.wait_for("read_file done")
     assert p.end() == 0
@@ -213,7 +224,7 @@ def test_second_question_needs_its_digits(person, server) -> None:
     p.answer("n")
     p.wait_for(QUESTION)
     p.type("y\n")
-    p.wait_for(r"Please type y\d{3}, n, r, a\d{3} or v and Enter\.")
+    p.wait_for(r"Please type y\d{3}, n, r, s\d{3}, a\d{3} or v and Enter\.")
     assert server.ran() == []
     p.answer("n")
     p.answer("n")
@@ -532,9 +543,10 @@ def test_arguments_cannot_look_like_ours(person, server, arguments: str) -> None
     shown = p.answer("n")
     assert p.end() == 0
     lines = shown[shown.index("wants to call") :].split("\n")[1:]
-    ours = [re.sub(r" ([ya])\d{3} ", r" \1 ", line) for line in lines if not line.startswith("  ")]
+    ours = [re.sub(r" ([ysa])\d{3} ", r" \1 ", line) for line in lines if not line.startswith("  ")]
     assert ours == [
         "[cellgate] Allow? y yes, n no, r no with a reason, v view everything,",
+        "           s always with the same arguments,",
         "           a always for this tool in this session: ",
     ] or ours[:1] == ["[cellgate] Allow? y yes, n no, r no with a reason, v view everything,"]
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066\u200b\u2028]", shown)

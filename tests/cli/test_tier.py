@@ -198,7 +198,9 @@ def direct():
 print(get('http://127.0.0.1:{port}/'), get('http://127.0.0.2:{port}/'), direct())
 """
         path = file(
-            network={"allowedDomains": [f"127.0.0.1:{port}"]}, filesystem={"allowWrite": []}, cellgate={"tier": "landlock"}
+            network={"allowedDomains": [f"127.0.0.1:{port}"]},
+            filesystem={"allowWrite": []},
+            cellgate={"tier": "landlock"},
         )
         p = weak("--sandbox", path, "-c", cell)
         assert p.stdout == "200 403 111\n", p.stderr

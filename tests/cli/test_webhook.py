@@ -95,5 +95,7 @@ def test_a_server_that_is_absent_delays_no_decision(shared: Shared, server: Serv
 @pytest.mark.parametrize(("private", "words"), [("1", []), ("", ["--log-level", "3"])])
 def test_where_nothing_could_wait(run_cellgate: Any, private: str, words: list[str]) -> None:
     """Refused instead of watching a supervisor that has no questions of others."""
-    r = run_cellgate("run", *words, ELSEWHERE, "--webhook", "http://127.0.0.1:9/", "-c", "1", env={"CELLGATE_PRIVATE": private})
+    r = run_cellgate(
+        "run", *words, ELSEWHERE, "--webhook", "http://127.0.0.1:9/", "-c", "1", env={"CELLGATE_PRIVATE": private}
+    )
     assert r.returncode == 2 and "--webhook needs the supervisor that your programs share" in r.stderr

@@ -153,7 +153,7 @@ class Client:
         prompt = question["content"]["prompt"] if question else ""
         found = re.search(r"Allow\? y(\d*) ", prompt)
         time.sleep(READ_S)  # what is waited for is time
-        digits = found[1] if found and value in ("y", "yes", "a", "always") else ""
+        digits = found[1] if found and value in ("y", "yes", "s", "same", "a", "always") else ""
         self.send("stdin", "input_reply", {"value": value + digits}, parent=question if named else None)
 
     def reply(self, request: str, channel: str = "shell", timeout: float = 20) -> Message:

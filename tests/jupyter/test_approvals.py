@@ -108,6 +108,17 @@ def test_always(opened: Any, server: Any) -> None:
     assert server.ran() == ["read_file"] * 3
 
 
+def test_always_with_the_same_arguments(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client, READ + "\n" + READ + "\n" + READ.replace("'/x'", "'/other'"))
+    answer(client, question, "s")
+    question = client.receive("stdin")
+    assert '"path": "/other"' in question["content"]["prompt"]
+    answer(client, question, "n")
+    assert client.finish(request).content["ename"] == "RejectedError"
+    assert server.ran() == ["read_file"] * 2
+
+
 def test_each_call_is_asked_about(opened: Any, server: Any) -> None:
     client = opened()
     request, question = ask(client, TWO)
@@ -165,7 +176,9 @@ def test_what_is_shown_is_safe(opened: Any) -> None:
     assert not any(line.startswith("[cellgate] fake") for line in prompt.splitlines())
     answer(client, question, "n")
     client.finish(request)
-    request, question = ask(client, "from mcptools.fs import read_file; read_file.run(path='/p\\u0430ul/\\u05d0\\u3000x')")
+    request, question = ask(
+        client, "from mcptools.fs import read_file; read_file.run(path='/p\\u0430ul/\\u05d0\\u3000x')"
+    )
     assert '"/p\\u0430ul/\\u05d0\\u3000x"' in question["content"]["prompt"]
     answer(client, question, "n")
     client.finish(request)
@@ -345,7 +358,10 @@ def test_no_cell_can_name_the_accepting_word(opened: Any, server: Any, asks: str
         at_once(client, question, "y")
         question = client.receive("stdin")
     for typed in "y", "Yes", "a", "always", "y1", "y 000":
-        assert re.search(r"Allow\? y(\d{3}) yes, n no,\n +a\1 always", question["content"]["prompt"])
+        assert re.search(
+            r"Allow\? y(\d{3}) yes, n no,\n +s\1 always with the same arguments,\n +a\1 always",
+            question["content"]["prompt"],
+        )
         time.sleep(READ_S)
         at_once(client, question, typed)
         question = client.receive("stdin")
@@ -433,7 +449,9 @@ caller.join()
     assert server.ran() == ["read_file"]
 
 
-@pytest.mark.parametrize("shows", ["get_ipython().set_next_input('Type y')", "get_ipython().run_line_magic('page', 'x')"])
+@pytest.mark.parametrize(
+    "shows", ["get_ipython().set_next_input('Type y')", "get_ipython().run_line_magic('page', 'x')"]
+)
 def test_what_the_end_of_a_cell_shows_cannot_name_the_accepting_word(opened: Any, shows: str) -> None:
     client = opened()
     run = client.run(f"x = 'Type y'\n{shows}")
@@ -478,7 +496,9 @@ def test_progress_of_a_call_is_one_display(start: Callable[..., Any], asking: Ca
     """Its text is escaped; another call has a display of its own."""
     client = start("--mcp", asking(), "--approve=all").client()
     values = [{"progress": 1, "total": 4, "message": "<b>&"}, {"progress": 4, "total": 4}, {"progress": 5}]
-    code = f"from mcptools.s import report; report.run(values={values!r}, pause=0.15)\nreport.run(values={values[:1]!r})"
+    code = (
+        f"from mcptools.s import report; report.run(values={values!r}, pause=0.15)\nreport.run(values={values[:1]!r})"
+    )
     run = client.run(code)
     assert run.content["status"] == "ok"
     first, second = run.of("display_data")
@@ -558,7 +578,9 @@ def test_programs(start: Any) -> None:
 
 def test_always_is_not_for_programs_that_cells_can_change(start: Any) -> None:
     client = start("--exec=ask").client()
-    code = "import shutil, subprocess; shutil.copy('/usr/bin/true', 'own')\nsubprocess.run(['echo'], executable='./own')"
+    code = (
+        "import shutil, subprocess; shutil.copy('/usr/bin/true', 'own')\nsubprocess.run(['echo'], executable='./own')"
+    )
     request, question = ask(client, code)
     prompt = question["content"]["prompt"].replace("\n  ~ ", "")
     assert re.search("wants to start a program:\n  program   /.*/own\n  called as echo\n", prompt)

@@ -104,10 +104,14 @@ def test_an_interrupt_reaches_a_cell_of_the_control_channel(client: Any) -> None
 
 
 def test_control_execution_after_the_kernel_was_replaced(client: Any) -> None:
-    assert client.reply(client.send("control", "execute_request", {"code": "1"}), "control")["content"]["status"] == "ok"
+    assert (
+        client.reply(client.send("control", "execute_request", {"code": "1"}), "control")["content"]["status"] == "ok"
+    )
     assert client.run("import os; os._exit(1)").content["ename"] == "KernelDied"
     assert client.run("2").result() == "2"
-    assert client.reply(client.send("control", "execute_request", {"code": "1"}), "control")["content"]["status"] == "ok"
+    assert (
+        client.reply(client.send("control", "execute_request", {"code": "1"}), "control")["content"]["status"] == "ok"
+    )
 
 
 def test_requests_of_the_control_channel_come_one_after_the_other(client: Any) -> None:

@@ -151,7 +151,9 @@ def test_another_kernels_files_are_left_alone(data_dir: Path, run_cellgate: Any,
     (kernels / "python3").mkdir(parents=True)
     (kernels / "notes").mkdir()
     (kernels / "broken").mkdir()
-    (kernels / "python3/kernel.json").write_text('{"argv": ["python3", "-m", "ipykernel_launcher"], "display_name": "Python 3"}')
+    (kernels / "python3/kernel.json").write_text(
+        '{"argv": ["python3", "-m", "ipykernel_launcher"], "display_name": "Python 3"}'
+    )
     (kernels / "notes/notes.txt").write_text("mine")
     (kernels / "broken/kernel.json").write_text('{"argv"')
     (kernels / "cellgate").symlink_to(kernels / "notes")

@@ -13,6 +13,7 @@ from shared_supervisor import Shared, runtime_folder
 
 Serve = Callable[..., Raw]
 YES = {"action": "accept", "content": {"decision": "approve"}}
+SAME = "approve exactly this call from now on"
 CODE = "from mcptools.fake import leave_mark\nleave_mark.run(text='x')"
 
 
@@ -57,6 +58,22 @@ def test_an_answer_guessed_in_advance_decides_nothing(serve: Serve, mcp_file: Pa
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
     assert server.result(server.request("ping")) == {}
     assert not mark.exists()
+
+
+def test_always_may_be_for_the_same_arguments_only(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=CODE)
+    decide(server, server.receive(), SAME)
+    assert not server.result(call)["isError"]
+    call = server.call("execute_ipython_cell", code=CODE)  # is not asked about
+    result = server.result(call)
+    assert not result["isError"]
+    assert result["structuredContent"]["approvals"][0]["rule"] == "always, with the same arguments"
+    call = server.call("execute_ipython_cell", code=CODE.replace("'x'", "'other'"))
+    decide(server, server.receive(), "reject")
+    assert server.result(call)["isError"]
+    assert mark.read_text().count("x") == 2
 
 
 def test_always_is_not_said_of_a_program_that_comes_later(
@@ -249,7 +266,7 @@ def test_a_long_call_is_shown_in_parts_and_then_approved(serve: Serve, mcp_file:
         question = server.receive()
         assert question["params"]["message"].count("\n") < 110
         whole += question["params"]["message"]
-    assert choices(question) == ["approve", "approve this tool from now on", "reject"]
+    assert choices(question) == ["approve", SAME, "approve this tool from now on", "reject"]
     assert all(f"line {i}" in whole for i in range(410)) and whole.count("Part ") == 5
     assert not mark.exists()
     decide(server, question, "approve")
@@ -303,7 +320,7 @@ def test_resource(serve: Serve, mcp_file: Path) -> None:
     assert "Code of the agent wants to read a resource:\n" in question["params"]["message"]
     assert "  resource  file:///x\n" in question["params"]["message"]
     choices = question["params"]["requestedSchema"]["properties"]["decision"]["enum"]
-    assert choices == ["approve", "approve all resources of this server from now on", "reject"]
+    assert choices == ["approve", SAME, "approve all resources of this server from now on", "reject"]
     tool = {"action": "accept", "content": {"decision": "approve this tool from now on"}}
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": tool})  # no answer to this question
     assert server.result(call)["isError"]

@@ -30,6 +30,7 @@ struct cg_approve {
         struct cg_approve *origin; /* of a copy; else NULL */
         bool host_is_ours;         /* the server "host" is the one of docs/host-web.md */
         json_t *granted;           /* patterns of programs of the host; NULL: none */
+        json_t *same;              /* server, method, tool and arguments of calls; NULL: none */
 };
 
 int cg_approve_new(struct cg_approve **ret, struct cg_err *err)
@@ -55,6 +56,7 @@ struct cg_approve *cg_approve_free(struct cg_approve *a)
         }
         free(a->rules);
         json_decref(a->granted);
+        json_decref(a->same);
         if (!a->origin)
                 cg_pol_free(a->policy);
         free(a);
@@ -227,9 +229,43 @@ int cg_approve_always(struct cg_approve *a, const char *server, const char *meth
         return push(a, server, known, tool, false, err);
 }
 
+static json_t *call_names(const struct cg_pol_call *call)
+{
+        return json_pack("[s, s, s, s%]", call->server, call->method, call->tool, call->args, call->args_len);
+}
+
+int cg_approve_always_same(struct cg_approve *a, const struct cg_pol_call *call, struct cg_err *err)
+{
+        a->same = a->same ?: json_array();
+        if (json_array_size(a->same) >= MAX_RULES || json_array_append_new(a->same, call_names(call)) < 0)
+                return cg_fail(err, CG_E_LIMIT, "this call cannot be accepted for later");
+        return 0;
+}
+
+bool cg_approve_has_arguments(const char *method)
+{
+        return strcmp(method, CG_METHOD_EXEC) != 0;
+}
+
+static bool is_same(const struct cg_approve *a, const struct cg_pol_call *call)
+{
+        cg_auto_json json_t *names = a->same ? call_names(call) : NULL;
+        const json_t *accepted;
+        size_t i;
+
+        json_array_foreach(a->same, i, accepted)
+                if (names && json_equal(accepted, names))
+                        return true;
+        return false;
+}
+
 void cg_approve_forget(struct cg_approve *a, const char *server)
 {
         size_t n = 0;
+
+        for (size_t i = json_array_size(a->same); i-- > 0;)
+                if (strcmp(json_string_value(json_array_get(json_array_get(a->same, i), 0)), server) == 0)
+                        json_array_remove(a->same, i);
 
         for (size_t i = 0; i < a->n; i++) {
                 if (a->rules[i].tool && strcmp(a->rules[i].text, server) == 0) {
@@ -390,6 +426,10 @@ enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_po
         *v = (struct cg_approve_verdict){ .rule = NULL };
         if (strcmp(c.method, CG_METHOD_CONNECT) != 0)
                 own = cg_approve_decide(a, c.server, c.method, c.tool, &v->rule);
+        if (own == CG_APPROVE_ASK && is_same(a, &c)) {
+                own = CG_APPROVE_ACCEPT;
+                v->rule = "always, with the same arguments";
+        }
         if (own == CG_APPROVE_ASK && is_granted(a, &c)) {
                 own = CG_APPROVE_ACCEPT;
                 v->rule = "request_host_access";

@@ -52,6 +52,13 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
 int cg_approve_always(struct cg_approve *a, const char *server, const char *method, const char *tool,
                       struct cg_err *err);
 /*
+ * The same for this call alone, with arguments of the same bytes. Fails for what is no text in
+ * UTF-8: it is asked about again.
+ */
+int cg_approve_always_same(struct cg_approve *a, const struct cg_pol_call *call, struct cg_err *err);
+/* A call can be accepted by its arguments: not programs, whose "always" is as narrow already. */
+bool cg_approve_has_arguments(const char *method);
+/*
  * May it be asked about? Not for programs that cells can change: it would be for whatever they put
  * there later.
  */

@@ -199,6 +199,12 @@ static bool may_last(const struct cg_prompt *p)
         return !p->call->elsewhere && cg_approve_may_last(p->call->method, p->call->args);
 }
 
+/* Always, with the same arguments, is an answer. */
+static bool may_repeat(const struct cg_prompt *p)
+{
+        return may_last(p) && cg_approve_has_arguments(p->call->method);
+}
+
 static unsigned width(const struct cg_prompt *p)
 {
         struct winsize ws;
@@ -242,9 +248,11 @@ static int question(struct cg_prompt *p, struct cg_err *err)
                 cg_buf_addf(&b, " Allow? y%s yes, n no, r no with a reason,", d);
                 cg_buf_adds(&b, width(p) < ANSWER_COLUMNS ? "\n           " : " ");
                 cg_buf_adds(&b, "v view everything");
+                if (may_repeat(p))
+                        cg_buf_addf(&b, ",\n           s%s always with the same arguments,", d);
                 if (may_last(p))
-                        cg_buf_addf(&b, ",\n           a%s always for %s in this session", d,
-                                    cg_call_words(p->call->method)->scope);
+                        cg_buf_addf(&b, "%s\n           a%s always for %s in this session",
+                                    may_repeat(p) ? "" : ",", d, cg_call_words(p->call->method)->scope);
                 cg_buf_adds(&b, ": ");
         }
         discard_typed(p);
@@ -266,6 +274,8 @@ static int again(struct cg_prompt *p, struct cg_err *err)
                             digits);
         else if (!p->all_shown)
                 cg_buf_adds(&b, " Please type v, n or r and Enter. Yes counts once all was shown.\n");
+        else if (may_repeat(p))
+                cg_buf_addf(&b, " Please type y%s, n, r, s%s, a%s or v and Enter.%s", d, d, d, digits);
         else if (may_last(p))
                 cg_buf_addf(&b, " Please type y%s, n, r, a%s or v and Enter.%s", d, d, digits);
         else
@@ -470,6 +480,8 @@ static enum cg_prompt_answer answer_of(const struct cg_prompt *p, const char *ty
                 return CG_ANSWER_YES;
         if (connection && cg_confirm_accepts(&p->confirm, typed, "s", "session"))
                 return CG_ANSWER_SESSION;
+        if (!connection && may_repeat(p) && cg_confirm_accepts(&p->confirm, typed, "s", "same"))
+                return CG_ANSWER_SAME;
         if (!connection && may_last(p) && cg_confirm_accepts(&p->confirm, typed, "a", "always"))
                 return CG_ANSWER_ALWAYS;
         return CG_ANSWER_NONE;

@@ -65,6 +65,11 @@ static bool may_last(void *data, const struct cg_event *e)
         return cg_approve_may_last(cg_event_method(e), cg_call_subject(e));
 }
 
+static bool may_repeat(void *data, const struct cg_event *e)
+{
+        return may_last(data, e) && cg_approve_has_arguments(cg_event_method(e));
+}
+
 static int show(void *data, const struct cg_event *e, size_t part, bool all_shown, const char *digits,
                 bool *last, struct cg_buf *text)
 {
@@ -83,6 +88,8 @@ static int show(void *data, const struct cg_event *e, size_t part, bool all_show
                             part ? "the next part" : "everything in parts");
         } else {
                 cg_buf_addf(text, "[cellgate] Allow? y%s yes, n no", digits);
+                if (may_repeat(data, e))
+                        cg_buf_addf(text, ",\n           s%s always with the same arguments", digits);
                 if (may_last(data, e))
                         cg_buf_addf(text, ",\n           a%s always for %s in this session", digits,
                                     cg_call_words(call.method)->scope);
@@ -100,9 +107,14 @@ static void nobody(void *data, const struct cg_event *e, struct cg_buf *why)
                 " ended. Install the kernel with such a rule: cellgate jupyter install --approve RULE");
 }
 
-static void always(void *data, const struct cg_event *e)
+static void always(void *data, const struct cg_event *e, bool same)
 {
-        cg_approve_always(data, cg_event_server(e), cg_event_method(e), cg_call_subject(e), NULL);
+        struct cg_pol_call call = cg_call_of(e);
+
+        if (same)
+                cg_approve_always_same(data, &call, NULL);
+        else
+                cg_approve_always(data, cg_event_server(e), cg_event_method(e), cg_call_subject(e), NULL);
 }
 
 struct cg_front_judge cg_jup_judge(struct cg_approve *rules)
@@ -113,6 +125,7 @@ struct cg_front_judge cg_jup_judge(struct cg_approve *rules)
                                         .show = show,
                                         .may_last = may_last,
                                         .nobody = nobody,
+                                        .may_repeat = may_repeat,
                                         .always = always,
                                         .accepted = accepted,
                                         .refused = refused };

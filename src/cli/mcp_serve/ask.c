@@ -247,6 +247,7 @@ static bool read_choice(struct cg_serve_session *s, struct cg_serve_ask *a, cons
                 cg_buf_addf(&why, ": %s", reason);
         decide(a, choice >= CG_SERVE_CHOICE_YES, why.data ?: "the user rejected it");
         a->always = choice == CG_SERVE_CHOICE_ALWAYS || choice == CG_SERVE_CHOICE_NEVER;
+        a->same = choice == CG_SERVE_CHOICE_SAME;
         if (choice == CG_SERVE_CHOICE_ALL)
                 accept_all(s, a);
         return true;
@@ -423,6 +424,8 @@ static void settle_call(struct cg_serve_session *s, const struct cg_serve_ask *a
                               a->accept ? "accepted" : how, NULL);
         if (a->always) /* failed: asked again */
                 cg_approve_always(s->approve, a->server, a->method, a->tool, NULL);
+        if (a->same)
+                cg_approve_always_same(s->approve, &call, NULL);
         if (a->accept)
                 cg_approve_accepted(s->approve, &call);
         if (a->by_user && !a->accept) {
@@ -731,7 +734,7 @@ void cg_serve_refuse_calls(struct cg_serve_session *s, const char *server)
                 take_back(s, a, why);
                 /* an answer that has arrived is about the former program as well */
                 decide(a, false, why);
-                a->always = false;
+                a->always = a->same = false;
         }
         pthread_mutex_unlock(&s->sv->lock);
         cg_serve_settle(s);

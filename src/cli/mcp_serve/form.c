@@ -25,6 +25,7 @@
 /* The choices of the form. */
 #define YES        "approve"
 #define ALWAYS     "approve %s from now on" /* scope of cg_call_words() */
+#define SAME       "approve exactly this call from now on"
 #define ALL_BEGINS "approve all "
 #define ALL        ALL_BEGINS "%zu calls of this tool that wait"
 #define NO         "reject"
@@ -103,6 +104,11 @@ static bool may_last(const struct cg_serve_ask *a)
         return a->subject == CG_SERVE_ASK_CALL && cg_approve_may_last(a->method, a->tool);
 }
 
+static bool may_repeat(const struct cg_serve_ask *a)
+{
+        return may_last(a) && cg_approve_has_arguments(a->method);
+}
+
 /* The choices, as items of a JSON array. */
 static void add_choices(const struct cg_serve_ask *a, size_t others, struct cg_buf *b)
 {
@@ -111,7 +117,9 @@ static void add_choices(const struct cg_serve_ask *a, size_t others, struct cg_b
                 cg_buf_addf(b, "\"" ALL "\",", others + 1);
         if (a->subject == CG_SERVE_ASK_CONNECTION)
                 cg_buf_adds(b, "\"" HOST_ALWAYS "\",\"" HOST_NEVER "\",");
-        else if (a->all_shown && may_last(a))
+        if (a->all_shown && may_repeat(a))
+                cg_buf_adds(b, "\"" SAME "\",");
+        if (a->all_shown && may_last(a))
                 cg_buf_addf(b, "\"" ALWAYS "\",", cg_call_words(a->method)->scope);
         cg_buf_adds(b, "\"" NO "\"");
 }
@@ -229,6 +237,8 @@ enum cg_serve_choice cg_serve_read_choice(const struct cg_serve_ask *a, const ch
         snprintf(always, sizeof(always), ALWAYS, cg_call_words(a->method)->scope);
         if (may_last(a) && strcmp(decision, always) == 0)
                 return CG_SERVE_CHOICE_ALWAYS;
+        if (may_repeat(a) && strcmp(decision, SAME) == 0)
+                return CG_SERVE_CHOICE_SAME;
         if (a->all_until && strncmp(decision, ALL_BEGINS, strlen(ALL_BEGINS)) == 0)
                 return CG_SERVE_CHOICE_ALL;
         return CG_SERVE_CHOICE_NO;

@@ -235,6 +235,7 @@ struct cg_serve_ask {
         bool answered, accept, timed_out;
         bool by_user; /* it was not accepted by a clear answer */
         bool always;  /* of a connection: for this session, a no as well */
+        bool same;    /* the same call is accepted from now on */
         char *reason;
         bool by_agent; /* no form is sent: the tool send_input answers it */
         char *result;  /* the client's answer to a server, the text of input(); NULL: none */
@@ -661,7 +662,8 @@ enum cg_serve_choice {
         CG_SERVE_CHOICE_VIEW,
         CG_SERVE_CHOICE_YES,
         CG_SERVE_CHOICE_ALWAYS,
-        CG_SERVE_CHOICE_ALL, /* the other calls of this tool as well */
+        CG_SERVE_CHOICE_SAME, /* always, with the same arguments */
+        CG_SERVE_CHOICE_ALL,  /* the other calls of this tool as well */
 };
 /* NO: what the form of @a does not offer. */
 enum cg_serve_choice cg_serve_read_choice(const struct cg_serve_ask *a, const char *decision);

@@ -427,6 +427,8 @@ static int answer_call(struct cg_run *run, enum cg_prompt_answer answer, struct 
         if (answer == CG_ANSWER_ALWAYS &&
             cg_approve_always(rules, t->call.server, t->call.method, cg_call_subject(t->asked), err) < 0)
                 return -1;
+        if (answer == CG_ANSWER_SAME && cg_approve_always_same(rules, &call, err) < 0)
+                return -1;
         if (answer != CG_ANSWER_NO)
                 cg_approve_accepted(rules, &call);
         if (answer == CG_ANSWER_NO) {
