@@ -563,6 +563,19 @@ CG_API int cg_session_add_event(struct cg_session *s, const char *type, const ch
                                 struct cg_err *err);
 
 /**
+ * cg_session_own_decision() - record in the audit log what the host has decided about a tool of its
+ * own, whose calls are not made by cells
+ * @server: what the host calls itself, such as "cellgate" (borrows)
+ * @args:   JSON object text of @len bytes (borrows)
+ * @reason: of a refusal why; of an acceptance the rule, "" if a person has accepted (borrows)
+ * Return: 0, also without an audit log; negative: with `audit` "strict" an acceptance could not be
+ *         recorded, so the tool must not run.
+ */
+CG_API int cg_session_own_decision(struct cg_session *s, const char *server, const char *tool,
+                                   const char *args, size_t len, int accept, const char *reason,
+                                   struct cg_err *err);
+
+/**
  * cg_client_runtimes() - the languages that sessions of this client can have (docs/languages.md)
  * @node: as in struct cg_session_options
  * @ret:  a JSON array text (returns; cg_free()): [{"language", "version", "path", "available": bool,

@@ -112,7 +112,8 @@ struct cg_wire {
         X(EVENTS_GET, 77, H, 4096, 0, 0) \
         X(EVENTS, 78, S, CG_MAX_REPORT, 0, 0) \
         X(EVENTS_CHANGED, 79, S, 0, 0, 0) \
-        X(EVENT_ADD, 80, H, 16384, 0, 0)
+        X(EVENT_ADD, 80, H, 16384, 0, 0) \
+        X(OWN_DECIDED, 81, H, 65536, CG_MAX_TOOL_ARGS, 1)
 
 /*
  * ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content
@@ -209,7 +210,7 @@ extern const struct cg_wire cg_wire_host, cg_wire_kernel, cg_wire_tool, cg_wire_
 #define CG_FLAG_OWN_WINDOW 4u
 
 /* Version of all wires together: supervisor and library must agree. */
-#define CG_WIRE_VERSION 4
+#define CG_WIRE_VERSION 5
 
 struct cg_bytes {
         const void *data;

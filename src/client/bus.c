@@ -39,6 +39,23 @@ CG_API int cg_client_events(struct cg_client *c, const struct cg_events_options 
         return cg_client_request(c, CG_HOST_EVENTS_GET, 0, body, c->timeout_ms, NULL, ret, err);
 }
 
+CG_API int cg_session_own_decision(struct cg_session *s, const char *server, const char *tool,
+                                   const char *args, size_t len, int accept, const char *reason,
+                                   struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_OWN_DECIDED,
+                              .session = s->number,
+                              .raw = args,
+                              .raw_len = len,
+                              .has_raw = true };
+        json_t *body = json_pack("{s:s, s:s, s:b, s:s}", "server", server, "tool", tool, "accept", accept,
+                                 "reason", reason);
+
+        if (!body)
+                return cg_fail(err, CG_E_INVAL, "the decision must be UTF-8");
+        return cg_client_request_out(s->client, &out, body, err);
+}
+
 CG_API int cg_session_add_event(struct cg_session *s, const char *type, const char *message, const char *data,
                                 struct cg_err *err)
 {

@@ -132,6 +132,11 @@ int cg_client_request(struct cg_client *c, uint16_t type, uint64_t session, json
                             err);
 }
 
+int cg_client_request_out(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err)
+{
+        return request_body(c, (struct request){ 0 }, out, body, c->timeout_ms, NULL, err);
+}
+
 int cg_client_request_tools(struct cg_client *c, uint16_t type, uint64_t session, json_t *body,
                             int64_t timeout_ms, char **ret_body, struct cg_err *err)
 {

@@ -239,6 +239,8 @@ struct timespec cg_client_deadline(int64_t timeout_ms);
 void cg_client_wait_event(struct cg_session *s, int64_t timeout_ms);
 /* lock held; takes body */
 int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err);
+/* Sends @out, which may have a raw frame, and waits for the answer. Takes @body. */
+int cg_client_request_out(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err);
 /*
  * Sends and waits for the answer. Takes @body. On success *ret_body (may be NULL) is the answer's
  * text, caller frees. @opening: the session that SESSION_NEW makes, else NULL; once it has a number

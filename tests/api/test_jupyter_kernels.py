@@ -296,3 +296,15 @@ def test_the_list_of_languages_starts_no_kernel_of_jupyter(
     assert "jupyter:own /usr/bin/touch A=\\x1b[2J, no tools\n" in r.stdout
     assert "jupyter:pipe not available: " in r.stdout
     assert not (outside / "started").exists()
+
+
+def test_the_audit_log_has_the_kernelspec(
+    jupyter_kernels: Path, workspace: Path, outside: Path, prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(outside))
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict", language="jupyter:python3") as s:
+        s.run("1")
+    shown = subprocess.run([prefix / "bin/cellgate", "audit", "--json"], capture_output=True, text=True, check=True)
+    opened = json.loads(shown.stdout.splitlines()[1])
+    assert opened["kind"] == "session.opened" and opened["body"]["language"] == "jupyter:python3"
+    assert opened["body"]["kernelspec"].endswith("/kernels/python3/kernel.json")

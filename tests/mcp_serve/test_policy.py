@@ -1,6 +1,9 @@
 """`cellgate mcp serve --policy`: calls, its own tools, connections, clients, and the rate of cells."""
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -174,3 +177,58 @@ def test_the_log_has_the_rule_that_accepted(
     assert [q["decision"] for q in found] == ["accept"] * 4
     rules_found = [q["reason"] for q in found]
     assert rules_found == ["rule 1 (letters) of policy.json", "", "rule 3 (here) of policy.json", ""]
+
+
+def test_the_log_has_who_decided_about_the_servers_own_tools(
+    serve: Serve, policy, cellgate: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """By a rule, by the user, and a refusal of each; also when no session was open before."""
+    rules = [
+        {"id": "two", "decision": "deny", "server": "cellgate", "arguments": {"/server_name": {"equals": "two"}}},
+        {"id": "one", "decision": "allow", "server": "cellgate", "arguments": {"/server_name": {"equals": "one"}}},
+        {"decision": "ask", "server": "cellgate"},
+    ]
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    server = serve("--policy", policy(rules=rules), "--audit", "strict", env=state)
+    server.initialize(elicitation={})
+    for name, answer in (("one", None), ("two", None), ("three", YES), ("four", {"action": "decline"})):
+        params = {"command": "/bin/false"}
+        id = server.call("register_mcp_server", server_name=name, server_params=params)
+        if answer:
+            server.send({"jsonrpc": "2.0", "id": server.receive()["id"], "result": answer})
+        server.result(id)
+    server.end()
+    log = subprocess.run([cellgate, "audit", "--json"], env={**environment, **state}, capture_output=True, text=True)
+    found = [r["body"] for r in map(json.loads, log.stdout.splitlines()) if r["kind"] == "question"]
+    own = {"server": "cellgate", "method": "tools/call", "tool": "register_mcp_server"}
+    assert [q["question"] for q in found] == [own] * 4
+    assert [json.loads(q["arguments"])["server_name"] for q in found] == ["one", "two", "three", "four"]
+    assert [q["decision"] for q in found] == ["accept", "reject", "accept", "reject"]
+    assert [q["who"]["by"] for q in found] == ["host"] * 4
+    reasons = [q["reason"] for q in found]
+    assert reasons[0] == "rule 2 (one) of policy.json"
+    assert "rule 1 (two) of policy.json" in reasons[1] and reasons[2:] == ["", "the user rejected it"]
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def test_what_cannot_be_recorded_does_not_run(serve: Serve, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    server = serve("--approve", "cellgate.*", "--audit", "strict", env={"XDG_STATE_HOME": str(state)})
+    server.initialize()
+    server.result(server.call("execute_ipython_cell", code="1"))
+    writers = [p.parent for p in Path("/proc").glob("[0-9]*/cmdline") if str(state).encode() in read(p)]
+    shutil.rmtree(state / "cellgate/audit")
+    (state / "cellgate/audit").write_text("no folder")
+    (writer,) = [w for w in writers if read(w / "comm") == b"cellgate-audit\n"]
+    os.kill(int(writer.name), signal.SIGKILL)
+    mark = tmp_path / "ran"
+    params = {"command": "/bin/touch", "args": [str(mark)]}
+    result = server.result(server.call("register_mcp_server", server_name="one", server_params=params))
+    assert result["isError"] and "the audit log cannot be written" in text_of(result)
+    assert not mark.exists()

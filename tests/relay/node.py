@@ -40,7 +40,7 @@ def message(like: bytes, kind: int, number: int, body: bytes, raw: str) -> bytes
     )
 
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 GOOD = {"relay": 2, "wire": WIRE_VERSION, "version": "0.1.0", "cwd": "/", "user_env": {}}
 BAD_FRAMES = {
     "unknown-type": frame(0, 77),

@@ -773,8 +773,9 @@ void cg_serve_drop_asks(struct cg_serve_session *s)
 
 /* ------------------------------------------------------------------ our own tools */
 
-bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                      struct cg_buf *why)
+/* By rules or the user. *by_rule: the rule that has accepted, "" where the user has. */
+static bool decide_own(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                       struct cg_buf *by_rule, struct cg_buf *why)
 {
         const char *tool = cg_serve_tool_defs[job->tool].name;
         struct cg_pol_call call = { .server = OWN,
@@ -787,8 +788,10 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
         struct cg_serve_ask *a;
         bool accept;
 
-        if (answer == CG_APPROVE_ACCEPT)
+        if (answer == CG_APPROVE_ACCEPT) {
+                cg_approve_explain_verdict(by_rule, &call, &v, explain_rule);
                 return true;
+        }
         if (answer != CG_APPROVE_ASK) {
                 cg_approve_explain_verdict(why, &call, &v, explain_rule);
                 return false;
@@ -810,4 +813,21 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
                 cg_buf_adds(why, a->reason ?: "it was cancelled");
         ask_free(a);
         return accept;
+}
+
+bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
+                      struct cg_buf *why)
+{
+        cg_auto_buf struct cg_buf by_rule = { .max = 65536 };
+        bool accept = decide_own(s, job, wait_fn, &by_rule, why);
+        struct cg_err err;
+
+        if (!s->sv->opts.kernel.audit || !s->session ||
+            cg_session_own_decision(s->session, OWN, cg_serve_tool_defs[job->tool].name, job->args,
+                                    strlen(job->args), accept, cg_buf_str(accept ? &by_rule : why),
+                                    &err) == 0 ||
+            !accept)
+                return accept;
+        cg_buf_addf(why, "it cannot be recorded: %s", err.msg);
+        return false;
 }

@@ -626,10 +626,14 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
         }
 }
 
-static bool allowed(struct cg_serve_session *s, const struct cg_job *job, struct cg_err *err)
+/* With an audit log, the session is open before: the decision is a record of it. */
+static bool allowed(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
+                    struct cg_err *err)
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
 
+        if (s->sv->opts.kernel.audit && ensure_session(s, a, err) < 0)
+                return false;
         if (cg_serve_allowed(s, job, wait_once, &why))
                 return true;
         cg_log(&s->sv->log, CG_LOG_INFO, "refused cellgate.%s: %s", cg_serve_tool_defs[job->tool].name,
@@ -667,7 +671,7 @@ static int try_register(struct cg_serve_session *s, struct cg_job *job, struct c
                 return -1;
         if (!v.p)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"server_params\" is missing");
-        if (cg_json_object(v.p, v.len, "server_params", &params, err) < 0 || !allowed(s, job, err))
+        if (cg_json_object(v.p, v.len, "server_params", &params, err) < 0 || !allowed(s, job, a, err))
                 return -1;
         one = json_pack("{s:O}", name, params);
         if (one)
@@ -738,7 +742,7 @@ static int try_install(struct cg_serve_session *s, struct cg_job *job, struct cg
         if (cg_serve_arg_string(job->args, "package_name", &text, err) < 0 ||
             check_keep(s, job->args, err) < 0 ||
             (node ? cg_serve_npm_packages : cg_serve_requirements)(text, &requirements, err) < 0 ||
-            !allowed(s, job, err) || ensure_session(s, a, err) < 0)
+            !allowed(s, job, a, err) || ensure_session(s, a, err) < 0)
                 return -1;
         if (node)
                 cg_serve_install_npm(s, job, wait_once, requirements, cg_slice_is(scripts, "true"), a);

@@ -297,6 +297,7 @@ int cg_sup_audit_opened(struct session *ss, struct cg_err *err)
         static const char *const shown[] = { "front", "workspace", "tier",    "sandbox",
                                              "exec",  "settings",  "language" };
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
+        const json_t *spec = json_object_get(ss->options, "language_spec");
 
         if (!ss->audit || !ss->host) /* a spare's warm-up is nobody's */
                 return 0;
@@ -305,6 +306,10 @@ int cg_sup_audit_opened(struct session *ss, struct cg_err *err)
         for (size_t i = 0; i < CG_ARRAY_LEN(shown); i++) {
                 cg_buf_addf(&b, ",\"%s\":", shown[i]);
                 add_json(&b, json_object_get(ss->options, shown[i]));
+        }
+        if (spec) {
+                cg_buf_adds(&b, ",\"kernelspec\":");
+                add_json(&b, json_object_get(spec, "file"));
         }
         cg_buf_adds(&b, "}");
         return record(ss, "session.opened", &b, true, err);
@@ -461,6 +466,23 @@ int cg_sup_audit_question(struct session *ss, const json_t *question, const stru
         }
         cg_buf_adds(&b, "}");
         return record(ss, "question", &b, strcmp(d->decision, "accept") == 0, err);
+}
+
+int cg_sup_audit_own(struct session *ss, const struct host *h, const struct cg_msg *m, struct cg_err *err)
+{
+        struct cg_audit_decision d = { .who = "host", .by = h };
+        cg_auto_json json_t *body = NULL, *question = NULL;
+        const char *server, *tool;
+        bool accept;
+
+        if (cg_msg_json(m, &body, err) < 0 || cg_json_str(body, "server", "", &server, err) < 0 ||
+            cg_json_str(body, "tool", "", &tool, err) < 0 ||
+            cg_json_str(body, "reason", "", &d.reason, err) < 0 ||
+            cg_json_bool(body, "accept", false, &accept, err) < 0)
+                return -1;
+        d.decision = accept ? "accept" : "reject";
+        question = json_pack("{s:s, s:s, s:s}", "server", server, "method", "tools/call", "tool", tool);
+        return cg_sup_audit_question(ss, question, m->frames[1], &d, err);
 }
 
 void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len)

@@ -44,6 +44,8 @@ int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m
  */
 int cg_sup_audit_question(struct session *ss, const json_t *question, const struct cg_frame *raw,
                           const struct cg_audit_decision *d, struct cg_err *err);
+/* OWN_DECIDED. Negative: the tool must not run, since that cannot be recorded. */
+int cg_sup_audit_own(struct session *ss, const struct host *h, const struct cg_msg *m, struct cg_err *err);
 /* A tool has returned: the body of CALL_ENDED. */
 void cg_sup_audit_call_ended(struct session *ss, const char *body, size_t len);
 /* An event for hosts. */

@@ -538,6 +538,12 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
         case CG_HOST_EVENT_ADD:
                 cg_sup_bus_add_asked(ss, h, m);
                 return;
+        case CG_HOST_OWN_DECIDED:
+                if (cg_sup_audit_own(ss, h, m, &err) < 0)
+                        cg_sup_host_failed(h, ss->number, m->id, &err);
+                else
+                        send_done(h, ss, m->id);
+                return;
         case CG_HOST_APPROVAL_SHARE:
                 cg_sup_ask_share(ss, id);
                 return;
