@@ -71,6 +71,7 @@ static int decide(struct cg_pol *p, const json_t *o, struct cg_pol_verdict *v, s
                                     .tool = text_of(o, "tool", ""),
                                     .front = text_of(o, "front", "run"),
                                     .client = text_of(o, "client", NULL),
+                                    .session = text_of(o, "session", NULL),
                                     .cell = (uint64_t)json_integer_value(json_object_get(o, "cell")),
                                     .time_s = time(NULL),
                                     .now_ms = cg_now_ms() };

@@ -280,8 +280,8 @@ int cg_server_answer_check(const char *request, json_t *answer, struct cg_err *e
 
 /* policy.c */
 struct session_policy;
-/* @files: gets their absolute paths. */
-int cg_session_policy_new(const char *const *paths, json_t *files, struct session_policy **ret,
+/* The files of @o. @files: gets their absolute paths. */
+int cg_session_policy_new(const struct cg_session_options *o, json_t *files, struct session_policy **ret,
                           struct cg_err *err);
 struct session_policy *cg_session_policy_free(struct session_policy *p);
 /*

@@ -10,6 +10,7 @@
 struct session_policy {
         pthread_mutex_t lock; /* never taken with the client's: a decision may look at files */
         struct cg_pol *pol;
+        char *session; /* namespace, or NULL */
 };
 
 struct session_policy *cg_session_policy_free(struct session_policy *p)
@@ -17,6 +18,7 @@ struct session_policy *cg_session_policy_free(struct session_policy *p)
         if (!p)
                 return NULL;
         cg_pol_free(p->pol);
+        free(p->session);
         pthread_mutex_destroy(&p->lock);
         free(p);
         return NULL;
@@ -44,7 +46,7 @@ static int add_file(struct session_policy *p, const char *path, json_t *files, s
         return 0;
 }
 
-int cg_session_policy_new(const char *const *paths, json_t *files, struct session_policy **ret,
+int cg_session_policy_new(const struct cg_session_options *o, json_t *files, struct session_policy **ret,
                           struct cg_err *err)
 {
         struct session_policy *p = calloc(1, sizeof(*p));
@@ -52,12 +54,13 @@ int cg_session_policy_new(const char *const *paths, json_t *files, struct sessio
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "policy");
         pthread_mutex_init(&p->lock, NULL);
-        if (cg_pol_new(&p->pol, err) < 0) {
+        p->session = cg_strdup(o->namespace_name);
+        if ((o->namespace_name && !p->session) || cg_pol_new(&p->pol, err) < 0) {
                 cg_session_policy_free(p);
-                return -1;
+                return cg_fail(err, CG_E_NOMEM, "policy");
         }
-        for (size_t i = 0; paths[i]; i++) {
-                if (add_file(p, paths[i], files, err) < 0) {
+        for (size_t i = 0; o->policies[i]; i++) {
+                if (add_file(p, o->policies[i], files, err) < 0) {
                         cg_session_policy_free(p);
                         return -1;
                 }
@@ -105,6 +108,7 @@ int cg_session_policy_judge(struct session_policy *p, const struct cg_event *e, 
                                     .method = CG_METHOD_CONNECT,
                                     .tool = "",
                                     .front = "api",
+                                    .session = p->session,
                                     .cell = e->cell,
                                     .time_s = time(NULL),
                                     .now_ms = cg_now_ms() };

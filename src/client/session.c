@@ -273,7 +273,7 @@ CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *
         if (cg_take_options(opts, &o, sizeof(o), "cg_session_options", err) < 0)
                 return CG_E_INVAL;
         if (o.policies && o.policies[0] &&
-            (cg_session_policy_new(o.policies, files, &policy, err) < 0 ||
+            (cg_session_policy_new(&o, files, &policy, err) < 0 ||
              cg_session_policy_apply(policy, &o, err) < 0))
                 return err->code;
         req = session_request(c, &o, err);

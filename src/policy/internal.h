@@ -49,7 +49,7 @@ enum cg_pol_per { CG_PER_SESSION, CG_PER_CELL, CG_PER_MINUTE };
 struct cg_pol_rule {
         const char *id; /* or NULL */
         /* what it is about; NULL each: any */
-        const char *server, *tool, *method, *host, *client;
+        const char *server, *tool, *method, *host, *client, *session;
         const json_t *fronts;
         int64_t port; /* 0: any */
         json_t *exec; /* as settings have it; NULL: not about programs */

@@ -357,6 +357,8 @@ enum cg_pol_match cg_pol_matches(const struct cg_pol_rule *rule, const struct cg
                 return result(CG_MATCH_NO, why, "it is for another front");
         if (rule->client && (!call->client || !glob(rule->client, call->client)))
                 return result(CG_MATCH_NO, why, "it is for another client");
+        if (rule->session && !glob(rule->session, call->session ?: "default"))
+                return result(CG_MATCH_NO, why, "it is for other sessions");
         if (rule->until_s && call->time_s >= rule->until_s)
                 return result(CG_MATCH_NO, why, "its time is over");
         if (rule->granted &&

@@ -39,12 +39,13 @@ struct cg_pol_call {
         const char *server, *method, *tool;
         const char *args; /* JSON text, not terminated */
         size_t args_len;
-        const char *front;  /* "run", "mcp serve", "jupyter", "api" */
-        const char *client; /* name that the client gives itself; NULL: unknown */
-        uint64_t cell;      /* increasing; 0: none runs */
-        int64_t time_s;     /* since 1970 */
-        int64_t now_ms;     /* of a monotonic clock */
-        bool again;         /* the same question as before: counts in no budget */
+        const char *front;   /* "run", "mcp serve", "jupyter", "api" */
+        const char *client;  /* name that the client gives itself; NULL: unknown */
+        const char *session; /* its namespace; NULL: "default" */
+        uint64_t cell;       /* increasing; 0: none runs */
+        int64_t time_s;      /* since 1970 */
+        int64_t now_ms;      /* of a monotonic clock */
+        bool again;          /* the same question as before: counts in no budget */
 };
 
 #define CG_POL_RULE_MAX 256

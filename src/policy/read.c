@@ -79,6 +79,7 @@ static const struct key {
         { "writable", JSON_TRUE, IN_RULE },
         { "front", JSON_ARRAY, IN_RULE | IN_BUDGET },
         { "client", JSON_STRING, IN_RULE | IN_BUDGET },
+        { "session", JSON_STRING, IN_RULE | IN_BUDGET },
         { "for", JSON_STRING, IN_RULE },
         { "until", JSON_STRING, IN_RULE },
         { "per", JSON_STRING, IN_BUDGET },
@@ -405,7 +406,8 @@ static int read_subject(struct policy_reader *r, struct cg_pol_rule *rule, const
         rule->port = json_integer_value(port);
         if (pattern(r, o, "server", &rule->server) < 0 || pattern(r, o, "tool", &rule->tool) < 0 ||
             pattern(r, o, "host", &rule->host) < 0 || pattern(r, o, "client", &rule->client) < 0 ||
-            read_program(r, rule, o) < 0 || read_conditions(r, rule, json_object_get(o, "arguments")) < 0)
+            pattern(r, o, "session", &rule->session) < 0 || read_program(r, rule, o) < 0 ||
+            read_conditions(r, rule, json_object_get(o, "arguments")) < 0)
                 return -1;
         json_array_foreach(rule->fronts, i, v) {
                 if (!json_is_string(v))

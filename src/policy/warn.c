@@ -14,8 +14,8 @@ static bool covers(const char *earlier, const char *later)
 /* True if @earlier decides about every call that @later is about. */
 static bool hides(const struct cg_pol_rule *earlier, const struct cg_pol_rule *later)
 {
-        if (earlier->n_conditions || earlier->fronts || earlier->client || earlier->until_s ||
-            earlier->grant != CG_GRANT_SESSION || earlier->exec || later->exec ||
+        if (earlier->n_conditions || earlier->fronts || earlier->client || earlier->session ||
+            earlier->until_s || earlier->grant != CG_GRANT_SESSION || earlier->exec || later->exec ||
             !earlier->host != !later->host || (earlier->port && earlier->port != later->port))
                 return false;
         if (earlier->method && (!later->method || strcmp(earlier->method, later->method) != 0))

@@ -127,6 +127,16 @@ def test_programs_are_decided(client: Client, workspace: Path, policy: Callable[
         client.session(workspace=workspace, policies=[str(policy({"rules": [{"decision": "allow", "host": "*"}]}))])
 
 
+@pytest.mark.parametrize("namespace", ["work", None])
+def test_sessions_by_their_namespace(
+    client: Client, workspace: Path, policy: Callable[[object], Path], namespace: str | None
+) -> None:
+    path = policy({"rules": [{"decision": "allow", "server": "tickets", "session": "wor?"}]})
+    with client.session(workspace=workspace, policies=[str(path)], namespace_name=namespace) as s:
+        add_all(s)
+        assert (call(s, "tickets", "close", {"priority": 1})[0] == "allow") == (namespace == "work")
+
+
 def test_several_files_merge_so_that_deny_wins(
     client: Client, workspace: Path, policy: Callable[[object], Path], outside: Path
 ) -> None:

@@ -63,6 +63,14 @@ def test_arguments_decide_and_the_rule_is_named(run_cellgate: Run, server, polic
     assert server.calls() == [{"tool": "read_file", "arguments": {"path": "/srv/a"}}]
 
 
+@pytest.mark.parametrize(("namespace", "allowed"), [("work-1", True), ("play", False), (None, False)])
+def test_sessions_by_their_namespace(run_cellgate: Run, server, policy, namespace: str | None, allowed: bool) -> None:
+    rules = [{"decision": "allow", "server": "fs", "session": "work-*"}]
+    name = ("--namespace", namespace) if namespace else ()
+    words = ("--mcp", server.mcp, "--policy", policy(rules=rules), "-c", TRY + "attempt(read_file, '/srv/a')")
+    assert ("read_file done" in run_cellgate("run", *name, *words).stdout) == allowed
+
+
 def test_a_repeated_call_is_answered_with_that(run_cellgate: Run, server, policy) -> None:
     code = TRY + "for path in ('/etc/a', '/etc/b', '/etc/a'): attempt(read_file, path)"
     r = run_cellgate("run", "--mcp", server.mcp, "--policy", policy(rules=RULES), "-c", code)

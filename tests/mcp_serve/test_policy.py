@@ -102,6 +102,18 @@ def test_clients(serve: Serve, mcp_file: Path, policy, client: str, allowed: boo
     assert ("leave_mark: x" in run(server, "x")) == allowed
 
 
+@pytest.mark.parametrize("namespace", ["work", "other"])
+def test_sessions_by_their_namespace(serve: Serve, mcp_file: Path, policy, namespace: str) -> None:
+    """The name that the agent gives a session says nothing."""
+    rules = [{"decision": "allow", "server": "fake", "session": "work"}]
+    words = ("--policy", policy(rules=rules), "--namespace", namespace, "--toolsets", "core,sessions")
+    server = serve("--mcp", mcp_file, *words)
+    server.initialize()
+    made = server.result(server.call("create_session", name="work"))["structuredContent"]["session_id"]
+    result = server.result(server.call("execute_ipython_cell", code=CODE.format("x"), session_id=made))
+    assert ("leave_mark: x" in text_of(result)) == (namespace == "work")
+
+
 def test_connections(serve: Serve, policy, tmp_path: Path, port: int) -> None:
     (tmp_path / "settings.json").write_text(json.dumps(settings()))
     rules = [

@@ -277,9 +277,7 @@ def test_its_end_ends_everything(
         assert list(packages.iterdir()) == []
 
 
-def test_who_can_read_the_packages_cannot_keep_servers_from_starting(
-    serve: Serve, environment: dict[str, str]
-) -> None:
+def test_who_can_read_the_packages_cannot_keep_servers_from_starting(serve: Serve, environment: dict[str, str]) -> None:
     """Kernels can, and they can lock files that they can open. Servers lock a file without read permission."""
     cache = Path(environment["XDG_CACHE_HOME"], "cellgate")
     serve().initialize()

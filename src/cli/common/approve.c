@@ -24,7 +24,7 @@ struct cg_approve {
         bool base_given, lax, mute;
         enum cg_approve_answer base, def;
         struct cg_pol *policy;
-        const char *front;
+        const char *front, *namespace;
         uint64_t session;          /* number of the one that is open */
         uint64_t last_session;     /* of all copies */
         struct cg_approve *origin; /* of a copy; else NULL */
@@ -341,6 +341,11 @@ void cg_approve_set_front(struct cg_approve *a, const char *front)
         a->front = front;
 }
 
+void cg_approve_set_namespace(struct cg_approve *a, const char *name)
+{
+        a->namespace = name;
+}
+
 void cg_approve_new_session(struct cg_approve *a)
 {
         a->session = ++(a->origin ?: a)->last_session;
@@ -351,12 +356,13 @@ void cg_approve_set_mute(struct cg_approve *a, bool mute)
         a->mute = mute;
 }
 
-/* Fills in the front and the times. Numbers of cells begin again in each session. */
+/* Fills in the front, the namespace and the times. Numbers of cells begin again in each session. */
 static struct cg_pol_call completed(const struct cg_approve *a, const struct cg_pol_call *call)
 {
         struct cg_pol_call c = *call;
 
         c.front = a->front;
+        c.session = a->namespace;
         if (c.cell)
                 c.cell |= a->session << 32;
         c.time_s = time(NULL);

@@ -111,6 +111,8 @@ struct cg_approve_verdict {
 struct cg_pol *cg_approve_policy(const struct cg_approve *a);
 /* The front's name in rules of files: "run" at first. Borrows. */
 void cg_approve_set_front(struct cg_approve *a, const char *front);
+/* The namespace of its sessions, in rules of files; NULL: "default". Borrows. */
+void cg_approve_set_namespace(struct cg_approve *a, const char *name);
 /* Says that the front can ask nobody: what a file wants to be asked about is refused then. */
 void cg_approve_set_mute(struct cg_approve *a, bool mute);
 /* A session was opened that counts its cells from 1 again. Budgets of the session go on. */

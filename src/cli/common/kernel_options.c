@@ -615,6 +615,7 @@ static int read_policies(struct cg_kernel_options *o, const struct cg_settings *
         const char *set = o->exec;
         bool allowed;
 
+        cg_approve_set_namespace(o->approve, o->namespace);
         if (o->command == CG_JUP_INSTALL || o->connect) /* cells on another machine write nothing here */
                 workspace = NULL;
         if (o->config && o->command != CG_JUP_INSTALL &&
