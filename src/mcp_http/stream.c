@@ -49,13 +49,13 @@ static void wake(struct hf_stream *st)
                 st->wake(st->reader);
 }
 
-/* Ids are "STREAM-EVENT": unique in the session. */
+/* Ids are "STREAM-EVENT": unique in the session. Without a @text it says when to come back. */
 static void add_event(struct hf_stream *st, struct cg_slice text)
 {
-        char head[64];
+        char head[80];
         size_t n = (size_t)snprintf(head, sizeof(head),
-                                    "id: %llu-%llu\ndata: ", (unsigned long long)st->number,
-                                    (unsigned long long)st->last + 1);
+                                    "id: %llu-%llu\n%sdata: ", (unsigned long long)st->number,
+                                    (unsigned long long)st->last + 1, text.len ? "" : "retry: 1000\n");
         struct hf_event *e = malloc(sizeof(*e) + n + text.len + 2);
 
         if (!e) {
@@ -101,6 +101,14 @@ void cg_hf_stream_trim(struct hf_stream *st)
                 drop_first(st);
 }
 
+/* First comes an id, by which the client can resume. Older clients would parse the data. */
+static void begin(struct hf_stream *st)
+{
+        if (st->primes && !st->begun)
+                add_event(st, (struct cg_slice){ "", 0 });
+        st->begun = true;
+}
+
 void cg_hf_stream_push(struct hf_stream *st, struct cg_slice text, bool last)
 {
         st->ended |= last;
@@ -111,7 +119,7 @@ void cg_hf_stream_push(struct hf_stream *st, struct cg_slice text, bool last)
                         memcpy(st->answer, text.p, text.len);
                 st->answer_len = text.len;
         } else {
-                st->begun = true;
+                begin(st);
                 add_event(st, text);
                 cg_hf_stream_trim(st);
         }
@@ -134,10 +142,8 @@ void cg_hf_stream_move(struct hf_stream *from, struct hf_stream *to)
 
 void cg_hf_stream_begin(struct hf_stream *st)
 {
-        /* With an id, by which the client can resume. Older clients would parse the data. */
-        if (st->primes && !st->begun)
-                add_event(st, (struct cg_slice){ "", 0 });
-        st->begun = st->ping = true;
+        begin(st);
+        st->ping = true;
         wake(st);
 }
 

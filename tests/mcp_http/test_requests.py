@@ -178,7 +178,7 @@ def test_the_last_streams_are_kept(serve: Serve, mcp_file: Path) -> None:
         events = reply.events()
         session.answer(next(events), NO)
         assert "result" in next(events) and list(events) == [] and reply.last_id
-        ids.append(reply.last_id.replace("-2", "-1"))
+        ids.append(reply.last_id.replace("-3", "-2"))  # the first one primes
     assert session.get(Last_Event_ID=ids[0]).status == 400
     for id in (ids[1], ids[-1]):
         assert "result" in next(session.get(Last_Event_ID=id).events())

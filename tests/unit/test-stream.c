@@ -86,6 +86,20 @@ TEST_WITH(test_events_in_pieces, set_up, tear_down)
         assert_int_equal(c->wakes, 3);
 }
 
+TEST_WITH(test_the_first_event_primes, set_up, tear_down)
+{
+        struct scene *c = *state;
+        char text[1024];
+
+        c->st->primes = true;
+        push(c, "{1}", false);
+        read_all(c, 100, text, sizeof(text));
+        assert_string_equal(text, "id: 7-1\nretry: 1000\ndata: \n\nid: 7-2\ndata: {1}\n\n");
+        assert_true(cg_hf_stream_resume(c->st, 1));
+        read_all(c, 100, text, sizeof(text));
+        assert_string_equal(text, "id: 7-2\ndata: {1}\n\n");
+}
+
 TEST_WITH(test_comments_come_between_events, set_up, tear_down)
 {
         struct scene *c = *state;
@@ -94,7 +108,7 @@ TEST_WITH(test_comments_come_between_events, set_up, tear_down)
         c->st->primes = true;
         cg_hf_stream_begin(c->st);
         assert_int_equal(read_all(c, 100, text, sizeof(text)), 0);
-        assert_string_equal(text, ": keepalive\n\nid: 7-1\ndata: \n\n");
+        assert_string_equal(text, ": keepalive\n\nid: 7-1\nretry: 1000\ndata: \n\n");
         push(c, "{1}", false);
         assert_int_equal(cg_hf_stream_read(c->st, text, 5), 5);
         cg_hf_stream_begin(c->st);
