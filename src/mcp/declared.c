@@ -4,6 +4,8 @@
  */
 #include "mcp/server.h"
 
+#include "mcp/ceilings.h"
+
 bool cg_mcpd_declares_tasks(struct cg_slice capabilities)
 {
         struct cg_slice extensions, tasks;
@@ -22,4 +24,10 @@ bool cg_mcpd_wants_undeclared_tasks(struct cg_slice params)
         return !cg_json_find(params, "_meta", &meta) ||
                !cg_json_find(meta, "io.modelcontextprotocol/clientCapabilities", &capabilities) ||
                !cg_mcpd_declares_tasks(capabilities);
+}
+
+bool cg_mcpd_is_token(struct cg_slice s)
+{
+        return s.p && s.len <= CG_MCP_MAX_ID &&
+               (s.p[0] == '"' || s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9'));
 }

@@ -176,12 +176,6 @@ static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, const char *name, 
         return cg_mcpd_answer(s, m->id, &result, KEEP_MS, out, err);
 }
 
-static bool is_token(struct cg_slice s)
-{
-        return s.p && s.len <= CG_MCP_MAX_ID &&
-               (s.p[0] == '"' || s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9'));
-}
-
 static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                    struct cg_err *err)
 {
@@ -206,7 +200,7 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
                 snprintf(why, sizeof(why), "there is no tool \"%.100s\"; tools/list tells the names", text);
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, why, err);
         }
-        if (meta.p && cg_json_member(meta, "progressToken", &token, NULL) == 0 && is_token(token))
+        if (meta.p && cg_json_member(meta, "progressToken", &token, NULL) == 0 && cg_mcpd_is_token(token))
                 in.progress_token = token;
         if (s->peer.stateless && (cg_json_member(m->params, "requestState", &in.request_state, NULL) < 0 ||
                                   cg_json_member(m->params, "inputResponses", &in.input_responses, NULL) < 0))

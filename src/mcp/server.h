@@ -146,6 +146,8 @@ bool cg_mcpd_declares_tasks(struct cg_slice capabilities);
  * not declared tasks, which must be an error.
  */
 bool cg_mcpd_wants_undeclared_tasks(struct cg_slice params);
+/* A string or a number of a length that may be a progressToken. */
+bool cg_mcpd_is_token(struct cg_slice s);
 
 /* The answer to a line that was left out because it is too long; @why from cg_lines_next(). */
 int cg_mcpd_line_too_long(struct cg_buf *out, const char *why, struct cg_err *err);

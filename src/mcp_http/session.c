@@ -366,6 +366,8 @@ int cg_hf_session_request(struct hf_stream *st, const struct cg_rpc *m, struct c
 
         if (m->params.p && cg_json_find(m->params, "_meta", &meta))
                 cg_json_find(meta, "progressToken", &token);
+        if (!cg_mcpd_is_token(token)) /* the session process ignores it as well */
+                token = CG_SLICE_NONE;
         st->number = ++s->f->last_request;
         st->id = strndup(m->id.p, m->id.len);
         st->token = token.p ? strndup(token.p, token.len) : NULL;

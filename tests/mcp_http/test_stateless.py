@@ -266,3 +266,44 @@ def test_another_clients_session_of_a_connection(serve: Serve) -> None:
 
     assert 'of another client, "test"' in text_of(cell())
     assert text_of(cell(attach=True)).startswith("42") and text_of(cell()) == "42"
+
+
+def test_calls_that_are_left_leave_no_session(serve: Serve, workspace: Path) -> None:
+    """Nobody knows the sessions that were made for them."""
+    client = Stateless(serve("--max-sessions-per-client", "2"))
+    for name in ("a", "b"):
+        code = f"open({name!r}, 'w').close()\nwhile True: pass"
+        message = client.message("tools/call", name="execute_ipython_cell", arguments={"code": code})
+        connection = client.server.connect()
+        headers = client.server.headers(client.headers(message))
+        connection.request("POST", "/mcp", json.dumps(message), {**headers, "Content-Type": "application/json"})
+        eventually((workspace / name).exists)
+        connection.close()
+    eventually(lambda: not client.cell("1").get("isError"))
+
+
+@pytest.mark.parametrize("token", [None, True, {"a": "b" * 1000}, [1], "x" * 1000])
+def test_what_is_no_progress_token_gets_no_progress(serve: Serve, token: object) -> None:
+    client = Stateless(serve())
+    message = client.message("tools/call", name="execute_ipython_cell", arguments={})
+    message["params"]["arguments"]["code"] = "import time\nfor i in range(4): print(i); time.sleep(0.3)"
+    message["params"]["_meta"]["progressToken"] = token
+    reply = client.post(message)
+    assert not reply.streams and text_of(reply.message["result"]).endswith("3"), list(reply.events())
+
+
+def test_clients_of_one_session_have_a_limit(serve: Serve) -> None:
+    """Each call would tell of all of them."""
+    client = Stateless(serve())
+    id = client.cell("1")["structuredContent"]["session_id"]
+    for i in range(70):
+        message = client.message("tools/call", name="execute_ipython_cell", arguments={"code": "1", "session_id": id})
+        message["params"]["arguments"]["attach"] = True
+        message["params"]["_meta"][META + "clientInfo"] = {"name": f"client {i}", "version": "1"}
+        result = client.post(message).message["result"]
+        if result.get("isError"):
+            assert "64 clients" in text_of(result) and i >= 60
+            break
+    else:
+        raise AssertionError("each client was let in")
+    assert text_of(client.cell("2", session_id=id)).startswith("2\n")

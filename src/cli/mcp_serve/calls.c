@@ -462,6 +462,17 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         return 0;
 }
 
+/*
+ * Its session was made for it and has done nothing else: most likely nobody has learned its id,
+ * which comes with a result.
+ */
+static bool leaves_session(const struct cg_pending *p)
+{
+        const struct cg_serve_session *s = p->session;
+
+        return p->fresh && p->job == TAILQ_FIRST(&s->jobs) && s->n_jobs == 1 && s->n_kept == 0;
+}
+
 void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone)
 {
         struct cg_pending *p = cg_serve_find_pending(sv, id);
@@ -474,6 +485,8 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone)
         /* Nobody learns its id. */
         if (own && p->tool == CG_SERVE_CREATE_SESSION)
                 cg_serve_session_end(own->session, "its creation was cancelled");
+        else if (own && leaves_session(p))
+                cg_serve_session_end(own->session, "its first call was cancelled");
         cg_serve_remove_pending(sv, p);
         if (own && own->number && gone && (sv->opts.toolsets & CG_SERVE_JOBS)) {
                 own->known = true;

@@ -8,6 +8,9 @@
 #include <string.h>
 #include "base/json.h"
 
+/* Of one session: each is told of all others. */
+#define MAX_CLIENTS 64u
+
 static const char *opener(const struct cg_serve_session *s)
 {
         return s->sv->opts.new_sessions ? s->client_name : s->sv->proto.handshake.client;
@@ -63,6 +66,8 @@ int cg_serve_check_client(struct cg_serve_session *s, const char *args, struct c
                 return 0;
         if (cg_json_member(text, "attach", &v, err) < 0)
                 return -1;
+        if (json_object_size(s->clients) >= MAX_CLIENTS)
+                return cg_fail(err, CG_E_LIMIT, "%u clients share this session, as many as may", MAX_CLIENTS);
         if (cg_slice_is(v, "true"))
                 share(s);
         else if (!*me || !*opener(s))
