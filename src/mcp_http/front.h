@@ -35,6 +35,9 @@
 #define HF_MAX_REQUESTS 100u
 /* Bytes that a session process has not read. */
 #define HF_MAX_OUT ((size_t)128 << 20)
+/* Answers of one session that its clients have not read, beyond which only small ones are sent. */
+#define HF_MAX_ANSWERS  ((size_t)256 << 20)
+#define HF_SMALL_ANSWER ((size_t)64 << 10)
 /* One message of a session process: as large as it makes them. */
 #define HF_MAX_LINE ((size_t)256 << 20)
 /* Events that a client has not read, above which its stream is closed; and that are kept for it. */

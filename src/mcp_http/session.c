@@ -509,6 +509,17 @@ static struct hf_stream *find_request(struct hf_session *s, uint64_t number)
         return NULL;
 }
 
+/* Bytes of answers and events that are not read. An answer alone counts until all of it is. */
+static size_t unread(const struct hf_session *s)
+{
+        const struct hf_stream *st;
+        size_t n = 0;
+
+        TAILQ_FOREACH(st, &s->streams, entry)
+                n += st->begun ? st->unread : st->answer_len;
+        return n;
+}
+
 static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_rpc *m, struct cg_slice line)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
@@ -517,6 +528,11 @@ static void answer(struct hf_session *s, struct hf_stream *st, const struct cg_r
 
         s->n_open--;
         s->used_ms = cg_now_ms();
+        if (line.len > HF_SMALL_ANSWER && unread(s) > HF_MAX_ANSWERS) {
+                fail_request(st, "256 MiB of answers of this session are not read: read them, then ask again "
+                                 "(cell_result, or the task)");
+                return;
+        }
         if (cg_buf_try_add(&b, line.p, head, NULL) < 0 || cg_buf_try_adds(&b, st->id, NULL) < 0 ||
             cg_buf_try_add(&b, m->id.p + m->id.len, line.len - head - m->id.len, NULL) < 0) {
                 fail_request(st, "no memory is left for the answer");

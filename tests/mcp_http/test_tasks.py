@@ -1,5 +1,8 @@
 """The protocol's tasks over HTTP: reached over any connection with the token, by the client that has them."""
 
+import http.client
+import json
+import select
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,3 +102,23 @@ def test_headers_and_other_clients(server: Server, mark: Path) -> None:
     assert client.get(id)["status"] == "input_required" and not mark.exists()
     assert client.about("tasks/cancel", id)[0] == 200
     eventually(lambda: client.get(id)["status"] == "cancelled")
+
+
+def test_results_that_nobody_reads_have_a_limit(server: Server) -> None:
+    """The front has them: 8 MiB for each look at the task."""
+    client = Tasks(server)
+    code = "print('x' * 3_900_000, flush=True); import time; time.sleep(3)"
+    id = client.cell(code, max_output_chars=4_000_000)["taskId"]
+    eventually(lambda: client.get(id)["status"] == "completed")
+    looks: list[http.client.HTTPConnection] = []
+    for _ in range(60):
+        message = client.message("tasks/get", taskId=id)
+        headers = {**client.headers(message), "Content-Type": "application/json", "Accept": "application/json"}
+        looks.append(server.connect())
+        looks[-1].request("POST", "/mcp", json.dumps(message), server.headers(headers))
+    assert select.select([looks[-1].sock], [], [], 60)[0]
+    replies = [json.loads(look.getresponse().read()) for look in looks]
+    whole = [r for r in replies if "result" in r]
+    assert 30 <= len(whole) < 60 and all("not read" in r["error"]["message"] for r in replies if r not in whole)
+    assert all(text_of(r["result"]["result"]).count("x") >= 3_900_000 for r in whole)
+    assert client.get(id)["status"] == "completed"
