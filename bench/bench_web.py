@@ -1,7 +1,7 @@
 """The Markdown of `fetch_webpage` beside Readability's text, for saved pages.
 
 PAGES: folders of .html and .html.gz files, such as `test/test-pages` of mozilla/readability and `html` of
-scrapinghub/article-extraction-benchmark. Readability has the article alone and fetch_webpage the page. So what counts is
+scrapinghub/article-extraction-benchmark. Readability has the article alone, fetch_webpage the page. So what counts is
 how much of the article's text the Markdown has: the share of its three words in a row.
 """
 

@@ -86,6 +86,7 @@ static const struct cg_cli_command commands[] = {
         { "selftest", cg_cli_selftest, "try to get out of a sandbox on this machine, in about 1,700 ways" },
         { "sandbox", exec_front,
           "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
+        { "sandboxmcp", cg_cli_sandboxmcp, NULL },
         { "verify", audit, NULL },
 };
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -361,3 +364,77 @@ def test_the_host_is_out_of_reach(box: Sandbox) -> None:
     }.items():
         assert "of the host: cellgate mcp serve --toolsets host" in box.refused(name, **arguments)
     assert "--toolsets web" in box.refused("fetch_webpage", url="https://example.org")
+
+
+@pytest.fixture
+def command(cellgate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """command(WORD...): a command of `cellgate sandboxmcp`; servers of this test are the only ones."""
+    with TemporaryDirectory() as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+
+        def run(*words: str, stdin: str = "") -> Any:
+            words_ = [str(cellgate), "sandboxmcp", *words]
+            return subprocess.run(words_, input=stdin, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+
+        yield run
+
+
+def test_commands(command: Callable[..., Any], serve: Callable[..., Sandbox], tmp_path: Path) -> None:
+    assert "none runs" in command("stats").stderr
+    box = serve(SANDBOXMCP_NETWORK="true")
+
+    def ask(*words: str, **more: str) -> Any:
+        done = command(*words, **more)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert ask("queue", "status")["max_concurrent"] == 4
+    assert ask("vault", "add", "KEY", "--namespace", "prod", stdin="very-secret\n") == {"added": "KEY"}
+    assert ask("vault", "list", "--namespace", "prod") == ["KEY"] and ask("vault", "list") == []
+    result = box.run("import os; print(os.environ['KEY'] == 'very-' + 'secret')", namespace="prod")
+    assert result["stdout"] == "True\n"
+    assert ask("inspect", "--namespace", "prod")["vault_keys"] == ["KEY"]
+    assert ask("vault", "delete", "KEY", "--namespace", "prod") and ask("vault", "list", "--namespace", "prod") == []
+    session = box.call("create_session", namespace="prod")["id"]
+    assert [s["id"] for s in ask("session", "list")] == [session]
+    assert ask("bridge", session, "key", '{"value": 42}', "--namespace", "prod")["names"] == ["key"]
+    assert box.run("print(key)", session_id=session, namespace="prod")["stdout"] == "{'value': 42}\n"
+    assert "0 sessions" in command("session", "kill", "--id", "x").stderr
+    assert ask("session", "kill", "--id", session[:8]) == {"killed": session}
+    assert "no such session" in box.refused("execute_code", code="1", session_id=session, namespace="prod")
+    assert ask("limits", "--ram", "128", "--processes", "20")["current"]["max_ram_mb"] == 128
+    assert ask("config")["limits"]["max_processes"] == 20
+    assert "invalid limit" in command("limits", "--ram", "100000").stderr
+    made = box.run("open('a.txt', 'w').write('1')")["request_id"]
+    assert [a["name"] for a in ask("artifacts", made)["artifacts"]] == ["a.txt"]
+    assert ask("audit", "--limit", "1")[0]["request_id"] == made
+    assert box.refused("request_egress", domain="api.example.com")
+    assert ask("egress", "api.example.com")["approved"] and box.call("request_egress", domain="api.example.com")
+    assert "is no host name" in command("egress", "a b").stderr
+    (tmp_path / "app.js").write_text("console.log(2 + 2); process.exitCode = 0")
+    (tmp_path / "bad.sh").write_text("echo out; exit 3")
+    assert command("run", "app.js").stdout == "4\n"
+    done = command("run", "bad.sh")
+    assert (done.stdout, done.returncode) == ("out\n", 3)
+    assert ask("validate", "app.js")["valid"]
+    (tmp_path / "bad.py").write_text("def (")
+    assert command("validate", "bad.py").returncode == 1
+
+
+def test_code_does_not_reach_the_commands(command: Callable[..., Any], serve: Callable[..., Sandbox]) -> None:
+    box = serve()
+    assert command("stats").returncode == 0
+    (path,) = Path(os.environ["XDG_RUNTIME_DIR"]).glob("cellgate-*/sandboxmcp-*")
+    code = f"import socket; socket.socket(socket.AF_UNIX).connect({str(path)!r})"
+    assert "Error" in box.run(code)["stderr"]
+    code = f"import os; print(os.environ.get('CELLGATE_RUNTIME'), os.path.exists({str(path)!r}))"
+    assert box.run(code)["stdout"] == "None False\n"
+
+
+def test_which_of_several_servers(command: Callable[..., Any], serve: Callable[..., Sandbox]) -> None:
+    boxes = [serve(), serve()]
+    said = command("stats").stderr
+    assert "several run: --server" in said
+    pid = said.split()[-1]
+    assert command("--server", pid, "stats").returncode == 0
+    assert len(boxes) == 2

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult
 from pydantic import BaseModel, Field
 
-from cellgate import render
+from cellgate import CellgateError, render
 from cellgate.sandboxmcp.core.models import ExecutionRequest, Language, ResourceLimits, SessionStatus
 from cellgate.sandboxmcp.pipeline import RefusedError, SandboxPipeline
 from cellgate.surfaces._serve import answer
+from cellgate.surfaces.commands import PREFIX
 
 ASK_S = 300.0
 """The longest wait for an answer of the user, after which a question is refused."""
-_CALL: ContextVar[Context[Any, Any]] = ContextVar("call")
+_CALL: ContextVar[Context[Any, Any] | None] = ContextVar("call", default=None)
+_COMMAND_MAX = 64 << 20  # bytes of a line of `cellgate sandboxmcp`
 Words = Literal["python", "node", "shell"]
 
 
@@ -45,6 +50,8 @@ def ask_client(sandbox: SandboxPipeline) -> None:
 
     async def ask(question: str) -> bool:
         context = _CALL.get()
+        if context is None:  # a command: its terminal is another one
+            return False
         capabilities = context.session.client_params.capabilities if context.session.client_params else None
         if capabilities is None or capabilities.elicitation is None:
             return False
@@ -82,12 +89,84 @@ async def _call(tool: Callable[..., Awaitable[Any]], context: Context[Any, Any],
         _CALL.reset(token)
 
 
+def _of_commands(sandbox: SandboxPipeline) -> dict[str, Callable[..., Awaitable[Any]]]:
+    """What a person does at a terminal, and an agent cannot."""
+
+    async def vault_add(namespace: str, key: str, value: str) -> Any:
+        await sandbox.vault_add(namespace, key, value)
+        return {"added": key}
+
+    async def vault_delete(namespace: str, key: str) -> Any:
+        await sandbox.vault_delete(namespace, key)
+        return {"deleted": key}
+
+    async def session_list() -> Any:
+        return [plain(s) for s in await sandbox.list_sessions()]
+
+    async def session_kill(session_id: str) -> Any:
+        """Also of a beginning that no other session has."""
+        found = [s for s in await sandbox.list_sessions() if s.id.startswith(session_id)]
+        found = [s for s in found if s.status is not SessionStatus.killed]
+        if len(found) != 1:
+            raise RefusedError(f"{len(found)} sessions have an id that begins with {session_id}")
+        await sandbox.kill_session(found[0].id, found[0].namespace)
+        return {"killed": found[0].id}
+
+    async def config() -> Any:
+        network = {"enabled": sandbox.network.enabled, "allowed_domains": sandbox.network.allowed_domains}
+        limits = {"limits": plain(sandbox.limits), "maximum": sandbox.caps.most}
+        workspace = str(sandbox.workspace) if sandbox.workspace else None
+        return {**limits, "network": network, "workspace": workspace, "max_concurrent": sandbox.max_concurrent}
+
+    async def egress(domain: str, namespace: str) -> Any:
+        sandbox.network.allow(namespace, domain)
+        return {"domain": domain, "approved": True}
+
+    async def vault_list(namespace: str) -> Any:
+        return await sandbox.vault_list(namespace)
+
+    own = (vault_add, vault_list, vault_delete, session_list, session_kill, config, egress)
+    return {function.__name__: function for function in own}
+
+
+@asynccontextmanager
+async def _commands(known: Mapping[str, Callable[..., Awaitable[Any]]]) -> AsyncIterator[None]:
+    """Takes the commands of `cellgate sandboxmcp`, from a socket that only programs of this user can reach."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = json.loads(await reader.readline())
+            found = await known[request["tool"]](**request["arguments"])
+        except (CellgateError, ValueError, KeyError, TypeError) as e:
+            found = {"error": str(e)}
+        try:
+            writer.write(json.dumps(found).encode() + b"\n")
+            await writer.drain()
+            writer.close()
+        except OSError:
+            pass  # the command was interrupted
+
+    if folder := os.environ.get("CELLGATE_RUNTIME"):
+        path = Path(folder, f"{PREFIX}{os.getpid()}")
+        path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(take, path, limit=_COMMAND_MAX)
+        try:
+            yield
+        finally:
+            server.close()
+            path.unlink(missing_ok=True)
+    else:
+        yield
+
+
 def tools(sandbox: SandboxPipeline) -> MCPServer[Any]:
     """A server with the tools, whose end ends the sandboxes."""
+    known = _of_commands(sandbox)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[Any]) -> AsyncIterator[None]:
-        yield
+        async with _commands(known):
+            yield
         await sandbox.aclose()
 
     server: MCPServer[Any] = MCPServer("sandboxmcp", version="cellgate", lifespan=lifespan, log_level="WARNING")
@@ -102,6 +181,7 @@ def tools(sandbox: SandboxPipeline) -> MCPServer[Any]:
             own, context = signature(function, eval_str=True), signature(call, eval_str=True).parameters["context"]
             more = context.replace(kind=Parameter.KEYWORD_ONLY)
             call.__signature__ = own.replace(parameters=[*own.parameters.values(), more])  # type: ignore[attr-defined]
+            known[function.__name__] = function
             server.add_tool(call, name=function.__name__, description=text, structured_output=False)
 
         return add

@@ -36,6 +36,7 @@ int cg_cli_events(int argc, char **argv);
 int cg_cli_gen(int argc, char **argv);
 /* queue, session and job */
 int cg_cli_jobs(int argc, char **argv);
+int cg_cli_sandboxmcp(int argc, char **argv);
 int cg_cli_policy(int argc, char **argv);
 int cg_cli_mcp(int argc, char **argv);
 int cg_cli_mcp_serve(int argc, char **argv);

@@ -40,13 +40,26 @@ class NetworkGuard:
         if covered(domain, self.hosts(namespace)):
             return True
         approved = False
-        if self.enabled and len(domain) < 254 and _HOST.fullmatch(domain):
+        if self._can_be_asked(domain):
             emit(SandboxEventType.egress_requested, namespace, domain)
             approved = await self.questions.wait(domain, namespace)
         if approved:
-            self._approved.setdefault(namespace, set()).add(domain)
-        emit(SandboxEventType.egress_approved if approved else SandboxEventType.egress_denied, namespace, domain)
+            self.allow(namespace, domain)
+        else:
+            emit(SandboxEventType.egress_denied, namespace, domain)
         return approved
+
+    def _can_be_asked(self, domain: str) -> bool:
+        return self.enabled and len(domain) < 254 and _HOST.fullmatch(domain) is not None
+
+    def allow(self, namespace: str, domain: str) -> None:
+        """Approves a domain unasked, and answers the questions that wait for it."""
+        domain = domain.lower()
+        if not self._can_be_asked(domain):
+            raise ValueError(f"Domain blocked: {domain} is no host name, or the network is off (enable_network)")
+        self._approved.setdefault(namespace, set()).add(domain)
+        self.approve_egress(namespace, domain)
+        emit(SandboxEventType.egress_approved, namespace, domain)
 
     def approve_egress(self, namespace: str, domain: str) -> bool:
         """False: nobody waits for it."""
