@@ -19,12 +19,12 @@
 #define NAME_MAX_ID 64
 
 enum { JSON = 2, ID, NAMESPACE, HELP };
-enum jobs_command { STATUS = 1, LIST = 2, KILL = 4, CANCEL = 8 };
+enum jobs_command { STATUS = 1, LIST = 2, KILL = 4, CANCEL = 8, SHOW = 16 };
 
 static const struct cg_opt table[] = {
-        { ID, 0, "id", "ID", KILL | CANCEL, "its id, or a beginning that no other has" },
+        { ID, 0, "id", "ID", KILL | CANCEL | SHOW, "its id, or a beginning that no other has" },
         { NAMESPACE, 0, "namespace", "NAME", LIST, "only sessions with this name (option --namespace)" },
-        { JSON, 0, "json", NULL, STATUS | LIST, "for programs: a JSON array" },
+        { JSON, 0, "json", NULL, STATUS | LIST | SHOW, "for programs: a JSON array" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
 
@@ -45,6 +45,10 @@ static const struct subcommand commands[] = {
         { "session", "list", LIST,
           "Usage: cellgate session list [--namespace NAME] [--json]\n\n"
           "The sessions of all of this user's programs that share a supervisor.\n\n" },
+        { "session", "show", SHOW,
+          "Usage: cellgate session show --id ID [--json]\n\n"
+          "A session and its cells and commands that run or wait. What they contain is shown to nobody but its\n"
+          "program.\n\n" },
         { "session", "kill", KILL,
           "Usage: cellgate session kill --id ID\n\n"
           "Ends a session with its cells and commands, whichever of this user's programs has opened it.\n\n" },
@@ -124,16 +128,31 @@ static void add_job(struct state *st, const json_t *session, json_t *job)
         cg_buf_addf(st->text, ", %s\n", cg_reply_text(session, "namespace"));
 }
 
-static void match(struct state *st, const char *id, const char *address)
+/* Replaces an earlier session: act_on_match() reports an id that both begin with. */
+static void show(struct state *st, json_t *session)
+{
+        json_t *job;
+        size_t i;
+
+        json_array_clear(st->list);
+        cg_buf_clear(st->text);
+        add_session(st, session);
+        json_array_foreach(st->json ? NULL : json_object_get(session, "jobs"), i, job)
+                add_job(st, session, job);
+}
+
+/* True: @id is what the command is about, unless a later one is as well. */
+static bool match(struct state *st, const char *id, const char *address)
 {
         bool exact = strcmp(id, st->id) == 0;
 
         if (st->exact || strncmp(id, st->id, strlen(st->id)) != 0)
-                return;
+                return false;
         st->exact = exact;
         st->matches = exact ? 1 : st->matches + 1;
         snprintf(st->match, sizeof(st->match), "%s", id);
         snprintf(st->address, sizeof(st->address), "%s", address);
+        return true;
 }
 
 static void add_sessions(struct state *st, struct cg_client *c, const char *address)
@@ -150,9 +169,10 @@ static void add_sessions(struct state *st, struct cg_client *c, const char *addr
         json_array_foreach(list, i, session) {
                 if (st->namespace && strcmp(cg_reply_text(session, "namespace"), st->namespace) != 0)
                         continue;
-                if (st->id && !jobs)
-                        match(st, cg_reply_text(session, "id"), address);
-                else if (!jobs)
+                if (st->id && !jobs && match(st, cg_reply_text(session, "id"), address) &&
+                    st->words->command == SHOW)
+                        show(st, session);
+                else if (!st->id && !jobs)
                         add_session(st, session);
                 json_array_foreach(jobs ? json_object_get(session, "jobs") : NULL, k, job) {
                         if (st->id)
@@ -186,7 +206,7 @@ static int visit(const char *address, void *data)
         return 0;
 }
 
-static int end_one(struct state *st, struct cg_err *err)
+static int act_on_match(struct state *st, struct cg_err *err)
 {
         struct cg_client *c;
         int r;
@@ -196,6 +216,8 @@ static int end_one(struct state *st, struct cg_err *err)
                                st->matches ? "%zu %ss have an id that begins with %.64s"
                                            : "%zu %ss of the shared supervisors have the id %.64s",
                                st->matches, st->words->name, st->id);
+        if (st->words->command == SHOW)
+                return 0;
         c = connect_to(st->address, err);
         if (!c)
                 return -1;
@@ -226,7 +248,7 @@ static int parse(struct state *st, int argc, char **argv, struct cg_err *err)
                         return cg_fail(err, CG_E_INVAL,
                                        "unexpected argument \"%s\"; --help lists the options", value);
         }
-        if (id == 0 && (st->words->command & (KILL | CANCEL)) && !(st->id && *st->id))
+        if (id == 0 && (st->words->command & (KILL | CANCEL | SHOW)) && !(st->id && *st->id))
                 return cg_fail(err, CG_E_INVAL, "--id is missing: `cellgate %s list` shows them",
                                st->words->name);
         return id;
@@ -287,10 +309,10 @@ int cg_cli_jobs(int argc, char **argv)
                                    status_help);
         if (r < 0 || cg_supervisors(visit, &st, &err) < 0)
                 return cg_cli_fail(argv[0], &err);
-        if (!(st.words->command & (KILL | CANCEL)))
+        if (!st.id)
                 return print(&st);
-        if (end_one(&st, &err) == 0)
-                return CG_EXIT_OK;
+        if (act_on_match(&st, &err) == 0)
+                return st.words->command == SHOW ? print(&st) : CG_EXIT_OK;
         cg_cli_fail(argv[0], &err);
         return CG_EXIT_RAISED;
 }

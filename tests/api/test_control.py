@@ -55,10 +55,11 @@ def test_without_a_supervisor(shared: Shared) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["session"], "list or kill?"),
+        (["session"], "list or show or kill?"),
         (["job", "show"], "list or cancel?"),
         (["queue", "list"], "status?"),
         (["session", "kill"], "--id is missing: `cellgate session list` shows them"),
+        (["session", "show"], "--id is missing"),
         (["session", "kill", "--id", ""], "--id is missing"),
         (["session", "list", "--id", "1"], "--id"),
         (["queue", "status", "x"], 'unexpected argument "x"'),
@@ -101,8 +102,10 @@ def test_ids_must_be_of_one(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> 
         sessions = [c.session(workspace=str(shared.cwd)) for _ in range(17)]  # two begin with the same digit
         ids = [s["id"] for s in other.jobs()]
         digit = next(d for d in "0123456789abcdef" if sum(i.startswith(d) for i in ids) > 1)
-        done = shared("session", "kill", "--id", digit)
-        assert done.returncode == 1 and f"sessions have an id that begins with {digit}" in done.stderr
+        for word in ("kill", "show"):
+            done = shared("session", word, "--id", digit)
+            assert (done.returncode, done.stdout) == (1, "")
+            assert f"sessions have an id that begins with {digit}" in done.stderr
         assert len(other.jobs()) == 17
         for wrong, code in [
             (ids[0][:31], E_NOTFOUND),
@@ -120,12 +123,17 @@ def test_ids_must_be_of_one(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> 
         cell = sessions[0].execute(HOLD)
         command = sessions[0].exec("sleep", "1000")
         waiting = sessions[0].execute("2")
+        states = [("cell", "running"), ("cell", "waiting"), ("command", "running")]
+        eventually(lambda: [(j["kind"], j["state"]) for s in other.jobs() for j in s["jobs"]] == states)
         (mine,) = [s for s in other.jobs() if s["jobs"]]
-        assert [(j["kind"], j["state"]) for j in mine["jobs"]] == [
-            ("cell", "running"),
-            ("cell", "waiting"),
-            ("command", "running"),
-        ]
+        (shown,) = listed(shared, "session", "show", "--id", mine["id"][:31])
+        assert (shown["id"], shown["jobs"]) == (
+            mine["id"],
+            [{**j, "ms": k["ms"]} for j, k in zip(mine["jobs"], shown["jobs"], strict=True)],
+        )
+        lines = shared("session", "show", "--id", mine["id"]).stdout.splitlines()
+        assert [line.split()[0] for line in lines] == [mine["id"], *(j["id"] for j in mine["jobs"])]
+        assert HOLD not in "".join(lines) and ids[1] not in "".join(lines)
         for job, number, type in zip(
             [mine["jobs"][1], mine["jobs"][2], mine["jobs"][0]],
             [waiting, command, cell],

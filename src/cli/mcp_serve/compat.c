@@ -58,12 +58,7 @@ static int exec_module(const char *module, const char *command, int argc, char *
         /* -P and no other PYTHONPATH: the current folder is often one that cells can write. */
         if ((*CG_PACKAGE_DIR ? setenv("PYTHONPATH", CG_PACKAGE_DIR, 1) : unsetenv("PYTHONPATH")) < 0)
                 return cg_fail_errno(err, "PYTHONPATH");
-        words[0] = python;
-        words[1] = "-P";
-        words[2] = "-c";
-        words[3] = start;
-        words[4] = module;
-        words[5] = command;
+        memcpy(words, (const char *[]){ python, "-P", "-c", start, module, command }, 6 * sizeof(*words));
         memcpy(words + 6, argv + 1, (size_t)(argc - 1) * sizeof(*words));
         execv(python, (char *const *)(uintptr_t)words);
         return cg_fail_errno(err, "%s", python);
