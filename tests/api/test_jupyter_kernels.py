@@ -194,6 +194,37 @@ def test_only_the_session_starts_its_kernel(client: Client, workspace: Path, exe
     assert programs == (["/bin/echo", "/proc/self/exe", "/usr/bin/python3"] if exec == "ask" else [])
 
 
+@pytest.mark.parametrize("rules", ["ask", {"default": "ask", "commands": "tree"}])
+@pytest.mark.parametrize("name", ["bash", "script"])
+def test_each_program_below_a_kernel_is_asked_about(
+    client: Client,
+    workspace: Path,
+    outside: Path,
+    jupyter_kernels: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    rules: object,
+) -> None:
+    """Also where the program that runs the cells is one that the kernel's own program has started."""
+    python = f"{jupyter_kernels}/bin/python"
+    (outside / "script").write_text(f'#!/bin/sh\nexec {python} -m ipykernel_launcher -f "$1"\n')
+    (outside / "script").chmod(0o755)
+    spec(outside, "script", argv=[str(outside / "script"), "{connection_file}"])
+    spec(outside, "bash", argv=[python, "-m", "bash_kernel", "-f", "{connection_file}"])
+    monkeypatch.setenv("JUPYTER_PATH", str(outside))
+    asked = []
+
+    def decide(e: Event) -> bool:
+        asked.append(json.loads(e.args)["argv"])
+        return asked[-1][:2] != ["/bin/echo", "no"]
+
+    echo = "/bin/echo {}" if name == "bash" else "import subprocess; print(subprocess.getoutput('/bin/echo {}'))"
+    with client.session(workspace=workspace, language=f"jupyter:{name}", exec=rules) as s:
+        assert s.run(echo.format("yes"), decide=decide).stdout == "yes\n"
+        assert "no\n" not in s.run(echo.format("no"), decide=decide).stdout
+    assert ["/bin/echo", "yes"] in asked and ["/bin/echo", "no"] in asked, asked
+
+
 def test_a_kernel_reaches_what_cells_reach_and_no_more(client: Client, workspace: Path, outside: Path) -> None:
     (outside / "secret").write_text("s")
     (outside / "readable").write_text("r")

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/language.h"
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
 
@@ -90,7 +91,12 @@ enum cg_exec cg_sup_exec(const json_t *options)
 {
         enum cg_exec exec;
 
-        return cg_exec_rules_mode(cg_sup_exec_setting(options), &exec, NULL) < 0 ? CG_EXEC_DENY : exec;
+        if (cg_exec_rules_mode(cg_sup_exec_setting(options), &exec, NULL) < 0)
+                return CG_EXEC_DENY;
+        /* A script may have started it, or it another program that runs the cells. */
+        if (exec == CG_EXEC_ASK && cg_language_kernel(json_string_value(json_object_get(options, "language"))))
+                return CG_EXEC_ASK_EACH;
+        return exec;
 }
 
 uint64_t cg_sup_running_cell(const struct session *ss)
