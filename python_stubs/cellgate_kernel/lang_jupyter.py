@@ -209,7 +209,8 @@ class Jupyter(Language):
             paths.append(self._spec["folder"])
         for path in paths:
             if not os.access(path, os.R_OK):
-                text = f"{self.title} needs {path}, which the sandbox does not show: add it to filesystem.allowRead"
+                what = "which the sandbox does not show: it was removed, or must be added to filesystem.allowRead"
+                text = f"{self.title} needs {path}, {what}"
                 raise cell_error("KernelFiles", text, [text])
 
     def command(self, fd: int) -> list[str]:
@@ -234,6 +235,7 @@ class Jupyter(Language):
             self._close_pipe()
             raise
         os.close(self._its_pipe)
+        self._its_pipe = -1
         os.set_blocking(self._pipe, False)
         self.loop.add_reader(self._pipe, self._own_output)
         self._info = self.loop.create_future()
@@ -275,8 +277,9 @@ class Jupyter(Language):
 
     def _close_pipe(self) -> None:
         for fd in (self._pipe, self._its_pipe):
-            with contextlib.suppress(OSError):
+            if fd >= 0:
                 os.close(fd)
+        self._pipe = self._its_pipe = -1
 
     def _drop(self) -> None:
         if self._socket is None:
@@ -288,7 +291,7 @@ class Jupyter(Language):
         if self._opening is not None:
             self._opening.cancel()
         self.loop.remove_reader(self._pipe)
-        os.close(self._pipe)
+        self._close_pipe()
         super()._drop()
         if self._info is not None and not self._info.done():
             self._info.set_result({})

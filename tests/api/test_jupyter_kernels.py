@@ -277,6 +277,23 @@ def test_what_is_missing_is_named(
             assert why in s.run("1").error["evalue"]
 
 
+def test_a_file_that_is_removed_meanwhile(
+    client: Client, workspace: Path, outside: Path, jupyter_kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = outside / "launch.py"
+    launch.write_text("from ipykernel.kernelapp import launch_new_instance\nlaunch_new_instance()\n")
+    spec(outside, "own", argv=[str(jupyter_kernels / "bin/python"), str(launch), "-f", "{connection_file}"])
+    monkeypatch.setenv("JUPYTER_PATH", str(outside))
+    with client.session(workspace=workspace, language="jupyter:own") as s:
+        assert s.run("import os; os.kill(os.getpid(), 9)").error["ename"] == "KernelEnded"
+        launch.rename(outside / "other.py")
+        for _ in range(3):
+            out = s.run("1")
+            assert out.error["ename"] == "KernelFiles" and "it was removed" in out.error["evalue"], out
+        (outside / "other.py").rename(launch)
+        assert s.run("6 * 7").value == "42"
+
+
 # A kernel that breaks rules: what it sends instead of messages, after the handshake.
 HOSTILE = """
 import json, socket, struct, sys, threading
@@ -294,25 +311,29 @@ for name in ("shell", "iopub", "stdin", "control"):
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "status"),
     [
-        "b'x' * 65536",
-        "b'\\2' + b'\\xff' * 8",
-        "b'\\1\\1x' * 10000",
-        "b'\\0\\x09<IDS|MSG>'",
-        "b'\\4\\1x' * 1000",
-        "b'\\1\\x09<IDS|MSG>' + b'\\1\\1x' * 4 + b'\\0\\1{'",
+        ("b'x' * 65536", "timeout"),  # messages of one part that mean nothing
+        ("b'\\2' + b'\\xff' * 8", "error"),  # too long: its connections are closed, which ends it
+        ("b'\\1\\1x' * 10000", "error"),  # too many parts
+        ("b'\\0\\x09<IDS|MSG>'", "timeout"),
+        ("b'\\4\\1x' * 1000", "timeout"),
+        ("b'\\1\\x09<IDS|MSG>' + b'\\1\\1x' * 4 + b'\\0\\1{'", "timeout"),
     ],
 )
 def test_a_kernel_that_breaks_rules(
-    client: Client, workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, data: str
+    client: Client, workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, data: str, status: str
 ) -> None:
+    """What it sends is ignored, so that no cell ends; or its connections are closed."""
     (outside / "hostile.py").write_text(HOSTILE.replace("{data}", data))
     spec(outside, "hostile", argv=[shutil.which("python3"), str(outside / "hostile.py"), "{connection_file}"])
     monkeypatch.setenv("JUPYTER_PATH", str(outside))
     with client.session(workspace=workspace, language="jupyter:hostile") as s:
-        assert s.run("1", timeout_ms=500).status in ("timeout", "error")
-        assert s.run("1", timeout_ms=500).status in ("timeout", "error")
+        for _ in range(2):
+            out = s.run("1", timeout_ms=500 if status == "timeout" else 60_000)
+            assert out.status == status, out
+            if status == "error":
+                assert out.error["ename"] == "KernelEnded", out
 
 
 def test_the_list_of_languages_starts_no_kernel_of_jupyter(
