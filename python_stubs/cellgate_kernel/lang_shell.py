@@ -8,6 +8,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cellgate_kernel import jsontext
@@ -58,6 +59,7 @@ class Shell(Language):
         super().__init__(kernel, path)
         self._dir = ""
         self._fifos: list[int] = []
+        self._file = ""  # of the cell
         self._trace = ""
         self._used: set[int] = set()  # slots
         self._texts: dict[str, bytes] = {}  # digests of variables whose text is JSON
@@ -94,10 +96,18 @@ class Shell(Language):
         name, line = f"In[{self.kernel.shell.execution_count}]", 1
         if isinstance(place, dict) and isinstance(place.get("file"), str) and isinstance(place.get("line"), int):
             name, line = os.path.basename(place["file"]), max(1, min(place["line"], 1_000_000))
-        path = os.path.join(self._dir, re.sub(r"[^\w.\[\]-]|^\d+$", "_", name, flags=re.ASCII))
-        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        self._file = os.path.join(self._dir, re.sub(r"[^\w.\[\]-]|^\d+$", "_", name, flags=re.ASCII))
+        with open(self._file, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write("\n" * (line - 1) + self._trace + text)
-        return f"{number} {path}\n".encode()
+        return f"{number} {self._file}\n".encode()
+
+    async def ask(self, data: Callable[[int], bytes]) -> Content:
+        """Remove the cell's file afterwards: it is none that the cell has made."""
+        try:
+            return await super().ask(data)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(self._file)
 
     def check(self, reply: Content) -> None:
         self._trace = "set -x; " if "x" in str(reply.get("options")) else ""  # off between cells
@@ -182,8 +192,9 @@ class Shell(Language):
 
     def _free(self, slot: int) -> None:
         self._used.discard(slot)
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self._dir, f"{slot}.lock"))
+        for end in ("args", "out", "err", "lock"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._dir, f"{slot}.{end}"))
 
     def _free_slots(self) -> None:
         """Free those of processes that have ended, by an interrupt perhaps."""

@@ -88,8 +88,10 @@ static const char *member(const json_t *o, const char *name)
 
 static const char *shown_path(const json_t *file)
 {
-        const char *path = member(file, "path");
+        const char *path = member(file, "path"), *redacted = member(file, "path_redacted");
 
+        if (*redacted)
+                return redacted;
         return *path ? path : member(file, "path_hex");
 }
 
@@ -283,13 +285,15 @@ static int open_parent(int dir, char *name, const char **base, struct cg_err *er
         return cg_steal_fd(&fd);
 }
 
-/* Copies @path, of the entry @file, to @name below @dir if its content is what was signed. */
+/*
+ * Copies @path, of the entry @file, to @name below @dir if its content is what was signed. The copy
+ * has no name before that is known.
+ */
 static int copy_file(const char *path, char *name, int dir, const json_t *file, struct cg_err *err)
 {
-        char digits[CG_SHA256_HEX];
+        char digits[CG_SHA256_HEX], link[48];
         cg_auto_fd int from = -1, parent = -1, to = -1;
         const char *base;
-        int r;
 
         from = open_regular(path, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS, err);
         if (from < 0)
@@ -297,17 +301,19 @@ static int copy_file(const char *path, char *name, int dir, const json_t *file, 
         parent = open_parent(dir, name, &base, err);
         if (parent < 0)
                 return -1;
-        to = openat(parent, base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (to < 0 && errno == EEXIST)
-                return cg_fail(err, CG_E_STATE, "there is a file of its name already, which is not replaced");
+        to = openat(parent, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
         if (to < 0)
                 return cg_fail_errno(err, "copy");
-        r = hash_fd(from, to, json_integer_value(json_object_get(file, "size")), digits, err);
-        if (r == 0 && strcmp(digits, member(file, "sha256")) != 0)
-                r = cg_fail(err, CG_E_STATE, "it is not what was signed any more");
-        if (r < 0)
-                unlinkat(parent, base, 0);
-        return r;
+        if (hash_fd(from, to, json_integer_value(json_object_get(file, "size")), digits, err) < 0)
+                return -1;
+        if (strcmp(digits, member(file, "sha256")) != 0)
+                return cg_fail(err, CG_E_STATE, "it is not what was signed any more");
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", to);
+        if (linkat(AT_FDCWD, link, parent, base, AT_SYMLINK_FOLLOW) == 0)
+                return 0;
+        if (errno == EEXIST)
+                return cg_fail(err, CG_E_STATE, "there is a file of its name already, which is not replaced");
+        return cg_fail_errno(err, "copy");
 }
 
 /* The path of an entry, which need not be UTF-8 (returns); NULL: it has none. */
@@ -332,6 +338,8 @@ static int copy_entry(const json_t *manifest, const json_t *file, int dir, struc
         size_t skipped = 1; /* the slash */
         cg_auto_free char *path = entry_path(file), *name = NULL;
 
+        if (*member(file, "path_redacted"))
+                return cg_fail(err, CG_E_STATE, "its name has a secret in it, which is not recorded");
         if (!path || path[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "it has no absolute path");
         if (!*member(file, "sha256"))

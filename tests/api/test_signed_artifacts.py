@@ -66,7 +66,35 @@ def test_other_languages(workspace: Path, language: str) -> None:
     options = {"workspace": workspace, "audit": "strict", "sign_artifacts": 1, "language": language}
     with Client(log_level=0) as c, c.session(**options) as s:
         found = s.run(code).result.artifacts
-    assert HELLO in [f["sha256"] for f in found["files"]] and found["signed"]
+    assert [f["path"] for f in found["files"]] == [f"{workspace}/a.txt"] and found["signed"]
+
+
+def test_files_of_the_shell_itself_are_none_of_its_cells(workspace: Path) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    with Client(log_level=0) as c, c.session(workspace=workspace, language="shell") as s:
+        s.add_functions("host", [{"name": "double", "description": "Doubles.", "inputSchema": schema}])
+        s.execute("mcptools host double a=21; printf hello > /tmp/b.txt", artifacts=1)
+        s.give(s.until("function_call")[-1].approval, 42)
+        found = s.until("result")[-1].artifacts["files"]
+        assert [f["path"] for f in found] == ["/tmp/b.txt"]
+        assert "In[2]: line 1: nothing" in s.run("nothing_of_this_name").stderr
+
+
+def test_a_secret_in_a_name(workspace: Path, run_cellgate: Command, tmp_path: Path) -> None:
+    """The name is left out and not changed, so that no other file can be taken for it; "sha256" stays a member."""
+    env = ["API_TOKEN=secret-of-mine", "OTHER_PASSWORD=sha256,path"]
+    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict", sign_artifacts=1, env=env) as s:
+        code = "import os\nfor n in ('x-secret-of-mine', 'sha256,path', 'a.txt'): open(n, 'w').write('hello')"
+        execution = s.run(code).result.artifacts["signed"]["execution"]
+    text = run_cellgate("artifacts", execution, "--json").stdout
+    files = json.loads(text)["files"]
+    assert "secret-of-mine" not in text and all(f["sha256"] == HELLO and f["size"] == 5 for f in files)
+    names = sorted((f.get("path"), f.get("path_redacted")) for f in files if "path" not in f)
+    assert names == [(None, f"{workspace}/***"), (None, f"{workspace}/x-***")]
+    (workspace / "x-***").write_text("hello")
+    r = run_cellgate("artifacts", execution, "--out", tmp_path / "out")
+    assert r.returncode == 1 and "1 of 3 files" in r.stdout and "a secret in it" in r.stderr
+    assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == ["a.txt"]
 
 
 def test_verify(made: tuple[str, Path], workspace: Path, run_cellgate: Command, tmp_path: Path) -> None:

@@ -523,6 +523,22 @@ bool cg_sup_audit_signs(const struct session *ss)
         return ss->audit && ss->audit->signs && ss->host;
 }
 
+/* Removes secrets. A path that had one is "path_redacted": it must not be taken for a file's name. */
+static void redact_manifest(const struct session *ss, json_t *manifest, const json_t *files)
+{
+        json_t *file, *path;
+        size_t i;
+
+        cg_secrets_redact_json(&ss->secrets, manifest);
+        json_array_foreach(json_object_get(manifest, "files"), i, file) {
+                path = json_object_get(file, "path");
+                if (!path || json_equal(path, json_object_get(json_array_get(files, i), "path")))
+                        continue;
+                json_object_set(file, "path_redacted", path);
+                json_object_del(file, "path");
+        }
+}
+
 int cg_sup_audit_artifacts(struct session *ss, uint64_t id, const json_t *found, json_t **ret,
                            struct cg_err *err)
 {
@@ -531,14 +547,15 @@ int cg_sup_audit_artifacts(struct session *ss, uint64_t id, const json_t *found,
         cg_auto_json json_t *manifest = NULL;
 
         snprintf(execution, sizeof(execution), "%s/%llu", ss->id, (unsigned long long)id);
-        manifest = json_pack("{s:s, s:I, s:s, s:O, s:O*}", "execution", execution, "time",
+        manifest = json_pack("{s:s, s:I, s:s, s:o, s:O*}", "execution", execution, "time",
                              (json_int_t)time(NULL), "workspace", ss->workspace, "files",
-                             json_object_get(found, "files"), "truncated",
+                             json_deep_copy(json_object_get(found, "files")), "truncated",
                              json_object_get(found, "truncated"));
+        if (manifest)
+                redact_manifest(ss, manifest, json_object_get(found, "files"));
         add_json(&b, manifest);
         if (!manifest || cg_buf_end(&b, err) < 0)
                 return cg_fail(err, CG_E_NOMEM, "signature of files");
-        cg_secrets_redact_buf(&ss->secrets, &b);
         if (write_record(ss->sup, ss->id, CG_AUDIT_MANIFEST, &b, true, true, err) < 0 &&
             (err->code != CG_E_UNSENT || !ss->sup->audit->last.signature[0]))
                 return -1;
