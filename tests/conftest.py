@@ -13,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -149,6 +150,13 @@ def jupyter_kernels() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no folder {folder}: run scripts/setup --test")
     return folder.resolve()
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that kernels see: /tmp is their own."""
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=Path.home()) as path:
+        yield Path(path)
 
 
 @pytest.fixture(scope="session")

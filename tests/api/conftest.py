@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,13 +45,6 @@ def tools(session: Session, mark: Path) -> Session:
     }
     session.add_servers({"echo": server})
     return session
-
-
-@pytest.fixture
-def outside() -> Iterator[Path]:
-    """A folder that kernels see: /tmp is their own."""
-    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=Path.home()) as path:
-        yield Path(path)
 
 
 @pytest.fixture

@@ -91,3 +91,52 @@ def test_another_kernel_of_jupyter(jupyter: Jupyter, jupyter_kernels: Path, monk
     stream, value = client.nb.cells[1].outputs
     assert (stream["text"], value["data"]["text/plain"]) == ("5\n", "6")
     assert kinds(client.nb.cells[2]) == {"error"}
+
+
+# A kernel that claims what clients would run, show or take for cellgate's.
+FORGED = """
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+
+class Forged(IPythonKernel):
+    @property
+    def kernel_info(self):
+        return {
+            "protocol_version": "9" * 100_000, "implementation": "own", "implementation_version": "<b>", "debugger": True,
+            "supported_features": ["debugger", "kernel subshells"], "banner": "B\\x1b[2J" + "x" * 100_000,
+            "other": {"a": 1}, "status": "error",
+            "help_links": [{"text": "T", "url": "javascript:x"}],
+            "language_info": {
+                "name": "own", "version": ["1"], "mimetype": "text/x-own", "file_extension": "/../../x", "other": 1,
+                "codemirror_mode": {"name": "own"}, "nbconvert_exporter": "os.path.x", "pygments_lexer": "a" * 65,
+            },
+        }
+
+IPKernelApp.launch_instance(kernel_class=Forged)
+"""
+
+
+def test_what_a_hostile_kernel_says_about_itself(
+    jupyter: Jupyter, jupyter_kernels: Path, monkeypatch: pytest.MonkeyPatch, outside: Path
+) -> None:
+    (outside / "forged.py").write_text(FORGED)
+    (outside / "kernels/forged").mkdir(parents=True)
+    argv = [str(jupyter_kernels / "bin/python"), str(outside / "forged.py"), "-f", "{connection_file}"]
+    (outside / "kernels/forged/kernel.json").write_text(
+        json.dumps({"argv": argv, "display_name": "F", "language": "f"})
+    )
+    monkeypatch.setitem(jupyter.env, "JUPYTER_PATH", f"{jupyter.env['JUPYTER_PATH']}:{outside}")
+    spec = jupyter.install("cellgate-forged", "--language", "jupyter:forged")
+    with jupyter.kernel(spec) as kernel:
+        assert kernel.reply(kernel.send("1"))["status"] == "ok"
+        info = kernel.reply(kernel.client.kernel_info())
+    ours = ["status", "protocol_version", "implementation", "implementation_version", "language_info", "banner"]
+    assert sorted(info) == sorted([*ours, "debugger", "help_links", "supported_features"])
+    assert (info["status"], info["debugger"], info["supported_features"]) == ("ok", False, [])
+    assert (info["implementation"], "<" in info["implementation_version"]) == ("own", False)
+    assert info["protocol_version"].startswith("5.")
+    assert info["banner"].startswith("B\\x1b[2Jxxx") and len(info["banner"]) < 2100
+    assert info["help_links"] == []
+    assert info["language_info"] == {
+        **{"name": "own", "version": "", "mimetype": "text/x-own", "file_extension": ".txt"}
+    }

@@ -9,12 +9,14 @@
 #include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/language.h"
 #include "base/util.h"
 #include "supervisor/cells/artifacts.h"
 #include "supervisor/ask/asks.h"
 #include "supervisor/core/audit.h"
 #include "supervisor/cells/clock.h"
 #include "supervisor/cells/commands.h"
+#include "supervisor/cells/kernel_info.h"
 #include "supervisor/limits/costs.h"
 #include "supervisor/limits/denials.h"
 #include "supervisor/network/egress.h"
@@ -762,10 +764,21 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
         run_next(l);
 }
 
+static void send_kernel_info(struct session *ss, struct cg_out *out, const char *name, struct cg_msg *m)
+{
+        cg_auto_json json_t *info = cg_sup_kernel_info(name, cg_frame_bytes(m->frames[1]));
+        cg_auto_free char *text = cg_json_text(info, &out->raw_len);
+
+        out->has_raw = true;
+        out->raw = text ?: "{}";
+        cg_sup_event_to_host(ss, out, json_pack("{s:s}", "status", "ok"), NULL);
+}
+
 void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m)
 {
         struct shell *l = shell_running(ss, m->id, CELL_REQUEST);
         struct cg_out out = { .type = CG_HOST_REPLY, .id = m->id };
+        const char *kernel;
         struct cell *c;
         bool answered;
 
@@ -787,7 +800,10 @@ void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m)
                 TAILQ_REMOVE(&ss->queue.unordered, c, entry);
                 answered = c->answered;
         }
-        if (!answered)
+        kernel = cg_language_kernel(json_string_value(json_object_get(ss->options, "language")));
+        if (!answered && kernel && strcmp(c->request, "kernel_info_request") == 0)
+                send_kernel_info(ss, &out, kernel, m);
+        else if (!answered)
                 cg_sup_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
         cell_free(c);
         if (l)

@@ -1,0 +1,14 @@
+/* What the kernel of another language says about itself, before hosts and clients get it. */
+#ifndef CG_SUPERVISOR_CELLS_KERNEL_INFO_H
+#define CG_SUPERVISOR_CELLS_KERNEL_INFO_H
+
+#include <jansson.h>
+#include "base/wire.h"
+
+/*
+ * The content of a kernel_info_reply (returns; NULL: out of memory) with what @given, that of the
+ * hostile kernel @name, says in members that are known: names, no paths, no markup, and a banner.
+ */
+json_t *cg_sup_kernel_info(const char *name, struct cg_bytes given);
+
+#endif
