@@ -1,8 +1,8 @@
 """MCP servers that run Python, from a client's side: cellgate over stdio and HTTP, and ipybox (with version 1 of mcp).
 
 A client made by hand sends the same messages to each, the servers in turn: from a server's start to the result of its
-first cell, and the round trip of the cell `1`. What waiting calls cost is measured of cellgate alone, since ipybox's
-server never asks. Report: ratios of medians, and the promises of the project.
+first cell, and the round trip of the cell `1`. What waiting calls and the audit log cost is measured of cellgate alone,
+since ipybox's server never asks and has no log. Report: ratios of medians, and the promises of the project.
 """
 
 from __future__ import annotations
@@ -236,6 +236,28 @@ def waiting(prefix: Path, work: Path, seconds: float) -> dict[str, float]:
     return figures
 
 
+CALLS = """
+import time
+from mcptools.fake import act
+times = []
+for _ in range({}):
+    began = time.perf_counter()
+    act.run()
+    times.append((time.perf_counter() - began) * 1e6)
+print(times[20:])
+"""
+AUDIT = ("off", "best-effort", "strict")
+
+
+def audit(prefix: Path, work: Path, mode: str, calls: int) -> list[float]:
+    """Microseconds of each call of a tool that a rule accepts, as the cell sees it."""
+    argv = [prefix / "bin/cellgate", "run", "--private", "--mcp", work.parent / "mcp.json", "--workspace", work]
+    argv += ["--approve", "fake.*", "-c", CALLS.format(calls + 20), *(("--audit", mode) if mode != "off" else ())]
+    env = {**os.environ, "XDG_STATE_HOME": str(work.parent / "state")}
+    done = subprocess.run(argv, stdout=subprocess.PIPE, check=True, env=env)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def main() -> int:
     ap = argparse.ArgumentParser(prog="bench/mcp", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     ap.add_argument("--rounds", type=int, default=5, help="starts of each server (default 5)")
@@ -260,10 +282,17 @@ def main() -> int:
                 for row, values in measure(make, opt.cells).items():
                     samples[row][name] += values
         cost = waiting(opt.prefix, work, opt.seconds)
+        calls: dict[str, list[float]] = {mode: [] for mode in AUDIT}
+        for _ in range(opt.rounds):
+            for mode in AUDIT:
+                calls[mode] += audit(opt.prefix, work, mode, 3 * opt.cells)
     medians = {row: {n: statistics.median(v) for n, v in by.items()} for row, by in samples.items()}
     lines = [f"{'ms, medians':26}{'start to first result':>24}{'the cell 1':>14}"]
     lines += [f"{n:26}{medians['start'][n]:24.1f}{medians['cell'][n]:14.3f}" for n in peers]
-    lines += [f"processor, ms a second: idle {cost['idle']:.2f}, {WAITING} calls that wait {cost['waiting']:.2f}\n"]
+    lines += [f"processor, ms a second: idle {cost['idle']:.2f}, {WAITING} calls that wait {cost['waiting']:.2f}"]
+    call = {mode: statistics.median(values) for mode, values in calls.items()}
+    ratios = ", ".join(f"{mode} {call[mode]:.0f} us ({call[mode] / call['off']:.2f} times)" for mode in AUDIT)
+    lines += [f"a call of a tool, by --audit: {ratios}\n"]
     targets = report.Targets()
     start, trip = medians["start"], medians["cell"]
     targets.least("start to first result, times faster than ipybox", start["ipybox"] / start["cellgate"], 20)
@@ -271,9 +300,13 @@ def main() -> int:
     targets.least("the cell 1 over stdio, times faster than ipybox", trip["ipybox"] / trip["cellgate"], 20)
     targets.most("over HTTP instead of stdio, ms more", trip["cellgate, HTTP"] - trip["cellgate"], 0.5)
     targets.most("calls that wait, ms of processor a second more", cost["waiting"] - cost["idle"], 5)
+    for mode in AUDIT[1:]:
+        targets.most(f"a call with --audit {mode}, us more", call[mode] - call["off"], 30)
     table = {"start": ("ms", "a server's start to the result of its first cell"), "cell": ("ms", "the cell `1`")}
     figures = {"machine": report.machine(), "rows": report.rows(table, samples), "promises": targets.report()}
-    return report.finish(opt, "\n".join([*lines, *targets.lines(52)]), {**figures, "waiting": cost}, targets)
+    return report.finish(
+        opt, "\n".join([*lines, *targets.lines(52)]), {**figures, "waiting": cost, "audit": call}, targets
+    )
 
 
 if __name__ == "__main__":

@@ -463,11 +463,11 @@ static int do_message(struct cg_mcpd *s, struct cg_slice text, struct cg_buf *ou
         if (m.kind == CG_RPC_REQUEST)
                 return do_request(s, &m, out, fn, data, err);
         if (m.kind == CG_RPC_NOTIFICATION) {
-                in.kind = CG_MCPD_CANCEL;
-                if (strcmp(m.method, "notifications/cancelled") != 0 ||
+                in.kind = strcmp(m.method, CG_MCPD_BACK_METHOD) == 0 ? CG_MCPD_BACK : CG_MCPD_CANCEL;
+                if ((in.kind == CG_MCPD_CANCEL && strcmp(m.method, "notifications/cancelled") != 0) ||
                     cg_json_member(m.params, "requestId", &in.id, NULL) < 0 || !in.id.p)
                         return 0;
-                if (cg_json_find(m.params, CG_MCPD_GONE, &gone))
+                if (in.kind == CG_MCPD_CANCEL && cg_json_find(m.params, CG_MCPD_GONE, &gone))
                         in.kind = CG_MCPD_GONE_CLIENT;
                 return fn(data, &in, err);
         }

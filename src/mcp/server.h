@@ -79,19 +79,22 @@ struct cg_mcpd {
  * "n" that its clients are told apart by the names that they give themselves; by
  * the next one the place at which clients with its second token decide, if there are any; by
  * CG_MCPD_REQUEST in the _meta of a message which request of the stateless era it belongs to; by
- * this member of notifications/cancelled that the client has gone and not cancelled anything; and
- * by this method it asks whether anything would be lost if the server ended.
+ * this member of notifications/cancelled that the client has gone and not cancelled anything; by
+ * this method it asks whether anything would be lost if the server ended; and by this notification
+ * it says of a request that the client reads another stream than its own.
  */
 #define CG_MCPD_HTTP_SESSION "CELLGATE_HTTP_SESSION"
 #define CG_MCPD_HTTP_PLACE   "CELLGATE_HTTP_PLACE"
 #define CG_MCPD_REQUEST      "cellgate/request"
 #define CG_MCPD_GONE         "cellgate/gone"
 #define CG_MCPD_BUSY_METHOD  "cellgate/busy"
+#define CG_MCPD_BACK_METHOD  "cellgate/back"
 
 enum cg_mcpd_kind {
         CG_MCPD_CALL,        /* tools/call of a tool that exists: id, name, arguments, progress_token */
         CG_MCPD_CANCEL,      /* notifications/cancelled: id is the request's */
         CG_MCPD_GONE_CLIENT, /* the same, with CG_MCPD_GONE */
+        CG_MCPD_BACK,        /* CG_MCPD_BACK_METHOD: id is the request's */
         CG_MCPD_ANSWER,      /* to a request of ours: id, and result or error */
         CG_MCPD_BUSY,        /* CG_MCPD_BUSY_METHOD, to be answered: id */
         CG_MCPD_RESOURCES,   /* resources/list: id, and value is the cursor or CG_SLICE_NONE */

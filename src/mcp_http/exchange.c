@@ -315,6 +315,8 @@ static enum MHD_Result get(struct hf_exchange *x)
                 return refuse(x, MHD_HTTP_BAD_REQUEST, SERVER_ERROR,
                               "the stream of this Last-Event-ID is no longer kept: call the tool again");
         attach(x, st);
+        if (st == s->get)
+                cg_hf_session_back(s);
         return send_events(x);
 }
 
@@ -576,8 +578,8 @@ static enum MHD_Result post(struct hf_exchange *x)
 static enum MHD_Result health(struct hf_exchange *x)
 {
         char *text = NULL;
-        int n = asprintf(&text, "{\"status\":\"ok\",\"version\":\"" CG_VERSION "\",\"sessions\":%u}\n",
-                         x->f->n_sessions);
+        int n = asprintf(&text, "{\"status\":\"ok\",\"version\":\"%s\",\"tier\":\"%s\",\"sessions\":%u}\n",
+                         CG_VERSION, x->f->setup.tier, x->f->n_sessions);
 
         return n < 0 ? MHD_NO : json(x, MHD_HTTP_OK, text, (size_t)n, NULL, NULL);
 }

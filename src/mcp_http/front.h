@@ -101,6 +101,7 @@ struct hf_stream {
         bool can_stream;   /* the client accepts events */
         bool primes;       /* it understands an event without data */
         bool begun, ended; /* ended: nothing follows */
+        bool asked_again;  /* it broke off, and its questions were asked by another stream */
         bool slow;         /* the client does not read */
         bool over;         /* of HF_GET, HF_LISTEN: no token of the session's is valid any more */
         char *answer;      /* of a request that has not begun a stream; NULL: none yet */
@@ -181,6 +182,8 @@ int cg_hf_session_request(struct hf_stream *st, const struct cg_rpc *m, struct c
                           struct cg_err *err);
 /* The client of @st has gone: cancels the request, or keeps the events for a while. Frees @st. */
 void cg_hf_session_leave(struct hf_stream *st);
+/* The client is back by another stream: what it was asked by one that broke off is asked again. */
+void cg_hf_session_back(struct hf_session *s);
 void cg_hf_session_tick(struct hf_session *s, int64_t now);
 
 /* ---- guard.c */

@@ -37,7 +37,8 @@ enum {
         CA,
         AUDIENCE,
         SCOPE,
-        SSE
+        SSE,
+        TIER
 };
 
 static const struct cg_opt table[] = {
@@ -58,6 +59,7 @@ static const struct cg_opt table[] = {
         { AUDIENCE, 0, "oauth-audience", "URI", 0, NULL },
         { SCOPE, 0, "oauth-scope", "SCOPES", 0, NULL },
         { SSE, 0, "sse", NULL, 0, NULL },
+        { TIER, 0, "tier", "TIER", 0, NULL },
 };
 
 /* "unix:PATH", "HOST:PORT", or "PORT" of 127.0.0.1. */
@@ -151,6 +153,10 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
         case SSE:
                 o->setup.sse = true;
                 return 0;
+        case TIER: /* without ":freeze" and the like; the process of a session checks it */
+                snprintf(o->setup.tier, sizeof(o->setup.tier), "%.*s",
+                         (int)strspn(value, "abcdefghijklmnopqrstuvwxyz"), value);
+                return 0;
         case PUBLIC:
                 return set_public(value, o, err);
         case ISSUER:
@@ -231,7 +237,9 @@ int cg_hf_parse(int argc, char **argv, struct hf_options *o, struct cg_err *err)
         const char *value = NULL;
         int id = CG_OPT_END;
 
-        *o = (struct hf_options){ .setup = { .max_sessions = 32, .max_per_client = 8, .idle_ms = IDLE_MS } };
+        *o = (struct hf_options){
+                .setup = { .max_sessions = 32, .max_per_client = 8, .idle_ms = IDLE_MS, .tier = "full" }
+        };
         while (scan.argc < argc && strcmp(argv[scan.argc], "--") != 0)
                 scan.argc++;
         o->words = argv + scan.argc + (scan.argc < argc);

@@ -99,16 +99,27 @@ static void send_own(struct hf_session *s, const char *text)
                 cg_log(&s->f->log, CG_LOG_ERROR, "%s", err.msg);
 }
 
-/* In the stateless era, to go away is to cancel; before, it is not. */
-static void send_cancel(struct hf_session *s, const struct hf_stream *st)
+/* Tells the process something about the request of @st. */
+static void notify(struct hf_session *s, const struct hf_stream *st, const char *method, const char *more)
 {
         char text[160];
 
-        snprintf(
-                text, sizeof(text),
-                "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{\"requestId\":%llu%s}}",
-                (unsigned long long)st->number, st->stateless ? "" : ",\"" CG_MCPD_GONE "\":true");
+        snprintf(text, sizeof(text),
+                 "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":{\"requestId\":%llu%s}}", method,
+                 (unsigned long long)st->number, more);
         send_own(s, text);
+}
+
+void cg_hf_session_back(struct hf_session *s)
+{
+        struct hf_stream *st;
+
+        TAILQ_FOREACH(st, &s->streams, entry) {
+                if (st->kind != HF_CALL || st->reader || !st->begun || st->ended || st->asked_again || s->sse)
+                        continue;
+                st->asked_again = true;
+                notify(s, st, CG_MCPD_BACK_METHOD, "");
+        }
 }
 
 /* ---- life */
@@ -385,6 +396,8 @@ int cg_hf_session_request(struct hf_stream *st, const struct cg_rpc *m, struct c
         /* A question of a cell that outlived its call, for a client that does not listen by GET. */
         if (st->kind == HF_CALL && st->can_stream && !s->get->reader)
                 cg_hf_stream_move(s->get, st);
+        if (st->kind == HF_CALL && st->can_stream)
+                cg_hf_session_back(s);
         return 0;
 }
 
@@ -395,7 +408,8 @@ static void drop(struct hf_stream *st)
 
         if (s && !st->ended) {
                 s->n_open--;
-                send_cancel(s, st);
+                /* In the stateless era, to go away is to cancel; before, it is not. */
+                notify(s, st, "notifications/cancelled", st->stateless ? "" : ",\"" CG_MCPD_GONE "\":true");
         }
         cg_hf_stream_free(st);
 }
@@ -428,6 +442,9 @@ void cg_hf_session_leave(struct hf_stream *st)
                 drop(st);
         } else {
                 cg_hf_stream_trim(st); /* it can be resumed: cg_hf_session_tick() ends it */
+                st->asked_again = false;
+                if (s->get->reader)
+                        cg_hf_session_back(s);
                 trim_kept(s);
         }
 }
@@ -565,15 +582,15 @@ static bool is_log(const struct cg_rpc *m)
 
 /*
  * Progress, and a message of the stateless era, belong to the request with their @token, all else
- * to the call that runs, the oldest one, or to the stream of GET. NULL: the client does not read
- * it.
+ * to the call that runs, the oldest one, or to the stream of GET, and to a stream that broke off
+ * only where there is no other. NULL: the client does not read it.
  */
 static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *m, struct cg_slice token)
 {
         bool progress = (m->kind == CG_RPC_NOTIFICATION &&
                          strcmp(m->method, "notifications/progress") == 0) ||
                         (is_log(m) && token.p);
-        struct hf_stream *st;
+        struct hf_stream *st, *left = NULL;
         bool called = false;
 
         if (s->sse)
@@ -581,11 +598,14 @@ static struct hf_stream *find_stream(struct hf_session *s, const struct cg_rpc *
         TAILQ_FOREACH(st, &s->streams, entry) {
                 if (st->ended || st->kind == HF_GET)
                         continue;
-                if (st->can_stream && wants(st, progress, token))
-                        return st;
                 called |= st->kind == HF_CALL;
+                if (!st->can_stream || !wants(st, progress, token))
+                        continue;
+                if (st->reader)
+                        return st;
+                left = left ?: st;
         }
-        return progress || (called && !s->get->reader) ? NULL : s->get;
+        return progress || (called && !s->get->reader) ? left : s->get;
 }
 
 static void on_line(struct hf_session *s, struct cg_slice line)

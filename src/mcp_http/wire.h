@@ -60,8 +60,9 @@ struct hf_tls {
 
 /* To the front, once, first, with the listening socket. */
 struct hf_setup {
-        bool is_unix, sse;                 /* sse: HTTP+SSE of 2024-11-05 as well */
-        char host[CG_HOST_MAX + 1];        /* bound to; "" with is_unix */
+        bool is_unix, sse;          /* sse: HTTP+SSE of 2024-11-05 as well */
+        char tier[16];              /* of the sandboxes, for /health: "auto" if each session finds it */
+        char host[CG_HOST_MAX + 1]; /* bound to; "" with is_unix */
         char public_host[CG_HOST_MAX + 1]; /* of --public-url */
         char token[CG_HF_MAX_TOKEN + 1];   /* "": OAuth, or a Unix socket */
         /* SHA-256 of the second token, which the front does not know; zeros: there is none */

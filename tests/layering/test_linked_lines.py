@@ -10,10 +10,10 @@ from layering.test_circles import object_files
 LIMITS = {
     "libexec/cellgate/cellgate-audit": 5_000,
     "bin/cellgate": 27_400,
-    "libexec/cellgate/cellgate-cli": 54_000,
+    "libexec/cellgate/cellgate-cli": 54_200,
     "libexec/cellgate/cellgate-egress": 10_100,
     "libexec/cellgate/cellgate-kernel": 29_200,
-    "libexec/cellgate/cellgate-mcp-http": 10_700,
+    "libexec/cellgate/cellgate-mcp-http": 10_800,
     "libexec/cellgate/cellgate-post": 3_500,
     "libexec/cellgate/cellgate-run": 29_200,
     "libexec/cellgate/cellgate-search": 4_500,

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,15 +211,42 @@ def test_after_kill_9_another_process_answers_by_the_state(server: Server, mark:
     assert (workspace / "runs").read_text() == "x"  # the paused cell went on, and did not run again
 
 
+def test_after_kill_9_another_process_without_the_state_is_asked_again(
+    server: Server, mark: Path, slowness: float
+) -> None:
+    """At once, by a new state; the old one decides nothing then."""
+    client = States(server)
+    id = client.client.cell("1")["structuredContent"]["session_id"]
+    body = client.client.message("tools/call", name="execute_ipython_cell", arguments={"code": CODE, "session_id": id})
+    old = asked_and_killed(server, client.client.headers(body), body)["result"]
+    began = time.monotonic()
+    arguments = {"execution_id": "cell-2", "wait": 30}
+    new = client.client.call("cell_result", **arguments)
+    assert new.get("resultType") == "input_required", new
+    assert time.monotonic() - began < slowness
+    assert list(new["inputRequests"].values()) == list(old["inputRequests"].values())
+
+    def answer(call: dict[str, Any], state: str, asked: dict[str, Any]) -> dict[str, Any]:
+        (key,) = asked["inputRequests"]
+        params = {**call, "requestState": state, "inputResponses": {key: YES}}
+        return client.client.post(client.client.message("tools/call", **params)).message
+
+    assert answer(body["params"], old["requestState"], old)["error"]["code"] == -32602 and not mark.exists()
+    done = answer({"name": "cell_result", "arguments": arguments}, new["requestState"], new)["result"]
+    assert "leave_mark: x" in text_of(done) and mark.read_text() == ONCE
+
+
 @pytest.mark.slow
-def test_after_kill_9_another_process_is_asked_again(server: Server, mark: Path) -> None:
+def test_after_kill_9_another_process_is_asked_again(server: Server, mark: Path, slowness: float) -> None:
     """With a new number: the answer to the question of before decides nothing."""
     session = Session(server, elicitation={})
     body = session.call_message("execute_ipython_cell", code=CODE)
     old = asked_and_killed(server, session.headers(), body)
     again = Forms(server, session.id)
+    began = time.monotonic()
     reply: Reply = again.session.get()
     new = next(m for m in reply.events() if m.get("method") == "elicitation/create")
+    assert time.monotonic() - began < slowness
     assert new["id"] != old["id"] and new["params"]["message"] == old["params"]["message"]
     again.session.answer(old, {"action": "decline"})
     again.session.answer(new, YES)

@@ -253,12 +253,16 @@ def test_a_client_may_send_the_next_request_on_the_same_connection(serve: Serve)
     assert connection.sock.getsockname() == port
 
 
-def test_health_needs_no_token_and_names_nothing(serve: Serve) -> None:
-    server = serve()
+@pytest.mark.parametrize(
+    ("words", "tier"), [((), "full"), (("--tier", "landlock"), "landlock"), (("--no-sandbox",), "none")]
+)
+def test_health_needs_no_token_and_names_nothing(serve: Serve, words: tuple[str, ...], tier: str) -> None:
+    server = serve(*words)
     session = Session(server)
     reply = server.request("GET", "/health", headers={"Authorization": None})
     health = json.loads(reply.body)
-    assert reply.status == 200 and set(health) == {"status", "version", "sessions"} and health["sessions"] == 1
+    assert reply.status == 200 and set(health) == {"status", "version", "tier", "sessions"}
+    assert health["sessions"] == 1 and health["tier"] == tier
     assert session.id.encode() not in reply.body
 
 

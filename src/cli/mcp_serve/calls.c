@@ -473,6 +473,16 @@ static bool leaves_session(const struct cg_pending *p)
         return p->fresh && p->job == TAILQ_FIRST(&s->jobs) && s->n_jobs == 1 && s->n_kept == 0;
 }
 
+void cg_serve_back(struct cg_serve *sv, struct cg_slice id)
+{
+        const struct cg_pending *p = cg_serve_find_pending(sv, id);
+
+        if (!p || !p->own || p->job != TAILQ_FIRST(&p->job->session->jobs))
+                return;
+        p->job->asked_again = true;
+        cg_serve_ask_again(p->job->session);
+}
+
 void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone)
 {
         struct cg_pending *p = cg_serve_find_pending(sv, id);
@@ -490,7 +500,7 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone)
         cg_serve_remove_pending(sv, p);
         if (own && own->number && gone && (sv->opts.toolsets & CG_SERVE_JOBS)) {
                 own->known = true;
-                if (own == TAILQ_FIRST(&own->session->jobs))
+                if (own == TAILQ_FIRST(&own->session->jobs) && !own->asked_again)
                         cg_serve_ask_again(own->session);
         } else if (own) {
                 cg_serve_cancel_job(own);

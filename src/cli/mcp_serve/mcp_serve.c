@@ -95,6 +95,9 @@ static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *er
         case CG_MCPD_GONE_CLIENT:
                 cg_serve_cancel(sv, in->id, true);
                 return 0;
+        case CG_MCPD_BACK:
+                cg_serve_back(sv, in->id);
+                return 0;
         case CG_MCPD_RESOURCES:
                 return cg_serve_list_resources(sv, in, err);
         case CG_MCPD_READ:

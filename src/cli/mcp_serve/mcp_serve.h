@@ -174,6 +174,7 @@ struct cg_job {
         int64_t read_ms;                /* its result was read; 0: not yet */
         bool cancelled;
         const char *ended_by; /* a call of this tool came after it: it ends, and is answered */
+        bool asked_again;     /* its questions, once the client was back */
         bool known;           /* the client has its execution_id or its result */
         struct {
                 int64_t ms; /* 0: it is none */
@@ -529,6 +530,8 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
  * kept for cell_result (lock held).
  */
 void cg_serve_cancel(struct cg_serve *sv, struct cg_slice id, bool gone);
+/* The stream of the request @id broke off, and the client reads another one (lock held). */
+void cg_serve_back(struct cg_serve *sv, struct cg_slice id);
 
 /* ---- state.c */
 /* A cell that waits for its session (lock held). */

@@ -91,6 +91,24 @@ static void ask_by(struct cg_serve *sv, struct cg_pending *p)
                 cg_serve_free_held(sv, TAILQ_FIRST(&sv->held));
 }
 
+/*
+ * A client that asks for the result of a cell whose call is held has lost that call's state, for
+ * example with its process: the questions are asked again, and the old state is good for nothing.
+ * One that does not wait only looks.
+ */
+static void take_over(struct cg_serve *sv, const struct cg_pending *p)
+{
+        struct cg_pending *held;
+
+        TAILQ_FOREACH(held, &sv->held, entry)
+                if (held->job == p->job)
+                        break;
+        if (!held || p->tool != CG_SERVE_CELL_RESULT || p->deadline_ms <= cg_now_ms())
+                return;
+        ask_again(held);
+        cg_serve_free_held(sv, held);
+}
+
 static int64_t ask_of_session(struct cg_serve_session *s)
 {
         const struct cg_job *job = TAILQ_FIRST(&s->jobs);
@@ -98,11 +116,13 @@ static int64_t ask_of_session(struct cg_serve_session *s)
         struct cg_pending *p;
         int64_t left_ms;
 
-        TAILQ_FOREACH(a, &s->asks, entry)
-                if (is_unsent(a))
-                        break;
         TAILQ_FOREACH(p, &s->sv->pending, entry)
                 if (p->args && job && p->job == job)
+                        break;
+        if (p)
+                take_over(s->sv, p);
+        TAILQ_FOREACH(a, &s->asks, entry)
+                if (is_unsent(a))
                         break;
         if (!a || !p)
                 return -1;

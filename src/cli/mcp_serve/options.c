@@ -318,7 +318,8 @@ int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_e
 /*
  * ---- --http: hands the command line over to cellgate-mcp-http, its options before "--" and those
  * of each session, unchanged, behind it. Limits of sessions are for both, since calls can make more
- * in a process, and the files that cells must not read, since a session hides them.
+ * in a process, the files that cells must not read, since a session hides them, and the tier, which
+ * /health names.
  */
 
 /* Room for the words of both programs, and NULL. */
@@ -340,9 +341,14 @@ int cg_serve_http(int argc, char **argv, struct cg_err *err)
                 words[0] = "cellgate-mcp-http";
         for (first = scan.i; r == 0 && (id = cg_opt_next(&scan, &value, err)) > CG_OPT_END; first = scan.i) {
                 bool both = id == CG_KOPT_MAX_SESSIONS || id == CG_KOPT_PER_CLIENT || id == CG_KOPT_IDLE ||
-                            id == CG_KOPT_TOKEN_FILE || id == CG_KOPT_APPROVER_TOKEN || id == CG_KOPT_TLS_KEY;
+                            id == CG_KOPT_TOKEN_FILE || id == CG_KOPT_APPROVER_TOKEN ||
+                            id == CG_KOPT_TLS_KEY || id == CG_KOPT_TIER;
                 bool ours = id == CG_KOPT_HTTP || id == CG_KOPT_OF_HTTP || id == CG_KOPT_OAUTH_CA;
 
+                if (id == CG_KOPT_NO_SANDBOX) {
+                        words[n++] = "--tier";
+                        words[n++] = "none";
+                }
                 for (; first < scan.i; first++) {
                         if (ours || both)
                                 words[n++] = argv[first];
