@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from mcp_http.helpers import Server
+from mcp_http.soak_patience import CODE, SECONDS, WHOLE
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(180 + 2 * SECONDS)
 
 HERE = Path(__file__).parent
 CELL = "from mcptools.asking import hello; print(hello.call({}), 'and', 6 * 7)"
@@ -76,6 +77,19 @@ def test_command_line(inspector: tuple[list[str], dict[str, str]], target: tuple
     assert text[-1] == "42"
     assert ["a new session" in t for t in text[:-1]] == ([True] if era == "modern" and "--" not in target[0] else [])
     assert result["structuredContent"]["stdout"] == "42\n"
+
+
+def test_a_cell_of_minutes(inspector: tuple[list[str], dict[str, str]], serve: Callable[..., Server]) -> None:
+    """By tasks: in the older era the command line gives up after 60 s, and the next one is another client."""
+    argv, env = inspector
+    server = serve()
+    call = ["--method", "tools/call", "--tool-name", "execute_ipython_cell"]
+    arguments = ["--tool-arg", f"code={CODE}", "--tool-arg", "timeout=600"]
+    words = ["--transport", "http", "--server-url", server.url, "--header", f"Authorization: Bearer {server.token}"]
+    line = [*argv, "--cli", "--protocol-era", "modern", *call, *arguments, *words]
+    p = subprocess.run(line, env=env, capture_output=True, text=True, timeout=2 * SECONDS)
+    assert p.returncode == 0, p.stderr
+    assert json.loads(p.stdout)["structuredContent"]["stdout"] == WHOLE
 
 
 @contextlib.contextmanager

@@ -28,11 +28,11 @@ def by_text(server: Server) -> str:
         reply = session.call("cell_result", **{"execution_id": more[1], "from": int(more[2])})
 
 
-def without_header(server: Server) -> str:
-    """A client that loses Mcp-Session-Id and names its session in the arguments."""
+def by_structured(server: Server, has_header: bool) -> str:
+    """Reads nothing but structuredContent. Without a header it loses Mcp-Session-Id, and names its session itself."""
     session = Session(server)
     data = session.call("execute_ipython_cell", code=CODE, timeout=600).message["result"]["structuredContent"]
-    session.id = ""
+    session.id = session.id if has_header else ""
     named = {"session_id": data["session_id"], "execution_id": data["execution_id"]}
     while data["status"] == "running":
         data = session.call("cell_result", **named).message["result"]["structuredContent"]
@@ -79,7 +79,8 @@ def test_each_client_gets_the_whole_result(
         "started like Claude Code's": start(test_python),
         "started like ipybox's": start(sdk1, "--plain-results"),
         "only the text": lambda: by_text(server),
-        "without the header": lambda: without_header(server),
+        "only structuredContent": lambda: by_structured(server, True),
+        "without the header": lambda: by_structured(server, False),
     }
     with ThreadPoolExecutor(len(clients)) as pool:
         results = dict(zip(clients, pool.map(lambda work: work(), clients.values()), strict=True))
