@@ -438,3 +438,23 @@ def test_which_of_several_servers(command: Callable[..., Any], serve: Callable[.
     pid = said.split()[-1]
     assert command("--server", pid, "stats").returncode == 0
     assert len(boxes) == 2
+
+
+def test_other_programs_see_events_by_namespace(
+    command: Callable[..., Any], serve: Callable[..., Sandbox], cellgate: Path
+) -> None:
+    box = serve(CELLGATE_PRIVATE="")
+    assert command("vault", "add", "KEY", "--namespace", "prod", stdin="very-secret").returncode == 0
+    box.run("open('a\\x1b.txt', 'w').write('1')", namespace="prod")
+    box.run("1", namespace="other")
+    assert "a namespace has" in box.refused("execute_code", code="1", namespace="a b")
+    words = [cellgate, "events", "--json", "--since", "1h", "--no-wait", "--namespace", "prod"]
+    env = {k: v for k, v in os.environ.items() if k != "CELLGATE_PRIVATE"}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=env)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    ran = next(e["session_id"] for e in events if e["type"] == "artifact.signed")
+    assert [e["type"] for e in events if e["session_id"] == ran][:5] == [
+        *("session.created", "vault.accessed", "execution.started", "execution.completed", "artifact.signed"),
+    ]
+    assert {e["namespace"] for e in events} == {"prod"} and "very-secret" not in done.stdout
+    assert all(e["message"].isprintable() for e in events)

@@ -205,8 +205,10 @@ class SandboxPipeline:
     def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
         return {k: v for k, v in options.items() if k in ("python", "tier", "client", "private", "hide")}
 
-    def _wanted(self, language: Language, limits: ResourceLimits, hosts: list[str], env: dict[str, str]) -> Any:
-        return language, limits.model_dump_json(), tuple(hosts), tuple(sorted(env.items()))
+    def _wanted(
+        self, language: Language, limits: ResourceLimits, hosts: list[str], env: dict[str, str], namespace: str
+    ) -> Any:
+        return language, limits.model_dump_json(), tuple(hosts), tuple(sorted(env.items())), namespace
 
     async def _settings(self, folder: Path, hosts: Sequence[str], asks: bool, write: bool) -> dict[str, Any]:
         hidden = [Path(p) for p in (*PRIVATE, Path.home())]
@@ -223,7 +225,7 @@ class SandboxPipeline:
         }
 
     async def _open(
-        self, language: Language, limits: ResourceLimits, hosts: Sequence[str], env: Mapping[str, str]
+        self, language: Language, limits: ResourceLimits, hosts: Sequence[str], env: Mapping[str, str], namespace: str
     ) -> _Open:
         folder = self.workspace or empty_folder()
         asks = self.network.enabled
@@ -234,6 +236,7 @@ class SandboxPipeline:
         session = aio.Session(
             folder,
             language=str(language),
+            namespace=namespace,
             settings=settings,
             ask_egress=asks,
             env=env,
@@ -334,7 +337,7 @@ class SandboxPipeline:
                 await self._in_session(request, result, limits, secrets)
                 return
             hosts = self.network.hosts(request.namespace)
-            wanted = request.language, limits, hosts, {**secrets, **request.env_vars}
+            wanted = request.language, limits, hosts, {**secrets, **request.env_vars}, request.namespace
             key = self._wanted(*wanted)
             opened = await self._take(key, *wanted)
             try:
@@ -440,6 +443,8 @@ class SandboxPipeline:
                 return True
             return self.ask is not None and await self.ask(str(question))
 
+        if secrets:  # also for readers of `cellgate events`
+            await opened.session.add_event("vault.accessed", ", ".join(secrets))
         done = await opened.session.run(
             request.code,
             extra=_EXTRA if opened.language is Language.python and not self.workspace else None,
@@ -507,6 +512,8 @@ class SandboxPipeline:
                 kept += size
             result.artifacts.append(ArtifactSigner.sign_artifact(artifact))
             emit(SandboxEventType.artifact_signed, result.namespace, artifact.name, sha256=artifact.sha256)
+        if names := [artifact.name for artifact in result.artifacts]:
+            await opened.session.add_event("artifact.signed", ", ".join(names)[:1000], {"files": len(names)})
         self._artifacts[result.request_id] = result.namespace, result.artifacts
         kept = sum(len(a.content_b64) for _, found in self._artifacts.values() for a in found)
         while len(self._artifacts) > KEPT or (kept > KEPT_BYTES and len(self._artifacts) > 1):
@@ -539,7 +546,7 @@ class SandboxPipeline:
         request = ExecutionRequest(code="-", language=language, namespace=namespace, resource_limits=limits)
         found, hosts = self._limits_of(request), self.network.hosts(namespace)
         secrets = await self.vault.get_secrets(namespace)
-        opened = await self._open(language, found, hosts, secrets)
+        opened = await self._open(language, found, hosts, secrets, namespace)
         opened.model = Session(
             language=language,
             namespace=namespace,
@@ -624,10 +631,12 @@ class SandboxPipeline:
         pip = ["python3", "-m", "pip", "install", "--no-input", "--upgrade", "--target", ".", "--", *packages]
         npm = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", ".", "--", *packages]
         settings = await self._settings(folder, hosts, False, True)
-        async with aio.Session(folder, settings=settings, **self._plain(self._options)) as session:
+        async with aio.Session(folder, settings=settings, namespace=namespace, **self._plain(self._options)) as session:
             argv = pip if language is Language.python else npm
             env = {name: os.environ[name] for name in _AUTHORITIES if name in os.environ}
             done = await session.exec(argv, env=env, timeout=_INSTALL_S, output_limit=1 << 20)
+            if done.ok:
+                await session.add_event("package.installed", ", ".join(packages)[:1000], {"language": str(language)})
         text = done.output.decode(errors="replace")[-20_000:] + done.text
         self._log(AuditAction.install_package, namespace, f"{language}: {packages}", success=done.ok)
         if done.ok:
