@@ -36,37 +36,53 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
+class Authority:
+    """FOLDER/authority.pem is its certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.key = folder / "authority.pem", ec.generate_private_key(ec.SECP256R1())
+        public = self.key.public_key()
+        builder = (
+            self._builder("authority", public, -1, 10)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        )
+        self.file.write_bytes(builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+    def _builder(
+        self, name: str, public: ec.EllipticCurvePublicKey, start: float, end: float
+    ) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .issuer_name(_name("authority"))
+            .subject_name(_name(name))
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now + datetime.timedelta(days=start))
+            .not_valid_after(now + datetime.timedelta(days=end))
+        )
+
+    def issue(self, folder: Path, *names: x509.GeneralName, start: float = -1, end: float = 10) -> Files:
+        """A certificate with these names, valid from @start to @end days from now: cert.pem and key.pem in @folder."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        cert = (
+            self._builder(str(names[0].value), key.public_key(), start, end)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        files = Files(self.file, folder / "cert.pem", folder / "key.pem")
+        files.cert.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
+        files.key.touch(0o600)
+        files.key.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return files
+
+
 def make(folder: Path) -> Files:
-    now = datetime.datetime.now(datetime.UTC)
-    root, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    builder = (
-        x509.CertificateBuilder()
-        .issuer_name(_name("authority"))
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=10))
-    )
-    authority = (
-        builder.subject_name(_name("authority"))
-        .public_key(root.public_key())
-        .serial_number(1)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(root.public_key()), critical=False)
-        .sign(root, hashes.SHA256())
-    )
-    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
-    cert = (
-        builder.subject_name(_name("localhost"))
-        .public_key(key.public_key())
-        .serial_number(2)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), critical=False)
-        .sign(root, hashes.SHA256())
-    )
-    files = Files(folder / "authority.pem", folder / "cert.pem", folder / "key.pem")
-    files.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    files.cert.write_bytes(cert.public_bytes(serialization.Encoding.PEM))
-    files.key.touch(0o600)
-    files.key.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return files
+    names = x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    return Authority(folder).issue(folder, *names)
