@@ -136,3 +136,17 @@ def text_of(result: Any) -> str:
     """The text blocks of a CallToolResult, as the SDK or as JSON."""
     blocks = result["content"] if isinstance(result, dict) else [b.model_dump() for b in result.content]
     return "\n".join(b["text"] for b in blocks if b["type"] == "text")
+
+
+def children_named(parent: int, name: str) -> list[int]:
+    """Children of the process with this in the name of their program."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if (
+                    name.encode() in (entry / "cmdline").read_bytes().split(b"\0")[0]
+                    and f"\nPPid:\t{parent}\n" in (entry / "status").read_text()
+                ):
+                    found.append(int(entry.name))
+    return found

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import select
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_serve.helpers import Raw, text_of
+from mcp_serve.helpers import Raw, children_named, text_of
 
 Serve = Callable[..., Raw]
 # The servers of these tools are Python with the package, whose module would need the sanitizer's library.
@@ -108,6 +111,21 @@ def test_a_pattern_is_not_granted_to_a_server_that_takes_the_name(
     for tool, reply in (("host_exec", NO), ("request_host_access", YES), ("host_exec", NO)):
         asked, _ = answered(host, host.call("execute_ipython_cell", code=code.format(tool)), reply)
         assert len(asked) == 1, tool
+
+
+@pytest.mark.own_supervisor
+def test_what_was_granted_ends_with_a_lost_session(host: Raw) -> None:
+    answered(host, host.call("request_host_access", pattern="echo *"), YES)
+    assert not answered(host, host.call("host_exec", command="echo granted"))[1]["isError"]
+    (supervisor,) = children_named(host.process.pid, "cellgate-supervisor")
+    ended = os.pidfd_open(supervisor)
+    os.kill(supervisor, signal.SIGKILL)
+    select.select([ended], [], [], 20)
+    os.close(ended)
+    for _ in range(2):  # the first may be the one that notices it
+        answered(host, host.call("execute_ipython_cell", code="1"))
+    asked, result = answered(host, host.call("host_exec", command="echo x"), NO)
+    assert len(asked) == 1 and result["isError"]
 
 
 def test_errors_have_no_traceback(host: Raw) -> None:

@@ -22,7 +22,7 @@ import pytest
 from kernel_environment import BUILT_IN
 from mcp import ClientSession
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
-from mcp_serve.helpers import text_of
+from mcp_serve.helpers import children_named, text_of
 
 Sdk = Callable[..., contextlib.AbstractAsyncContextManager[ClientSession]]
 FAKE = str(Path(__file__).with_name("fake_server.py"))
@@ -364,19 +364,6 @@ def test_a_dead_kernel_is_told_and_replaced(sdk: Sdk, run: Callable, code: str) 
             assert await ok(session, "1") == "1"
 
     run(main())
-
-
-def children_named(parent: int, name: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if (
-                    name.encode() in (entry / "cmdline").read_bytes().split(b"\0")[0]
-                    and f"\nPPid:\t{parent}\n" in (entry / "status").read_text()
-                ):
-                    found.append(int(entry.name))
-    return found
 
 
 @pytest.mark.own_supervisor

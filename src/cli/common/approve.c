@@ -278,8 +278,7 @@ void cg_approve_forget(struct cg_approve *a, const char *server)
         a->n = n;
         if (strcmp(server, "host") == 0) {
                 a->host_is_ours = false;
-                json_decref(a->granted);
-                a->granted = NULL;
+                json_decref(CG_STEAL(a->granted));
         }
 }
 
@@ -349,6 +348,7 @@ void cg_approve_set_namespace(struct cg_approve *a, const char *name)
 void cg_approve_new_session(struct cg_approve *a)
 {
         a->session = ++(a->origin ?: a)->last_session;
+        json_decref(CG_STEAL(a->granted));
 }
 
 void cg_approve_set_mute(struct cg_approve *a, bool mute)

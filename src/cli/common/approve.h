@@ -115,7 +115,10 @@ void cg_approve_set_front(struct cg_approve *a, const char *front);
 void cg_approve_set_namespace(struct cg_approve *a, const char *name);
 /* Says that the front can ask nobody: what a file wants to be asked about is refused then. */
 void cg_approve_set_mute(struct cg_approve *a, bool mute);
-/* A session was opened that counts its cells from 1 again. Budgets of the session go on. */
+/*
+ * A session was opened that counts its cells from 1 again. Budgets of the session go on, and what
+ * request_host_access was granted ends.
+ */
 void cg_approve_new_session(struct cg_approve *a);
 
 /*
