@@ -849,14 +849,6 @@ def test_deny_read(box: Box, entry: str) -> None:
     assert "seen\n" in p.stdout
 
 
-def test_what_is_hidden_cannot_be_written_either(box: Box) -> None:
-    box.file("secret/key")
-    assert box.sh("echo x > secret/new", {"denyRead": ["secret"]}).returncode != 0
-    assert box.sh("echo x > secret/key", {"denyRead": ["secret/key"]}).returncode != 0
-    assert (box.work / "secret/key").read_text() == "orig\n"
-    assert box.names() == {"secret", "secret/key"}
-
-
 def test_a_denied_link_hides_where_it_leads(box: Box) -> None:
     box.file("real/key", "TOPSECRET\n")
     box.link("l", "real")
@@ -1065,17 +1057,6 @@ def test_many_denials(box: Box) -> None:
     fs = {"denyWrite": [f"d{i}/f" for i in range(300)]}
     assert box.sh("echo x > d299/f", fs).returncode != 0
     assert box.sh("echo x > d299/g", fs).returncode == 0
-
-
-def test_the_machine_stays_read_only(box: Box) -> None:
-    for script in (
-        "v=$(cat /proc/sys/vm/swappiness); echo $v > /proc/sys/vm/swappiness",
-        "mkdir /sys/fs/cgroup/x",
-        "mount -o remount,rw /",
-        "touch /etc/x",
-    ):
-        assert box.sh(script).returncode != 0, script
-    assert box.sh("echo x > /dev/null && head -c 4 /dev/zero && test -c /dev/urandom").returncode == 0
 
 
 def test_nested_user_namespaces(box: Box) -> None:
