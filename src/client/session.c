@@ -302,18 +302,31 @@ CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_sess
         return open_session(c, CG_HOST_SESSION_ATTACH, req, c->timeout_ms, ret, err);
 }
 
-CG_API int cg_client_jobs(struct cg_client *c, char **ret, struct cg_err *err)
+/* @ret: the array "sessions" of the reply, which errors call @name. */
+static int read_sessions(struct cg_client *c, uint16_t type, const char *name, char **ret, struct cg_err *err)
 {
         cg_auto_json json_t *o = NULL;
         cg_auto_free char *body = NULL;
-        int r = cg_client_request(c, CG_HOST_JOBS_LIST, 0, NULL, c->timeout_ms, NULL, &body, err);
+        int r = cg_client_request(c, type, 0, NULL, c->timeout_ms, NULL, &body, err);
 
         if (r < 0)
                 return r;
-        if (cg_json_object(body, strlen(body), "JOBS", &o, err) < 0)
+        if (cg_json_object(body, strlen(body), name, &o, err) < 0)
                 return CG_E_PROTO;
+        if (!json_is_array(json_object_get(o, "sessions")))
+                return cg_fail(err, CG_E_PROTO, "%s has no \"sessions\"", name);
         *ret = cg_json_text(json_object_get(o, "sessions"), NULL);
-        return cg_made(*ret, "jobs", err);
+        return cg_made(*ret, "sessions", err);
+}
+
+CG_API int cg_client_jobs(struct cg_client *c, char **ret, struct cg_err *err)
+{
+        return read_sessions(c, CG_HOST_JOBS_LIST, "JOBS", ret, err);
+}
+
+CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *err)
+{
+        return read_sessions(c, CG_HOST_SESSION_LIST, "SESSIONS", ret, err);
 }
 
 static int request_by_id(struct cg_client *c, uint16_t type, const char *id, struct cg_err *err)
@@ -333,22 +346,6 @@ CG_API int cg_client_session_kill(struct cg_client *c, const char *id, struct cg
 CG_API int cg_client_job_cancel(struct cg_client *c, const char *id, struct cg_err *err)
 {
         return request_by_id(c, CG_HOST_JOB_CANCEL, id, err);
-}
-
-CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *err)
-{
-        cg_auto_json json_t *o = NULL;
-        cg_auto_free char *body = NULL;
-        int r = cg_client_request(c, CG_HOST_SESSION_LIST, 0, NULL, c->timeout_ms, NULL, &body, err);
-
-        if (r < 0)
-                return r;
-        if (cg_json_object(body, strlen(body), "SESSIONS", &o, err) < 0)
-                return CG_E_PROTO;
-        if (!json_is_array(json_object_get(o, "sessions")))
-                return cg_fail(err, CG_E_PROTO, "SESSIONS has no \"sessions\"");
-        *ret = cg_json_text(json_object_get(o, "sessions"), NULL);
-        return cg_made(*ret, "sessions", err);
 }
 
 CG_API struct cg_session *cg_session_free(struct cg_session *s)
