@@ -246,11 +246,48 @@ def test_a_kernel_reaches_what_cells_reach_and_no_more(client: Client, workspace
     assert not Path("/etc/cellgate-test").exists()
 
 
-def test_the_kernelspec_is_not_the_cells(client: Client, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec(workspace / "jupyter", "own", argv=["/usr/bin/python3", "{connection_file}"])
-    monkeypatch.setenv("JUPYTER_PATH", str(workspace / "jupyter"))
+@pytest.mark.parametrize("way", ["file", "link to the file", "link to the folder", "link that cells may change"])
+def test_the_kernelspec_is_not_the_cells(
+    client: Client, workspace: Path, outside: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Nor may cells change a link of its path."""
+    argv = ["/usr/bin/python3", "{connection_file}"]
+    mine = workspace / "jupyter"
+    settings = {"allowWrite": [str(workspace)], "denyRead": [], "denyWrite": []}
+    if way == "link that cells may change":
+        spec(outside, "own", argv=argv)
+        mine.symlink_to(outside)
+    else:
+        spec(mine, "own", argv=argv)
+    if way == "link to the file":
+        (outside / "kernels/own").mkdir(parents=True)
+        (outside / "kernels/own/kernel.json").symlink_to(mine / "kernels/own/kernel.json")
+        mine = outside
+    elif way == "link to the folder":
+        (outside / "kernels").symlink_to(mine / "kernels")
+        mine = outside
+    monkeypatch.setenv("JUPYTER_PATH", str(mine))
+    network: dict[str, list[str]] = {"allowedDomains": [], "deniedDomains": []}
     with pytest.raises(CellgateError, match=r"kernelspec .*/own/kernel.json: cells could write it"):
-        client.session(workspace=workspace, language="jupyter:own")
+        client.session(
+            workspace=workspace, language="jupyter:own", settings={"network": network, "filesystem": settings}
+        )
+
+
+def test_no_cell_moves_a_folder_above_a_kernelspec(client: Client, workspace: Path) -> None:
+    """With the file in denyWrite, the kernelspec is accepted."""
+    spec(workspace / "jupyter", "own", argv=["/usr/bin/python3", "{connection_file}"])
+    file = workspace / "jupyter/kernels/own/kernel.json"
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"allowWrite": [str(workspace)], "denyRead": [], "denyWrite": [str(file)]},
+    }
+    with client.session(workspace=workspace, settings=settings) as s:
+        assert s.run("open('jupyter/other', 'w').close()").status == "ok"
+        for path in (file, file.parent, file.parents[1], file.parents[2]):
+            out = s.run(f"import os\nos.rename({str(path)!r}, {str(workspace / 'moved')!r})")
+            assert out.error and out.error["ename"] in ("OSError", "PermissionError"), (path, out)
+    assert file.exists()
 
 
 def test_what_is_missing_is_named(
