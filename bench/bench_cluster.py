@@ -1,18 +1,23 @@
 """Sessions on another machine (`connect`) beside sessions here, the far end being on this machine as well.
 
-The same calls of the Python package with a private supervisor and through `cellgate relay`, in turn: what the link
-adds to a cell and to a call that is approved, and how fast files cross it. A network adds its own time to each.
+The same calls of the Python package with a private supervisor, through `cellgate relay`, and through it behind TLS as
+deploy/ has it, in turn: what the link adds to a cell and to a call that is approved, and how fast files cross it,
+beside a bare stream of TLS. A network adds its own time to each. Needs stunnel, socat and openssl.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import socket
+import ssl
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +60,58 @@ def measure(cellgate: Any, options: dict[str, Any], work: Path, cells: int) -> d
     return found
 
 
+CERTIFICATES = """
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=authority -keyout ca.key -out ca.crt
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -keyout tls.key -out request
+echo subjectAltName=DNS:localhost,DNS:agent.example.org > names
+openssl x509 -req -in request -CA ca.crt -CAkey ca.key -CAcreateserial -extfile names -out tls.crt
+"""
+
+
+@contextlib.contextmanager
+def gate(program: str, words: str, folder: Path) -> Iterator[list[str]]:
+    """stunnel in front of @program, with certificates in @folder. Yields the words of a link to it."""
+    if not (folder / "tls.crt").exists():
+        subprocess.run(["sh", "-ec", CERTIFICATES], cwd=folder, check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    text = (report.REPO / "deploy/tls-gate.conf").read_text()
+    changes = {"7443": f"127.0.0.1:{port}", "/usr/bin/cellgate": program, "cellgate relay": words}
+    for old, new in {**changes, "/etc/cellgate/tls": str(folder), "debug = notice": "debug = err"}.items():
+        text = text.replace(old, new)
+    conf = folder / f"{port}.conf"
+    conf.write_text(text)
+    p = subprocess.Popen(["stunnel", conf], stderr=subprocess.DEVNULL)
+    while True:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            break
+        time.sleep(0.02)
+    yield ["env", f"TLS_DIR={folder}", str(report.REPO / "deploy/tls-link"), "localhost", str(port), "relay"]
+    p.terminate()
+    p.wait()
+
+
+def bare_stream(folder: Path) -> float:
+    """MiB/s of a file through TLS to stunnel and a program that reads it."""
+    data = os.urandom(FILE)
+    reader = folder / "reader"
+    reader.write_text(f"#!/bin/sh\nhead -c {FILE} | wc -c\n")
+    reader.chmod(0o755)
+    with gate(str(reader), "reader", folder) as words:
+        context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+        with (
+            socket.create_connection((words[3], int(words[4]))) as s,
+            context.wrap_socket(s, server_hostname="localhost") as t,
+        ):
+
+            def send() -> None:
+                t.sendall(data)
+                t.recv(100)
+
+            return FILE / (1 << 20) / timed(send) * 1000
+
+
 def main() -> int:
     ap = argparse.ArgumentParser(
         prog="bench/cluster", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -73,21 +130,32 @@ def main() -> int:
     sys.path.insert(0, str(opt.prefix / "lib/cellgate/package"))
     import cellgate
 
-    kinds = {"here": {}, "connect": {"connect": [str(opt.prefix / "bin/cellgate"), "relay"]}}
-    samples: dict[str, dict[str, list[float]]] = {row: {k: [] for k in kinds} for row in ROWS}
-    with tempfile.TemporaryDirectory(prefix="bench-cluster-") as folder:
+    cellgate_program = str(opt.prefix / "bin/cellgate")
+    kinds: dict[str, dict[str, Any]] = {"here": {}, "connect": {"connect": [cellgate_program, "relay"]}}
+    samples: dict[str, dict[str, list[float]]] = {row: {k: [] for k in (*kinds, "tls")} for row in ROWS}
+    bare = []
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-cluster-") as folder,
+        tempfile.TemporaryDirectory(prefix="bench-tls-") as certificates,
+        gate(cellgate_program, "cellgate relay", Path(certificates)) as link,
+    ):
         for _ in range(opt.rounds):
-            for kind, options_of in kinds.items():
+            bare.append(bare_stream(Path(certificates)))
+            for kind, options_of in {**kinds, "tls": {"connect": link}}.items():
                 for row, values in measure(cellgate, options_of, Path(folder), opt.cells).items():
                     samples[row][kind] += values
     medians = {row: {k: statistics.median(v) for k, v in by.items()} for row, by in samples.items()}
-    lines = [f"{'medians':52}{'here':>10}{'connect':>10}"]
+    lines = [f"{'medians':52}{'here':>10}{'connect':>10}{'tls':>10}"]
     lines += [
-        f"{what + ', ' + unit:52}{medians[r]['here']:10.2f}{medians[r]['connect']:10.2f}"
+        f"{what + ', ' + unit:52}" + "".join(f"{v:10.2f}" for v in medians[r].values())
         for r, (unit, what) in ROWS.items()
     ]
+    lines += [f"{'a bare stream of TLS, MiB/s':72}{statistics.median(bare):10.2f}"]
+    cell, write = medians["cell"], medians["write"]
     targets = report.Targets()
-    targets.most("what the link adds to a cell, ms", medians["cell"]["connect"] - medians["cell"]["here"], 0.3)
+    targets.most("what the link adds to a cell, ms", cell["connect"] - cell["here"], 0.3)
+    targets.most("what the link and TLS add to a cell, ms", cell["tls"] - cell["here"], 0.5)
+    targets.least("a file's speed over TLS, of a bare stream's", write["tls"] / statistics.median(bare), 0.5)
     figures = {"machine": report.machine(), "rows": report.rows(ROWS, samples), "promises": targets.report()}
     return report.finish(opt, "\n".join([*lines, *targets.lines(52)]), figures, targets)
 

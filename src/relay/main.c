@@ -15,6 +15,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -360,10 +362,12 @@ static int node(struct cg_err *err)
         CG_CLEANUP(node_fini)
         struct node_side n = { .link = { .in = 0, .out = 1, .listener = -1 }, .lender = -1 };
         cg_auto_json json_t *o = NULL;
-        int code = cg_link_read_line(&n.link, -1, LINE_MS, &o, err);
+        int code = cg_link_read_line(&n.link, -1, LINE_MS, &o, err), on = 1;
 
         if (code < 0)
                 return code;
+        /* stunnel's pipes are connections, where a small message would wait 40 ms for an answer. */
+        (void)setsockopt(1, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         code = check_versions(o, "the node", "the host", err);
         if (code < 0) {
                 fail_line(&n.link, code, err->msg);

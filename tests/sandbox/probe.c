@@ -195,24 +195,12 @@ static const struct {
         int (*fn)(void);
         int args;
 } probes[] = {
-        { "socket", p_socket, 3 },
-        { "accept", p_accept, 1 },
-        { "fork", p_fork, 0 },
-        { "forks", p_forks, 1 },
-        { "stray", p_stray, 0 },
-        { "pause", p_pause, 0 },
-        { "die", p_die, 1 },
-        { "malloc", p_malloc, 1 },
-        { "read", p_read, 1 },
-        { "write", p_write, 1 },
-        { "open-write", p_open_write, 1 },
-        { "create", p_create, 1 },
-        { "truncate", p_truncate, 1 },
-        { "unlink", p_unlink, 1 },
-        { "rmdir", p_rmdir, 1 },
-        { "rename", p_rename, 2 },
-        { "mknod", p_mknod, 1 },
-        { "fds", p_fds, 0 },
+        { "socket", p_socket, 3 },     { "accept", p_accept, 1 },         { "fork", p_fork, 0 },
+        { "forks", p_forks, 1 },       { "stray", p_stray, 0 },           { "pause", p_pause, 0 },
+        { "die", p_die, 1 },           { "malloc", p_malloc, 1 },         { "read", p_read, 1 },
+        { "write", p_write, 1 },       { "open-write", p_open_write, 1 }, { "create", p_create, 1 },
+        { "truncate", p_truncate, 1 }, { "unlink", p_unlink, 1 },         { "rmdir", p_rmdir, 1 },
+        { "rename", p_rename, 2 },     { "mknod", p_mknod, 1 },           { "fds", p_fds, 0 },
 };
 
 int main(int argc, char **argv)

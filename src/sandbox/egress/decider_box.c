@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 struct box *cg_decider_box_find(struct decider *d, uint32_t number)
 {
         struct box *b;
