@@ -16,16 +16,22 @@
 #define PIECE 65536u
 /* While so much waits for the link, nothing is read from channels. */
 #define UNSENT_MAX (1u << 20)
-/* While so much was sent and not acknowledged, nothing is read from channels either. */
-#define KEPT_MAX (8u << 20)
+/*
+ * While so much was sent and not acknowledged, nothing is read from channels either. More than the
+ * limit is reached by a side only that goes on sending and acknowledges nothing.
+ */
+#define KEPT_MAX   (8u << 20)
+#define KEPT_LIMIT (4 * (size_t)KEPT_MAX)
 /* An ACK is sent after so many bytes. */
 #define ACK_BYTES (256u << 10)
-/* Silence after which a frame is sent, and after which the link counts as lost. */
+/* Silence after which a frame is sent. */
 #define PING_MS 5000
-#define LOST_MS 15000
 /* For what is left at the end. */
 #define LAST_MS 5000
 #define HEAD    8
+/* Of the log, at once: what a pipe takes when it can be written; at the end, all that it holds. */
+#define LOG_PIECE  4096
+#define LOG_PIECES 16
 
 /*
  * CREDIT: its length is a number of bytes. STOP: nobody reads it. OPEN: has a socket's number. ACK:
@@ -122,6 +128,8 @@ static void end_reading(struct cg_link *r, struct cg_link_channel *c)
         put_frame(r, c->number, END, 0, NULL);
         if (c->number < CG_LINK_FIRST)
                 begin_end(r);
+        if (c->number == CG_LINK_WIRE)
+                r->end_at = r->base + r->kept.len;
 }
 
 static void give_credit(struct cg_link *r, struct cg_link_channel *c, size_t n)
@@ -327,8 +335,10 @@ static int take_frame(struct cg_link *r, uint32_t number, enum frame type, uint3
                 if (!c || c->write_end)
                         return violation("a channel that ended twice", err);
                 c->write_end = true;
-                if (number < CG_LINK_FIRST)
+                if (number < CG_LINK_FIRST) {
+                        put_ack(r); /* the other side waits for it */
                         begin_end(r);
+                }
                 return 0;
         case DATA:
                 return c ? take_data(r, c, data, len, err) : violation("bytes of no channel", err);
@@ -484,18 +494,25 @@ int cg_link_read_line(struct cg_link *r, int life, int64_t timeout_ms, json_t **
 
 /* ------------------------------------------------------------------ the loop */
 
-/* Everything that can still come has come, and is written. */
+/* Else, in the end, the supervisor has, whose last messages may come after the lifeline's end. */
+static bool host_ended(const struct cg_link *r)
+{
+        const struct cg_link_channel *life = &r->channels[CG_LINK_LIFE];
+
+        return r->host ? life->read_end : life->write_end;
+}
+
+/* Everything that can still come has come, is written, and is known to have arrived. */
 static bool is_done(const struct cg_link *r)
 {
-        const struct cg_link_channel *life = &r->channels[CG_LINK_LIFE], *wire = &r->channels[CG_LINK_WIRE];
-        bool host_ended = r->host ? life->read_end : life->write_end;
-        /* else the supervisor has, whose last messages may come after the lifeline's end */
-        bool last = r->host ? wire->write_end || r->closed : wire->read_end;
+        const struct cg_link_channel *wire = &r->channels[CG_LINK_WIRE];
+        bool last = r->host ? wire->write_end || r->closed
+                            : wire->read_end && r->base + r->acked >= r->end_at;
 
         for (size_t i = 0; i < CG_LINK_CHANNELS; i++)
                 if (r->channels[i].used && r->channels[i].out.len)
                         return false;
-        return !unsent(r) && (host_ended || last);
+        return !unsent(r) && (host_ended(r) || last);
 }
 
 static void settle(struct cg_link_channel *c)
@@ -518,8 +535,10 @@ static bool reads(const struct cg_link *r, const struct cg_link_channel *c)
 
 static int poll_timeout(const struct cg_link *r)
 {
-        int64_t until = CG_MIN(r->said_ms + PING_MS, r->heard_ms + LOST_MS);
+        int64_t until = r->heard_ms + CG_LINK_LOST_MS;
 
+        if (!unsent(r)) /* else the next one is sent when it can be written */
+                until = CG_MIN(until, r->said_ms + PING_MS);
         if (r->end_ms)
                 until = CG_MIN(until, r->end_ms);
         return (int)CG_MAX(until - cg_now_ms(), 0);
@@ -541,13 +560,20 @@ int cg_link_resume(struct cg_link *r, int in, int out, uint64_t received, const 
         cg_buf_add(&r->got, got->data, got->len);
         r->sent = (size_t)(received - r->base);
         r->heard_ms = r->said_ms = cg_now_ms();
+        if (r->end_ms)
+                r->end_ms = r->heard_ms + LAST_MS;
         return acknowledge(r, received, err);
+}
+
+static bool can_renew(const struct cg_link *r)
+{
+        return r->renew && !host_ended(r) && !r->channels[CG_LINK_WIRE].write_end;
 }
 
 /* The link is lost with @ret: 0 where another one takes its place. */
 static int lose(struct cg_link *r, int ret, struct cg_err *err)
 {
-        if (!r->renew || r->end_ms)
+        if (!can_renew(r))
                 return ret;
         ret = r->renew(r, true, err);
         return ret < 0 ? ret : take_frames(r, err);
@@ -558,10 +584,10 @@ static int hear(struct cg_link *r, bool ready, struct cg_err *err)
 {
         int ret = ready ? read_link(r, err) : 0;
 
-        if (!ready && !r->closed && cg_now_ms() >= r->heard_ms + LOST_MS)
+        if (!ready && !r->closed && cg_now_ms() >= r->heard_ms + CG_LINK_LOST_MS)
                 ret = lose(r,
                            cg_fail(err, CG_E_TIMEDOUT, "nothing came from the other side for %d s",
-                                   LOST_MS / 1000),
+                                   CG_LINK_LOST_MS / 1000),
                            err);
         else if (ret == CG_CLOSED)
                 ret = lose(r, CG_CLOSED, err);
@@ -582,10 +608,41 @@ static void serve(struct cg_link *r, struct cg_link_channel *c, const struct pol
         settle(c);
 }
 
+/* Drops what nobody takes, as that of a link that is lost. */
+static void copy_log(struct cg_link *r)
+{
+        char text[LOG_PIECE];
+        ssize_t n = read(r->log, text, sizeof(text));
+
+        if (n <= 0)
+                cg_closep_(&r->log);
+        else if (cg_wait_fd(STDERR_FILENO, POLLOUT, 0, NULL) == 0)
+                cg_write_all(STDERR_FILENO, text, (size_t)n, NULL);
+}
+
+/* Writes what is for the link. CG_CLOSED: the end. */
+static int say(struct cg_link *r, struct cg_err *err)
+{
+        int ret = r->closed || r->mute ? 0 : write_link(r, err);
+
+        if (ret < 0) {
+                ret = lose(r, CG_CLOSED, err);
+                r->mute = ret == CG_CLOSED; /* what was sent before its end can still be read */
+        }
+        if (r->closed || r->mute) {
+                r->base += r->kept.len;
+                cg_buf_clear(&r->kept);
+                r->sent = r->acked = 0;
+                r->said_ms = cg_now_ms();
+        }
+        return ret < 0 ? ret : 0;
+}
+
 /* One round. CG_CLOSED: the end. */
 static int step(struct cg_link *r, struct cg_err *err)
 {
-        struct pollfd p[CG_LINK_CHANNELS + 3], *in = &p[CG_LINK_CHANNELS], *out = in + 1, *listener = in + 2;
+        struct pollfd p[CG_LINK_CHANNELS + 4], *in = &p[CG_LINK_CHANNELS], *out = in + 1, *listener = in + 2,
+                                               *log = in + 3;
         int ret;
 
         for (size_t i = 0; i < CG_LINK_CHANNELS; i++) {
@@ -597,12 +654,15 @@ static int step(struct cg_link *r, struct cg_err *err)
         }
         *in = (struct pollfd){ .fd = r->closed ? -1 : r->in, .events = POLLIN };
         *out = (struct pollfd){ .fd = unsent(r) ? r->out : -1, .events = POLLOUT };
-        *listener = (struct pollfd){ .fd = r->renew && !r->end_ms ? r->listener : -1, .events = POLLIN };
+        *listener = (struct pollfd){ .fd = can_renew(r) ? r->listener : -1, .events = POLLIN };
+        *log = (struct pollfd){ .fd = r->log > 0 ? r->log : -1, .events = POLLIN };
         if (poll(p, CG_ARRAY_LEN(p), poll_timeout(r)) < 0) {
                 if (errno == EINTR)
                         return 0;
                 return cg_fail_errno(err, "poll");
         }
+        if (log->revents)
+                copy_log(r);
         ret = listener->revents ? r->renew(r, false, err) : CG_TIMEOUT;
         if (ret >= 0)
                 ret = hear(r, in->revents && ret == CG_TIMEOUT, err);
@@ -614,15 +674,12 @@ static int step(struct cg_link *r, struct cg_err *err)
                 put_frame(r, 0, PING, 0, NULL);
         if (r->renew && r->received - r->told >= ACK_BYTES)
                 put_ack(r);
-        if (r->closed) { /* nobody reads it */
-                cg_buf_clear(&r->kept);
-                r->sent = r->acked = 0;
-        } else if ((ret = write_link(r, err)) < 0 && (ret = lose(r, ret, err)) < 0) {
-                return r->end_ms ? CG_CLOSED : ret; /* the other side may have ended first */
-        }
-        if (r->end_ms && (is_done(r) || cg_now_ms() >= r->end_ms))
+        ret = say(r, err);
+        if (ret == 0 && r->end_ms && is_done(r))
                 return CG_CLOSED;
-        return cg_buf_end(&r->kept, err);
+        if (ret == 0 && r->end_ms && cg_now_ms() >= r->end_ms)
+                ret = lose(r, CG_CLOSED, err);
+        return ret ?: cg_buf_end(&r->kept, err);
 }
 
 int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
@@ -630,7 +687,7 @@ int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
         bool told;
         int ret;
 
-        cg_buf_init(&r->kept, SIZE_MAX); /* bounded by KEPT_MAX and what the other side sends */
+        cg_buf_init(&r->kept, KEPT_LIMIT);
         r->received = r->got.len;
         add(r, CG_LINK_LIFE, life);
         add(r, CG_LINK_WIRE, wire);
@@ -651,8 +708,12 @@ int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
 
 void cg_link_fini(struct cg_link *r)
 {
+        for (int i = 0; i < LOG_PIECES && r->log > 0 && cg_wait_fd(r->log, POLLIN, 0, NULL) == 0; i++)
+                copy_log(r);
         cg_closep_(&r->in);
         cg_closep_(&r->out);
+        if (r->log > 0)
+                close(r->log);
         cg_buf_fini(&r->got);
         cg_buf_fini(&r->kept);
 }

@@ -48,7 +48,7 @@ extern char **environ;
 #define ATTEMPT_MS 10000
 /* The host chooses how long a node keeps its sessions, which are slots of a node. */
 #define DETACH_MAX_MS 3600000
-/* For a process of this user that brings a link. */
+/* For a process of this user that brings a link, and for the keeper of one that has ended. */
 #define LEND_MS 1000
 /* For COMMAND to end, once its input has. */
 #define COMMAND_MS 10000
@@ -107,15 +107,14 @@ static int join(const char *dir, const json_t *o, int *life, int *wire, struct c
         return 0;
 }
 
-/*
- * Starts a supervisor for the host's options and connects to it. @path: gets that of a socket in
- * its folder.
- */
-static int start(const json_t *o, int *life, int *wire, char path[160], struct cg_err *err)
+/* Starts a supervisor for the host's options and connects to it. @dir: gets its folder. */
+static int start(const json_t *o, int log, int *life, int *wire, char dir[128], struct cg_err *err)
 {
-        struct cg_client_options co = { .size = sizeof(co), .start = 1, .linger_ms = LINGER_MS, .log_fd = 2 };
+        struct cg_client_options co = {
+                .size = sizeof(co), .start = 1, .linger_ms = LINGER_MS, .log_fd = log
+        };
         struct cg_client *client = NULL;
-        char dir[128], lock[160];
+        char lock[160];
         int64_t level, spares;
         bool no_spare;
         int r;
@@ -125,7 +124,7 @@ static int start(const json_t *o, int *life, int *wire, char path[160], struct c
             (r = cg_json_int(o, "log_level", 0, &level, err)) < 0 ||
             (r = cg_json_int(o, "spares", 0, &spares, err)) < 0 ||
             (r = cg_json_bool(o, "no_spare", false, &no_spare, err)) < 0 ||
-            (r = cg_make_runtime_dir("cellgate", dir, sizeof(dir), err)) < 0)
+            (r = cg_make_runtime_dir("cellgate", dir, 128, err)) < 0)
                 return r;
         co.address = dir;
         co.log_level = (int)CG_MIN(level, 3);
@@ -139,7 +138,6 @@ static int start(const json_t *o, int *life, int *wire, char path[160], struct c
         cg_client_close(client);
         snprintf(lock, sizeof(lock), "%s.lock", dir);
         unlink(lock);
-        snprintf(path, 160, "%s/link-%d.sock", dir, (int)getpid());
         return r;
 }
 
@@ -226,7 +224,7 @@ static int take_loan(struct node_side *n, struct cg_err *err)
 static int renew_node(struct cg_link *r, bool lost, struct cg_err *err)
 {
         struct node_side *n = (struct node_side *)(void *)r;
-        int64_t end = cg_now_ms() + n->detach_ms, left;
+        int64_t wait_ms = n->detach_ms + CG_LINK_LOST_MS, end = cg_now_ms() + wait_ms, left;
         int ret;
 
         if (!lost)
@@ -242,28 +240,47 @@ static int renew_node(struct cg_link *r, bool lost, struct cg_err *err)
                         return ret;
         }
         return cg_fail(err, CG_E_CLOSED, "the host has not come back within %lld s",
-                       (long long)n->detach_ms / 1000);
+                       (long long)wait_ms / 1000);
+}
+
+/* For the next link of this session. */
+static int listen_for_links(struct node_side *n, const char *dir, struct cg_err *err)
+{
+        char name[9];
+
+        /* No number of a process: one that was killed leaves its socket. */
+        if (cg_random_hex(n->token, TOKEN / 2, err) < 0 || cg_random_hex(name, 4, err) < 0)
+                return err->code;
+        snprintf(n->path, sizeof(n->path), "%s/link-%s.sock", dir, name);
+        if (cg_listen_unix(n->path, 4, &n->link.listener, err) < 0)
+                return err->code;
+        fcntl(n->link.listener, F_SETFL, O_NONBLOCK);
+        n->link.renew = renew_node;
+        return 0;
 }
 
 /* The node's side. @o: the host's line. */
 static int keep(struct node_side *n, const json_t *o, struct cg_err *err)
 {
         const char *dir = getenv("CELLGATE_NODE");
-        int life = -1, wire = -1, code;
+        int life = -1, wire = -1, log[2] = { -1, LOG_FD }, code = 0;
+        char own[128];
 
         if (dir && *dir) {
                 code = join(dir, o, &life, &wire, err);
-                snprintf(n->path, sizeof(n->path), "%s/link-%d.sock", dir, (int)getpid());
         } else {
-                code = start(o, &life, &wire, n->path, err);
+                /* The supervisor outlives the first link, whose log it would keep. */
+                if (n->detach_ms > 0 && pipe2(log, O_CLOEXEC) < 0)
+                        code = cg_fail_errno(err, "pipe");
+                else
+                        code = start(o, log[1], &life, &wire, own, err);
+                dir = own;
+                n->link.log = log[0];
+                if (log[1] != LOG_FD)
+                        close(log[1]);
         }
-        if (code == 0 && n->detach_ms > 0) {
-                code = cg_random_hex(n->token, TOKEN / 2, err);
-                if (code == 0)
-                        code = cg_listen_unix(n->path, 4, &n->link.listener, err);
-                fcntl(n->link.listener, F_SETFL, O_NONBLOCK);
-                n->link.renew = renew_node;
-        }
+        if (code == 0 && n->detach_ms > 0)
+                code = listen_for_links(n, dir, err);
         if (code < 0) {
                 fail_line(&n->link, code, err->msg);
                 cg_closep_(&life);
@@ -284,14 +301,20 @@ static void leave_streams(void)
                 dup2(null, fd);
 }
 
-/* The streams are another process's from here on; waits until it gives them back. */
-static void lend(int to)
+/*
+ * The streams, of which @in is one, are another process's from here on; waits until it gives them
+ * back, or hangs while nobody is left at their other end.
+ */
+static void lend(int to, int in)
 {
-        char end;
+        cg_auto_fd int own = fcntl(in, F_DUPFD_CLOEXEC, LENT_FD + 1);
+        struct pollfd p[] = { { .fd = to, .events = POLLIN }, { .fd = own, .events = POLLRDHUP } };
 
         leave_streams();
-        if (cg_wait_fd(to, POLLIN, -1, NULL) == 0 && recv(to, &end, 1, MSG_DONTWAIT) < 0)
-                return;
+        while (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno == EINTR)
+                ;
+        if (!p[0].revents)
+                cg_wait_fd(to, POLLIN, LEND_MS, NULL);
 }
 
 /* Lends the streams to the process that keeps the session of an earlier link. */
@@ -310,7 +333,7 @@ static int resume_node(const struct cg_link *r, const json_t *o, struct cg_err *
                 return cg_fail(err, CG_E_PROTO, "the host names no socket of a link");
         if (cg_connect_unix(path, LEND_MS, &to, err) == 0 &&
             cg_send_fds(to, &loan, sizeof(loan), fds, CG_ARRAY_LEN(fds), err) == 0)
-                lend(to);
+                lend(to, r->in);
         else if (err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED)
                 fail_line(r, CG_E_CLOSED, "its session has ended");
         return 0; /* without a line the host tries again */
@@ -344,7 +367,7 @@ static int start_keeper(const json_t *o, struct cg_err *err)
                 code = cg_write_all(fds[0], text, len, err);
         shutdown(fds[0], SHUT_WR);
         if (code == 0)
-                lend(fds[0]);
+                lend(fds[0], 0);
         close(fds[0]);
         return code;
 }
@@ -479,7 +502,7 @@ static int renew_host(struct cg_link *r, bool lost, struct cg_err *err)
 {
         struct host_side *h = (struct host_side *)(void *)r;
         int64_t end = cg_now_ms() + h->detach_ms, left;
-        int code;
+        int code = cg_fail(err, CG_E_CLOSED, "the connection has ended");
 
         /* A node that ends each link at once does not keep this machine busy. */
         h->retry_ms = cg_now_ms() - h->since_ms > HELD_MS ? RETRY_MS : CG_MIN(h->retry_ms * 2, RETRY_MAX_MS);

@@ -25,6 +25,8 @@
 
 #define CG_LINK_LINE    "cellgate-relay "
 #define CG_LINK_VERSION 2
+/* Silence after which a link counts as lost: one side may notice it so much later. */
+#define CG_LINK_LOST_MS 15000
 /* Longest line, with what the other side's start files print before it. */
 #define CG_LINK_LINE_MAX ((size_t)1 << 20)
 
@@ -49,11 +51,13 @@ struct cg_link {
         bool host;         /* sockets come from the lifeline; else they are sent there */
         int in, out;       /* the link */
         bool closed;       /* by the other side */
+        bool mute;         /* nobody reads what is written, although more may come */
         struct cg_buf got; /* read from the link, not yet handled */
         /* for the link, from byte @base on: acknowledged up to @acked, written up to @sent */
         struct cg_buf kept;
         size_t acked, sent;
         uint64_t base;
+        uint64_t end_at;         /* at the node: the byte after the supervisor's last */
         uint64_t received, told; /* bytes of frames, and how many of them were acknowledged */
         bool is_line;            /* what was put ends with a newline */
         /*
@@ -62,10 +66,11 @@ struct cg_link {
          */
         int (*renew)(struct cg_link *r, bool lost, struct cg_err *err);
         int listener; /* readable: renew() may get one although this one is not known to be lost; -1: none */
+        int log;      /* what is read here is written to descriptor 2; 0, -1: none */
         struct cg_link_channel channels[CG_LINK_CHANNELS]; /* the first two: lifeline and wire */
         uint32_t next;                                     /* number of the next channel */
         int64_t heard_ms, said_ms;
-        int64_t end_ms; /* one end has closed: what is left is written until then; 0: none */
+        int64_t end_ms; /* one end has closed: what is left is carried over until then; 0: none */
 };
 
 /*

@@ -1,10 +1,12 @@
 """A link that breaks: `cutter.py FOLDER RELAY...` runs RELAY and ends both after as many bytes as the next file says.
 
-FOLDER has files cut-N, made by the test: "DIRECTION BYTES", where DIRECTION is "to" or "from" the node. The first one
-that is left is used up. Without one nothing is cut. Each start appends a line to FOLDER/starts.
+FOLDER has files cut-N, made by the test: "DIRECTION BYTES", where DIRECTION is "to" or "from" the node, and "silent"
+after "from" where only RELAY notices it. The first one that is left is used up. Without one nothing is cut. Each start
+appends a line to FOLDER/starts.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,10 +16,10 @@ folder, relay = Path(sys.argv[1]), sys.argv[2:]
 with open(folder / "starts", "a") as starts:
     starts.write("x\n")
 cuts = sorted(folder.glob("cut-*"))
-direction, left = ("", 0)
+direction, left, silent = ("", 0, False)
 if cuts:
-    direction, count = cuts[0].read_text().split()
-    left = int(count)
+    direction, count, *how = cuts[0].read_text().split()
+    left, silent = int(count), bool(how)
     cuts[0].unlink()
 p = subprocess.Popen(relay, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -27,6 +29,10 @@ def copy(source: int, to: int, cut: int | None) -> None:
         if cut is not None:
             if cut == 0:
                 p.kill()
+                if silent:
+                    os.close(stdin)
+                    os.close(source)
+                    signal.pause()
                 os._exit(1)
             cut -= len(data)
         while data:
@@ -35,7 +41,8 @@ def copy(source: int, to: int, cut: int | None) -> None:
 
 
 assert p.stdin and p.stdout
-to = threading.Thread(target=copy, args=(0, os.dup(p.stdin.fileno()), left if direction == "to" else None), daemon=True)
+stdin = os.dup(p.stdin.fileno())
+to = threading.Thread(target=copy, args=(0, stdin, left if direction == "to" else None), daemon=True)
 p.stdin.close()
 to.start()
 copy(p.stdout.fileno(), 1, left if direction == "from" else None)

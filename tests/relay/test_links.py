@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -189,6 +190,52 @@ def test_a_frozen_link(package: Any, node: Callable[..., list[str]], mine: set[i
         assert s.run("x").value == "1"
 
 
+def test_one_side_notices_a_loss_later(package: Any, cutting: list[str], links: Path, tmp_path: Path) -> None:
+    """The node at once, and the host by silence: the node waits for so much longer than `detach`."""
+    import cellgate
+
+    (links / "cut-000").write_text("from 3000 silent")
+    with cellgate.Client(connect=cutting, detach=1) as client, cellgate.Session(tmp_path, client=client) as s:
+        s.run("x = 0")
+        for _ in range(20):
+            s.run("x += 1")
+        assert s.run("x").value == "20"
+    assert starts(links) == 2
+
+
+def test_the_log_follows_the_link(
+    package: Any, node: Callable[..., list[str]], mine: set[int], tmp_path: Path
+) -> None:
+    import cellgate
+
+    (tmp_path / "logs").mkdir()
+    code = 'exec 2> "$0/$$"; exec "$@"'
+    words = ["sh", "-c", code, str(tmp_path / "logs"), *node("frozen")]
+    with cellgate.Client(connect=words, log_level=3) as client, cellgate.Session(tmp_path, client=client) as s:
+        kill(between(mine, "frozen"))
+        assert s.run("1").value == "1"
+        later = tmp_path / "logs" / str(between(mine, "frozen"))
+        with cellgate.Session(tmp_path, client=client) as another:
+            another.run("1")
+        wait_until(lambda: " supervisor: " in later.read_text(), "it is written elsewhere")
+
+
+def test_a_process_that_keeps_a_session_hangs(
+    package: Any, node: Callable[..., list[str]], mine: set[int], tmp_path: Path
+) -> None:
+    """The process that has lent it a link does not wait for it once the link has ended."""
+    import cellgate
+
+    with cellgate.Client(connect=node("frozen")) as client, cellgate.Session(tmp_path, client=client) as s:
+        s.run("x = 1")
+        front, keep = parts(mine)["front"], parts(mine)["keep"]
+        kill(keep, signal.SIGSTOP)
+        kill(between(mine, "frozen"))
+        wait_until(lambda: not alive(front), "it waits")
+        kill(keep, signal.SIGCONT)
+        assert s.run("x").value == "1"
+
+
 def test_who_brings_a_link_has_to_have_the_token(package: Any, cutting: list[str], links: Path, tmp_path: Path) -> None:
     import cellgate
 
@@ -197,7 +244,8 @@ def test_who_brings_a_link_has_to_have_the_token(package: Any, cutting: list[str
         (path,) = Path(client.status()["address"]).glob("link-*.sock")
         import socket
 
-        for data in (b"", b"x", b"0" * 32 + b"\xff" * 16):
+        # Nothing was acknowledged yet: only the token of the last one is wrong.
+        for data in (b"", b"x", b"0" * 32 + struct.pack("=QQ", 0, 1 << 40)):
             with socket.socket(socket.AF_UNIX) as intruder:
                 intruder.connect(str(path))
                 if data:

@@ -3,6 +3,8 @@
  * direction, also where what was written last is lost. Nothing is lost, nothing comes twice.
  */
 #include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -11,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +24,11 @@
 
 ssize_t __wrap_write(int fd, const void *data, size_t n);
 ssize_t __real_write(int fd, const void *data, size_t n);
+
+int __wrap_poll(struct pollfd *p, nfds_t n, int timeout_ms);
+int __real_poll(struct pollfd *p, nfds_t n, int timeout_ms);
+int64_t __wrap_cg_now_ms(void);
+int64_t __real_cg_now_ms(void);
 
 enum side { HOST, NODE };
 
@@ -40,6 +48,19 @@ static struct {
         int fds[2];
 } cut = { .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
 static _Thread_local int side = -1;
+static _Atomic int64_t later_ms; /* added to the clock */
+static _Atomic int n_polls_0;    /* calls of poll() that do not wait */
+
+int64_t __wrap_cg_now_ms(void)
+{
+        return __real_cg_now_ms() + later_ms;
+}
+
+int __wrap_poll(struct pollfd *p, nfds_t n, int timeout_ms)
+{
+        n_polls_0 += timeout_ms == 0;
+        return __real_poll(p, n, timeout_ms);
+}
 
 /* Only links are written with write(). */
 ssize_t __wrap_write(int fd, const void *data, size_t n)
@@ -103,6 +124,7 @@ struct relay {
         pthread_t thread;
         enum side side;
         int stream, life, wire;
+        int out; /* of a link that is not renewed; -1: it is, and writes to @stream */
         int ret;
 };
 
@@ -111,9 +133,9 @@ static void *run(void *arg)
         struct relay *x = arg;
         struct cg_link r = { .host = x->side == HOST,
                              .in = x->stream,
-                             .out = dup(x->stream),
+                             .out = x->out >= 0 ? x->out : dup(x->stream),
                              .listener = -1,
-                             .renew = renew };
+                             .renew = x->out >= 0 ? NULL : renew };
         struct cg_err err;
 
         side = (int)x->side;
@@ -151,7 +173,7 @@ static void begin(struct ends *e)
                 e->life[i] = life[0];
                 e->wire[i] = wire[0];
                 e->relays[i] = (struct relay){
-                        .side = (enum side)i, .stream = stream[i], .life = life[1], .wire = wire[1]
+                        .side = (enum side)i, .stream = stream[i], .life = life[1], .wire = wire[1], .out = -1
                 };
                 assert_int_equal(pthread_create(&e->relays[i].thread, NULL, run, &e->relays[i]), 0);
         }
@@ -276,6 +298,117 @@ static void test_a_cut_at_each_byte(void **state)
         }
 }
 
+/* The supervisor ends after its last words. */
+static void last_words(const char *data, size_t len)
+{
+        struct ends e;
+
+        begin(&e);
+        put(e.wire[0], "end", 3);
+        expect(e.wire[1], "end", 3);
+        put(e.wire[1], data, len);
+        close(e.life[1]);
+        close(e.wire[1]);
+        expect(e.wire[0], data, len);
+        expect_end(e.wire[0]);
+        pthread_join(e.relays[HOST].thread, NULL);
+        assert_int_equal(e.relays[HOST].ret, 0);
+        pthread_mutex_lock(&cut.lock);
+        cut.ending = true;
+        pthread_cond_broadcast(&cut.cond);
+        pthread_mutex_unlock(&cut.lock);
+        pthread_join(e.relays[NODE].thread, NULL);
+        close(e.life[0]);
+        close(e.wire[0]);
+}
+
+static void test_a_cut_at_each_byte_of_the_end(void **state)
+{
+        char data[100];
+
+        memset(data, 'x', sizeof(data));
+        for (int way = 0; way < 4; way++) {
+                for (long at = 0;; at++) {
+                        cut.direction = way & 1 ? NODE : HOST;
+                        cut.loses = way & 2;
+                        cut.at = at;
+                        cut.every = cut.written = cut.n_cuts = 0;
+                        last_words(data, sizeof(data));
+                        if (!cut.n_cuts)
+                                break;
+                }
+        }
+}
+
+/* The beginning of a host's relay whose other side is this test: the link ends are @to, @from. */
+static void begin_host(struct relay *r, int *life, int *wire, int *to, int *from)
+{
+        int in[2], out[2], lives[2], wires[2];
+
+        assert_int_equal(pipe(in), 0);
+        assert_int_equal(pipe(out), 0);
+        pair(lives);
+        pair(wires);
+        *r = (struct relay){
+                .side = HOST, .stream = in[0], .out = out[1], .life = lives[1], .wire = wires[1]
+        };
+        *life = lives[0];
+        *wire = wires[0];
+        *to = in[1];
+        *from = out[0];
+        assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0);
+}
+
+/* The node has ended, and its answer is still in the pipe. */
+static void test_what_waits_after_a_write_error(void **state)
+{
+        static const char answer[] = "\0\0\0\1\0\0\0\6answer\0\0\0\1\1\0\0\0";
+        int life, wire, to, from, unread = 1;
+        struct relay r;
+
+        cut.at = -1;
+        begin_host(&r, &life, &wire, &to, &from);
+        close(from);
+        put(wire, "x", 1);
+        while (unread)
+                assert_int_equal(ioctl(wire, SIOCOUTQ, &unread), 0);
+        assert_int_equal(write(to, answer, sizeof(answer) - 1), sizeof(answer) - 1);
+        close(to);
+        expect(wire, "answer", 6);
+        expect_end(wire);
+        pthread_join(r.thread, NULL);
+        close(life);
+        close(wire);
+}
+
+/* Nobody reads the link: then its relay waits, also when it is time for a sign of life. */
+static void test_a_frozen_link_costs_no_time(void **state)
+{
+        const size_t len = 256 << 10; /* more than a pipe has */
+        int life, wire, to, from, before, unread = 1;
+        char *data = calloc(1, len);
+        struct relay r;
+
+        cut.at = -1;
+        begin_host(&r, &life, &wire, &to, &from);
+        put(wire, data, len);
+        while (unread)
+                assert_int_equal(ioctl(wire, SIOCOUTQ, &unread), 0);
+        later_ms = 6000;
+        put(wire, "x", 1); /* a round with the later time */
+        __real_poll(NULL, 0, 100);
+        before = n_polls_0;
+        __real_poll(NULL, 0, 200);
+        assert_true(n_polls_0 - before < 10);
+        later_ms = 0;
+        close(from);
+        close(to);
+        close(life);
+        pthread_join(r.thread, NULL);
+        close(wire);
+        free(data);
+}
+
 struct sender {
         int fd;
         const char *data;
@@ -336,6 +469,9 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_a_cut_at_each_byte),
+                cmocka_unit_test(test_a_cut_at_each_byte_of_the_end),
+                cmocka_unit_test(test_what_waits_after_a_write_error),
+                cmocka_unit_test(test_a_frozen_link_costs_no_time),
                 cmocka_unit_test(test_much_with_many_cuts),
                 cmocka_unit_test(test_numbers_that_cannot_be),
         };

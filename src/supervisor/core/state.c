@@ -94,7 +94,8 @@ enum cg_exec cg_sup_exec(const json_t *options)
         if (cg_exec_rules_mode(cg_sup_exec_setting(options), &exec, NULL) < 0)
                 return CG_EXEC_DENY;
         /* A script may have started it, or it another program that runs the cells. */
-        if (exec == CG_EXEC_ASK && cg_language_kernel(json_string_value(json_object_get(options, "language"))))
+        if (exec == CG_EXEC_ASK &&
+            cg_language_kernel(json_string_value(json_object_get(options, "language"))))
                 return CG_EXEC_ASK_EACH;
         return exec;
 }
