@@ -38,12 +38,12 @@ TEST_PYTHON = DEPS / "test-env/bin/python"
 KERNEL_ENV = DEPS / "kernel-env"
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 JOBS = len(os.sched_getaffinity(0))
-# Processes of pytest: tests wait for most of their time.
-WORKERS = 3 * JOBS
+# Processes of pytest: tests wait for about half of their time.
+WORKERS = 2 * JOBS
 # Limit of a run of pytest; it takes a third of it on a machine that does nothing else.
 PYTEST_S = 3000
 # With sanitizers the deadlines of tests are five times as long, so more of them can run at once.
-SANITIZED_WORKERS = 5 * JOBS
+SANITIZED_WORKERS = 3 * JOBS
 # Niceness of the steps that run beside the tests.
 BESIDE_NICE = 5
 # Two builds of one folder would disturb each other.
@@ -483,8 +483,10 @@ def step_valgrind(opt: argparse.Namespace) -> Tally:
 FUZZ_OPTIONS = ("-Dfuzz=true", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dtests=false")
 
 
-def build_fuzz() -> Path:
-    return build("fuzz", *FUZZ_OPTIONS, install=False, cc="clang", targets=["fuzz-targets"])
+def build_fuzz(searches: bool) -> Path:
+    """For replays alone the compiler takes longer than the corpus: nothing is optimized."""
+    name, options = ("fuzz", FUZZ_OPTIONS) if searches else ("replay", (*FUZZ_OPTIONS, "-Doptimization=0"))
+    return build(name, *options, install=False, cc="clang", targets=["fuzz-targets"])
 
 
 def fuzz_targets(folder: Path) -> list[Path]:
@@ -511,7 +513,7 @@ def fuzz_one(folder: Path, target: Path, seconds: float) -> str | None:
 def step_fuzz(opt: argparse.Namespace) -> Tally:
     """every fuzz target over its corpus; scripts/soak searches further"""
     tally = Tally()
-    folder = build_fuzz()
+    folder = build_fuzz(opt.fuzz_seconds > 0)
     targets = fuzz_targets(folder)
     with ThreadPoolExecutor(JOBS) as pool:
         failures = pool.map(lambda t: fuzz_one(folder, t, opt.fuzz_seconds), targets)

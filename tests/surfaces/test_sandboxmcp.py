@@ -10,10 +10,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from shared_supervisor import runtime_folder
 
 Connect = Callable[..., AbstractContextManager[Any]]
 PARAMETERS = {
@@ -369,8 +369,8 @@ def test_the_host_is_out_of_reach(box: Sandbox) -> None:
 @pytest.fixture
 def command(cellgate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """command(WORD...): a command of `cellgate sandboxmcp`; servers of this test are the only ones."""
-    with TemporaryDirectory() as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+    with runtime_folder() as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
 
         def run(*words: str, stdin: str = "") -> Any:
             words_ = [str(cellgate), "sandboxmcp", *words]
