@@ -255,7 +255,8 @@ need_packages_env() {
 # need_jupyter_kernels: kernels that sessions run as languages.
 need_jupyter_kernels() {
         make_venv "$DEPS/jupyter-kernels" "$REPO/tests/jupyter-kernels-requirements.txt" || return 1
-        "$DEPS/jupyter-kernels/bin/python" -m bash_kernel.install --prefix "$DEPS/jupyter-kernels" >/dev/null
+        [ -e "$DEPS/jupyter-kernels/share/jupyter/kernels/bash" ] ||
+                "$DEPS/jupyter-kernels/bin/python" -m bash_kernel.install --prefix "$DEPS/jupyter-kernels" >/dev/null
 }
 
 # need_test_servers: MCP servers from PyPI that tests call, in two environments, because not all of them work with the

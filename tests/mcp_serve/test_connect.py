@@ -111,6 +111,10 @@ def test_a_lost_connection_ends_the_session(connected: Callable[..., Raw], there
         (["--connect", "true", "--workspace", "/w", "--toolsets", "core,web"], "host and web act on this machine"),
         (["--connect", "true", "--workspace", "/w", "--decide-elsewhere"], "cannot be combined"),
         (["--connect", "true", "--workspace", "/w", "--audit", "strict"], "cannot be combined"),
+        (
+            ["--connect", "true", "--workspace", "/w", "--http", "0", "--approver-token-file", "t"],
+            "client itself decides",
+        ),
     ],
 )
 def test_what_is_refused(run_cellgate: Any, args: list[str], why: str) -> None:

@@ -192,6 +192,10 @@ static int check_connect(const struct cg_serve_options *o, struct cg_err *err)
         if (o->toolsets & (CG_SERVE_HOST | CG_SERVE_WEB))
                 return cg_fail(err, CG_E_INVAL,
                                "--toolsets host and web act on this machine: not with --connect");
+        if (o->kernel.approver_token)
+                return cg_fail(err, CG_E_INVAL,
+                               "--approver-token-file is not for --connect: only the client itself decides "
+                               "about a session of another machine");
         return 0;
 }
 
