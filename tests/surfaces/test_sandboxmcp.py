@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -379,7 +380,9 @@ def command(cellgate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         yield run
 
 
-def test_commands(command: Callable[..., Any], serve: Callable[..., Sandbox], tmp_path: Path) -> None:
+def test_commands(
+    command: Callable[..., Any], serve: Callable[..., Sandbox], cellgate: Path, tmp_path: Path
+) -> None:
     assert "none runs" in command("stats").stderr
     box = serve(SANDBOXMCP_NETWORK="true")
 
@@ -416,6 +419,11 @@ def test_commands(command: Callable[..., Any], serve: Callable[..., Sandbox], tm
     assert command("run", "app.js").stdout == "4\n"
     done = command("run", "bad.sh")
     assert (done.stdout, done.returncode) == ("out\n", 3)
+    (tmp_path / "title.js").write_text("console.log('\\x1b]0;x\\x07A')")
+    assert command("run", "title.js").stdout == "\x1b]0;x\x07A\n"
+    words = shlex.join([str(cellgate), "sandboxmcp", "run", "title.js"])
+    shown = subprocess.run(["script", "-qec", words, "/dev/null"], capture_output=True, text=True, cwd=tmp_path)
+    assert shown.stdout.strip() == r"\x1b]0;x\x07A"
     assert ask("validate", "app.js")["valid"]
     (tmp_path / "bad.py").write_text("def (")
     assert command("validate", "bad.py").returncode == 1

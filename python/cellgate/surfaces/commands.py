@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 PREFIX = "sandboxmcp-"
 ENDINGS = {".py": "python", ".js": "node", ".mjs": "node", ".cjs": "node", ".sh": "shell", ".bash": "shell"}
@@ -122,6 +122,13 @@ def _call_of(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     return tools.get(name, name.replace(" ", "_")), more
 
 
+def _shown(text: str, to: TextIO) -> str:
+    """A text of code: what would control a terminal is spelled out there."""
+    if not to.isatty():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 def main() -> None:
     """Prints the answer as JSON; of `run` the output, with the exit status of the code."""
     given = _parser().parse_args()
@@ -131,11 +138,11 @@ def main() -> None:
         sys.exit(f"cellgate sandboxmcp: {e}")
     found = _call(given.server, tool, **arguments)
     if given.command == "run" and "stdout" in found:
-        print(found["stdout"], end="")
-        print(found["stderr"], end="", file=sys.stderr)
+        print(_shown(found["stdout"], sys.stdout), end="")
+        print(_shown(found["stderr"], sys.stderr), end="", file=sys.stderr)
         sys.exit(found["exit_code"])
     if isinstance(found, dict) and "error" in found:
-        sys.exit(f"cellgate sandboxmcp: {found['error']}")
+        sys.exit(f"cellgate sandboxmcp: {_shown(str(found['error']), sys.stderr)}")
     if given.command == "queue status":
         found = found["queue"]
     if given.command == "validate" and given.no_auto_fix:
