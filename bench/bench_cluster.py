@@ -82,7 +82,7 @@ def gate(program: str, words: str, folder: Path) -> Iterator[list[str]]:
     conf = folder / f"{port}.conf"
     conf.write_text(text)
     p = subprocess.Popen(["stunnel", conf], stderr=subprocess.DEVNULL)
-    while True:
+    while p.poll() is None:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
             break
         time.sleep(0.02)

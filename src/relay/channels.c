@@ -29,7 +29,7 @@
 /* For what is left at the end. */
 #define LAST_MS 5000
 #define HEAD    8
-/* Of the log, at once: what a pipe takes when it can be written; at the end, all that it holds. */
+/* The log is copied in pieces that a pipe takes once it can be written; at the end, all of it. */
 #define LOG_PIECE  4096
 #define LOG_PIECES 16
 

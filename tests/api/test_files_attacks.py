@@ -345,7 +345,7 @@ def test_files_that_change_their_size_on_the_way_to_a_file(scene: Scene, tmp_pat
             with (tmp_path / "f").open("wb") as f, contextlib.suppress(CellgateError):
                 scene.s.file_get("/tmp/a/f", f.fileno(), max=len(data))
             got = (tmp_path / "f").read_bytes()
-            # Of the file's first state, then of the second one: never anything else.
+            # The copy has bytes of the file's first state, then of the second one, and no others.
             same = len(os.path.commonprefix([got, data]))
             assert same >= min(len(got), 1000) and len(got) <= len(data) and set(got[same:]) <= {0}
 

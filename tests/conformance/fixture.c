@@ -148,7 +148,7 @@ static bool is_answered(json_t *requests, const json_t *answers)
         return true;
 }
 
-/* Those whose capability, the first word of their method, the client has. */
+/* Keeps those whose capability, the first word of their method, the client has. */
 static int ask_by_result(struct cg_serve *sv, struct cg_slice id, const json_t *message, json_t *row,
                          struct cg_err *err)
 {

@@ -28,7 +28,7 @@ CHOICES = ["option1", "option2", "option3"]
 NAME, COLOR, OK = form(name={"type": "string"}), form(color={"type": "string"}), form(ok={"type": "boolean"})
 TWO = f"import threading\nall = [threading.Thread(target=exec, args=({NAME!r}, {{}})) for _ in range(2)]\n"
 TWO += "for t in all: t.start()\nfor t in all: t.join()"
-# What the tools of the suite do, as cells.
+# The tools of the suite do this, as cells.
 CELLS: dict[str, str] = {
     "test_simple_text": "print('This is a simple text response for testing.')",
     "test_image_content": f"from IPython.display import Image\nimport base64\nImage(base64.b64decode({PNG!r}))",

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/json.h"
 
-/* Of one session: each is told of all others. */
+/* One session has at most so many, since each is told of all others. */
 #define MAX_CLIENTS 64u
 
 static const char *opener(const struct cg_serve_session *s)

@@ -1,4 +1,4 @@
-/* What the kernel of another language says about itself, before hosts and clients get it. */
+/* Filters what the kernel of another language says about itself, for hosts and clients. */
 #ifndef CG_SUPERVISOR_CELLS_KERNEL_INFO_H
 #define CG_SUPERVISOR_CELLS_KERNEL_INFO_H
 
