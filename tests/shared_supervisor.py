@@ -33,17 +33,21 @@ def find_supervisors(folder: Path) -> list[int]:
 
 @contextlib.contextmanager
 def runtime_folder() -> Iterator[Path]:
-    """Not below pytest's: longer paths are not taken. Supervisors in it are ended afterwards."""
+    """Not below pytest's: longer paths are not taken. Supervisors in it are ended afterwards; who could start another
+    one must have ended before, so a fixture of a server comes after that of its folder."""
     folder = Path(tempfile.mkdtemp(prefix="cgj-", dir="/tmp"))
-    yield folder
-    for pid in find_supervisors(folder):
-        with contextlib.suppress(ProcessLookupError):  # it has lingered long enough
-            os.kill(pid, signal.SIGCONT)
-            os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 60
-    while find_supervisors(folder) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        deadline = time.monotonic() + 60
+        while (left := find_supervisors(folder)) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):  # it has lingered long enough
+                    os.kill(pid, signal.SIGCONT)
+                    os.kill(pid, signal.SIGTERM)
+            time.sleep(0.02)
+        shutil.rmtree(folder, ignore_errors=True)
+        assert not left, f"these supervisors did not end: {left}"
 
 
 def _make_account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:

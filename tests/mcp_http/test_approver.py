@@ -56,7 +56,7 @@ def tools(session: Session) -> set[str]:
 
 @pytest.mark.parametrize("unix", [False, True])
 def test_the_second_token_decides(
-    serve: Serve, env: dict[str, str], mcp_file: Path, mark: Path, tmp_path: Path, unix: bool
+    env: dict[str, str], serve: Serve, mcp_file: Path, mark: Path, tmp_path: Path, unix: bool
 ) -> None:
     file = tmp_path / "approver"
     address = f"unix:{tmp_path}/mcp.sock" if unix else "127.0.0.1:0"
@@ -81,7 +81,7 @@ def test_the_second_token_decides(
         other.id = before
 
 
-def test_in_the_stateless_era(serve: Serve, env: dict[str, str], mcp_file: Path, mark: Path, tmp_path: Path) -> None:
+def test_in_the_stateless_era(env: dict[str, str], serve: Serve, mcp_file: Path, mark: Path, tmp_path: Path) -> None:
     file = tmp_path / "approver"
     server = serve("--mcp", mcp_file, "--approver-token-file", file, "--wait", "0.1", env=env)
     approver = Stateless(As(server, file.read_text().strip()))  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ def test_in_the_stateless_era(serve: Serve, env: dict[str, str], mcp_file: Path,
 
 
 def test_only_about_this_servers_calls(
-    serve: Serve, env: dict[str, str], mcp_file: Path, mark: Path, tmp_path: Path
+    env: dict[str, str], serve: Serve, mcp_file: Path, mark: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "approver"
     server, other = (serve("--mcp", mcp_file, "--approver-token-file", file, env=env) for _ in range(2))
@@ -116,7 +116,7 @@ def test_only_about_this_servers_calls(
     assert json.loads(call.getresponse().read())["result"]["isError"] and not mark.exists()
 
 
-def test_without_the_option_nobody_else_decides(serve: Serve, env: dict[str, str], mcp_file: Path, mark: Path) -> None:
+def test_without_the_option_nobody_else_decides(env: dict[str, str], serve: Serve, mcp_file: Path, mark: Path) -> None:
     agent = Session(serve("--mcp", mcp_file, env=env))
     result = agent.execute(CODE).message["result"]
     assert result["isError"] and "no approval rule allows" in text_of(result) and not mark.exists()
@@ -155,7 +155,7 @@ def holds(pid: int, text: bytes) -> bool:
 @pytest.mark.no_sanitizer  # its shadow memory cannot be read whole
 @pytest.mark.skipif(os.geteuid() != 0, reason="reads the memory of another process")
 def test_the_process_that_reads_the_network_does_not_know_the_second_token(
-    serve: Serve, env: dict[str, str], tmp_path: Path
+    env: dict[str, str], serve: Serve, tmp_path: Path
 ) -> None:
     """Whoever takes it over can run cells, but not accept what they ask, before somebody sends the token."""
     file = tmp_path / "approver"
@@ -166,7 +166,7 @@ def test_the_process_that_reads_the_network_does_not_know_the_second_token(
     assert holds(server.process.pid, token)
 
 
-def test_a_scope_decides(serve: Serve, env: dict[str, str], mcp_file: Path, mark: Path) -> None:
+def test_a_scope_decides(env: dict[str, str], serve: Serve, mcp_file: Path, mark: Path) -> None:
     with token_issuer.running() as issuer:
         options = ["--oauth-issuer", issuer.url, "--oauth-scope", "run", "--approver-scope", "decide"]
         server = serve("--mcp", mcp_file, *options, env={**os.environ, **env})

@@ -106,7 +106,7 @@ def runtime() -> Iterator[Path]:
         yield path
 
 
-def test_cells_cannot_read_the_servers_own_files(serve: Serve, shown: Path, runtime: Path) -> None:
+def test_cells_cannot_read_the_servers_own_files(runtime: Path, serve: Serve, shown: Path) -> None:
     token, certificate, other = shown / "token", certificates.make(shown), shown / "other"
     second = shown / "second"
     for path, letter in ((token, "A"), (second, "B")):

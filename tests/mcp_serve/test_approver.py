@@ -25,7 +25,7 @@ def user(cellgate: Path, slowness: float) -> Iterator[Shared]:
 
 
 @pytest.fixture
-def start(serve: Serve, user: Shared) -> Serve:
+def start(user: Shared, serve: Serve) -> Serve:
     def start(*args: str | Path) -> Raw:
         server = serve(*args, env=user.env | {"CELLGATE_PRIVATE": ""})
         server.initialize()

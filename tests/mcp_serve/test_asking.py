@@ -136,7 +136,7 @@ def approvals(cellgate: Path, slowness: float) -> Iterator[Shared]:
 
 
 @pytest.mark.parametrize("can_ask", [True, False])
-def test_another_terminal_decides(serve: Serve, mcp_file: Path, mark: Path, approvals: Shared, can_ask: bool) -> None:
+def test_another_terminal_decides(approvals: Shared, serve: Serve, mcp_file: Path, mark: Path, can_ask: bool) -> None:
     """The form of a client that has one is withdrawn."""
     server = serve("--mcp", mcp_file, "--decide-elsewhere", env=approvals.env | {"CELLGATE_PRIVATE": ""})
     server.initialize(**({"elicitation": {}} if can_ask else {}))
