@@ -6,6 +6,8 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import zipfile
@@ -225,6 +227,27 @@ def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path:
     (tmp_path / "full/file").write_text("mine")
     assert "exists; " in cellgate("env", "create", str(tmp_path / "full")).stderr
     assert (tmp_path / "full/file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_end_in_the_middle_ends_what_was_started(
+    prefix: Path, index: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    mark, env = tmp_path / "mark", tmp_path / "env"
+    os.mkfifo(mark)
+    code = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    own_wheel(tmp_path, "matplotlib", code, "matplotlib/font_manager.py")
+    argv = [prefix / "bin/cellgate", "env", "create", env, *tmp_path.glob("*.whl")]
+    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": "/dev/null"}
+    with subprocess.Popen(argv, env=os.environ | pip, stderr=subprocess.PIPE, text=True) as made:
+        program = os.pidfd_open(int(mark.read_text()))
+        made.send_signal(number)
+        assert made.stderr
+        assert ("cellgate env: interrupted" in made.stderr.read()) == (number == signal.SIGTERM)
+    assert made.returncode == (130 if number == signal.SIGTERM else -number)
+    assert env.exists() == (number == signal.SIGKILL)  # which `env remove` removes then
+    assert select.select([program], [], [], 30)[0]
+    os.close(program)
 
 
 def test_a_failed_add_keeps_the_environment(cellgate: Env, science: Path) -> None:
