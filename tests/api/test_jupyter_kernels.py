@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client, Event, Session
+from processes import eventually
 
 from .jupyter_cells import BASH, PYTHON
 
@@ -272,6 +273,53 @@ def test_the_kernelspec_is_not_the_cells(
         client.session(
             workspace=workspace, language="jupyter:own", settings={"network": network, "filesystem": settings}
         )
+
+
+@pytest.mark.parametrize("what", ["kernelspec", "policy file"])
+@pytest.mark.parametrize("way", ["file", "link to the file", "link that cells may change"])
+def test_what_a_session_obeys_is_not_the_cells_of_another(
+    client: Client, tmp_path: Path, jupyter_kernels: Path, monkeypatch: pytest.MonkeyPatch, way: str, what: str
+) -> None:
+    """Unless that session may not write it."""
+    mine, other, outside = (tmp_path / name for name in ("mine", "other", "outside"))
+    found = other
+    for folder in (mine, other, outside):
+        folder.mkdir()
+    holder = outside if way == "link that cells may change" else other
+    argv = [str(jupyter_kernels / "bin/python"), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec(holder, "own", argv=argv)
+    (holder / "policy.json").write_text("{}")
+    if way == "link that cells may change":
+        for name in ("kernels", "policy.json"):
+            (other / name).symlink_to(outside / name)
+    elif way == "link to the file":
+        found = outside
+        for name in ("kernels", "policy.json"):
+            (outside / name).symlink_to(other / name)
+    monkeypatch.setenv("JUPYTER_PATH", str(found))
+    options = {"policies": [str(found / "policy.json")]} if what == "policy file" else {"language": "jupyter:own"}
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"allowWrite": [], "denyRead": [], "denyWrite": []},
+    }
+    with (
+        client.session(workspace=other),
+        pytest.raises(CellgateError, match=f"^{what} {found}/.*: cells of another session, whose workspace is {other}"),
+    ):
+        client.session(workspace=mine, **options)
+    with client.session(workspace=other, settings=settings), client.session(workspace=mine, **options) as s:
+        assert s.run("6 * 7").value == "42"
+
+
+def test_a_spare_is_no_session_that_could_have_written_it(tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other/policy.json").write_text("{}")
+    policies = [str(tmp_path / "other/policy.json")]
+    with Client() as c:
+        with c.session(workspace=tmp_path / "other"):
+            eventually(lambda: c.status()["spares"])
+        c.session(workspace=tmp_path / "mine", policies=policies).close()
 
 
 def test_no_cell_moves_a_folder_above_a_kernelspec(client: Client, workspace: Path) -> None:

@@ -905,6 +905,43 @@ static int check_servers(const struct session *ss, struct cg_err *err)
         return r;
 }
 
+int cg_sup_server_files_check_others(const struct session *ss, const char *what, const char *path,
+                                     struct cg_err *err)
+{
+        cg_auto_place struct cg_place place = { .path = "" };
+        cg_auto_json json_t *known = json_array(), *names = json_array();
+        struct cg_budget budget = new_budget();
+
+        if (cg_place_find(path, &place, err) < 0)
+                return -1;
+        json_array_append_new(names, json_string(place.path));
+        for (size_t i = 0; i < place.n_links; i++)
+                json_array_append_new(names, json_string(place.links[i]));
+        if (!known || json_array_size(names) != place.n_links + 1)
+                return cg_fail(err, CG_E_INVAL, "%s %s: its path, or a link of it, is not UTF-8", what, path);
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                const struct session *x = ss->sup->sessions[i];
+                struct server_view view = { .n_rules = 0 };
+                struct server_scope scope = { .views = &view, .budget = budget };
+                const struct check c = { .scope = &scope };
+                int r;
+
+                if (!x || !x->host || x == ss || !is_near(&(struct examined){ .session = x }, names))
+                        continue;
+                r = add_view(&scope, x, known, err);
+                if (r == 0 && cg_sup_file_is_exposed(&c, path))
+                        r = cg_fail(
+                                err, CG_E_INVAL,
+                                "%s %s: cells of another session, whose workspace is %s, could write it, or a"
+                                " link of its path; move it to another folder, or end that session",
+                                what, path, view.workspace);
+                cg_rules_fini(&view.rules);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err *err)
 {
         cg_auto_json json_t *guards = cg_sup_server_guards(ss->sup);

@@ -26,5 +26,8 @@ void cg_sup_servers_session_ends(const struct session *ss);
 void cg_sup_servers_stop(struct sup *s);
 /* CG_E_INVAL: the workspace is where cellgate's own programs or an MCP server's are. */
 int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err *err);
+/* CG_E_INVAL: cells of a session other than @ss could write @path, which is a @what. */
+int cg_sup_server_files_check_others(const struct session *ss, const char *what, const char *path,
+                                     struct cg_err *err);
 
 #endif

@@ -173,6 +173,7 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
         cg_auto_json json_t *places = NULL;
         cg_auto_sandbox struct cg_sandbox *plan = NULL;
         char real[PATH_MAX], own[PATH_MAX];
+        const char *spec = cg_json_text_of(json_object_get(ss->options, "language_spec"), "file");
         const json_t *place, *files = json_object_get(ss->options, "policy_files"),
                              *kernel = json_object_get(ss->options, "language_spec");
         size_t i;
@@ -213,12 +214,16 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
                                 "policy file %s: cells could write it, or a link of its path, and the next session"
                                 " would obey that; move it to another folder",
                                 path);
+                if (cg_sup_server_files_check_others(ss, "policy file", path, err) < 0)
+                        return -1;
         }
-        if (kernel && check_spelled(ss, plan, cg_json_text_of(kernel, "file"), err) < 0)
+        if (!kernel)
+                return 0;
+        if (check_spelled(ss, plan, spec, err) < 0)
                 return cg_fail(
                         err, CG_E_INVAL,
                         "kernelspec %s: cells could write it, or a link of its path, and the next session would"
                         " start what it says; move it to another folder",
-                        cg_json_text_of(kernel, "file"));
-        return 0;
+                        spec);
+        return cg_sup_server_files_check_others(ss, "kernelspec", spec, err);
 }
