@@ -214,7 +214,7 @@ def test_after_kill_9_another_process_answers_by_the_state(server: Server, mark:
 def test_after_kill_9_another_process_without_the_state_is_asked_again(
     server: Server, mark: Path, slowness: float
 ) -> None:
-    """At once, by a new state; the old one decides nothing then."""
+    """At once, by a new state; once that was used, the old one decides nothing."""
     client = States(server)
     id = client.client.cell("1")["structuredContent"]["session_id"]
     body = client.client.message("tools/call", name="execute_ipython_cell", arguments={"code": CODE, "session_id": id})
@@ -224,16 +224,41 @@ def test_after_kill_9_another_process_without_the_state_is_asked_again(
     new = client.client.call("cell_result", **arguments)
     assert new.get("resultType") == "input_required", new
     assert time.monotonic() - began < slowness
-    assert list(new["inputRequests"].values()) == list(old["inputRequests"].values())
+    assert new["inputRequests"] == old["inputRequests"] and new["requestState"] != old["requestState"]
 
-    def answer(call: dict[str, Any], state: str, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(call: dict[str, Any], asked: dict[str, Any], answer: object) -> dict[str, Any]:
         (key,) = asked["inputRequests"]
-        params = {**call, "requestState": state, "inputResponses": {key: YES}}
+        params = {**call, "requestState": asked["requestState"], "inputResponses": {key: answer}}
         return client.client.post(client.client.message("tools/call", **params)).message
 
-    assert answer(body["params"], old["requestState"], old)["error"]["code"] == -32602 and not mark.exists()
-    done = answer({"name": "cell_result", "arguments": arguments}, new["requestState"], new)["result"]
+    refused = answer({"name": "cell_result", "arguments": arguments}, new, {"action": "decline"})["result"]
+    assert "rejected" in text_of(refused)
+    assert "rejected" in text_of(answer(body["params"], old, YES)["result"]) and not mark.exists()
+    for call, asked in ((body["params"], old), ({"name": "cell_result", "arguments": arguments}, new)):
+        assert answer(call, asked, YES)["error"]["code"] == -32602
+
+
+def test_a_client_that_shows_a_form_may_ask_for_the_result(server: Server, mark: Path) -> None:
+    """Each call of cell_result gets the question as well, and the form that was open first still counts."""
+    client = States(server)
+    id = client.client.cell("1")["structuredContent"]["session_id"]
+    arguments = {"code": CODE, "session_id": id}
+    first = client.client.call("execute_ipython_cell", **arguments)
+    (key,) = first["inputRequests"]
+    result = {"execution_id": "cell-2", "wait": 30}
+    others = [client.client.call("cell_result", **result) for _ in range(10)]
+    assert all(o["inputRequests"] == first["inputRequests"] for o in others)
+
+    def answer(tool: str, arguments: dict[str, Any], state: str, answer: object) -> dict[str, Any]:
+        more = {"requestState": state, "inputResponses": {key: answer}}
+        message = client.client.message("tools/call", name=tool, arguments=arguments, **more)
+        return client.client.post(message).message
+
+    done = answer("execute_ipython_cell", arguments, first["requestState"], YES)["result"]
     assert "leave_mark: x" in text_of(done) and mark.read_text() == ONCE
+    late = [answer("cell_result", result, o["requestState"], {"action": "decline"}) for o in others]
+    assert ["error" in m for m in late] == [True] * 6 + [False] * 4  # these are held; nothing is decided twice
+    assert all("leave_mark: x" in text_of(m["result"]) for m in late[6:])
 
 
 @pytest.mark.slow

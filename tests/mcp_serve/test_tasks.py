@@ -151,6 +151,33 @@ def test_questions_of_one_cell_are_answered_in_any_order(quick: Tasks, mark: Pat
     assert len(mark.read_text().split()) == 2
 
 
+def test_all_waiting_calls_are_those_of_the_first_form(quick: Tasks, mark: Path, workspace: Path) -> None:
+    """Each look at the task shows the form anew, but the user may have the first one before them."""
+    code = (
+        "import asyncio, os\nfrom mcptools.fake import leave_mark\n"
+        "async def late():\n    while not os.path.exists('late'): await asyncio.sleep(0.01)\n"
+        "    await leave_mark.run_async(text='late')\n"
+        "await asyncio.gather(*(leave_mark.run_async(text=str(i)) for i in range(2)), late(), return_exceptions=True)"
+    )
+    id = quick.task(code)
+    eventually(lambda: len(quick.get(id).get("inputRequests", {})) == 2)
+    key, form = next((k, q) for k, q in quick.get(id)["inputRequests"].items() if "approve all" in str(q))
+    (choice,) = [
+        c for c in form["params"]["requestedSchema"]["properties"]["decision"]["enum"] if c.startswith("approve all")
+    ]
+    assert choice == "approve all 2 calls of this tool that wait"
+    (workspace / "late").touch()
+    eventually(lambda: len(quick.get(id)["inputRequests"]) == 3)
+    again = quick.get(id)["inputRequests"]
+    assert again[key] == form
+    quick.update(id, {key: {"action": "accept", "content": {"decision": choice}}})
+    ((last, _),) = quick.until(id, "input_required")["inputRequests"].items()
+    assert last not in (key, *list(again)[:2])
+    quick.update(id, {last: {"action": "decline"}})
+    quick.until(id, "completed")
+    assert sorted(mark.read_text().split()) == ["0", "1"]
+
+
 @pytest.mark.parametrize("answer", [{"action": "cancel"}, {"action": "accept"}, {}, None, YES["content"]])
 def test_all_but_a_clear_yes_is_a_no(quick: Tasks, mark: Path, answer: object) -> None:
     id = quick.task(CODE)

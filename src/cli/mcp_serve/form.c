@@ -41,15 +41,20 @@ bool cg_serve_same_tool(const struct cg_serve_ask *a, const struct cg_serve_ask 
                strcmp(a->server, b->server) == 0 && strcmp(a->tool, b->tool) == 0;
 }
 
-/* The arguments of the other calls that wait, a line each. Returns their number. */
+/*
+ * The arguments of the other calls that wait, a line each. Returns their number. A form that is
+ * made again has no call that the first one did not have: the user may answer that one.
+ */
 static size_t add_others(struct cg_serve_session *s, struct cg_serve_ask *ask, struct cg_buf *b)
 {
+        uint64_t last = ask->all_id == ask->id ? ask->all_until : UINT64_MAX;
         const struct cg_serve_ask *a;
         size_t n = 0;
 
+        ask->all_id = ask->id;
         ask->all_until = 0;
         TAILQ_FOREACH(a, &s->asks, entry) {
-                if (a == ask || a->answered || !cg_serve_same_tool(a, ask))
+                if (a == ask || a->answered || a->approval > last || !cg_serve_same_tool(a, ask))
                         continue;
                 if (a->approval > ask->all_until)
                         ask->all_until = a->approval;

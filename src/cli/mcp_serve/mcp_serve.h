@@ -225,6 +225,7 @@ struct cg_serve_ask {
         bool by_result;      /* it is no request, but a part of a call's result (mrtr.c) */
         uint64_t approval;   /* of the session; 0: CG_SERVE_ASK_OWN */
         uint64_t all_until;  /* the form offers all waiting calls of this tool, up to this approval */
+        uint64_t all_id;     /* the id of that form */
         char *server, *tool; /* of a connection "" */
         const char *method;  /* cg_event_method(); static */
         char *json;          /* arguments, connection, or params of the server's request */
@@ -233,6 +234,7 @@ struct cg_serve_ask {
         size_t part;    /* that the open form shows; 0: the first view */
         bool all_shown; /* the open form can accept */
         int64_t since_ms, deadline_ms;
+        int64_t given_ms; /* by_result: to the last call that was answered by it */
         bool answered, accept, timed_out;
         bool by_user; /* it was not accepted by a clear answer */
         bool always;  /* of a connection: for this session, a no as well */

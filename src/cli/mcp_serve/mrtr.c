@@ -22,12 +22,22 @@
 #define GATHER_MS 20
 /* Held calls; above that the oldest is dropped, whose questions then end by their time limit. */
 #define MAX_HELD 64u
+/* Of cell_result about one cell. */
+#define MAX_HELD_OF_JOB 4u
 /* All questions of one result. */
 #define INPUTS_MAX ((size_t)64 << 20)
 
-static bool is_unsent(const struct cg_serve_ask *a)
+/*
+ * Whether @p is answered by this question: nobody has got it yet, or @p came after it was given to
+ * another call. Such a client may have lost that call's state, for example with its process, or may
+ * show the form: both states stay good, and the first answer counts.
+ */
+static bool wants(const struct cg_pending *p, const struct cg_serve_ask *a)
 {
-        return a->by_result && !a->id && !a->answered;
+        if (!a->by_result || a->answered)
+                return false;
+        /* One that does not wait only looks. */
+        return !a->id || (a->given_ms <= p->since_ms && p->deadline_ms > cg_now_ms());
 }
 
 void cg_serve_add_question(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *b)
@@ -47,27 +57,39 @@ void cg_serve_add_question(struct cg_serve_session *s, struct cg_serve_ask *a, s
 static void add_questions(struct cg_pending *p, struct cg_buf *b)
 {
         struct cg_serve_session *s = p->session;
-        struct cg_serve *sv = s->sv;
         struct cg_serve_ask *a;
+        unsigned n = 0;
 
-        p->first_ask = sv->last_ask + 1;
+        p->first_ask = UINT64_MAX;
+        p->last_ask = 0;
         cg_buf_adds(b, "{\"resultType\":\"input_required\",\"inputRequests\":{");
         TAILQ_FOREACH(a, &s->asks, entry) {
-                if (is_unsent(a) && sv->last_ask + 1 - p->first_ask < CG_SERVE_MAX_INPUTS)
-                        cg_serve_add_question(s, a, b);
+                if (n == CG_SERVE_MAX_INPUTS || !wants(p, a))
+                        continue;
+                cg_serve_add_question(s, a, b);
+                a->given_ms = cg_now_ms();
+                a->deadline_ms = a->given_ms + s->sv->opts.ask_timeout_ms;
+                p->first_ask = CG_MIN(p->first_ask, a->id);
+                p->last_ask = CG_MAX(p->last_ask, a->id);
+                n++;
         }
-        p->last_ask = sv->last_ask;
         cg_buf_addf(b, "},\"requestState\":\"%s\"}", p->state);
 }
 
-static void ask_again(const struct cg_pending *p)
+/* The oldest call of cell_result about a cell makes room: no other calls are dropped for them. */
+static void limit_held(struct cg_serve *sv, const struct cg_job *job)
 {
-        struct cg_serve_ask *a;
+        struct cg_pending *held, *oldest = NULL;
+        unsigned n = 0;
 
-        TAILQ_FOREACH(a, &p->session->asks, entry) {
-                if (a->by_result && a->id >= p->first_ask && a->id <= p->last_ask && !a->answered)
-                        a->id = 0;
+        TAILQ_FOREACH(held, &sv->held, entry) {
+                if (held->job != job || held->own)
+                        continue;
+                oldest = oldest ?: held;
+                n++;
         }
+        if (n > MAX_HELD_OF_JOB)
+                cg_serve_free_held(sv, oldest);
 }
 
 /* Out of memory, the questions wait for the next call, or for their time limit. */
@@ -87,44 +109,36 @@ static void ask_by(struct cg_serve *sv, struct cg_pending *p)
         sv->n_pending--;
         TAILQ_INSERT_TAIL(&sv->held, p, entry);
         p->job->known = true;
-        if (++sv->n_held > MAX_HELD)
+        sv->n_held++;
+        limit_held(sv, p->job);
+        if (sv->n_held > MAX_HELD)
                 cg_serve_free_held(sv, TAILQ_FIRST(&sv->held));
 }
 
-/*
- * A client that asks for the result of a cell whose call is held has lost that call's state, for
- * example with its process: the questions are asked again, and the old state is good for nothing.
- * One that does not wait only looks.
- */
-static void take_over(struct cg_serve *sv, const struct cg_pending *p)
+/* A call of the session that its questions answer, *ret being the first; NULL: there is none. */
+static struct cg_pending *find_asking(const struct cg_serve_session *s, const struct cg_serve_ask **ret)
 {
-        struct cg_pending *held;
+        const struct cg_job *job = TAILQ_FIRST(&s->jobs);
+        struct cg_pending *p;
 
-        TAILQ_FOREACH(held, &sv->held, entry)
-                if (held->job == p->job)
-                        break;
-        if (!held || p->tool != CG_SERVE_CELL_RESULT || p->deadline_ms <= cg_now_ms())
-                return;
-        ask_again(held);
-        cg_serve_free_held(sv, held);
+        TAILQ_FOREACH(p, &s->sv->pending, entry) {
+                if (!p->args || !job || p->job != job)
+                        continue;
+                TAILQ_FOREACH(*ret, &s->asks, entry) {
+                        if (wants(p, *ret))
+                                return p;
+                }
+        }
+        return NULL;
 }
 
 static int64_t ask_of_session(struct cg_serve_session *s)
 {
-        const struct cg_job *job = TAILQ_FIRST(&s->jobs);
         const struct cg_serve_ask *a;
-        struct cg_pending *p;
+        struct cg_pending *p = find_asking(s, &a);
         int64_t left_ms;
 
-        TAILQ_FOREACH(p, &s->sv->pending, entry)
-                if (p->args && job && p->job == job)
-                        break;
-        if (p)
-                take_over(s->sv, p);
-        TAILQ_FOREACH(a, &s->asks, entry)
-                if (is_unsent(a))
-                        break;
-        if (!a || !p)
+        if (!p)
                 return -1;
         if (p->task) {
                 cg_serve_make_task(s->sv, p);
@@ -134,7 +148,7 @@ static int64_t ask_of_session(struct cg_serve_session *s)
         if (left_ms > 0)
                 return left_ms;
         ask_by(s->sv, p);
-        return -1;
+        return GATHER_MS; /* another call may want them, too */
 }
 
 int64_t cg_serve_ask_by_result(struct cg_serve *sv)
@@ -177,13 +191,25 @@ static bool same_call(const struct cg_pending *p, const struct cg_mcpd_in *in)
 /* Answers to other questions than those of this call are none. */
 static void read_answers(const struct cg_pending *p, struct cg_slice answers)
 {
+        struct cg_serve_ask *a;
         struct cg_slice value;
         char key[24];
 
-        for (uint64_t id = p->first_ask; id <= p->last_ask; id++) {
-                snprintf(key, sizeof(key), "q%" PRIu64, id);
-                if (cg_json_find(answers, key, &value))
-                        cg_serve_answered_by(p->session, id, value);
+        TAILQ_FOREACH(a, &p->session->asks, entry) {
+                snprintf(key, sizeof(key), "q%" PRIu64, a->id);
+                if (a->id >= p->first_ask && a->id <= p->last_ask && cg_json_find(answers, key, &value))
+                        cg_serve_answered_by(p->session, a->id, value);
+        }
+}
+
+/* What has no answer is asked again, under another key. */
+static void ask_again(const struct cg_pending *p)
+{
+        struct cg_serve_ask *a;
+
+        TAILQ_FOREACH(a, &p->session->asks, entry) {
+                if (a->by_result && a->id >= p->first_ask && a->id <= p->last_ask && !a->answered)
+                        a->id = 0;
         }
 }
 
