@@ -539,7 +539,7 @@ def jobs() -> list[str]:
 def inspector() -> list[str]:
     """MCP's Inspector with `mcp serve` over both transports."""
     env = {"CG_CLIENTS_NPM": str(run_tests.DEPS / "clients-npm")}
-    tally = run_tests.pytest(run_tests.build_main(), "soak-inspector", ["mcp_http/soak_inspector.py"], 600, env)
+    tally = run_tests.pytest(run_tests.build_main(), "soak-inspector", ["mcp_http/soak_inspector.py"], 1500, env)
     wrong = [f"{name} was skipped: {why}" for name, why in tally.skipped]
     return wrong + [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 

@@ -27,6 +27,10 @@ HERE = Path(__file__).parent
 CELL = "from mcptools.asking import hello; print(hello.call({}), 'and', 6 * 7)"
 
 
+def windows(words: list[str], size: int) -> list[list[str]]:
+    return [words[i : i + size] for i in range(len(words))]
+
+
 def free_port() -> str:
     with socket.create_server(("127.0.0.1", 0)) as s:
         return str(s.getsockname()[1])
@@ -80,7 +84,7 @@ def test_command_line(inspector: tuple[list[str], dict[str, str]], target: tuple
 
 
 def test_a_cell_of_minutes(inspector: tuple[list[str], dict[str, str]], serve: Callable[..., Server]) -> None:
-    """By tasks: in the older era the command line gives up after 60 s, and the next one is another client."""
+    """By tasks."""
     argv, env = inspector
     server = serve()
     call = ["--method", "tools/call", "--tool-name", "execute_ipython_cell"]
@@ -90,6 +94,30 @@ def test_a_cell_of_minutes(inspector: tuple[list[str], dict[str, str]], serve: C
     p = subprocess.run(line, env=env, capture_output=True, text=True, timeout=2 * SECONDS)
     assert p.returncode == 0, p.stderr
     assert json.loads(p.stdout)["structuredContent"]["stdout"] == WHOLE
+
+
+def test_a_cell_of_minutes_in_the_older_era(
+    inspector: tuple[list[str], dict[str, str]], serve: Callable[..., Server]
+) -> None:
+    """By mcpdo, which keeps its connection, and so its session, from one command to the next."""
+    (node, main), env = inspector
+    server = serve()
+    command = [node, Path(main).parents[2] / "mcpdo/build/mcp-bin.js", "--format", "json", "--connection"]
+
+    def run(*words: str) -> dict[str, Any]:
+        p = subprocess.run([*command, server.url, *words], env=env, capture_output=True, text=True, timeout=60)
+        assert p.returncode == 0, p.stdout + p.stderr
+        return json.loads(p.stdout)
+
+    run("connect", server.url, "--era", "legacy", "--header", f"Authorization: Bearer {server.token}")
+    try:
+        arguments = json.dumps({"code": CODE, "timeout": 600})
+        result = run("tools/call", "execute_ipython_cell", "--tool-args-json", arguments)
+        while result["structuredContent"]["status"] == "running":
+            result = run("tools/call", "cell_result", "--tool-args-json", '{"execution_id": "cell-1"}')
+        assert result["structuredContent"]["stdout"] == WHOLE
+    finally:
+        run("daemon", "stop")
 
 
 @contextlib.contextmanager
@@ -109,24 +137,34 @@ def page(argv: list[str], env: dict[str, str], words: list[str]) -> Iterator[str
             os.killpg(web.pid, signal.SIGTERM)
 
 
-@pytest.mark.parametrize("target", ["stdio", "http"], indirect=True)
-def test_page(
+@pytest.fixture
+def browse(
     inspector: tuple[list[str], dict[str, str]], target: tuple[list[str], str], npm_dir: Path, tmp_path: Path
-) -> None:
+) -> Callable[..., str]:
+    """Runs a cell on the page; returns what that prints, with the form."""
     argv, env = inspector
     words, transport = target
     playwright = npm_dir.parent / "test-npm/node_modules/playwright-core"
-    with page(argv, env, words) as url:
-        browse = [
-            argv[0],
-            HERE / "inspector_page.cjs",
-            playwright,
-            url,
-            transport,
-            CELL,
-            "and 42",
-            tmp_path / "page.png",
-        ]
-        p = subprocess.run(browse, capture_output=True, text=True, timeout=120)
-    assert p.returncode == 0, p.stdout + p.stderr
-    assert "wants to call a tool" in p.stdout
+
+    def run(cell: str, *seconds: str) -> str:
+        with page(argv, env, words) as url:
+            command = [argv[0], HERE / "inspector_page.cjs", playwright, url, transport, cell, "and 42"]
+            command += [tmp_path / "page.png", *seconds]
+            p = subprocess.run(command, capture_output=True, text=True, timeout=120 + SECONDS)
+        assert p.returncode == 0, p.stdout + p.stderr
+        assert "wants to call a tool" in p.stdout
+        return p.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("target", ["stdio", "http"], indirect=True)
+def test_page(browse: Callable[..., str]) -> None:
+    browse(CELL)
+
+
+@pytest.mark.parametrize("target", ["stdio", "http"], indirect=True)
+def test_page_with_a_cell_of_minutes(browse: Callable[..., str]) -> None:
+    """Its question comes when its call was answered long ago, and cell_result has all of its output."""
+    line = f"exec({CODE + chr(10) + CELL!r})"  # the page's field for code has one line
+    assert WHOLE.split() in windows(browse(line, str(SECONDS)).split(), SECONDS)
