@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
 import os
 import re
@@ -95,18 +97,22 @@ class Node(Language):
         if isinstance(data := message.get("display"), dict):
             _cellgate.publish("display_data", {"data": data, "metadata": {}, "transient": {}})
         elif isinstance(message.get("request"), list):
-            self.spawn(self._serve(message.get("id"), message["request"]))
+            self.spawn(self._answer(*message["request"]), functools.partial(self._finish, message.get("id")))
 
-    async def _serve(self, ident: Any, request: list[Any]) -> None:
+    def _finish(self, ident: Any, task: asyncio.Task[Any]) -> None:
+        """Settle the promise, however the request has ended."""
         from cellgate_tools import ToolRunnerError
 
-        try:
-            answer = {"value": await self._answer(*request)}
-        except ToolRunnerError as e:
-            kind = "rejected" if e.kind == "approval_timeout" else e.kind
-            answer = {"error": {"message": str(e), "kind": kind}}
-        except (LookupError, TypeError, ImportError) as e:
-            answer = {"error": {"message": str(e.args[0] if e.args else e)}}
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            answer = {"value": task.result()}
+        elif isinstance(error, asyncio.CancelledError):
+            answer = {"error": {"message": "the call was cancelled by an interrupt", "kind": "cancelled"}}
+        elif isinstance(error, ToolRunnerError):
+            kind = "rejected" if error.kind == "approval_timeout" else error.kind
+            answer = {"error": {"message": str(error), "kind": kind}}
+        else:
+            answer = {"error": {"message": str(error.args[0] if error.args else error)}}
         self.send(_line({"id": ident, **answer}))
 
     async def _answer(self, what: str, *arguments: Any) -> Any:

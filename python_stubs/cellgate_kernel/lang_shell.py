@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -61,7 +63,7 @@ class Shell(Language):
         self._fifos: list[int] = []
         self._file = ""  # of the cell
         self._trace = ""
-        self._used: set[int] = set()  # slots
+        self._calls: dict[int, asyncio.Task[Any]] = {}  # by slot, until the command has its end
         self._texts: dict[str, bytes] = {}  # digests of variables whose text is JSON
 
     def command(self, fd: int) -> list[str]:
@@ -185,20 +187,22 @@ class Shell(Language):
     def on_message(self, message: Content) -> None:
         call, free = message.get("call"), message.get("free")
         if isinstance(call, int) and 0 <= call < _SLOTS:
-            self._used.add(call)
-            self.spawn(self._serve_call(call))
+            self._calls[call] = self.spawn(self._call(call), functools.partial(self._finish, call))
         elif isinstance(free, int) and 0 <= free < _SLOTS:
             self._free(free)
 
     def _free(self, slot: int) -> None:
-        self._used.discard(slot)
+        if task := self._calls.pop(slot, None):
+            task.cancel()
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._fifos[slot], 64)  # a status that nobody has read
         for end in ("args", "out", "err", "lock"):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._dir, f"{slot}.{end}"))
 
     def _free_slots(self) -> None:
         """Free those of processes that have ended, by an interrupt perhaps."""
-        for slot in list(self._used):
+        for slot in list(self._calls):
             try:
                 with open(os.path.join(self._dir, f"{slot}.lock"), encoding="ascii") as file:
                     os.kill(int(file.read()), 0)
@@ -207,16 +211,24 @@ class Shell(Language):
             except (OSError, ValueError, OverflowError):
                 continue
 
-    async def _serve_call(self, slot: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._fifos[slot], 64)  # a status that nobody has read
+    async def _call(self, slot: int) -> tuple[int, str, str]:
         try:
             with open(os.path.join(self._dir, f"{slot}.args"), encoding="utf-8") as file:
                 arguments = file.read().split("\0")[:-1]
         except (OSError, ValueError) as e:
-            status, out, error = _TOOL_ERROR, "", f"mcptools: {e}"
+            return _TOOL_ERROR, "", f"mcptools: {e}"
+        return await self._mcptools(arguments)
+
+    def _finish(self, slot: int, task: asyncio.Task[Any]) -> None:
+        """Give the command its end, however the call has ended, unless another one has its slot."""
+        if self._calls.get(slot) is not task:
+            return
+        if task.cancelled():
+            status, out, error = _TOOL_ERROR, "", "mcptools: the call was cancelled by an interrupt"
+        elif problem := task.exception():
+            status, out, error = _TOOL_ERROR, "", f"mcptools: {problem}"
         else:
-            status, out, error = await self._mcptools(arguments)
+            status, out, error = task.result()
         with contextlib.suppress(OSError):
             for name, text in (("out", out), ("err", error)):
                 with open(os.path.join(self._dir, f"{slot}.{name}"), "w", encoding="utf-8", errors="replace") as file:

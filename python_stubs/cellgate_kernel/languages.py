@@ -75,7 +75,8 @@ class Language:
         self._pidfd = -1
         self._socket: socket.socket | None = None
         self._parts: list[bytes] = []  # of a line that has not ended
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._unsent = bytearray()  # the program has not read so far
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = ""  # how it has ended
 
     # ---------------------------------------------------------------- what a language defines
@@ -152,7 +153,7 @@ class Language:
                 stderr=self.output(),
             )
         mine.setblocking(False)
-        self._socket, self._parts, self._ended = mine, [], ""
+        self._socket, self._parts, self._unsent, self._ended = mine, [], bytearray(), ""
         self._watch(self._process.pid)
         self.loop.add_reader(mine, self._readable)
 
@@ -186,6 +187,7 @@ class Language:
         status = self._process.wait() if self._process is not None else 0
         self._ended = self.how_ended(status)
         self.loop.remove_reader(self._socket)
+        self.loop.remove_writer(self._socket)
         if self._pidfd >= 0:
             self.loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -214,21 +216,24 @@ class Language:
 
     def send(self, data: bytes) -> None:
         """Send to the program, in order, however long it does not read."""
+        waits = bool(self._unsent)
+        self._unsent += data
+        if not waits:
+            self._send_more()
+
+    def _send_more(self) -> None:
         if self._socket is None:
             return
         try:
-            data = data[self._socket.send(data) :]
+            del self._unsent[: self._socket.send(self._unsent)]
         except BlockingIOError:
             pass
         except OSError:  # it has ended, which its process reports
-            return
-        if data:
-            self.spawn(self._send_rest(data))
-
-    async def _send_rest(self, data: bytes) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                await self.loop.sock_sendall(self._socket, data)
+            self._unsent.clear()
+        if self._unsent:
+            self.loop.add_writer(self._socket, self._send_more)
+        else:
+            self.loop.remove_writer(self._socket)
 
     def _readable(self) -> None:
         if self._socket is None:
@@ -268,13 +273,15 @@ class Language:
         else:
             self.on_message(message)
 
-    def spawn(self, coro: Any) -> None:
-        """Run a coroutine whose output is that of the cell."""
+    def spawn(self, coro: Any, then: Callable[[asyncio.Task[Any]], None]) -> asyncio.Task[Any]:
+        """Run a coroutine whose output is that of the cell. `then` gets its end, also if it is cancelled unbegun."""
         context = contextvars.copy_context()
         context.run(_cellgate.cell.set, self.cell)
         task = self.loop.create_task(coro, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(then)
+        return task
 
     # ---------------------------------------------------------------- cells
 

@@ -29,9 +29,11 @@ _CANCEL_ATTEMPTS = 3
 
 # Besides asyncio: modules with code of the loop, and callbacks that complete what tasks wait for.
 _LOOP_MODULES = frozenset(
-    ("cellgate_kernel.jsontext", "cellgate_kernel.languages", "cellgate_kernel.lang_jupyter", "cellgate_kernel.loop")
-    + ("cellgate_tools._async", "contextlib", "heapq", "hmac", "json", "json.decoder", "selectors")
+    ("cellgate_kernel.jsontext", "cellgate_kernel.loop", "cellgate_tools._async")
+    + ("contextlib", "heapq", "hmac", "json", "json.decoder", "selectors")
 )
+# Modules of languages, which call no code of cells, whatever they call.
+_LANGUAGES = ("cellgate_kernel.lang_", "cellgate_kernel.languages")
 
 
 class _Thread(threading.local):
@@ -54,12 +56,15 @@ def asyncio_imported(make_loop: Callable[[], KernelLoop], mark: Callable[[Any], 
 
 def _is_loops_own(frame: FrameType | None, runs: CodeType) -> bool:
     """True if no code of a cell runs: an exception would lose a callback of the loop, and leave tasks waiting."""
+    own = True
     while frame is not None and frame.f_code is not runs:
         name = str(frame.f_globals.get("__name__"))
-        if name not in _LOOP_MODULES and not name.startswith("asyncio."):
-            return False
+        if name.startswith(_LANGUAGES):
+            own = True
+        elif name not in _LOOP_MODULES and not name.startswith("asyncio."):
+            own = False
         frame = frame.f_back
-    return frame is not None
+    return own and frame is not None
 
 
 class CellRunner:

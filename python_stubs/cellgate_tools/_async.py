@@ -28,6 +28,7 @@ class _LoopCalls:
         self.loop = loop
         self.calls = Calls()
         self.fd = self.calls.fileno()
+        self.reads = False  # once, for good: an interrupt of remove_reader() could leave half of it in the selector
         self.waiting: dict[int, asyncio.Future[Result]] = {}
         self.last = 0
         self.cancelled: list[int] = []
@@ -50,8 +51,9 @@ class _LoopCalls:
         self.last = key = self.last + 1
         self.waiting[key] = future
         try:
-            if len(self.waiting) == 1:
+            if not self.reads:
                 self.loop.add_reader(self.fd, self.on_results)
+                self.reads = True
             getattr(self.calls, kind)(*arguments, key)
             return await future
         except BaseException as error:
@@ -69,8 +71,6 @@ class _LoopCalls:
             raise
         finally:
             del self.waiting[key]
-            if not self.waiting and not self.loop.is_closed():
-                self.loop.remove_reader(self.fd)
 
     def cancel(self) -> None:
         keys, self.cancelled = self.cancelled, []

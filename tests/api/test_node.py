@@ -68,7 +68,18 @@ def test_a_loop_after_await_ends_node(session: Session) -> None:
     assert session.run("typeof x").value == "'undefined'"
 
 
-@pytest.mark.parametrize("code", ["process.kill(process.pid, 'SIGKILL')", "process.reallyExit(0)", "process.abort()"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "process.kill(process.pid, 'SIGKILL')",
+        "process.reallyExit(0)",
+        "process.abort()",
+        # A signal of its own makes node take its inspector down first, also if it is one that ends nothing.
+        "setTimeout(() => process.kill(process.pid, 'SIGKILL'), 10); await new Promise((r) => setTimeout(r, 9999))",
+        "process.kill(process.pid, 'SIGWINCH')",
+        "setTimeout(() => process.kill(process.pid, 'SIGWINCH'), 10); await new Promise((r) => setTimeout(r, 9999))",
+    ],
+)
 def test_a_node_that_ends(session: Session, code: str) -> None:
     out = session.run(code)
     assert (out.status, out.error["ename"]) == ("error", "NodeEnded")
@@ -180,6 +191,29 @@ def test_calls_wait_beside_each_other(node_tools: Session) -> None:
 def test_an_interrupt_ends_a_call(node_tools: Session) -> None:
     assert node_tools.run("let x = 1; await slow({ seconds: 2 })", decide=accept, timeout_ms=300).status == "timeout"
     assert node_tools.run("x").value == "1"
+
+
+def test_an_interrupt_settles_calls_that_later_cells_wait_for(node_tools: Session) -> None:
+    """Also one that an earlier cell made, and that nobody has decided about."""
+    node_tools.execute("const early = slow({ seconds: 60 }); undefined")
+    node_tools.until("result")
+    out = node_tools.run("const late = slow({ seconds: 60 }); await late", decide=accept, timeout_ms=300)
+    assert out.status == "timeout"
+    out = node_tools.run("const ends = await Promise.allSettled([early, late]); ends.map((e) => e.reason.name)")
+    assert out.value == "[ 'ToolError', 'ToolError' ]", out
+
+
+def test_large_results_at_once(node_tools: Session) -> None:
+    code = "(await Promise.all([...'abcdef'].map((c) => echo({ text: c.repeat(700000) })))).map((t) => t[0] + t.length)"
+    out = node_tools.run(code, decide=accept, timeout_ms=20000)
+    assert json.loads(out.value.replace("'", '"')) == [c + "700000" for c in "abcdef"]
+
+
+def test_an_interrupt_while_a_cell_is_sent(session: Session) -> None:
+    """node does not read; what it has read so far is the beginning of a line."""
+    assert session.run("let x = 5; setTimeout(() => { for (const t = Date.now(); Date.now() < t + 800; ); }, 0)").value
+    assert session.run("7 //" + "x" * 3_000_000, timeout_ms=200).status == "timeout"
+    assert session.run("x").value == "5"
 
 
 def test_finding_tools(node_tools: Session) -> None:

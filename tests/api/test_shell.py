@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -291,6 +292,40 @@ def test_an_interrupt_ends_a_call(shell_tools: Session) -> None:
     out = shell_tools.run(code, decide=lambda _: True, timeout_ms=300)
     assert (out.status, out.stdout) == ("timeout", "")
     assert shell_tools.run("mcptools echo echo text=$x", decide=lambda _: True).stdout == "1\n"
+
+
+def test_an_interrupt_ends_calls_in_the_background(shell_tools: Session) -> None:
+    """So often that each of the 16 places of calls would be taken by one that has no end."""
+    for _ in range(9):
+        shell_tools.execute("mcptools echo danger & mcptools echo danger & wait")
+        shell_tools.until("approval_request")
+        shell_tools.until("approval_request")
+        shell_tools.cancel()
+        assert shell_tools.until("result")[-1].status == "cancelled"
+        assert shell_tools.run("wait; echo ended", timeout_ms=10000).stdout == "ended\n"
+    assert shell_tools.run("mcptools echo echo text=x", decide=lambda _: True).stdout == "x\n"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_call_does_not_get_the_end_of_one_whose_command_was_killed(shell_tools: Session, when: str) -> None:
+    """The next cell uses its place again."""
+    shell_tools.execute(
+        "mcptools echo echo text=old & p=$!; until read <ready; do :; done 2>/dev/null; kill -9 $p; wait"
+    )
+    old = shell_tools.until("approval_request")[-1].approval
+    shell_tools.file_write("ready", b"x\n")
+    shell_tools.until("result")
+    if when == "before":
+        shell_tools.accept(old)
+        time.sleep(0.5)
+    shell_tools.execute("mcptools echo echo text=new")
+    new = next(e for e in shell_tools.until("approval_request") if e.type == "approval_request").approval
+    if when == "after":
+        with contextlib.suppress(CellgateError):  # it may not wait any more
+            shell_tools.accept(old)
+        time.sleep(0.5)
+    shell_tools.accept(new)
+    assert [e.text for e in shell_tools.until("result") if e.type == "stream"] == ["new\n"]
 
 
 def test_without_servers(session: Session) -> None:

@@ -284,6 +284,22 @@ def test_interrupt_while_results_arrive(tools: Kernel) -> None:
     assert tools.run(every, timeout=30).result == "True"
 
 
+def test_interrupt_while_the_last_call_ends(tools: Kernel) -> None:
+    """An interrupt in the middle of unregister() leaves epoll with a descriptor that the selector does not know."""
+    tools.tool_functions.append(echo)
+    code = """
+import selectors
+def unregister(self, fd):
+    selectors._BaseSelectorImpl.unregister(self, fd)
+    raise KeyboardInterrupt
+kept, selectors.EpollSelector.unregister = selectors.EpollSelector.unregister, unregister
+try: await call(1)
+finally: selectors.EpollSelector.unregister = kept
+"""
+    tools.run(code)
+    assert tools.run("await call(2)").result == "('ok', 2)"
+
+
 def test_calls_of_a_tool_server_that_ended(tools: Kernel) -> None:
     cell = tools.execute("r = await asyncio.gather(*map(call, range(300)), return_exceptions=True)\nlen(r)")
     serve_until(tools, lambda: len(tools.calls) == 256)
