@@ -1,7 +1,6 @@
 /* JSON helpers. Linked into every process. */
 #include "base/json.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/ceilings.h"

@@ -1,5 +1,4 @@
 /* `cellgate policy`: checks policy files, shows what they decide. Runs in `cellgate`. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -1,11 +1,9 @@
 /* `cellgate runtimes`: the languages that sessions can have. Runs in the command `cellgate`. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cellgate.h"
 #include "cli/common/cli.h"
 

@@ -1,7 +1,6 @@
 /* libcellgate: policy files of a session (docs/policy.md). They decide before the host is asked. */
 #include "client/internal.h"
 
-#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>

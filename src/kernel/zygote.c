@@ -5,7 +5,6 @@
 #include "kernel/zygote.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/queue.h>

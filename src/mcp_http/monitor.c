@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <netinet/in.h>
 #include <nettle/memops.h>
 #include <poll.h>
 #include <signal.h>

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <linux/keyctl.h>
 #include <sched.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

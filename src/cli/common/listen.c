@@ -2,7 +2,6 @@
 #include "cli/common/listen.h"
 
 #include <netinet/in.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include "base/slice.h"

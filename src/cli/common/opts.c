@@ -2,7 +2,6 @@
 #include "cli/common/opts.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"

@@ -1,7 +1,6 @@
 /* `cellgate mcp serve`: texts of which the middle is left out. See cut.h. */
 #include "cli/mcp_serve/cut.h"
 
-#include <stdio.h>
 #include "base/util.h"
 
 /* Ceiling of a text's limit: 16 MB of UTF-8, more than any agent reads. */

@@ -5,7 +5,6 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"

@@ -11,7 +11,6 @@
 #include <ctype.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

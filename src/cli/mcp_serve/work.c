@@ -6,7 +6,6 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <poll.h>
 #include <stdarg.h>

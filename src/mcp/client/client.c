@@ -4,7 +4,6 @@
  */
 #include "mcp/client/internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -7,7 +7,6 @@
  * taken up again at the last event's id. With HTTP+SSE one GET brings all answers, and its first
  * event the address to POST to.
  */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include "base/base64.h"

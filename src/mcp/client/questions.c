@@ -8,7 +8,6 @@
  */
 #include "mcp/client/internal.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* Loads libcurl. Linked into the tool server and the command line. */
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -3,7 +3,6 @@
 
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
-#include <stdio.h>
 #include <string.h>
 #include "base/base64.h"
 #include "base/json.h"

@@ -22,8 +22,6 @@
  *
  *      AT_HOST  until its answer
  */
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include "base/call_args.h"
 #include "base/json.h"

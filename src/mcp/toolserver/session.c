@@ -8,7 +8,6 @@
  * started: the first call starts and lists it (call.c). Functions of the host get their wrappers
  * in the same way; their calls do not come here.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"

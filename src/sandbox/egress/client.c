@@ -1,7 +1,6 @@
 /* Client side of cellgate-egress. Linked into programs that create sandboxes. */
 #include "sandbox/egress/client.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>

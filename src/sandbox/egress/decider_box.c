@@ -1,7 +1,6 @@
 /* Sandboxes of the decider, and the messages about them to relay and injector. */
 #include "sandbox/egress/decider_int.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 

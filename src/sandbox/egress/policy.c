@@ -1,7 +1,6 @@
 /* Decisions about the network of a sandbox: see policy.h. */
 #include "sandbox/egress/policy.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#include "base/util.h"
 #include "sandbox/egress/http.h"
 
 /* ---- asking */

@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/inside/files.h"
 #include "sandbox/inside/files_out.h"

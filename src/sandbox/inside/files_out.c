@@ -2,7 +2,6 @@
 #include "sandbox/inside/files_out.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

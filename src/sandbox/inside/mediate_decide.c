@@ -14,7 +14,6 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/path.h"
 #include "base/util.h"
 #include "sandbox/names/names.h"

@@ -16,7 +16,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/inside/caller.h"
 #include "sandbox/inside/notify.h"

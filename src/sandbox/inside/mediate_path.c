@@ -15,7 +15,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/inside/caller.h"
 #include "sandbox/names/stamps.h"

@@ -9,7 +9,6 @@
 
 #include "base/user_env.h"
 #include "base/util.h"
-#include "sandbox/names/names.h"
 #include "sandbox/plan.h"
 
 /* "FOLDER/NAME", or "NAME" at the top: as cg_names_match() finds it in @path. */

@@ -5,7 +5,6 @@
  * process is the host of both: it decides about calls by their text, and checks which calls reached
  * the tool.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
  *      cellgate-selftest SCENE command|kernel [NAME...]
  */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include "base/installed.h"

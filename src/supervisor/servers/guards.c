@@ -10,7 +10,6 @@
  */
 #include "supervisor/servers/guards.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
