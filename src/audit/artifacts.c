@@ -172,7 +172,7 @@ static int on_record(void *data, const struct cg_audit_record *r, struct cg_err 
         free(f->text);
         f->manifest = json_incref(o);
         f->text = strndup(r->body, r->body_len);
-        return f->text ? 0 : cg_fail(err, CG_E_NOMEM, "manifest");
+        return cg_made(f->text, "manifest", err);
 }
 
 static int open_log(const struct signed_options *o, struct cg_audit_log **ret, struct cg_err *err)

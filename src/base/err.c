@@ -45,6 +45,20 @@ int cg_fail_errno(struct cg_err *err, const char *fmt, ...)
         return CG_E_SYS;
 }
 
+int cg_asprintf(char **ret, const char *what, struct cg_err *err, const char *fmt, ...)
+{
+        va_list ap;
+        int n;
+
+        va_start(ap, fmt);
+        n = vasprintf(ret, fmt, ap);
+        va_end(ap);
+        if (n >= 0)
+                return 0;
+        *ret = NULL;
+        return cg_fail(err, CG_E_NOMEM, "%s", what);
+}
+
 int cg_err_prefix(struct cg_err *err, const char *fmt, ...)
 {
         char old[sizeof(err->msg)], text[sizeof(err->msg)];

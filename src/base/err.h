@@ -18,6 +18,10 @@ static inline int cg_made(bool made, const char *what, struct cg_err *err)
         return made ? 0 : cg_fail(err, CG_E_NOMEM, "%s", what);
 }
 
+/* Like asprintf(3), but fails with CG_E_NOMEM about @what, and *ret (returns) is NULL then. */
+int cg_asprintf(char **ret, const char *what, struct cg_err *err, const char *fmt, ...)
+        __attribute__((format(printf, 4, 5)));
+
 /*
  * Puts "text: " before the message that is there already; returns err->code. For adding what was
  * being done.

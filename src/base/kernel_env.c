@@ -22,16 +22,13 @@
 int cg_kernel_envs_dir(char **ret, struct cg_err *err)
 {
         const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-        int r;
 
         if (data && data[0] == '/')
-                r = asprintf(ret, "%s/cellgate/envs", data);
-        else if (home && home[0] == '/')
-                r = asprintf(ret, "%s/.local/share/cellgate/envs", home);
-        else
-                return cg_fail(err, CG_E_INVAL,
-                               "neither XDG_DATA_HOME nor HOME says where environments are: give a folder");
-        return r < 0 ? cg_fail(err, CG_E_NOMEM, "path of environments") : 0;
+                return cg_asprintf(ret, "path of environments", err, "%s/cellgate/envs", data);
+        if (home && home[0] == '/')
+                return cg_asprintf(ret, "path of environments", err, "%s/.local/share/cellgate/envs", home);
+        return cg_fail(err, CG_E_INVAL,
+                       "neither XDG_DATA_HOME nor HOME says where environments are: give a folder");
 }
 
 bool cg_kernel_env_is_name(const char *text)
@@ -76,8 +73,8 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err)
                         name, MAX_NAME);
         if (cg_kernel_envs_dir(&dir, err) < 0)
                 return -1;
-        if (asprintf(&path, "%s/%s", dir, name) < 0)
-                return cg_fail(err, CG_E_NOMEM, "path of an environment");
+        if (cg_asprintf(&path, "path of an environment", err, "%s/%s", dir, name) < 0)
+                return -1;
         *ret = realpath(path, NULL);
         if (*ret)
                 return 0;
@@ -122,10 +119,8 @@ static int read_config(const char *dir, char **ret, struct cg_err *err)
         cg_auto_free char *path = NULL;
         size_t len;
 
-        if (asprintf(&path, "%s/pyvenv.cfg", dir) < 0) {
-                path = NULL;
-                return cg_fail(err, CG_E_NOMEM, "path of an environment");
-        }
+        if (cg_asprintf(&path, "path of an environment", err, "%s/pyvenv.cfg", dir) < 0)
+                return -1;
         return cg_read_regular(path, MAX_CONFIG, ret, &len, err);
 }
 

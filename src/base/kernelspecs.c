@@ -19,17 +19,14 @@
 int cg_jupyter_data_dir(char **ret, struct cg_err *err)
 {
         const char *own = getenv("JUPYTER_DATA_DIR"), *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-        int n;
 
         if (own && *own)
-                n = asprintf(ret, "%s", own);
-        else if (xdg && *xdg)
-                n = asprintf(ret, "%s/jupyter", xdg);
-        else if (home && *home)
-                n = asprintf(ret, "%s/.local/share/jupyter", home);
-        else
-                return cg_fail(err, CG_E_NOTFOUND, "HOME is not set: say where by --prefix DIR");
-        return n < 0 ? cg_fail(err, CG_E_NOMEM, "folder of Jupyter") : 0;
+                return cg_asprintf(ret, "folder of Jupyter", err, "%s", own);
+        if (xdg && *xdg)
+                return cg_asprintf(ret, "folder of Jupyter", err, "%s/jupyter", xdg);
+        if (home && *home)
+                return cg_asprintf(ret, "folder of Jupyter", err, "%s/.local/share/jupyter", home);
+        return cg_fail(err, CG_E_NOTFOUND, "HOME is not set: say where by --prefix DIR");
 }
 
 static void add_folder(json_t *list, const char *folder, const char *rest)
@@ -68,9 +65,9 @@ static int find_program(json_t *spec, const char *file, struct cg_err *err)
         cg_auto_free char *search = NULL, *real = NULL;
         char found[PATH_MAX];
 
-        if (asprintf(&search, "%.*s%s%s", end ? (int)(end - file) : 0, file, end ? "/bin:" : "",
-                     getenv("PATH") ?: "/usr/local/bin:/usr/bin:/bin") < 0)
-                return cg_fail(err, CG_E_NOMEM, "kernelspec");
+        if (cg_asprintf(&search, "kernelspec", err, "%.*s%s%s", end ? (int)(end - file) : 0, file,
+                        end ? "/bin:" : "", getenv("PATH") ?: "/usr/local/bin:/usr/bin:/bin") < 0)
+                return -1;
         real = cg_program_find(name, search, found);
         if (!real && strcmp(name, "python") == 0)
                 real = cg_program_find("python3", search, found);
@@ -125,8 +122,9 @@ int cg_kernelspec_find(const char *name, json_t **ret, struct cg_err *err)
         json_array_foreach(list, i, folder) {
                 cg_auto_free char *file = NULL;
 
-                if (asprintf(&file, "%s/%s/kernel.json", json_string_value(folder), name) < 0)
-                        return cg_fail(err, CG_E_NOMEM, "kernelspec");
+                if (cg_asprintf(&file, "kernelspec", err, "%s/%s/kernel.json", json_string_value(folder),
+                                name) < 0)
+                        return -1;
                 if (access(file, F_OK) < 0)
                         continue;
                 if (read_spec(file, &spec, err) < 0 || find_program(spec, file, err) < 0)

@@ -132,8 +132,8 @@ static int create(const char *name, char **packages, size_t n, struct cg_err *er
                         name);
         if (cg_kernel_envs_dir(&envs, err) < 0 || cg_make_dirs(envs, 0700, err) < 0)
                 return -1;
-        if (asprintf(&folder, "%s/%s", envs, name) < 0)
-                return cg_fail(err, CG_E_NOMEM, "path");
+        if (cg_asprintf(&folder, "path", err, "%s/%s", envs, name) < 0)
+                return -1;
         return change("create", name, folder, packages, n, err);
 }
 

@@ -130,5 +130,5 @@ CG_API int cg_client_runtimes(struct cg_client *c, const char *node, char **ret,
         if (json_array_size(list) < CG_ARRAY_LEN(runtimes) + json_object_size(kernels))
                 return cg_fail(err, CG_E_NOMEM, "runtimes");
         *ret = cg_json_text(list, NULL);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "runtimes");
+        return cg_made(*ret, "runtimes", err);
 }

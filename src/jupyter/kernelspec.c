@@ -27,7 +27,7 @@ int cg_kernelspec_user_dir(char **ret, struct cg_err *err)
 
         if (r < 0)
                 return r;
-        return asprintf(ret, "%s/kernels", data) < 0 ? cg_fail(err, CG_E_NOMEM, "folder of kernelspecs") : 0;
+        return cg_asprintf(ret, "folder of kernelspecs", err, "%s/kernels", data);
 }
 
 static const char *const logo_names[] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
@@ -42,8 +42,8 @@ static int write_file(int dir, const char *name, const char *data, size_t len, s
         cg_auto_fd int fd = -1;
         int r;
 
-        if (asprintf(&temporary, ".%s.%u", name, (unsigned)getpid()) < 0)
-                return cg_fail(err, CG_E_NOMEM, "kernelspec");
+        if (cg_asprintf(&temporary, "kernelspec", err, ".%s.%u", name, (unsigned)getpid()) < 0)
+                return -1;
         unlinkat(dir, temporary, 0);
         fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
         if (fd < 0)
@@ -159,8 +159,9 @@ int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, c
         text = json && r == 0 ? json_dumps(json, JSON_INDENT(2)) : NULL;
         if (!text)
                 return cg_fail(err, CG_E_INVAL, "a kernelspec's texts must be UTF-8");
-        if (asprintf(&lines, "%s\n", text) < 0 || asprintf(&dir, "%s/%s", kernels, spec->name) < 0)
-                return cg_fail(err, CG_E_NOMEM, "kernelspec");
+        if (cg_asprintf(&lines, "kernelspec", err, "%s\n", text) < 0 ||
+            cg_asprintf(&dir, "kernelspec", err, "%s/%s", kernels, spec->name) < 0)
+                return -1;
         if (cg_make_dirs(dir, 0755, err) < 0 || write_files(dir, logos, lines, err) < 0)
                 return -1;
         *ret = CG_STEAL(dir);

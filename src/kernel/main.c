@@ -47,10 +47,8 @@ static int start_python(const char *env, struct cg_err *err)
         PyStatus st;
         int r;
 
-        if (asprintf(&python, "%s/bin/python", env) < 0) {
-                python = NULL;
-                return cg_fail(err, CG_E_NOMEM, "Python");
-        }
+        if (cg_asprintf(&python, "Python", err, "%s/bin/python", env) < 0)
+                return -1;
         setlocale(LC_CTYPE, "C.UTF-8");
         cg_py_track_arenas();
         signal(SIGINT, SIG_IGN); /* the host handles Ctrl-C at its terminal */

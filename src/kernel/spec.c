@@ -303,7 +303,7 @@ static int make_config(const json_t *o, const struct cg_environ *env, struct cg_
         }
         json_decref(list);
         ret->config = cg_json_text(config, &ret->config_len);
-        return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
+        return cg_made(ret->config, "spawn request", err);
 }
 
 static int read_request(int fd, json_t **ret, struct cg_err *err)

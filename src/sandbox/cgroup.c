@@ -181,10 +181,7 @@ static void group_fini(struct group *g)
 static int add_file(struct cg_cgroup *c, size_t which, const struct group *g, const char *name,
                     struct cg_err *err)
 {
-        if (asprintf(&c->files[which], "%s/%s", g->path, name) >= 0)
-                return 0;
-        c->files[which] = NULL;
-        return cg_fail(err, CG_E_NOMEM, "sandbox: control group");
+        return cg_asprintf(&c->files[which], "sandbox: control group", err, "%s/%s", g->path, name);
 }
 
 static int add_files(struct cg_cgroup *c, const struct group *g, struct cg_err *err)

@@ -412,7 +412,7 @@ int cg_sandbox_set_language(struct cg_sandbox *sb, const char *path, struct cg_e
 {
         free(sb->language);
         sb->language = strdup(path);
-        return sb->language ? 0 : cg_fail(err, CG_E_NOMEM, "sandbox");
+        return cg_made(sb->language, "sandbox", err);
 }
 
 bool cg_plan_traces(const struct cg_sandbox *sb)

@@ -96,11 +96,7 @@ int cg_mcp_file_find(const char *path, const char *workspace, char **ret, struct
         snprintf(found, sizeof(found), "/proc/self/fd/%d", dir);
         if (!realpath(found, folder))
                 return cg_fail_errno(err, "%s", path);
-        if (asprintf(ret, "%s/%s", cg_path_prefix(folder), name) < 0) {
-                *ret = NULL;
-                return cg_fail(err, CG_E_NOMEM, "%s", path);
-        }
-        return 0;
+        return cg_asprintf(ret, path, err, "%s/%s", cg_path_prefix(folder), name);
 }
 
 int cg_mcp_file_read(const char *path, char **text, size_t *len, struct cg_err *err)
@@ -168,7 +164,7 @@ int cg_settings_for_hosts(const char *const *hosts, char **ret, struct cg_err *e
                       "deniedDomains", "filesystem", "denyRead", ".env", "allowWrite", ".", "denyWrite");
         if (o)
                 *ret = cg_json_text(o, &len);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "settings");
+        return cg_made(*ret, "settings", err);
 }
 
 /* ---- --policy, and other files that cells must not write */

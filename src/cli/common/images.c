@@ -170,9 +170,9 @@ int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, 
                                MAX_NUMBER, cell);
         im->cell = cell;
         im->number = n - 1;
-        if (asprintf(&path, "%s/%s", im->dir, name) < 0)
-                path = NULL;
-        r = path ? cg_write_all(fd, data, len, err) : cg_fail(err, CG_E_NOMEM, "image");
+        r = cg_asprintf(&path, "image", err, "%s/%s", im->dir, name);
+        if (r == 0)
+                r = cg_write_all(fd, data, len, err);
         if (r < 0) {
                 unlinkat(im->fd, name, 0); /* half an image is worse than none */
                 return cg_err_prefix(err, "image %s/%s", im->dir, name);

@@ -367,10 +367,8 @@ static int set_connect(struct cg_kernel_options *o, const char *value, struct cg
                 return cg_fail(err, CG_E_INVAL,
                                "give --connect before --kernel-env, which is then an environment there");
         free(CG_STEAL(o->connect));
-        if (asprintf(&o->connect, "exec %s%s", value, whole ? "" : " \"$@\"") < 0) {
-                o->connect = NULL;
-                return cg_fail(err, CG_E_NOMEM, "--connect");
-        }
+        if (cg_asprintf(&o->connect, "--connect", err, "exec %s%s", value, whole ? "" : " \"$@\"") < 0)
+                return -1;
         memcpy(o->connect_words, (const char *[]){ "/bin/sh", "-c", o->connect, whole ? NULL : "sh", NULL },
                sizeof(o->connect_words));
         return 0;
@@ -557,9 +555,7 @@ static int check_audit(struct cg_kernel_options *o, const char *workspace, const
                 return 0;
         if (is_url(o->audit_head)) {
                 o->audit_head_to = strdup(o->audit_head);
-                if (!o->audit_head_to)
-                        return cg_fail(err, CG_E_NOMEM, "--audit-head");
-                return 0;
+                return cg_made(o->audit_head_to, "--audit-head", err);
         }
         fd = open(o->audit_head, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         if (fd < 0)

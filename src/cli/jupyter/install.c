@@ -21,7 +21,7 @@
 
 static int below(const char *prefix, char **ret, struct cg_err *err)
 {
-        return asprintf(ret, "%s/share/jupyter/kernels", prefix) < 0 ? cg_fail(err, CG_E_NOMEM, "path") : 0;
+        return cg_asprintf(ret, "path", err, "%s/share/jupyter/kernels", prefix);
 }
 
 /* The active environment, or NULL. */
@@ -143,9 +143,10 @@ int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         if (kernel) {
                 if (cg_kernelspec_find(kernel, &other, err) < 0)
                         return -1;
-                if (asprintf(&name, "cellgate-%s", kernel) < 0 ||
-                    asprintf(&shown, "%s (cellgate)", cg_json_text_of(other, "display_name")) < 0)
-                        return cg_fail(err, CG_E_NOMEM, "kernelspec");
+                if (cg_asprintf(&name, "kernelspec", err, "cellgate-%s", kernel) < 0 ||
+                    cg_asprintf(&shown, "kernelspec", err, "%s (cellgate)",
+                                cg_json_text_of(other, "display_name")) < 0)
+                        return -1;
                 spec.name = o->name ?: name;
                 spec.display_name = o->display_name ?: shown;
                 spec.language = cg_json_text_of(other, "language");
@@ -159,8 +160,8 @@ int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         spec.argv = argv;
         if (cg_kernelspec_write(&spec, kernels, CG_INSTALLED(CG_DATADIR "/logos"), &dir, err) < 0)
                 return -1;
-        if (asprintf(&line, "Installed kernelspec %s in %s\n", spec.name, dir) < 0)
-                return cg_fail(err, CG_E_NOMEM, "message");
+        if (cg_asprintf(&line, "message", err, "Installed kernelspec %s in %s\n", spec.name, dir) < 0)
+                return -1;
         if (cg_cli_print(line) != CG_EXIT_OK)
                 return cg_fail(err, CG_E_SYS, "standard output cannot be written");
         return 0;

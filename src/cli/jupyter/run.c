@@ -37,10 +37,9 @@ static int make_env(const struct cg_jup_options *o, char ***ret, struct cg_err *
 
                 if (!given && !value)
                         continue;
-                if (asprintf(v, "%s%s%s", name, given ? "" : "=", given ? "" : value) < 0) {
-                        *v = NULL;
-                        return cg_fail(err, CG_E_NOMEM, "environment");
-                }
+                if (cg_asprintf(v, "environment", err, "%s%s%s", name, given ? "" : "=", given ? "" : value) <
+                    0)
+                        return -1;
                 v++;
         }
         return 0;
@@ -208,16 +207,15 @@ static int default_file(const char *id, char **ret, struct cg_err *err)
 {
         const char *own = getenv("JUPYTER_RUNTIME_DIR");
         cg_auto_free char *data = NULL, *dir = NULL;
-        int n;
+        int r;
 
         if (own && *own)
-                n = asprintf(&dir, "%s", own);
-        else if (cg_jupyter_data_dir(&data, err) == 0)
-                n = asprintf(&dir, "%s/runtime", data);
-        else
+                r = cg_asprintf(&dir, "connection file", err, "%s", own);
+        else if ((r = cg_jupyter_data_dir(&data, err)) == 0)
+                r = cg_asprintf(&dir, "connection file", err, "%s/runtime", data);
+        if (r < 0 || cg_asprintf(ret, "connection file", err, "%s/kernel-cellgate-%.12s-%u.json", dir, id,
+                                 (unsigned)getpid()) < 0)
                 return -1;
-        if (n < 0 || asprintf(ret, "%s/kernel-cellgate-%.12s-%u.json", dir, id, (unsigned)getpid()) < 0)
-                return cg_fail(err, CG_E_NOMEM, "connection file");
         return cg_make_dirs(dir, 0700, err);
 }
 

@@ -161,7 +161,7 @@ static int target_of_file(const struct login_options *o, struct target *t, struc
         t->net.proxy = t->def->proxy;
         t->net.no_proxy = t->def->no_proxy;
         t->url = strdup(t->def->url);
-        return t->url ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+        return cg_made(t->url, "MCP server", err);
 }
 
 /* Its URL: of --url, or of the only server of that name that something is stored about. */
@@ -187,7 +187,7 @@ static int find_url(const struct login_options *o, char **ret, struct cg_err *er
                 url = json_string_value(json_array_get(urls, 0));
         }
         *ret = strdup(url);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+        return cg_made(*ret, "MCP server", err);
 }
 
 static int target_of_record(const struct login_options *o, struct target *t, struct cg_err *err)

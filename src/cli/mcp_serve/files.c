@@ -35,9 +35,7 @@ int cg_serve_path_below(const char *base, const char *name, const char *given, c
         if (has_parent(given) || !*given || (absolute && !cg_path_within(given, base)))
                 return cg_fail(err, CG_E_INVAL,
                                "the parameter \"%s\" must be a path below %s, without \"..\"", name, base);
-        if (asprintf(ret, "%s%s%s", absolute ? "" : base, absolute ? "" : "/", given) < 0)
-                return cg_fail(err, CG_E_NOMEM, "path");
-        return 0;
+        return cg_asprintf(ret, "path", err, "%s%s%s", absolute ? "" : base, absolute ? "" : "/", given);
 }
 
 /* The path of the argument @name, which is below the session's folder. @def: where it is absent. */

@@ -79,10 +79,8 @@ static int write_list(const char *folder, struct cg_buf *out, struct cg_err *err
         if (cg_json_object(line_end + 1, out->len - n - 1, "list of fonts", &check, err) < 0 ||
             cg_make_dirs(folder, 0755, err) < 0)
                 return -1;
-        if (asprintf(&path, "%s/%s", folder, out->data) < 0) {
-                path = NULL;
-                return cg_fail(err, CG_E_NOMEM, "list of fonts");
-        }
+        if (cg_asprintf(&path, "list of fonts", err, "%s/%s", folder, out->data) < 0)
+                return -1;
         fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         if (fd < 0 && errno == EEXIST)
                 return 0;

@@ -400,10 +400,8 @@ static int unpack(struct cg_serve_session *s, const struct cg_job *job, cg_serve
 
         while (words[n])
                 n++;
-        if (asprintf(&pattern, "%s/*.whl", folder) < 0) {
-                pattern = NULL;
-                return cg_fail(err, CG_E_NOMEM, "wheels");
-        }
+        if (cg_asprintf(&pattern, "wheels", err, "%s/*.whl", folder) < 0)
+                return -1;
         if (glob(pattern, GLOB_NOSORT, NULL, &found) == 0 && found.gl_pathc > MAX_WHEELS)
                 return cg_fail(err, CG_E_LIMIT, "more than %u packages", MAX_WHEELS);
         for (size_t i = 0; i < found.gl_pathc; i++)

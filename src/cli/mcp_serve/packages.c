@@ -34,10 +34,8 @@ static int make_own(struct cg_packages *p, int base, const char *path, struct cg
 {
         cg_auto_free char *own = NULL;
 
-        if (asprintf(&own, "%s/" PREFIX "XXXXXX", path) < 0) {
-                own = NULL;
-                return cg_fail(err, CG_E_NOMEM, "folder for installed packages");
-        }
+        if (cg_asprintf(&own, "folder for installed packages", err, "%s/" PREFIX "XXXXXX", path) < 0)
+                return -1;
         if (!mkdtemp(own))
                 return cg_fail_errno(err, "cannot make a folder for installed packages in %s", path);
         p->fd = lock_folder(base, strrchr(own, '/') + 1);
@@ -68,6 +66,7 @@ static int lock_base(int base, const char *path, struct cg_err *err)
 
 int cg_packages_init(struct cg_packages *p, struct cg_err *err)
 {
+        static const char what[] = "folder for installed packages";
         const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
         cg_auto_fd int base = -1, lock = -1;
         cg_auto_free char *path = NULL;
@@ -78,16 +77,12 @@ int cg_packages_init(struct cg_packages *p, struct cg_err *err)
 
         *p = (struct cg_packages){ .fd = -1 };
         if (cache && cache[0] == '/')
-                r = asprintf(&path, "%s/cellgate/packages", cache);
+                r = cg_asprintf(&path, what, err, "%s/cellgate/packages", cache);
         else if (home && home[0] == '/')
-                r = asprintf(&path, "%s/.cache/cellgate/packages", home);
+                r = cg_asprintf(&path, what, err, "%s/.cache/cellgate/packages", home);
         else
-                r = asprintf(&path, "/var/tmp/cellgate-%u/packages", (unsigned)getuid());
-        if (r < 0) {
-                path = NULL;
-                return cg_fail(err, CG_E_NOMEM, "folder for installed packages");
-        }
-        if (cg_make_dirs(path, 0700, err) < 0)
+                r = cg_asprintf(&path, what, err, "/var/tmp/cellgate-%u/packages", (unsigned)getuid());
+        if (r < 0 || cg_make_dirs(path, 0700, err) < 0)
                 return -1;
         /* In /var/tmp it could be another user's, who can change it at any time. */
         base = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -775,7 +775,7 @@ static int try_reset(struct cg_serve_session *s, struct cg_job *job, struct cg_a
         message(s, CG_MCPD_LOG_INFO, "the kernel was replaced by a new one: reset was called");
         cg_answer_note(a, "The kernel is new: variables and imports are lost; files, installed packages and"
                           " registered MCP servers are still there.");
-        return s->between ? 0 : cg_fail(err, CG_E_NOMEM, "output");
+        return cg_made(s->between, "output", err);
 }
 
 /* With what the sandbox refuses meanwhile. */

@@ -187,7 +187,7 @@ static int take_path(struct members *m, const char *name, char **ret, struct cg_
                                name, hex_name);
         if (text) {
                 *ret = strdup(text);
-                return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "path");
+                return cg_made(*ret, "path", err);
         }
         len = strlen(hex) / 2;
         if (!len || strlen(hex) % 2 || strspn(hex, "0123456789abcdef") != strlen(hex))
@@ -262,10 +262,8 @@ static int take_texts(struct members *m, const char *name, bool pairs, char ***r
 
                 if (!text || strlen(text) != json_string_length(item) || !*key || strchr(key, '='))
                         return cg_fail(err, CG_E_INVAL, "\"%s\" must have names without =, and texts", name);
-                if (asprintf(&(*ret)[n], "%s=%s", key, text) < 0) {
-                        (*ret)[n] = NULL;
-                        return cg_fail(err, CG_E_NOMEM, "command");
-                }
+                if (cg_asprintf(&(*ret)[n], "command", err, "%s=%s", key, text) < 0)
+                        return -1;
                 n++;
         }
         return 0;

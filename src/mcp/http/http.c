@@ -931,8 +931,7 @@ int cg_http_origin(const struct cg_http *h, const char *url, char **ret, struct 
         if (r == 0) {
                 for (char *p = host; *p; p++)
                         *p = (char)tolower((unsigned char)*p);
-                if (asprintf(ret, "%s://%s:%s", scheme, host, port) < 0)
-                        r = cg_fail(err, CG_E_NOMEM, "URL");
+                r = cg_asprintf(ret, "URL", err, "%s://%s:%s", scheme, host, port);
         }
         c->free(scheme);
         c->free(host);

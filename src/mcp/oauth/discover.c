@@ -227,16 +227,14 @@ static int make_as(const char *origin, struct cg_oauth_as *ret, struct cg_err *e
                                  .s256 = true,
                                  .assumed = true };
 
-        m.issuer = strdup(origin);
-        if (asprintf(&m.authorization_endpoint, "%s/authorize", origin) < 0)
-                m.authorization_endpoint = NULL;
-        if (asprintf(&m.token_endpoint, "%s/token", origin) < 0)
-                m.token_endpoint = NULL;
-        if (asprintf(&m.registration_endpoint, "%s/register", origin) < 0)
-                m.registration_endpoint = NULL;
-        if (!m.issuer || !m.authorization_endpoint || !m.token_endpoint || !m.registration_endpoint) {
+        static const char what[] = "authorization server";
+
+        if (cg_asprintf(&m.issuer, what, err, "%s", origin) < 0 ||
+            cg_asprintf(&m.authorization_endpoint, what, err, "%s/authorize", origin) < 0 ||
+            cg_asprintf(&m.token_endpoint, what, err, "%s/token", origin) < 0 ||
+            cg_asprintf(&m.registration_endpoint, what, err, "%s/register", origin) < 0) {
                 cg_oauth_as_fini(&m);
-                return cg_fail(err, CG_E_NOMEM, "authorization server");
+                return -1;
         }
         *ret = m;
         return 0;

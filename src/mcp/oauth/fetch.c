@@ -114,13 +114,13 @@ static int exchange(struct cg_oauth_net *n, const struct cg_oauth_fetch *q, cons
         int r;
 
         if (q->body) {
-                if (asprintf(&type, "Content-Type: %s", q->content_type) < 0)
-                        return cg_fail(err, CG_E_NOMEM, "request");
+                if (cg_asprintf(&type, "request", err, "Content-Type: %s", q->content_type) < 0)
+                        return -1;
                 headers[n_headers++] = type;
         }
         if (q->authorization) {
-                if (asprintf(&authorization, "Authorization: %s", q->authorization) < 0)
-                        return cg_fail(err, CG_E_NOMEM, "request");
+                if (cg_asprintf(&authorization, "request", err, "Authorization: %s", q->authorization) < 0)
+                        return -1;
                 headers[n_headers++] = authorization;
         }
         if (q->body) {

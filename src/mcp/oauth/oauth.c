@@ -13,9 +13,7 @@ static int make_header(const json_t *record, char **ret, struct cg_err *err)
         const char *access = cg_oauth_member(record, "token", "access");
 
         *ret = NULL;
-        if (access && asprintf(ret, "Bearer %s", access) < 0)
-                return cg_fail(err, CG_E_NOMEM, "Authorization");
-        return 0;
+        return access ? cg_asprintf(ret, "Authorization", err, "Bearer %s", access) : 0;
 }
 
 static bool is_expired(const json_t *record)

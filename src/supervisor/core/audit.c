@@ -560,5 +560,5 @@ int cg_sup_audit_artifacts(struct session *ss, uint64_t id, const json_t *found,
             (err->code != CG_E_UNSENT || !ss->sup->audit->last.signature[0]))
                 return -1;
         *ret = json_pack("{s:s, s:s}", "execution", execution, "signature", ss->sup->audit->last.signature);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "signature of files");
+        return cg_made(*ret, "signature of files", err);
 }

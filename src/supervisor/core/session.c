@@ -813,11 +813,8 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         while (s->sessions[ss->number % CG_MAX_SESSIONS]);
         if (cg_random_hex(ss->id, 16, err) < 0 || cg_sup_audit_opened(ss, err) < 0)
                 goto fail;
-        if (asprintf(&ss->dir, "%s/s%llu", s->dir, (unsigned long long)ss->number) < 0) {
-                ss->dir = NULL;
-                cg_fail(err, CG_E_NOMEM, "session");
+        if (cg_asprintf(&ss->dir, "session", err, "%s/s%llu", s->dir, (unsigned long long)ss->number) < 0)
                 goto fail;
-        }
         snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
         if (mkdir(ss->dir, 0700) < 0 || mkdir(lib, 0755) < 0) {
                 cg_fail_errno(err, "cannot make %s", lib);

@@ -50,7 +50,7 @@ struct zygote {
 int cg_sup_zygote_new(struct sup *s, struct cg_err *err)
 {
         s->zygote = calloc(1, sizeof(*s->zygote));
-        return s->zygote ? 0 : cg_fail(err, CG_E_NOMEM, "zygote");
+        return cg_made(s->zygote, "zygote", err);
 }
 
 const char *cg_sup_zygote_python(const struct sup *s)

@@ -340,7 +340,7 @@ static int read_denial(const struct session *ss, const json_t *report, json_t **
         }
         if (*ret && error && strerrorname_np((int)error))
                 json_object_set_new(*ret, "errno", json_string(strerrorname_np((int)error)));
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "denial");
+        return cg_made(*ret, "denial", err);
 }
 
 void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m)

@@ -34,7 +34,7 @@ struct egress {
 int cg_sup_egress_new(struct sup *s, struct cg_err *err)
 {
         s->egress = calloc(1, sizeof(*s->egress));
-        return s->egress ? 0 : cg_fail(err, CG_E_NOMEM, "egress proxy");
+        return cg_made(s->egress, "egress proxy", err);
 }
 
 /* ------------------------------------------------------------------ a session's settings */

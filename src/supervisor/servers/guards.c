@@ -166,7 +166,7 @@ static struct cg_budget new_budget(void)
 
 static int append(json_t *list, json_t *item, struct cg_err *err)
 {
-        return json_array_append(list, item) < 0 ? cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
+        return cg_made(json_array_append(list, item) >= 0, "MCP servers", err);
 }
 
 /* Unless cells of that session write the same as those of another view, or anything. */
@@ -510,7 +510,7 @@ static int keep_more(struct session *x, const char *name, const json_t *guards, 
         json_array_foreach(guards, i, v)
                 if (r == 0 && !list_has(kept, v))
                         r = json_array_append(kept, v);
-        return r < 0 ? cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
+        return cg_made(r >= 0, "MCP servers", err);
 }
 
 /*
