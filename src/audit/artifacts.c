@@ -348,7 +348,9 @@ static int copy_entry(const json_t *manifest, const json_t *file, int dir, struc
             cg_path_within(path, workspace))
                 skipped += strlen(workspace);
         name = strdup(path + skipped);
-        return name ? copy_file(path, name, dir, file, err) : cg_fail(err, CG_E_NOMEM, "copy");
+        if (!name)
+                return cg_fail(err, CG_E_NOMEM, "copy");
+        return copy_file(path, name, dir, file, err);
 }
 
 /* ------------------------------------------------------------------ the commands */
@@ -385,7 +387,9 @@ static int open_out(const char *out, struct cg_err *err)
                         err, CG_E_INVAL,
                         "--out %s: a part of it is a link, which a cell may have made: name the folder itself",
                         out);
-        return dir < 0 ? cg_fail_errno(err, "--out %s", out) : cg_steal_fd(&dir);
+        if (dir < 0)
+                return cg_fail_errno(err, "--out %s", out);
+        return cg_steal_fd(&dir);
 }
 
 /* CG_E_STATE: not all files could be copied. */
@@ -412,7 +416,9 @@ static int copy_all(const json_t *manifest, const char *out, struct cg_err *err)
         if (print_safe(out, err) < 0)
                 return -1;
         puts("");
-        return n == i ? 0 : cg_fail(err, CG_E_STATE, "%zu of %zu files were not copied", i - n, i);
+        if (n != i)
+                return cg_fail(err, CG_E_STATE, "%zu of %zu files were not copied", i - n, i);
+        return 0;
 }
 
 static int list(const json_t *manifest, struct cg_err *err)

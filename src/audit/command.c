@@ -409,7 +409,9 @@ static int export(struct cg_audit_log *log, const struct audit_options *command,
 
         if (cg_audit_read(log, 0, export_record, &e, err) < 0)
                 return -1;
-        return e.started ? 0 : cg_fail(err, CG_E_NOTFOUND, "no record matches");
+        if (!e.started)
+                return cg_fail(err, CG_E_NOTFOUND, "no record matches");
+        return 0;
 }
 
 /* ------------------------------------------------------------------ checking an exported file */
@@ -434,10 +436,10 @@ static int check_line(struct slice *s, const json_t *o, struct cg_err *err)
 
         if (!s->started) {
                 s->started = true;
-                return hex_member(o, "key", s->key, sizeof(s->key)) &&
-                                       hex_member(o, "before", s->last.hash, sizeof(s->last.hash))
-                               ? 0
-                               : cg_fail(err, CG_E_PARSE, "the first line has no \"key\" and \"before\"");
+                if (hex_member(o, "key", s->key, sizeof(s->key)) &&
+                    hex_member(o, "before", s->last.hash, sizeof(s->last.hash)))
+                        return 0;
+                return cg_fail(err, CG_E_PARSE, "the first line has no \"key\" and \"before\"");
         }
         if (json_object_get(o, "head")) {
                 s->last.is_head = true;

@@ -317,8 +317,9 @@ static int read_named_key(struct cg_audit_log *log, struct cg_err *err)
         found = text && strncmp(text, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
                 unhex(text + strlen(KEY_MEMBER), strlen(text) - strlen(KEY_MEMBER), log->public_key);
         sqlite3_finalize(st);
-        return found ? 0
-                     : cg_fail(err, CG_E_STATE, "record 1 does not name the key of the log in %s", log->dir);
+        if (!found)
+                return cg_fail(err, CG_E_STATE, "record 1 does not name the key of the log in %s", log->dir);
+        return 0;
 }
 
 /* @file: NULL: the log's own key. */
@@ -561,11 +562,12 @@ static int check_key(struct cg_audit_log *log, struct cg_err *err)
         log->key_checked = body && strncmp(body, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
                            strncmp(body + strlen(KEY_MEMBER), hex, strlen(hex)) == 0;
         sqlite3_reset(st);
-        return log->key_checked ? 0
-                                : cg_fail(err, CG_E_STATE,
-                                          "the audit log in %s was begun with another key: give that one with"
-                                          " --audit-key, or move the log away to begin a new one",
-                                          log->dir);
+        if (!log->key_checked)
+                return cg_fail(err, CG_E_STATE,
+                               "the audit log in %s was begun with another key: give that one with"
+                               " --audit-key, or move the log away to begin a new one",
+                               log->dir);
+        return 0;
 }
 
 /* Begins a transaction in the file that is the current one. */

@@ -173,5 +173,7 @@ int cg_confinement(pid_t pid, struct cg_buf *b, struct cg_err *err)
         cg_buf_addf(b, "priority %d %d %ld\n", getpriority(PRIO_PROCESS, (id_t)pid), sched_getscheduler(pid),
                     syscall(SYS_ioprio_get, IOPRIO_PROCESS, pid));
         r = add_groups(dir, b, err);
-        return r < 0 ? r : cg_buf_end(b, err);
+        if (r < 0)
+                return r;
+        return cg_buf_end(b, err);
 }

@@ -212,7 +212,9 @@ int cg_pidfd_open(pid_t pid, struct cg_err *err)
 {
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
 
-        return fd < 0 ? cg_fail_errno(err, "pidfd_open") : fd;
+        if (fd < 0)
+                return cg_fail_errno(err, "pidfd_open");
+        return fd;
 }
 
 pid_t cg_pidfd_pid(int pidfd)
@@ -486,8 +488,9 @@ int cg_runtime_parent(const char *prefix, char *buf, size_t size, struct cg_err 
             access(base, W_OK) < 0)
                 base = "/tmp";
         n = snprintf(buf, size, "%s/%s-%u", base, prefix, (unsigned)geteuid());
-        return n < 0 || (size_t)n >= size ? cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long")
-                                          : 0;
+        if (n < 0 || (size_t)n >= size)
+                return cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long");
+        return 0;
 }
 
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err)

@@ -381,7 +381,9 @@ static int check_line(const struct inside *in, const char *name, const char *lin
                 snprintf(path, sizeof(path), "%s", line);
         else
                 snprintf(path, sizeof(path), "%s/%s", in->packages, line);
-        return realpath(path, real) && is_outside(in, real) ? fail_outside(in, name, real, err) : 0;
+        if (realpath(path, real) && is_outside(in, real))
+                return fail_outside(in, name, real, err);
+        return 0;
 }
 
 static int check_pth(const struct inside *in, const char *name, struct cg_err *err)

@@ -130,7 +130,9 @@ int cg_secrets_add(struct cg_secrets *s, const char *value, struct cg_err *err)
         }
         if (r == 0)
                 r = add_hex(s, value, len, "0123456789abcdef", err);
-        return r == 0 ? add_hex(s, value, len, "0123456789ABCDEF", err) : r;
+        if (r != 0)
+                return r;
+        return add_hex(s, value, len, "0123456789ABCDEF", err);
 }
 
 int cg_secrets_add_env(struct cg_secrets *s, const char *const *env, struct cg_err *err)

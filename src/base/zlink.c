@@ -124,7 +124,9 @@ int cg_zlink_open(struct cg_zlink *z, uv_loop_t *loop, const char *path, const s
 {
         int fd, r = cg_connect_unix_now(path, &fd, err);
 
-        return r < 0 ? r : cg_zlink_take(z, loop, fd, wire, sender, max, on_msg, on_end, data, err);
+        if (r < 0)
+                return r;
+        return cg_zlink_take(z, loop, fd, wire, sender, max, on_msg, on_end, data, err);
 }
 
 /* The first message in the queue is written at once; behind others it waits for its turn. */
@@ -139,7 +141,9 @@ static int sent(struct cg_zlink *z, bool first, int r)
 
 static int not_closing(const struct cg_zlink *z, struct cg_err *err)
 {
-        return z->closing ? cg_fail(err, CG_E_CLOSED, "the connection is closed") : 0;
+        if (z->closing)
+                return cg_fail(err, CG_E_CLOSED, "the connection is closed");
+        return 0;
 }
 
 int cg_zlink_send(struct cg_zlink *z, const struct cg_out *o, struct cg_err *err)
@@ -147,7 +151,9 @@ int cg_zlink_send(struct cg_zlink *z, const struct cg_out *o, struct cg_err *err
         bool first = !z->conn.first;
         int r = not_closing(z, err);
 
-        return r < 0 ? r : sent(z, first, cg_zconn_put(&z->conn, o, NULL, NULL, err));
+        if (r < 0)
+                return r;
+        return sent(z, first, cg_zconn_put(&z->conn, o, NULL, NULL, err));
 }
 
 int cg_zlink_send_json(struct cg_zlink *z, const struct cg_out *o, json_t *body, struct cg_err *err)
@@ -167,7 +173,9 @@ int cg_zlink_forward(struct cg_zlink *z, const struct cg_out *o, struct cg_msg *
         bool first = !z->conn.first;
         int r = not_closing(z, err);
 
-        return r < 0 ? r : sent(z, first, cg_zconn_put_frames(&z->conn, o, m, err));
+        if (r < 0)
+                return r;
+        return sent(z, first, cg_zconn_put_frames(&z->conn, o, m, err));
 }
 
 void cg_zlink_pause(struct cg_zlink *z, bool paused)

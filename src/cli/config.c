@@ -156,5 +156,7 @@ int cg_cli_config(int argc, char **argv)
                 r = print_schema(&err);
         else
                 r = show(argc, argv, &err);
-        return r < 0 ? cg_cli_fail("config", &err) : r;
+        if (r < 0)
+                return cg_cli_fail("config", &err);
+        return r;
 }

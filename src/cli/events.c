@@ -228,5 +228,7 @@ int cg_cli_events(int argc, char **argv)
                 r = watch(&ev, &err);
         while (ev.n)
                 cg_client_close(ev.sources[--ev.n].client);
-        return r < 0 ? cg_cli_fail("events", &err) : ev.status;
+        if (r < 0)
+                return cg_cli_fail("events", &err);
+        return ev.status;
 }

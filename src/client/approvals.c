@@ -18,7 +18,9 @@ CG_API int cg_client_approvals_fd(struct cg_client *c, struct cg_err *err)
                 c->approvals_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
         fd = c->approvals_fd;
         pthread_mutex_unlock(&c->lock);
-        return fd >= 0 ? fd : cg_fail_errno(err, "eventfd");
+        if (fd < 0)
+                return cg_fail_errno(err, "eventfd");
+        return fd;
 }
 
 CG_API int cg_client_approvals(struct cg_client *c, char **ret, struct cg_err *err)

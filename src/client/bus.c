@@ -13,7 +13,9 @@ CG_API int cg_client_events_fd(struct cg_client *c, struct cg_err *err)
                 c->events_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
         fd = c->events_fd;
         pthread_mutex_unlock(&c->lock);
-        return fd >= 0 ? fd : cg_fail_errno(err, "eventfd");
+        if (fd < 0)
+                return cg_fail_errno(err, "eventfd");
+        return fd;
 }
 
 CG_API int cg_client_events(struct cg_client *c, const struct cg_events_options *opts, char **ret,

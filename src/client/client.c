@@ -374,7 +374,9 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
         if (!is_absent(&mine))
                 return give_err(err, &mine);
         r = start_shared(c, o, err);
-        return r < 0 ? r : get_token(c, token, err);
+        if (r < 0)
+                return r;
+        return get_token(c, token, err);
 }
 
 /* Starts a supervisor, or finds the one at the given address, and connects. */
@@ -406,7 +408,9 @@ static int find_and_connect(struct cg_client *c, const struct cg_client_options 
         else
                 r = get_token(c, token, err);
         cg_closep_(&c->start_fd);
-        return r < 0 ? r : connect_supervisor(c, o, token, err);
+        if (r < 0)
+                return r;
+        return connect_supervisor(c, o, token, err);
 }
 
 static int open_client(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err)

@@ -105,7 +105,9 @@ static int check_server_answer(struct cg_session *s, uint64_t number, json_t *re
         pthread_mutex_unlock(&s->client->lock);
         if (!a)
                 return CG_E_NOTFOUND;
-        return request ? cg_server_answer_check(request, result, err) : cg_fail(err, CG_E_NOMEM, "answer");
+        if (!request)
+                return cg_fail(err, CG_E_NOMEM, "answer");
+        return cg_server_answer_check(request, result, err);
 }
 
 /* @result NULL: declined. */
@@ -141,7 +143,9 @@ CG_API int cg_server_request_answer(struct cg_session *s, uint64_t number, const
                 return cg_fail(err, CG_E_LIMIT, "the answer has %zu bytes, over the limit of %u", len,
                                CG_MAX_BODY);
         r = cg_json_object(result, len, "the answer", &o, err);
-        return r < 0 ? r : send_server_answer(s, number, o, err);
+        if (r < 0)
+                return r;
+        return send_server_answer(s, number, o, err);
 }
 
 CG_API int cg_server_request_decline(struct cg_session *s, uint64_t number, struct cg_err *err)

@@ -611,7 +611,9 @@ static int add_at_node(struct cg_session *s, const char *name, json_t *tools, st
         if (r < 0 || cg_json_object(answer, strlen(answer), "SERVERS_ADDED", &report, err) < 0)
                 return -1;
         why = cg_json_text_of(json_object_get(report, name), "error");
-        return *why ? cg_fail(err, CG_E_PROTO, "the node: %s", why) : 0;
+        if (*why)
+                return cg_fail(err, CG_E_PROTO, "the node: %s", why);
+        return 0;
 }
 
 /* Changes the report where a server has no modules at the node. */

@@ -153,7 +153,9 @@ int cg_remote_start(struct cg_client *c, const struct cg_client_options *o, stru
         c->life_fd = life[0];
         c->start_fd = ready[0];
         c->node_fd = wire[0];
-        return r < 0 ? cg_err_prefix(err, "cannot start the connection") : 0;
+        if (r < 0)
+                return cg_err_prefix(err, "cannot start the connection");
+        return 0;
 }
 
 /* ------------------------------------------------------------------ sessions */

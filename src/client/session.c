@@ -159,7 +159,9 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
                         "workspace, working_dir, env, exec, python_path and hide must be UTF-8");
                 return NULL;
         }
-        return c->node && cg_remote_request(c, o, req, err) < 0 ? NULL : CG_STEAL(req);
+        if (c->node && cg_remote_request(c, o, req, err) < 0)
+                return NULL;
+        return CG_STEAL(req);
 }
 
 static void session_release(struct cg_session *s)

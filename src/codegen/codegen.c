@@ -298,7 +298,9 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
         put_report(g, e, &t.report);
         if (t.report.status == CG_GEN_REJECTED)
                 e->module = CG_SLICE("");
-        return a.failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
+        if (a.failed)
+                return cg_fail(err, CG_E_NOMEM, "tool definition");
+        return 0;
 }
 
 /* Lists the rejected tools in the catalogue: a reader may search for them. */
@@ -461,7 +463,9 @@ static int write_root(struct cg_package *p, struct cg_err *err)
                 "_package(__name__)\n";
         int r = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_SLICE(text), err);
 
-        return r < 0 ? r : cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);
+        if (r < 0)
+                return r;
+        return cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);
 }
 
 static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_err *err)

@@ -310,5 +310,7 @@ int cg_codegen_package_name(const char *server, char *buf, size_t size, struct c
         if (a.failed)
                 return cg_fail(err, CG_E_NOMEM, "server name");
         n = snprintf(buf, size, "%.*s", (int)s.len, s.p);
-        return n < 0 || (size_t)n >= size ? cg_fail(err, CG_E_INVAL, "no room for the package name") : 0;
+        if (n < 0 || (size_t)n >= size)
+                return cg_fail(err, CG_E_INVAL, "no room for the package name");
+        return 0;
 }

@@ -53,7 +53,9 @@ static int remove_folder(int at, const char *name, unsigned depth)
                         r = -1;
         }
         closedir(dir);
-        return r == 0 ? unlinkat(at, name, AT_REMOVEDIR) : r;
+        if (r != 0)
+                return r;
+        return unlinkat(at, name, AT_REMOVEDIR);
 }
 
 int cg_package_new(const char *out_dir, const char *name, struct cg_slice mark, struct cg_package **ret,

@@ -122,7 +122,9 @@ int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
                                 cg_gen_warn(
                                         &t->report, CG_GEN_DEGRADED, c->fields[i].schema,
                                         "no Python name could be found for this property: give it by its own name");
-        return t->arena->failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
+        if (t->arena->failed)
+                return cg_fail(err, CG_E_NOMEM, "tool definition");
+        return 0;
 }
 
 /* ------------------------------------------------------------------ docstrings of fields */

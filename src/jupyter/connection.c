@@ -144,7 +144,9 @@ int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err)
         r = read_file(c, err);
         if (r < 0)
                 return r;
-        return read_members(c, err) < 0 ? cg_err_prefix(err, "%s", path) : 0;
+        if (read_members(c, err) < 0)
+                return cg_err_prefix(err, "%s", path);
+        return 0;
 }
 
 void cg_jconn_release(struct cg_jconn *c)

@@ -136,7 +136,9 @@ static int watch_fd(struct front *f, uv_poll_t *h, int fd, uv_poll_cb cb, struct
         h->data = f;
         if (r >= 0)
                 r = uv_poll_start(h, UV_READABLE, cb);
-        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        return 0;
 }
 
 /* ------------------------------------------------------------------ opening the session */

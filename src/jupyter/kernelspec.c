@@ -125,7 +125,9 @@ static int write_files(const char *dir, const char *logos, const char *text, str
         }
         if (r == 0)
                 r = write_file(fd, "kernel.json", text, strlen(text), err);
-        return r < 0 ? cg_err_prefix(err, "%s", dir) : 0;
+        if (r < 0)
+                return cg_err_prefix(err, "%s", dir);
+        return 0;
 }
 
 int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret,

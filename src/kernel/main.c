@@ -32,7 +32,9 @@ static int pre_init(struct cg_err *err)
         /* files and names are UTF-8, although the locale of the clean environment is "C" */
         pre.utf8_mode = 1;
         st = Py_PreInitialize(&pre);
-        return PyStatus_Exception(st) ? fail_status(err, st) : 0;
+        if (PyStatus_Exception(st))
+                return fail_status(err, st);
+        return 0;
 }
 
 /*
@@ -72,7 +74,9 @@ static int start_python(const char *env, struct cg_err *err)
         dir = PyUnicode_DecodeFSDefault(CG_PYTHONDIR);
         r = path && dir ? PyList_Insert(path, 0, dir) : -1;
         Py_XDECREF(dir);
-        return r < 0 ? cg_py_fail(err, "sys.path") : cg_py_check_path(err);
+        if (r < 0)
+                return cg_py_fail(err, "sys.path");
+        return cg_py_check_path(err);
 }
 
 int main(int argc, char **argv)

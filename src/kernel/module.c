@@ -184,7 +184,9 @@ static PyObject *m_dumps(PyObject *module, PyObject *value)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
 
-        return cg_pyjson(&b, value) < 0 ? NULL : PyUnicode_DecodeASCII(b.data, (Py_ssize_t)b.len, NULL);
+        if (cg_pyjson(&b, value) < 0)
+                return NULL;
+        return PyUnicode_DecodeASCII(b.data, (Py_ssize_t)b.len, NULL);
 }
 
 static PyObject *m_b2a_base64(PyObject *module, PyObject *args, PyObject *options)

@@ -398,5 +398,7 @@ int cg_py_add_calls(PyObject *module)
         int r = type ? PyModule_AddObjectRef(module, "Calls", type) : -1;
 
         Py_XDECREF(type);
-        return r < 0 ? r : PyModule_AddFunctions(module, methods);
+        if (r < 0)
+                return r;
+        return PyModule_AddFunctions(module, methods);
 }

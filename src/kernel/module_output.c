@@ -139,7 +139,9 @@ static PyObject *write_text(PyObject *module, PyObject *text, unsigned flags)
         } else {
                 r = 0;
         }
-        return r < 0 ? NULL : PyLong_FromSsize_t(PyUnicode_GET_LENGTH(text));
+        if (r < 0)
+                return NULL;
+        return PyLong_FromSsize_t(PyUnicode_GET_LENGTH(text));
 }
 
 static PyObject *m_write_stdout(PyObject *module, PyObject *text)
@@ -166,7 +168,9 @@ static PyObject *m_write_bytes(PyObject *module, PyObject *args)
                 r = write_all(module, cg_io_write_bytes, is_stderr ? CG_FLAG_STDERR : 0, data.buf,
                               (size_t)len);
         PyBuffer_Release(&data);
-        return r < 0 ? NULL : PyLong_FromSsize_t(len);
+        if (r < 0)
+                return NULL;
+        return PyLong_FromSsize_t(len);
 }
 
 static PyObject *m_flush(PyObject *module, PyObject *unused)

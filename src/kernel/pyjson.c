@@ -27,7 +27,9 @@ static int put(struct cg_buf *b, const char *text, size_t len)
 {
         struct cg_err err;
 
-        return cg_buf_try_add(b, text, len, &err) < 0 ? failed(&err) : 0;
+        if (cg_buf_try_add(b, text, len, &err) < 0)
+                return failed(&err);
+        return 0;
 }
 
 static char *room(struct cg_buf *b, size_t n)

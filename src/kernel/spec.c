@@ -211,7 +211,9 @@ static int add_variable(struct cg_environ *env, const char *name, struct cg_err 
         va_start(ap, format);
         n = vasprintf(&value, format, ap);
         va_end(ap);
-        return n < 0 ? cg_fail(err, CG_E_NOMEM, "spawn request") : cg_environ_set(env, name, value, err);
+        if (n < 0)
+                return cg_fail(err, CG_E_NOMEM, "spawn request");
+        return cg_environ_set(env, name, value, err);
 }
 
 /*

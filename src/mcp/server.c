@@ -92,7 +92,9 @@ static int answer(struct cg_buf *out, struct cg_slice id, const struct cg_buf *r
 {
         int r = cg_buf_end(result, err);
 
-        return r < 0 ? r : cg_rpc_add_result(out, id, result->data, result->len, err);
+        if (r < 0)
+                return r;
+        return cg_rpc_add_result(out, id, result->data, result->len, err);
 }
 
 /* @tasks: as an extension of the stateless era. */
@@ -497,7 +499,9 @@ static int do_batch(struct cg_mcpd *s, struct cg_slice line, struct cg_buf *out,
                 if (r == 0)
                         handled = do_message(s, value, out, fn, data, err);
         }
-        return r < 0 ? fail(out, CG_SLICE_NONE, CG_RPC_PARSE_ERROR, why.msg, err) : handled;
+        if (r < 0)
+                return fail(out, CG_SLICE_NONE, CG_RPC_PARSE_ERROR, why.msg, err);
+        return handled;
 }
 
 int cg_mcpd_line(struct cg_mcpd *s, struct cg_slice line, struct cg_buf *out, cg_mcpd_fn fn, void *data,

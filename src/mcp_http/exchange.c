@@ -735,7 +735,9 @@ static enum MHD_Result check_head(struct hf_exchange *x, const char *url, const 
                 return ask_about_token(x);
         if (status == MHD_HTTP_UNAUTHORIZED && x->f->setup.metadata[0])
                 return refuse_token(x, status, why);
-        return status ? refuse(x, (unsigned)status, SERVER_ERROR, why) : check_route(x, route);
+        if (status)
+                return refuse(x, (unsigned)status, SERVER_ERROR, why);
+        return check_route(x, route);
 }
 
 static void release_body(struct hf_exchange *x)

@@ -344,7 +344,9 @@ static int listen_path(const char *path, int *ret, struct cg_err *err)
                 return cg_fail(err, CG_E_EXISTS, "--http unix:%s: another server listens there", path);
         if (err->sys_errno == ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
                 unlink(path);
-        return cg_listen_unix(path, BACKLOG, ret, err) < 0 ? cg_err_prefix(err, "--http") : 0;
+        if (cg_listen_unix(path, BACKLOG, ret, err) < 0)
+                return cg_err_prefix(err, "--http");
+        return 0;
 }
 
 static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
@@ -508,7 +510,9 @@ static int run(struct hf_monitor *m, struct hf_options *o, int *listener, struct
         m->bound = o->path != NULL;
         explicit_bzero(o->setup.tls.key, sizeof(o->setup.tls.key));
         close(cg_steal_fd(listener));
-        return fflush(stdout) ? cg_fail_errno(err, "standard output") : loop(m, err);
+        if (fflush(stdout))
+                return cg_fail_errno(err, "standard output");
+        return loop(m, err);
 }
 
 int cg_hf_monitor(struct hf_options *o, const struct cg_log *log)

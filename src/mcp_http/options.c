@@ -187,7 +187,9 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
                 return r;
         case IDLE:
                 r = cg_opt_seconds("--idle", value, &o->setup.idle_ms, err);
-                return r < 0 || o->setup.idle_ms ? r : cg_fail(err, CG_E_INVAL, "--idle must be more than 0");
+                if (r < 0 || o->setup.idle_ms)
+                        return r;
+                return cg_fail(err, CG_E_INVAL, "--idle must be more than 0");
         default:
                 return cg_fail(err, CG_E_INVAL, "this program is started by `cellgate mcp serve --http`");
         }

@@ -197,7 +197,9 @@ static int start_front(struct node_monitor *n, struct cg_err *err)
         n->front_ms = cg_now_ms() + FRONT_MS;
         r = cg_proc_spawn(&spec, &n->front, err);
         close(p[1]);
-        return r < 0 ? cg_err_prefix(err, "--http") : 0;
+        if (r < 0)
+                return cg_err_prefix(err, "--http");
+        return 0;
 }
 
 /* A dozen ways out of a kernel and out of a command, tried on this machine in two seconds. */
@@ -227,10 +229,9 @@ static int wait_until_served(int fd, struct cg_err *err)
                                START_MS / 1000);
         if (r < 0 || cg_json_object(text, len, "supervisor's answer", &o, err) < 0)
                 return -1;
-        return json_is_true(json_object_get(o, "ready"))
-                       ? 0
-                       : cg_fail(err, CG_E_SYS, "the supervisor did not start: %s",
-                                 cg_json_text_of(o, "error"));
+        if (json_is_true(json_object_get(o, "ready")))
+                return 0;
+        return cg_fail(err, CG_E_SYS, "the supervisor did not start: %s", cg_json_text_of(o, "error"));
 }
 
 static int start_supervisor(struct node_monitor *n, struct cg_err *err)
@@ -353,7 +354,9 @@ static int start(struct node_monitor *n, struct cg_err *err)
         if (n->o->http)
                 cg_host_authority(&n->o->host, port, 0, where, sizeof(where));
         printf("{\"node\": \"%s\", \"http\": \"%s\"}\n", n->dir, where);
-        return fflush(stdout) ? cg_fail_errno(err, "standard output") : 0;
+        if (fflush(stdout))
+                return cg_fail_errno(err, "standard output");
+        return 0;
 }
 
 /* ------------------------------------------------------------------ the loop */

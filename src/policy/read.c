@@ -121,8 +121,9 @@ static int unknown(struct policy_reader *r, const char *name, unsigned where)
                         best = keys[i].name;
                 }
         }
-        return best ? fail(r, "there is no such key; the nearest one is \"%s\"", best)
-                    : fail(r, "there is no such key here");
+        if (best)
+                return fail(r, "there is no such key; the nearest one is \"%s\"", best);
+        return fail(r, "there is no such key here");
 }
 
 static int check_keys(struct policy_reader *r, const json_t *o, unsigned where)
@@ -285,10 +286,9 @@ static int read_within(struct policy_reader *r, struct cg_pol_condition *c, cons
 
         c->kind = CG_COND_WITHIN;
         c->text = folder;
-        return cg_pol_normal_path(folder, normal) && strcmp(normal, folder) == 0
-                       ? 0
-                       : fail(r,
-                              "\"within\" is an absolute path without \"..\", \".\" and double or last slashes");
+        if (cg_pol_normal_path(folder, normal) && strcmp(normal, folder) == 0)
+                return 0;
+        return fail(r, "\"within\" is an absolute path without \"..\", \".\" and double or last slashes");
 }
 
 static int read_argv(struct policy_reader *r, struct cg_pol_condition *c, const json_t *patterns)
@@ -302,9 +302,9 @@ static int read_argv(struct policy_reader *r, struct cg_pol_condition *c, const 
                 if (!json_string_length(v) || json_string_length(v) > CG_POL_GLOB_MAX)
                         return fail(r, "a pattern has 1 to %u bytes", CG_POL_GLOB_MAX);
         }
-        return i && strcmp(json_string_value(json_array_get(patterns, 0)), CG_POL_MORE) != 0
-                       ? 0
-                       : fail(r, "argv begins with a pattern of the program");
+        if (i && strcmp(json_string_value(json_array_get(patterns, 0)), CG_POL_MORE) != 0)
+                return 0;
+        return fail(r, "argv begins with a pattern of the program");
 }
 
 static int read_condition(struct policy_reader *r, struct cg_pol_condition *c, const char *pointer, json_t *o)
@@ -378,7 +378,9 @@ static int read_program(struct policy_reader *r, struct cg_pol_rule *rule, const
         rule->exec = json_pack("{s:s, s:[O]}", "default", "ask", lists[rule->decision], own);
         if (!rule->exec)
                 return cg_fail(r->err, CG_E_NOMEM, "policy");
-        return cg_exec_rules_mode(rule->exec, &mode, &why) < 0 ? fail(r, "%s", why.msg) : 0;
+        if (cg_exec_rules_mode(rule->exec, &mode, &why) < 0)
+                return fail(r, "%s", why.msg);
+        return 0;
 }
 
 static int read_until(struct policy_reader *r, struct cg_pol_rule *rule, const char *text)
@@ -425,9 +427,9 @@ static int read_subject(struct policy_reader *r, struct cg_pol_rule *rule, const
         if (rule->method && strcmp(rule->method, CG_METHOD_CALL) != 0 &&
             strcmp(rule->method, CG_METHOD_READ) != 0 && strcmp(rule->method, CG_METHOD_GET) != 0)
                 return fail(r, "method is " CG_METHOD_CALL ", " CG_METHOD_READ " or " CG_METHOD_GET);
-        return rule->tool && rule->method && strcmp(rule->method, CG_METHOD_CALL) != 0
-                       ? fail(r, "only " CG_METHOD_CALL " has a tool")
-                       : 0;
+        if (rule->tool && rule->method && strcmp(rule->method, CG_METHOD_CALL) != 0)
+                return fail(r, "only " CG_METHOD_CALL " has a tool");
+        return 0;
 }
 
 static int read_rule(struct policy_reader *r, struct cg_pol_rule *rule, json_t *o)

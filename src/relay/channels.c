@@ -576,7 +576,9 @@ static int lose(struct cg_link *r, int ret, struct cg_err *err)
         if (!can_renew(r))
                 return ret;
         ret = r->renew(r, true, err);
-        return ret < 0 ? ret : take_frames(r, err);
+        if (ret < 0)
+                return ret;
+        return take_frames(r, err);
 }
 
 /* What came over the link, or its end. */

@@ -460,7 +460,9 @@ static int spawn(char **words, struct cg_link *r, struct cg_proc *proc, struct c
         close(from[1]);
         r->out = to[1];
         r->in = from[0];
-        return code < 0 ? cg_err_prefix(err, "%s", words[0]) : 0;
+        if (code < 0)
+                return cg_err_prefix(err, "%s", words[0]);
+        return 0;
 }
 
 /* Ends COMMAND of a link that is lost or over. */
@@ -551,7 +553,9 @@ static int greet(struct host_side *h, const char *options, struct cg_err *err)
         json_decref(o);
         o = json_pack("{s:b, s:O}", "ready", true, "node", node);
         text = cg_json_text(o, &len);
-        return text ? cg_write_all(READY_FD, text, len, err) : cg_fail(err, CG_E_NOMEM, "node");
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "node");
+        return cg_write_all(READY_FD, text, len, err);
 }
 
 static int host(const char *options, char **words, struct cg_err *err)

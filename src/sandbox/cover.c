@@ -51,10 +51,14 @@ static int attach(int *first, int (*make)(void), int target)
 
         if (*first < 0) {
                 *first = make();
-                return *first < 0 ? -1 : cg_mount_attach(*first, target);
+                if (*first < 0)
+                        return -1;
+                return cg_mount_attach(*first, target);
         }
         copy = cg_mount_clone(*first, false);
-        return copy < 0 ? -1 : cg_mount_attach(copy, target);
+        if (copy < 0)
+                return -1;
+        return cg_mount_attach(copy, target);
 }
 
 int cg_cover_fd(struct cg_cover *c, int fd, const char *path, struct cg_err *err)

@@ -120,7 +120,9 @@ static int limit_cpus(const struct cg_spawn *sp, struct cg_err *err)
         for (size_t i = 0, seen = 0; (size_t)CPU_COUNT(&set) < wanted; i = (i + 1) % CPU_SETSIZE)
                 if (CPU_ISSET(i, &may) && seen++ >= skip)
                         CPU_SET(i, &set);
-        return sched_setaffinity(0, sizeof(set), &set) < 0 ? cg_fail_errno(err, "sandbox: CPUs") : 0;
+        if (sched_setaffinity(0, sizeof(set), &set) < 0)
+                return cg_fail_errno(err, "sandbox: CPUs");
+        return 0;
 }
 
 static int start_in(const struct cg_spawn *sp, struct cg_err *err)
@@ -129,7 +131,9 @@ static int start_in(const struct cg_spawn *sp, struct cg_err *err)
                 return 0;
         if (sp->sb->cwd)
                 return cg_fail_errno(err, "sandbox: working directory %s", sp->cwd);
-        return chdir("/") < 0 ? cg_fail_errno(err, "sandbox: working directory /") : 0;
+        if (chdir("/") < 0)
+                return cg_fail_errno(err, "sandbox: working directory /");
+        return 0;
 }
 
 static int no_new_privs(struct cg_err *err)

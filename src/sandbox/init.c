@@ -256,7 +256,9 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
                 r = cg_caps_drop(sp->sb->set.nested_users && !sp->uid, kept, err);
         if (r < 0)
                 return -1;
-        return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: no_new_privs");
+        return 0;
 }
 
 /* Kills the direct children; their children are reparented to this process when they end. */

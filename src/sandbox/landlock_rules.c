@@ -114,7 +114,9 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
                         /* shown at its own path; there is at most one, the wrappers of tools */
                         free(g->shown);
                         g->shown = strdup(m->src);
-                        return g->shown ? 0 : no_memory(err);
+                        if (!g->shown)
+                                return no_memory(err);
+                        return 0;
                 }
                 node.state = CG_GRANT_READ;
                 break;
@@ -281,7 +283,9 @@ static int freeze(struct grant_walk *w, const struct cg_grant_node *because, boo
                                              .because = strdup(because->path),
                                              .write = write };
         g->n_frozen++;
-        return v[g->n_frozen - 1].path && v[g->n_frozen - 1].because ? 0 : no_memory(err);
+        if (v[g->n_frozen - 1].path && v[g->n_frozen - 1].because)
+                return 0;
+        return no_memory(err);
 }
 
 static int grant_tree(struct grant_walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,

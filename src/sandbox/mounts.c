@@ -104,7 +104,9 @@ static int collect(struct view *v, struct cg_err *err)
                         return cg_fail_errno(err, "sandbox: %s", m->src);
                 v->sources[i] = cg_steal_fd(&copy);
         }
-        return cg_dev_collect(&v->dev, err) < 0 ? -1 : collect_masks(v, err);
+        if (cg_dev_collect(&v->dev, err) < 0)
+                return -1;
+        return collect_masks(v, err);
 }
 
 /* Mounts one of the sandbox's own file systems. */

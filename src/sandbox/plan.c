@@ -166,7 +166,9 @@ int cg_plan_add_linked(struct cg_sandbox *sb, const char *path, struct cg_err *e
 
         free(sb->linked[i]);
         sb->linked[i] = strdup(path);
-        return sb->linked[i] ? 0 : cg_fail(err, CG_E_NOMEM, "sandbox: folder %s", path);
+        if (!sb->linked[i])
+                return cg_fail(err, CG_E_NOMEM, "sandbox: folder %s", path);
+        return 0;
 }
 
 static void set_filter(struct cg_sandbox *sb, unsigned int flags)
@@ -546,7 +548,9 @@ static int resolve(const char *what, const char *path, char real[PATH_MAX], stru
 
         if (r < 0)
                 return r;
-        return realpath(path, real) ? 0 : cg_fail_errno(err, "sandbox: %s %s", what, path);
+        if (!realpath(path, real))
+                return cg_fail_errno(err, "sandbox: %s %s", what, path);
+        return 0;
 }
 
 int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err *err)

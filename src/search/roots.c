@@ -215,7 +215,9 @@ static int search_modules_in(struct search *s, const char *folder)
         while (dir && (errno = 0, d = readdir(dir)))
                 if (search_named_in(s, folder, d->d_name) < 0)
                         return -1;
-        return errno ? cg_fail_errno(s->err, "modules of its Python: %s", folder) : 0;
+        if (errno)
+                return cg_fail_errno(s->err, "modules of its Python: %s", folder);
+        return 0;
 }
 
 /* The folders PREFIX/lib/python*\/{site,dist}-packages. */

@@ -134,7 +134,9 @@ static int scalar(const struct level *l, const char *key, const json_t *value, c
                 *ret = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
         else
                 return cg_fail(err, CG_E_INVAL, "%s: \"%s\" needs a text or a number", l->origin, key);
-        return *ret ? 0 : no_memory(l, err);
+        if (*ret)
+                return 0;
+        return no_memory(l, err);
 }
 
 /* {"NAME": VALUE} of limits and env. */

@@ -147,7 +147,9 @@ int cg_settings_check_host(const char *host, struct cg_err *err)
         if (name && name[3])
                 return cg_fail(err, CG_E_INVAL, "--allow-host takes a host, no URL: --allow-host %.*s",
                                (int)strcspn(name + 3, "/?#"), name + 3);
-        return why ? cg_fail(err, CG_E_INVAL, "--allow-host %s: %s", host, why) : 0;
+        if (why)
+                return cg_fail(err, CG_E_INVAL, "--allow-host %s: %s", host, why);
+        return 0;
 }
 
 int cg_settings_for_hosts(const char *const *hosts, char **ret, struct cg_err *err)

@@ -142,7 +142,9 @@ static int open_dir(struct cg_images *im, struct cg_err *err)
                         "--images",
                         im->dir, type);
         }
-        return im->fd < 0 ? cg_fail_errno(err, "cannot open the folder for images, %s", im->dir) : 0;
+        if (im->fd < 0)
+                return cg_fail_errno(err, "cannot open the folder for images, %s", im->dir);
+        return 0;
 }
 
 int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,

@@ -280,7 +280,9 @@ static int again(struct cg_prompt *p, struct cg_err *err)
                 cg_buf_addf(&b, " Please type y%s, n, r, a%s or v and Enter.%s", d, d, digits);
         else
                 cg_buf_addf(&b, " Please type y%s, n, r or v and Enter.%s", d, digits);
-        return put_buf(p, &b, err) < 0 ? -1 : question(p, err);
+        if (put_buf(p, &b, err) < 0)
+                return -1;
+        return question(p, err);
 }
 
 /*
@@ -541,7 +543,9 @@ static int answer(struct cg_prompt *p, enum cg_prompt_answer *ret, struct cg_err
         }
         if (p->state != CALL || !is_word(typed, "v", "view"))
                 return again(p, err);
-        return show_next(p, err) < 0 ? -1 : question(p, err);
+        if (show_next(p, err) < 0)
+                return -1;
+        return question(p, err);
 }
 
 /* End of file, or the terminal was closed: the answer is no. */

@@ -345,7 +345,9 @@ static int revoke_tokens(const struct login_options *o, struct target *t, const 
                 cg_text_render(&b, why.msg, strlen(why.msg), 0);
         }
         cg_buf_adds(&b, ".\n");
-        return cg_buf_end(&b, err) < 0 ? -1 : cg_write_all(1, b.data, b.len, err);
+        if (cg_buf_end(&b, err) < 0)
+                return -1;
+        return cg_write_all(1, b.data, b.len, err);
 }
 
 static int logout(const struct login_options *o, struct cg_err *err)
@@ -382,5 +384,7 @@ int cg_cli_mcp_login(int argc, char **argv)
                 return help(command);
         signal(SIGPIPE, SIG_IGN); /* of libcurl's TLS and of the browser's connection */
         r = command == LOGIN ? login(&o, &err) : logout(&o, &err);
-        return r < 0 ? cg_cli_fail(title, &err) : CG_EXIT_OK;
+        if (r < 0)
+                return cg_cli_fail(title, &err);
+        return CG_EXIT_OK;
 }

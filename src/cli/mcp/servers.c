@@ -327,7 +327,9 @@ static int print_text(const char *text, struct cg_err *err)
         else
                 cg_buf_adds(&b, text);
         cg_buf_adds(&b, "\n");
-        return cg_buf_end(&b, err) < 0 ? -1 : cg_write_all(1, b.data, b.len, err);
+        if (cg_buf_end(&b, err) < 0)
+                return -1;
+        return cg_write_all(1, b.data, b.len, err);
 }
 
 /* The program's name, or the URL without secrets. Returns; NULL: not to be shown. */

@@ -39,8 +39,9 @@ static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, str
                 j->answer = cg_answer_new(max_chars);
         if (!j->answer || (!j->args && !j->code) || full) {
                 cg_job_free(j);
-                return full ? cg_fail(err, CG_E_LIMIT, "too many cells wait already: wait for some of them")
-                            : cg_fail(err, CG_E_NOMEM, "no memory is left");
+                if (full)
+                        return cg_fail(err, CG_E_LIMIT, "too many cells wait already: wait for some of them");
+                return cg_fail(err, CG_E_NOMEM, "no memory is left");
         }
         if (p->fresh) {
                 snprintf(

@@ -35,7 +35,9 @@ static int name_runtime_folder(struct cg_err *err)
                 return -1;
         if (!cg_make_own_dir(folder))
                 return cg_fail(err, CG_E_STATE, "%s is not a folder of this user with mode 0700", folder);
-        return setenv("CELLGATE_RUNTIME", folder, 1) < 0 ? cg_fail_errno(err, "CELLGATE_RUNTIME") : 0;
+        if (setenv("CELLGATE_RUNTIME", folder, 1) < 0)
+                return cg_fail_errno(err, "CELLGATE_RUNTIME");
+        return 0;
 }
 
 static int exec_module(const char *module, const char *command, int argc, char **argv, struct cg_err *err)

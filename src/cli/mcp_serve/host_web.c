@@ -146,9 +146,9 @@ static int add_server(struct cg_serve *sv, const char *name, json_t *sandbox, st
                                "--workspace", sv->workspace, "env", "PYTHONDONTWRITEBYTECODE", "1",
                                "CELLGATE_PYTHON", python, "CELLGATE_WEB_SEARCH", sv->opts.web_search, "data",
                                sv->workspace, "sandbox", sandbox);
-        return json_object_set_new(sv->configured, name, definition) < 0
-                       ? cg_fail(err, CG_E_NOMEM, "toolset %s", name)
-                       : 0;
+        if (json_object_set_new(sv->configured, name, definition) < 0)
+                return cg_fail(err, CG_E_NOMEM, "toolset %s", name);
+        return 0;
 }
 
 int cg_serve_add_own_servers(struct cg_serve *sv, struct cg_err *err)

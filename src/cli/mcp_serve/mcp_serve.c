@@ -386,7 +386,9 @@ static int find_workspace(struct cg_serve *sv, struct cg_err *err)
         const char *given = sv->opts.kernel.workspace;
 
         sv->workspace = sv->opts.kernel.connect ? strdup(given) : realpath(given, NULL);
-        return sv->workspace ? 0 : cg_fail_errno(err, "workspace %s", given);
+        if (!sv->workspace)
+                return cg_fail_errno(err, "workspace %s", given);
+        return 0;
 }
 
 static int set_up(struct cg_serve *sv, struct cg_err *err)
@@ -483,7 +485,9 @@ static int block_signals(struct io *io, struct cg_err *err)
         sigaddset(&set, SIGHUP);
         if (pthread_sigmask(SIG_BLOCK, &set, NULL) == 0)
                 io->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-        return io->sig < 0 ? cg_fail_errno(err, "signals") : 0;
+        if (io->sig < 0)
+                return cg_fail_errno(err, "signals");
+        return 0;
 }
 
 static void io_fini(struct io *io)

@@ -316,7 +316,9 @@ int cg_serve_print_config(const char *client, int argc, char **argv, struct cg_e
                     json_dumpf(args, stdout, 0) < 0)
                         return cg_fail(err, CG_E_NOMEM, "the configuration (paths must be UTF-8)");
         }
-        return puts("") < 0 || fflush(stdout) ? cg_fail_errno(err, "standard output") : 0;
+        if (puts("") < 0 || fflush(stdout))
+                return cg_fail_errno(err, "standard output");
+        return 0;
 }
 
 /*

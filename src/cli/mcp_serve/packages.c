@@ -27,7 +27,9 @@ static int lock_folder(int base, const char *name)
 {
         cg_auto_fd int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-        return fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 ? -1 : cg_steal_fd(&fd);
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+                return -1;
+        return cg_steal_fd(&fd);
 }
 
 static int make_own(struct cg_packages *p, int base, const char *path, struct cg_err *err)
@@ -61,7 +63,9 @@ static int lock_base(int base, const char *path, struct cg_err *err)
         r = cg_lock_fd(fd, LOCK_MS, NULL, err);
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_STATE, "another program keeps %s.lock locked: end it", path);
-        return r < 0 ? r : cg_steal_fd(&fd);
+        if (r < 0)
+                return r;
+        return cg_steal_fd(&fd);
 }
 
 int cg_packages_init(struct cg_packages *p, struct cg_err *err)

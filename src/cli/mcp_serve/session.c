@@ -198,7 +198,9 @@ static int find_folder(const struct cg_serve *sv, const char *given, char **ret,
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
         n = readlink(link, real, sizeof(real) - 1);
         *ret = n > 0 ? strndup(real, (size_t)n) : NULL;
-        return *ret ? 0 : cg_fail_errno(err, "workspace: %.500s", given);
+        if (*ret)
+                return 0;
+        return cg_fail_errno(err, "workspace: %.500s", given);
 }
 
 /* The most that a session may have: the sandbox's default where the server has no limit. */

@@ -733,7 +733,9 @@ int cg_serve_arg_number(const char *args, const char *name, double def, double *
         text[v.len] = '\0';
         /* JSON's grammar is a part of what it reads, and the locale is "C" */
         *ret = strtod(text, NULL);
-        return isfinite(*ret) ? 0 : cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is too large", name);
+        if (!isfinite(*ret))
+                return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is too large", name);
+        return 0;
 }
 
 int cg_serve_arg_size(const char *args, const char *name, size_t def, size_t min, size_t *ret,

@@ -795,7 +795,9 @@ static int try_file(struct cg_serve_session *s, struct cg_job *job, struct cg_an
 
 static int try_info(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
-        return ensure_session(s, a, err) < 0 ? -1 : cg_serve_sandbox_info(s, a, err);
+        if (ensure_session(s, a, err) < 0)
+                return -1;
+        return cg_serve_sandbox_info(s, a, err);
 }
 
 static int try_explain(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,

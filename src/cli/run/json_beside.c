@@ -197,7 +197,9 @@ static int take_path(struct members *m, const char *name, char **ret, struct cg_
                 return cg_fail(err, CG_E_NOMEM, "path");
         for (size_t i = 0; i < len; i++)
                 (*ret)[i] = (char)(cg_hex_digit(hex[2 * i]) << 4 | cg_hex_digit(hex[2 * i + 1]));
-        return strlen(*ret) < len ? cg_fail(err, CG_E_INVAL, "\"%s\" has 00", hex_name) : 0;
+        if (strlen(*ret) < len)
+                return cg_fail(err, CG_E_INVAL, "\"%s\" has 00", hex_name);
+        return 0;
 }
 
 static int no_others(const struct members *m, const char *name, struct cg_err *err)
@@ -342,7 +344,9 @@ static int take_command(const struct cg_beside *b, struct members *m, struct bes
         const json_t *v = take(m, "command");
 
         *ret = find(b, (uint64_t)json_integer_value(v)); /* 0 is no number */
-        return *ret ? 0 : cg_fail(err, CG_E_NOTFOUND, "\"command\" is not the number of a command that runs");
+        if (*ret)
+                return 0;
+        return cg_fail(err, CG_E_NOTFOUND, "\"command\" is not the number of a command that runs");
 }
 
 static int signal_line(struct cg_beside *b, const json_t *o, uint64_t line, struct cg_err *err)
@@ -453,7 +457,9 @@ static int open_host(const char *path, int flags, struct cg_err *err)
                         err, CG_E_INVAL,
                         "%s: a part of this path of the host is a symbolic link; name what it leads to",
                         path);
-        return fd < 0 ? cg_fail_errno(err, "%s, a path of the host", path) : fd;
+        if (fd < 0)
+                return cg_fail_errno(err, "%s, a path of the host", path);
+        return fd;
 }
 
 static int copy_from_host(struct beside_job *j)

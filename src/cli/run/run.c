@@ -163,7 +163,9 @@ static int take_event(struct cg_run *run, struct cg_err *err)
                 return 0;
         if (r == CG_CLOSED)
                 return cg_fail(err, CG_E_CLOSED, "the session has ended");
-        return r < 0 ? r : cg_run_event(run, e, false, err);
+        if (r < 0)
+                return r;
+        return cg_run_event(run, e, false, err);
 }
 
 static int wait_once(struct cg_run *run, struct cg_err *err)

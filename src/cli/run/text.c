@@ -272,7 +272,9 @@ static int withdraw_closed(struct cg_run *run, const struct cg_event *closed, st
                                 err);
         cg_buf_addf(&why, "this %s waits no more: %s", connection ? "connection" : "call",
                     cg_event_text(closed, NULL));
-        return cg_buf_end(&why, err) < 0 ? -1 : withdraw(run, why.data, err);
+        if (cg_buf_end(&why, err) < 0)
+                return -1;
+        return withdraw(run, why.data, err);
 }
 
 /* A question was cancelled: the open one, or one that is held back. */
@@ -459,7 +461,9 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
         default:
                 r = answer_call(run, answer, err);
         }
-        return r < 0 ? r : release(run, err);
+        if (r < 0)
+                return r;
+        return release(run, err);
 }
 
 static void text_interrupted(struct cg_run *run)

@@ -275,7 +275,9 @@ static int read_option(struct cli *cli, char **argv, int *i)
                         return fail("option '%s' argument missing", o->usage);
                 memcpy((char *)cli + o->offset, &value, sizeof(value));
                 wrong = take_value(cli, value);
-                return wrong ? fail("%s", wrong) : NEXT;
+                if (wrong)
+                        return fail("%s", wrong);
+                return NEXT;
         }
         if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0)
                 return print(help_text);
@@ -381,7 +383,9 @@ static int explain(const struct cli *cli, const struct cg_command *c, int fd)
         cg_buf_init(&out, 64u << 20);
         if (cg_command_explain(c, cli->explain_json, &out, &err) < 0)
                 return fail("%s", err.msg);
-        return cg_write_all(fd, out.data, out.len, &err) < 0 ? fail("%s", err.msg) : 0;
+        if (cg_write_all(fd, out.data, out.len, &err) < 0)
+                return fail("%s", err.msg);
+        return 0;
 }
 
 /* --debug: what is about to run, and its sandbox. */

@@ -829,8 +829,9 @@ static int send_message(struct cg_transport *base, const struct cg_mcp_msg *m, s
 
         if (!x) {
                 free(m->text);
-                return t->ending ? cg_fail(err, CG_E_CLOSED, "it is being ended")
-                                 : cg_fail(err, CG_E_NOMEM, "HTTP request");
+                if (t->ending)
+                        return cg_fail(err, CG_E_CLOSED, "it is being ended");
+                return cg_fail(err, CG_E_NOMEM, "HTTP request");
         }
         x->id = m->id;
         x->body = m->text;
@@ -944,7 +945,9 @@ static int prepare(struct http_transport *t, struct cg_err *err)
         if (t->def->oauth.off)
                 return 0;
         r = cg_oauth_work_new(&oauth, &t->oauth, err);
-        return r < 0 ? r : cg_oauth_work_begin(t->oauth, 0, NULL, CG_ADDR_PUBLIC, err);
+        if (r < 0)
+                return r;
+        return cg_oauth_work_begin(t->oauth, 0, NULL, CG_ADDR_PUBLIC, err);
 }
 
 int cg_http_transport_start(const struct cg_transport_options *o, bool sse, struct cg_transport **ret,

@@ -652,7 +652,9 @@ static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg
                 r = uv_read_start((uv_stream_t *)&s->out, on_out_alloc, on_out);
         if (r == 0)
                 r = uv_read_start((uv_stream_t *)&s->errp, on_err_alloc, on_err);
-        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        return 0;
 }
 
 int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **ret, struct cg_err *err)

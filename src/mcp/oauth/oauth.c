@@ -70,7 +70,9 @@ static int request_renewal(const struct cg_oauth_server *s, json_t *record, cons
                 return r;
         r = cg_oauth_request_token(s, p, &client, &form, wanted && *wanted ? wanted : NULL, record, error,
                                    err);
-        return r < 0 ? r : cg_oauth_store_save(record, err);
+        if (r < 0)
+                return r;
+        return cg_oauth_store_save(record, err);
 }
 
 /*

@@ -159,5 +159,7 @@ int cg_oauth_store_remove(const char *name, const char *url, struct cg_err *err)
 
         if (r < 0)
                 return r;
-        return unlink(path) < 0 && errno != ENOENT ? cg_fail_errno(err, "%s", path) : 0;
+        if (unlink(path) < 0 && errno != ENOENT)
+                return cg_fail_errno(err, "%s", path);
+        return 0;
 }

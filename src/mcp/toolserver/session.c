@@ -718,7 +718,9 @@ static int check_item(const struct ts_adding *a, struct ts_new *v, struct cg_err
         if (r < 0)
                 return r;
         r = check_kind(a, v, err);
-        return r < 0 ? r : check_package(a, v, err);
+        if (r < 0)
+                return r;
+        return check_package(a, v, err);
 }
 
 static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *definition, struct cg_err *err)

@@ -252,7 +252,9 @@ static int take_body(struct link *l, const char *p, size_t len)
                 if (len > l->left)
                         len = (size_t)l->left;
                 l->left -= len;
-                return cg_buf_try_add(&l->hold, p, len, NULL) < 0 ? -1 : put_body(l, l->left == 0);
+                if (cg_buf_try_add(&l->hold, p, len, NULL) < 0)
+                        return -1;
+                return put_body(l, l->left == 0);
         }
         if (l->state != CHUNKED)
                 return 0; /* bytes after the request are ignored */

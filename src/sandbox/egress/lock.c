@@ -366,7 +366,9 @@ int cg_egress_lock_io_uring(struct cg_err *err)
                 r = seccomp_load(ctx);
         seccomp_release(ctx);
         errno = -r;
-        return r ? cg_fail_errno(err, "system call filter") : 0;
+        if (r)
+                return cg_fail_errno(err, "system call filter");
+        return 0;
 }
 
 /* ---- in order */

@@ -273,5 +273,7 @@ int cg_files_changed(const struct cg_sandbox *sb, char *const *argv)
         cg_buf_adds(&w.out, "}");
         ok = cg_files_flush(&w.out);
         cg_buf_fini(&w.out);
-        return ok ? 0 : cg_files_failed("search", "for files");
+        if (!ok)
+                return cg_files_failed("search", "for files");
+        return 0;
 }

@@ -177,7 +177,9 @@ static int make_unnamed(int dir, mode_t mode)
         /* Without it (the landlock tier) the file could not get a name. */
         cg_auto_fd int links = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-        return links < 0 ? -1 : openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
+        if (links < 0)
+                return -1;
+        return openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
 }
 
 /* The folder of @path; *base: the name in it. */
@@ -345,7 +347,9 @@ static int do_list(char *const *argv)
         if (!ok || errno)
                 return cg_files_failed("list", argv[1]);
         cg_buf_adds(&b, "]");
-        return cg_files_flush(&b) ? 0 : cg_files_failed("list", argv[1]);
+        if (!cg_files_flush(&b))
+                return cg_files_failed("list", argv[1]);
+        return 0;
 }
 
 /* ---- changes of folders */
@@ -373,7 +377,9 @@ static int do_mkdir(char *const *argv)
                 errno = ENOTDIR;
                 return cg_files_failed("mkdir", argv[1]);
         }
-        return path ? 0 : cg_files_failed("mkdir", argv[1]);
+        if (!path)
+                return cg_files_failed("mkdir", argv[1]);
+        return 0;
 }
 
 /* Links are removed, not followed. */
@@ -433,12 +439,16 @@ static int why_kept(const char *path)
 static int do_remove(char *const *argv)
 {
         errno = why_kept(argv[1]);
-        return !errno && remove_at(AT_FDCWD, argv[1], 0) ? 0 : cg_files_failed("remove", argv[1]);
+        if (!errno && remove_at(AT_FDCWD, argv[1], 0))
+                return 0;
+        return cg_files_failed("remove", argv[1]);
 }
 
 static int do_rename(char *const *argv)
 {
-        return rename(argv[1], argv[2]) == 0 ? 0 : cg_files_failed("rename", argv[1]);
+        if (rename(argv[1], argv[2]) != 0)
+                return cg_files_failed("rename", argv[1]);
+        return 0;
 }
 
 int cg_files_run(const struct cg_sandbox *sb, char *const *argv)

@@ -105,7 +105,9 @@ static int do_unlinkat(struct cg_med_call *call, int dirfd, uint64_t addr, int f
         r = cg_med_decide(call, &arg, CG_OP_REMOVE);
         if (r < 0 && cg_med_exists(&arg))
                 return r;
-        return r < 0 ? -errno : cg_med_result(unlinkat(arg.dir, arg.name, flags));
+        if (r < 0)
+                return -errno;
+        return cg_med_result(unlinkat(arg.dir, arg.name, flags));
 }
 
 /* ---- renames and links */

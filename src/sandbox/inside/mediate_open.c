@@ -161,7 +161,9 @@ static int open_existing(struct cg_med_call *call, const struct cg_path_arg *arg
                 return r;
         if (S_ISFIFO(st->st_mode) && (flags & O_ACCMODE) == O_WRONLY && !(flags & O_NONBLOCK)) {
                 fd = openat(arg->dir, arg->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-                return fd < 0 ? -errno : open_in_child(call, fd, open_flags);
+                if (fd < 0)
+                        return -errno;
+                return open_in_child(call, fd, open_flags);
         }
         fd = openat(arg->dir, arg->name,
                     (open_flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -241,7 +243,9 @@ static int open_tmpfile(struct cg_med_call *call, int dirfd, uint64_t addr, int 
                 return CG_MED_CONTINUE;
         cg_med_apply_umask(call, mode);
         fd = openat(dir, ".", flags | O_CLOEXEC, mode);
-        return fd < 0 ? -errno : install_fd(call, &fd, flags & ~O_TRUNC, mode);
+        if (fd < 0)
+                return -errno;
+        return install_fd(call, &fd, flags & ~O_TRUNC, mode);
 }
 
 /* Opens a file without a name by its descriptor, as the kernel would; O_CREAT finds it. */

@@ -300,7 +300,9 @@ int cg_reader_limit(struct cg_reader *r, const json_t *v, const struct cg_field 
         for (enum cg_limit i = 0; i < CG_LIMITS; i++)
                 if (strcmp(f->key, cg_limit_setting(i)) == 0)
                         wrong = cg_limit_set(to, i, json_number_value(v));
-        return wrong ? cg_reader_fail(r, "%s", wrong) : 0;
+        if (wrong)
+                return cg_reader_fail(r, "%s", wrong);
+        return 0;
 }
 
 static int read_path_text(struct cg_reader *r, const json_t *v, const char **ret)

@@ -96,7 +96,9 @@ static int read_extract(struct cg_reader *r, const json_t *v, const struct cg_fi
 
         if (status < 0)
                 return status;
-        return cg_extract_new(*(const char **)to, &x, &err) < 0 ? cg_reader_fail(r, "%s", err.msg) : 0;
+        if (cg_extract_new(*(const char **)to, &x, &err) < 0)
+                return cg_reader_fail(r, "%s", err.msg);
+        return 0;
 }
 
 static int read_decode(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

@@ -243,7 +243,9 @@ static int next_event(const struct kernel_host *h, struct cg_event **ret, struct
                         return cg_fail(err, CG_E_CLOSED, "interrupted");
                 r = cg_session_next_event(h->session, 0, ret, err);
         }
-        return r == CG_CLOSED ? cg_fail(err, CG_E_CLOSED, "the session ended") : r;
+        if (r == CG_CLOSED)
+                return cg_fail(err, CG_E_CLOSED, "the session ended");
+        return r;
 }
 
 static int run_cell(struct kernel_host *h, const char *code, struct cg_err *err)
@@ -283,7 +285,9 @@ static int copy_helper(const struct cg_scene *s, struct cg_err *err)
                 return -1;
         fd = open(cg_scene_path(s, "work/cellgate-selftest", path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                   0755);
-        return fd < 0 ? cg_fail_errno(err, "%s", path) : cg_write_all(fd, program, len, err);
+        if (fd < 0)
+                return cg_fail_errno(err, "%s", path);
+        return cg_write_all(fd, program, len, err);
 }
 
 /* The scene with this session's layers: the first line of each name counts. */

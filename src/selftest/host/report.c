@@ -117,7 +117,9 @@ int cg_selftest_output(char *const *argv, char **ret, struct cg_err *err)
         close(out[0]);
         if (p.pid && cg_proc_wait(&p, 10000, &status, err) != 0)
                 cg_proc_end(&p, false, 0);
-        return r == 0 && status ? cg_fail(err, CG_E_SYS, "%s failed", argv[0]) : r;
+        if (r == 0 && status)
+                return cg_fail(err, CG_E_SYS, "%s failed", argv[0]);
+        return r;
 }
 
 static void add(struct cg_attempt_list *l, const struct cg_attempt_line *a, const char *const *only)

@@ -225,7 +225,9 @@ static int check_signals(const struct selftest *s, struct cg_err *err)
 {
         struct pollfd p = { .fd = s->signals, .events = POLLIN };
 
-        return poll(&p, 1, 0) == 1 ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
+        if (poll(&p, 1, 0) == 1)
+                return cg_fail(err, CG_E_CLOSED, "interrupted");
+        return 0;
 }
 
 static int run_command(struct selftest *s, struct cg_err *err)
@@ -353,5 +355,7 @@ int cg_cli_selftest(int argc, char **argv)
                         r = cg_report_sum(&s.report);
         }
         cg_attempts_free(&s.attempts);
-        return r < 0 ? cg_cli_fail("selftest", &err) : r;
+        if (r < 0)
+                return cg_cli_fail("selftest", &err);
+        return r;
 }

@@ -205,7 +205,9 @@ int cg_make(const char *path)
 
 long cg_write_to(int fd, const char *text)
 {
-        return fd < 0 ? -1 : write(fd, text, strlen(text));
+        if (fd < 0)
+                return -1;
+        return write(fd, text, strlen(text));
 }
 
 long cg_append(const char *path)
@@ -267,7 +269,9 @@ int cg_change(enum cg_change change, const char *from, const char *to)
         case CG_MKFIFO:
                 return mkfifo(from, 0644);
         case CG_TRUNCATE:
-                return stat(from, &st) < 0 ? -1 : truncate(from, st.st_size);
+                if (stat(from, &st) < 0)
+                        return -1;
+                return truncate(from, st.st_size);
         case CG_CHMOD:
                 return chmod(from, 0755);
         case CG_TIMES:
@@ -437,7 +441,9 @@ enum cg_verdict cg_try_readable(struct cg_try *t, const struct cg_attempt *a)
         char buf[4096];
         long n = cg_slurp(a->arg, buf, sizeof(buf));
 
-        return n == 0 ? cg_fails(t, "it is empty") : cg_possible(t, n);
+        if (n == 0)
+                return cg_fails(t, "it is empty");
+        return cg_possible(t, n);
 }
 
 const char *cg_canary_path(const struct cg_try *t, const char *name)

@@ -136,7 +136,9 @@ static int by_proc_fd(const char *path)
         int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
         snprintf(by, sizeof(by), "/proc/self/fd/%d/%s", dir, last);
-        return dir < 0 ? -1 : cg_make(by);
+        if (dir < 0)
+                return -1;
+        return cg_make(by);
 }
 
 static int by_chdir(const char *path)
@@ -565,7 +567,9 @@ static enum cg_verdict fifo(struct cg_try *t, const struct cg_attempt *a)
                 return cg_fails(t, "%s", cg_errno_name(errno));
         waitpid(pid, &status, 0);
         unlink("names/fifo");
-        return status == 0 ? cg_works(t, "possible") : cg_fails(t, "the writer ended with %d", status);
+        if (status != 0)
+                return cg_fails(t, "the writer ended with %d", status);
+        return cg_works(t, "possible");
 }
 
 static enum cg_verdict umask_holds(struct cg_try *t, const struct cg_attempt *a)

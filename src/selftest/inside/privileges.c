@@ -133,7 +133,9 @@ static enum cg_verdict variable(struct cg_try *t, const struct cg_attempt *a)
 {
         if (getenv(a->arg))
                 return a->allow ? cg_works(t, "%s", "") : cg_hole(t, "%s is in the environment", a->arg);
-        return a->allow ? cg_fails(t, "there is no %s", a->arg) : cg_held(t, "it is not set");
+        if (a->allow)
+                return cg_fails(t, "there is no %s", a->arg);
+        return cg_held(t, "it is not set");
 }
 
 static char zeros[64];

@@ -222,7 +222,9 @@ static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt 
                         failed = "prlimit";
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
-        return failed ? cg_fails(t, "%s: %s", failed, cg_errno_name(errno)) : cg_works(t, "%s", "");
+        if (failed)
+                return cg_fails(t, "%s: %s", failed, cg_errno_name(errno));
+        return cg_works(t, "%s", "");
 }
 
 /* Writable address space of the size of the machine's memory, which succeeds without a limit. */
@@ -302,8 +304,9 @@ static enum cg_verdict stray(struct cg_try *t, const struct cg_attempt *a)
                 _exit(0);
         }
         close(ready[1]);
-        return read(ready[0], &byte, 1) == 1 ? cg_works(t, "left behind; see \"after-processes\"")
-                                             : cg_fails(t, "it did not start");
+        if (read(ready[0], &byte, 1) == 1)
+                return cg_works(t, "left behind; see \"after-processes\"");
+        return cg_fails(t, "it did not start");
 }
 
 static enum cg_verdict own_child(struct cg_try *t, const struct cg_attempt *a)

@@ -777,7 +777,9 @@ static int check_options(struct session *ss, struct cg_err *err)
                         "without a sandbox nothing keeps cells from starting programs: set exec to \"allow\", or use the sandbox");
         if (!cg_sup_is_sandboxed(ss) && cg_sup_slots_allow(ss->sup, "cells without a sandbox", err) < 0)
                 return -1;
-        return cg_sup_egress_apply_settings(ss, err) < 0 ? -1 : cg_sup_limits_check_least(ss, err);
+        if (cg_sup_egress_apply_settings(ss, err) < 0)
+                return -1;
+        return cg_sup_limits_check_least(ss, err);
 }
 
 static struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request,

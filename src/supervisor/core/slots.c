@@ -36,7 +36,9 @@ int cg_sup_slots_take(struct host *h, struct cg_err *err)
 
 int cg_sup_slots_allow(const struct sup *s, const char *what, struct cg_err *err)
 {
-        return s->slots ? cg_fail(err, CG_E_UNSUPPORTED, "not on a node: %s", what) : 0;
+        if (s->slots)
+                return cg_fail(err, CG_E_UNSUPPORTED, "not on a node: %s", what);
+        return 0;
 }
 
 bool cg_sup_slots_trusts(const struct host *h)

@@ -33,7 +33,9 @@ static int64_t clock_us(clockid_t clock)
 {
         struct timespec t;
 
-        return clock_gettime(clock, &t) < 0 ? -1 : (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+        if (clock_gettime(clock, &t) < 0)
+                return -1;
+        return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
 /* ------------------------------------------------------------------ the kernel's process */

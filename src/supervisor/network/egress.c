@@ -300,7 +300,9 @@ int cg_sup_egress_open(struct kernel *k, const int *ports, size_t n, struct cg_e
 
         cg_sup_masks_free(k); /* the proxy has them, or there is no proxy */
         k->has_egress = r == 0;
-        return r < 0 ? cg_err_prefix(err, "egress proxy") : 0;
+        if (r < 0)
+                return cg_err_prefix(err, "egress proxy");
+        return 0;
 }
 
 void cg_sup_egress_close(struct kernel *k)

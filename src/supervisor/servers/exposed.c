@@ -219,10 +219,9 @@ static int add_unsaid(struct check *c, const char *path, bool data)
                 if (cg_path_within(path, json_string_value(v)))
                         return 0;
         }
-        return !data || json_array_append_new(u->data, json_string(path)) == 0
-                       ? 0
-                       : cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": the name of %s is not UTF-8",
-                                 c->name, path);
+        if (!data || json_array_append_new(u->data, json_string(path)) == 0)
+                return 0;
+        return cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": the name of %s is not UTF-8", c->name, path);
 }
 
 int cg_sup_server_unsaid(struct check *c, const char *what, const char *path, const char *why, bool data)

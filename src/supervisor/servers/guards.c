@@ -206,10 +206,10 @@ static int mark_invalid(json_t *servers, const char *name, const json_t *definit
         cg_secrets_redact_with(json_object_get(definition, "secrets"), named.msg);
         if (strncmp(named.msg, "MCP server ", 11) != 0)
                 cg_err_prefix(&named, "MCP server \"%s\"", name);
-        return json_object_set_new(servers, name,
-                                   json_pack("{s:o}", "invalid", cg_sup_text_json(named.msg))) < 0
-                       ? cg_fail(err, CG_E_NOMEM, "MCP servers")
-                       : 0;
+        if (json_object_set_new(servers, name, json_pack("{s:o}", "invalid", cg_sup_text_json(named.msg))) <
+            0)
+                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+        return 0;
 }
 
 /* Kernels must be able to start with all guards that there are then. */
