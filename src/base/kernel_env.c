@@ -273,9 +273,9 @@ enum cg_env_state cg_kernel_env_state(const char *dir)
 
         if (!text)
                 return CG_ENV_UNTOUCHED;
-        return strcmp(text, CG_ENV_IS_READY) == 0 || strcmp(text, CG_ENV_FOREIGN_READY) == 0
-                       ? CG_ENV_READY
-                       : CG_ENV_UNFINISHED;
+        if (strcmp(text, CG_ENV_IS_READY) == 0 || strcmp(text, CG_ENV_FOREIGN_READY) == 0)
+                return CG_ENV_READY;
+        return CG_ENV_UNFINISHED;
 }
 
 bool cg_kernel_env_is_ours(const char *dir)

@@ -374,9 +374,9 @@ static int write_init(struct generator *g, struct cg_package *p, struct entry **
                 cg_put(&o, "raise ImportError(");
                 cg_put_str(&o, cg_slice_of(g->o->unavailable));
                 cg_put(&o, ")\n");
-                return cg_source_check(&o, err) < 0
-                               ? o.rc
-                               : cg_package_add(p, "__init__.py", cg_source_str(&o), err);
+                if (cg_source_check(&o, err) < 0)
+                        return o.rc;
+                return cg_package_add(p, "__init__.py", cg_source_str(&o), err);
         }
         put_catalogue_doc(g, list, n, &o);
         cg_put(&o,

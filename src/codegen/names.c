@@ -94,8 +94,9 @@ static bool taken(enum cg_name_kind kind, struct cg_slice s)
                 return true;
         if (is_field(kind))
                 return among(s, no_field, CG_ARRAY_LEN(no_field));
-        return kind == CG_NAME_MODULE ? among(s, no_module, CG_ARRAY_LEN(no_module))
-                                      : among(s, no_package, CG_ARRAY_LEN(no_package));
+        if (kind == CG_NAME_MODULE)
+                return among(s, no_module, CG_ARRAY_LEN(no_module));
+        return among(s, no_package, CG_ARRAY_LEN(no_package));
 }
 
 /* The name by the rules, not yet unique. */

@@ -510,8 +510,9 @@ int cg_mcpd_line(struct cg_mcpd *s, struct cg_slice line, struct cg_buf *out, cg
         line = cg_json_trim(line);
         if (!line.len)
                 return 0;
-        return line.p[0] == '[' ? do_batch(s, line, out, fn, data, err)
-                                : do_message(s, line, out, fn, data, err);
+        if (line.p[0] == '[')
+                return do_batch(s, line, out, fn, data, err);
+        return do_message(s, line, out, fn, data, err);
 }
 
 int cg_mcpd_line_too_long(struct cg_buf *out, const char *why, struct cg_err *err)

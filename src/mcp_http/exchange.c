@@ -130,8 +130,9 @@ static enum MHD_Result refuse_request(const struct hf_exchange *x, struct cg_sli
                 snprintf(challenge, sizeof(challenge), "%s%s", x->f->setup.challenge, x->token_error ?: "");
                 return json(x, status, text, len, "WWW-Authenticate", challenge);
         }
-        return i < CG_ARRAY_LEN(more) ? json(x, status, text, len, more[i].header, more[i].value)
-                                      : json(x, status, text, len, NULL, NULL);
+        if (i < CG_ARRAY_LEN(more))
+                return json(x, status, text, len, more[i].header, more[i].value);
+        return json(x, status, text, len, NULL, NULL);
 }
 
 static enum MHD_Result refuse(const struct hf_exchange *x, unsigned status, int code, const char *why)

@@ -55,8 +55,9 @@ static enum cg_pol_match is_value(const json_t *want, struct cg_slice v, const s
         case JSON_REAL:
                 if (!number(v, &n))
                         return CG_MATCH_UNCLEAR;
-                return n >= json_number_value(want) && n <= json_number_value(want) ? CG_MATCH_YES
-                                                                                    : CG_MATCH_NO;
+                if (n >= json_number_value(want) && n <= json_number_value(want))
+                        return CG_MATCH_YES;
+                return CG_MATCH_NO;
         case JSON_NULL:
                 return cg_slice_is(v, "null") ? CG_MATCH_YES : CG_MATCH_UNCLEAR;
         default:
@@ -258,8 +259,9 @@ static enum cg_pol_match match_program(const struct cg_pol_rule *rule, const str
         if (!json_is_object(question))
                 return result(CG_MATCH_UNCLEAR, why, "the program cannot be read");
         cg_exec_rules_judge(rule->exec, question, name);
-        return strcmp(name, "default") == 0 ? result(CG_MATCH_NO, why, "it is another program")
-                                            : CG_MATCH_YES;
+        if (strcmp(name, "default") == 0)
+                return result(CG_MATCH_NO, why, "it is another program");
+        return CG_MATCH_YES;
 }
 
 static enum cg_pol_match match_connection(const struct cg_pol_rule *rule, const struct cg_pol_call *call,
@@ -278,8 +280,9 @@ static enum cg_pol_match match_connection(const struct cg_pol_rule *rule, const 
         n -= n > 0 && name[n - 1] == '.';
         if (!cg_pol_glob(rule->host, strlen(rule->host), name, n))
                 return result(CG_MATCH_NO, why, "the host is not %.80s", rule->host);
-        return rule->port && rule->port != port ? result(CG_MATCH_NO, why, "it is another port")
-                                                : CG_MATCH_YES;
+        if (rule->port && rule->port != port)
+                return result(CG_MATCH_NO, why, "it is another port");
+        return CG_MATCH_YES;
 }
 
 static enum cg_pol_match match_call(const struct cg_pol_rule *rule, const struct cg_pol_call *call,
@@ -291,9 +294,9 @@ static enum cg_pol_match match_call(const struct cg_pol_rule *rule, const struct
                 return result(CG_MATCH_NO, why, "the method is not %.80s", rule->method);
         if (rule->tool && strcmp(call->method, CG_METHOD_CALL) != 0)
                 return result(CG_MATCH_NO, why, "it calls no tool");
-        return rule->tool && !glob(rule->tool, call->tool)
-                       ? result(CG_MATCH_NO, why, "the tool is not %.80s", rule->tool)
-                       : CG_MATCH_YES;
+        if (rule->tool && !glob(rule->tool, call->tool))
+                return result(CG_MATCH_NO, why, "the tool is not %.80s", rule->tool);
+        return CG_MATCH_YES;
 }
 
 static bool has_front(const json_t *fronts, const char *front)

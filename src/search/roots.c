@@ -175,8 +175,9 @@ static int search_named_folder(struct search *s, const char *folder, const char 
                 return 0;
         if (cg_search_report_place(s, path, via) < 0)
                 return -1;
-        return realpath(path, real) && !cg_search_is_data(s, real) ? cg_search_tree(s, real, TREE_LENIENT)
-                                                                   : 0;
+        if (realpath(path, real) && !cg_search_is_data(s, real))
+                return cg_search_tree(s, real, TREE_LENIENT);
+        return 0;
 }
 
 static int search_named_in(struct search *s, const char *folder, const char *name)

@@ -237,7 +237,8 @@ static void add_program(struct cg_slice args, bool whole, const char *shown[N_LI
 
                 if (!args.p || !cg_json_find(args, program_keys[k], &v))
                         continue;
-                cg_buf_adds(b, i ? "\n" : "");
+                if (i)
+                        cg_buf_adds(b, "\n");
                 cg_buf_adds(b, other && k == COMMAND ? "called as " : titles[k]);
                 /* not UTF-8: the arguments show it */
                 add_name(b, text ?: "(not UTF-8)", max);

@@ -84,7 +84,8 @@ static int read_data(struct cg_serve_bridge *b, struct cg_slice data, const char
                                "the parameter \"data\" is {NAME: VALUE}, or any value with \"as\"");
         }
         cg_buf_add(&text, data.p, data.len);
-        cg_buf_adds(&text, as ? "}" : "");
+        if (as)
+                cg_buf_adds(&text, "}");
         if (cg_buf_end(&text, err) < 0)
                 return cg_err_prefix(err, "data");
         b->data = cg_buf_steal(&text, &b->len);

@@ -629,7 +629,8 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
                 return strdup(instructions_approver);
         cg_buf_adds(&b, instructions_begin);
         cg_buf_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT);
-        cg_buf_adds(&b, o->kernel.connect ? "" : instructions_packages);
+        if (!o->kernel.connect)
+                cg_buf_adds(&b, instructions_packages);
         cg_buf_adds(&b, instructions_rest);
         if (o->toolsets & CG_SERVE_JOBS)
                 cg_buf_addf(&b, instructions_jobs, (double)o->wait_ms / 1000);

@@ -196,8 +196,9 @@ static bool may_have_changed(const struct cg_mcp_req *q)
                 return false;
         if (!cg_mcp_client_is_listed(c))
                 return true;
-        return q->rounds ? c->o.pins && cg_pins_check(c->o.pins, q->tool, NULL) < 0
-                         : q->n_lists != c->n_lists;
+        if (q->rounds)
+                return c->o.pins && cg_pins_check(c->o.pins, q->tool, NULL) < 0;
+        return q->n_lists != c->n_lists;
 }
 
 int cg_mcp_fetch_list(const struct cg_mcp_req *q, struct cg_err *err)

@@ -514,7 +514,8 @@ static void add_names(const struct cg_pins *p, struct cg_buf *b)
         for (size_t i = 0; i < p->n; i++) {
                 if (!p->v[i].is_new || shown++ >= 20)
                         continue;
-                cg_buf_adds(b, shown > 1 ? ", " : "");
+                if (shown > 1)
+                        cg_buf_adds(b, ", ");
                 cg_text_render_as(b, p->v[i].name, strlen(p->v[i].name), 0, CG_TEXT_LINE);
         }
         if (shown > 20)

@@ -19,7 +19,8 @@ void cg_denial_connection(const json_t *o, struct cg_buf *b)
         bool v6 = strchr(host, ':') && host[0] != '[';
         json_int_t port = json_integer_value(json_object_get(o, "port"));
 
-        cg_buf_adds(b, v6 ? "[" : "");
+        if (v6)
+                cg_buf_adds(b, "[");
         cg_denial_add_text(b, *host ? host : "?");
         cg_buf_addf(b, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
         /* A tunnel's bytes are not inspected: only the port indicates https. */

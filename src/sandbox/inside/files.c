@@ -334,7 +334,8 @@ static int do_list(char *const *argv)
                         ok = false;
                         break;
                 }
-                cg_buf_adds(&b, first ? "" : ",");
+                if (!first)
+                        cg_buf_adds(&b, ",");
                 if (!add_entry(dirfd(dir), d->d_name, true, &b)) {
                         ok = errno == ENOENT; /* removed since */
                         b.len = before;

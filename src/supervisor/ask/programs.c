@@ -202,7 +202,8 @@ static json_t *read_question(int fd, struct cg_err *err)
         for (size_t i = 0; i < CG_EXEC_FIXED_TEXTS; i++)
                 fixed[i] = next_text(&t);
         for (const char *arg = t.at; json_array_size(argv) < q.argc && add_texts(argv, 1, &t); arg = t.at) {
-                cg_buf_adds(&line, json_array_size(argv) > 1 ? " " : "");
+                if (json_array_size(argv) > 1)
+                        cg_buf_adds(&line, " ");
                 add_quoted(&line, arg);
         }
         add_texts(set, q.n_set, &t);

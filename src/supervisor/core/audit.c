@@ -344,7 +344,8 @@ static void add_command(struct cg_buf *b, const struct cg_msg *m)
                 cg_json_int(body, "argc", 0, &words, NULL);
         for (int64_t i = 0; i <= words && left; i++) {
                 len = strnlen(p, left);
-                cg_buf_adds(b, i ? "," : "");
+                if (i)
+                        cg_buf_adds(b, ",");
                 cg_json_quote(b, p, len);
                 p += len + (len < left);
                 left -= len + (len < left);

@@ -102,9 +102,9 @@ enum cg_exec cg_sup_exec(const json_t *options)
 
 uint64_t cg_sup_running_cell(const struct session *ss)
 {
-        return ss->queue.main.running && ss->queue.main.running->kind == CELL_EXECUTE
-                       ? ss->queue.main.running->id
-                       : 0;
+        if (ss->queue.main.running && ss->queue.main.running->kind == CELL_EXECUTE)
+                return ss->queue.main.running->id;
+        return 0;
 }
 
 uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id)
