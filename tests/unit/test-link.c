@@ -279,23 +279,29 @@ static void session(const char *data, size_t len)
         end(&e);
 }
 
-static void test_a_cut_at_each_byte(void **state)
+/* Runs a session with a cut after each number of bytes, in both directions, with and without loss. */
+static void cut_at_each_byte(void (*session_of)(const char *data, size_t len), const char *data, size_t len)
 {
-        char data[400];
-
-        for (size_t i = 0; i < sizeof(data); i++)
-                data[i] = (char)(i * 7 + i / 256);
         for (int way = 0; way < 4; way++) {
                 for (long at = 0;; at++) {
                         cut.direction = way & 1 ? NODE : HOST;
                         cut.loses = way & 2;
                         cut.at = at;
                         cut.every = cut.written = cut.n_cuts = 0;
-                        session(data, sizeof(data));
+                        session_of(data, len);
                         if (!cut.n_cuts)
                                 break;
                 }
         }
+}
+
+static void test_a_cut_at_each_byte(void **state)
+{
+        char data[400];
+
+        for (size_t i = 0; i < sizeof(data); i++)
+                data[i] = (char)(i * 7 + i / 256);
+        cut_at_each_byte(session, data, sizeof(data));
 }
 
 /* The supervisor ends after its last words. */
@@ -327,17 +333,7 @@ static void test_a_cut_at_each_byte_of_the_end(void **state)
         char data[100];
 
         memset(data, 'x', sizeof(data));
-        for (int way = 0; way < 4; way++) {
-                for (long at = 0;; at++) {
-                        cut.direction = way & 1 ? NODE : HOST;
-                        cut.loses = way & 2;
-                        cut.at = at;
-                        cut.every = cut.written = cut.n_cuts = 0;
-                        last_words(data, sizeof(data));
-                        if (!cut.n_cuts)
-                                break;
-                }
-        }
+        cut_at_each_byte(last_words, data, sizeof(data));
 }
 
 /* The beginning of a host's relay whose other side is this test: the link ends are @to, @from. */
