@@ -347,9 +347,8 @@ static int copy_entry(const json_t *manifest, const json_t *file, int dir, struc
         if (workspace[0] && workspace[1] && path[strnlen(path, strlen(workspace))] == '/' &&
             cg_path_within(path, workspace))
                 skipped += strlen(workspace);
-        name = strdup(path + skipped);
-        if (!name)
-                return cg_fail(err, CG_E_NOMEM, "copy");
+        if (cg_asprintf(&name, "copy", err, "%s", path + skipped) < 0)
+                return -1;
         return copy_file(path, name, dir, file, err);
 }
 

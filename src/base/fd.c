@@ -46,27 +46,29 @@ bool cg_budget_is_spent(const struct cg_budget *b)
         return read_clock_ms(CLOCK_THREAD_CPUTIME_ID) > b->cpu_end_ms || cg_now_ms() > b->end_ms;
 }
 
-static int unix_address(const char *path, struct sockaddr_un *a, struct cg_err *err)
+/* A socket for the address @path, which is copied to @a. */
+static int unix_socket(const char *path, int flags, struct sockaddr_un *a, struct cg_err *err)
 {
+        int fd;
+
         *a = (struct sockaddr_un){ .sun_family = AF_UNIX };
         if (strlen(path) >= sizeof(a->sun_path))
                 return cg_fail(err, CG_E_LIMIT, "socket path is too long (%zu bytes, at most %zu): %s",
                                strlen(path), sizeof(a->sun_path) - 1, path);
         memcpy(a->sun_path, path, strlen(path) + 1);
-        return 0;
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+        if (fd < 0)
+                return cg_fail_errno(err, "socket");
+        return fd;
 }
 
 int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err)
 {
         struct sockaddr_un a;
-        cg_auto_fd int fd = -1;
-        int r = unix_address(path, &a, err);
+        cg_auto_fd int fd = unix_socket(path, 0, &a, err);
 
-        if (r < 0)
-                return r;
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0)
-                return cg_fail_errno(err, "socket");
+                return fd;
         if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
                 return cg_fail_errno(err, "cannot bind %s", path);
         /*
@@ -80,36 +82,20 @@ int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err)
         return 0;
 }
 
-/* @timeout_ms: -1 not to wait at all. */
-static int connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err)
+int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err)
 {
         /* Linux applies it to the wait for room in the listener's queue. */
         const struct timeval limit = { .tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000 + 1 };
         int flags = timeout_ms < 0 ? SOCK_NONBLOCK : 0;
         struct sockaddr_un a;
-        cg_auto_fd int fd = -1;
-        int r = unix_address(path, &a, err);
+        cg_auto_fd int fd = unix_socket(path, flags, &a, err);
 
-        if (r < 0)
-                return r;
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
         if (fd < 0)
-                return cg_fail_errno(err, "socket");
+                return fd;
         if (timeout_ms >= 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0)
                 return cg_fail_errno(err, "socket");
         if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
                 return cg_fail_errno(err, "cannot connect to %s", path);
-        *ret = cg_steal_fd(&fd);
-        return 0;
-}
-
-int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err)
-{
-        cg_auto_fd int fd = -1;
-        int r = connect_unix(path, timeout_ms, &fd, err);
-
-        if (r < 0)
-                return r;
         if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
                 return cg_fail_errno(err, "fcntl");
         *ret = cg_steal_fd(&fd);
@@ -118,7 +104,7 @@ int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_er
 
 int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err)
 {
-        return connect_unix(path, -1, ret, err);
+        return cg_connect_unix(path, -1, ret, err);
 }
 
 int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err)

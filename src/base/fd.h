@@ -20,13 +20,10 @@ int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err);
 
 /*
  * Connected AF_UNIX stream socket, non-blocking from then on. EAGAIN: the listener's queue was full
- * for @timeout_ms.
+ * for @timeout_ms; -1 does not wait at all.
  */
 int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err);
-/*
- * Non-blocking from the start: fails with EAGAIN when the listener's queue is full, as a hostile
- * listener's may be.
- */
+/* Does not wait for a full queue, as a hostile listener's may be. */
 int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err);
 
 /*

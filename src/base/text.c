@@ -50,17 +50,6 @@ static uint64_t word_at(const char *p)
         return w;
 }
 
-size_t cg_ascii_run(const char *p, size_t len)
-{
-        size_t i = 0;
-
-        while (len - i >= sizeof(uint64_t) && !(word_at(p + i) & EACH(0x80u)))
-                i += sizeof(uint64_t);
-        while (i < len && (unsigned char)p[i] < 0x80)
-                i++;
-        return i;
-}
-
 #ifdef __SSE2__
 /* Length of the unescaped prefix in steps of 16 bytes; *stop: an escape follows. */
 static size_t json_run_fast(const char *p, size_t len, bool *stop)

@@ -46,10 +46,9 @@ static inline size_t cg_utf8_length(unsigned char c)
 size_t cg_utf8_put(uint32_t c, char *out);
 
 /*
- * Number of bytes at the start of @p that are ASCII; and of those that JSON strings contain without
- * an escape. Both check eight at a time, because output and pictures of kernels are megabytes.
+ * Number of bytes at the start of @p that JSON strings contain without an escape. Checks many at a
+ * time, because output and pictures of kernels are megabytes.
  */
-size_t cg_ascii_run(const char *p, size_t len);
 size_t cg_json_run(const char *p, size_t len);
 
 /*

@@ -149,10 +149,9 @@ static int not_closing(const struct cg_zlink *z, struct cg_err *err)
 int cg_zlink_send(struct cg_zlink *z, const struct cg_out *o, struct cg_err *err)
 {
         bool first = !z->conn.first;
-        int r = not_closing(z, err);
 
-        if (r < 0)
-                return r;
+        if (not_closing(z, err) < 0)
+                return CG_E_CLOSED;
         return sent(z, first, cg_zconn_put(&z->conn, o, NULL, NULL, err));
 }
 
@@ -171,10 +170,9 @@ int cg_zlink_send_json(struct cg_zlink *z, const struct cg_out *o, json_t *body,
 int cg_zlink_forward(struct cg_zlink *z, const struct cg_out *o, struct cg_msg *m, struct cg_err *err)
 {
         bool first = !z->conn.first;
-        int r = not_closing(z, err);
 
-        if (r < 0)
-                return r;
+        if (not_closing(z, err) < 0)
+                return CG_E_CLOSED;
         return sent(z, first, cg_zconn_put_frames(&z->conn, o, m, err));
 }
 

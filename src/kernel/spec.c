@@ -379,9 +379,8 @@ static int read_spec(int fd, const struct cg_sandbox *base, struct cg_environ *e
         if (on && tier.tier != CG_TIER_FULL) {
                 if (!tmp)
                         return cg_fail(err, CG_E_PARSE, "spawn request: \"tmp\" is missing");
-                ret->tmp = strdup(tmp);
-                if (!ret->tmp)
-                        return cg_fail(err, CG_E_NOMEM, "spawn request");
+                if (cg_asprintf(&ret->tmp, "spawn request", err, "%s", tmp) < 0)
+                        return -1;
                 /* Comes last: turns the finished plan into rules. */
                 r = cg_sandbox_set_landlock(ret->plan, tier.deny_rules, tmp, err);
                 if (r < 0)

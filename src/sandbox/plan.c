@@ -369,9 +369,9 @@ int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, siz
                                CG_NAMES_WRITABLE_MAX);
         free_names(sb);
         for (; sb->n_writable_names < n; sb->n_writable_names++) {
-                sb->writable_names[sb->n_writable_names] = strdup(writable[sb->n_writable_names]);
-                if (!sb->writable_names[sb->n_writable_names])
-                        return cg_fail(err, CG_E_NOMEM, "sandbox: names");
+                if (cg_asprintf(&sb->writable_names[sb->n_writable_names], "sandbox: names", err, "%s",
+                                writable[sb->n_writable_names]) < 0)
+                        return -1;
         }
         sb->names = sb->set.report_denials = true;
         sb->git_config = git_config;
@@ -624,9 +624,8 @@ int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *e
 
         if (r < 0)
                 return r;
-        copy = strdup(path);
-        if (!copy)
-                return cg_fail(err, CG_E_NOMEM, "sandbox: working directory");
+        if (cg_asprintf(&copy, "sandbox: working directory", err, "%s", path) < 0)
+                return -1;
         free(sb->cwd);
         sb->cwd = copy;
         return 0;

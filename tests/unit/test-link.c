@@ -279,7 +279,7 @@ static void session(const char *data, size_t len)
         end(&e);
 }
 
-/* Runs a session with a cut after each number of bytes, in both directions, with and without loss. */
+/* A session with a cut after each number of bytes, in both directions, with and without loss. */
 static void cut_at_each_byte(void (*session_of)(const char *data, size_t len), const char *data, size_t len)
 {
         for (int way = 0; way < 4; way++) {

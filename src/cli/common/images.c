@@ -71,9 +71,8 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
         if (!im)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
         im->parent = im->fd = -1;
-        im->dir = strdup(dir);
-        if (!im->dir)
-                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        if (cg_asprintf(&im->dir, "folder for images", err, "%s", dir) < 0)
+                return -1;
         if (!len)
                 return cg_fail(err, CG_E_INVAL, "the folder for images has an empty name");
         while (len > 1 && im->dir[len - 1] == '/')

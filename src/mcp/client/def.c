@@ -154,9 +154,8 @@ static int read_sandbox(struct cg_mcp_def *d, const json_t *j, struct cg_strv *w
                         return cg_fail(err, CG_E_NOMEM, "MCP server");
                 file = "/proc/self/fd/3";
         }
-        d->sandbox = strdup(CG_INSTALLED(CG_BINDIR "/cellgate"));
-        if (!d->sandbox)
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (cg_asprintf(&d->sandbox, "MCP server", err, "%s", CG_INSTALLED(CG_BINDIR "/cellgate")) < 0)
+                return -1;
         add_words(w, (const char *const[]){ d->sandbox, "sandbox", "--settings", file, NULL });
         add_sandbox_options(d, j, w);
         cg_strv_addf(w, "--");

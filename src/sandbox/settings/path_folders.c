@@ -56,9 +56,8 @@ static int add_programs(struct cg_rules *rules, const char *path, struct cg_err 
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
         rules->programs = v;
-        v[rules->n_programs] = strdup(path);
-        if (!v[rules->n_programs])
-                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
+        if (cg_asprintf(&v[rules->n_programs], "sandbox: rules", err, "%s", path) < 0)
+                return -1;
         rules->n_programs++;
         return 0;
 }

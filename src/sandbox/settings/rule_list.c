@@ -60,9 +60,8 @@ int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
         rules->v = v;
-        rule.path = strdup(place->path);
-        if (!rule.path)
-                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
+        if (cg_asprintf(&rule.path, "sandbox: rules", err, "%s", place->path) < 0)
+                return -1;
         snprintf(rule.why, sizeof(rule.why), "%s", why);
         rules->v[rules->n++] = rule;
         return 0;
@@ -76,9 +75,8 @@ int cg_rules_add_pattern(struct cg_rules *rules, const char *text, const char *w
                 return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
         rules->patterns = v;
         v += rules->n_patterns;
-        v->text = strdup(text);
-        if (!v->text)
-                return cg_fail(err, CG_E_NOMEM, "sandbox: rules");
+        if (cg_asprintf(&v->text, "sandbox: rules", err, "%s", text) < 0)
+                return -1;
         snprintf(v->why, sizeof(v->why), "%s", why);
         rules->n_patterns++;
         return 0;
