@@ -111,7 +111,9 @@ class Raw:
         return text_of(result)
 
     def wait(self, timeout: float = 8) -> int:
-        return self.process.wait(timeout * self.slowness)
+        status = self.process.wait(timeout * self.slowness)
+        self.threads[0].join(self.slowness)  # the end of its standard error
+        return status
 
     def close_input(self) -> None:
         assert self.process.stdin

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socketserver
+import threading
 import time
 from pathlib import Path
 from types import ModuleType
@@ -88,7 +90,43 @@ def test_a_page_cannot_end_its_own_text(web) -> None:
     text = web.untrusted("http://a.example/", "x" * 60_000)
     mark = text.rsplit("\n", 1)[1]
     assert text.startswith("Untrusted text of http://a.example/") and mark in text.splitlines()[0]
+    assert len(web.untrusted("http://a.example/" + "u" * 9000, "", "t" * 60_000)) < 2000
     assert text.count("x" * 50_000) == 1 and "x" * 50_001 not in text and "[10000 more characters]" in text
+
+
+ANSWERS = {
+    "/status": b"HTTP/1.1 500 EVIL\r\nX-Proxy-Error: EVIL\r\nContent-Length: 4\r\n\r\nEVIL",
+    "/type": b"HTTP/1.1 200 OK\r\nContent-Type: application/EVIL EVIL\r\nContent-Length: 4\r\n\r\nEVIL",
+    "/broken": b"HTTP/1.1 200 OK\r\nEVIL\r\n\r\nEVIL",
+    **{
+        f"/{name}": b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=%s\r\nContent-Length: 300014\r\n\r\n%s"
+        % (name.encode(), b"EVIL" + b"a" * 10 + b"-" + b"zzz" * 100_000)
+        for name in ("punycode", "idna", "undefined", "hex", "none", "unicode-escape")
+    },
+}
+
+
+@pytest.mark.parametrize("path", ANSWERS)
+def test_what_a_server_says_is_marked_in_errors_too(web, slowness: float, path: str) -> None:
+    """And it does not choose an encoding that takes hours or fails."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(ANSWERS[path])
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        begin = time.process_time()
+        try:
+            text = asyncio.run(web.fetch_webpage(f"http://127.0.0.1:{server.server_address[1]}{path}"))
+        except web.RefusedError as e:
+            text = str(e)
+        assert time.process_time() - begin < 2 * slowness
+        server.shutdown()
+    head, _, _ = text.partition("\n")
+    assert "evil" in text.lower() and "evil" not in head.lower()
+    assert head.startswith("Untrusted text of http://127.0.0.1:") and text.endswith("\n" + head[-17:-1])
 
 
 def test_speed_of_ordinary_and_hostile_pages(web, slowness: float) -> None:

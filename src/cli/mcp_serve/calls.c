@@ -28,6 +28,7 @@
 static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, struct cg_err *err)
 {
         struct cg_serve_session *s = p->session;
+        bool untrusted = cg_serve_tool_defs[p->tool].toolset == CG_SERVE_WEB;
         bool full = s->n_jobs >= CG_SERVE_MAX_JOBS && p->tool != CG_SERVE_TERMINATE;
         char line[200];
 
@@ -43,12 +44,17 @@ static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, str
                         return cg_fail(err, CG_E_LIMIT, "too many cells wait already: wait for some of them");
                 return cg_fail(err, CG_E_NOMEM, "no memory is left");
         }
+        if (untrusted)
+                cg_answer_set_untrusted(j->answer, cg_serve_tool_defs[p->tool].name);
         if (p->fresh) {
                 snprintf(
                         line, sizeof(line),
                         "[cellgate: a new session, without earlier variables. To go on in it, give session_id=\"%s\"]",
                         s->id);
-                cg_answer_lines(j->answer, line, strlen(line));
+                if (untrusted)
+                        cg_answer_note(j->answer, "%s", line);
+                else
+                        cg_answer_lines(j->answer, line, strlen(line));
         }
         TAILQ_INSERT_TAIL(&s->jobs, j, entry);
         s->n_jobs++;

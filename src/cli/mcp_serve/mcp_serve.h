@@ -724,6 +724,10 @@ void cg_answer_note(struct cg_answer *a, const char *fmt, ...) __attribute__((fo
 void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im);
 /* The list of saved images, each as "(PATH)"; NULL: none. */
 const char *cg_answer_files(const struct cg_answer *a);
+/* The output is text of @tool (borrows) from elsewhere, and marked as such where it is shown. */
+void cg_answer_set_untrusted(struct cg_answer *a, const char *tool);
+/* Appends @text of the answer's output, with that mark. */
+void cg_answer_mark(const struct cg_answer *a, const char *text, size_t len, struct cg_buf *b);
 void cg_answer_error(struct cg_answer *a);
 /* The text is shown byte for byte, as a block of its own before the remarks. */
 void cg_answer_exact(struct cg_answer *a);

@@ -120,7 +120,8 @@ static struct cg_job *find(struct cg_serve *sv, const char *uri, enum cg_serve_s
 
 int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf b = { .max = READ_MAX }, text = { .max = READ_MAX };
+        cg_auto_buf struct cg_buf b = { .max = READ_MAX }, text = { .max = READ_MAX },
+                                  shown = { .max = READ_MAX };
         size_t from = 0, length = CG_SERVE_READ_CHARS, begin, end;
         cg_auto_free char *asked = NULL;
         enum cg_serve_source part;
@@ -138,11 +139,12 @@ int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, str
         cg_secrets_redact_buf(&sv->secrets, &text);
         begin = cg_cut_place(&text, 0, from);
         end = cg_cut_place(&text, begin, CG_MIN(length, CG_SERVE_READ_CHARS));
-        cg_buf_fail(&b, text.failed);
+        cg_answer_mark(job->answer, text.data ? text.data + begin : "", end - begin, &shown);
+        cg_buf_fail(&b, text.failed ?: shown.failed);
         cg_buf_adds(&b, "{\"contents\":[{\"mimeType\":\"text/plain\",\"uri\":");
         cg_json_quote(&b, asked, strlen(asked));
         cg_buf_adds(&b, ",\"text\":");
-        cg_json_quote(&b, text.data ? text.data + begin : "", end - begin);
+        cg_json_quote(&b, shown.data ?: "", shown.len);
         cg_buf_addf(&b, ",\"_meta\":{\"cellgate/characters\":%zu", cg_cut_count(text.data, text.len));
         cg_serve_uri(job, part, uri);
         if (end < text.len)

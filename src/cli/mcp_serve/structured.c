@@ -225,6 +225,17 @@ void cg_structured_set(struct cg_structured *s, const char *name, const char *va
                 json_object_set_new(s->o, name, json_string(value));
 }
 
+void cg_structured_replace(struct cg_structured *s, const char *text, size_t len)
+{
+        if (!s)
+                return;
+        for (size_t i = 0; i < N_TEXTS; i++)
+                cg_cut_clear(&s->texts[i]);
+        json_object_del(s->o, "error");
+        json_object_set_new(s->o, json_object_get(s->o, "output_so_far") ? "output_so_far" : "stdout",
+                            json_stringn(text, len));
+}
+
 void cg_structured_copy(struct cg_structured *to, const struct cg_structured *from, const char *name)
 {
         if (to && from && json_object_get(from->o, name))

@@ -23,6 +23,8 @@ void cg_structured_image(struct cg_structured *s, const char *path);
 void cg_structured_decided(struct cg_structured *s, const char *server, const char *tool,
                            const char *decision, const char *rule);
 void cg_structured_set(struct cg_structured *s, const char *name, const char *value);
+/* @text in place of all that the cell has written. */
+void cg_structured_replace(struct cg_structured *s, const char *text, size_t len);
 /* Copies the member @name, if @from has it. */
 void cg_structured_copy(struct cg_structured *to, const struct cg_structured *from, const char *name);
 /* Of its texts. */
