@@ -1185,7 +1185,8 @@ CG_API int cg_event_is_stderr(const struct cg_event *e);
  * NOTICE's message
  * @len: bytes (may be NULL). The text is UTF-8 and NUL-terminated, and may contain NULs. "" where
  *       the type has none. Lives as long as the event. Of an APPROVAL_REQUEST for a program, in a
- *       session of the shell: number and text of the line of the cell that names it, if one does.
+ *       session of the shell: number and text of the line of the cell that names it, if one does;
+ *       or words that say that no cell that runs has started it.
  */
 CG_API const char *cg_event_text(const struct cg_event *e, size_t *len);
 

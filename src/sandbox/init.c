@@ -531,7 +531,8 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 notify[i].watch_network = cg_plan_reports_network(sp->sb);
                 notify[i].mediator = &mediator;
         }
-        cg_execs_init(&execs, sp->sb, &notify[0], sp->commands_fd >= 0 ? COMMANDS_FD : -1, sp->affinity);
+        cg_execs_init(&execs, sp->sb, &notify[0], sp->commands_fd >= 0 ? COMMANDS_FD : -1, main_pid,
+                      sp->affinity);
         notify[0].execs = execs.sb ? &execs : NULL;
         notify[0].servers = servers;
         while (!child || !reap(sp, main_pid, notify, servers, &mediator, &execs)) {

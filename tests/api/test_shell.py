@@ -206,6 +206,27 @@ def test_a_question_shows_the_line_of_the_cell(client: Client, workspace: Path) 
     assert lines[9].startswith("1: x='") and len(lines[9]) < 210
 
 
+def test_no_line_of_a_later_cell_is_shown(client: Client, workspace: Path) -> None:
+    """Of a program that a job of an earlier cell starts; nor of one whose parents are not known."""
+    lines: dict[str, list[str]] = {}
+
+    def host(e: Event) -> bool:
+        lines.setdefault(json.loads(e.args)["argv"][0], []).append(e.text)
+        return True
+
+    wait = "until [[ -e go ]]; do :; done"
+    with asking(client, workspace, "ask") as s:
+        s.run(f"({wait}; /bin/echo; : >loop) &\n( ({wait}; /bin/date; : >orphan) & )", decide=host)
+        time.sleep(0.02)  # Linux notes when a process began in steps of 10 ms
+        s.run("/bin/true; : >go # /bin/echo /bin/date\nuntil [[ -e loop && -e orphan ]]; do :; done", decide=host)
+        s.run(":\n(/bin/true x) & wait", decide=host)
+        s.run("exit 3")
+        s.run("/bin/ls", decide=host)
+    assert lines["/bin/true"] == ["1: /bin/true; : >go # /bin/echo /bin/date", "2: (/bin/true x) & wait"]
+    for program in ("/bin/echo", "/bin/date", "/bin/ls"):
+        assert [line.partition(":")[0] for line in lines[program]] == ["in the background"], lines
+
+
 def test_rules_fit_programs_of_the_shell(client: Client, workspace: Path) -> None:
     """The shell's own variables are none that a rule would have to name."""
     rules = {"default": "deny", "allow": [{"program": "/usr/bin/cat"}]}

@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/inside/access.h"
 #include "sandbox/inside/caller.h"
@@ -28,6 +29,8 @@
 /* As in Linux: interpreters of interpreters, and the length of the first line. */
 #define SCRIPTS_MAX 5
 #define SCRIPT_LINE 255
+/* Of a program that is asked about: how many parents of its process are looked at. */
+#define PARENTS_MAX 64
 #define CHANGED     "it is not what was approved"
 /* How often callers are checked that wait for an answer. */
 #define CHECK_MS 200
@@ -336,6 +339,20 @@ static const char *find_variable(const char *list, size_t n, const char *name, s
         return NULL;
 }
 
+/* See struct cg_exec_question. */
+static uint64_t began(const struct cg_execs *e, pid_t pid)
+{
+        struct cg_proc_stat s;
+        uint64_t oldest = UINT64_MAX;
+
+        for (int i = 0; i < PARENTS_MAX && cg_proc_read_stat(pid, &s); i++, pid = s.parent) {
+                if (s.parent == e->main)
+                        return oldest;
+                oldest = CG_MIN(oldest, s.started);
+        }
+        return 0;
+}
+
 /* Writes the question to a file: its descriptor, or -1. */
 static int write_question(const struct cg_execs *e, const struct seccomp_notif *call, const struct program *p,
                           const char *argv, uint32_t argc, const char *envp, uint32_t envc, const char *cwd,
@@ -354,6 +371,7 @@ static int write_question(const struct cg_execs *e, const struct seccomp_notif *
         char *const *plan = e->sb->environ;
         const char *at = argv;
 
+        q.began = began(e, q.pid);
         if (stdin_fd >= 0)
                 cg_med_fd_path(stdin_fd, in);
         if (in[0] && in[0] != '/')
@@ -743,12 +761,14 @@ int cg_execs_check(struct cg_err *err)
                      "filter?); use \"deny\" or \"allow\"");
 }
 
-void cg_execs_init(struct cg_execs *e, const struct cg_sandbox *sb, struct cg_notify *n, int sock,
+void cg_execs_init(struct cg_execs *e, const struct cg_sandbox *sb, struct cg_notify *n, int sock, pid_t main,
                    bool affinity)
 {
         struct stat st;
 
-        *e = (struct cg_execs){ .sb = sb->exec == CG_EXEC_ALLOW ? NULL : sb, .notify = n, .sock = sock };
+        *e = (struct cg_execs){
+                .sb = sb->exec == CG_EXEC_ALLOW ? NULL : sb, .notify = n, .sock = sock, .main = main
+        };
         if (!e->sb || !cg_plan_traces(sb))
                 return;
         if (!file_at(getpid(), "exe", &e->own))

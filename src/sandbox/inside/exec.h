@@ -57,6 +57,12 @@ struct cg_exec_question {
         uint32_t writable; /* processes inside can change what runs: the files, or the way to a script */
         uint32_t argc, n_set, n_unset;
         uint32_t text_len;
+        /*
+         * When the oldest began of the caller and the processes that have started it, up to the one
+         * that the main process has started: ticks since the machine's start. 0: not known, because
+         * one of them has ended.
+         */
+        uint64_t began;
 };
 enum {
         CG_EXEC_PROGRAM,     /* absolute, without symlinks */
@@ -89,6 +95,7 @@ struct cg_execs {
         const struct cg_sandbox *sb; /* NULL: nothing is restricted */
         struct cg_notify *notify;
         int sock;                     /* for struct cg_exec_message; borrowed */
+        pid_t main;                   /* the main process */
         struct cg_exec_file own;      /* the image of init and the main process */
         struct cg_exec_file language; /* the image of the plan's language */
         int filters;                  /* system call filters of the main process */
@@ -106,7 +113,7 @@ struct cg_execs {
 };
 
 /* @affinity: the main process has the filter of cg_seccomp_keep_affinity(), too. */
-void cg_execs_init(struct cg_execs *e, const struct cg_sandbox *sb, struct cg_notify *n, int sock,
+void cg_execs_init(struct cg_execs *e, const struct cg_sandbox *sb, struct cg_notify *n, int sock, pid_t main,
                    bool affinity);
 /* For ASK: 0 if init may trace processes here. Before init seals itself. */
 int cg_execs_check(struct cg_err *err);

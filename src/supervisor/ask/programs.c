@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
@@ -31,6 +32,7 @@
 #define SEARCHED_CODE  16384u
 #define SEARCHED_WORDS 16
 #define SHOWN_LINE     200
+#define NO_LINE        "in the background: by an earlier cell, or by a process that has ended"
 
 static void answer(struct kernel *k, uint32_t number, bool accept)
 {
@@ -180,8 +182,8 @@ static bool add_texts(json_t *list, uint32_t n, struct question_texts *t)
         return !t->failed;
 }
 
-/* The question as JSON, from init's file. */
-static json_t *read_question(int fd, struct cg_err *err)
+/* The question as JSON, from init's file, and what that says in `began`. */
+static json_t *read_question(int fd, uint64_t *began, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
         const char *fixed[CG_EXEC_FIXED_TEXTS] = { NULL };
@@ -219,6 +221,7 @@ static json_t *read_question(int fd, struct cg_err *err)
                       any_text(fixed[CG_EXEC_STDIN]), "env", "set", set, "unset", unset);
         if (!o)
                 cg_fail(err, CG_E_NOMEM, "question");
+        *began = q.began;
         return o;
 }
 
@@ -263,11 +266,26 @@ static bool is_comment(struct cg_slice line)
 }
 
 /*
+ * True if a process that @began then (ticks since the machine's start) can be of the cell. One that
+ * an earlier cell has started in the last tick, 10 ms, before this one counts as its.
+ */
+static bool is_of_cell(const struct cell *c, uint64_t began)
+{
+        int64_t per_s = sysconf(_SC_CLK_TCK), us;
+        struct timespec boot, now;
+
+        clock_gettime(CLOCK_BOOTTIME, &boot);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        us = c->costs.started_us + (boot.tv_sec - now.tv_sec) * 1000000 + (boot.tv_nsec - now.tv_nsec) / 1000;
+        return began && began >= (uint64_t)(us / (1000000 / per_s));
+}
+
+/*
  * Adds the line of a shell's cell that names the program and most of its first arguments, if one
  * does. It is found in the host's own text of the cell, since the shell could report any line. The
  * search is bounded: cells choose both texts. Comments start no program.
  */
-static void add_line(const struct session *ss, const json_t *question, json_t *body)
+static void add_line(const struct session *ss, const json_t *question, uint64_t began, json_t *body)
 {
         const char *language = json_string_value(json_object_get(ss->options, "language")) ?: "";
         const struct cell *c = ss->queue.main.running;
@@ -276,8 +294,12 @@ static void add_line(const struct session *ss, const json_t *question, json_t *b
         size_t most = 0, times = 0, at = 0, i;
         char text[SHOWN_LINE + 32];
 
-        if (!c || c->kind != CELL_EXECUTE || strcmp(language, "shell") != 0)
+        if (strcmp(language, "shell") != 0)
                 return;
+        if (!c || c->kind != CELL_EXECUTE || !is_of_cell(c, began)) {
+                json_object_set_new(body, "line", json_string(NO_LINE));
+                return;
+        }
         rest = (struct cg_slice){ c->frames[0]->data, c->frames[0]->len };
         if (rest.len > SEARCHED_CODE)
                 return;
@@ -320,6 +342,7 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
         char rule[CG_EXEC_RULE_NAME], denies[64];
         const char *why = NULL;
         enum cg_exec mode;
+        uint64_t began = 0;
         struct cg_err err;
 
         if (!ss) {
@@ -327,7 +350,7 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
                 return;
         }
         question.running = cg_sup_running_cell(ss);
-        asked = read_question(fd, &err);
+        asked = read_question(fd, &began, &err);
         question.denial = asked ? denial_of(asked) : NULL;
         text = asked ? text_of(asked) : NULL;
         if (!question.denial || !text)
@@ -347,7 +370,7 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
                 answer(k, number, true);
         } else {
                 question.body = json_pack("{s:s, s:s, s:s}", "server", "", "method", "exec", "tool", "");
-                add_line(ss, asked, question.body);
+                add_line(ss, asked, began, question.body);
                 cg_sup_ask(&question, text);
                 question.denial = NULL; /* taken */
         }
