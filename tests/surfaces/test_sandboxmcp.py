@@ -7,13 +7,16 @@ import hashlib
 import json
 import os
 import shlex
+import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import eventually
 from shared_supervisor import runtime_folder
 
 Connect = Callable[..., AbstractContextManager[Any]]
@@ -380,9 +383,7 @@ def command(cellgate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         yield run
 
 
-def test_commands(
-    command: Callable[..., Any], serve: Callable[..., Sandbox], cellgate: Path, tmp_path: Path
-) -> None:
+def test_commands(command: Callable[..., Any], serve: Callable[..., Sandbox], cellgate: Path, tmp_path: Path) -> None:
     assert "none runs" in command("stats").stderr
     box = serve(SANDBOXMCP_NETWORK="true")
 
@@ -427,6 +428,56 @@ def test_commands(
     assert ask("validate", "app.js")["valid"]
     (tmp_path / "bad.py").write_text("def (")
     assert command("validate", "bad.py").returncode == 1
+
+
+def test_a_command_does_not_wait_for_ever(
+    package: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It says what it waits for, and when it waits no longer; in each state that a server can be in."""
+    from cellgate.surfaces import commands
+
+    monkeypatch.setattr(commands, "SHOWN_S", 0.2)
+    with runtime_folder() as folder, socket.socket(socket.AF_UNIX) as listener:
+        monkeypatch.setenv("CELLGATE_RUNTIME", str(folder))
+        listener.bind(str(folder / "sandboxmcp-7"))
+        listener.listen(1)
+        with pytest.raises(SystemExit, match=r"server \(process 7\) has not answered in 0.6 s"):
+            commands._call(None, "stats", 0.6)
+        assert capsys.readouterr().err == "cellgate sandboxmcp: waiting for the server (process 7), 0.6 s\n"
+        listener.accept()[0].close()
+        end = threading.Timer(0.1, lambda: listener.accept()[0].close())
+        end.start()
+        with pytest.raises((SystemExit, ConnectionError)):
+            commands._call(None, "stats", 60)
+        end.join()
+        full = [socket.socket(socket.AF_UNIX) for _ in range(4)]
+        for peer in full:
+            peer.setblocking(False)
+            peer.connect_ex(str(folder / "sandboxmcp-7"))
+        monkeypatch.setattr(commands, "CONNECT_S", 0.2)
+        with pytest.raises(SystemExit, match="none runs that answers"):
+            commands._call(None, "stats", 60)
+        for peer in full:
+            peer.close()
+
+
+def test_code_ends_with_its_command(
+    command: Callable[..., Any], serve: Callable[..., Sandbox], cellgate: Path, tmp_path: Path
+) -> None:
+    serve()
+    (tmp_path / "long.sh").write_text("sleep 1000")
+
+    def running() -> int:
+        return json.loads(command("queue", "status").stdout)["active"]
+
+    with subprocess.Popen([cellgate, "sandboxmcp", "run", "long.sh", "--timeout", "900"], cwd=tmp_path) as run:
+        try:
+            eventually(lambda: running() == 1)
+        finally:
+            run.kill()
+    eventually(lambda: running() == 0)
 
 
 def test_code_does_not_reach_the_commands(command: Callable[..., Any], serve: Callable[..., Sandbox]) -> None:

@@ -136,7 +136,15 @@ async def _commands(known: Mapping[str, Callable[..., Awaitable[Any]]]) -> Async
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = json.loads(await reader.readline())
-            found = await known[request["tool"]](**request["arguments"])
+            work = asyncio.ensure_future(known[request["tool"]](**request["arguments"]))
+            gone = asyncio.ensure_future(reader.read(1))
+            # The command may be interrupted, or wait no longer.
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            gone.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work})
+            found = None if work.cancelled() else work.result()
         except (CellgateError, ValueError, KeyError, TypeError) as e:
             found = {"error": str(e)}
         try:
@@ -144,7 +152,7 @@ async def _commands(known: Mapping[str, Callable[..., Awaitable[Any]]]) -> Async
             await writer.drain()
             writer.close()
         except OSError:
-            pass  # the command was interrupted
+            pass
 
     if folder := os.environ.get("CELLGATE_RUNTIME"):
         path = Path(folder, f"{PREFIX}{os.getpid()}")

@@ -10,10 +10,15 @@ import json
 import os
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any, TextIO
 
 PREFIX = "sandboxmcp-"
+CONNECT_S = 5.0
+# After so long a command says what it waits for; and the time for an answer, with `run` beside the code's own.
+SHOWN_S = 3.0
+ANSWER_S = 60.0
 ENDINGS = {".py": "python", ".js": "node", ".mjs": "node", ".cjs": "node", ".sh": "shell", ".bash": "shell"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "--namespace": {"default": "default"},
@@ -68,30 +73,46 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _connect(wanted: str | None) -> socket.socket:
+def _connect(wanted: str | None) -> tuple[str, socket.socket]:
+    """Of one server its process and a connection."""
     found: dict[str, socket.socket] = {}
     for path in Path(os.environ["CELLGATE_RUNTIME"]).glob(f"{PREFIX}*"):
         peer = socket.socket(socket.AF_UNIX)
+        peer.settimeout(CONNECT_S)
         try:
             peer.connect(str(path))
-        except OSError:  # a server that was killed
+        except OSError:  # a server that was killed, or takes no calls
             continue
         found[path.name.removeprefix(PREFIX)] = peer
     if wanted:
         found = {pid: peer for pid, peer in found.items() if pid == wanted}
     if len(found) != 1:
-        running = f"several run: --server {' or '.join(sorted(found))}" if found else "none runs"
+        running = f"several run: --server {' or '.join(sorted(found))}" if found else "none runs that answers"
         sys.exit(f"cellgate sandboxmcp: of `cellgate mcp serve --compat sandboxmcp` {running}")
-    return found.popitem()[1]
+    return found.popitem()
 
 
-def _call(server: str | None, tool: str, **arguments: Any) -> Any:
-    with _connect(server) as peer, peer.makefile("rwb") as file:
-        file.write(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
-        file.flush()
-        line = file.readline()
-    if not line:
-        sys.exit("cellgate sandboxmcp: the server has ended")
+def _call(server: str | None, tool: str, seconds: float = ANSWER_S, **arguments: Any) -> Any:
+    """The server ends what it does for a call whose connection is closed."""
+    pid, peer = _connect(server)
+    shown, end, line = time.monotonic() + SHOWN_S, time.monotonic() + seconds, bytearray()
+    with peer:
+        peer.sendall(json.dumps({"tool": tool, "arguments": arguments}).encode() + b"\n")
+        while not line.endswith(b"\n"):
+            left = min(shown, end) - time.monotonic()
+            if left <= 0 and shown < end:
+                print(f"cellgate sandboxmcp: waiting for the server (process {pid}), {seconds:g} s", file=sys.stderr)
+                shown = end
+            elif left <= 0:
+                sys.exit(f"cellgate sandboxmcp: the server (process {pid}) has not answered in {seconds:g} s")
+            peer.settimeout(max(left, 0.001))
+            try:
+                part = peer.recv(1 << 20)
+            except TimeoutError:
+                continue
+            if not part:
+                sys.exit("cellgate sandboxmcp: the server has ended")
+            line += part
     return json.loads(line)
 
 
@@ -136,7 +157,13 @@ def main() -> None:
         tool, arguments = _call_of(given)
     except (OSError, ValueError) as e:
         sys.exit(f"cellgate sandboxmcp: {e}")
-    found = _call(given.server, tool, **arguments)
+    seconds = ANSWER_S
+    if given.command == "run":
+        seconds += given.timeout or _call(given.server, "config")["limits"]["timeout_seconds"]
+    try:
+        found = _call(given.server, tool, seconds, **arguments)
+    except OSError as e:
+        sys.exit(f"cellgate sandboxmcp: {e or type(e).__name__}")
     if given.command == "run" and "stdout" in found:
         print(_shown(found["stdout"], sys.stdout), end="")
         print(_shown(found["stderr"], sys.stderr), end="", file=sys.stderr)
