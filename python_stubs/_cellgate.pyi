@@ -34,6 +34,19 @@ def dumps(value: Any, /) -> str:
     their item(), other objects their repr().
     """
 
+def exact(value: Any, limit: int, levels: int, /) -> bytes | None:
+    """JSON text in UTF-8 of at most `limit` bytes; None: this value has no such text that is exact.
+
+    It has one if all of it is just None, bool, int, finite float, str without half of a surrogate pair, list,
+    and dict with keys of str.
+    """
+
+def members(text: Buffer, levels: int, /) -> tuple[dict[str, bytes], int]:
+    """The members of a JSON object text, checked and not converted, and the most digits of an integer in them.
+
+    ValueError if it is no JSON, and where cg_json_check_encodable() fails.
+    """
+
 def b2a_base64(data: Buffer, /, *, newline: bool = True) -> bytes:
     """As binascii.b2a_base64()."""
 

@@ -2,7 +2,7 @@
 //
 // Cells are evaluated by V8's inspector in its REPL mode, which knows top-level await and lets `let` and `const` be
 // declared again, inside of a script of vm that SIGINT ends. Objects go to the kernel and come from it as JSON, one
-// a line.
+// a line. Values of variables follow a line that has their sizes, or precede one (languages.py).
 
 import inspector from "node:inspector";
 import { createRequire } from "node:module";
@@ -331,6 +331,9 @@ async function evaluateNow(expression) {
 
 const isDefined = async (name) => name in globalThis || (await evaluateNow(`typeof ${name}`)).value !== "undefined";
 
+// Set by check(): JSON.stringify() writes a float beyond 2^53 as Python writes an integer, which the kernel corrects.
+let large = false;
+
 /** Throws Problem unless JSON has exactly this value, or, if that is not wanted, some form of it. */
 function check(value, lossy, path = []) {
   const fail = (text) => {
@@ -343,6 +346,7 @@ function check(value, lossy, path = []) {
   }
   if (typeof value === "number") {
     if (!Number.isFinite(value)) fail(`is ${value}, which JSON does not have`);
+    large ||= Number.isInteger(value) && !Number.isSafeInteger(value);
     return;
   }
   if (path.length === MAX_LEVELS)
@@ -357,7 +361,7 @@ function check(value, lossy, path = []) {
   for (const key of isArray ? value.keys() : Object.keys(value)) {
     const member = value[key];
     if (!isArray) check(key, lossy, path);
-    if (typeof member === "boolean" || (typeof member === "number" && Number.isFinite(member))) continue;
+    if (typeof member === "boolean" || (typeof member === "number" && Math.abs(member) <= Number.MAX_SAFE_INTEGER)) continue;
     path.push(key);
     check(member, lossy, path);
     path.pop();
@@ -372,28 +376,34 @@ const lossyValue = (key, value) => {
 
 function take({ take: number, names, lossy }) {
   return exchange(number, "NotJSON", async (at) => {
-    const texts = [];
+    const texts = new Map();
+    large = false;
     for (const name of names) {
       at(name);
       if (!(await isDefined(name))) continue;
-      const value = valueOf(await evaluateNow(name));
+      await evaluateNow(`void __cellgate_hold(${name})`); // the inspector would copy a text several times
+      const { value } = held;
+      held.value = undefined;
       check(value, lossy);
-      texts.push(`${JSON.stringify(name)}:${JSON.stringify(value, lossy ? lossyValue : undefined) ?? "null"}`);
+      texts.set(name, JSON.stringify(value, lossy ? lossyValue : undefined) ?? "null");
     }
-    return `{${texts}}`;
+    for (const text of texts.values()) socket.write(`=${text}\n`);
+    return `${JSON.stringify([...texts.keys()])},"large":${large}`;
   });
 }
 
 /** Sets all, or none: names that cannot be set are found before. */
-function put({ put: number, values }) {
+function put({ put: number, names, sizes }, data) {
   return exchange(number, "NotSet", async (at) => {
-    for (const [name] of values) {
+    for (const name of names) {
       at(name);
       if (own.has(name)) throw new Error("is a name of node");
       if (await isDefined(name)) await evaluateNow(`${name} = ${name}; undefined`);
     }
-    for (const [name, value] of values) {
-      globalThis.__cellgate_value = value;
+    let end = 0;
+    const values = sizes.map((size) => JSON.parse(data.toString("utf8", end, (end += size))));
+    for (const [i, name] of names.entries()) {
+      globalThis.__cellgate_value = values[i];
       await evaluateNow(`${name} = __cellgate_value; undefined`);
     }
     globalThis.__cellgate_value = undefined;
@@ -475,21 +485,36 @@ globalThis.__filename = path.join(process.cwd(), "cell.js");
 // Names that node defines itself; another value would break it.
 const own = new Set([...Object.getOwnPropertyNames(globalThis), "exports", "module"]);
 
-let parts = []; // of a line that has not ended
-socket.setEncoding("utf8");
-socket.on("data", (data) => {
-  parts.push(data);
-  if (!data.includes("\n")) return;
-  const lines = parts.join("").split("\n");
-  parts = [lines.pop()];
-  for (const line of lines) {
-    const message = JSON.parse(line);
+let parts = []; // of a line, or of data, that has not ended
+let length = 0; // of the parts
+let header; // a message whose data comes next
+let size = 0; // of this data
+socket.on("data", (bytes) => {
+  parts.push(bytes);
+  length += bytes.length;
+  if (header ? length < size : !bytes.includes(10)) return;
+  let rest = Buffer.concat(parts);
+  for (;;) {
+    if (header && rest.length < size) break;
+    if (header) {
+      put(header, rest.subarray(0, size));
+      rest = rest.subarray(size);
+      header = undefined;
+    }
+    const end = rest.indexOf(10);
+    if (end < 0) break;
+    const message = JSON.parse(rest.subarray(0, end));
+    rest = rest.subarray(end + 1);
     if ("cell" in message) runCell(message);
     else if ("take" in message) take(message);
-    else if ("put" in message) put(message);
     else if ("complete" in message) complete(message);
-    else onAnswer(message);
+    else if ("put" in message) {
+      header = message;
+      size = message.sizes.reduce((sum, n) => sum + n, 0);
+    } else onAnswer(message);
   }
+  parts = rest.length ? [rest] : [];
+  length = rest.length;
 });
 socket.on("end", () => process.reallyExit(0));
 socket.on("error", () => process.reallyExit(1));

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import _cellgate
 from cellgate_kernel import jsontext
 from cellgate_kernel.languages import FOLDER, Content, Language, cell_error, find_tool, tools_package
-from cellgate_kernel.values import ValueProblem
+from cellgate_kernel.values import Json, ValueProblem, text_of
 
 if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
@@ -28,6 +28,7 @@ _KEYWORDS = re.compile(
 )
 # Integers beyond are not all numbers of JavaScript.
 _MAX_INT = 2**53
+_LARGE = 16  # digits
 _PLAIN = frozenset({str, float, bool, type(None)})
 
 
@@ -82,14 +83,20 @@ class Node(Language):
     async def put(self, made: Content, lossy: bool) -> None:
         if not lossy:
             for name, value in made.items():
-                _check_numbers(name, value)
-        text = json.dumps(list(made.items()))  # with NULs
-        await self.swap(lambda number: f'{{"put": {number}, "values": {text}}}\n'.encode())
+                if not isinstance(value, Json):
+                    _check_numbers(name, value)
+                elif value.digits >= _LARGE:
+                    _check_numbers(name, json.loads(value.text))
+        texts = [text_of(value) for value in made.values()]
+        sizes = [len(text) for text in texts]
+        await self.swap(lambda number: b"".join([_line({"put": number, "names": list(made), "sizes": sizes}), *texts]))
 
     async def take(self, names: list[str], lossy: bool) -> Content:
         reply = await self.swap(lambda number: _line({"take": number, "names": names, "lossy": lossy}))
-        found = reply.get("values")
-        return _with_floats(found) if isinstance(found, dict) else {}
+        found = dict(zip(reply["values"], reply["texts"], strict=True))
+        if reply["large"]:
+            return {name: _with_floats(json.loads(text)) for name, text in found.items()}
+        return {name: Json(text) for name, text in found.items()}
 
     # ---------------------------------------------------------------- requests of the program
 

@@ -117,20 +117,27 @@ __cg_put() {
   for ((__cg_i = 0; __cg_i < ${#__cg_v[@]}; __cg_i += 2)); do
     builtin unset -n "${__cg_v[__cg_i]}"
     builtin unset -v "${__cg_v[__cg_i]}"
-    builtin printf -v "${__cg_v[__cg_i]}" %s "${__cg_v[__cg_i + 1]}"
+    local -n __cg_r=${__cg_v[__cg_i]}
+    __cg_r=${__cg_v[__cg_i + 1]} # faster than printf -v, and than with quotes
+    builtin unset -n __cg_r
   done
 }
 
 # Writes the variables that FOLDER/values names: name, kind and number of texts, texts. Kinds: s: one, a: an array, A: an
 # associative array, or one with gaps, with all keys first.
 __cg_take() {
-  local - __cg_i
+  local - __cg_i IFS=''
   local -a __cg_v __cg_kind __cg_keys
-  set +eux -C
+  set +eux -Cf
   builtin mapfile -d '' -t __cg_v <"$__cg_dir/values"
   for __cg_i in "${__cg_v[@]}"; do
     local -n __cg_r=$__cg_i
-    __cg_kind=("${__cg_r[@]@a}") __cg_keys=("${!__cg_r[@]}")
+    __cg_keys=("${!__cg_r[@]}")
+    if [[ ${__cg_keys-} == 0 ]]; then
+      __cg_kind=${__cg_r@a}
+    else
+      __cg_kind=("${__cg_r[@]@a}")
+    fi
     if ((!${#__cg_keys[@]})); then # it is empty, or unset
       __cg_kind=$(builtin declare -p "$__cg_i" 2>/dev/null)
       __cg_kind=${__cg_kind#* } __cg_kind=${__cg_kind%% *}
@@ -149,7 +156,12 @@ __cg_take() {
         fi
         if ((${#__cg_keys[@]})); then builtin printf '%s\0' "${__cg_r[@]}"; fi
         ;;
-      *) if ((${#__cg_keys[@]})); then builtin printf '%s\0s1\0%s\0' "$__cg_i" "$__cg_r"; fi ;;
+      *)
+        if ((${#__cg_keys[@]})); then
+          builtin printf '%s\0s1\0' "$__cg_i"
+          builtin printf '%s\0' $__cg_r # neither split nor expanded, and four times faster than with quotes
+        fi
+        ;;
     esac
     builtin unset -n __cg_r
   done >|"$__cg_dir/values.out"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import hashlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cellgate_kernel import jsontext
 from cellgate_kernel.languages import FOLDER, Content, Language, cell_error, find_tool, rejected_error, tools_package
-from cellgate_kernel.values import ValueProblem
+from cellgate_kernel.values import Json, ValueProblem, text_of
 
 if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
@@ -64,7 +63,7 @@ class Shell(Language):
         self._file = ""  # of the cell
         self._trace = ""
         self._calls: dict[int, asyncio.Task[Any]] = {}  # by slot, until the command has its end
-        self._texts: dict[str, bytes] = {}  # digests of variables whose text is JSON
+        self._texts: dict[str, int] = {}  # hashes of variables whose text is JSON
 
     def command(self, fd: int) -> list[str]:
         return ["bash", "--norc", "--noprofile", os.path.join(FOLDER, "lang_shell.bash"), self._dir, str(fd)]
@@ -136,48 +135,55 @@ class Shell(Language):
             kind = "c"
         if "\n" in text or not text and kind != "v":
             return text, []
-        found = await self._values("__cg_complete", [kind, text])
-        return text, sorted({name for name in found if not name.startswith("__cg_")})
+        found = await self._values("__cg_complete", [kind.encode(), text.encode(errors="surrogateescape")])
+        names = {name.decode(errors="surrogateescape") for name in found}
+        return text, sorted(name for name in names if not name.startswith("__cg_"))
 
     async def put(self, made: Content, lossy: bool) -> None:
         words, texts = [], {}
         for name, value in made.items():
+            if isinstance(value, Json) and value.text[:1] == b'"':
+                value = json.loads(value.text)
             plain = isinstance(value, str) and "\0" not in value
-            text = value if plain else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-            words += [name, text]
+            text = value.encode(errors="surrogateescape") if plain else text_of(value)
+            words += [name.encode(), text]
             if not plain:
-                texts[name] = _digest(text)
+                texts[name] = hash(text)
         if failed := (await self._values("__cg_put", words))[:1]:
-            raise ValueProblem("NotSet", f"{failed[0]} cannot be set: it is readonly", failed[0])
-        self._texts = {name: digest for name, digest in self._texts.items() if name not in made} | texts
+            name = failed[0].decode()
+            raise ValueProblem("NotSet", f"{name} cannot be set: it is readonly", name)
+        self._texts = {name: text for name, text in self._texts.items() if name not in made} | texts
 
     async def take(self, names: list[str], lossy: bool) -> Content:
         """Texts; arrays as lists and objects of texts; and what was set from JSON, while the text is the same."""
-        words = iter(await self._values("__cg_take", names, "replace" if lossy else "surrogateescape"))
+        words = iter(await self._values("__cg_take", [name.encode() for name in names]))
+        errors = "replace" if lossy else "surrogateescape"
         found: Content = {}
-        for name, kind in zip(words, words, strict=False):
-            parts = [next(words) for _ in range(int(kind[1:]))]
-            if kind[0] == "A":
-                found[name] = dict(zip(parts[::2], parts[1::2], strict=True))
-            elif kind[0] == "a":
-                found[name] = parts
+        for word, kind in zip(words, words, strict=False):
+            name, parts = word.decode(), [next(words) for _ in range(int(kind[1:]))]
+            if kind[:1] == b"s" and self._texts.get(name) == hash(parts[0]):
+                found[name] = Json(parts[0])
+                continue
+            texts = [part.decode(errors=errors) for part in parts]
+            if kind[:1] == b"A":
+                found[name] = dict(zip(texts[::2], texts[1::2], strict=True))
             else:
-                (text,) = parts
-                found[name] = json.loads(text) if self._texts.get(name) == _digest(text) else text
+                found[name] = texts if kind[:1] == b"a" else texts[0]
         return found
 
-    async def _values(self, function: str, words: list[str], errors: str = "surrogateescape") -> list[str]:
+    async def _values(self, function: str, words: list[bytes]) -> list[bytes]:
         """Give the words to a function of lang_shell.bash; the words that it gives back."""
         self._make_folder()
         path = os.path.join(self._dir, "values")
-        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write("".join(f"{word}\0" for word in words))
+        with open(path, "wb") as file:
+            for word in words:
+                file.writelines((word, b"\0"))
         with open(f"{path}.bash", "w", encoding="ascii") as file:
             file.write(f"{function}; __cg_ret")
         await self.swap(lambda number: f"{number} {path}.bash\n".encode())
         try:
-            with open(f"{path}.out", encoding="utf-8", errors=errors, newline="") as file:
-                return file.read().split("\0")[:-1]
+            with open(f"{path}.out", "rb") as file:
+                return file.read().split(b"\0")[:-1]
         finally:
             for end in ("", ".bash", ".out"):
                 os.unlink(path + end)
@@ -253,10 +259,6 @@ class Shell(Language):
         except ToolRunnerError as e:
             return _REFUSED if isinstance(e, rejected_error()) else _TOOL_ERROR, "", f"mcptools: {e}"
         return 0, value if isinstance(value, str) else "" if value is None else jsontext.dumps(value), ""
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 def _help(server: str = "", tool: str = "") -> str:

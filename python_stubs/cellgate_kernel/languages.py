@@ -5,6 +5,7 @@ writes goes to descriptors 1 and 2, which the kernel captures. It sends objects 
 
     {"done": CELL, ...}    the cell has ended; the rest is the language's own
     {"pid": NUMBER}        from now on it is this process (a shell that has forked)
+    =TEXT                  no object: a text for the next "done", whose "texts" are these
 """
 
 # mypy: allow-untyped-calls
@@ -76,6 +77,7 @@ class Language:
         self._socket: socket.socket | None = None
         self._parts: list[bytes] = []  # of a line that has not ended
         self._unsent = bytearray()  # the program has not read so far
+        self._texts_in: list[bytes] = []  # for the next "done"
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ended = ""  # how it has ended
 
@@ -108,11 +110,11 @@ class Language:
         raise NotImplementedError
 
     async def put(self, made: Content, lossy: bool) -> None:
-        """Set variables, all or none."""
+        """Set variables, all or none. Values are those of JSON, or Json."""
         raise NotImplementedError
 
     async def take(self, names: list[str], lossy: bool) -> Content:
-        """The values of those variables that there are."""
+        """The values of those variables that there are, or Json."""
         raise NotImplementedError
 
     def forward(self, kind: str, content: Content) -> Content | None:
@@ -154,6 +156,7 @@ class Language:
             )
         mine.setblocking(False)
         self._socket, self._parts, self._unsent, self._ended = mine, [], bytearray(), ""
+        self._texts_in = []
         self._watch(self._process.pid)
         self.loop.add_reader(mine, self._readable)
 
@@ -255,6 +258,9 @@ class Language:
             *lines, rest = b"".join(self._parts).split(b"\n")
             self._parts = [rest]
             for line in lines:
+                if line[:1] == b"=":
+                    self._texts_in.append(line[1:])
+                    continue
                 try:
                     message = json.loads(line)
                 except ValueError:
@@ -268,6 +274,7 @@ class Language:
         if isinstance(message.get("pid"), int):
             self._watch(message["pid"])
         elif "done" in message:
+            message["texts"], self._texts_in = self._texts_in, []
             if message["done"] == self.number and self.running is not None and not self.running.done():
                 self.running.set_result(message)
         else:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
+import _cellgate
 from cellgate_kernel import errors, jsontext, variables
 from cellgate_kernel.request import BadRequest, field, parse_object
 
@@ -36,6 +37,24 @@ _MAX_REPR = 10_000
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
 _SCALARS = frozenset({int, float, str, bool, type(None)})
 _BYTES = (bytes, bytearray, memoryview)
+
+
+class Json(NamedTuple):
+    """A value of another session, or for one, as its text."""
+
+    text: bytes
+    digits: int = 0
+    """No integer has more, in it or in the texts that came with it."""
+
+
+def text_of(value: Any) -> bytes:
+    """A value of JSON, or the text of one, as UTF-8."""
+    if isinstance(value, Json):
+        return value.text
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 class ValueProblem(Exception):
@@ -92,10 +111,21 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"JSON has no {text}")
 
 
-def _renamed(content: dict[str, Any], data: bytes) -> dict[str, Any]:
+def _texts(data: bytes) -> dict[str, Any] | None:
+    """The members of an object as texts. None: it is no JSON, or has what only Python reads."""
+    try:
+        found, digits = _cellgate.members(data, _MAX_LEVELS)
+    except ValueError:
+        return None
+    return {name: Json(text, digits) for name, text in found.items()}
+
+
+def _renamed(content: dict[str, Any], data: bytes, language: Language | None) -> dict[str, Any]:
     """The values of another session's kernel, under the names that the host gives."""
     names = field(content, "json", dict)
-    found = parse_object(data, "the text of the other session", parse_float=_finite, parse_constant=_no_constant)
+    found = _texts(data) if language is not None else None
+    if found is None:
+        found = parse_object(data, "the text of the other session", parse_float=_finite, parse_constant=_no_constant)
     if found.keys() != names.keys():
         raise BadRequest("the other session has not sent the variables that were asked for")
     return {names[name]: value for name, value in found.items()}
@@ -114,7 +144,7 @@ def read_variables(frames: tuple[bytes, ...], language: Language | None) -> tupl
         raise BadRequest(f'{len(frames) - 1} buffers for {n} names in "pickled" and "arrow", and "json"')
     made = dict(plain)
     if "json" in content:
-        made |= _renamed(content, frames[-1])
+        made |= _renamed(content, frames[-1], language)
     for i, name in enumerate([*pickled, *arrow], 1):
         form, load = ("a pickle", pickle.loads) if i <= len(pickled) else ("Arrow", _load_arrow)
         try:
@@ -385,6 +415,19 @@ def wanted(content: dict[str, Any], language: Language | None) -> Wanted:
     return Wanted(names, pickled, arrow, lossy, bridged, tables)
 
 
+def _as_they_are(found: Mapping[str, Any], limit: int) -> bytes | None:
+    """The text for another session; None: something has no exact form, or it is too long."""
+    if not any(isinstance(value, Json) for value in found.values()):
+        return _cellgate.exact(found, limit, _MAX_LEVELS + 1)
+    texts = {
+        name: value.text if isinstance(value, Json) else _cellgate.exact(value, limit, _MAX_LEVELS)
+        for name, value in found.items()
+    }
+    if any(text is None for text in texts.values()):
+        return None
+    return b"{" + b",".join(b'"%s":%s' % (name.encode(), text) for name, text in texts.items()) + b"}"
+
+
 def get_variables(want: Wanted, namespace: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     """The reply's content, and its buffers: see cg_session_request()."""
     names, pickled, arrow = want.names, want.pickled, want.arrow
@@ -396,9 +439,11 @@ def get_variables(want: Wanted, namespace: Mapping[str, Any]) -> tuple[dict[str,
     if want.tables and find_spec("pyarrow") is not None:
         arrow = [*arrow, *[name for name in names if _rows_of(namespace[name]) is not None][: 62 - len(arrow)]]
         names = [name for name in names if name not in arrow]
-    for name in names:
+    data = _as_they_are({name: namespace[name] for name in names}, limit) if want.bridged and not want.lossy else None
+    for name in names if data is None else ():
+        value = namespace[name]
         copier = _Copier(name, want.lossy, left, want.bridged)
-        found[name] = copier.copy(namespace[name])
+        found[name] = copier.copy(json.loads(value.text) if isinstance(value, Json) else value)
         left = copier.left
     for i, name in enumerate([*pickled, *arrow]):
         file = _File(name, left)
@@ -408,12 +453,10 @@ def get_variables(want: Wanted, namespace: Mapping[str, Any]) -> tuple[dict[str,
             buffers.append(file.data(namespace[name], _dump_arrow, "ArrowError", "Arrow"))
         left = file.left
     try:
-        text = (
-            jsontext.dumps(found) if not want.bridged else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
-        )
+        if data is None:
+            data = text_of(found) if want.bridged else jsontext.dumps(found).encode()
     except ValueError as e:  # an int with more digits than Python converts
         raise ValueProblem("ValueTooLarge", f"the values have no text: {e}", "") from None
-    data = text.encode()
     size = len(data) + sum(map(len, buffers))
     if size > limit:
         raise ValueProblem("ValueTooLarge", f"the values have {size} bytes: at most {limit} are possible", "")

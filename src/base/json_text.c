@@ -132,6 +132,7 @@ struct json_scan {
         const unsigned char *p, *end, *start;
         unsigned depth;
         bool encodable; /* lone surrogates and numbers beyond every double are refused */
+        size_t digits;  /* most characters of an integer */
         const char *why;
 };
 
@@ -253,6 +254,8 @@ static bool scan_number(struct json_scan *s)
         }
         if (s->p - from > CG_MAX_NUMBER)
                 return scan_fail(s, "a number has more than 1000 characters: send it as a string");
+        if (integer)
+                s->digits = CG_MAX(s->digits, (size_t)(s->p - from) - (*from == '-'));
         if (s->encodable && !integer && is_infinite(from + (*from == '-'), s->p))
                 return scan_fail(s, "a number is too large for a double: send it as a string");
         return true;
@@ -363,17 +366,22 @@ int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct
                 len, err);
 }
 
+static int skip(struct json_scan *s, const char *text, const char *end, size_t *ret, struct cg_err *err)
+{
+        s->start = s->p = (const unsigned char *)text;
+        s->end = (const unsigned char *)end;
+        if (!scan_value(s))
+                return cg_fail(err, CG_E_PARSE, "not valid JSON at byte %zu: %s", (size_t)(s->p - s->start),
+                               s->why);
+        *ret = (size_t)(s->p - s->start);
+        return 0;
+}
+
 int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err)
 {
-        struct json_scan s = { .start = (const unsigned char *)text, .depth = depth };
+        struct json_scan s = { .depth = depth };
 
-        s.p = s.start;
-        s.end = s.start + len;
-        if (!scan_value(&s))
-                return cg_fail(err, CG_E_PARSE, "not valid JSON at byte %zu: %s", (size_t)(s.p - s.start),
-                               s.why);
-        *ret = (size_t)(s.p - s.start);
-        return 0;
+        return skip(&s, text, text + len, ret, err);
 }
 
 int cg_json_object_slice(const char *text, size_t len, struct cg_slice *ret, struct cg_err *err)
@@ -422,7 +430,12 @@ int cg_json_walk_init(struct cg_json_walk *w, struct cg_slice text, char open, s
 {
         const char *p = text.p ?: "";
 
-        *w = (struct cg_json_walk){ .p = p, .start = p, .end = p + text.len, .close = '}', .first = true };
+        *w = (struct cg_json_walk){ .p = p,
+                                    .start = p,
+                                    .end = p + text.len,
+                                    .close = '}',
+                                    .first = true,
+                                    .depth = CG_JSON_WALK_DEPTH };
         skip_space(w);
         if (w->p == w->end || (*w->p != '{' && *w->p != '[') || (open && *w->p != open)) {
                 w->end = w->p;
@@ -436,15 +449,17 @@ int cg_json_walk_init(struct cg_json_walk *w, struct cg_slice text, char open, s
 /* One value, without the space around it. */
 static int take_value(struct cg_json_walk *w, struct cg_slice *ret, struct cg_err *err)
 {
+        struct json_scan s = { .depth = w->depth, .encodable = w->encodable };
         size_t n;
         int r;
 
         skip_space(w);
-        r = cg_json_skip(w->p, (size_t)(w->end - w->p), CG_JSON_WALK_DEPTH, &n, err);
+        r = skip(&s, w->p, w->end, &n, err);
         if (r < 0) {
                 cg_err_prefix(err, "in the value at byte %zu", (size_t)(w->p - w->start));
                 return r;
         }
+        w->digits = CG_MAX(w->digits, s.digits);
         *ret = (struct cg_slice){ w->p, n };
         w->p += n;
         return 0;

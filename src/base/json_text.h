@@ -65,9 +65,13 @@ struct cg_json_walk {
         const char *p, *end, *start;
         char close; /* '}' for an object */
         bool first;
+        /* May be set after cg_json_walk_init(). */
+        unsigned depth; /* most levels of a value */
+        bool encodable; /* check the values as cg_json_check_encodable() does */
+        size_t digits;  /* the most that an integer in the values so far has */
 };
 
-/* Nesting of a value in a walk. The check recurses: about 200 bytes of stack a level. */
+/* Nesting of a value, unless it is set. The check recurses: about 200 bytes of stack a level. */
 #define CG_JSON_WALK_DEPTH 4096u
 
 #define CG_JSON_END 1 /* no further member or element */

@@ -11,6 +11,7 @@
 
 #include "base/base64.h"
 #include "base/buf.h"
+#include "base/json_text.h"
 #include "kernel/crash.h"
 #include "kernel/explain.h"
 #include "kernel/procs.h"
@@ -189,6 +190,77 @@ static PyObject *m_dumps(PyObject *module, PyObject *value)
         return PyUnicode_DecodeASCII(b.data, (Py_ssize_t)b.len, NULL);
 }
 
+static PyObject *m_exact(PyObject *module, PyObject *args)
+{
+        cg_auto_buf struct cg_buf b = { 0 };
+        PyObject *value;
+        unsigned levels;
+        Py_ssize_t max;
+
+        if (!PyArg_ParseTuple(args, "OnI:exact", &value, &max, &levels))
+                return NULL;
+        b.max = (size_t)max;
+        if (!cg_pyjson_exact(&b, value, levels))
+                Py_RETURN_NONE;
+        return PyBytes_FromStringAndSize(b.data, (Py_ssize_t)b.len);
+}
+
+static int add_member(PyObject *members, struct cg_slice key, struct cg_slice value)
+{
+        cg_auto_buf struct cg_buf name = { .max = SIZE_MAX / 2 };
+        PyObject *k, *v;
+        struct cg_err err;
+        int r;
+
+        if (cg_json_decode(key, &name, &err) < 0)
+                return cg_py_raise(&err), -1;
+        k = PyUnicode_DecodeUTF8(cg_buf_str(&name), (Py_ssize_t)name.len, NULL);
+        v = PyBytes_FromStringAndSize(value.p, (Py_ssize_t)value.len);
+        r = k && v ? PyDict_SetItem(members, k, v) : -1;
+        Py_XDECREF(k);
+        Py_XDECREF(v);
+        return r;
+}
+
+/* 0, or -1 with an exception. */
+static int read_members(struct cg_slice text, unsigned levels, PyObject *members, size_t *digits)
+{
+        struct cg_slice key, value;
+        struct cg_json_walk w;
+        struct cg_err err;
+        int r = cg_json_walk_init(&w, text, '{', &err);
+
+        w.encodable = true;
+        w.depth = levels;
+        while (r == 0) {
+                r = cg_json_walk_next(&w, &key, &value, &err);
+                if (r == 0 && add_member(members, key, value) < 0)
+                        return -1;
+        }
+        if (r < 0)
+                return PyErr_SetString(PyExc_ValueError, err.msg), -1;
+        *digits = w.digits;
+        return 0;
+}
+
+static PyObject *m_members(PyObject *module, PyObject *args)
+{
+        PyObject *members, *ret = NULL;
+        size_t digits = 0;
+        unsigned levels;
+        Py_buffer data;
+
+        if (!PyArg_ParseTuple(args, "y*I:members", &data, &levels))
+                return NULL;
+        members = PyDict_New();
+        if (members &&
+            read_members((struct cg_slice){ data.buf, (size_t)data.len }, levels, members, &digits) == 0)
+                ret = Py_BuildValue("(On)", members, (Py_ssize_t)digits);
+        Py_XDECREF(members);
+        PyBuffer_Release(&data);
+        return ret;
+}
+
 static PyObject *m_b2a_base64(PyObject *module, PyObject *args, PyObject *options)
 {
         static const char *const names[] = { "", "newline", NULL };
@@ -254,6 +326,8 @@ static PyMethodDef methods[] = {
         { "explain", m_explain, METH_VARARGS, NULL },
         { "hidden", m_hidden, METH_NOARGS, NULL },
         { "dumps", m_dumps, METH_O, NULL },
+        { "exact", m_exact, METH_VARARGS, NULL },
+        { "members", m_members, METH_VARARGS, NULL },
         { "b2a_base64", (PyCFunction)(void (*)(void))m_b2a_base64, METH_VARARGS | METH_KEYWORDS, NULL },
         { "murmur2", m_murmur2, METH_VARARGS, NULL },
         { "interrupt_subshell", m_interrupt_subshell, METH_VARARGS, NULL },

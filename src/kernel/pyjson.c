@@ -316,3 +316,108 @@ int cg_pyjson(struct cg_buf *b, PyObject *value)
 {
         return put_value(b, value);
 }
+
+/* ------------------------------------------------------------------ exact */
+
+/* UTF-8 text as it is, but for characters that JSON escapes. */
+static void exact_quote(struct cg_buf *b, const char *s, size_t len)
+{
+        cg_buf_adds(b, "\"");
+        while (len) {
+                size_t n = cg_json_run(s, len);
+
+                while (n < len && (unsigned char)s[n] >= 0x80)
+                        n++;
+                cg_buf_add(b, s, n);
+                if (!n) {
+                        char special[MOST],
+                                *end = *s ? put_special(special, (unsigned char)*s) : put_u(special, 0);
+
+                        cg_buf_add(b, special, (size_t)(end - special));
+                        n = 1;
+                }
+                s += n;
+                len -= n;
+        }
+        cg_buf_adds(b, "\"");
+}
+
+static bool exact_text(struct cg_buf *b, PyObject *s)
+{
+        PyObject *utf8;
+
+        if (PyUnicode_READY(s) < 0)
+                return false;
+        if (PyUnicode_IS_ASCII(s)) {
+                exact_quote(b, PyUnicode_DATA(s), (size_t)PyUnicode_GET_LENGTH(s));
+                return true;
+        }
+        utf8 = PyUnicode_AsUTF8String(s); /* PyUnicode_AsUTF8() would keep it in the user's object */
+        if (!utf8)
+                return false;
+        exact_quote(b, PyBytes_AS_STRING(utf8), (size_t)PyBytes_GET_SIZE(utf8));
+        Py_DECREF(utf8);
+        return true;
+}
+
+static bool exact_value(struct cg_buf *b, PyObject *v, unsigned levels);
+
+static bool exact_dict(struct cg_buf *b, PyObject *v, unsigned levels)
+{
+        PyObject *key, *value;
+        const char *before = "{";
+        Py_ssize_t i = 0;
+
+        while (PyDict_Next(v, &i, &key, &value)) {
+                cg_buf_adds(b, before);
+                before = ",";
+                if (!PyUnicode_CheckExact(key) || !exact_text(b, key))
+                        return false;
+                cg_buf_adds(b, ":");
+                if (!exact_value(b, value, levels))
+                        return false;
+        }
+        cg_buf_adds(b, *before == '{' ? "{}" : "}");
+        return true;
+}
+
+static bool exact_list(struct cg_buf *b, PyObject *v, unsigned levels)
+{
+        cg_buf_adds(b, "[");
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(v); i++) {
+                if (i)
+                        cg_buf_adds(b, ",");
+                if (!exact_value(b, PyList_GET_ITEM(v, i), levels))
+                        return false;
+        }
+        cg_buf_adds(b, "]");
+        return true;
+}
+
+/*
+ * False, perhaps with an exception, where there is no exact text. Runs no Python, so that no thread
+ * changes the value meanwhile.
+ */
+static bool exact_value(struct cg_buf *b, PyObject *v, unsigned levels)
+{
+        if (b->failed)
+                return false;
+        if (PyUnicode_CheckExact(v))
+                return exact_text(b, v);
+        if (v == Py_None || PyBool_Check(v) || PyLong_CheckExact(v) ||
+            (PyFloat_CheckExact(v) && isfinite(PyFloat_AS_DOUBLE(v))))
+                return put_value(b, v) == 0;
+        if (!levels)
+                return false;
+        if (PyDict_CheckExact(v))
+                return exact_dict(b, v, levels - 1);
+        return PyList_CheckExact(v) && exact_list(b, v, levels - 1);
+}
+
+bool cg_pyjson_exact(struct cg_buf *b, PyObject *value, unsigned levels)
+{
+        bool exact = exact_value(b, value, levels) && !b->failed;
+
+        PyErr_Clear();
+        return exact;
+}

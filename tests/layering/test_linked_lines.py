@@ -12,7 +12,7 @@ LIMITS = {
     "bin/cellgate": 27_400,
     "libexec/cellgate/cellgate-cli": 54_200,
     "libexec/cellgate/cellgate-egress": 10_100,
-    "libexec/cellgate/cellgate-kernel": 29_200,
+    "libexec/cellgate/cellgate-kernel": 30_000,
     "libexec/cellgate/cellgate-mcp-http": 10_800,
     "libexec/cellgate/cellgate-post": 3_500,
     "libexec/cellgate/cellgate-run": 29_200,

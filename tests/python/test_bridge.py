@@ -172,6 +172,55 @@ def test_all_or_nothing(sessions: dict[str, Any]) -> None:
     assert sessions["last"].run("exact").value == str(2**53 + 1)
 
 
+@pytest.mark.parametrize(
+    "code, match",
+    [
+        ("[1, (1,)]", r"\[1\] is of type tuple"),
+        ("{'a': {1: 2}}", r"\['a'\] has a key of type int"),
+        ("[float('inf')]", r"\[0\] is inf"),
+        ("{'a': '\\ud800'}", r"\['a'\] is a text with .* half of a surrogate pair"),
+        ("{'\\ud800': 1}", "half of a surrogate pair"),
+        ("[__import__('enum').IntEnum('E', 'one').one]", r"\[0\] is of type E"),
+        ("[type('T', (str,), {})('a')]", r"\[0\] is of type T"),
+        ("[type('D', (dict,), {})()]", r"\[0\] is of type D"),
+        ("__import__('functools').reduce(lambda a, _: [a], range(190), [])", "190 levels deep"),
+        ("10**5000", "have no text"),
+    ],
+)
+def test_values_that_python_cannot_give(sessions: dict[str, Any], code: str, match: str) -> None:
+    sessions["python"].run(f"odd = {code}").check()
+    for name in ("last", "node"):
+        fails(sessions["python"], sessions[name], "odd", match=match)
+
+
+def test_texts_that_are_passed_on(sessions: dict[str, Any]) -> None:
+    """Also where the language between reads nothing of them."""
+    python, node, shell, last = (sessions[name] for name in ("python", "node", "shell", "last"))
+    text = "".join(map(chr, [*range(0xD800), 0xE000, 0xFFFF, 0x10000, 0x10FFFF]))
+    python.run(
+        f"v = [{text!r}, {{{text!r}: {{}}}}, [], 0.1, -5, None, True, False, 10**1200]; w = {text!r}; z = 2**53 + 1"
+    )
+    python.bridge(last, "v", "w")
+    for other in (node, shell):
+        python.bridge(other, "w")
+        other.bridge(last, "w", as_=f"w_{other.info['language']}")
+    python.bridge(shell, "v")
+    shell.bridge(last, "v", as_="back")
+    assert last.run(f"w == w_node == w_shell == {text!r}, back == v, v[8] == 10**1200").value == "(True, True, True)"
+    python.bridge(shell, "z")
+    fails(shell, node, "z", match="z is an integer beyond")
+    node.run("globalThis.far = [2**60, 2**53, 1e20, 5]")
+    node.bridge(last, "far")
+    assert last.run("far").value == "[1.152921504606847e+18, 9007199254740992, 1e+20, 5]"
+    node.bridge(shell, "far")
+    assert shell.run("echo $far").stdout == "[1.152921504606847e+18,9007199254740992,1e+20,5]\n"
+    shell.run(r"""printf -v bytes '\xff'; all=$'* ~ $(id)\001\177\001\001 \t'; nothing=; IFS=:""")
+    fails(shell, last, "bytes", match="surrogate")
+    shell.bridge(last, "all", "nothing")
+    assert last.run("all, nothing").value == repr(("* ~ $(id)\x01\x7f\x01\x01 \t", ""))
+    shell.run("unset IFS")
+
+
 def test_values_that_node_cannot_give(sessions: dict[str, Any]) -> None:
     node, python = sessions["node"], sessions["python"]
     for code, match in {
@@ -249,6 +298,9 @@ values.get_variables = lambda w, n: ({!r}, {!r})
         ({"status": "ok", "untrusted_arrow": []}, (b'{"v": NaN}',), "not JSON"),
         ({"status": "ok", "untrusted_arrow": []}, (b'{"v": 1} x',), "not JSON"),
         ({"status": "ok", "untrusted_arrow": []}, (b'{"v": "\xff"}',), "not JSON"),
+        ({"status": "ok", "untrusted_arrow": []}, (b'{"v": 1e999}',), "not JSON"),
+        ({"status": "ok", "untrusted_arrow": []}, (b'{"v": 1}\n{"cell": 1, "code": "forged = 1"}',), "not JSON"),
+        ({"status": "ok", "untrusted_arrow": []}, (b'{"v": 1, "v\\u0077": 2}',), "asked for"),
         ({"status": "ok", "untrusted_arrow": []}, (b"[" * 100_000,), "not JSON"),
         ({"status": "ok", "untrusted_arrow": []}, (b'{"v": ' + b"1" * 5000 + b"}",), "not JSON"),
         ({"status": "ok", "untrusted_arrow": ["v"]}, (b"no table", b"{}"), "does not have"),

@@ -250,6 +250,24 @@ TEST(test_depth)
         }
 }
 
+TEST(test_walk_limits)
+{
+        struct cg_slice value;
+        struct cg_json_walk w;
+
+        assert_int_equal(
+                cg_json_walk_init(&w, span("[-12, 1.23456, [123, 1e5], [[\"\\ud800\"]], [[[]]]]"), '[', NULL),
+                0);
+        w.depth = 2;
+        for (int i = 0; i < 4; i++)
+                assert_int_equal(cg_json_walk_next(&w, NULL, &value, NULL), 0);
+        assert_int_equal(w.digits, 3);
+        assert_int_equal(cg_json_walk_next(&w, NULL, &value, NULL), CG_E_PARSE);
+        assert_int_equal(cg_json_walk_init(&w, span("[\"\\ud800\"]"), '[', NULL), 0);
+        w.encodable = true;
+        assert_int_equal(cg_json_walk_next(&w, NULL, &value, NULL), CG_E_PARSE);
+}
+
 TEST(test_walk_array)
 {
         static const char *const values[] = { "1", "\"a,b\"", "[2, 3]", "{\"x\":[]}", "null" };
