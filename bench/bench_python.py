@@ -16,7 +16,8 @@ import bench
 import report
 
 C, BLOCKING, AIO, OURS, IPYBOX = "C", "blocking", "asyncio", "cellgate.ipybox", "ipybox"
-SECTIONS = ("cells", "calls", "sessions", "ipybox")
+SECTIONS = ("cells", "calls", "bridge", "sessions", "ipybox")
+BRIDGES = ("json json", "python python", "python node", "node python", "python shell", "shell python")
 
 # Unit and what a row is, in the order of the table.
 ROWS = {
@@ -24,6 +25,11 @@ ROWS = {
     "tool": ("ms", "tool call, approved by a function of Python"),
     "function": ("ms", "function call of the host"),
     "prints": ("ms", "10 MB of prints"),
+    **{
+        f"{name} {path}": ("ms", f"bridge, {what}: {path.replace(' ', ' to ')}")
+        for name, what in {"text": "16 MiB of text", "rows": "240,000 objects"}.items()
+        for path in BRIDGES
+    },
     "open": ("s", "opening all sessions in one event loop"),
     "answer": ("s", "a cell in each of them at the same time"),
     "threads": ("", "threads of the process"),
@@ -68,6 +74,11 @@ class Measurement:
         server = bench.BUILD / "echo_server"
         self.turns("tool", f"tool {self.opt.round_trips} {server}", (C, BLOCKING, AIO), self.opt.rounds)
         self.turns("function", f"function {self.opt.round_trips}", (C, BLOCKING, AIO), self.opt.rounds)
+
+    def bridge(self) -> None:
+        for name in ("text", "rows"):
+            for path in BRIDGES:
+                self.turns(f"{name} {path}", f"bridge {self.opt.rounds} {name} {path}", (BLOCKING,), 1)
 
     def sessions(self) -> None:
         driver, n = self.driver(AIO), self.opt.sessions
@@ -118,6 +129,8 @@ def targets(m: Measurement) -> report.Targets:
     found.most("`s.run('1')` over C, ms", over_c("rtt", BLOCKING), 0.25)
     found.most("approval by a function over C, asyncio, ms", over_c("tool", AIO), 0.3)
     found.most("approval by a function over C, blocking, ms", over_c("tool", BLOCKING), 0.3)
+    for path in BRIDGES[1:]:
+        found.most(f"bridge, 16 MiB of text, {path.replace(' ', ' to ')}, ms", m.median(f"text {path}", BLOCKING), 200)
     found.most(f"threads of {m.opt.sessions} sessions in one loop", m.median("threads", AIO), 40)
     found.least("CodeExecutor to first result, ipybox / cellgate.ipybox", faster("start"), 50)
     found.least("the same for a further one", faster("again"), 50)

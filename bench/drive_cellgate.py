@@ -4,6 +4,8 @@ what sessions leave; same commands, same answers, and
     many N            open N sessions in one event loop and run a cell in each at the same time: seconds of opening,
                       seconds of the cells, threads after it, and MB by which this process has grown
     keep 0            close them
+    bridge N V A B    N times the variable V (text: 16 MiB, rows: 240,000 objects, 15 MiB) from a session of language A
+                      to another one of language B; "json" as A and B: json.dumps() and json.loads() of it, here
 
 Argument: "blocking" or "aio", the front that is measured.
 """
@@ -23,6 +25,11 @@ from typing import Any
 import cellgate
 import cellgate.aio
 
+DATA = """
+text = 'x' * ((16 << 20) - 64)
+rows = [{'i': i, 'name': f'row {i:07}', 'x': i / 7, 'ok': i % 2 == 0} for i in range(240_000)]
+"""
+
 
 def resident_mb() -> float:
     """Of this process alone: pages that it has written to."""
@@ -40,6 +47,7 @@ class Bench:
         self.session: Any = None
         self.servers: set[str] = set()
         self.kept: list[cellgate.aio.Session] = []
+        self.bridged: dict[str, Any] = {}
 
     async def result(self, value: Any) -> Any:
         """Of a method of either front."""
@@ -137,8 +145,36 @@ class Bench:
         self.kept = []
         return []
 
+    async def bridge(self, n: int, rest: str) -> list[float]:
+        name, source, target = rest.split()
+        samples = []
+        if source == "json":
+            variables: dict[str, Any] = {}
+            exec(DATA, variables)
+            for _ in range(n):
+                start = time.perf_counter()
+                json.loads(json.dumps(variables[name], ensure_ascii=False, separators=(",", ":")))
+                samples.append(time.perf_counter() - start)
+            return samples
+        if not self.bridged:
+            for key, language in {"first": None, "python": None, "node": "node", "shell": "shell"}.items():
+                folder = tempfile.mkdtemp(dir=self.workspace)
+                self.bridged[key] = cellgate.Session(folder, client=self.client, language=language)
+            self.bridged["first"].run(DATA).check()
+        first, end = self.bridged["first"], self.bridged[target]
+        begin = first if source == "python" else self.bridged[source]
+        if begin is not first:
+            first.bridge(begin, name)
+        for _ in range(n):
+            start = time.perf_counter()
+            begin.bridge(end, name)
+            samples.append(time.perf_counter() - start)
+        return samples
+
     async def close(self) -> None:
         await self.keep(0, "")
+        for session in self.bridged.values():
+            session.close()
         if self.session:
             await self.result(self.session.close())
         if self.client:
