@@ -3,6 +3,7 @@
  * all rights before it reads the first byte of a client, and ends with its monitor.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -164,6 +165,8 @@ int cg_hf_front(void)
         LIST_INIT(&f.conns);
         TAILQ_INIT(&f.sessions);
         signal(SIGPIPE, SIG_IGN);
+        /* Bodies and answers get pages of their own: in the heap, what comes later keeps them. */
+        mallopt(M_MMAP_THRESHOLD, 128 << 10);
         prctl(PR_SET_NAME, "cg-mcp-front", 0, 0, 0);
         if (close_range(CG_HF_CONTROL + 1, ~0U, 0) < 0 || chdir("/") < 0 || start(&f, &err) < 0) {
                 cg_log(&f.log, CG_LOG_ERROR, "front: %s", err.msg);
