@@ -412,22 +412,44 @@ def test_a_gather_opens_few_questions_at_once(serve: Serve, mcp_file: Path, mark
     decide(server, first[0], "reject")
     ninth = next_of(server, "elicitation/create")
     (everything,) = [c for c in choices(ninth) if c.startswith("approve all ")]
-    assert everything == "approve all 199 calls of this tool that wait"
+    assert everything == "approve all 32 calls of this tool that are shown"
     message = ninth["params"]["message"]
-    assert "More calls of this tool wait" in message and "and 178 that are not shown" in message
+    shown = [json.loads(line)["text"] for line in message.splitlines() if line.startswith('  {"')]
+    assert shown == [str(i) for i in range(1, 8)] + [str(i) for i in range(9, 33)]
+    assert "have forms of their own: 167.\n" in message
     decide(server, ninth, everything)
-    withdrawn = {next_of(server, "notifications/cancelled")["params"]["requestId"] for _ in range(7)}
-    assert withdrawn == {q["id"] for q in first[1:]}
+    withdrawn = set()
     while "result" not in (message := server.receive()):
-        assert message["method"] == "notifications/progress"
+        if message["method"] == "notifications/cancelled":
+            withdrawn.add(message["params"]["requestId"])
+        elif message["method"] == "elicitation/create":
+            decide(server, message, next((c for c in choices(message) if c.startswith("approve all ")), "approve"))
+    assert withdrawn >= {q["id"] for q in first[1:]}
     assert message["id"] == call and text_of(message["result"]) == "199"
     # Each of them was one call, and a later one is asked about again.
     assert sorted(int(line) for line in mark.read_text().splitlines()) == list(range(1, 200))
     call = server.call("execute_ipython_cell", code=CODE)
     again = next_of(server, "elicitation/create")
     assert [c for c in choices(again) if c.startswith("approve all ")] == []
-    decide(server, again, "approve all 199 calls of this tool that wait")
+    decide(server, again, "approve all 32 calls of this tool that are shown")
     assert server.result(call)["isError"]
+
+
+def test_calls_that_are_not_shown_whole_are_not_accepted_with_others(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    code = GATHER.replace("str(i)", "('x' * 100 + str(i) if i == 2 else str(i))") % 4
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    call, shown = gather(server, code, 4)
+    last = shown[3]
+    assert "have forms of their own: 1.\n" in last["params"]["message"] and "x" * 20 not in last["params"]["message"]
+    (everything,) = [c for c in choices(last) if c.startswith("approve all ")]
+    assert everything == "approve all 3 calls of this tool that are shown"
+    decide(server, last, everything)
+    eventually(lambda: len(mark.read_text().split()) == 3 if mark.exists() else False)
+    decide(server, shown[2], "reject")
+    while "result" not in (message := server.receive()):
+        assert message["method"] in ("notifications/progress", "notifications/cancelled")
+    assert message["id"] == call and sorted(mark.read_text().split()) == ["0", "1", "3"]
 
 
 def test_all_waiting_calls_are_none_of_another_tool(serve: Serve, mcp_file: Path, mark: Path) -> None:
@@ -440,7 +462,7 @@ def test_all_waiting_calls_are_none_of_another_tool(serve: Serve, mcp_file: Path
     decide(server, next(q for q in shown if about[q["id"]] == "leave_mark"), "reject")
     question = next_of(server, "elicitation/create")
     (everything,) = [c for c in choices(question) if c.startswith("approve all ")]
-    assert everything == "approve all 8 calls of this tool that wait"
+    assert everything == "approve all 8 calls of this tool that are shown"
     decide(server, question, everything)
     for q in shown:
         if about[q["id"]] == "echo":

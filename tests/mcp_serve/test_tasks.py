@@ -165,11 +165,11 @@ def test_all_waiting_calls_are_those_of_the_first_form(quick: Tasks, mark: Path,
     (choice,) = [
         c for c in form["params"]["requestedSchema"]["properties"]["decision"]["enum"] if c.startswith("approve all")
     ]
-    assert choice == "approve all 2 calls of this tool that wait"
+    assert choice == "approve all 2 calls of this tool that are shown"
     (workspace / "late").touch()
     eventually(lambda: len(quick.get(id)["inputRequests"]) == 3)
     again = quick.get(id)["inputRequests"]
-    assert again[key] == form
+    assert again[key]["params"]["requestedSchema"] == form["params"]["requestedSchema"]
     quick.update(id, {key: {"action": "accept", "content": {"decision": choice}}})
     ((last, _),) = quick.until(id, "input_required")["inputRequests"].items()
     assert last not in (key, *list(again)[:2])

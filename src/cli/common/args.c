@@ -15,7 +15,6 @@
 /* Characters of a string or a name in a view that does not show all. */
 #define SHORT_STRING 300u
 #define SHORT_NAME   300u
-#define SHORT_LINE   60u
 /* Longer arguments are not tried whole in the first view. */
 #define TRY_WHOLE ((size_t)64 << 10)
 #define INDENT    "  "
@@ -328,7 +327,7 @@ void cg_call_line(const char *args, unsigned width, struct cg_buf *b)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
 
-        add_name(&text, args, SHORT_LINE);
+        add_name(&text, args, 0);
         add_wrapped(b, &text, width);
 }
 

@@ -52,10 +52,7 @@ static inline size_t cg_call_count(const struct cg_call *call)
         return n;
 }
 
-/*
- * Appends arguments in short, as they are spelled: one or a few lines as above, with the middle
- * left out.
- */
+/* Appends arguments as they are spelled: one or a few lines as above. */
 void cg_call_line(const char *args, unsigned width, struct cg_buf *b);
 
 /*

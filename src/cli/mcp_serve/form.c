@@ -17,8 +17,9 @@
 #define SHOW_LINES 40
 #define PART_LINES 100
 #define SHOW_MAX   ((size_t)8 << 20)
-/* Other calls whose arguments a question shows. */
-#define SHOW_OTHERS 20u
+/* Other calls that a form can accept, 32 in all. Their arguments are shown whole, a line each. */
+#define SHOW_OTHERS 31u
+#define LINE_WIDTH  100u
 /* The most bytes that a form shows of the prompt of input(). */
 #define PROMPT_BYTES 2000
 
@@ -27,7 +28,7 @@
 #define ALWAYS     "approve %s from now on" /* scope of cg_call_words() */
 #define SAME       "approve exactly this call from now on"
 #define ALL_BEGINS "approve all "
-#define ALL        ALL_BEGINS "%zu calls of this tool that wait"
+#define ALL        ALL_BEGINS "%zu calls of this tool that are shown"
 #define NO         "reject"
 /* Instead of the accepting choices, while not all was shown. */
 #define VIEW        "view all"
@@ -41,30 +42,47 @@ bool cg_serve_same_tool(const struct cg_serve_ask *a, const struct cg_serve_ask 
                strcmp(a->server, b->server) == 0 && strcmp(a->tool, b->tool) == 0;
 }
 
+/* The arguments of a call, if all of them fit in a line. */
+static bool add_line(const struct cg_serve_ask *a, struct cg_buf *b)
+{
+        size_t before = b->len;
+
+        if (a->len > LINE_WIDTH)
+                return false;
+        cg_call_line(a->json, LINE_WIDTH, b);
+        if (b->failed || !memchr(b->data + before, '\n', b->len - before - 1))
+                return !b->failed;
+        cg_buf_cut(b, before);
+        return false;
+}
+
 /*
- * The arguments of the other calls that wait, a line each. Returns their number. A form that is
- * made again has no call that the first one did not have: the user may answer that one.
+ * The first of the other calls that wait. Returns their number. A form that is made again has no
+ * call that the first one did not have: the user may answer that one.
  */
 static size_t add_others(struct cg_serve_session *s, struct cg_serve_ask *ask, struct cg_buf *b)
 {
         uint64_t last = ask->all_id == ask->id ? ask->all_until : UINT64_MAX;
+        cg_auto_buf struct cg_buf lines = { .max = SHOW_MAX };
         const struct cg_serve_ask *a;
-        size_t n = 0;
+        size_t n = 0, more = 0;
 
         ask->all_id = ask->id;
         ask->all_until = 0;
         TAILQ_FOREACH(a, &s->asks, entry) {
-                if (a == ask || a->answered || a->approval > last || !cg_serve_same_tool(a, ask))
+                if (a == ask || a->answered || !cg_serve_same_tool(a, ask))
                         continue;
-                if (a->approval > ask->all_until)
-                        ask->all_until = a->approval;
-                if (++n == 1)
-                        cg_buf_adds(b, "More calls of this tool wait, with these arguments:\n");
-                if (n <= SHOW_OTHERS)
-                        cg_call_line(a->json, 100, b);
+                if (more || n == SHOW_OTHERS || a->approval > last || !add_line(a, &lines)) {
+                        more++;
+                        continue;
+                }
+                ask->all_until = a->approval;
+                n++;
         }
-        if (n > SHOW_OTHERS)
-                cg_buf_addf(b, "  and %zu that are not shown\n", n - SHOW_OTHERS);
+        if (n)
+                cg_buf_addf(b, "More calls of this tool wait, with these arguments:\n%s", cg_buf_str(&lines));
+        if (more)
+                cg_buf_addf(b, "Calls of this tool that have forms of their own: %zu.\n", more);
         return n;
 }
 
