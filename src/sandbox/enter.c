@@ -67,21 +67,29 @@ static int set_limit(__rlimit_resource_t what, const char *name, uint64_t value,
         return 0;
 }
 
-static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
+/*
+ * Descriptors in flight between sockets are counted for the user as a whole, against the sender's
+ * limit: with a lower limit than the caller's, programs inside cannot use up what the user's other
+ * programs may send. Set after this process has sent its own to init: under the lower limit it
+ * could not while another sandbox of the user has as many in flight.
+ */
+static int limit_open_files(const struct cg_sandbox_limits *l, struct cg_err *err)
 {
         uint64_t files = l->open_files;
         struct rlimit now;
 
-        /*
-         * Descriptors in flight between sockets are counted for the user as a whole, against the
-         * sender's limit: with a lower limit than the caller's, programs inside cannot use up what
-         * the user's other programs may send.
-         */
         if (files != CG_PLAN_NO_LIMIT && getrlimit(RLIMIT_NOFILE, &now) == 0 &&
             now.rlim_max != RLIM_INFINITY && files > now.rlim_max / 2)
                 files = now.rlim_max / 2;
+        return set_limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", files, err);
+}
+
+/* All but that of open files. */
+static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
+{
+        struct rlimit now;
+
         if (set_limit(RLIMIT_CORE, "RLIMIT_CORE", 0, err) < 0 ||
-            set_limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", files, err) < 0 ||
             set_limit(RLIMIT_NPROC, "RLIMIT_NPROC", l->processes, err) < 0)
                 return -1;
         if (l->memory_bytes && set_limit(RLIMIT_DATA, "RLIMIT_DATA", l->memory_bytes, err) < 0)
@@ -164,14 +172,15 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
         /* No pid namespace ends with init. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: end with init");
-        if (new_session(err) < 0 || start_in(sp, err) < 0 || cg_apparmor_leave(NULL, err) < 0)
+        if (new_session(err) < 0 || start_in(sp, err) < 0 || cg_apparmor_leave(NULL, err) < 0 ||
+            set_limits(&l, err) < 0)
                 return -1;
-        return set_limits(&l, err);
+        return limit_open_files(&l, err);
 }
 
 /*
- * Sends descriptors to init. Linux counts those of all the user's processes that are on their way,
- * and compares the number with this process's limit of open files, which may be small by now.
+ * Sends descriptors to init. Linux counts those of all the user's processes that are in flight, and
+ * compares the number with this process's limit of open files, which the user may have made small.
  */
 #define SEND_MS 5000
 static int send_to_init(const struct cg_spawn *sp, const char *type, const int *fds, size_t n,
@@ -320,7 +329,7 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
                 close(pins[--n]);
         cg_closep_(&listener);
         close(sp->listener_in);
-        return r;
+        return r < 0 ? r : limit_open_files(&limits, err);
 }
 
 /*
@@ -383,6 +392,8 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
                 return -1;
         if (sp->affinity && cg_seccomp_keep_affinity(err) < 0)
                 return -1;
-        /* Last: it denies calls that the steps above make. */
-        return install_filter(sp, err);
+        /* It denies calls that the steps above make. */
+        if (install_filter(sp, err) < 0)
+                return -1;
+        return limit_open_files(&sp->sb->set.limits, err);
 }
