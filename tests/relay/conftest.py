@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from package_fixtures import mark, package  # noqa: F401
+from processes import children
 
 if TYPE_CHECKING:
     import cellgate
@@ -49,10 +50,7 @@ def session(client: cellgate.Client, tmp_path: Path) -> Iterator[cellgate.Sessio
 
 def descendants(pid: int) -> list[int]:
     """The processes below @pid, and the supervisors that its relays have started."""
-    children: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        children += [int(p) for p in (task / "children").read_text().split()]
-    return children + [p for child in children for p in descendants(child)]
+    return [p for child in children(pid) for p in (child, *descendants(child))]
 
 
 def is_alive(pid: int) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from relay.conftest import descendants, is_alive, wait_until
+from relay.test_links import whole_session
 
 if TYPE_CHECKING:
     import cellgate
@@ -118,6 +119,12 @@ def test_what_a_client_of_a_node_cannot_do(start: Callable[..., Node], tmp_path:
                 with pytest.raises(cellgate.UnsupportedError, match="MCP servers run at the host"):
                     mine.add_mcp_servers(servers)
             assert s.run("2").ok
+
+
+def test_tools_of_a_session_stay_at_the_host(start: Callable[..., Node], tmp_path: Path) -> None:
+    """Functions and MCP servers of a client, on a node and its spares: everything is done once."""
+    with start("--spares", "1").client() as c:
+        whole_session(c, tmp_path)
 
 
 def test_environments_are_the_nodes(start: Callable[..., Node]) -> None:

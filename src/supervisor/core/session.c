@@ -463,6 +463,19 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         replaced(ss, "the session was reset");
 }
 
+/* True if only the host executes their calls: what clients of a node may add. */
+static bool host_executes(json_t *servers)
+{
+        const char *name;
+        json_t *one;
+
+        json_object_foreach(servers, name, one)
+                if (!json_is_string(json_object_get(one, "host_functions")) &&
+                    !json_is_string(json_object_get(one, "host_tools")))
+                        return false;
+        return true;
+}
+
 static void handle_servers(struct session *ss, struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
@@ -472,13 +485,13 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "timeout_ms", 60000, &timeout_ms, &err) < 0)
                 goto fail;
-        if (cg_sup_slots_allow(ss->sup, "MCP servers run at the host", &err) < 0)
-                goto fail;
         servers = json_object_get(body, "servers");
         if (!json_is_object(servers)) {
                 cg_fail(&err, CG_E_INVAL, "\"servers\" must be an object");
                 goto fail;
         }
+        if (!host_executes(servers) && cg_sup_slots_allow(ss->sup, "MCP servers run at the host", &err) < 0)
+                goto fail;
         if (json_object_size(servers) + json_object_size(json_object_get(ss->mcp.servers, "all")) >
             CG_MAX_SERVERS) {
                 cg_fail(&err, CG_E_LIMIT, "at most %d MCP servers in a session", CG_MAX_SERVERS);
