@@ -1,9 +1,11 @@
 #!/bin/bash
-# A cluster in namespaces: Slurm with two nodes, and an sshd, over an overlay of this machine's files. Nothing of it
-# stays, and nothing outside can be reached from it. Root runs it:
+# A cluster in namespaces: Slurm with a head and three nodes, and an sshd on each, over an overlay of this machine's files.
+# Each node has a namespace of each kind, and an address on the head's bridge: `ip link set n1 down` there cuts its link.
+# They share files but /run/user, /tmp and /dev/shm. Nothing of it stays, and nothing outside can be reached from it. Root
+# runs it:
 #   unshare --mount --pid --net --uts --ipc --fork cluster.sh PACKAGES WORK SHOWN...
 # PACKAGES: the unpacked packages. WORK: an empty folder for the overlay. SHOWN: folders that the nodes have to see. It
-# prints "ready" once both nodes are idle, and runs until its standard input ends.
+# prints "ready" once all nodes are idle, and runs until its standard input ends.
 # Nodes are made with pivot_root: in a chroot nobody may make a user namespace.
 set -e
 packages=$1 work=$2 root=$2/root
@@ -22,13 +24,6 @@ for folder; do
         mkdir -p "$root$folder"
         mount --rbind "$folder" "$root$folder"
 done
-# Slurm's resolver wants an address that is not 127.0.0.1.
-python3 - <<'P'
-import fcntl, socket, struct
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-fcntl.ioctl(s, 0x8914, struct.pack("16sh14x", b"lo", 0x41))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
-fcntl.ioctl(s, 0x8916, struct.pack("16shH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton("10.9.9.1")))  # SIOCSIFADDR
-P
 hostname head
 cd "$root"
 mkdir -p old
@@ -38,8 +33,12 @@ umount -l /old
 rmdir /old
 
 mount -t tmpfs tmpfs /run
+ip link set lo up
+ip link add bridge type bridge
+ip addr add 10.9.9.1/24 dev bridge
+ip link set bridge up
 mkdir -p /run/munge /run/sshd /run/user /var/log/munge /var/lib/munge /var/log/slurm /var/spool/slurm/head /home
-printf '127.0.0.1 localhost\n10.9.9.1 head n1 n2\n' >/etc/hosts
+printf '127.0.0.1 localhost\n10.9.9.1 head\n10.9.9.11 n1\n10.9.9.12 n2\n10.9.9.13 n3\n' >/etc/hosts
 printf 'munge:x:990:990::/nonexistent:/usr/sbin/nologin\nsshd:x:991:65534::/run/sshd:/usr/sbin/nologin\n' >>/etc/passwd
 printf 'alice:x:1234:1234::/home/alice:/bin/bash\n' >>/etc/passwd
 printf 'munge:x:990:\nalice:x:1234:\n' >>/etc/group
@@ -74,30 +73,52 @@ SlurmdParameters=config_overrides
 KillWait=1
 DefMemPerNode=1000
 SchedulerParameters=batch_sched_delay=0
-NodeName=n[1-2] NodeHostname=head NodeAddr=10.9.9.1 Port=[17001-17002] CPUs=4 RealMemory=4000
+NodeName=n[1-3] CPUs=4 RealMemory=4000
 PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=YES
 C
 for program in slurmctld slurmd slurmstepd; do # as update-alternatives does
         [ -e "/usr/sbin/$program" ] || ln -s "$program-wlm" "/usr/sbin/$program"
 done
 slurmctld
-slurmd -N n1
-slurmd -N n2
 
 mkdir -p /etc/ssh
 ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 install -d -m 700 -o 1234 -g 1234 /home/alice/.ssh
 ssh-keygen -q -t ed25519 -N '' -f /home/alice/.ssh/id_ed25519
 cp /home/alice/.ssh/id_ed25519.pub /home/alice/.ssh/authorized_keys
-printf 'head,n1,n2,10.9.9.1 %s\n' "$(cut -d' ' -f1,2 /etc/ssh/ssh_host_ed25519_key.pub)" >/home/alice/.ssh/known_hosts
+printf 'head,n1,n2,n3 %s\n' "$(cut -d' ' -f1,2 /etc/ssh/ssh_host_ed25519_key.pub)" >/home/alice/.ssh/known_hosts
 chown -R 1234:1234 /home/alice/.ssh
-printf 'ListenAddress 10.9.9.1\nUsePAM no\nPasswordAuthentication no\n' >/etc/ssh/sshd_config
-/usr/sbin/sshd
+printf 'UsePAM no\nPasswordAuthentication no\n' >/etc/ssh/sshd_config
+
+# node NUMBER: the first process of a node.
+node() {
+        mount --make-rprivate /
+        mount -t proc proc /proc
+        mkdir -p "/run/node/$1"
+        mount --bind "/run/node/$1" /run/sshd
+        for folder in /run/user /tmp /dev/shm; do mount -t tmpfs tmpfs "$folder"; done
+        hostname "n$1"
+        ip link set lo up
+        until ip link show eth0 >/dev/null 2>&1; do sleep 0.02; done
+        ip addr add "10.9.9.1$1/24" dev eth0
+        ip link set eth0 up
+        /usr/sbin/sshd -o PidFile=none
+        slurmd -D -N "n$1" 2>/dev/null & # this shell reaps what others leave
+        wait
+}
+export -f node
+for i in 1 2 3; do
+        unshare --mount --pid --net --uts --ipc --cgroup --fork --kill-child bash -ec "node $i" <&- >&2 &
+        parent=$! pid=
+        until pid=$(pgrep -P "$parent" -x bash); do sleep 0.02; done
+        ip link add "n$i" type veth peer name eth0 netns "$pid"
+        ip link set "n$i" master bridge up
+done
 
 for _ in $(seq 300); do
-        [ "$(sinfo -h -o %T%D 2>/dev/null)" = idle2 ] && break
+        [ "$(sinfo -h -o %T%D 2>/dev/null)" = idle3 ] && break
         sleep 0.1
 done
-[ "$(sinfo -h -o %T%D)" = idle2 ] || { sinfo >&2; tail -n 5 /var/log/slurm/*.log >&2; exit 1; }
+[ "$(sinfo -h -o %T%D)" = idle3 ] || { sinfo >&2; tail -n 5 /var/log/slurm/*.log >&2; exit 1; }
 echo ready
 cat >/dev/null

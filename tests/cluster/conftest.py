@@ -1,4 +1,4 @@
-"""A real Slurm cluster of two nodes and a real sshd, in namespaces of their own (cluster.sh)."""
+"""A real Slurm cluster of three nodes with a real sshd on each, in namespaces of their own (cluster.sh)."""
 
 import os
 import select
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from processes import name_of, words
+from relay.conftest import descendants
 
 HERE = Path(__file__).parent
 READY_S = 60
@@ -26,18 +28,35 @@ class Cluster:
     examples: Path
     slowness: float
 
-    def run(self, command: str, timeout: float = 60, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        """A line of bash on the head node, as the user alice."""
+    def words(self, command: str, user: bool = True) -> list[str]:
+        """Runs a line of bash on the head node, as the user alice or as root."""
         enter = ["nsenter", f"--target={self.pid}", "--all", "--root"]
-        user = ["setpriv", "--reuid=1234", "--regid=1234", "--init-groups"]
+        alice = ["setpriv", "--reuid=1234", "--regid=1234", "--init-groups"] if user else []
         own = {"HOME": "/home/alice", "USER": "alice", "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
         own["PYTHONPATH"] = str(self.package)
-        argv = [*enter, *user, "env", "-i", *(f"{k}={v}" for k, v in own.items()), "bash", "-c", f"cd && {command}"]
+        return [*enter, *alice, "env", "-i", *(f"{k}={v}" for k, v in own.items()), "bash", "-c", f"cd && {command}"]
+
+    def run(
+        self, command: str, timeout: float = 60, check: bool = True, user: bool = True
+    ) -> "subprocess.CompletedProcess[str]":
         p = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout * self.slowness
+            self.words(command, user),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout * self.slowness,
         )
         assert p.returncode == 0 or not check, f"{command}: {p.returncode}\n{p.stdout}\n{p.stderr}"
         return p
+
+    def admin(self, command: str) -> None:
+        self.run(command, user=False)
+
+    def of_node(self, node: str, name: str) -> list[int]:
+        """The processes with that name on a node, as this machine numbers them."""
+        first = f"bash\0-ec\0node {node[1:]}\0".encode().split(b"\0")
+        below = descendants(next(p for p in descendants(self.pid) if words(p) == first))
+        return [p for p in below if name_of(p).startswith(name)]
 
     def processes(self) -> list[str]:
         """The processes of cellgate on all nodes."""

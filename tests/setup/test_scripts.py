@@ -95,7 +95,7 @@ def test_a_step_gets_what_it_needs_and_no_more(system: System, step: str) -> Non
     programs = {"bubblewrap", "binutils", "procps", "git", "curl"}
     debian = "\nID=debian\n" in "\n" + Path("/etc/os-release").read_text()
     wanted = {
-        "pytest": programs | {"stunnel4", "socat"} | ({"chromium"} if debian else set()),
+        "pytest": programs | {"stunnel4", "socat", "iproute2"} | ({"chromium"} if debian else set()),
         "asan": programs,
         "lint-c": {"clang-tidy", "clang-format", "cppcheck"},
         "valgrind": {"valgrind"},
