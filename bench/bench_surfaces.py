@@ -1,7 +1,8 @@
 """`cellgate mcp serve --compat sandboxmcp` beside sandboxmcp (with version 1 of mcp): execute_code in each language.
 
 A client made by hand sends the same calls to both, in turns, with a pause before each: without one, the sandboxes that
-are made in advance would not be ready. Report: ratios of medians, and the promises of the project.
+are made in advance would not be ready. sandbox_stats, which does nearly nothing, shows what the MCP SDK needs.
+Report: ratios of medians, and the promises of the project.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import report
 from bench_mcp import Stdio
@@ -22,13 +24,16 @@ SANDBOXMCP = report.REPO / ".deps/bench-env/bin/sandboxmcp"
 CODES = {"python": "print(2+2)", "node": "console.log(2+2)", "shell": "echo $((2+2))"}
 
 
+def call(client: Stdio, name: str, arguments: dict[str, str]) -> tuple[float, dict[str, Any]]:
+    """The time of a call in ms, and its result."""
+    began = time.perf_counter()
+    answer = client.request("tools/call", {"name": name, "arguments": arguments})
+    return (time.perf_counter() - began) * 1e3, json.loads(answer["content"][0]["text"])
+
+
 def execute(client: Stdio, language: str, **more: str) -> float:
     """The time of a call in ms."""
-    began = time.perf_counter()
-    arguments = {"code": CODES[language], "language": language, **more}
-    answer = client.request("tools/call", {"name": "execute_code", "arguments": arguments})
-    spent = (time.perf_counter() - began) * 1e3
-    result = json.loads(answer["content"][0]["text"])
+    spent, result = call(client, "execute_code", {"code": CODES[language], "language": language, **more})
     if result["stdout"] != "4\n":
         raise RuntimeError(f"{language}: {result}")
     return spent
@@ -61,8 +66,7 @@ def main() -> int:
             client.initialize()
         for language, by in samples.items():
             arguments = {"language": language}
-            call = {"name": "create_session", "arguments": arguments}
-            session = json.loads(peers["cellgate"].request("tools/call", call)["content"][0]["text"])["id"]
+            session = call(peers["cellgate"], "create_session", arguments)[1]["id"]
             calls = [(name, client, {}) for name, client in peers.items()]
             calls.append(("cellgate, in a session", peers["cellgate"], {"session_id": session}))
             for i in range(opt.calls + 3):  # the first ones start what stays
@@ -71,6 +75,8 @@ def main() -> int:
                     spent = execute(client, language, **more)
                     if i >= 3:
                         by.setdefault(name, []).append(spent)
+                time.sleep(opt.pause)
+                by.setdefault("cellgate, sandbox_stats", []).append(call(peers["cellgate"], "sandbox_stats", {})[0])
         for client in peers.values():
             client.close()
     lines = [f"{'ms, medians':26}" + "".join(f"{language:>12}" for language in CODES)]

@@ -19,6 +19,7 @@ from typing import Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent
+from pydantic_core import to_json
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -141,7 +142,8 @@ async def answer(work: Awaitable[Any], failed: Mapping[str, Any], **more: Any) -
     if isinstance(result, dict):
         result = {**result, **more}
     content = result if isinstance(result, dict) else {"result": result}
-    text = TextContent(type="text", text=json.dumps(result, indent=2))
+    # As json.dumps(), whose encoder is Python as soon as it indents.
+    text = TextContent(type="text", text=to_json(result, indent=2).decode())
     return CallToolResult(content=[text], structured_content=content, is_error="error" in content)
 
 
