@@ -101,7 +101,10 @@ static int list_files(struct cg_serve_session *s, const char *args, struct cg_an
 
 /* ------------------------------------------------------------------ read_file, write_file */
 
-/* Bytes of whole characters at the beginning; 0 for what is no text. */
+/*
+ * Bytes of whole characters at the beginning; 0 for what is no text. A last character may be cut
+ * unless the data ends where the file does (@to_end).
+ */
 static size_t text_of(const char *data, size_t len, bool to_end)
 {
         size_t n = 0, one = 1;

@@ -68,15 +68,31 @@ static int lock_base(int base, const char *path, struct cg_err *err)
         return cg_steal_fd(&fd);
 }
 
+/* Removes folders of servers that were killed; failures are left to the next server. */
+static void remove_stale(int base, const char *path)
+{
+        cg_auto_dir DIR *dir = opendir(path);
+        struct dirent *e;
+
+        while (dir && (e = readdir(dir))) {
+                cg_auto_fd int unused = -1;
+                cg_auto_free char *stale = NULL;
+
+                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+                        continue;
+                unused = lock_folder(base, e->d_name);
+                if (unused >= 0 && cg_asprintf(&stale, "folder", NULL, "%s/%s", path, e->d_name) == 0)
+                        cg_remove_tree(stale, NULL);
+        }
+}
+
 int cg_packages_init(struct cg_packages *p, struct cg_err *err)
 {
         static const char what[] = "folder for installed packages";
         const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
         cg_auto_fd int base = -1, lock = -1;
         cg_auto_free char *path = NULL;
-        struct dirent *e;
         struct stat st;
-        DIR *dir;
         int r;
 
         *p = (struct cg_packages){ .fd = -1 };
@@ -98,24 +114,7 @@ int cg_packages_init(struct cg_packages *p, struct cg_err *err)
         lock = lock_base(base, path, err);
         if (lock < 0)
                 return lock;
-        /* Folders of servers that were killed; failures are left to the next server. */
-        dir = opendir(path);
-        while (dir && (e = readdir(dir))) {
-                cg_auto_fd int unused = -1;
-                cg_auto_free char *stale = NULL;
-
-                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
-                        continue;
-                unused = lock_folder(base, e->d_name);
-                if (unused < 0)
-                        continue;
-                if (asprintf(&stale, "%s/%s", path, e->d_name) < 0)
-                        stale = NULL;
-                else
-                        cg_remove_tree(stale, NULL);
-        }
-        if (dir)
-                closedir(dir);
+        remove_stale(base, path);
         return make_own(p, base, path, err);
 }
 
