@@ -463,9 +463,7 @@ static int write_root(struct cg_package *p, struct cg_err *err)
                 "_package(__name__)\n";
         int r = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_SLICE(text), err);
 
-        if (r < 0)
-                return r;
-        return cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);
+        return r < 0 ? r : cg_package_put_root(p, "py.typed", "", CG_SLICE(""), err);
 }
 
 static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_err *err)

@@ -377,9 +377,7 @@ static int read_proxy(struct cg_mcp_def *d, const json_t *env, struct cg_err *er
         bool tls = strncasecmp(d->url, "https:", 6) == 0;
         int r = copy_variable(env, tls ? https : http, &d->proxy, err);
 
-        if (r < 0)
-                return r;
-        return copy_variable(env, none, &d->no_proxy, err);
+        return r < 0 ? r : copy_variable(env, none, &d->no_proxy, err);
 }
 
 /* Clients tell the two HTTP transports apart by the end of the URL's path. */

@@ -96,9 +96,7 @@ static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *
                 if (is_tools || q->method == CG_MCP_PROMPTS_LIST)
                         r = remember_name(q, tool, err);
         }
-        if (r < 0)
-                return r;
-        return cg_buf_end(&q->tools, err);
+        return r < 0 ? r : cg_buf_end(&q->tools, err);
 }
 
 /* Checks whether the next page may be requested: cursors that repeat would never end. */

@@ -140,7 +140,5 @@ int cg_pin_canonical(struct cg_slice tool, struct cg_buf *b, struct cg_err *err)
 {
         int r = add_value(tool, 0, b, err);
 
-        if (r < 0)
-                return r;
-        return cg_buf_end(b, err);
+        return r < 0 ? r : cg_buf_end(b, err);
 }

@@ -217,9 +217,7 @@ static int begin(struct diff_side *s, struct cg_slice v, struct cg_err *err)
 {
         int r = cg_json_walk_init(&s->w, v, cg_json_kind(v), err);
 
-        if (r < 0)
-                return r;
-        return next(s, err);
+        return r < 0 ? r : next(s, err);
 }
 
 /* Below 0: the next member is one of @a alone; above 0: of @b alone; 0: of both. */
