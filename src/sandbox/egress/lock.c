@@ -132,49 +132,16 @@ static int restrict_self(const char *const *readable, uint64_t net, struct cg_er
 /* ---- system calls */
 
 static const int both[] = {
-        SCMP_SYS(read),
-        SCMP_SYS(write),
-        SCMP_SYS(readv),
-        SCMP_SYS(writev),
-        SCMP_SYS(recvfrom),
-        SCMP_SYS(recvmsg),
-        SCMP_SYS(sendto),
-        SCMP_SYS(sendmsg),
-        SCMP_SYS(recv),
-        SCMP_SYS(send),
-        SCMP_SYS(close),
-        SCMP_SYS(shutdown),
-        SCMP_SYS(setsockopt),
-        SCMP_SYS(getsockopt),
-        SCMP_SYS(fcntl),
-        SCMP_SYS(fcntl64),
-        SCMP_SYS(epoll_ctl),
-        SCMP_SYS(epoll_wait),
-        SCMP_SYS(epoll_pwait),
-        SCMP_SYS(epoll_pwait2),
-        SCMP_SYS(poll),
-        SCMP_SYS(ppoll),
-        SCMP_SYS(ppoll_time64),
-        SCMP_SYS(clock_gettime),
-        SCMP_SYS(clock_gettime64),
-        SCMP_SYS(gettimeofday),
-        SCMP_SYS(munmap),
-        SCMP_SYS(mremap),
-        SCMP_SYS(brk),
-        SCMP_SYS(madvise),
-        SCMP_SYS(futex),
-        SCMP_SYS(futex_time64),
-        SCMP_SYS(exit_group),
-        SCMP_SYS(exit),
-        SCMP_SYS(rt_sigreturn),
-        SCMP_SYS(sigreturn),
-        SCMP_SYS(rt_sigprocmask),
-        SCMP_SYS(rt_sigaction),
-        SCMP_SYS(getpid),
-        SCMP_SYS(gettid),
-        SCMP_SYS(restart_syscall),
-        SCMP_SYS(getrandom),
-        SCMP_SYS(sched_yield),
+        SCMP_SYS(read),         SCMP_SYS(write),        SCMP_SYS(readv),         SCMP_SYS(writev),
+        SCMP_SYS(recvfrom),     SCMP_SYS(recvmsg),      SCMP_SYS(recv),          SCMP_SYS(close),
+        SCMP_SYS(shutdown),     SCMP_SYS(setsockopt),   SCMP_SYS(getsockopt),    SCMP_SYS(epoll_ctl),
+        SCMP_SYS(epoll_wait),   SCMP_SYS(epoll_pwait),  SCMP_SYS(epoll_pwait2),  SCMP_SYS(poll),
+        SCMP_SYS(ppoll),        SCMP_SYS(ppoll_time64), SCMP_SYS(clock_gettime), SCMP_SYS(clock_gettime64),
+        SCMP_SYS(gettimeofday), SCMP_SYS(munmap),       SCMP_SYS(mremap),        SCMP_SYS(brk),
+        SCMP_SYS(madvise),      SCMP_SYS(futex),        SCMP_SYS(futex_time64),  SCMP_SYS(exit_group),
+        SCMP_SYS(exit),         SCMP_SYS(rt_sigreturn), SCMP_SYS(sigreturn),     SCMP_SYS(rt_sigprocmask),
+        SCMP_SYS(rt_sigaction), SCMP_SYS(getpid),       SCMP_SYS(gettid),        SCMP_SYS(restart_syscall),
+        SCMP_SYS(getrandom),    SCMP_SYS(sched_yield),
 };
 
 static const int relay_only[] = {
@@ -314,6 +281,9 @@ struct calls {
 static int filter(const struct calls *calls, struct cg_err *err)
 {
         static const unsigned int families[] = { AF_INET, AF_INET6 };
+        /* Not F_SETOWN and F_SETSIG, by which the operating system sends signals to any process. */
+        static const unsigned int files[] = { F_DUPFD, F_GETFD,         F_SETFD,      F_GETFL,
+                                              F_SETFL, F_DUPFD_CLOEXEC, F_SETPIPE_SZ, F_GETPIPE_SZ };
         static const int memory[] = { SCMP_SYS(mmap), SCMP_SYS(mmap2), SCMP_SYS(mprotect) };
         /* EPERM and not death: what a new libc calls in passing may fail, and breaks nothing. */
         struct rules r = { .ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM)) };
@@ -325,6 +295,14 @@ static int filter(const struct calls *calls, struct cg_err *err)
                 r.error = seccomp_attr_set(r.ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
         allow_list(&r, both, CG_ARRAY_LEN(both));
         allow_masked(&r, SCMP_SYS(ioctl), 1, LOW32, FIONBIO);
+        for (size_t i = 0; i < CG_ARRAY_LEN(files); i++) {
+                allow_masked(&r, SCMP_SYS(fcntl), 1, LOW32, files[i]);
+                allow_masked(&r, SCMP_SYS(fcntl64), 1, LOW32, files[i]);
+        }
+        /* TCP Fast Open connects a listener that was shut down, past connect() and Landlock. */
+        allow_masked(&r, SCMP_SYS(sendto), 3, MSG_FASTOPEN, 0);
+        allow_masked(&r, SCMP_SYS(sendmsg), 2, MSG_FASTOPEN, 0);
+        allow_masked(&r, SCMP_SYS(send), 3, MSG_FASTOPEN, 0);
         /* abort() */
         allow_masked(&r, SCMP_SYS(tgkill), 0, LOW32, (unsigned int)getpid());
         allow_list(&r, calls->list, calls->n);
