@@ -170,7 +170,7 @@ struct cg_client_options {
         /*
          * for `connect`: when the connection is lost, the command is started again; for so long the
          * sessions wait on both sides, and go on as if nothing had happened. 0: 30 s, in a job of a
-         * batch system not; negative: not
+         * batch system not; negative: not; at most an hour
          */
         int64_t detach_ms;
 };

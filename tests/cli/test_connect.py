@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 NODE = Path(__file__).parent.parent / "relay/node.py"
+CUTTER = NODE.with_name("cutter.py")
 FRAMES = {
     "unknown-type": "a frame of no known type",
     "too-long": "a frame that is too long",
@@ -67,6 +68,15 @@ def test_a_tool_of_this_machine(prefix: Path, tmp_path: Path) -> None:
     assert "RejectedError" in run(prefix, tmp_path, *words).stderr
 
 
+@pytest.mark.parametrize(("detach", "goes_on"), [("0", False), ("20", True)])
+def test_how_long_a_lost_link_is_waited_for(prefix: Path, tmp_path: Path, detach: str, goes_on: bool) -> None:
+    (tmp_path / "cut-0").write_text("from 20000")
+    there = f"{sys.executable} -B {CUTTER} {tmp_path} {prefix}/bin/cellgate relay"
+    p = run(prefix, tmp_path, "--connect", there, "--detach", detach, "-c", "print('x' * 50_000)", "-c", "6 * 7")
+    assert p.stdout.endswith("x\n42\n") == goes_on and (p.returncode == 0) == goes_on
+    assert (tmp_path / "starts").read_text().count("x") == 1 + goes_on
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -75,6 +85,9 @@ def test_a_tool_of_this_machine(prefix: Path, tmp_path: Path) -> None:
         (["--kernel-env", sys.prefix, "--connect", "env"], "give --connect before --kernel-env"),
         (["--connect", "env", "--kernel-env", "nope"], "the node: there is no environment nope"),
         (["--connect", "env", "--workspace", "/no/where"], "/no/where: No such file"),
+        (["--detach", "5"], "--detach is for --connect"),
+        (["--connect", "env", "--detach", "never"], "--detach needs seconds"),
+        (["--connect", "env", "--detach", "3601"], "--detach is at most 3600 seconds"),
     ],
 )
 def test_what_cannot_be(prefix: Path, tmp_path: Path, words: list[str], why: str) -> None:

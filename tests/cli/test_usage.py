@@ -42,7 +42,7 @@ COMMAND_LINES = [
     (["run", "--decide-elsewhere", "--no-sandbox", "-c", "1"], "leave out --no-sandbox"),
     (["run", "--env", "NAME", "-c", "1"], '--env needs NAME=VALUE, not "NAME"'),
     (["run", "--env", "=x", "-c", "1"], "--env"),
-    (["run", "--timeout", "soon", "-c", "1"], '--timeout needs seconds such as 30 or 1.5 (0: no limit), not "soon"'),
+    (["run", "--timeout", "soon", "-c", "1"], '--timeout needs seconds such as 30 or 1.5, not "soon"'),
     (["run", "--timeout", "-1", "-c", "1"], "--timeout"),
     (["run", "--log-level", "9", "-c", "1"], "--log-level"),
     (["run", "--limit", "memoryMb", "-c", "1"], '--limit needs NAME=NUMBER such as memoryMb=512, not "memoryMb"'),

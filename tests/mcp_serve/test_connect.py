@@ -37,7 +37,7 @@ def connected(serve: Serve, cellgate: Path, tmp_path: Path, there: Path) -> Call
 
 def test_a_registered_server_stays_here(connected: Callable[..., Raw], tmp_path: Path, mark: Path, there: Path) -> None:
     """Its definition and its secret are not sent; its calls are asked about, and run, here."""
-    server = connected("--approve", "ask")
+    server = connected("--approve", "ask", "--detach", "7.5")
     server.initialize(elicitation={})
     parameters = {
         "command": sys.executable,
@@ -59,6 +59,7 @@ def test_a_registered_server_stays_here(connected: Callable[..., Raw], tmp_path:
         assert (f"{there} leave_mark: hello" in shown) == bool(ran) and ("RejectedError" in shown) == (not ran)
         assert (mark.read_text() if mark.exists() else "") == ran
     sent = (tmp_path / "sent").read_bytes()
+    assert b'"detach_ms":7500' in sent
     assert b"leave_mark" in sent and b"SECRET-4711" not in sent and b"fake_server" not in sent
 
 

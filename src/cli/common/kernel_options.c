@@ -22,6 +22,9 @@
 /* Nobody may be there: a question must end. */
 #define ELSEWHERE_MS 900000
 
+/* The other machine waits no longer. */
+#define MAX_DETACH_MS 3600000
+
 #define ENV_HELP "a variable for the kernel, which inherits none; may be repeated"
 
 /* In the order of the help. */
@@ -234,6 +237,9 @@ static const struct cg_opt table[] = {
           " \"kubectl exec -i POD --\". --workspace and --kernel-env are names there (default: the folder in which"
           " COMMAND starts; mcp serve: required); give --connect first. MCP servers run here, and calls are asked about"
           " here. Not with --audit (docs/cluster.md)" },
+        { CG_KOPT_DETACH, 0, "detach", "SECONDS", STARTS,
+          "with --connect: for so long sessions wait on both sides when the connection is lost, and go on after"
+          " another one (default: 30, in a job of a batch system 0; 0: they end, at most 3600)" },
         { CG_KOPT_LOG_LEVEL, 0, "log-level", "N", STARTS | CG_JUP_ATTACH,
           "messages on standard error: 0 errors, 1 warnings, 2 information (run: also calls that a rule"
           " accepted), 3 debugging (default: 1, run: 0). With more than the default, run and mcp serve have a"
@@ -426,6 +432,14 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 return read_limit(&o->limits, value, err);
         case CG_KOPT_CONNECT:
                 return set_connect(o, value, err);
+        case CG_KOPT_DETACH:
+                if (cg_opt_seconds("--detach", value, &o->detach_ms, err) < 0)
+                        return CG_E_INVAL;
+                if (o->detach_ms > MAX_DETACH_MS)
+                        return cg_fail(err, CG_E_INVAL, "--detach is at most %d seconds",
+                                       MAX_DETACH_MS / 1000);
+                o->detach_ms = o->detach_ms ?: -1;
+                return 0;
         case CG_KOPT_KERNEL_ENV:
                 free(CG_STEAL(o->kernel_env));
                 if (o->connect) {
@@ -485,6 +499,8 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
         if (o->command & JUPYTER && o->workspace && !o->connect)
                 return cg_fail(err, CG_E_INVAL,
                                "--workspace is for --connect: here it is the folder of the notebook");
+        if (o->detach_ms && !o->connect)
+                return cg_fail(err, CG_E_INVAL, "--detach is for --connect");
         if (o->connect && (o->audit || cg_kernel_options_shares(o)))
                 return cg_fail(
                         err, CG_E_INVAL,
@@ -536,6 +552,7 @@ void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_clien
         co->audit_head = o->audit_head_to;
         co->log_level = o->log_level;
         co->connect = o->connect ? o->connect_words : NULL;
+        co->detach_ms = o->detach_ms;
         co->share = !o->private && !(private && *private) && !o->connect;
         /* Cells without a sandbox could end a supervisor, and with it the sessions of others. */
         if (!(o->command & JUPYTER) && (o->no_sandbox || o->log_level > default_log_level(o->command)))

@@ -90,6 +90,7 @@ enum cg_kernel_opt {
         CG_KOPT_SPARES,
         CG_KOPT_ADDRESS,
         CG_KOPT_CONNECT,
+        CG_KOPT_DETACH,
 };
 
 struct cg_kernel_options {
@@ -105,6 +106,7 @@ struct cg_kernel_options {
         const char *webhook;
         char *connect;                /* for a shell: reaches another machine; NULL: this one */
         const char *connect_words[5]; /* of the shell */
+        int64_t detach_ms;            /* as in struct cg_client_options */
         /* of --http */
         const char *token_file, *approver_token, *tls_key, *oauth_ca, *http_socket;
         const char *audit_key, *audit_head;   /* as given */

@@ -193,8 +193,7 @@ int cg_opt_seconds(const char *what, const char *text, int64_t *ret_ms, struct c
         errno = 0;
         s = strtod(text, &end);
         if (strspn(text, "0123456789.") != strlen(text) || end == text || *end || s > 315360000.0)
-                return cg_fail(err, CG_E_INVAL,
-                               "%s needs seconds such as 30 or 1.5 (0: no limit), not \"%s\"", what, text);
+                return cg_fail(err, CG_E_INVAL, "%s needs seconds such as 30 or 1.5, not \"%s\"", what, text);
         *ret_ms = (int64_t)(s * 1000.0);
         if (s > 0 && *ret_ms == 0)
                 *ret_ms = 1; /* 0 would mean no limit */
