@@ -2,6 +2,7 @@
  * The HTTP side of `cellgate node`: started by exec with its sockets, it gives up files, new
  * sockets and all rights before it reads the first byte of a client. See node.h.
  */
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <signal.h>
 #include <string.h>
@@ -9,36 +10,52 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 #include "base/log.h"
 #include "base/util.h"
 #include "node/node.h"
 #include "sandbox/egress/lock.h"
 
 #define MAX_CONNECTIONS 64u
-#define MAX_HEAD        ((size_t)8 << 10)
-#define IDLE_S          10u
-#define ANSWER_S        5
-/* An answer is used again for so long: the supervisor's work is not the clients' to cause. */
-#define FRESH_MS 500
-
+/* That end, while others are taken: at its limit libmicrohttpd does not listen for a while. */
+#define ENDING   64u
+#define MAX_HEAD ((size_t)8 << 10)
+#define IDLE_S   10u
+#define ANSWER_S 5
 struct node_front {
         struct node_state state;
-        int64_t asked_ms; /* 0: never */
+        int fds[MAX_CONNECTIONS + ENDING]; /* of connections, oldest first */
+        size_t n;
 };
+
+/* Makes room for the next connection: those that send nothing must not keep others out. */
+static void on_connection(void *data, struct MHD_Connection *c, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        struct node_front *f = data;
+        size_t i = 0;
+
+        (void)context;
+        if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+                f->fds[f->n++] = info->connect_fd;
+                if (f->n > MAX_CONNECTIONS)
+                        shutdown(f->fds[f->n - MAX_CONNECTIONS - 1], SHUT_RDWR);
+                return;
+        }
+        while (f->fds[i] != info->connect_fd)
+                i++;
+        f->n--;
+        memmove(f->fds + i, f->fds + i + 1, (f->n - i) * sizeof(*f->fds));
+}
 
 /* False: the node does not answer. */
 static bool refresh(struct node_front *f)
 {
-        int64_t now = cg_now_ms();
-
-        if (f->asked_ms && now - f->asked_ms < FRESH_MS)
-                return true;
-        f->asked_ms = 0;
         if (send(NODE_CONTROL, "", 1, MSG_NOSIGNAL) != 1 ||
             recv(NODE_CONTROL, &f->state, sizeof(f->state), 0) != sizeof(f->state))
                 return false;
         f->state.metrics[sizeof(f->state.metrics) - 1] = '\0';
-        f->asked_ms = cg_now_ms();
         return true;
 }
 
@@ -84,8 +101,9 @@ static int start(struct node_front *f, struct MHD_Daemon **ret, int *epoll, stru
         const union MHD_DaemonInfo *info;
         struct MHD_Daemon *d = MHD_start_daemon(
                 MHD_USE_EPOLL, 0, NULL, NULL, answer, f, MHD_OPTION_LISTEN_SOCKET, NODE_LISTENER,
-                MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, MAX_HEAD,
-                MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+                MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS + ENDING, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                MAX_HEAD, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+                f, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
 
         info = d ? MHD_get_daemon_info(d, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
         *epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -104,7 +122,10 @@ static int start(struct node_front *f, struct MHD_Daemon **ret, int *epoll, stru
 
 int cg_node_front(void)
 {
-        static const struct cg_log log = { .fd = 2, .level = CG_LOG_WARN, .who = "node" };
+        /* Records of the log are the node's alone once bytes of the network are read. */
+        struct cg_log log = { .fd = fcntl(2, F_DUPFD_CLOEXEC, NODE_LISTENER + 1),
+                              .level = CG_LOG_WARN,
+                              .who = "node" };
         MHD_UNSIGNED_LONG_LONG ms;
         struct node_front f = { 0 };
         struct MHD_Daemon *d;
@@ -116,10 +137,12 @@ int cg_node_front(void)
         signal(SIGTERM, SIG_IGN); /* to the whole group: it ends with the node */
         signal(SIGINT, SIG_IGN);
         prctl(PR_SET_NAME, "cg-node-front", 0, 0, 0);
+        dup2(0, 2);
         if (start(&f, &d, &epoll, &err) < 0) {
                 cg_log(&log, CG_LOG_ERROR, "--http: %s", err.msg);
                 return 1;
         }
+        close(log.fd);
         for (;;) {
                 int wait = MHD_get_timeout(d, &ms) == MHD_YES ? (int)CG_MIN(ms, (unsigned)IDLE_S * 1000) : -1;
 

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/proc.h"
+#include "base/text.h"
 #include "cellgate.h"
 #include "cli/common/listen.h"
 #include "config.h"
@@ -32,6 +33,11 @@ extern char **environ;
 /* Records of the log wait here while figures are asked for. */
 #define LOG_PIPE       (1 << 20)
 #define LINE_MAX_BYTES ((size_t)16 << 10)
+/* Figures are used again for so long: what reads HTTP is not trusted to ask rarely. */
+#define FRESH_MS 500
+/* Some hundred sessions' memory takes time to count, and the supervisor does nothing else then. */
+#define STATUS_SHARE 20
+#define STALE_MS     10000
 
 struct node_monitor {
         const struct node_options *o;
@@ -42,66 +48,81 @@ struct node_monitor {
         struct cg_buf line;
         int signals, listener, control;
         int64_t front_ms; /* not before then is the front started again */
+        struct node_state state;
+        int64_t stale_ms; /* from then on it is too old */
         bool tested, draining, linked;
 };
 
 /* ------------------------------------------------------------------ the log */
 
-/* Takes @o: a record, which gets the tenant. */
-static void write_record(const struct node_monitor *n, json_t *o)
+/* @text: may have any bytes. */
+static void write_record(const struct node_monitor *n, const char *time, const char *level, const char *from,
+                         const char *text, size_t len)
 {
-        cg_auto_free char *text = NULL;
+        cg_auto_buf struct cg_buf shown = { .max = 16 * LINE_MAX_BYTES };
+        cg_auto_free char *out = NULL;
+        json_t *o;
 
+        cg_text_render_as(&shown, text, len, LINE_MAX_BYTES, CG_TEXT_LINE);
+        o = json_pack("{s:s, s:s, s:s, s:s}", "time", time, "level", level, "from", from, "text",
+                      shown.data ?: "");
         if (n->o->tenant)
                 json_object_set_new(o, "tenant", json_string(n->o->tenant));
-        text = json_dumps(o, JSON_COMPACT);
+        out = json_dumps(o, JSON_COMPACT);
         json_decref(o);
-        if (text)
-                dprintf(2, "%s\n", text);
+        if (out)
+                dprintf(2, "%s\n", out);
 }
 
-static void say(const struct node_monitor *n, const char *level, const char *text)
+static void say_bytes(const struct node_monitor *n, const char *level, const char *text, size_t len)
 {
         struct timespec now;
         struct tm tm;
-        char date[32];
+        char date[32], time[48];
 
         clock_gettime(CLOCK_REALTIME, &now);
         gmtime_r(&now.tv_sec, &tm);
         strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
-        write_record(n, json_pack("{s:o, s:s, s:s, s:s}", "time",
-                                  json_sprintf("%s.%03dZ", date, (int)(now.tv_nsec / 1000000)), "level",
-                                  level, "from", "node", "text", text));
+        snprintf(time, sizeof(time), "%s.%03dZ", date, (int)(now.tv_nsec / 1000000));
+        write_record(n, time, level, "node", text, len);
+}
+
+static void say(const struct node_monitor *n, const char *level, const char *text)
+{
+        say_bytes(n, level, text, strlen(text));
 }
 
 /* "TIME LEVEL FROM: TEXT" as cg_log() writes it, or anything. */
-static void on_line(const struct node_monitor *n, const char *line)
+static void on_line(const struct node_monitor *n, const char *line, size_t len)
 {
         char time[32], level[16], from[32];
         int at = 0;
 
         if (sscanf(line, "%31[0-9TZ:.-] %15[a-z] %31[a-z0-9 -]: %n", time, level, from, &at) == 3 && at)
-                write_record(n, json_pack("{s:s, s:s, s:s, s:s}", "time", time, "level", level, "from", from,
-                                          "text", line + at));
+                write_record(n, time, level, from, line + at, len - (size_t)at);
         else
-                say(n, "warn", line);
+                say_bytes(n, "warn", line, len);
 }
 
+/* At most what the pipe holds: other work must go on. */
 static void read_log(struct node_monitor *n)
 {
         char *end;
         char text[4096];
         ssize_t got;
 
-        while ((got = read(n->log, text, sizeof(text))) > 0) {
+        for (size_t all = 0; all < LOG_PIPE && (got = read(n->log, text, sizeof(text))) > 0;
+             all += (size_t)got) {
                 cg_buf_add(&n->line, text, (size_t)got);
                 while (n->line.len && (end = memchr(n->line.data, '\n', n->line.len))) {
                         *end = '\0';
-                        on_line(n, n->line.data);
+                        on_line(n, n->line.data, (size_t)(end - n->line.data));
                         cg_buf_consume(&n->line, (size_t)(end + 1 - n->line.data));
                 }
-                if (n->line.len > LINE_MAX_BYTES || n->line.failed)
-                        cg_buf_clear(&n->line); /* of no program of ours */
+                if (n->line.len > LINE_MAX_BYTES) { /* of no program of ours */
+                        on_line(n, n->line.data, n->line.len);
+                        cg_buf_clear(&n->line);
+                }
         }
 }
 
@@ -118,8 +139,8 @@ static const struct {
         { "questions_waiting", "gauge", "Questions that wait for a client's answer.", "questions", 1 },
         { "draining", "gauge", "1: no more sessions open, and the node ends.", "draining", 1 },
         { "sessions_started_total", "counter", "Sessions that have opened.", "started", 1 },
-        { "sessions_refused_total", "counter", "Sessions that were refused: no slot, or draining.", "refused",
-          1 },
+        { "sessions_refused_total", "counter", "Sessions and connections refused: no slot, or draining.",
+          "refused", 1 },
         { "session_start_seconds{quantile=\"0.5\"}", "summary", "From a client's request to the answer.",
           "start_p50_ms", 1e-3 },
         { "session_start_seconds{quantile=\"0.99\"}", NULL, NULL, "start_p99_ms", 1e-3 },
@@ -147,12 +168,26 @@ static void add_figures(const struct node_monitor *n, const json_t *status, stru
         }
 }
 
+static void renew_state(struct node_monitor *n)
+{
+        cg_auto_buf struct cg_buf b = { .max = sizeof(n->state.metrics) - 1 };
+        cg_auto_json json_t *o = NULL;
+        int64_t since = cg_now_ms();
+        char *text = NULL;
+
+        if (cg_client_status(n->client, &text, NULL) == 0)
+                o = json_loads(text, 0, NULL);
+        cg_free(text);
+        n->state = (struct node_state){ .live = o != NULL };
+        add_figures(n, o, &b);
+        if (cg_buf_end(&b, NULL) == 0)
+                memcpy(n->state.metrics, b.data, b.len);
+        n->stale_ms = cg_now_ms();
+        n->stale_ms += CG_MIN(CG_MAX((n->stale_ms - since) * STATUS_SHARE, FRESH_MS), STALE_MS);
+}
+
 static void answer_front(struct node_monitor *n)
 {
-        cg_auto_buf struct cg_buf b = { .max = sizeof(((struct node_state *)0)->metrics) - 1 };
-        struct node_state state = { .live = false };
-        cg_auto_json json_t *o = NULL;
-        char *text = NULL;
         char byte;
         ssize_t got = recv(n->control, &byte, 1, MSG_DONTWAIT);
 
@@ -161,15 +196,10 @@ static void answer_front(struct node_monitor *n)
                         cg_closep_(&n->control);
                 return;
         }
-        if (cg_client_status(n->client, &text, NULL) == 0)
-                o = json_loads(text, 0, NULL);
-        cg_free(text);
-        state.live = o != NULL;
-        state.ready = o && n->tested && !n->draining;
-        add_figures(n, o, &b);
-        if (cg_buf_end(&b, NULL) == 0)
-                memcpy(state.metrics, b.data, b.len);
-        send(n->control, &state, sizeof(state), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (cg_now_ms() >= n->stale_ms)
+                renew_state(n);
+        n->state.ready = n->state.live && n->tested && !n->draining;
+        send(n->control, &n->state, sizeof(n->state), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* ------------------------------------------------------------------ processes */
@@ -195,6 +225,7 @@ static int start_front(struct node_monitor *n, struct cg_err *err)
         fds[3].fd = p[1];
         n->control = p[0];
         n->front_ms = cg_now_ms() + FRONT_MS;
+        listen(n->listener, SOMAXCONN); /* the last front may have shut it down */
         r = cg_proc_spawn(&spec, &n->front, err);
         close(p[1]);
         if (r < 0)
@@ -374,6 +405,7 @@ static void on_signal(struct node_monitor *n)
                         continue;
                 }
                 n->draining = true;
+                n->stale_ms = 0;
                 cg_pidfd_kill(n->supervisor.pidfd, (int)info.ssi_signo);
         }
 }
@@ -381,14 +413,12 @@ static void on_signal(struct node_monitor *n)
 static void on_selftest(struct node_monitor *n)
 {
         int status = 0;
-        char how[100];
 
         if (cg_proc_wait(&n->selftest, 0, &status, NULL) != 0)
                 return;
         n->selftest = CG_PROC_NONE;
         read_log(n); /* what it has found */
         n->tested = status == 0;
-        cg_proc_describe(status, how, sizeof(how));
         if (!n->tested)
                 say(n, "error",
                     "not ready: attempts to get out of a sandbox of this machine have succeeded or could not "
@@ -397,12 +427,16 @@ static void on_selftest(struct node_monitor *n)
 
 static void on_front(struct node_monitor *n)
 {
+        char how[100], text[200];
         struct cg_err err;
+        int status = 0;
 
-        if (n->front.pidfd >= 0 && cg_proc_wait(&n->front, 0, NULL, NULL) == 0) {
+        if (n->front.pidfd >= 0 && cg_proc_wait(&n->front, 0, &status, NULL) == 0) {
                 n->front = CG_PROC_NONE;
                 cg_closep_(&n->control);
-                say(n, "error", "the process that answers --http has ended");
+                cg_proc_describe(status, how, sizeof(how));
+                snprintf(text, sizeof(text), "the process that answers --http has ended: %s", how);
+                say(n, "error", text);
         }
         if (n->o->http && n->front.pidfd < 0 && cg_now_ms() >= n->front_ms && start_front(n, &err) < 0)
                 say(n, "error", err.msg);

@@ -17,11 +17,11 @@ static const struct cg_opt table[] = {
           "sessions at once (default: 64); a client that wants one more is told that the node is busy" },
         { CLIENT, 0, "slots-per-client", "N", 0, "of one connection; one more is refused" },
         { MEMORY, 0, "memory", "MIB", 0,
-          "for all sessions together (default: what the job, the pod or the machine has). A session that asks for no"
-          " limit has its slot's share, but not less than 256 MiB" },
+          "for all sessions together (default: what the job, the pod or the machine has). One that asks for a limit over"
+          " this is refused; one that asks for none has its slot's share, but not less than 256 MiB" },
         { DRAIN, 0, "drain", "SECONDS", 0,
           "after SIGTERM no session opens, those that are open are told, and the node ends with the last of them or"
-          " after this time (default: 30)" },
+          " after this time (default: 30; 0: no limit). A second SIGTERM ends it at once" },
         { LINK, 0, "link", "PATH", 0,
           "symbolic link to make to the folder of the node, which `cellgate relay` finds by CELLGATE_NODE=PATH" },
         { HTTP, 0, "http", "ADDRESS", 0,
@@ -61,7 +61,10 @@ static int apply(struct node_options *o, int id, const char *value, struct cg_er
         case MEMORY:
                 return cg_opt_int("--memory", value, 64, INT32_MAX, &o->memory_mib, err);
         case DRAIN:
-                return cg_opt_seconds("--drain", value, &o->drain_ms, err);
+                if (cg_opt_seconds("--drain", value, &o->drain_ms, err) < 0)
+                        return CG_E_INVAL;
+                o->drain_ms = CG_MIN(o->drain_ms, INT32_MAX);
+                return 0;
         case LINK:
                 o->link = value;
                 if (value[0] != '/' || strlen(value) > 80)
@@ -113,7 +116,7 @@ int cg_node_parse(int argc, char **argv, struct node_options *o, int *status, st
                                 table, CG_ARRAY_LEN(table), 0,
                                 "Usage: cellgate node [OPTIONS]\n\n"
                                 "Serves sessions in the foreground for `cellgate relay` with CELLGATE_NODE in its environment:\n"
-                                "behind ssh, srun, kubectl exec, or `cellgate gate`. Prints {\"node\": FOLDER} when it is ready;\n"
+                                "behind ssh, srun, kubectl exec, or stunnel. Prints {\"node\": FOLDER} when it is ready;\n"
                                 "the log goes to standard error, a JSON object a line. All of its clients are one tenant: run\n"
                                 "one node for each (docs/cluster.md).\n\n",
                                 "\nExit status: 0 after SIGTERM or SIGINT (at once); 1 it could not start, or the supervisor ended;\n"

@@ -24,6 +24,7 @@
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/session.h"
 #include "supervisor/core/slots.h"
+#include "supervisor/core/state.h"
 #include "supervisor/core/status.h"
 #include "supervisor/core/sup.h"
 
@@ -35,6 +36,8 @@
 #define FIRST_HOST_MS 30000
 /* Connections without a HELLO: each host sends it at once. */
 #define MAX_UNAUTHENTICATED 64
+/* Clients of a node beyond one for each slot: two processes each, also while their link is lost. */
+#define NODE_CLIENTS 64
 /*
  * Requests of a host with so many unsent bytes wait until it reads, because each may cause an
  * answer. Events are bounded by the windows of its sessions.
@@ -149,6 +152,26 @@ static bool has_room(const struct sup *s, pid_t pid)
         return s->private_mode || n < CG_MAX_CLIENTS_OF_PROCESS;
 }
 
+/* On a node with as many clients as it may have: the oldest without a session makes room. */
+static void end_idle_client(struct sup *s)
+{
+        struct host *h, *oldest = NULL;
+        size_t n = 0;
+
+        LIST_FOREACH(h, &s->hosts, entry)
+                n++;
+        if (n <= s->slots + NODE_CLIENTS)
+                return;
+        LIST_FOREACH(h, &s->hosts, entry)
+                if (h->lifeline.active && !cg_sup_slots_trusts(h) && cg_sup_sessions_of(s, h) == 0)
+                        oldest = h;
+        if (!oldest)
+                return;
+        cg_log(&s->log, CG_LOG_WARN, "%zu clients: host %.8s, which has no session, is ended", n,
+               oldest->token);
+        cg_sup_watch_close(&oldest->lifeline, on_life_closed);
+}
+
 static void limit_log(const struct sup *s)
 {
         struct stat st;
@@ -183,6 +206,8 @@ static void on_life_connect(struct watch *w)
                        CG_MAX_CLIENTS_OF_PROCESS);
                 return;
         }
+        if (s->slots)
+                end_idle_client(s);
         h = calloc(1, sizeof(*h));
         if (!h)
                 return;
@@ -310,6 +335,19 @@ static void on_host_link_end(struct cg_zlink *z, const struct cg_err *err)
         link_drop(l);
 }
 
+/* The oldest connection without a HELLO: clients that send none must not keep others out. */
+static void drop_silent(struct sup *s)
+{
+        struct hostlink *l, *oldest = NULL;
+
+        LIST_FOREACH(l, &s->links, entry)
+                oldest = l->host ? oldest : l;
+        cg_log(&s->log, CG_LOG_WARN, "%d connections without HELLO: the oldest is ended",
+               MAX_UNAUTHENTICATED);
+        if (oldest)
+                link_drop(oldest);
+}
+
 static void on_host_connect(struct watch *w)
 {
         struct sup *s = w->data;
@@ -319,12 +357,13 @@ static void on_host_connect(struct watch *w)
 
         if (fd < 0)
                 return;
-        l = s->n_unauthenticated < MAX_UNAUTHENTICATED && same_user(fd, NULL) ? calloc(1, sizeof(*l)) : NULL;
+        l = same_user(fd, NULL) ? calloc(1, sizeof(*l)) : NULL;
         if (!l) {
-                cg_log(&s->log, CG_LOG_WARN,
-                       "refused a connection: of another user, or too many without HELLO");
+                cg_log(&s->log, CG_LOG_WARN, "refused a connection of another user");
                 return;
         }
+        if (s->n_unauthenticated >= MAX_UNAUTHENTICATED)
+                drop_silent(s);
         l->sup = s;
         /* No limit of the queue, since a message would be lost: max_unsent stops what fills it. */
         if (cg_zlink_take(&l->link, &s->loop, cg_steal_fd(&fd), &cg_wire_host, CG_ROLE_HOST, SIZE_MAX,

@@ -61,7 +61,7 @@ static const char usage[] =
         "  --slots N           a node (`cellgate node`): at most so many sessions of clients, which concern only their own\n"
         "  --client-slots N    at most so many sessions of one client of a node\n"
         "  --memory MIB        of a node: for all of its sessions. A session's default limit is its share of a slot\n"
-        "  --drain-ms N        of a node: SIGTERM lets sessions go on for so long, and opens no more\n"
+        "  --drain-ms N        of a node: SIGTERM lets sessions go on for so long (0: for ever), and opens no more\n"
         "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
         "  --help, --version\n";
 
@@ -76,7 +76,7 @@ static void on_signal(uv_signal_t *h, int signum)
 {
         struct sup *s = h->data;
 
-        if (signum == SIGTERM && s->drain_ms && !s->draining)
+        if (signum == SIGTERM && s->slots && !s->draining)
                 cg_sup_drain(s);
         else
                 cg_sup_stop(s, signum == SIGTERM ? "SIGTERM" : "SIGINT");

@@ -1,6 +1,7 @@
 /* cellgate-supervisor: the sessions of a node. See slots.h. */
 #include "supervisor/core/slots.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/members.h"
@@ -12,7 +13,7 @@ static size_t used(const struct sup *s)
         return s->n_sessions - cg_sup_sessions_of(s, NULL);
 }
 
-int cg_sup_slots_check(const struct sup *s, struct cg_err *err)
+static int check(const struct sup *s, struct cg_err *err)
 {
         if (s->draining)
                 return cg_fail(err, CG_E_BUSY, "the node is being drained: it opens no more sessions");
@@ -21,10 +22,18 @@ int cg_sup_slots_check(const struct sup *s, struct cg_err *err)
         return 0;
 }
 
+int cg_sup_slots_check(struct sup *s, struct cg_err *err)
+{
+        int r = check(s, err);
+
+        s->n_refused += r < 0;
+        return r;
+}
+
 int cg_sup_slots_take(struct host *h, struct cg_err *err)
 {
         struct sup *s = h->sup;
-        int r = cg_sup_slots_check(s, err);
+        int r = check(s, err);
 
         if (r == 0 && s->client_slots && cg_sup_sessions_of(s, h) >= s->client_slots)
                 r = cg_fail(err, CG_E_LIMIT,
@@ -67,20 +76,23 @@ static void on_drained(uv_timer_t *t)
 
 void cg_sup_drain(struct sup *s)
 {
+        char until[64] = "";
+
         s->draining = true;
+        if (s->drain_ms)
+                snprintf(until, sizeof(until), "the session ends in %lld s at the latest; ",
+                         (long long)(s->drain_ms / 1000));
         cg_log(&s->log, CG_LOG_INFO, "draining: %zu sessions, %lld s", used(s),
                (long long)(s->drain_ms / 1000));
         cg_sup_spares_stop(s);
         uv_timer_init(&s->loop, &s->drain_timer);
         s->drain_timer.data = s;
-        cg_sup_timer_start(&s->drain_timer, on_drained, (uint64_t)s->drain_ms);
+        if (s->drain_ms)
+                cg_sup_timer_start(&s->drain_timer, on_drained, (uint64_t)s->drain_ms);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
                 if (s->sessions[i] && s->sessions[i]->host)
-                        cg_sup_notice(
-                                s->sessions[i],
-                                "this node is being drained: the session ends in %lld s at the latest; open "
-                                "another one elsewhere",
-                                (long long)(s->drain_ms / 1000));
+                        cg_sup_notice(s->sessions[i],
+                                      "this node is being drained: %sopen another session elsewhere", until);
         cg_sup_slots_ended(s);
 }
 

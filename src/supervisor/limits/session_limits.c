@@ -23,6 +23,8 @@
 #define MIB ((uint64_t)1 << 20)
 /* A smaller default would stop ordinary packages; most sessions of a node use far less. */
 #define NODE_LEAST (256 * MIB)
+/* Of one session of a node: cg_oom_use() counts the memory of no more. */
+#define NODE_PROCESSES UINT64_C(4096)
 
 /* A sanitizer's shadow memory is over any limit of memory. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -48,6 +50,25 @@ static uint64_t default_memory(const struct sup *s)
         return half / MIB * MIB;
 }
 
+/* What all sessions of a node share, one may not have more of. */
+static int check_node(const struct session *ss, struct cg_err *err)
+{
+        const struct cg_sandbox_limits *l = &ss->bounds.limits;
+        uint64_t memory = room(ss->sup), wanted = l->memory_bytes / MIB + (l->memory_bytes % MIB != 0);
+
+        if (l->memory_bytes > memory)
+                return cg_fail(
+                        err, CG_E_LIMIT,
+                        "a memory limit of %llu MiB is over the %llu MiB that the node has for all of its "
+                        "sessions",
+                        (unsigned long long)wanted, (unsigned long long)(memory / MIB));
+        if (l->processes > NODE_PROCESSES)
+                return cg_fail(err, CG_E_LIMIT,
+                               "a limit of %llu processes is over the %llu that a session of a node may have",
+                               (unsigned long long)l->processes, (unsigned long long)NODE_PROCESSES);
+        return 0;
+}
+
 int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
@@ -65,7 +86,7 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 #undef X
         if (ss->settings)
                 cg_limits_fill(&ss->bounds.limits, &ss->settings->own.limits);
-        return 0;
+        return ss->sup->slots ? check_node(ss, err) : 0;
 }
 
 /* How @limit was set, or how the host could set it. */
