@@ -48,6 +48,8 @@ extern char **environ;
 #define ATTEMPT_MS 10000
 /* The host chooses how long a node keeps its sessions, which are slots of a node. */
 #define DETACH_MAX_MS 3600000
+/* The same once the supervisor has ended: the host may notice the loss that much later. */
+#define ENDED_MS (CG_LINK_LOST_MS + 5000)
 /* For a process of this user that brings a link, and for the keeper of one that has ended. */
 #define LEND_MS 1000
 /* For COMMAND to end, once its input has. */
@@ -225,6 +227,7 @@ static int renew_node(struct cg_link *r, bool lost, struct cg_err *err)
 {
         struct node_side *n = (struct node_side *)(void *)r;
         int64_t wait_ms = n->detach_ms + CG_LINK_LOST_MS, end = cg_now_ms() + wait_ms, left;
+        bool ended = r->end_ms != 0;
         int ret;
 
         if (!lost)
@@ -232,10 +235,20 @@ static int renew_node(struct cg_link *r, bool lost, struct cg_err *err)
         cg_closep_(&r->in);
         cg_closep_(&r->out);
         cg_closep_(&n->lender);
+        if (ended)
+                end = CG_MIN(end, cg_now_ms() + ENDED_MS);
         while ((left = end - cg_now_ms()) > 0) {
-                ret = cg_wait_fd(r->listener, POLLIN, left, err);
-                if (ret == 0)
-                        ret = take_loan(n, err);
+                struct pollfd p[] = { { .fd = r->listener, .events = POLLIN },
+                                      { .fd = ended ? -1 : r->channels[CG_LINK_LIFE].fd,
+                                        .events = POLLRDHUP } };
+
+                if (poll(p, CG_ARRAY_LEN(p), (int)left) < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "poll");
+                if (p[1].revents) {
+                        ended = true;
+                        end = CG_MIN(end, cg_now_ms() + ENDED_MS);
+                }
+                ret = p[0].revents ? take_loan(n, err) : CG_TIMEOUT;
                 if (ret != CG_TIMEOUT)
                         return ret;
         }
