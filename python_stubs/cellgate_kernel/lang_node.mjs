@@ -4,11 +4,13 @@
 // declared again, inside of a script of vm that SIGINT ends. Objects go to the kernel and come from it as JSON, one
 // a line. Values of variables follow a line that has their sizes, or precede one (languages.py).
 
+import fs from "node:fs";
 import inspector from "node:inspector";
 import { createRequire } from "node:module";
 import * as nodeModule from "node:module";
 import net from "node:net";
 import path from "node:path";
+import { Writable } from "node:stream";
 import { pathToFileURL } from "node:url";
 import util from "node:util";
 import vm from "node:vm";
@@ -18,6 +20,7 @@ const installed = process.argv.splice(1).slice(2); // folders with node_modules
 process.execArgv.splice(0);
 const internal = createRequire(import.meta.url);
 const socket = new net.Socket({ fd, readable: true, writable: true });
+const { startSigintWatchdog, stopSigintWatchdog } = internal("internal/test/binding").internalBinding("contextify");
 const session = new inspector.Session();
 session.connect();
 
@@ -30,9 +33,67 @@ const PICTURES = [
 const BUNDLE = Symbol.for("Jupyter.display");
 const MAX_LEVELS = 190; // as in values.py
 
-function send(message) {
-  socket.write(JSON.stringify(message) + "\n");
+const queue = []; // lines for the kernel
+let begun = false; // the first may have been sent in part
+const pause = new Int32Array(new SharedArrayBuffer(4));
+
+function write(fd, text, encoding) {
+  let data = typeof text === "string" ? Buffer.from(text, encoding) : text;
+  while (data.length) {
+    try {
+      data = data.subarray(fs.writeSync(fd, data));
+    } catch (e) {
+      if (e.code !== "EAGAIN") throw e;
+      Atomics.wait(pause, 0, 0, 1);
+    }
+  }
 }
+
+/**
+ * SIGINT may end this within a cell, at any place, where a stream would wait for ever: the line is sent again when the
+ * cell has ended. The kernel ignores a part of a line, and a request that it has got.
+ */
+function sendAll() {
+  while (queue.length) {
+    const again = begun;
+    begun = true;
+    write(fd, `${again ? "\n" : ""}${queue[0]}\n`);
+    queue.shift();
+    begun = false;
+  }
+}
+
+function sendLine(line) {
+  queue.push(line);
+  sendAll();
+}
+
+function send(message) {
+  sendLine(JSON.stringify(message));
+}
+
+/** Standard output or error, also without the state of a stream. */
+class Output extends Writable {
+  constructor(fd) {
+    super();
+    this.fd = fd;
+  }
+
+  write(chunk, encoding, done) {
+    write(this.fd, chunk, typeof encoding === "string" ? encoding : "utf8");
+    const then = typeof encoding === "function" ? encoding : done;
+    if (then) process.nextTick(then);
+    return true;
+  }
+
+  end(...last) {
+    if (last.length && typeof last[0] !== "function") this.write(...last);
+    return this;
+  }
+}
+
+for (const [name, fd] of [["stdout", 1], ["stderr", 2]])
+  Object.defineProperty(process, name, { value: new Output(fd), configurable: true, enumerable: true });
 
 // ---- tools
 
@@ -255,25 +316,36 @@ function errorOf(error, details, code) {
 
 // ---- cells
 
-let running; // {number, settle}
+let running; // {number}
+let evaluates = false;
 
 function evaluate(expression, done) {
   globalThis.__cellgate_run = () =>
     session.post("Runtime.evaluate", { expression, replMode: true, generatePreview: false }, done);
-  vm.runInThisContext("__cellgate_run()", { breakOnSigint: true });
-}
-
-function flush(stream, then) {
-  if (stream.writableLength) net.Socket.prototype.write.call(stream, "", then);
-  else then();
+  // With a listener, vm has its own way, which includes moments in which SIGINT ends node.
+  const listens = process.listenerCount("SIGINT") > 0;
+  evaluates = true;
+  if (listens) stopSigintWatchdog();
+  try {
+    vm.runInThisContext("__cellgate_run()", { breakOnSigint: true });
+  } finally {
+    if (listens) startSigintWatchdog();
+    evaluates = false;
+    sendAll();
+  }
 }
 
 function settle(number, reply) {
   if (running?.number !== number) return;
+  send({ done: number, ...reply }); // first: SIGINT may end this
   running = undefined;
   session.post("Runtime.releaseObjectGroup", { objectGroup: "" });
-  // Output that the streams still hold precedes the cell's end.
-  flush(process.stdout, () => flush(process.stderr, () => send({ done: number, ...reply })));
+}
+
+/** The kernel interrupts the cell; by SIGINT as well if this is not read. */
+function interrupt({ interrupt: number }) {
+  if (running?.number === number) settle(number, { interrupted: true });
+  else Atomics.wait(pause, 0, 0, 5); // it has ended: the signal may be on its way to vm's thread, and is for no other cell
 }
 
 function showResult(number, name, code, error, result) {
@@ -387,7 +459,7 @@ function take({ take: number, names, lossy }) {
       check(value, lossy);
       texts.set(name, JSON.stringify(value, lossy ? lossyValue : undefined) ?? "null");
     }
-    for (const text of texts.values()) socket.write(`=${text}\n`);
+    for (const text of texts.values()) sendLine(`=${text}`);
     return `${JSON.stringify([...texts.keys()])},"large":${large}`;
   });
 }
@@ -447,7 +519,7 @@ async function exchange(number, ename, act, member = "values") {
   let name;
   try {
     const values = await act((next) => (name = next));
-    socket.write(`{"done":${number},"${member}":${values}}\n`);
+    sendLine(`{"done":${number},"${member}":${values}}`);
   } catch (e) {
     const { message: text, kind: type = "", path = "" } = e;
     send({ done: number, problem: { ename, name, text, type, path } });
@@ -462,8 +534,12 @@ function uncaught(error, origin) {
 }
 
 process.on("uncaughtException", uncaught);
-process.on("SIGINT", () => {
-  if (running) settle(running.number, { interrupted: true });
+// vm's thread for SIGINT stays: one that begins and ends with each cell loses signals, or keeps one for a later cell.
+startSigintWatchdog();
+process.on("removeListener", (name) => {
+  if (name !== "SIGINT" || evaluates || process.listenerCount(name)) return;
+  stopSigintWatchdog();
+  startSigintWatchdog();
 });
 process.exit = (code = process.exitCode ?? 0) => {
   throw new ExitError(Number(code));
@@ -506,6 +582,7 @@ socket.on("data", (bytes) => {
     const message = JSON.parse(rest.subarray(0, end));
     rest = rest.subarray(end + 1);
     if ("cell" in message) runCell(message);
+    else if ("interrupt" in message) interrupt(message);
     else if ("take" in message) take(message);
     else if ("complete" in message) complete(message);
     else if ("put" in message) {

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
 import functools
 import json
 import os
 import re
+import signal
 from typing import TYPE_CHECKING, Any
 
 import _cellgate
@@ -29,6 +32,8 @@ _KEYWORDS = re.compile(
 # Integers beyond are not all numbers of JavaScript.
 _MAX_INT = 2**53
 _LARGE = 16  # digits
+# For node to read that the cell is interrupted.
+_SIGNAL_AFTER_S = 0.1
 _PLAIN = frozenset({str, float, bool, type(None)})
 
 
@@ -38,6 +43,13 @@ class Node(Language):
     name = "node"
     title = "node"
     state = "its variables and modules"
+
+    def __init__(self, kernel: Kernel, path: str) -> None:
+        super().__init__(kernel, path)
+        self._requests: collections.deque[Any] = collections.deque(maxlen=4)  # the last of this node
+
+    def before_start(self) -> None:
+        self._requests.clear()
 
     def command(self, fd: int) -> list[str]:
         # Folders with node_modules of install_package, besides NODE_PATH.
@@ -67,6 +79,18 @@ class Node(Language):
             lines = [str(line) for line in error.get("lines") or []]
             refused = self.refused and bool(error.get("refused"))
             raise cell_error(name if name.isidentifier() else "Error", str(error.get("message")), lines, refused)
+
+    def interrupt(self, running: asyncio.Future[Content]) -> None:
+        """A message ends a wait; the signal, which could also come too late, is for code that does not read it."""
+        if (node := self._process) is None:
+            return
+        self.send(_line({"interrupt": self.number}))
+        late = self.loop.call_later(_SIGNAL_AFTER_S, node.send_signal, signal.SIGINT)
+        running.add_done_callback(lambda _: late.cancel())
+        for name in os.listdir("/proc"):  # what it has started
+            with contextlib.suppress(OSError, ValueError):
+                if int(name) != node.pid and os.getpgid(int(name)) == node.pid:
+                    os.kill(int(name), signal.SIGINT)
 
     # ---------------------------------------------------------------- variables
 
@@ -103,7 +127,9 @@ class Node(Language):
     def on_message(self, message: Content) -> None:
         if isinstance(data := message.get("display"), dict):
             _cellgate.publish("display_data", {"data": data, "metadata": {}, "transient": {}})
-        elif isinstance(message.get("request"), list):
+        elif isinstance(message.get("request"), list) and message.get("id") not in self._requests:
+            # An interrupt of its send() makes node send a request again.
+            self._requests.append(message.get("id"))
             self.spawn(self._answer(*message["request"]), functools.partial(self._finish, message.get("id")))
 
     def _finish(self, ident: Any, task: asyncio.Task[Any]) -> None:

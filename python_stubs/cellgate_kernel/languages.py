@@ -206,6 +206,10 @@ class Language:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
+    def interrupt(self, running: asyncio.Future[Content]) -> None:
+        """Interrupt the cell, whose end this is, and what the program has started."""
+        self._signal(signal.SIGINT)
+
     def kill(self) -> None:
         """End the program and what it has started."""
         self._signal(signal.SIGKILL)
@@ -357,7 +361,10 @@ class Language:
                 self._interrupts += 1
                 for task in self._tasks:
                     task.cancel()
-                self._signal(signal.SIGINT if self._interrupts == 1 else signal.SIGKILL)
+                if self._interrupts == 1:
+                    self.interrupt(running)
+                else:
+                    self.kill()
 
     def _show(self, error: BaseException) -> BaseException:
         shell: Any = self.kernel.shell

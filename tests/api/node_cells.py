@@ -79,6 +79,22 @@ CELLS: dict[str, list[tuple[str, object]]] = {
         ("8", "8"),
     ],
     "unhandled-rejection": [("Promise.reject(new Error('lost'));" + TICK, Err("Uncaught .*Error: lost")), ("8", "8")],
+    "throw-in-an-immediate": [("setImmediate(() => { throw new Error('soon') });" + TICK, Err("Uncaught Error: soon"))],
+    "throw-in-a-listener": [
+        (
+            "const e = new (require('events'))(); e.on('x', () => { throw new Error('heard') });"
+            "setTimeout(() => e.emit('x'), 10);" + TICK,
+            Err("Uncaught Error: heard"),
+        ),
+        ("e.listenerCount('x')", "1"),
+    ],
+    "stdout-callback": [("await new Promise((r) => process.stdout.write('a', 'utf8', r)); undefined", Out("a"))],
+    "stdout-bytes": [("process.stdout.write(new Uint8Array([97, 10])); undefined", Out("a\n"))],
+    "stdout-of-a-pipe": [
+        ("require('stream').Readable.from(['a', 'b']).pipe(process.stdout);" + TICK, Out("ab")),
+        ("console.log('c')", Out("c\n")),
+    ],
+    "stdout-ended": [("process.stdout.end('a'); console.log('b')", Out("ab\n")), ("console.log('c')", Out("c\n"))],
     # ---- errors
     "throw": [
         (
@@ -121,6 +137,65 @@ CELLS: dict[str, list[tuple[str, object]]] = {
             "const { Worker } = require('worker_threads');"
             "await new Promise((r) => new Worker('require(\"worker_threads\").parentPort.postMessage(6 * 7)', { eval: true }).on('message', r))",
             "42",
+        )
+    ],
+    "worker-console": [
+        (
+            "await new Promise((r) => new (require('worker_threads').Worker)('console.log(1)', { eval: true }).on('exit', r))",
+            Out("1\n"),
+        )
+    ],
+    "worker-error": [
+        (
+            "await new Promise((_, no) => new (require('worker_threads').Worker)('none', { eval: true }).on('error', no))",
+            Fails("ReferenceError", "none is not defined"),
+        )
+    ],
+    "worker-exit": [
+        (
+            "await new Promise((r) => new (require('worker_threads').Worker)('process.exit(3)', { eval: true }).on('exit', r))",
+            "3",
+        )
+    ],
+    "shared-memory": [
+        (
+            "const m = new Int32Array(new SharedArrayBuffer(4));"
+            "new (require('worker_threads').Worker)('const m = require(\"worker_threads\").workerData;"
+            "Atomics.store(m, 0, 5); Atomics.notify(m, 0)', { eval: true, workerData: m });"
+            "Atomics.wait(m, 0, 0, 9000); m[0]",
+            "5",
+        )
+    ],
+    "native-add-on": [
+        ("require('./native.node').answer", "42"),
+        ("process.dlopen(module = { exports: {} }, 'none')", Fails("Error", "none")),
+    ],
+    "child-with-our-output": [
+        (
+            "require('child_process').execSync('seq 100000 | tail -1; seq 30000', { stdio: 'inherit' }); undefined",
+            Out("100000\n" + "".join(f"{i}\n" for i in range(1, 30001))),
+        )
+    ],
+    "child-that-fails": [("require('child_process').execSync('exit 4', { stdio: 'pipe' })", Fails("Error", "exit 4"))],
+    "listener-of-a-signal": [
+        (
+            "process.once('SIGINT', () => console.log('heard')); process.kill(process.pid, 'SIGINT');" + TICK,
+            Out("heard\n"),
+        ),
+        ("1", "1"),
+    ],
+    "timers-as-promises": [("await require('timers/promises').setTimeout(5, 'late')", "'late'")],
+    "abort": [
+        (
+            "await require('timers/promises').setTimeout(9e5, 0, { signal: AbortSignal.timeout(10) })",
+            Fails("AbortError", "aborted"),
+        )
+    ],
+    "wasm-trap": [
+        (
+            "const trap = new Uint8Array([0,97,115,109,1,0,0,0,1,4,1,96,0,0,3,2,1,0,7,5,1,1,102,0,0,10,5,1,3,0,0,11]);"
+            "(await WebAssembly.instantiate(trap)).instance.exports.f()",
+            Fails("RuntimeError", "unreachable"),
         )
     ],
     "wasm": [(f"const m = await WebAssembly.instantiate({WASM}); m.instance.exports.add(2, 3)", "5")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,8 +19,31 @@ from .node_cells import CELLS, Err, Fails, Out
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
 
 
+# Without node's headers: these are all that it needs of them.
+ADD_ON = """
+typedef struct env *env; typedef struct value *value;
+int napi_create_int32(env, int, value *); int napi_set_named_property(env, value, const char *, value);
+__attribute__((visibility("default"))) int node_api_module_get_api_version_v1(void) { return 8; }
+__attribute__((visibility("default"))) value napi_register_module_v1(env e, value exports)
+{
+        value v;
+
+        napi_create_int32(e, 42, &v);
+        napi_set_named_property(e, exports, "answer", v);
+        return exports;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def add_on(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("native") / "native.node"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, "-xc", "-"], input=ADD_ON.encode(), check=True)
+    return path
+
+
 @pytest.fixture
-def session(client: Client, workspace: Path) -> Iterator[Session]:
+def session(client: Client, workspace: Path, add_on: Path) -> Iterator[Session]:
     files = {
         "node_modules/pack/package.json": '{"name": "pack", "type": "module", "exports": {"import": "./i.js"}}',
         "node_modules/pack/i.js": "export const one = 1;",
@@ -31,6 +55,7 @@ def session(client: Client, workspace: Path) -> Iterator[Session]:
     for name, text in files.items():
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace / name).write_text(text)
+    shutil.copy(add_on, workspace)
     with client.session(workspace=workspace, language="node") as s:
         yield s
 
@@ -58,6 +83,33 @@ def test_an_interrupt_keeps_the_state(session: Session, code: str) -> None:
     assert session.run("let x = 5").status == "ok"
     assert session.run(code, timeout_ms=300).status == "timeout"
     assert session.run("x").value == "5"
+
+
+@pytest.mark.parametrize("code", ["console.log(1)", "display(1)"])
+def test_interrupts_within_what_a_cell_calls_keep_the_state(session: Session, code: str) -> None:
+    """Where an exception may leave a stream in the middle of write()."""
+    assert session.run("let x = 5").status == "ok"
+    for i in range(10):
+        session.execute(f"while (true) {code}", timeout_ms=30 + 7 * i)
+        assert session.until("result")[-1].status == "timeout"
+        out = session.run("x")
+        assert out.value == "5", out
+
+
+def test_an_interrupt_ends_programs_of_a_wait(session: Session) -> None:
+    code = "const ended = new Promise((r) => require('child_process').exec('sleep 60', r)); await ended"
+    assert session.run(code, timeout_ms=300).status == "timeout"
+    assert session.run("(await ended).signal", timeout_ms=9000).value == "'SIGINT'"
+
+
+@pytest.mark.parametrize("code", ["process.on('SIGINT', () => {})", "process.once('SIGINT', () => {})"])
+def test_an_interrupt_where_a_cell_listens_to_the_signal(session: Session, code: str) -> None:
+    assert session.run(f"let x = 5; {code}; 1").status == "ok"
+    assert session.run("await new Promise(() => {})", timeout_ms=200).status == "timeout"
+    assert session.run("process.removeAllListeners('SIGINT'); x").value == "5"
+    for loop in ("await new Promise(() => {})", "while (true) {}"):
+        assert session.run(loop, timeout_ms=200).status == "timeout"
+        assert session.run("x").value == "5"
 
 
 def test_a_loop_after_await_ends_node(session: Session) -> None:
