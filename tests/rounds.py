@@ -3,6 +3,6 @@
 import os
 
 
-def rounds(n: int) -> int:
-    """A quarter of the rounds; scripts/soak runs all of them."""
-    return n if os.environ.get("CG_ROUNDS") == "all" else n // 4
+def rounds(n: int, short: int = 0) -> int:
+    """As many rounds as `short`, by default a quarter of them; scripts/soak runs all of them."""
+    return n if os.environ.get("CG_ROUNDS") == "all" else short or n // 4
