@@ -867,6 +867,18 @@ def test_patterns(box: Box) -> None:
     assert p.stdout == "seen\n" * 3
 
 
+def test_patterns_in_a_deep_folder(box: Box) -> None:
+    """What counts is the depth below the folder in which the pattern begins."""
+    deep = box.work / "/".join("d" * 80)
+    box.file(deep / "x" / "a.pem", "secret\n")
+    box.file(deep / "x" / "a.txt", "text\n")
+    cat = f"cat {deep}/x/a.txt {deep}/x/a.pem"
+    assert box.sh(cat, {"denyRead": [f"{deep}/**/*.pem"]}).stdout == "text\n"
+    (deep / "/".join("e" * 65)).mkdir(parents=True)
+    p = box.sh(cat, {"denyRead": [f"{deep}/**/*.pem"]})
+    assert p.stdout == "" and "more than 64 deep" in p.stderr
+
+
 def test_a_link_in_a_write_root_shows_nothing_that_is_hidden(box: Box) -> None:
     """An earlier command may have made it: neither the entry itself nor a folder above it leads to what is hidden."""
     box.file(box.home / "keys/id", "secret\n")

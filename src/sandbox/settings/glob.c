@@ -157,7 +157,7 @@ int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_er
 {
         struct walk w = { .found = found, .data = data, .err = err };
         struct cg_pattern_at at;
-        size_t depth = 0, n = strcspn(pattern, "*?[");
+        size_t n = strcspn(pattern, "*?[");
         char base[PATH_MAX];
         int r;
 
@@ -168,13 +168,11 @@ int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_er
         while (n && pattern[n] != '/')
                 n--;
         snprintf(base, sizeof(base), "%.*s", n ? (int)n : 1, pattern);
-        for (const char *p = base; base[1] && *p; p++)
-                depth += *p == '/';
         cg_pattern_start(&w.pattern, &at);
         if (!cg_pattern_advance(&w.pattern, &at, base) ||
             (base[1] && !cg_pattern_advance(&w.pattern, &at, "/")))
                 return 0;
-        r = walk_into(&w, AT_FDCWD, base, base, depth, &at);
+        r = walk_into(&w, AT_FDCWD, base, base, 0, &at);
         free(w.seen);
         return r;
 }

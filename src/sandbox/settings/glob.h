@@ -11,7 +11,7 @@
  * an hour.
  */
 #define CG_GLOB_ENTRIES_MAX 1000000
-/* Depth of folders below the root. */
+/* Depth of folders below the one in which a pattern begins. */
 #define CG_GLOB_DEPTH_MAX 64
 
 /*
