@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cellgate_api import E_INVAL, E_STATE, CellgateError, Client, Session
+from mcp_serve.helpers import Raw
 from processes import eventually
 from shared_supervisor import Shared, runtime_folder
 
@@ -68,9 +70,30 @@ def follow() -> Iterator[Callable[[Shared], subprocess.Popen[str]]]:
         process.communicate()
 
 
+def install_a_package(shared: Shared, folder: Path, slowness: float) -> None:
+    """By an agent of `mcp serve`, from a folder in place of the index."""
+    info = "cgbus-1.0.dist-info"
+    with zipfile.ZipFile(folder / "cgbus-1.0-py3-none-any.whl", "w") as z:
+        z.writestr("cgbus.py", "")
+        z.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: cgbus\nVersion: 1.0\n")
+        z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        z.writestr(f"{info}/RECORD", "")
+    words = ["mcp", "serve", "--namespace", "packages", "--approve", "cellgate.install_package"]
+    env = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
+    server = Raw([str(shared.cellgate), *words], shared.cwd, env, slowness)
+    try:
+        server.initialize()
+        assert "Installed" in server.ask("install_package", package_name="cgbus")
+    finally:
+        server.close_input()
+        assert server.wait(20) == 0
+        server.end()
+
+
 def test_each_event_is_caused_once_and_read_by_all(
-    shared: Shared, follow: Callable[[Shared], subprocess.Popen[str]]
+    shared: Shared, follow: Callable[[Shared], subprocess.Popen[str]], outside: Path, slowness: float
 ) -> None:
+    """Each of sandboxmcp's by what it names, and by nothing that a program has added."""
     import cellgate
 
     work = str(shared.cwd)
@@ -87,7 +110,7 @@ def test_each_event_is_caused_once_and_read_by_all(
         follower = follow(shared)
         s = c.session(
             workspace=work, namespace_name="tests", settings=settings, ask_egress=1, env=["API_TOKEN=very-secret-token"],
-            approval_timeout_ms=1500, wall_seconds=0, output_bytes=50000,
+            approval_timeout_ms=1500, wall_seconds=0, output_bytes=50000, audit="strict", sign_artifacts=1,
         )  # fmt: skip
         s.run("print('very-secret-token')")
         s.run("raise ValueError('canary')")
@@ -104,8 +127,7 @@ def test_each_event_is_caused_once_and_read_by_all(
         ask(s, connect.format("two"), False, "egress_request")
         s.run("print('x' * 100000)")
         s.run("open('/etc/very-secret-token', 'w')")
-        s.add_event("package.installed", "numpy")
-        s.add_event("artifact.signed", "a.txt\n\x1b[31m", {"sha256": "00"})
+        s.run("open('a.txt', 'w').write('x')")
         s.add_servers({"echo": SERVER})
         code = "from mcptools.echo import echo\ntry: echo.run(text='x')\nexcept Exception as e: e"
         ask(s, code, True)
@@ -117,8 +139,10 @@ def test_each_event_is_caused_once_and_read_by_all(
             ask(p, code, True)
             ask(p, code, False)
             p.run("import os; os._exit(3)")
+            p.add_event("vault.accessed", "a.txt\n\x1b[31m", {"sha256": "00"})
+        install_a_package(shared, outside, slowness)
         s.close()
-        eventually(lambda: "session.killed" in json.dumps(reader.events()))
+        eventually(lambda: json.dumps(reader.events()).count("session.killed") == 4)
 
         events, last = [], 0
         while found := reader.events(after=last):
@@ -142,8 +166,13 @@ def test_each_event_is_caused_once_and_read_by_all(
         mine = [e for e in events if e["namespace"] == "tests"]
         one = [e["type"] for e in mine]
         assert one[:2] == ["session.created", "vault.accessed"] and one[-1] == "session.killed"
-        for name in ("package.installed", "artifact.signed", "queue.backpressure", "execution.timeout"):
+        for name in ("artifact.signed", "queue.backpressure", "execution.timeout"):
             assert one.count(name) == 1, name
+        packages = [e["type"] for e in events if e["namespace"] == "packages"]
+        assert [t for t in packages if t.startswith(("session.", "package."))] == [
+            *("session.created", "session.created", "session.killed"),  # that of pip within
+            *("package.installed", "session.killed"),
+        ]
         assert [t for t in one if t.startswith("egress.")] == [
             *("egress.requested", "egress.approved", "egress.requested", "egress.denied"),
         ]
@@ -152,7 +181,7 @@ def test_each_event_is_caused_once_and_read_by_all(
             *("approval.requested", "approval.decided", "approval.requested", "approval.expired"),
         ]
         programs = [e["type"] for e in events if e["namespace"] == "programs"]
-        assert [t for t in programs if not t.startswith(("session.", "execution."))] == [
+        assert [t for t in programs if not t.startswith(("session.", "execution.", "vault."))] == [
             *("approval.requested", "approval.decided", "program.started"),
             *("approval.requested", "approval.decided", "program.refused", "kernel.died", "kernel.replaced"),
         ]
