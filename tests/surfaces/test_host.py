@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 import os
 import subprocess
 import threading
@@ -92,6 +94,19 @@ def test_a_cancelled_call_ends_it(host, tmp_path: Path) -> None:
     eventually(lambda: _is_zombie(tmp_path / "pid"))
 
 
+def test_it_ends_where_it_cannot_be_watched(host, refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when this process has too many descriptors."""
+
+    def fail(pid: int) -> int:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.01)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", fail)
+    assert "Too many open files" in refused("host_exec", command=f"echo $$ > {tmp_path}/pid; sleep 987")
+    eventually(lambda: _is_zombie(tmp_path / "pid"))
+
+
 def test_output_is_at_most_1_mib(run) -> None:
     done = run("head -c 3000000 /dev/zero | tr '\\0' x; echo end >&2")
     assert done["truncated"] and done["exit_code"] == 0
@@ -141,6 +156,19 @@ def test_files(host, tmp_path: Path) -> None:
     (tmp_path / "long").write_text("0123456789")
     part = run(host.host_file_read(f"{tmp_path}/long", 2, 3))
     assert (part["text"], part["size"], part["truncated"]) == ("234", 10, True)
+
+
+def test_names_that_a_cell_may_have_chosen(host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is not UTF-8 does not make the answer one that cannot be sent; many names are not all read."""
+    for name in (b"\xff", b"new\nline\x1b[2J", b"plain"):
+        (tmp_path / os.fsdecode(name)).touch()
+    listed = asyncio.run(host.host_file_list(f"{tmp_path}"))
+    assert [e["name"] for e in listed["entries"]] == ["new\nline\x1b[2J", "plain", "\\xff"]
+    json.dumps(listed, ensure_ascii=False).encode()
+    monkeypatch.setattr(host, "LIST_MAX", 1)
+    monkeypatch.setattr(host, "SCAN_MAX", 2)
+    listed = asyncio.run(host.host_file_list(f"{tmp_path}"))
+    assert len(listed["entries"]) == 1 and listed["truncated"]
 
 
 NAMES = [".ssh/id_rsa", ".aws/credentials", ".env", ".netrc", "sub/.git-credentials", ".SSH/id_rsa"]

@@ -12,6 +12,7 @@ import binascii
 import contextlib
 import ctypes
 import errno
+import itertools
 import os
 import pwd
 import re
@@ -36,6 +37,7 @@ OUTPUT_MAX = 1 << 20
 READ_DEFAULT = 1_000_000
 FILE_MAX = 16 << 20
 LIST_MAX = 1000
+SCAN_MAX = 100_000
 PATTERNS_MAX = 100
 # Means the same to every shell and to none. As in src/policy/argv.c.
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+:,./-]+( +[A-Za-z0-9_@%+=:,./-]+)*")
@@ -125,9 +127,10 @@ async def host_exec(
         os.close(folder)
     assert child.stdout and child.stderr
     pipes, output = (child.stdout.fileno(), child.stderr.fileno()), _Output()
-    loop, pidfd = asyncio.get_running_loop(), os.pidfd_open(child.pid)
+    loop, pidfd = asyncio.get_running_loop(), -1
     ended, timed_out = asyncio.Event(), False
     try:
+        pidfd = os.pidfd_open(child.pid)
         loop.add_reader(pidfd, ended.set)
         for fd in pipes:
             os.set_blocking(fd, False)
@@ -135,10 +138,14 @@ async def host_exec(
         await asyncio.wait_for(ended.wait(), timeout)
     except TimeoutError:
         timed_out = True
+    except OSError as e:
+        raise RefusedError(f"{words[0]}: {e.strerror}") from None
     finally:
-        for fd in (pidfd, *pipes):
+        if pidfd >= 0:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+        for fd in pipes:
             loop.remove_reader(fd)
-        os.close(pidfd)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # it is not reaped yet, so the number is still its own
         child.wait()
@@ -293,13 +300,15 @@ async def host_file_list(path: str) -> dict[str, Any]:
         (stat.S_ISLNK, "link"),
     ]
     entries: list[dict[str, Any]] = []
-    names = sorted(os.listdir(fd))
     try:
+        with os.scandir(fd) as found:
+            names = sorted(entry.name for entry in itertools.islice(found, SCAN_MAX))
         for name in names[:LIST_MAX]:
             with contextlib.suppress(OSError):  # removed since
                 st = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 kind = next((text for test, text in kinds if test(st.st_mode)), "other")
-                entries.append({"name": name, "type": kind, "size": st.st_size})
+                shown = os.fsencode(name).decode(errors="backslashreplace")  # JSON has UTF-8 only
+                entries.append({"name": shown, "type": kind, "size": st.st_size})
     finally:
         os.close(fd)
     return {"path": path, "entries": entries, "truncated": len(names) > LIST_MAX}
