@@ -370,6 +370,31 @@ def test_the_host_is_out_of_reach(box: Sandbox) -> None:
     assert "--toolsets web" in box.refused("fetch_webpage", url="https://example.org")
 
 
+def test_names_and_folders_of_code_do_not_take_its_result(box: Sandbox) -> None:
+    """Names that are not UTF-8 or act on terminals, links, FIFOs, folders that are too deep or cannot be read."""
+    code = r"""
+import os
+os.makedirs("noread", exist_ok=True)
+os.chmod("noread", 0)
+for name in (b"\xff", b"new\nline\x1b[2J", b"a" * 255):
+    open(name, "w").write("1")
+os.symlink("/etc/passwd", "link")
+os.mkfifo("fifo")
+for _ in range(30):
+    os.mkdir("d" * 200)
+    os.chdir("d" * 200)
+open("x", "w").write("1")
+print("done")
+"""
+    result = box.run(code)
+    assert result["success"] and result["stdout"] == "done\n", result
+    names = {a["name"] for a in box.call("get_artifacts", request_id=result["request_id"])["artifacts"]}
+    assert names == {"new\nline\x1b[2J", "a" * 255}
+    session = box.call("create_session")["id"]
+    result = box.run(code, session_id=session)
+    assert result["success"] and {a["name"] for a in result["artifacts"]} == names
+
+
 @pytest.fixture
 def command(cellgate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """command(WORD...): a command of `cellgate sandboxmcp`; servers of this test are the only ones."""

@@ -102,9 +102,14 @@ class _Open:
         folders, seen = [self.folder], 0
         while folders and max(seen, len(found)) < _FILES_MAX:
             folder, seen = folders.pop(), seen + 1
-            for entry in await self.session.files.list(folder, timeout=30):
-                path = f"{folder}/{entry['name']}"
-                if entry["name"].startswith("."):
+            try:
+                entries = await self.session.files.list(folder, timeout=30)
+            except CellgateError:
+                continue  # removed meanwhile, unreadable, or deeper than a path can say
+            for entry in entries:
+                name = entry.get("name", ".")  # it has none if its name is not UTF-8
+                path = f"{folder}/{name}"
+                if name.startswith("."):
                     continue
                 if entry["type"] == "folder":
                     folders.append(path)
