@@ -2,7 +2,8 @@
 
 The same calls of the Python package with a private supervisor, through `cellgate relay`, and through it behind TLS as
 deploy/ has it, in turn: what the link adds to a cell and to a call that is approved, and how fast files cross it,
-beside a bare stream of TLS. A network adds its own time to each. Needs stunnel, socat and openssl.
+beside a bare stream of TLS. A network adds its own time to each. Then 1,000 sessions on four nodes (--sessions), and
+from `sbatch` to the first cell, as root with the cluster of tests/cluster. Needs stunnel, socat and openssl.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import socket
 import ssl
 import statistics
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +115,47 @@ def bare_stream(folder: Path) -> float:
             return FILE / (1 << 20) / timed(send) * 1000
 
 
+def open_on_nodes(cellgate: Any, program: str, folder: Path, count: int) -> float:
+    """Seconds until so many sessions are open on four nodes at once."""
+    with contextlib.ExitStack() as stack:
+        clients = []
+        for i in range(4):
+            argv = [program, "node", "--slots", str(count), "--link", str(folder / f"node{i}")]
+            p = stack.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+            stack.callback(p.send_signal, signal.SIGINT)
+            assert p.stdout and p.stdout.readline()
+            words = ["env", f"CELLGATE_NODE={folder}/node{i}", program, "relay"]
+            clients.append(stack.enter_context(cellgate.Client(connect=words)))
+
+        def new(i: int) -> Any:
+            return cellgate.Session(folder, client=clients[i % len(clients)], memory_bytes=256 << 20)
+
+        with ThreadPoolExecutor(16) as pool:
+            opened: list[Any] = []
+            seconds = timed(lambda: opened.extend(pool.map(new, range(count)))) / 1000
+            assert all(pool.map(lambda s: s.run("1").ok, opened))
+            list(pool.map(lambda s: s.close(), opened))
+        return seconds
+
+
+def first_cell(prefix: Path, python: str, rounds: int) -> list[float]:
+    """Seconds from `sbatch`, which starts a node, to the answer of a cell in its job by `srun --overlap`."""
+    sys.path.insert(0, str(report.REPO / "tests"))
+    from cluster.slurm import start_cluster
+
+    job = "sbatch --parsable -J node -o {0}/out --wrap 'exec {1} node --link {0}/node'"
+    relay = "srun --jobid=$job --overlap env CELLGATE_NODE={0}/node {1} relay"
+    line = f'job=$({job}) && until [ -s {{0}}/out ]; do sleep 0.005; done && {{1}} run --connect "{relay}" -c 1'
+    found = []
+    with start_cluster(prefix, python, report.REPO, 1) as cluster:
+        for i in range(rounds):
+            cluster.run(f"mkdir -p first{i}")
+            command = line.format(f"/home/alice/first{i}", cluster.cellgate)
+            found.append(timed(lambda command=command: cluster.run(command)) / 1000)
+            cluster.run("scancel -n node; while squeue -h | grep -q .; do sleep 0.1; done")
+    return found
+
+
 def main() -> int:
     ap = argparse.ArgumentParser(
         prog="bench/cluster", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -119,6 +163,7 @@ def main() -> int:
     ap.add_argument("--rounds", type=int, default=5, help="clients of each kind (default 5)")
     ap.add_argument("--cells", type=int, default=200, help="cells of each client (default 200)")
     ap.add_argument("--prefix", type=Path, help="an installed cellgate to measure, instead of building build/bench")
+    ap.add_argument("--sessions", type=int, default=1000, help="on four nodes at once (default 1000)")
     report.add_options(ap, "cluster")
     opt = ap.parse_args()
     if not opt.prefix:
@@ -156,6 +201,12 @@ def main() -> int:
     targets.most("what the link adds to a cell, ms", cell["connect"] - cell["here"], 0.3)
     targets.most("what the link and TLS add to a cell, ms", cell["tls"] - cell["here"], 0.5)
     targets.least("a file's speed over TLS, of a bare stream's", write["tls"] / statistics.median(bare), 0.5)
+    with tempfile.TemporaryDirectory(prefix="bench-nodes-") as folder:
+        seconds = open_on_nodes(cellgate, cellgate_program, Path(folder), opt.sessions)
+    targets.most(f"{opt.sessions} sessions on four nodes, s", seconds, 10 * opt.sessions / 1000)
+    if os.geteuid() == 0 and (report.REPO / ".deps/cluster").exists():
+        firsts = first_cell(opt.prefix, sys.executable, opt.rounds)
+        targets.most("from sbatch to the first cell, s", statistics.median(firsts), 0.4)
     figures = {"machine": report.machine(), "rows": report.rows(ROWS, samples), "promises": targets.report()}
     return report.finish(opt, "\n".join([*lines, *targets.lines(52)]), figures, targets)
 

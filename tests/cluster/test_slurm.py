@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from cluster.conftest import Cluster
+from cluster.slurm import Cluster
 
 SENT = "[host] to ada@example.org: hello"
 
@@ -62,7 +62,9 @@ def test_connect(cluster: Cluster, remote: str) -> None:
     words = f"{remote} {cluster.cellgate} relay"
     p = cluster.run(f"mkdir -p work && {cluster.python} -c {shlex.quote(CONNECT)} {words}")
     assert p.stdout == "3000000\n"
-    p = cluster.run(f"{cluster.cellgate} run --connect '{words}' --workspace /home/alice/work -c 'import os; os.getcwd()'")
+    p = cluster.run(
+        f"{cluster.cellgate} run --connect '{words}' --workspace /home/alice/work -c 'import os; os.getcwd()'"
+    )
     assert p.stdout == "'/home/alice/work'\n"
     cluster.wait_until_empty()
 

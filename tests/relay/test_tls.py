@@ -26,7 +26,7 @@ NAME = "agent.example.org"
 class Gate:
     """stunnel in front of `cellgate relay`, with an authority and certificates in folders of @tmp."""
 
-    def __init__(self, cellgate: str, tmp: Path) -> None:
+    def __init__(self, cellgate: str, tmp: Path, files: int = 1024) -> None:
         self.tmp = tmp
         self.authority = self.folder("authority", Authority)
         self.own = self.issue("node", "localhost")
@@ -45,7 +45,9 @@ class Gate:
         (tmp / "gate.conf").write_text(text)
         self.log = tmp / "gate.log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(["stunnel", tmp / "gate.conf"], stderr=log, stdout=log)
+            self.process = subprocess.Popen(
+                ["prlimit", f"--nofile={files}", "stunnel", tmp / "gate.conf"], stderr=log, stdout=log
+            )
         wait_until(lambda: b"Configuration successful" in self.log.read_bytes(), "stunnel has started")
 
     def folder(self, name: str, make: Callable[[Path], Any]) -> Any:
@@ -151,6 +153,27 @@ def test_connections_that_say_nothing(gate: Gate, agent: Path) -> None:
             assert s.recv(1) == b""
         s.close()
     assert "Local mode child started" in gate.log.read_text()
+
+
+def test_more_connections_than_it_takes(package: Any, relay: list[str], tmp_path: Path) -> None:
+    """It stays within its limit; sessions that are open go on, and new ones open once the others have timed out."""
+    import cellgate
+
+    gate = Gate(relay[0], tmp_path, files=200)
+    agent = gate.issue("agent", NAME)
+    with cellgate.Client(connect=gate.link(agent)) as c, cellgate.Session(tmp_path, client=c) as s:
+        held = [socket.create_connection(("127.0.0.1", gate.port), 20) for _ in range(400)]
+        for _ in range(10):
+            assert s.run("6 * 7").value == "42"
+        wait_until(lambda: "too many clients" in gate.log.read_text(), "more are taken than there may be")
+        assert len(os.listdir(f"/proc/{gate.process.pid}/task")) <= 110
+        for k in held:
+            with contextlib.suppress(ConnectionError):
+                assert k.recv(1) == b""
+            k.close()
+        gate.works(agent)
+    gate.process.terminate()
+    gate.process.wait(30)
 
 
 def test_a_node_that_is_another(gate: Gate, agent: Path) -> None:
