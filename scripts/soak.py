@@ -536,6 +536,12 @@ def jobs() -> list[str]:
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 
+def slurm() -> list[str]:
+    """Sessions on three nodes of Slurm, some of whose processes are killed."""
+    tally = run_tests.pytest(run_tests.build_main(), "soak-slurm", ["cluster/soak_slurm.py"], 900, workers=1)
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def inspector() -> list[str]:
     """MCP's Inspector with `mcp serve` over both transports."""
     env = {"CG_CLIENTS_NPM": str(run_tests.DEPS / "clients-npm")}
@@ -591,6 +597,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "patience": ("cells of minutes by MCP clients that give up a call after one", lambda _: patience()),
     "load": ("50 MCP clients at once over HTTP, 500 sessions, hostile clients", lambda _: load()),
     "jobs": ("500 submitters on 2 and on 50 sessions, with killed processes", lambda _: jobs()),
+    "slurm": ("300 sessions on three nodes of Slurm, with killed processes", lambda _: slurm()),
     "inspector": ("MCP's Inspector, its command line and its page in Chromium", lambda _: inspector()),
     "srt": ("the tests of srt's Python port", lambda _: srt_port()),
     "sandboxmcp": ("the tests of sandboxmcp, which pip downloads", lambda _: sandboxmcp()),
