@@ -166,7 +166,7 @@ def test_more_connections_than_it_takes(package: Any, relay: list[str], tmp_path
         for _ in range(10):
             assert s.run("6 * 7").value == "42"
         wait_until(lambda: "too many clients" in gate.log.read_text(), "more are taken than there may be")
-        assert len(os.listdir(f"/proc/{gate.process.pid}/task")) <= 110
+        assert len(os.listdir(f"/proc/{gate.process.pid}/task")) < 200  # without a limit it has a thread for each: 400
         for k in held:
             with contextlib.suppress(ConnectionError):
                 assert k.recv(1) == b""
