@@ -22,6 +22,7 @@
 #define MAX_HEAD ((size_t)8 << 10)
 #define IDLE_S   10u
 #define ANSWER_S 5
+
 struct node_front {
         struct node_state state;
         int fds[MAX_CONNECTIONS + ENDING]; /* of connections, oldest first */
