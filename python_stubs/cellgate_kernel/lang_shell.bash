@@ -84,7 +84,7 @@ mcptools() {
   if [[ $text ]]; then builtin printf '%s\n' "$text" >&2; fi
   text=$(<"$__cg_dir/$n.out")
   if [[ $text ]]; then builtin printf '%s\n' "$text"; fi
-  builtin printf '{"free":%d}\n' "$n" >&"$__cg_fd"
+  builtin printf '{"free":%d,"by":%d}\n' "$n" "$BASHPID" >&"$__cg_fd"
   return "$status"
 }
 

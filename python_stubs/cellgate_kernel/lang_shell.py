@@ -194,8 +194,17 @@ class Shell(Language):
         call, free = message.get("call"), message.get("free")
         if isinstance(call, int) and 0 <= call < _SLOTS:
             self._calls[call] = self.spawn(self._call(call), functools.partial(self._finish, call))
-        elif isinstance(free, int) and 0 <= free < _SLOTS:
+        elif isinstance(free, int) and 0 <= free < _SLOTS and self._holder(free) == message.get("by"):
             self._free(free)
+
+    def _holder(self, slot: int) -> int | None:
+        """The process that has it: another one may, where a process had ended before its last message was read."""
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open(os.path.join(self._dir, f"{slot}.lock"), encoding="ascii") as file,
+        ):
+            return int(file.read())
+        return None
 
     def _free(self, slot: int) -> None:
         if task := self._calls.pop(slot, None):
@@ -210,11 +219,10 @@ class Shell(Language):
         """Free those of processes that have ended, by an interrupt perhaps."""
         for slot in list(self._calls):
             try:
-                with open(os.path.join(self._dir, f"{slot}.lock"), encoding="ascii") as file:
-                    os.kill(int(file.read()), 0)
+                os.kill(self._holder(slot) or os.getpid(), 0)
             except ProcessLookupError:
                 self._free(slot)
-            except (OSError, ValueError, OverflowError):
+            except (OSError, OverflowError):
                 continue
 
     async def _call(self, slot: int) -> tuple[int, str, str]:

@@ -349,6 +349,19 @@ def test_a_call_does_not_get_the_end_of_one_whose_command_was_killed(shell_tools
     assert [e.text for e in shell_tools.until("result") if e.type == "stream"] == ["new\n"]
 
 
+def test_a_late_message_of_an_ended_command_frees_no_place_of_another(shell_tools: Session) -> None:
+    """The kernel frees the places of processes that have ended when a cell begins, perhaps before it reads this."""
+    late = "printf '{\"free\":0,\"by\":1}\\n' >&$__cg_fd"
+    code = f"mcptools echo echo text=a & until [[ -e ready ]]; do :; done; {late}; mcptools echo echo text=b; wait"
+    shell_tools.execute(code, timeout_ms=20000)
+    first = shell_tools.until("approval_request")[-1].approval
+    shell_tools.file_write("ready", b"x\n")
+    shell_tools.accept(shell_tools.until("approval_request")[-1].approval)
+    shell_tools.accept(first)
+    text = "".join(e.text for e in shell_tools.until("result") if e.type == "stream")
+    assert sorted(text.split()) == ["a", "b"]
+
+
 def test_without_servers(session: Session) -> None:
     out = session.run("mcptools echo echo")
     assert "this session has no MCP servers and no functions" in out.stderr
