@@ -39,7 +39,7 @@ _HTML = ("text/html", "application/xhtml+xml")
 _REFUSED = "X-Proxy-Error"
 # Addresses that run code or hold a page where a reader follows them. Blanks within are ignored by browsers.
 _ACTIVE_LINK = re.compile(r"\]\([\x00-\x20<]*(?:javascript|vbscript|data|file)\s*:[^)\s]*>?", re.IGNORECASE)
-# Of Python alone, not of the web: some take hours, or decode nothing.
+# Encodings that only Python has, not the web: some take hours, or decode nothing.
 _NO_CHARSETS = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 

@@ -22,7 +22,7 @@
 #define GATHER_MS 20
 /* Held calls; above that the oldest is dropped, whose questions then end by their time limit. */
 #define MAX_HELD 64u
-/* Of cell_result about one cell. */
+/* Held calls of cell_result about one cell. */
 #define MAX_HELD_OF_JOB 4u
 /* All questions of one result. */
 #define INPUTS_MAX ((size_t)64 << 20)
@@ -202,7 +202,7 @@ static void read_answers(const struct cg_pending *p, struct cg_slice answers)
         }
 }
 
-/* What has no answer is asked again, under another key. */
+/* A question without an answer is asked again, under another key. */
 static void ask_again(const struct cg_pending *p)
 {
         struct cg_serve_ask *a;

@@ -29,7 +29,7 @@
 /* As in Linux: interpreters of interpreters, and the length of the first line. */
 #define SCRIPTS_MAX 5
 #define SCRIPT_LINE 255
-/* Of a program that is asked about: how many parents of its process are looked at. */
+/* Number of parents that are looked at of a process whose program is asked about. */
 #define PARENTS_MAX 64
 #define CHANGED     "it is not what was approved"
 /* How often callers are checked that wait for an answer. */

@@ -23,7 +23,7 @@
 #define MIB ((uint64_t)1 << 20)
 /* A smaller default would stop ordinary packages; most sessions of a node use far less. */
 #define NODE_LEAST (256 * MIB)
-/* Of one session of a node: cg_oom_use() counts the memory of no more. */
+/* A session of a node has no more: cg_oom_use() counts the memory of so many. */
 #define NODE_PROCESSES UINT64_C(4096)
 
 /* A sanitizer's shadow memory is over any limit of memory. */
@@ -50,7 +50,7 @@ static uint64_t default_memory(const struct sup *s)
         return half / MIB * MIB;
 }
 
-/* What all sessions of a node share, one may not have more of. */
+/* One session may not have more than all sessions of its node share. */
 static int check_node(const struct session *ss, struct cg_err *err)
 {
         const struct cg_sandbox_limits *l = &ss->bounds.limits;
