@@ -28,6 +28,8 @@
 #include "sandbox/inside/commands.h"
 #include "supervisor/core/audit.h"
 #include "supervisor/limits/costs.h"
+#include "supervisor/limits/denials.h"
+#include "supervisor/network/egress.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/members.h"
@@ -212,8 +214,15 @@ static void report_end(const struct command *c, const char *status, const char *
 static void finish(struct command *c, const char *status, const char *why)
 {
         struct cg_out out = { .type = CG_HOST_COMMAND_RESULT, .id = c->id };
-        json_t *body = json_pack("{s:s, s:o}", "status", status, "text", cg_sup_text_json(why));
+        json_t *body;
 
+        /* The command's denials come before its end. */
+        cg_sup_egress_drain(c->ss->sup);
+        if (c->ss)
+                cg_sup_denials_drain(c->ss->kernel);
+        if (!c->ss) /* a host that reads too little is detached */
+                return;
+        body = json_pack("{s:s, s:o}", "status", status, "text", cg_sup_text_json(why));
         if (c->end.type == CG_COMMAND_ENDED && c->end.signal)
                 json_object_set_new(body, "signal", json_integer(c->end.signal));
         else if (c->end.type == CG_COMMAND_ENDED)
