@@ -50,6 +50,12 @@ CG_API const char *cg_event_type_name(enum cg_event_type t)
         return "unknown";
 }
 
+bool cg_event_asks(const struct cg_event *e)
+{
+        return e->type == CG_EVENT_APPROVAL_REQUEST || e->type == CG_EVENT_EGRESS_REQUEST ||
+               e->type == CG_EVENT_SERVER_REQUEST || e->type == CG_EVENT_FUNCTION_CALL;
+}
+
 CG_API const char *cg_status_name(enum cg_status st)
 {
         return (size_t)st < CG_ARRAY_LEN(status_names) ? status_names[st] : "unknown";
@@ -137,7 +143,7 @@ static bool take_json(struct cg_event *e, struct cg_msg *m)
         return e->text != NULL;
 }
 
-/* What waits for approval. */
+/* Methods of questions about approval. */
 static const char *const methods[] = { "tools/call", "resources/read", "prompts/get", "exec" };
 static enum cg_status status_of(const char *name)
 {
@@ -211,7 +217,7 @@ static bool take_server_request(struct cg_event *e, const struct cg_msg *m, cons
         return e->json != NULL;
 }
 
-/* What has no member is 0. */
+/* Figures without a member are 0. */
 static struct cg_costs costs_of(const json_t *o)
 {
         struct cg_costs c = { .size = sizeof(c), .shared = json_is_true(json_object_get(o, "shared")) };

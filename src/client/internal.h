@@ -264,6 +264,8 @@ int cg_client_request_msg(struct cg_client *c, uint16_t type, json_t *body, stru
 /* event.c */
 /* The event a message is; NULL when it is none (or out of memory). Lock not needed. */
 struct cg_event *cg_event_from_message(struct cg_msg *m);
+/* A question, which is in cg_session.approvals until it is answered or closed. Not input(). */
+bool cg_event_asks(const struct cg_event *e);
 /*
  * The question about a function's call @e, with its bytes (returns). The host's reading of the
  * question counts for the window, that of the call does not. NULL: out of memory.

@@ -33,11 +33,7 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
 {
         struct approval *a;
 
-        switch (e->type) {
-        case CG_EVENT_APPROVAL_REQUEST:
-        case CG_EVENT_EGRESS_REQUEST:
-        case CG_EVENT_SERVER_REQUEST:
-        case CG_EVENT_FUNCTION_CALL:
+        if (cg_event_asks(e)) {
                 a = calloc(1, sizeof(*a));
                 if (!a)
                         return false;
@@ -49,7 +45,9 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
                 }
                 a->next = s->approvals;
                 s->approvals = a;
-                break;
+                return true;
+        }
+        switch (e->type) {
         case CG_EVENT_APPROVAL_CLOSED:
                 cg_session_forget_approval(s, e->approval);
                 break;

@@ -90,7 +90,7 @@ static int add_words(const char **argv, size_t n, const char *const *command, st
                 return cg_fail(err, CG_E_INVAL, "connect has %zu words: a command has 1 to %d", given,
                                MAX_WORDS);
         memcpy(argv + n, command, given * sizeof(*argv));
-        /* Such as `ssh host /opt/cellgate/bin/cellgate relay`, in words or in one for a shell. */
+        /* As `ssh host /opt/cellgate/bin/cellgate relay`, in words or in one for a shell. */
         len = strlen(command[given - 1]);
         if (len >= 5 && strcmp(command[given - 1] + len - 5, "relay") == 0)
                 return 0;
@@ -228,12 +228,6 @@ void cg_remote_free(struct cg_session *s)
 
 /* ------------------------------------------------------------------ events */
 
-static bool has_number(const struct cg_event *e)
-{
-        return e->type == CG_EVENT_APPROVAL_REQUEST || e->type == CG_EVENT_EGRESS_REQUEST ||
-               e->type == CG_EVENT_FUNCTION_CALL;
-}
-
 static bool is_hex(const char *text)
 {
         size_t len = strlen(text);
@@ -313,7 +307,7 @@ int cg_remote_check(const struct cg_event *e, struct cg_err *err)
         bool program = e->type == CG_EVENT_APPROVAL_REQUEST && strcmp(e->method, CG_METHOD_EXEC) == 0;
         struct cg_err why;
 
-        if ((has_number(e) || e->type == CG_EVENT_APPROVAL_CLOSED) && e->approval >= CG_FIRST_HOST_NUMBER)
+        if ((cg_event_asks(e) || e->type == CG_EVENT_APPROVAL_CLOSED) && e->approval >= CG_FIRST_HOST_NUMBER)
                 return cg_fail(err, CG_E_PROTO, "the node used a number of this host's questions");
         if ((e->type == CG_EVENT_APPROVAL_REQUEST && !program) || e->type == CG_EVENT_SERVER_REQUEST)
                 return cg_fail(err, CG_E_PROTO,
@@ -332,7 +326,7 @@ static int check_numbers(struct cg_session *s, const struct cg_event *e, struct 
 {
         size_t n = 0, bytes = e->args_len;
 
-        if (!has_number(e))
+        if (!cg_event_asks(e))
                 return 0;
         for (const struct approval *a = s->approvals; a; a = a->next) {
                 n++;

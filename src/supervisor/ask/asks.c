@@ -16,61 +16,37 @@
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
 
-/*
- * The limits of questions in a session: how many of the kinds @of may wait when one more of @kind
- * comes, and how many bytes its host may not have read. Events of the proxy and programs do not
- * wait for the window: a cell that tries in a loop must not fill the memory of a host that does not
- * read. The calls of a kernel are counted by functions.c: it must not make more.
- */
-static const struct limit {
-        enum ask_kind kind;
-        unsigned of;
-        size_t max, unread;
-        const char *full;
-} limits[] = {
-        { ASK_CALL, ASK_TOOLSERVER, CG_MAX_CALLS, CG_ASK_UNREAD, "too many calls wait for a decision" },
-        { ASK_QUESTION, ASK_QUESTION, 32, CG_ASK_UNREAD, "too many questions wait for the host" },
-        { ASK_AT_HOST, ASK_TOOLSERVER, CG_MAX_CALLS, CG_ASK_UNREAD, "too many calls wait for the host" },
-        { ASK_HOST, ASK_HOST, 32, CG_ASK_UNREAD, "too many questions wait for the host" },
-        /* The proxy's own limit for each sandbox is lower. */
-        { ASK_CONNECTION, ASK_CONNECTION, 64, CG_EVENT_WINDOW + (1u << 20),
-          "too many questions wait for the host" },
-        { ASK_PROGRAM, ASK_PROGRAM, SIZE_MAX, CG_EVENT_WINDOW + (4u << 20), "" },
-        { ASK_INPUT, ASK_INPUT, SIZE_MAX, SIZE_MAX, "" }, /* a kernel has one at a time */
-        { ASK_MAY_RUN, ASK_KERNEL, SIZE_MAX, CG_ASK_UNREAD, "" },
-        { ASK_FUNCTION, ASK_KERNEL, SIZE_MAX, CG_ASK_UNREAD, "" },
-};
-
-static const struct limit *limit_of(enum ask_kind kind)
+bool cg_sup_ask_host_reads(const struct session *ss, const struct ask_type *type)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++)
-                if (limits[i].kind == kind)
-                        return &limits[i];
-        return &limits[0]; /* a kind that was forgotten there: the strictest */
+        return ss->unread <= type->unread;
 }
 
-bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind)
+bool cg_sup_ask_is_answer(uint16_t message)
 {
-        return ss->unread <= limit_of(kind)->unread;
+        static const uint16_t answers[] = { CG_HOST_DECISION, CG_HOST_EGRESS_DECISION, CG_HOST_SERVER_ANSWER,
+                                            CG_HOST_FUNCTION_RETURN, CG_HOST_INPUT_REPLY };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(answers); i++)
+                if (answers[i] == message)
+                        return true;
+        return false;
 }
 
-static const char *refused(struct session *ss, enum ask_kind kind, size_t len)
+static const char *refused(struct session *ss, const struct ask_type *type, size_t len)
 {
-        const struct limit *l = limit_of(kind);
-
-        if (cg_sup_asks_count(ss, l->of) >= l->max)
-                return l->full;
+        if (type->max < SIZE_MAX && cg_sup_asks_count(ss, type->among) >= type->max)
+                return type->full;
         if (ss->asks.bytes + len > CG_ASK_BYTES)
                 return "too many calls wait for a decision";
-        if (!cg_sup_ask_host_reads(ss, kind))
+        if (!cg_sup_ask_host_reads(ss, type))
                 return "the host does not read the session's events";
         /* The decision gives it back: nobody reads questions that cells take back. */
-        if (kind == ASK_PROGRAM && !cg_sup_rate_take(&ss->asks.undecided))
+        if (type->kind == ASK_PROGRAM && !cg_sup_rate_take(&ss->asks.undecided))
                 return "too many questions have ended before the host could decide: wait a few seconds";
         return NULL;
 }
 
-/* What a question is about, and how it has ended, for the bus. */
+/* Subject and outcome of a question, for the bus. */
 static json_t *event_data(const struct ask *a, const struct cg_audit_decision *d)
 {
         return json_pack("{s:I, s:O*, s:O*, s:O*, s:O*, s:O*, s:s*, s:s*, s:s*}", "approval",
@@ -191,7 +167,7 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
         struct ask draft = *question, *a = NULL;
         struct session *ss = draft.session;
         size_t len = cg_frame_bytes(raw).len;
-        const char *why = refused(ss, draft.type->kind, len);
+        const char *why = refused(ss, draft.type, len);
 
         draft.running = cg_sup_running_cell(ss);
         draft.cell = CELL_SLOT(draft.running) == 0 ? draft.running : 0;
@@ -399,12 +375,12 @@ void cg_sup_ask_end(struct ask *a)
 
 void cg_sup_ask_close(struct ask *a, const char *why)
 {
-        bool input = a->type->kind == ASK_INPUT;
-        struct cg_out out = { .type = input ? CG_HOST_INPUT_CLOSED : CG_HOST_APPROVAL_CLOSED, .id = a->id };
+        uint16_t own = a->type->closed;
+        struct cg_out out = { .type = own ?: CG_HOST_APPROVAL_CLOSED, .id = a->id };
 
         audit(a, (struct cg_audit_decision){ .decision = "closed", .reason = why ?: "" }, NULL);
         cg_sup_event_to_host(a->session, &out,
-                             input ? json_incref(a->body) : json_pack("{s:o}", "why", cg_sup_text_json(why)),
+                             own ? json_incref(a->body) : json_pack("{s:o}", "why", cg_sup_text_json(why)),
                              NULL);
         cg_sup_ask_end(a);
 }

@@ -60,6 +60,16 @@ struct ask_type {
         void (*refuse)(struct ask *a, bool timed_out, const char *why);
         /* the reason after its time, and the text of APPROVAL_CLOSED; NULL: no limit here */
         const char *late, *late_event;
+        uint16_t closed; /* event that withdraws it, with its body; 0: APPROVAL_CLOSED */
+        /*
+         * Refused with @full once @max of the kinds @among wait (SIZE_MAX: the asking module has a
+         * limit), and while the host has not read more than @unread bytes of the session's events.
+         * Programs and connections may ask beyond the window: a cell that tries in a loop must not
+         * fill the memory of a host that does not read.
+         */
+        unsigned among;
+        size_t max, unread;
+        const char *full;
 };
 
 struct ask {
@@ -94,8 +104,10 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw);
 void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame *raw);
 /* ASK_AT_HOST: the host waits for a decision, or not. Only this time is not the cell's. */
 void cg_sup_ask_waits(struct ask *a, bool waits);
-/* The host has read enough of the session's events for one more question of @kind. */
-bool cg_sup_ask_host_reads(const struct session *ss, enum ask_kind kind);
+/* The host has read enough of the session's events for one more question of @type. */
+bool cg_sup_ask_host_reads(const struct session *ss, const struct ask_type *type);
+/* Messages of hosts that answer a question: cg_sup_ask_answered(). */
+bool cg_sup_ask_is_answer(uint16_t message);
 /*
  * The message @m of @h answers an ask; it is ignored if none waits for it. @id: its number with
  * the slot of the host, so that each host answers only its own.

@@ -104,7 +104,11 @@ static const struct ask_type call_ask = { .kind = ASK_CALL,
                                           .decided = call_decided,
                                           .refuse = refuse_call,
                                           .late = "nobody decided in time",
-                                          .late_event = "nobody decided in time: the call was refused" };
+                                          .late_event = "nobody decided in time: the call was refused",
+                                          .among = ASK_TOOLSERVER,
+                                          .max = CG_MAX_CALLS,
+                                          .unread = CG_ASK_UNREAD,
+                                          .full = "too many calls wait for a decision" };
 
 /* The result of a call that the host carries out: the raw frame of @m, or the failure @why. */
 static void call_result(const struct ask *a, const char *body, struct cg_msg *m, const char *why)
@@ -161,7 +165,11 @@ static const struct ask_type at_host_ask = { .kind = ASK_AT_HOST,
                                              .answered = host_call_returned,
                                              .refuse = refuse_host_call,
                                              .late = "nobody decided in time",
-                                             .late_event = "nobody decided in time: the call was refused" };
+                                             .late_event = "nobody decided in time: the call was refused",
+                                             .among = ASK_TOOLSERVER,
+                                             .max = CG_MAX_CALLS,
+                                             .unread = CG_ASK_UNREAD,
+                                             .full = "too many calls wait for the host" };
 
 /* Sends the host's answer to a question of an MCP server: @raw, or @body says why there is none. */
 static void answer_question(const struct ask *a, json_t *body, const char *raw, size_t len)
@@ -205,7 +213,11 @@ static const struct ask_type question_ask = { .kind = ASK_QUESTION,
                                               .answered = question_answered,
                                               .refuse = cancel_question,
                                               .late = "nobody answered in time",
-                                              .late_event = "nobody answered in time" };
+                                              .late_event = "nobody answered in time",
+                                              .among = ASK_QUESTION,
+                                              .max = 32,
+                                              .unread = CG_ASK_UNREAD,
+                                              .full = "too many questions wait for the host" };
 
 bool cg_sup_broker_keep(struct kernel *k, uint64_t call, struct cg_msg *m)
 {
@@ -265,7 +277,11 @@ static const struct ask_type host_ask = { .kind = ASK_HOST,
                                           .decided = host_decided,
                                           .refuse = refuse_host,
                                           .late = "nobody decided in time",
-                                          .late_event = "nobody decided in time" };
+                                          .late_event = "nobody decided in time",
+                                          .among = ASK_HOST,
+                                          .max = 32,
+                                          .unread = CG_ASK_UNREAD,
+                                          .full = "too many questions wait for the host" };
 
 /* A host on no list of the server's sandbox. */
 static void handle_egress_ask(struct session *ss, struct cg_msg *m)

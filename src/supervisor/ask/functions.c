@@ -196,7 +196,9 @@ static const struct ask_type function_ask = { .kind = ASK_FUNCTION,
                                               .answered = returned,
                                               .refuse = refuse,
                                               .late = "the function did not return in time",
-                                              .late_event = "the function did not return in time" };
+                                              .late_event = "the function did not return in time",
+                                              .max = SIZE_MAX,
+                                              .unread = CG_ASK_UNREAD };
 
 static void may_run_decided(struct ask *a, const struct decision *d)
 {
@@ -218,7 +220,9 @@ static const struct ask_type may_run_ask = { .kind = ASK_MAY_RUN,
                                              .decided = may_run_decided,
                                              .refuse = refuse,
                                              .late = "nobody decided in time",
-                                             .late_event = "nobody decided in time: the call was refused" };
+                                             .late_event = "nobody decided in time: the call was refused",
+                                             .max = SIZE_MAX,
+                                             .unread = CG_ASK_UNREAD };
 
 /* ------------------------------------------------------------------ messages of the kernel */
 
@@ -297,7 +301,7 @@ static void on_message(struct cg_zlink *z, struct cg_msg *m)
         struct cg_err err;
         struct ask *a;
 
-        /* What it has printed before comes first. */
+        /* Earlier output comes first. */
         if (k->session)
                 cg_sup_kernel_catch_up(k);
         if (!k->session || k->violation_text[0])

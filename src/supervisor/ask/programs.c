@@ -28,7 +28,7 @@
 #include "supervisor/core/members.h"
 #include "supervisor/core/state.h"
 
-/* Of a cell's code, and of the line that is shown of it. */
+/* Limits of a cell's code, and of the line that is shown of it. */
 #define SEARCHED_CODE  16384u
 #define SEARCHED_WORDS 16
 #define SHOWN_LINE     200
@@ -82,6 +82,8 @@ static const struct ask_type program_ask = {
         .refuse = refuse,
         .late = "nobody decided in time",
         .late_event = "nobody decided in time: the program was not started",
+        .max = SIZE_MAX,
+        .unread = CG_EVENT_WINDOW + (4u << 20)
 };
 
 void cg_sup_programs_interrupted(struct session *ss, uint64_t cell)
@@ -359,7 +361,7 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
                 why = "there is no host that could be asked";
         else if (text->len > CG_MAX_TOOL_ARGS)
                 why = "its arguments are too long to ask about them";
-        else if (!cg_sup_ask_host_reads(ss, ASK_PROGRAM))
+        else if (!cg_sup_ask_host_reads(ss, &program_ask))
                 why = "the host does not read the session's events";
         mode = why ? CG_EXEC_DENY : cg_exec_rules_judge(cg_sup_exec_setting(ss->options), asked, rule);
         if (mode == CG_EXEC_DENY) {

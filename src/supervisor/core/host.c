@@ -18,6 +18,7 @@
 #include "base/util.h"
 #include "config.h"
 #include "supervisor/ask/approvals.h"
+#include "supervisor/ask/asks.h"
 #include "supervisor/core/attach.h"
 #include "supervisor/core/bus.h"
 #include "supervisor/core/control.h"
@@ -314,10 +315,8 @@ static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
                 cg_sup_session_message(ss, h, m);
                 return;
         }
-        if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL ||
-            m->type == CG_HOST_EGRESS_DECISION || m->type == CG_HOST_APPROVAL_SHARE ||
-            m->type == CG_HOST_INPUT_REPLY || m->type == CG_HOST_SERVER_ANSWER ||
-            m->type == CG_HOST_FUNCTION_RETURN)
+        if (cg_sup_ask_is_answer(m->type) || m->type == CG_HOST_CREDIT || m->type == CG_HOST_CANCEL ||
+            m->type == CG_HOST_APPROVAL_SHARE)
                 return; /* a race with the session's end: the host has not read SESSION_CLOSED yet */
         cg_fail(&err, CG_E_CLOSED, "there is no such session");
         cg_sup_host_failed(h, m->session, m->id, &err);

@@ -90,7 +90,10 @@ static const struct ask_type input_ask = { .kind = ASK_INPUT,
                                            .request = CG_HOST_INPUT_REQUEST,
                                            .has_raw = true,
                                            .answer = CG_HOST_INPUT_REPLY,
-                                           .answered = input_answered };
+                                           .answered = input_answered,
+                                           .closed = CG_HOST_INPUT_CLOSED,
+                                           .max = SIZE_MAX,
+                                           .unread = SIZE_MAX };
 
 /*
  * INPUT_REQUEST and INPUT_CANCEL: an interrupt, or an exception of the cell itself, has ended its
@@ -520,6 +523,10 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
         uint64_t id = CELL_ID(mb ? mb->slot : 0, CELL_NUMBER(m->id));
         struct cg_err err;
 
+        if (cg_sup_ask_is_answer(m->type)) {
+                cg_sup_ask_answered(ss, h, id, m);
+                return;
+        }
         /* Requests that any host of the session may make. */
         switch (m->type) {
         case CG_HOST_EXECUTE:
@@ -540,13 +547,6 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
                 return;
         case CG_HOST_COMMAND_CONTROL:
                 cg_sup_commands_control(ss, id, m);
-                return;
-        case CG_HOST_DECISION:
-        case CG_HOST_EGRESS_DECISION:
-        case CG_HOST_SERVER_ANSWER:
-        case CG_HOST_FUNCTION_RETURN:
-        case CG_HOST_INPUT_REPLY:
-                cg_sup_ask_answered(ss, h, id, m);
                 return;
         case CG_HOST_EVENT_ADD:
                 cg_sup_bus_add_asked(ss, h, m);

@@ -146,12 +146,16 @@ static void connection_decided(struct ask *a, const struct decision *d)
         cg_sup_ask_end(a);
 }
 
-/* The proxy has its time limit. */
+/* The proxy has a time limit, and for each sandbox a lower limit of questions. */
 static const struct ask_type connection_ask = { .kind = ASK_CONNECTION,
                                                 .request = CG_HOST_EGRESS_REQUEST,
                                                 .decision = CG_HOST_EGRESS_DECISION,
                                                 .decided = connection_decided,
-                                                .refuse = refuse };
+                                                .refuse = refuse,
+                                                .among = ASK_CONNECTION,
+                                                .max = 64,
+                                                .unread = CG_EVENT_WINDOW + (1u << 20),
+                                                .full = "too many questions wait for the host" };
 
 /* A connection of the kernel to a host that no rule names. */
 static void on_request(struct session *ss, const json_t *event, uint64_t request)
