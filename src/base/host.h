@@ -29,7 +29,7 @@ int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err 
 bool cg_domain_is_below(const char *name, const char *base);
 /* localhost and names under .localhost: loopback by definition (RFC 6761). */
 bool cg_host_is_loopback_name(const struct cg_host *h);
-/* Nothing that is sent to it can leave this machine: a loopback name, 127.0.0.0/8 or ::1. */
+/* True for this machine alone: a loopback name, 127.0.0.0/8 or ::1. */
 bool cg_host_is_this_machine(const struct cg_host *h);
 /*
  * The class of an address by cg_addr_class_here(), or of a name that is loopback by definition;

@@ -1,4 +1,4 @@
-/* Where the files of this installation are. See installed.h. */
+/* Paths of this installation's files. See installed.h. */
 #include "base/installed.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Where the files of this installation are. */
+/* Paths of this installation's files. */
 #ifndef CG_BASE_INSTALLED_H
 #define CG_BASE_INSTALLED_H
 

@@ -109,13 +109,13 @@ static void source_free(struct source *s)
         free(s->address);
 }
 
-/* It was killed, and has left its folder. */
+/* The supervisor was killed and left its folder behind. */
 static bool is_absent(const struct cg_err *err)
 {
         return err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED;
 }
 
-/* It may have been starting, or another one takes its place at the address. */
+/* Connects again: it may have been starting, or another has taken its address. */
 static void try_again(struct source *s)
 {
         struct cg_client_options co = { .size = sizeof(co), .address = s->address, .timeout_ms = ANSWER_MS };
@@ -334,7 +334,7 @@ static int show(const struct approvals *a, struct cg_err *err)
         return cg_cli_print_buf(&b);
 }
 
-/* One of those that are shown. */
+/* Decides about one of the shown questions. */
 static int decide(const struct approvals *a, size_t i, bool accept, const char *reason, struct cg_err *err)
 {
         const json_t *q = a->asked[i].q;

@@ -19,7 +19,7 @@
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define DEFAULT_LINGER_MS  600000
-/* Of a job: batch systems may overlook processes that have left their parents when they end it. */
+/* In a batch job: batch systems may overlook detached processes when they end it. */
 #define JOB_LINGER_MS 5000
 /* A private supervisor ends its MCP servers in order first, which may take 6 s. */
 #define CLOSE_MS 10000

@@ -33,7 +33,7 @@
 /* How long a descriptor is waited for before the operation's end is looked for. */
 #define TURN_MS 100
 
-/* Where input comes from and output goes to: a descriptor, or memory. */
+/* Source of input and destination of output: a descriptor, or memory. */
 struct transfer {
         int in_fd, out_fd; /* -1: memory */
         const char *data;  /* with @in_fd -1; NULL: no input */

@@ -68,7 +68,7 @@ int cg_session_policy_new(const struct cg_session_options *o, json_t *files, str
         return 0;
 }
 
-/* What the files say about programs needs a setting with which cells ask about them. */
+/* Rules about programs need a setting with which cells ask about them. */
 int cg_session_policy_apply(const struct session_policy *p, struct cg_session_options *o, struct cg_err *err)
 {
         cg_auto_json json_t *settings = NULL;

@@ -306,7 +306,7 @@ static enum base base_of(const struct cg_class *c)
         return c->open && !c->n_fields ? OPEN : MODEL;
 }
 
-/* Where None is an alternative at neither end, one more does no harm. */
+/* Looks at both ends only: a second None in a union is harmless. */
 static bool takes_none(struct cg_slice annotation)
 {
         static const char last[] = " | None";

@@ -352,7 +352,7 @@ static int do_task(const struct cg_mcpd *s, const struct cg_rpc *m, enum cg_mcpd
         return fn(data, &in, err);
 }
 
-/* Nothing changes that could be notified: the empty set is acknowledged, and stays open. */
+/* No list can change: the empty set is acknowledged, and stays open. */
 static int do_listen(const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf params = { .max = CG_MAX_BODY };

@@ -38,7 +38,7 @@ struct hf_exchange {
         struct hf_stream *stream; /* that it sends; NULL: none yet */
         bool suspended;
         bool sse; /* to /messages */
-        /* Of OAuth: the number of the question to the verifier, and its answer (type 0: none). */
+        /* OAuth: number of the question to the verifier, and its answer (type 0: none). */
         uint64_t check;
         int64_t check_ms;
         struct hf_msg checked;

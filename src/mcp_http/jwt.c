@@ -324,7 +324,7 @@ int cg_jwt_claims(const char *text, size_t len, const struct cg_jwt_rules *rules
                 return cg_fail(err, CG_E_INVAL, "the token has expired (exp)");
         if (start && json_number_value(start) > (double)(rules->now_s + CG_JWT_SKEW_S))
                 return cg_fail(err, CG_E_INVAL, "the token is not valid yet (nbf)");
-        /* Whoever steals a token that is bound to a key may not use it here either. */
+        /* A stolen token that is bound to a key must not work here either. */
         if (json_object_get(j, "cnf"))
                 return cg_fail(err, CG_E_INVAL,
                                "the token is bound to a key of the client's (cnf), which is not supported");

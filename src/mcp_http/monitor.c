@@ -380,7 +380,7 @@ static int open_address(struct hf_options *o, int *listener, struct cg_err *err)
         return 0;
 }
 
-/* Where clients with the second token decide: about calls of this server's sessions. */
+/* Clients with the second token decide about calls of this server's sessions. */
 static int open_place(struct hf_options *o, struct cg_err *err)
 {
         char place[4 + 2 * 8 + 1] = "mcp:", path[PATH_MAX];

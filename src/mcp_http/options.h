@@ -1,4 +1,4 @@
-/* What `cellgate mcp serve --http` was called with, as cellgate-mcp-http gets it. */
+/* Options of `cellgate mcp serve --http`, as cellgate-mcp-http gets them. */
 #ifndef CG_MCP_HTTP_OPTIONS_H
 #define CG_MCP_HTTP_OPTIONS_H
 

@@ -353,7 +353,7 @@ int cg_hf_session_send(struct hf_session *s, const struct cg_rpc *m, struct cg_s
         return 0;
 }
 
-/* Nothing changes that a client could be notified of: the stream stays open, and empty. */
+/* No list can change: the stream stays open, and empty. */
 static int listen_to_nothing(struct hf_stream *st, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_BODY };

@@ -398,7 +398,7 @@ static void on_signal(struct node_monitor *n)
 
         while (read(n->signals, &info, sizeof(info)) == sizeof(info)) {
                 if (info.ssi_signo == SIGCHLD) {
-                        /* Those of clients, which the first process of a container gets. */
+                        /* Orphans of clients: this may be the first process of a container. */
                         const pid_t own[] = { n->supervisor.pid, n->selftest.pid, n->front.pid };
 
                         cg_proc_reap_children(own, CG_ARRAY_LEN(own));

@@ -11,12 +11,12 @@
 #define CG_POL_FILES_MAX      16u
 #define CG_POL_RULES_MAX      512u
 #define CG_POL_CONDITIONS_MAX 16u
-/* Of a file. As many steps are tried as in exec_rules.c: about 20 ms for a call. */
+/* Rules of a file. The same limit of steps as in exec_rules.c: about 20 ms for a call. */
 #define CG_POL_REGEXES_MAX 64u
 #define CG_POL_REGEX_STEPS 5000u
 /* Longer texts of a call are unclear to globs and regular expressions. */
 #define CG_POL_TEXT_MAX 4096u
-/* Of a glob (a comparison takes as many steps as the product of both lengths) and of a pointer. */
+/* Length of a glob (matching takes the product of both lengths in steps) and of a pointer. */
 #define CG_POL_GLOB_MAX 256u
 /* Refused calls that are remembered, the last ones. */
 #define CG_POL_REFUSED_MAX 1024u

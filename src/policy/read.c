@@ -395,7 +395,7 @@ static int read_until(struct policy_reader *r, struct cg_pol_rule *rule, const c
         return 0;
 }
 
-/* What a rule or a budget is about. */
+/* The calls that a rule or a budget is about. */
 static int read_subject(struct policy_reader *r, struct cg_pol_rule *rule, const json_t *o, bool budget)
 {
         const json_t *port = json_object_get(o, "port"), *v;

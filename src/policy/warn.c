@@ -7,7 +7,7 @@ static bool covers(const char *earlier, const char *later)
 {
         if (!earlier || (later && strcmp(earlier, later) == 0))
                 return true;
-        /* A '*' of @later can only be below one of @earlier; what a '?' is above is not known. */
+        /* A '*' of @later is matched only by a '*' of @earlier; a '?' there may not match it. */
         return later && !strchr(earlier, '?') && cg_pol_glob(earlier, strlen(earlier), later, strlen(later));
 }
 

@@ -113,7 +113,7 @@ static void release(struct cg_link_channel *c)
         c->used = false;
 }
 
-/* What is under way is still written, then cg_link_run() ends. */
+/* Writes all queued data; then cg_link_run() ends. */
 static void begin_end(struct cg_link *r)
 {
         if (!r->end_ms)
@@ -581,7 +581,7 @@ static int lose(struct cg_link *r, int ret, struct cg_err *err)
         return take_frames(r, err);
 }
 
-/* What came over the link, or its end. */
+/* Data of the link, or its end. */
 static int hear(struct cg_link *r, bool ready, struct cg_err *err)
 {
         int ret = ready ? read_link(r, err) : 0;

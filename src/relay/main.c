@@ -44,7 +44,7 @@ extern char **environ;
 #define RETRY_MS     100
 #define RETRY_MAX_MS 2000
 #define HELD_MS      2000
-/* Of one attempt, whose COMMAND may hang. */
+/* Limit of one attempt, whose COMMAND may hang. */
 #define ATTEMPT_MS 10000
 /* The host chooses how long a node keeps its sessions, which are slots of a node. */
 #define DETACH_MAX_MS 3600000
@@ -152,7 +152,7 @@ struct node_side {
         int64_t detach_ms;
 };
 
-/* What a process brings that lends its streams. */
+/* Message of a process that lends its streams. */
 struct loan {
         char token[TOKEN];
         uint64_t received, attempt;
@@ -411,7 +411,7 @@ static int node(struct cg_err *err)
         }
         if (json_object_get(o, "resume"))
                 return resume_node(&n.link, o, err);
-        /* Nothing may stay when a job of a batch system ends. */
+        /* A job of a batch system leaves no process behind. */
         return detach_of(o, cg_in_batch_job() ? 0 : DETACH_MS) ? start_keeper(o, err) : keep(&n, o, err);
 }
 
@@ -546,7 +546,7 @@ static int greet(struct host_side *h, const char *options, struct cg_err *err)
                 return code;
         json_object_update_new(o, versions());
         code = cg_link_send_line(r, json_incref(o), err);
-        /* What has ended already may have said why. */
+        /* After EPIPE: the other side may have sent its reason before it ended. */
         if ((code < 0 && err->sys_errno != EPIPE) ||
             (code = cg_link_read_line(r, LIFE_FD, INT32_MAX, &node, err)) < 0)
                 return code;

@@ -239,6 +239,13 @@ static void deny(struct rules *r, int syscall_nr, int error)
         deny_if(r, syscall_nr, error, 0, NULL);
 }
 
+#define DENY_EACH(r, list, error) deny_each((r), (list), CG_ARRAY_LEN(list), (error))
+static void deny_each(struct rules *r, const int *list, size_t n, int error)
+{
+        for (size_t i = 0; i < n; i++)
+                deny(r, list[i], error);
+}
+
 static void deny_if1(struct rules *r, int syscall_nr, struct scmp_arg_cmp a)
 {
         deny_if(r, syscall_nr, REPORTED, 1, &a);
@@ -370,29 +377,24 @@ static void add_rules(struct rules *r, unsigned int flags)
 {
         static const unsigned int writes[] = { O_WRONLY, O_RDWR, O_CREAT, O_TRUNC };
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(denied); i++)
-                deny(r, denied[i], REPORTED);
-        for (size_t i = 0; i < CG_ARRAY_LEN(denied_silently); i++)
-                deny(r, denied_silently[i], EPERM);
-        for (size_t i = 0; i < CG_ARRAY_LEN(denied_views) && !(flags & CG_FILTER_NESTED_USERS); i++)
-                deny(r, denied_views[i], REPORTED);
+        DENY_EACH(r, denied, REPORTED);
+        DENY_EACH(r, denied_silently, EPERM);
+        if (!(flags & CG_FILTER_NESTED_USERS))
+                DENY_EACH(r, denied_views, REPORTED);
         /*
          * With nested user namespaces root keeps CAP_SETFCAP, and may be root outside: other users
          * could use the capabilities that it gives to a file in the workspace. An access control
          * list, which is an attribute, changes a file's mode: mediate.h.
          */
-        for (size_t i = 0;
-             i < CG_ARRAY_LEN(denied_attributes) && flags & (CG_FILTER_NESTED_USERS | CG_FILTER_NAMES); i++)
-                deny(r, denied_attributes[i], EOPNOTSUPP);
+        if (flags & (CG_FILTER_NESTED_USERS | CG_FILTER_NAMES))
+                DENY_EACH(r, denied_attributes, EOPNOTSUPP);
         /* Calls newer than this list fail with ENOSYS. */
         for (int nr = NR_FIRST_UNKNOWN; nr <= NR_LAST_UNKNOWN; nr++)
                 deny(r, nr, ENOSYS);
         add_setid(r);
         if (flags & CG_FILTER_NAMES) {
-                for (size_t i = 0; i < CG_ARRAY_LEN(mediated); i++)
-                        deny(r, mediated[i], REPORTED);
-                for (size_t i = 0; i < CG_ARRAY_LEN(modes); i++)
-                        deny(r, modes[i], REPORTED);
+                DENY_EACH(r, mediated, REPORTED);
+                DENY_EACH(r, modes, REPORTED);
                 /* Opening for reading is not notified. */
                 for (size_t i = 0; i < CG_ARRAY_LEN(writes); i++) {
                         deny_if1(r, SCMP_SYS(open), ARG_HAS(1, writes[i]));
@@ -434,14 +436,10 @@ static void add_rules(struct rules *r, unsigned int flags)
         deny_if1(r, SCMP_SYS(personality), ARG_NOT(0, LOW32));
         add_other_processes(r, flags);
         if (flags & CG_FILTER_LANDLOCK) {
-                for (size_t i = 0; i < CG_ARRAY_LEN(denied_without_namespaces); i++)
-                        deny(r, denied_without_namespaces[i], REPORTED);
-                for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes); i++)
-                        deny(r, denied_attributes[i], EOPNOTSUPP);
-                for (size_t i = 0; i < CG_ARRAY_LEN(modes); i++)
-                        deny(r, modes[i], REPORTED);
-                for (size_t i = 0; i < CG_ARRAY_LEN(owners_and_times); i++)
-                        deny(r, owners_and_times[i], REPORTED);
+                DENY_EACH(r, denied_without_namespaces, REPORTED);
+                DENY_EACH(r, denied_attributes, EOPNOTSUPP);
+                DENY_EACH(r, modes, REPORTED);
+                DENY_EACH(r, owners_and_times, REPORTED);
                 for (size_t i = 0; i < CG_ARRAY_LEN(denied_file_ioctls); i++)
                         deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_file_ioctls[i]));
         }

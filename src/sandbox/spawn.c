@@ -119,7 +119,7 @@ static pid_t start(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
                 sp->cloned_into = true;
                 args.cgroup = (uint64_t)group;
         }
-        /* So that no handler of the caller runs in the child. */
+        /* No handler of the caller may run in the child. */
         sigfillset(&all);
         sigprocmask(SIG_BLOCK, &all, &sp->old_mask);
         pid = syscall(SYS_clone3, &args, sizeof(args));

@@ -42,7 +42,7 @@ int cg_listen_tcp(const char *option, const struct cg_host *host, uint16_t *port
         int one = 1;
 
         cg_host_authority(host, *port, 0, where, sizeof(where));
-        /* Reuse: of connections of a former server that wait for their end, not of its port. */
+        /* SO_REUSEADDR: a former server's connections in TIME_WAIT do not block the port. */
         if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
             bind(fd, (struct sockaddr *)&a, len) < 0 || listen(fd, BACKLOG) < 0 ||
             getsockname(fd, (struct sockaddr *)&a, &len) < 0)

@@ -20,7 +20,7 @@ struct cg_cut {
 /* @keep: bytes of the beginning that are kept, at least those that are shown. */
 void cg_cut_init(struct cg_cut *c, size_t max_chars, size_t keep);
 void cg_cut_fini(struct cg_cut *c);
-/* What cannot be kept for lack of memory is counted as left out. */
+/* Text that cannot be kept for lack of memory counts as left out. */
 void cg_cut_add(struct cg_cut *c, const char *text, size_t len);
 void cg_cut_clear(struct cg_cut *c);
 bool cg_cut_is_cut(const struct cg_cut *c);

@@ -238,7 +238,7 @@ void cg_serve_form(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg
                 input_form(s, a, params);
         else
                 own_form(s, a, params);
-        /* What a form that failed would have shown was not seen. */
+        /* A form that failed has shown nothing. */
         if (params->failed)
                 a->all_shown = false;
 }

@@ -173,7 +173,7 @@ static void list_cells(const struct cg_serve_session *s, struct cg_buf *b)
                                     j->state == CG_JOB_RUNNING ? "runs" : "queued");
 }
 
-/* Of an execution_id; 0: it is none. */
+/* The number in an execution_id; 0: it has none. */
 static uint64_t cell_number(const char *id)
 {
         uint64_t n = strncmp(id, "cell-", 5) == 0 ? strtoull(id + 5, NULL, 10) : 0;
@@ -275,7 +275,7 @@ int64_t cg_serve_answer_due(struct cg_serve *sv, const struct cg_serve_session *
 {
         int64_t now = cg_now_ms(), next_ms = -1;
         struct cg_pending *p, *next;
-        /* Nothing changes before the agent gives it. */
+        /* The agent must answer first: until then nothing changes. */
         bool waits_for_agent = worker && cg_serve_agent_input(worker);
 
         for (p = TAILQ_FIRST(&sv->pending); p; p = next) {

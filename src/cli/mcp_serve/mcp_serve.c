@@ -449,7 +449,7 @@ static void tear_down(struct cg_serve *sv)
         free(sv->settings);
 }
 
-/* What would make each session fail is found before the first one. */
+/* Finds mistakes that would make each session fail before the first one is opened. */
 static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err *err)
 {
         if (find_workspace(sv, err) < 0)

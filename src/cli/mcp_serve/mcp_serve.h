@@ -355,7 +355,7 @@ struct cg_serve {
         struct cg_err refused; /* why it does not start; code 0: it does */
 };
 
-/* Of two times, of which a negative one is none. */
+/* The earlier of two times; a negative one means none. */
 static inline int64_t cg_serve_sooner(int64_t a_ms, int64_t b_ms)
 {
         if (a_ms < 0 || (b_ms >= 0 && b_ms < a_ms))
@@ -598,7 +598,7 @@ void cg_serve_add_parts(const struct cg_job *job, const char *begin, struct cg_b
  * to the next, or -1.
  */
 int64_t cg_serve_progress(struct cg_serve *sv);
-/* What the cell that runs waits for, as a text; false: nothing (lock held). */
+/* Text about the answer that the running cell waits for; false: for none (lock held). */
 bool cg_serve_waits(const struct cg_serve_session *s, struct cg_buf *b);
 /* Sends a message about the session to the clients that want those of @level (lock held). */
 void cg_serve_message(struct cg_serve_session *s, enum cg_mcpd_level level, const char *text);

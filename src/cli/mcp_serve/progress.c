@@ -18,7 +18,7 @@
 /* Messages of a session in this time. */
 #define MESSAGES   10u
 #define MESSAGE_MS 10000
-/* Of a line or a name that are shown. */
+/* Longest line or name that is shown. */
 #define SHOWN_BYTES   200
 #define MESSAGE_BYTES 2000
 

@@ -121,7 +121,7 @@ static void add_variables(struct cg_structured *s, const json_t *variables)
                 json_object_set(s->o, "variables", ret);
 }
 
-/* What is 0 is not worth its words. */
+/* Figures of 0 are left out. */
 static json_t *costs_of(const struct cg_event *e)
 {
         json_t *o = cg_costs_object(e), *v;

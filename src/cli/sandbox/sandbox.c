@@ -231,7 +231,7 @@ static const struct flag_option {
         { "--explain", "--explain=json", offsetof(struct cli, explain) },
 };
 
-/* What is wrong with the value of an option that has a form; NULL: nothing. */
+/* The error in the value of an option that has a form; NULL: none. */
 static const char *take_value(struct cli *cli, const char *value)
 {
         if (value == cli->control_text) {

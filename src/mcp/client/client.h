@@ -55,7 +55,7 @@ struct cg_mcp_eras {
         unsigned n; /* written so far; the oldest is replaced */
 };
 
-/* What a server reports of a call under way, or the client of one that is silent. */
+/* Progress of a call, from the server, or from the client when the server is silent. */
 struct cg_mcp_progress {
         double progress;         /* NAN: of the client */
         double total;            /* NAN: unknown */
@@ -82,7 +82,7 @@ struct cg_mcp_client_options {
         void (*progress)(void *call, const struct cg_mcp_progress *p);
         /* the one root that a server gets whose definition has "roots" (copies); NULL: none */
         const char *workspace;
-        /* Of what servers ask for: what ask() handles. The rest is not offered, and declined. */
+        /* Requests of servers that ask() handles. Others are not offered, and declined. */
         unsigned handles;
         /*
          * Asks the host. @call: data of the call that it belongs to; NULL: unknown. *number: for
@@ -126,7 +126,7 @@ const char *cg_mcp_client_name(const struct cg_mcp_client *c);
 /* Borrowed. */
 const struct cg_mcp_def *cg_mcp_client_def(const struct cg_mcp_client *c);
 
-/* Whether the server may be started now; negative with the reason while its starts keep failing. */
+/* 0: the server may be started now; negative with the reason while its starts keep failing. */
 int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err);
 
 /*

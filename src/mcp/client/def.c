@@ -477,7 +477,7 @@ static int read_limits(struct cg_mcp_def *d, const json_t *j, struct cg_err *err
         return 0;
 }
 
-/* Whether @s is one of @list, which NULL ends. */
+/* True if @s is in @list, which NULL ends. */
 static bool is_one_of(const char *s, const char *const *list)
 {
         while (s && *list && strcmp(*list, s) != 0)

@@ -11,9 +11,9 @@
 #include "base/secrets.h"
 #include "mcp/oauth/oauth.h"
 
-/* Where a sandbox finds settings that stand in the definition itself. */
+/* Descriptor of settings that are part of the definition. */
 #define CG_MCP_SANDBOX_FD 3
-/* Where it reports denials and asks about hosts: the control channel of `cellgate sandbox`. */
+/* Descriptor for denials and questions about hosts: the control channel of `cellgate sandbox`. */
 #define CG_MCP_CONTROL_FD      4
 #define CG_MCP_CONTROL_FD_TEXT "4"
 

@@ -155,7 +155,7 @@ static void become_ready(struct cg_mcp_client *c, const char *version)
 
 /* ---- answers */
 
-/* What the server offers; @caps may be none. */
+/* Bits of the capabilities that the server offers; @caps may be none. */
 static void read_capabilities(struct cg_mcp_client *c, struct cg_slice caps)
 {
         c->offers = c->announces = 0;

@@ -61,7 +61,7 @@ static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
         return true;
 }
 
-/* What precedes the elements of all pages. */
+/* Appends the start of the list that gets the elements of all pages. */
 static void add_head(struct cg_mcp_req *q)
 {
         if (q->method != CG_MCP_TOOLS_LIST)

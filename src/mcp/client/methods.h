@@ -19,7 +19,7 @@ enum cg_mcp_method {
         CG_MCP_N_METHODS,
 };
 
-/* What a server offers, as bits: its capabilities. */
+/* Capabilities of a server, as bits. */
 enum cg_mcp_offer { CG_MCP_TOOLS = 1, CG_MCP_RESOURCES = 2, CG_MCP_PROMPTS = 4 };
 
 #define CG_MCP_N_CAPABILITIES 3u

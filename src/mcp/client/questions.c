@@ -47,7 +47,7 @@ static unsigned kind_of(const char *method)
         return strcmp(method, "sampling/createMessage") == 0 ? CG_MCP_SAMPLING : 0;
 }
 
-/* Of CG_MCP_ELICITATION: at least one mode of it. */
+/* At least one mode of CG_MCP_ELICITATION. */
 static bool is_handled(const struct cg_mcp_client *c, unsigned kind)
 {
         return c->o.handles & (kind == CG_MCP_ELICITATION ? CG_MCP_ELICITATION | CG_MCP_URL : kind);

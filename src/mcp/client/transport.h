@@ -91,7 +91,7 @@ struct cg_transport_options {
         void *data;
 };
 
-/* Where these fail nothing is called back. */
+/* When these fail, there is no callback. */
 int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **ret, struct cg_err *err);
 /* @sse: HTTP+SSE of revision 2024-11-05, else Streamable HTTP. */
 int cg_http_transport_start(const struct cg_transport_options *o, bool sse, struct cg_transport **ret,

@@ -27,7 +27,7 @@ int cg_http_new(uv_loop_t *loop, struct cg_http **ret, struct cg_err *err);
 /* Aborts all requests. Freed from the loop; allowed in a callback. NULL is a no-op. */
 struct cg_http *cg_http_free(struct cg_http *h);
 
-/* What was left out is 0 or NULL; all of it is copied, but for @body. */
+/* Members that are not set are 0 or NULL; all but @body are copied. */
 struct cg_http_request {
         const char *method; /* NULL: GET, or POST with a body */
         const char *url;

@@ -265,7 +265,7 @@ int cg_oauth_login(const struct cg_oauth_server *s, const struct cg_oauth_login 
 
         if (r < 0)
                 return r;
-        /* What is wanted may be known; where the server is, and so what it may name, is not. */
+        /* The scopes may be known; the server's address class, and so what it may name, is not. */
         r = probe(s, &challenge, err);
         if (r < 0)
                 return r;

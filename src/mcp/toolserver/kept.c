@@ -24,7 +24,7 @@ struct cg_kept {
         size_t size;
 };
 
-/* What is written to the file of a result. */
+/* Writer of the file of a result. */
 struct spool {
         int fd;
         size_t size, max;

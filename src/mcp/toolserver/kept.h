@@ -11,12 +11,12 @@
 
 struct cg_kept;
 
-/* What all kernels keep together. */
+/* Results that all kernels keep together. */
 struct cg_kept_sum {
         size_t n, bytes;
 };
 
-/* What one kernel keeps. */
+/* Results that one kernel keeps. */
 struct cg_kept_list {
         struct cg_kept *first;
         size_t n, bytes;

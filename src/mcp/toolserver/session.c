@@ -165,7 +165,7 @@ static void refresh_failed(struct ts_session *s, const struct ts_adding *a, cons
                (unsigned long long)s->number, a->items[0].name, why->msg);
 }
 
-/* None of them is added. */
+/* Ends @a without adding a server. */
 static void adding_fail(struct ts_adding *a, const struct cg_err *why)
 {
         struct ts_session *s = a->session;

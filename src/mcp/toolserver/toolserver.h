@@ -128,7 +128,7 @@ void cg_ts_kernel_cancel(struct ts_session *s, uint64_t call);
 void cg_ts_call_returned(struct ts_session *s, const struct cg_msg *m, const json_t *body);
 /* Handles KEEP: a large result of a function, of a call of the kernel with that number. */
 void cg_ts_keep(struct ts_session *s, uint64_t kernel, const struct cg_msg *m);
-/* Of the call @data: numbers of its kernel, and of the host (0: it has not decided). */
+/* Numbers of the call @data for its kernel and for the host (0: it has not decided). */
 void cg_ts_call_numbers(const void *data, uint64_t *kernel, uint64_t *approval, uint64_t *cell);
 uint64_t cg_ts_kernel_number(const struct ts_kernel *k);
 

@@ -327,7 +327,7 @@ _Noreturn void cg_command_server_run(const struct cg_spawn *sp, int sock)
         sigset_t all;
 
         prctl(PR_SET_NAME, "cg-commands", 0, 0, 0);
-        /* Of init only: programs are started with the signals of cg_proc_spawn(). */
+        /* No signal ends it. Programs get the mask of cg_proc_spawn(). */
         sigfillset(&all);
         sigprocmask(SIG_SETMASK, &all, NULL);
         signal(SIGCHLD, SIG_IGN); /* runners are reaped by the kernel */

@@ -556,7 +556,7 @@ static int ask(struct cg_execs *e, const struct seccomp_notif *call, struct prog
                                        .path = strdup(p->path) };
         cg_buf_add(&args, envp.data ?: "", envp.len);
         slot->texts = cg_buf_steal(&args, NULL);
-        /* What was read is the caller's only if it still waits. */
+        /* The memory was the caller's only if the call still waits. */
         if (!slot->texts || !slot->path || !cg_caller_waits(e->notify, call) ||
             (!language && (question < 0 || !send_message(e, CG_EXEC_ASKED, slot->number, question)))) {
                 free_call(slot);
@@ -753,7 +753,7 @@ int cg_execs_check(struct cg_err *err)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "sandbox: exec \"ask\" needs ptrace(2), which the sysctl "
                                "kernel.yama.ptrace_scope = 3 forbids; use \"deny\" or \"allow\"");
-        /* Of a process that is not traced. */
+        /* ESRCH: this process is not traced, and ptrace() is allowed. */
         if (ptrace(PTRACE_DETACH, getpid(), NULL, NULL) < 0 && errno == ESRCH)
                 return 0;
         return cg_fail_errno(

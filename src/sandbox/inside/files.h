@@ -25,7 +25,7 @@
 
 #define CG_FILES_LIST_MAX 200000
 #define CG_FILES_DEPTH    512
-/* Of `changed`, so that it fits into a RESULT. */
+/* Limits of `changed`, so that it fits into a RESULT. */
 #define CG_FILES_CHANGED_MAX (256u << 10)
 
 struct cg_sandbox;

@@ -1,4 +1,4 @@
-/* What file operations inside a sandbox write: see files_out.h. */
+/* Output of file operations inside a sandbox: see files_out.h. */
 #include "sandbox/inside/files_out.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* What file operations (files.h) write. They run in a process of the sandbox. */
+/* Output of file operations (files.h), which run in a process of the sandbox. */
 #ifndef CG_SANDBOX_INSIDE_FILES_OUT_H
 #define CG_SANDBOX_INSIDE_FILES_OUT_H
 

@@ -67,7 +67,7 @@ void cg_path_arg_fini(struct cg_path_arg *arg);
                 .dir = -1 \
         }
 
-/* What a call does to a name. */
+/* Effect of a call on a name. */
 enum cg_operation {
         CG_OP_MODIFY,      /* an existing file */
         CG_OP_CREATE,      /* a new file other than a folder or a symlink */

@@ -28,7 +28,7 @@
 #define CG_NOTIFY_BURST      64
 #define CG_NOTIFY_PER_SECOND 8
 #define CG_NOTIFY_SAME       32
-/* What a process may send with its listener to be held open. */
+/* Descriptors that a process may send with its listener, to be held open. */
 #define CG_NOTIFY_PINS 64
 
 struct cg_broker;

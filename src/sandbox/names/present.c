@@ -86,7 +86,7 @@ static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size
                         else
                                 set_present(l, rows[i], linked);
                 }
-                /* What is made there later has another path. */
+                /* Names that are made there later have another path. */
                 if (n_below && is_link)
                         all_present(l, below, n_below);
                 else if (n_below)

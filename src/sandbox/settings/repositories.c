@@ -132,7 +132,7 @@ static bool read_now(const char *path, char *text, size_t size)
         return n > 0;
 }
 
-/* What the settings of the repository @gitdir name, and the user's relative to @top. */
+/* Files that settings of the repository @gitdir name, and the user's settings relative to @top. */
 static int deny_configs(struct git *g, const char *gitdir, const char *top)
 {
         static const char *const names[] = { "config", "config.worktree" };

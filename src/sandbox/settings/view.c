@@ -235,7 +235,7 @@ int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_e
 
                 if (rule->missing && state_above(rules, rule->path) == CG_VIEW_HIDDEN)
                         continue;
-                /* Where init does not decide, the first missing folder is not made either. */
+                /* Without decisions of init, the first missing folder is not made either. */
                 if (rule->missing && !rules->by_name) {
                         len = rule->missing + strcspn(rule->path + rule->missing, "/");
                         node.folder = rule->path[len] == '/' || rule->folder;

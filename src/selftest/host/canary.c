@@ -163,7 +163,7 @@ int cg_canary_main(void)
         snprintf(memory, sizeof(memory), "%s", secret ?: "");
         signal(SIGCHLD, SIG_IGN);
         signal(SIGPIPE, SIG_IGN);
-        /* So that any process may try, also where Yama lets only parents trace. */
+        /* Lets any process try, also when Yama lets only parents trace. */
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
         if (listen_all(&s) < 0) {
                 fprintf(stderr, "cellgate selftest: listening on 127.0.0.1: %s\n", strerror(errno));

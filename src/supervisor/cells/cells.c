@@ -42,7 +42,7 @@
 #define MAX_GRACE_RESTARTS 30
 /* Running time of a request without a limit of the host's. */
 #define DEFAULT_REQUEST_MS 10000
-/* Of a RESULT without the members of the kernel's reply; its text is an explanation. */
+/* A RESULT without the members of the kernel's reply; its text is an explanation. */
 #define RESULT_BYTES  ((size_t)1 << 20)
 #define MAX_SHELLS    33
 #define MAX_UNORDERED 16
@@ -296,7 +296,7 @@ static void send_interrupt(struct shell *l)
         l->pauses = l->ss->kernel ? l->ss->kernel->pauses : 0;
         cg_sup_timer_start(&l->grace, on_grace, GRACE_MS);
         cg_sup_kernel_send(l->ss->kernel, &out, NULL);
-        /* Of a thread that waits for a program, no other way ends the wait. */
+        /* Nothing else ends the wait of a thread for a program. */
         cg_sup_programs_interrupted(l->ss, out.id);
 }
 

@@ -88,7 +88,7 @@ struct command {
         const char *status; /* why it was ended from here; NULL: it was not */
         struct cg_command_report end;
         char why[200];
-        /* Of an operation of the supervisor's own, which has no host and no number. */
+        /* For operations of the supervisor itself, which have no host and no number. */
         void (*done)(void *data, const char *out, size_t len, const char *why);
         void *done_data;
         struct cg_buf out;
@@ -373,7 +373,7 @@ static void write_input(struct command *c)
         c->n_pending -= done;
         c->pending_at = c->n_pending ? c->pending_at + done : 0;
         if (c->input_ended && !c->n_pending && c->input.active) {
-                /* Of a terminal, the end of input is a character. */
+                /* The end of a terminal's input is a character. */
                 if (c->terminal)
                         c->input_ended = write(c->input.fd, "\4", 1) < 0 && errno == EAGAIN;
                 else
@@ -495,7 +495,7 @@ static int start_server(struct cg_commands *cs, struct cg_err *err)
 
 /* ------------------------------------------------------------------ starting */
 
-/* What still runs of it, stopped, ends with the sandbox. */
+/* Its stopped processes end with the sandbox. */
 static void on_lost(uv_timer_t *t)
 {
         struct command *c = t->data;

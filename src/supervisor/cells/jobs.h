@@ -33,7 +33,7 @@ struct queued_job {
         void *data;
 };
 
-/* What waits in a session. */
+/* Jobs of a session that wait, and those that run. */
 struct session_jobs {
         TAILQ_HEAD(, queued_job) waiting;
         TAILQ_ENTRY(session) turn; /* while anything waits */

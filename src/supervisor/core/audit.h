@@ -16,7 +16,7 @@ struct host;
 struct session;
 struct sup;
 
-/* What became of a question. */
+/* Outcome of a question. */
 struct cg_audit_decision {
         const char *decision; /* "accept", "reject", "answered" or "closed" */
         const char *reason;

@@ -17,7 +17,7 @@ enum cell_kind {
         CELL_REQUEST, /* answered with REPLY */
 };
 
-/* What the hosts' code in a session has done so far, as far as the supervisor sees it. */
+/* Activity of the hosts' code in a session, as far as the supervisor sees it. */
 struct counted {
         int64_t tool_calls, connections, denials;
 };

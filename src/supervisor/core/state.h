@@ -216,7 +216,7 @@ bool cg_sup_others_decide(const struct session *ss);
 struct cg_bytes cg_sup_cell_code(const struct session *ss, uint64_t id);
 /* The setting "exec" of a session's options, else of its settings; NULL: none. */
 const json_t *cg_sup_exec_setting(const json_t *options);
-/* What it demands; DENY if it is not valid, which the session's start checks. */
+/* The demanded mode; DENY if it is not valid, which the session's start checks. */
 enum cg_exec cg_sup_exec(const json_t *options);
 void cg_sup_job_id(const struct session *ss, uint64_t id, char buf[CG_JOB_ID]);
 /* A timer of the session, which is freed when all of them are closed. */

@@ -1,4 +1,4 @@
-/* What the supervisor is used for, and its end on request. */
+/* Status of the supervisor, and its end on request. */
 #ifndef CG_SUPERVISOR_CORE_STATUS_H
 #define CG_SUPERVISOR_CORE_STATUS_H
 

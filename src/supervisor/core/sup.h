@@ -138,7 +138,7 @@ struct sup {
         size_t n_retiring;    /* kernels that are still ending in order */
         size_t want_spares;
 
-        /* Of a node: slots.c. */
+        /* For nodes: slots.c. */
         size_t slots;        /* sessions of its clients; 0: it is no node */
         size_t client_slots; /* of one client; 0: no such limit */
         pid_t starter_pid;   /* `cellgate node` */

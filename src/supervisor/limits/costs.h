@@ -1,4 +1,4 @@
-/* What each cell costs: the member "costs" of its RESULT. */
+/* Costs of each cell: the member "costs" of its RESULT. */
 #ifndef CG_SUPERVISOR_LIMITS_COSTS_H
 #define CG_SUPERVISOR_LIMITS_COSTS_H
 

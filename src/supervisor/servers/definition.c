@@ -549,7 +549,7 @@ static int check_program(struct check *c)
         return 0;
 }
 
-/* Nothing is started: an address, or an error. */
+/* A server with an address starts no program: only its file of authorities is checked. */
 static int check_url(struct check *c)
 {
         const char *file = json_string_value(json_object_get(c->def, "caFile"));
@@ -565,7 +565,7 @@ static int check_url(struct check *c)
 /* The longest time for a question about a host, seconds; as for kernels (egress.c). */
 #define ASK_MAX_S (24 * 60 * 60)
 
-/* What the session's options say about the sandboxes of its servers. */
+/* The session's options about the sandboxes of its servers. */
 static int add_context(struct check *c)
 {
         json_t *hide = json_object_get(c->scope->options, "hide");

@@ -384,7 +384,7 @@ static int examine(struct registration *g, struct examined *x)
         return 0;
 }
 
-/* Of a server that was refused. One of this name that runs already goes on, with its guards. */
+/* Forgets the guards of a refused server. A running one of this name goes on, with its guards. */
 static void forget_guards(struct registration *g, const char *name)
 {
         struct session *ss = cg_sup_session_by_number(g->sup, g->number); /* it may have ended */
@@ -614,7 +614,7 @@ void cg_sup_servers_stop(struct sup *s)
                 end_search(LIST_FIRST(&s->registrations));
 }
 
-/* What was @found of one server. */
+/* The part of @found about one server. */
 static int use_found(struct registration *g, const char *name, json_t *found, bool *more)
 {
         const json_t *definition = json_object_get(g->checked, name);
