@@ -3,8 +3,9 @@
 # The loop and the handler of EXIT are texts and no functions, in which `declare` would make local variables.
 # When something ends the shell (exit, set -e, ${x:?}, an interrupt), the handler forks: the child has all
 # variables, functions, options, traps and the folder, and goes on with the next cell; the parent is killed.
+# Meanwhile, and between cells, __cg_idle is set and an interrupt is ignored: the cell that it is for has ended.
 __cg_dir=$1 __cg_fd=$2 __cg_pid=$BASHPID __cg_user='' __cg_last='' __cg_x='' __cg_n=0 __cg_file='' __cg_status=0
-__cg_code='' __cg_trap=''
+__cg_code='' __cg_trap='' __cg_idle=1 __cg_reset=''
 set --
 unset BASH_ENV ENV
 exec {__cg_out}>&1 {__cg_err}>&2
@@ -14,7 +15,7 @@ __cg_ret() { return "$__cg_status"; }
 
 # Ends the shell by an error, since bash would run the handler before it has left functions.
 exit() {
-  { local status=$? -; set +ex; } 2>/dev/null
+  { local status=$? -; set +ex; __cg_idle=1; } 2>/dev/null
   if [[ $BASHPID != "$__cg_pid" || $__cg_last ]]; then builtin exit "${1-$status}"; fi
   (builtin exit "${1-$status}")
   __cg_code=$?
@@ -22,29 +23,34 @@ exit() {
 }
 
 __cg_loop='
-while IFS=" " builtin read -r -u "$__cg_fd" __cg_n __cg_file; do
+while IFS=" " builtin read -r -u "$__cg_fd" __cg_n __cg_reset __cg_file; do
+  if [[ $__cg_reset == 1 ]]; then command exec </dev/null >&"$__cg_out" 2>&"$__cg_err"; fi # not `builtin exec`
+  __cg_idle=
   if ((__cg_status)) 2>/dev/null; then __cg_ret || builtin . "$__cg_file"; else builtin . "$__cg_file"; fi
-  { __cg_status=$? __cg_x=$-; set +x; } 2>/dev/null
+  { __cg_status=$? __cg_x=$- __cg_idle=1; set +x; } 2>/dev/null
   builtin printf "{\"done\":%d,\"status\":%d,\"options\":\"%s\"}\n" "$__cg_n" "$__cg_status" "$__cg_x" >&"$__cg_fd"
 done
 __cg_last=1
 builtin exit 0'
 
 __cg_exit='
+__cg_idle=1
 __cg_traps=$(builtin trap -p)
 __cg_trap=""
 if [[ $__cg_user ]]; then builtin eval "__cg_args=(${__cg_user#trap })"; __cg_trap=${__cg_args[1]-}; __cg_user=""; fi
 if [[ $__cg_last ]]; then
   builtin eval "$__cg_trap"
 else
+  builtin trap "" INT
   (
-    builtin exec </dev/null >&"$__cg_out" 2>&"$__cg_err"
+    builtin trap - INT
     builtin eval "$__cg_traps"
     builtin trap "$__cg_on_exit" EXIT
     builtin printf "{\"pid\":%d}\n" "$BASHPID" >&"$__cg_fd"
     builtin kill -KILL "$__cg_pid"
     __cg_pid=$BASHPID
     if [[ $__cg_trap ]]; then
+      __cg_idle=
       if ((__cg_status)); then __cg_ret || builtin eval "$__cg_trap"; else builtin eval "$__cg_trap"; fi
     fi
     builtin printf "{\"done\":%d,\"status\":%d,\"options\":\"%s\"}\n" "$__cg_n" "$__cg_status" "$__cg_x" >&"$__cg_fd"
@@ -168,6 +174,6 @@ __cg_take() {
 }
 
 builtin trap "$__cg_on_exit" EXIT
-builtin trap 'exit 130' INT
+builtin trap '[[ $__cg_idle ]] || exit 130' INT
 __cg_own=$(builtin trap -p EXIT)
 builtin eval "$__cg_loop"

@@ -62,6 +62,7 @@ class Shell(Language):
         self._fifos: list[int] = []
         self._file = ""  # of the cell
         self._trace = ""
+        self._interrupted = False  # since the last cell: bash may have left its streams redirected
         self._calls: dict[int, asyncio.Task[Any]] = {}  # by slot, until the command has its end
         self._texts: dict[str, int] = {}  # hashes of variables whose text is JSON
 
@@ -69,7 +70,7 @@ class Shell(Language):
         return ["bash", "--norc", "--noprofile", os.path.join(FOLDER, "lang_shell.bash"), self._dir, str(fd)]
 
     def before_start(self) -> None:
-        self._trace, self._texts = "", {}
+        self._trace, self._texts, self._interrupted = "", {}, False
         if not self._dir:
             self._dir = tempfile.mkdtemp(prefix="shell-")
         self._make_folder()
@@ -100,7 +101,13 @@ class Shell(Language):
         self._file = os.path.join(self._dir, re.sub(r"[^\w.\[\]-]|^\d+$", "_", name, flags=re.ASCII))
         with open(self._file, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write("\n" * (line - 1) + self._trace + text)
-        return f"{number} {self._file}\n".encode()
+        reset, self._interrupted = self._interrupted, False
+        return f"{number} {reset:d} {self._file}\n".encode()
+
+    def interrupt(self, running: asyncio.Future[Content]) -> None:
+        """The next cell has the session's streams: bash forgets redirections when a trap runs while it makes them."""
+        self._interrupted = True
+        super().interrupt(running)
 
     async def ask(self, data: Callable[[int], bytes]) -> Content:
         """Remove the cell's file afterwards: it is none that the cell has made."""
@@ -180,7 +187,7 @@ class Shell(Language):
                 file.writelines((word, b"\0"))
         with open(f"{path}.bash", "w", encoding="ascii") as file:
             file.write(f"{function}; __cg_ret")
-        await self.swap(lambda number: f"{number} {path}.bash\n".encode())
+        await self.swap(lambda number: f"{number} 0 {path}.bash\n".encode())
         try:
             with open(f"{path}.out", "rb") as file:
                 return file.read().split(b"\0")[:-1]

@@ -322,8 +322,7 @@ def test_what_is_made_is_what_was_accepted(tmp_path: Path, language: str) -> Non
     with Client(log_level=0, no_spare=1) as client:
         race = None
         first: tuple[Counter[str], int] | None = None
-        # A known fault of the shell: after one of some 500 interrupts it loses what later cells print.
-        for n in range(rounds(2000, 20 if language == "shell" else 60)):
+        for n in range(rounds(2000, 60)):
             if race is None:
                 race = Race(client, tmp_path / str(n), language, chance)
             try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client, Event, Session
+from processes import eventually
 
 from .shell_cells import CELLS
 
@@ -56,6 +57,39 @@ def test_an_interrupt_ends_the_program_and_not_the_shell(session: Session, code:
     assert session.run("x=5; cd /usr").status == "ok"
     assert session.run(f"echo go; {code}; echo no", timeout_ms=300).status == "timeout"
     assert session.run("echo $x $PWD").stdout == "5 /usr\n"
+
+
+@pytest.mark.parametrize("redirections", [">one 2>fifo", "<one >two 2>fifo", "2>one >fifo", ">one <fifo"])
+def test_an_interrupt_of_redirections_that_are_being_made_undoes_them(session: Session, redirections: str) -> None:
+    """Bash runs the trap in the middle of them, when the opening of a file is interrupted, and forgets the first."""
+    assert session.run("x=5; mkfifo fifo; echo old >one; f() { :; }").status == "ok"
+    for handler in ("", "trap 'exit 9' INT; ", "trap 'return 9' INT; "):
+        assert session.run(f"{handler}f {redirections}; echo no", timeout_ms=200).status == "timeout"
+        out = session.run("echo $x; echo error >&2; read y; echo [$y]")
+        assert (out.stdout, out.stderr) == ("5\n[]\n", "error\n")
+
+
+def test_redirections_that_stay(session: Session) -> None:
+    """Until an interrupt, and also when a cell ends by exit."""
+    assert session.run("exec >log; echo a; exit 3").error["evalue"] == "3"
+    assert session.run("echo b").stdout == ""
+    assert session.run("sleep 60", timeout_ms=200).status == "timeout"
+    assert session.run("cat log").stdout == "a\nb\n"
+
+
+def test_an_interrupt_between_cells_is_ignored(session: Session, workspace: Path) -> None:
+    pid = session.run("echo $BASHPID; { until [[ -e go ]]; do :; done; kill -INT $$; : >done; } &").stdout
+    (workspace / "go").touch()
+    eventually((workspace / "done").exists)
+    assert session.run("echo $BASHPID").stdout == pid
+
+
+def test_interrupts_while_a_cell_exits_lose_no_state(session: Session) -> None:
+    assert session.run("x=5").status == "ok"
+    for _ in range(10):
+        out = session.run("p=$BASHPID; while kill -INT $p; do :; done 2>/dev/null & exit 3")
+        assert out.error["ename"] == "ExitStatus", out
+    assert session.run("echo $x").stdout == "5\n"
 
 
 def test_a_cell_that_ignores_its_interrupt_ends_the_shell(session: Session) -> None:
@@ -351,7 +385,7 @@ def test_a_call_does_not_get_the_end_of_one_whose_command_was_killed(shell_tools
 
 def test_a_late_message_of_an_ended_command_frees_no_place_of_another(shell_tools: Session) -> None:
     """The kernel frees the places of processes that have ended when a cell begins, perhaps before it reads this."""
-    late = "printf '{\"free\":0,\"by\":1}\\n' >&$__cg_fd"
+    late = 'printf \'{"free":0,"by":1}\\n\' >&$__cg_fd'
     code = f"mcptools echo echo text=a & until [[ -e ready ]]; do :; done; {late}; mcptools echo echo text=b; wait"
     shell_tools.execute(code, timeout_ms=20000)
     first = shell_tools.until("approval_request")[-1].approval
