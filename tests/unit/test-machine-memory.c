@@ -85,7 +85,7 @@ static int start(void **state)
                         return -1;
                 kernels[i] = (struct kernel){ .sup = &sup, .state = K_READY };
                 kernels[i].pid.fd = fds[0];
-                kernels[i].by[CG_LIMIT_MEMORY] = CG_BY_RLIMIT;
+                kernels[i].limits.by[CG_LIMIT_MEMORY] = CG_BY_RLIMIT;
                 sessions[i].kernel = &kernels[i];
                 sup.sessions[i] = &sessions[i];
                 ends[i] = fds[1];
@@ -97,13 +97,13 @@ static int start(void **state)
 
 static int stop(void **state)
 {
-        uv_close((uv_handle_t *)&sup.memory_timer, NULL);
+        uv_close((uv_handle_t *)&sup.memory.timer, NULL);
         uv_run(&sup.loop, UV_RUN_DEFAULT);
         for (int i = 0; i < KERNELS; i++) {
                 close(kernels[i].pid.fd);
                 cg_closep_(&ends[i]);
         }
-        cg_closep_(&sup.memory_ended);
+        cg_closep_(&sup.memory.ended);
         return uv_loop_close(&sup.loop);
 }
 
@@ -112,7 +112,7 @@ TEST_WITH(test_one_at_a_time, start, stop)
 {
         look(5);
         assert_int_equal(n_killed, 1);
-        assert_true(killed[0] && kernels[0].memory_exceeded);
+        assert_true(killed[0] && kernels[0].limits.memory_exceeded);
         /* Also where its session has gone, or started another. */
         sessions[0].kernel = NULL;
         look(5);
@@ -128,7 +128,7 @@ TEST_WITH(test_not_for_ever, start, stop)
 {
         look(5);
         assert_int_equal(n_killed, 1);
-        sup.memory_ended_ms -= 5000;
+        sup.memory.ended_ms -= 5000;
         look(5);
         assert_int_equal(n_killed, 2);
         assert_true(killed[1] && !killed[2]);

@@ -188,7 +188,7 @@ void cg_sup_approvals_changed(struct sup *s)
         struct cg_out out = { .type = CG_HOST_APPROVALS_CHANGED };
         struct host *h;
 
-        LIST_FOREACH(h, &s->hosts, entry) {
+        LIST_FOREACH(h, &s->clients.hosts, entry) {
                 if (!h->lists_approvals)
                         continue;
                 h->lists_approvals = false;

@@ -118,7 +118,7 @@ static int audit(const struct ask *a, struct cg_audit_decision d, struct cg_err 
 static void changed(struct ask *a)
 {
         if (a->key)
-                a->session->sup->on_asks(a->session->sup);
+                a->session->sup->upper.asks(a->session->sup);
 }
 
 static void on_timeout(uv_timer_t *t)

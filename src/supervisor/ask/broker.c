@@ -337,9 +337,9 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
                 return; /* the watch of its process reports how it ended */
         if (error) {
                 cg_fail(&err, CG_E_SYS, "the tool server cannot reach the kernel: %s", error);
-                ss->sup->broker_ops->attach_failed(ss->kernel, &err);
+                ss->sup->upper.broker->attach_failed(ss->kernel, &err);
         } else {
-                ss->sup->broker_ops->attached(ss->kernel);
+                ss->sup->upper.broker->attached(ss->kernel);
         }
 }
 
@@ -388,7 +388,7 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
                         json_object_del(added, name); /* the server of that name, if any, stays */
         if (added) {
                 json_object_update(json_object_get(ss->mcp.servers, "all"), added);
-                ss->sup->broker_ops->added(ss, added);
+                ss->sup->upper.broker->added(ss, added);
         }
         cg_sup_host_send(ss->host, &out, json_incref(report));
 }
@@ -416,7 +416,7 @@ void cg_sup_broker_attach(struct kernel *k)
 {
         struct cg_out out = { .type = CG_BROKER_ATTACH, .session = k->session->number, .id = k->seq };
 
-        broker_send(k->sup, &out, json_pack("{s:s}", "path", k->tool_path));
+        broker_send(k->sup, &out, json_pack("{s:s}", "path", k->sockets.tool));
 }
 
 void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers)
@@ -512,7 +512,7 @@ static void on_broker_message(struct cg_zlink *z, struct cg_msg *m)
                         cg_sup_ask_close(a, text);
                 break;
         case CG_BROKER_KEPT:
-                s->broker_ops->kept(ss, m);
+                s->upper.broker->kept(ss, m);
                 break;
         case CG_BROKER_KERNEL_VIOLATION:
                 if (cg_msg_json(m, &body, NULL) < 0 || cg_json_str(body, "what", NULL, &text, NULL) < 0 ||
@@ -596,7 +596,7 @@ static void restart(struct sup *s)
                 ss->jobs.calls = 0;
                 cg_sup_asks_close(ss, ASK_TOOLSERVER, "the tool server ended");
                 cg_sup_jobs_answers(ss);
-                s->broker_ops->unkept(ss);
+                s->upper.broker->unkept(ss);
                 all = json_object_get(ss->mcp.servers, "all");
                 if (json_object_size(all))
                         send_servers(ss, json_deep_copy(all), 60000, 0);

@@ -46,16 +46,16 @@ static void answer(struct kernel *k, uint64_t call, const char *status, const ch
         struct cg_err err;
         int r;
 
-        if (!k || !k->calls_open)
+        if (!k || !k->links.calls_open)
                 return;
         out.body_len = (size_t)snprintf(body, sizeof(body), "{\"status\":\"%.20s\",\"kind\":\"%.20s\"}",
                                         status, kind);
         if (m) {
-                r = cg_zlink_forward(&k->calls, &out, m, &err);
+                r = cg_zlink_forward(&k->links.calls, &out, m, &err);
         } else {
                 out.raw = text;
                 out.raw_len = strlen(text);
-                r = cg_zlink_send(&k->calls, &out, &err);
+                r = cg_zlink_send(&k->links.calls, &out, &err);
         }
         if (r == CG_TIMEOUT && m)
                 answer(k, call, "failed", "too_large", NULL,
@@ -99,7 +99,7 @@ static bool keep(struct kernel *k, uint64_t call, struct cg_msg *m)
                 free(r);
                 return false;
         }
-        LIST_INSERT_HEAD(&k->large_results, r, entry);
+        LIST_INSERT_HEAD(&k->links.large_results, r, entry);
         return true;
 }
 
@@ -130,7 +130,7 @@ void cg_sup_functions_kept(struct session *ss, struct cg_msg *m)
         cg_auto_json json_t *body = NULL;
         struct kernel *k = ss->kernel;
         const char *status, *kind;
-        struct large_result *r = k ? LIST_FIRST(&k->large_results) : NULL;
+        struct large_result *r = k ? LIST_FIRST(&k->links.large_results) : NULL;
         int64_t number;
 
         if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "kernel", 0, &number, NULL) < 0 ||
@@ -153,8 +153,8 @@ void cg_sup_functions_kept(struct session *ss, struct cg_msg *m)
 
 void cg_sup_functions_unkept(struct session *ss)
 {
-        while (ss->kernel && !LIST_EMPTY(&ss->kernel->large_results))
-                answer_whole(ss->kernel, LIST_FIRST(&ss->kernel->large_results));
+        while (ss->kernel && !LIST_EMPTY(&ss->kernel->links.large_results))
+                answer_whole(ss->kernel, LIST_FIRST(&ss->kernel->links.large_results));
 }
 
 /* ------------------------------------------------------------------ questions to the host */
@@ -241,7 +241,7 @@ static int check_call(struct kernel *k, const struct cg_msg *m, const json_t *bo
                 return cg_fail(err, CG_E_PROTO, "CALL: without server or tool, or a name over its limit");
         if (*timeout_ms < 0)
                 return cg_fail(err, CG_E_PROTO, "CALL: negative timeout_ms");
-        LIST_FOREACH(result, &k->large_results, entry)
+        LIST_FOREACH(result, &k->links.large_results, entry)
                 if (result->call == m->id)
                         return cg_fail(err, CG_E_PROTO, "CALL: its id is in use");
         if (cg_sup_ask_find(k->session, m->id, ASK_KERNEL))
@@ -375,29 +375,29 @@ void cg_sup_functions_added(struct session *ss, const json_t *definitions)
 
 int cg_sup_functions_open(struct kernel *k, cg_zlink_end_cb on_end, struct cg_err *err)
 {
-        int r = cg_zlink_open(&k->calls, &k->sup->loop, k->function_path, &cg_wire_tool, CG_ROLE_KERNEL,
-                              MAX_QUEUE, on_message, on_end, k, err);
+        int r = cg_zlink_open(&k->links.calls, &k->sup->loop, k->sockets.function, &cg_wire_tool,
+                              CG_ROLE_KERNEL, MAX_QUEUE, on_message, on_end, k, err);
 
         if (r < 0)
                 return r;
-        k->calls.conn.max_unsent = MAX_QUEUE / 2;
-        k->calls_open = true;
+        k->links.calls.conn.max_unsent = MAX_QUEUE / 2;
+        k->links.calls_open = true;
         return 0;
 }
 
 bool cg_sup_functions_close(struct kernel *k, void (*on_closed)(struct cg_zlink *z))
 {
-        bool open = k->calls_open;
+        bool open = k->links.calls_open;
 
-        while (!LIST_EMPTY(&k->large_results)) {
-                struct large_result *r = LIST_FIRST(&k->large_results);
+        while (!LIST_EMPTY(&k->links.large_results)) {
+                struct large_result *r = LIST_FIRST(&k->links.large_results);
 
                 LIST_REMOVE(r, entry);
                 cg_frame_unref(r->frame);
                 free(r);
         }
-        k->calls_open = false;
+        k->links.calls_open = false;
         if (open)
-                cg_zlink_close(&k->calls, on_closed);
+                cg_zlink_close(&k->links.calls, on_closed);
         return open;
 }

@@ -293,7 +293,7 @@ static void send_interrupt(struct shell *l)
         struct cg_out out = { .type = CG_KERNEL_INTERRUPT_REQUEST, .id = l->running->id };
 
         l->interrupts++;
-        l->pauses = l->ss->kernel ? l->ss->kernel->pauses : 0;
+        l->pauses = l->ss->kernel ? l->ss->kernel->links.pauses : 0;
         cg_sup_timer_start(&l->grace, on_grace, GRACE_MS);
         cg_sup_kernel_send(l->ss->kernel, &out, NULL);
         /* Nothing else ends the wait of a thread for a program. */
@@ -888,8 +888,8 @@ static void on_grace(uv_timer_t *t)
         if (!l->running || !k)
                 return;
         /* Reading from the kernel paused since the interrupt, because the host did not read. */
-        paused = k->link.paused || k->pauses != l->pauses;
-        l->pauses = k->pauses;
+        paused = k->links.main.paused || k->links.pauses != l->pauses;
+        l->pauses = k->links.pauses;
         if (paused && l->grace_restarts++ < MAX_GRACE_RESTARTS) {
                 cg_sup_timer_start(&l->grace, on_grace, GRACE_MS);
                 return;
@@ -914,7 +914,7 @@ static void on_grace(uv_timer_t *t)
                          "the cell did not react to %d interrupts within %d s: its kernel was replaced, its "
                          "state is lost",
                          GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
-        ss->sup->session_ops->replace_kernel(ss, l, stop_status(l), text);
+        ss->sup->upper.session->replace_kernel(ss, l, stop_status(l), text);
 }
 
 void cg_sup_cells_end_replaced(struct session *ss, struct shell *l, const char *status, const char *text)

@@ -51,10 +51,11 @@ void cg_sup_list(struct host *h, const struct cg_msg *m)
                 if (!ss || !ss->host || !ss->opened || ss->ending || (!ss->attachable && ss->host != h))
                         continue;
                 json_array_append_new(
-                        list, json_pack("{s:s, s:s, s:b, s:s, s:b, s:b}", "id", ss->id, "workspace",
-                                        ss->workspace, "sandbox", cg_sup_is_sandboxed(ss), "python",
-                                        ss->kernel && ss->kernel->python ? ss->kernel->python : "", "running",
-                                        cg_sup_running_cell(ss) != 0, "own", ss->host == h));
+                        list,
+                        json_pack("{s:s, s:s, s:b, s:s, s:b, s:b}", "id", ss->id, "workspace", ss->workspace,
+                                  "sandbox", cg_sup_is_sandboxed(ss), "python",
+                                  ss->kernel && ss->kernel->report.python ? ss->kernel->report.python : "",
+                                  "running", cg_sup_running_cell(ss) != 0, "own", ss->host == h));
         }
         cg_sup_host_send(h, &out, json_pack("{s:o}", "sessions", list));
 }

@@ -82,8 +82,8 @@ void cg_sup_audit_stop(struct sup *s)
 static int start_writer(struct sup *s, struct cg_err *err)
 {
         char dir[PATH_MAX], number[16];
-        const char *argv[] = { "cellgate-audit",   "--writer",          number, dir,
-                               s->audit_key ?: "", s->audit_head ?: "", NULL };
+        const char *argv[] = { "cellgate-audit",          "--writer", number, dir, s->setup.audit_key ?: "",
+                               s->setup.audit_head ?: "", NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, FD_WRITER } };
         struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"),
                                      .argv = (char *const *)(uintptr_t)argv,

@@ -117,7 +117,7 @@ static void tell_hosts(struct sup *s)
 
         if (!s->bus.n_waiting)
                 return;
-        LIST_FOREACH(h, &s->hosts, entry) {
+        LIST_FOREACH(h, &s->clients.hosts, entry) {
                 if (!h->waits_for_events)
                         continue;
                 h->waits_for_events = false;

@@ -51,7 +51,8 @@ static void on_no_host(uv_timer_t *t)
 {
         struct sup *s = t->data;
 
-        cg_sup_stop(s, s->private_mode ? "no host connected within 30 s" : "no host has come for a while");
+        cg_sup_stop(s,
+                    s->setup.private_mode ? "no host connected within 30 s" : "no host has come for a while");
 }
 
 /* ------------------------------------------------------------------ connections */
@@ -69,7 +70,7 @@ static void link_drop(struct hostlink *l)
         if (l->host)
                 l->host->link = NULL;
         else
-                s->n_unauthenticated--;
+                s->clients.n_unauthenticated--;
         l->host = NULL;
         cg_zlink_close(&l->link, on_link_closed);
 }
@@ -90,12 +91,12 @@ static void on_life_closed(struct watch *w)
         while (h->n_sockets)
                 close(h->sockets[--h->n_sockets].fd);
         free(h);
-        if (!LIST_EMPTY(&s->hosts) || s->stopping)
+        if (!LIST_EMPTY(&s->clients.hosts) || s->stopping)
                 return;
-        if (s->private_mode)
+        if (s->setup.private_mode)
                 cg_sup_stop(s, "its host has disconnected");
-        else if (s->linger_ms >= 0)
-                uv_timer_start(&s->no_host, on_no_host, (uint64_t)s->linger_ms, 0);
+        else if (s->setup.linger_ms >= 0)
+                uv_timer_start(&s->clients.no_host, on_no_host, (uint64_t)s->setup.linger_ms, 0);
 }
 
 /* Only sockets are sent on a lifeline: other bytes, like the end of file, end the host. */
@@ -128,7 +129,7 @@ static int check_confinement(const struct sup *s, int sock, pid_t pid, struct cg
         cg_auto_fd int pidfd = -1;
         socklen_t len = sizeof(pidfd);
 
-        if (!s->confinement.len)
+        if (!s->setup.confinement.len)
                 return 0;
         if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) < 0)
                 pidfd = -1;
@@ -138,7 +139,7 @@ static int check_confinement(const struct sup *s, int sock, pid_t pid, struct cg
                 return -1;
         if (cg_wait_fd(pidfd, POLLIN, 0, NULL) == 0) /* the number may be another process's by now */
                 return cg_fail(err, CG_E_CLOSED, "the process has ended");
-        if (strcmp(b.data, s->confinement.data) == 0)
+        if (strcmp(b.data, s->setup.confinement.data) == 0)
                 return 0;
         return cg_fail(err, CG_E_INVAL, "its limits, namespaces or rights are not those of this supervisor");
 }
@@ -148,9 +149,9 @@ static bool has_room(const struct sup *s, pid_t pid)
         const struct host *h;
         size_t n = 0;
 
-        LIST_FOREACH(h, &s->hosts, entry)
+        LIST_FOREACH(h, &s->clients.hosts, entry)
                 n += h->pid == pid;
-        return s->private_mode || n < CG_MAX_CLIENTS_OF_PROCESS;
+        return s->setup.private_mode || n < CG_MAX_CLIENTS_OF_PROCESS;
 }
 
 /* On a node with as many clients as it may have: the oldest without a session makes room. */
@@ -159,11 +160,11 @@ static void end_idle_client(struct sup *s)
         struct host *h, *oldest = NULL;
         size_t n = 0;
 
-        LIST_FOREACH(h, &s->hosts, entry)
+        LIST_FOREACH(h, &s->clients.hosts, entry)
                 n++;
-        if (n <= s->slots + NODE_CLIENTS)
+        if (n <= s->node.slots + NODE_CLIENTS)
                 return;
-        LIST_FOREACH(h, &s->hosts, entry)
+        LIST_FOREACH(h, &s->clients.hosts, entry)
                 if (h->lifeline.active && !cg_sup_slots_trusts(h) && cg_sup_sessions_of(s, h) == 0)
                         oldest = h;
         if (!oldest)
@@ -177,8 +178,8 @@ static void limit_log(const struct sup *s)
 {
         struct stat st;
 
-        if (!s->private_mode && fstat(s->log.fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > LOG_MAX &&
-            ftruncate(s->log.fd, 0) < 0)
+        if (!s->setup.private_mode && fstat(s->log.fd, &st) == 0 && S_ISREG(st.st_mode) &&
+            st.st_size > LOG_MAX && ftruncate(s->log.fd, 0) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "the log cannot be emptied: %s", strerror(errno));
 }
 
@@ -207,26 +208,26 @@ static void on_life_connect(struct watch *w)
                        CG_MAX_CLIENTS_OF_PROCESS);
                 return;
         }
-        if (s->slots)
+        if (s->node.slots)
                 end_idle_client(s);
         h = calloc(1, sizeof(*h));
         if (!h)
                 return;
         h->sup = s;
         h->pid = pid;
-        h->number = ++s->next_host;
+        h->number = ++s->clients.next;
         if (cg_random_hex(h->token, 16, &err) < 0 ||
             cg_sup_watch_start(s, &h->lifeline, cg_steal_fd(&fd), on_life, h, &err) < 0) {
                 free(h);
                 return;
         }
-        LIST_INSERT_HEAD(&s->hosts, h, entry);
+        LIST_INSERT_HEAD(&s->clients.hosts, h, entry);
         memcpy(line, h->token, 32);
         line[32] = '\n';
         if (send(h->lifeline.fd, line, 33, MSG_NOSIGNAL | MSG_DONTWAIT) != 33)
                 cg_sup_watch_close(&h->lifeline, on_life_closed);
-        uv_timer_stop(&s->no_host);
-        cg_sup_watch_close(&s->starter, NULL); /* the lifeline takes its place */
+        uv_timer_stop(&s->clients.no_host);
+        cg_sup_watch_close(&s->clients.starter, NULL); /* the lifeline takes its place */
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -245,7 +246,7 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
             cg_json_str(body, "approver", "", &approver, &err) < 0 || strlen(place) >= sizeof(h->place) ||
             strlen(approver) >= sizeof(h->approver))
                 return;
-        h = strlen(token) == 32 ? LIST_FIRST(&s->hosts) : NULL;
+        h = strlen(token) == 32 ? LIST_FIRST(&s->clients.hosts) : NULL;
         while (h && (h->link || !h->lifeline.active || !memeql_sec(h->token, token, 32)))
                 h = LIST_NEXT(h, entry);
         if (!h) {
@@ -258,7 +259,7 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
         strcpy(h->approver, approver);
         h->link = l;
         l->host = h;
-        s->n_unauthenticated--;
+        s->clients.n_unauthenticated--;
         cg_sup_host_send(h, &out,
                          json_pack("{s:s, s:i, s:s*}", "version", CG_VERSION, "pid", (int)getpid(), "busy",
                                    cg_sup_slots_check(s, &err) < 0 ? err.msg : NULL));
@@ -339,7 +340,7 @@ static void drop_silent(struct sup *s)
 {
         struct hostlink *l, *oldest = NULL;
 
-        LIST_FOREACH(l, &s->links, entry)
+        LIST_FOREACH(l, &s->clients.links, entry)
                 oldest = l->host ? oldest : l;
         cg_log(&s->log, CG_LOG_WARN, "%d connections without HELLO: the oldest is ended",
                MAX_UNAUTHENTICATED);
@@ -361,7 +362,7 @@ static void on_host_connect(struct watch *w)
                 cg_log(&s->log, CG_LOG_WARN, "refused a connection of another user");
                 return;
         }
-        if (s->n_unauthenticated >= MAX_UNAUTHENTICATED)
+        if (s->clients.n_unauthenticated >= MAX_UNAUTHENTICATED)
                 drop_silent(s);
         l->sup = s;
         /* No limit of the queue, since a message would be lost: max_unsent stops what fills it. */
@@ -372,8 +373,8 @@ static void on_host_connect(struct watch *w)
                 return;
         }
         l->link.conn.max_unsent = UNSENT_MAX;
-        LIST_INSERT_HEAD(&s->links, l, entry);
-        s->n_unauthenticated++;
+        LIST_INSERT_HEAD(&s->clients.links, l, entry);
+        s->clients.n_unauthenticated++;
 }
 
 /* ------------------------------------------------------------------ start and end */
@@ -381,10 +382,10 @@ static void on_host_connect(struct watch *w)
 static int listen_in_dir(struct sup *s, const char *name, char *path, size_t size, int *fd,
                          struct cg_err *err)
 {
-        int n = snprintf(path, size, "%s/%s", s->dir, name);
+        int n = snprintf(path, size, "%s/%s", s->setup.dir, name);
 
         if (n < 0 || (size_t)n >= size)
-                return cg_fail(err, CG_E_LIMIT, "path of %s/%s is too long", s->dir, name);
+                return cg_fail(err, CG_E_LIMIT, "path of %s/%s is too long", s->setup.dir, name);
         return cg_listen_unix(path, 64, fd, err);
 }
 
@@ -394,15 +395,15 @@ int cg_sup_hosts_start(struct sup *s, struct cg_err *err)
         int fd;
 
         if (listen_in_dir(s, "host.sock", path, sizeof(path), &fd, err) < 0 ||
-            cg_sup_watch_start(s, &s->host_listener, fd, on_host_connect, s, err) < 0)
+            cg_sup_watch_start(s, &s->clients.listener, fd, on_host_connect, s, err) < 0)
                 return -1;
         if (listen_in_dir(s, "life.sock", path, sizeof(path), &fd, err) < 0 ||
-            cg_sup_watch_start(s, &s->lifeline_listener, fd, on_life_connect, s, err) < 0)
+            cg_sup_watch_start(s, &s->clients.lifeline_listener, fd, on_life_connect, s, err) < 0)
                 return -1;
-        uv_timer_init(&s->loop, &s->no_host);
-        s->no_host.data = s;
-        if (s->private_mode || s->linger_ms >= 0)
-                uv_timer_start(&s->no_host, on_no_host, FIRST_HOST_MS, 0);
+        uv_timer_init(&s->loop, &s->clients.no_host);
+        s->clients.no_host.data = s;
+        if (s->setup.private_mode || s->setup.linger_ms >= 0)
+                uv_timer_start(&s->clients.no_host, on_no_host, FIRST_HOST_MS, 0);
         return 0;
 }
 
@@ -413,13 +414,13 @@ static void on_starter_end(struct watch *w)
 
 int cg_sup_hosts_watch_starter(struct sup *s, int fd, struct cg_err *err)
 {
-        return cg_sup_watch_start(s, &s->starter, fd, on_starter_end, s, err);
+        return cg_sup_watch_start(s, &s->clients.starter, fd, on_starter_end, s, err);
 }
 
 void cg_sup_hosts_stop(struct sup *s)
 {
-        while (!LIST_EMPTY(&s->links))
-                link_drop(LIST_FIRST(&s->links));
-        for (struct host *h = LIST_FIRST(&s->hosts); h; h = LIST_NEXT(h, entry))
+        while (!LIST_EMPTY(&s->clients.links))
+                link_drop(LIST_FIRST(&s->clients.links));
+        for (struct host *h = LIST_FIRST(&s->clients.hosts); h; h = LIST_NEXT(h, entry))
                 cg_sup_watch_close(&h->lifeline, on_life_closed);
 }

@@ -111,7 +111,7 @@ int cg_sup_host_socket(struct host *h, uint64_t number)
 
 struct host *cg_sup_host_by_number(const struct sup *s, uint64_t number)
 {
-        struct host *h = LIST_FIRST(&s->hosts);
+        struct host *h = LIST_FIRST(&s->clients.hosts);
 
         while (h && h->number != number)
                 h = LIST_NEXT(h, entry);

@@ -50,7 +50,7 @@
 #define TMP_PATH 160
 static const char *tmp_path(const struct kernel *k, char path[TMP_PATH])
 {
-        snprintf(path, TMP_PATH, "%s/tmp%llu", k->sup->dir, (unsigned long long)k->seq);
+        snprintf(path, TMP_PATH, "%s/tmp%llu", k->sup->setup.dir, (unsigned long long)k->seq);
         return path;
 }
 
@@ -58,19 +58,19 @@ static const char *tmp_path(const struct kernel *k, char path[TMP_PATH])
 
 static void kernel_free(struct kernel *k)
 {
-        cg_closep_(&k->kernel_listener);
-        cg_closep_(&k->tool_listener);
-        cg_closep_(&k->function_listener);
+        cg_closep_(&k->sockets.kernel_fd);
+        cg_closep_(&k->sockets.tool_fd);
+        cg_closep_(&k->sockets.function_fd);
         cg_closep_(&k->status_fd);
         cg_sup_costs_close(k);
-        json_decref(k->layers);
-        json_decref(k->landlock_abi);
-        free(k->tier);
+        json_decref(k->report.layers);
+        json_decref(k->report.landlock_abi);
+        free(k->report.tier);
         json_decref(k->guards);
         cg_sup_masks_free(k);
         cg_sup_limits_release(k);
-        free(k->python);
-        free(k->ipython);
+        free(k->report.python);
+        free(k->report.ipython);
         free(k);
 }
 
@@ -111,26 +111,26 @@ static void kernel_dispose(struct kernel *k)
         char tmp[TMP_PATH];
 
         k->closing++; /* held until all closes are requested */
-        if (k->link_open) {
-                k->link_open = false;
+        if (k->links.main_open) {
+                k->links.main_open = false;
                 k->closing++;
-                cg_zlink_close(&k->link, on_link_closed);
+                cg_zlink_close(&k->links.main, on_link_closed);
         }
         k->closing += cg_sup_functions_close(k, on_link_closed);
         k->closing += cg_sup_watch_close(&k->pid, on_watch_closed);
-        k->closing += cg_sup_watch_close(&k->status, on_watch_closed);
+        k->closing += cg_sup_watch_close(&k->retiring.status, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->denied, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->programs, on_watch_closed);
         k->closing += cg_sup_watch_close(&k->doors_watch, on_watch_closed);
         cg_sup_doors_close(k);
         cg_sup_commands_close(k, NULL, NULL, NULL);
-        close_timer(k, &k->drain, &k->drain_open);
+        close_timer(k, &k->retiring.drain, &k->retiring.drain_open);
         close_timer(k, &k->lost, &k->lost_open);
-        close_timer(k, &k->cpu_timer, &k->cpu_timer_open);
+        close_timer(k, &k->limits.cpu_timer, &k->limits.cpu_timer_open);
         cg_sup_egress_close(k);
-        unlink(k->kernel_path);
-        unlink(k->tool_path);
-        unlink(k->function_path);
+        unlink(k->sockets.kernel);
+        unlink(k->sockets.tool);
+        unlink(k->sockets.function);
         /*
          * The zygote made it, in the landlock tier. Files that ending processes still make in it
          * are removed with the supervisor's own folder.
@@ -158,12 +158,14 @@ void cg_sup_kernel_end(struct kernel *k)
 
 static void report_retired(struct kernel *k)
 {
-        struct cg_out out = { .type = CG_HOST_DONE, .session = k->retired_session, .id = k->retire_request };
-        struct host *h = cg_sup_host_by_number(k->sup, k->retire_host);
+        struct cg_out out = { .type = CG_HOST_DONE,
+                              .session = k->retiring.session,
+                              .id = k->retiring.request };
+        struct host *h = cg_sup_host_by_number(k->sup, k->retiring.host);
 
-        if (h && k->retire_request)
+        if (h && k->retiring.request)
                 cg_sup_host_send(h, &out, json_object());
-        k->retire_request = 0;
+        k->retiring.request = 0;
 }
 
 /*
@@ -194,9 +196,9 @@ void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, ui
         struct cg_out out = { .type = CG_KERNEL_SHUTDOWN_REQUEST };
 
         cg_sup_programs_close(k, "the kernel ended");
-        k->retire_host = h ? h->number : 0;
-        k->retired_session = session;
-        k->retire_request = request;
+        k->retiring.host = h ? h->number : 0;
+        k->retiring.session = session;
+        k->retiring.request = request;
         if (k->state != K_READY || k->violation_text[0] || k->lost_open) {
                 report_retired(k);
                 cg_sup_kernel_end(k);
@@ -206,10 +208,11 @@ void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, ui
         cg_sup_kernel_send(k, &out, NULL);
         cg_sup_kernel_pause(k, false); /* its output is discarded now, so it must not block */
         if (cg_sup_is_sandboxed(k->session) && k->status_fd >= 0)
-                cg_sup_watch_start(k->sup, &k->status, cg_steal_fd(&k->status_fd), on_status, k, NULL);
+                cg_sup_watch_start(k->sup, &k->retiring.status, cg_steal_fd(&k->status_fd), on_status, k,
+                                   NULL);
         k->session->kernel = NULL;
         k->session = NULL;
-        k->retiring = true;
+        k->retiring.on = true;
         k->sup->n_retiring++;
         if (!k->lost_open) { /* sending may have found that the kernel has closed its connection */
                 uv_timer_init(&k->sup->loop, &k->lost);
@@ -224,7 +227,7 @@ static void describe_kill(const struct kernel *k, const char *whom, char *buf, s
 {
         uint64_t limit;
 
-        if (k->in_group && k->counts.outer_kills > k->reported.outer_kills) {
+        if (k->limits.in_group && k->limits.counts.outer_kills > k->limits.reported.outer_kills) {
                 snprintf(
                         buf, size,
                         "out of memory: the system killed %s (SIGKILL) because memory was exhausted outside of the sandbox (of the machine, or of a "
@@ -232,7 +235,7 @@ static void describe_kill(const struct kernel *k, const char *whom, char *buf, s
                         whom);
                 return;
         }
-        switch (cg_oom_since(&k->oom, &limit)) {
+        switch (cg_oom_since(&k->limits.oom, &limit)) {
         case CG_OOM_GROUP:
                 if (limit)
                         snprintf(buf, size,
@@ -296,8 +299,8 @@ static void on_drained(uv_timer_t *t)
          * Its processes have ended: their last messages fit into the socket's buffer, and the end
          * of the connection follows.
          */
-        if (k->link_open && !k->link.conn.ended)
-                cg_zlink_catch_up(&k->link);
+        if (k->links.main_open && !k->links.main.conn.ended)
+                cg_zlink_catch_up(&k->links.main);
         describe_end(k, how, sizeof(how));
         cg_sup_denials_drain(k);
         cg_sup_programs_close(k, "the kernel ended");
@@ -307,7 +310,7 @@ static void on_drained(uv_timer_t *t)
                 ss->kernel = NULL;
         kernel_dispose(k);
         if (ss)
-                ss->sup->kernel_ops->dead(ss, how, was_ready);
+                ss->sup->upper.kernel->dead(ss, how, was_ready);
 }
 
 static void on_kernel_end(struct watch *w)
@@ -318,24 +321,25 @@ static void on_kernel_end(struct watch *w)
                 return;
         k->state = K_DEAD;
         uv_poll_stop(&w->poll);
-        if (k->retiring) {
+        if (k->retiring.on) {
                 k->sup->n_retiring--;
                 report_retired(k);
                 kernel_dispose(k);
                 return;
         }
         cg_sup_kernel_pause(k, false);
-        uv_timer_init(&k->sup->loop, &k->drain);
-        k->drain.data = k;
-        k->drain_open = true;
-        uv_timer_start(&k->drain, on_drained, k->in_group && !k->has_counts ? COUNTS_MS : DRAIN_MS, 0);
+        uv_timer_init(&k->sup->loop, &k->retiring.drain);
+        k->retiring.drain.data = k;
+        k->retiring.drain_open = true;
+        uv_timer_start(&k->retiring.drain, on_drained,
+                       k->limits.in_group && !k->limits.has_counts ? COUNTS_MS : DRAIN_MS, 0);
 }
 
 static void kernel_counted(struct kernel *k)
 {
-        k->has_counts = true;
-        if (k->drain_open && k->state == K_DEAD)
-                uv_timer_start(&k->drain, on_drained, DRAIN_MS, 0);
+        k->limits.has_counts = true;
+        if (k->retiring.drain_open && k->state == K_DEAD)
+                uv_timer_start(&k->retiring.drain, on_drained, DRAIN_MS, 0);
 }
 
 /* ------------------------------------------------------------------ its wire */
@@ -346,7 +350,7 @@ static void maybe_ready(struct kernel *k)
                 return;
         k->state = K_READY;
         cg_sup_costs_open(k);
-        k->sup->kernel_ops->ready(k->session);
+        k->sup->upper.kernel->ready(k->session);
 }
 
 static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
@@ -362,7 +366,7 @@ static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
                 return;
         }
         if (m->type != CG_KERNEL_KERNEL_READY) {
-                k->sup->kernel_ops->message(k->session, m);
+                k->sup->upper.kernel->message(k->session, m);
                 return;
         }
         if (k->got_ready) {
@@ -371,7 +375,8 @@ static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
         }
         k->got_ready = true;
         /* Versions come from the zygote, not from the kernel. */
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_bool(body, "debugger", false, &k->debugger, &err) < 0)
+        if (cg_msg_json(m, &body, &err) < 0 ||
+            cg_json_bool(body, "debugger", false, &k->report.debugger, &err) < 0)
                 cg_sup_kernel_violation(k, err.msg);
         maybe_ready(k);
 }
@@ -415,7 +420,7 @@ static void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
 
         cg_sup_kernel_end(k);
         if (ss)
-                ss->sup->kernel_ops->failed(ss, err);
+                ss->sup->upper.kernel->failed(ss, err);
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */
@@ -432,9 +437,9 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         json_t *binds = json_array(), *hides = json_deep_copy(json_object_get(options, "hide"));
         json_t *python_path = json_array();
         char state[PATH_MAX];
-        json_t *env = k->masked_env ?: ss->egress.env;
-        const char *slash = strrchr(s->dir, '/');
-        size_t len = slash ? (size_t)(slash - s->dir) : 0, i;
+        json_t *env = k->masks.env ?: ss->egress.env;
+        const char *slash = strrchr(s->setup.dir, '/');
+        size_t len = slash ? (size_t)(slash - s->setup.dir) : 0, i;
         char lib[160], tmp[TMP_PATH], real[PATH_MAX], user[32];
         int n = snprintf(user, sizeof(user), "/cellgate-%u", (unsigned)geteuid());
         cg_auto_json json_t *spec = NULL;
@@ -448,11 +453,11 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         /* Needed if they are below a folder that is private inside, such as /tmp. */
         if (!CG_WHEEL) {
                 add_bind(binds, CG_INSTALLED(CG_PYTHONDIR));
-        } else if (cg_kernel_env_module(s->kernel_env, real, NULL) == 0) {
+        } else if (cg_kernel_env_module(s->setup.kernel_env, real, NULL) == 0) {
                 *strrchr(real, '/') = '\0';
                 add_bind(binds, real);
         }
-        add_bind(binds, s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV));
+        add_bind(binds, s->setup.kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV));
         json_array_foreach(json_object_get(options, "python_path"), i, path) {
                 add_bind(binds, json_string_value(path));
                 json_array_append_new(python_path, json_string(own_name(json_string_value(path), real)));
@@ -465,13 +470,13 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
          */
         if (!hides)
                 hides = json_array();
-        if (len < (size_t)n || memcmp(s->dir + len - n, user, (size_t)n) != 0)
-                len = strlen(s->dir);
-        json_array_append_new(hides, json_stringn(s->dir, len));
-        if (s->audit_key)
-                json_array_append_new(hides, json_string(s->audit_key));
-        if (s->audit_head && s->audit_head[0] == '/')
-                json_array_append_new(hides, json_string(s->audit_head));
+        if (len < (size_t)n || memcmp(s->setup.dir + len - n, user, (size_t)n) != 0)
+                len = strlen(s->setup.dir);
+        json_array_append_new(hides, json_stringn(s->setup.dir, len));
+        if (s->setup.audit_key)
+                json_array_append_new(hides, json_string(s->setup.audit_key));
+        if (s->setup.audit_head && s->setup.audit_head[0] == '/')
+                json_array_append_new(hides, json_string(s->setup.audit_head));
         if (cg_make_state_dir(state) && json_array_append_new(hides, json_string(state)) < 0) {
                 json_decref(hides);
                 hides = NULL; /* a name that is not UTF-8: json_pack() fails, and the kernel does not start */
@@ -484,11 +489,11 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
                 json_is_true(json_object_get(options, "color")), "limits", cg_sup_limits_spec(ss), "bind_ro",
                 binds, "hide", hides, "python_path", python_path, "working_dir",
                 json_object_get(options, "working_dir"), "front", json_object_get(options, "front"),
-                "settings", json_object_get(options, "settings"), "masks", k->masked_files, "ports",
-                ss->egress.policy != NULL, "home", ss->sup->home, "user_env",
+                "settings", json_object_get(options, "settings"), "masks", k->masks.files, "ports",
+                ss->egress.policy != NULL, "home", ss->sup->setup.home, "user_env",
                 json_object_get(options, "user_env"), "tier", json_object_get(options, "tier"), "tmp",
                 tmp_path(k, tmp), "guards", k->guards, "homes", cg_sup_homes(k->sup), "kernel_env",
-                s->kernel_env, "exec", exec[cg_sup_exec(options)], "language",
+                s->setup.kernel_env, "exec", exec[cg_sup_exec(options)], "language",
                 json_object_get(options, "language"), "language_path",
                 json_object_get(options, "language_path"), "language_spec",
                 json_object_get(options, "language_spec"));
@@ -513,7 +518,7 @@ static int request_spawn(struct kernel *k, struct cg_err *err)
                 return r;
         return cg_sup_zygote_request(
                 k->sup, k->seq, !k->session->host,
-                (int[]){ spec, k->kernel_listener, k->tool_listener, k->function_listener }, err);
+                (int[]){ spec, k->sockets.kernel_fd, k->sockets.tool_fd, k->sockets.function_fd }, err);
 }
 
 static void kernel_spawn(struct kernel *k)
@@ -534,16 +539,16 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spa
         size_t n_proxy = k->session->egress.policy ? 2 : 0;
         struct cg_err err;
 
-        k->layers = json_incref(json_object_get(answer, "layers"));
-        k->landlock_abi = json_incref(json_object_get(answer, "landlock_abi"));
-        k->tier = strdup(cg_json_text_of(answer, "tier"));
+        k->report.layers = json_incref(json_object_get(answer, "layers"));
+        k->report.landlock_abi = json_incref(json_object_get(answer, "landlock_abi"));
+        k->report.tier = strdup(cg_json_text_of(answer, "tier"));
         cg_sup_limits_spawned(k, answer);
         k->status_fd = fds->status_fd;
-        cg_oom_mark(cg_pidfd_pid(pidfd), &k->oom);
+        cg_oom_mark(cg_pidfd_pid(pidfd), &k->limits.oom);
         /* The zygote's copies are in the kernel now; ours would only keep the sockets alive. */
-        close(cg_steal_fd(&k->kernel_listener));
-        close(cg_steal_fd(&k->tool_listener));
-        close(cg_steal_fd(&k->function_listener));
+        close(cg_steal_fd(&k->sockets.kernel_fd));
+        close(cg_steal_fd(&k->sockets.tool_fd));
+        close(cg_steal_fd(&k->sockets.function_fd));
         k->state = K_BOOTING;
         if (cg_sup_watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
                 cg_closep_(&denials_fd);
@@ -567,11 +572,12 @@ static void kernel_spawned(struct kernel *k, const json_t *answer, struct cg_spa
                 goto fail;
         if (fds->doors_fd >= 0 && cg_sup_doors_open(k, fds->doors_fd, fds->ports + n_proxy, &err) < 0)
                 goto fail;
-        k->python = strdup(cg_sup_zygote_python(k->sup) ?: "");
-        k->ipython = strdup(cg_sup_zygote_ipython(k->sup) ?: "");
-        k->link_open = cg_zlink_open(&k->link, &k->sup->loop, k->kernel_path, &cg_wire_kernel, CG_ROLE_KERNEL,
-                                     MAX_UNREAD, on_kernel_message, on_link_end, k, &err) == 0;
-        if (!k->link_open || cg_sup_functions_open(k, on_link_end, &err) < 0) {
+        k->report.python = strdup(cg_sup_zygote_python(k->sup) ?: "");
+        k->report.ipython = strdup(cg_sup_zygote_ipython(k->sup) ?: "");
+        k->links.main_open = cg_zlink_open(&k->links.main, &k->sup->loop, k->sockets.kernel, &cg_wire_kernel,
+                                           CG_ROLE_KERNEL, MAX_UNREAD, on_kernel_message, on_link_end, k,
+                                           &err) == 0;
+        if (!k->links.main_open || cg_sup_functions_open(k, on_link_end, &err) < 0) {
                 if (err.code != CG_E_SYS || err.sys_errno != ECONNREFUSED)
                         goto fail;
                 cg_sup_kernel_lost(k); /* it has ended already: the watch of its process reports how */
@@ -592,18 +598,21 @@ int cg_sup_kernel_start(struct session *ss, struct cg_err *err)
         k->sup = s;
         k->session = ss;
         k->seq = ++s->next_kernel;
-        k->kernel_listener = k->tool_listener = k->function_listener = k->status_fd = k->secrets = -1;
+        k->sockets.kernel_fd = k->sockets.tool_fd = k->sockets.function_fd = k->status_fd = k->secrets = -1;
         k->costs.stat_fd = k->costs.io_fd = k->costs.status_fd = k->costs.clear_fd = -1;
         k->doors = CG_DOORS_PROCESS_NONE;
-        snprintf(k->kernel_path, sizeof(k->kernel_path), "%s/k%llu", s->dir, (unsigned long long)k->seq);
-        snprintf(k->tool_path, sizeof(k->tool_path), "%s/t%llu", s->dir, (unsigned long long)k->seq);
-        snprintf(k->function_path, sizeof(k->function_path), "%s/f%llu", s->dir, (unsigned long long)k->seq);
-        if (cg_listen_unix(k->kernel_path, 4, &k->kernel_listener, err) < 0 ||
-            cg_listen_unix(k->tool_path, 4, &k->tool_listener, err) < 0 ||
-            cg_listen_unix(k->function_path, 4, &k->function_listener, err) < 0) {
-                unlink(k->kernel_path);
-                unlink(k->tool_path);
-                unlink(k->function_path);
+        snprintf(k->sockets.kernel, sizeof(k->sockets.kernel), "%s/k%llu", s->setup.dir,
+                 (unsigned long long)k->seq);
+        snprintf(k->sockets.tool, sizeof(k->sockets.tool), "%s/t%llu", s->setup.dir,
+                 (unsigned long long)k->seq);
+        snprintf(k->sockets.function, sizeof(k->sockets.function), "%s/f%llu", s->setup.dir,
+                 (unsigned long long)k->seq);
+        if (cg_listen_unix(k->sockets.kernel, 4, &k->sockets.kernel_fd, err) < 0 ||
+            cg_listen_unix(k->sockets.tool, 4, &k->sockets.tool_fd, err) < 0 ||
+            cg_listen_unix(k->sockets.function, 4, &k->sockets.function_fd, err) < 0) {
+                unlink(k->sockets.kernel);
+                unlink(k->sockets.tool);
+                unlink(k->sockets.function);
                 kernel_free(k);
                 return err ? err->code : -1;
         }

@@ -22,54 +22,88 @@ struct session;
 
 enum kernel_state { K_WAITING, K_SPAWNING, K_BOOTING, K_READY, K_DEAD };
 
+/* Sockets that its process connects to: listening until they are handed to the zygote. */
+struct kernel_sockets {
+        char kernel[128], tool[128], function[128]; /* paths */
+        int kernel_fd, tool_fd, function_fd;
+};
+
+/* Its session has ended; it runs what was registered with atexit. */
+struct kernel_retiring {
+        bool on;
+        uint64_t host; /* number of the host that gets DONE; may have ended by then; 0 none */
+        uint64_t session, request;
+        struct watch status; /* status_fd */
+        uv_timer_t drain;
+        bool drain_open;
+};
+
+/* Limits, and what counts for them: limits.c. */
+struct kernel_limits {
+        enum cg_limit_by by[CG_LIMITS]; /* how each limit is enforced */
+        bool in_group, has_counts, cpu_exceeded, memory_exceeded;
+        struct cg_oom oom;            /* the counters at its start */
+        struct cg_cgroup_files files; /* what a control group counts; NULL each: nothing */
+        /* the latest counters of the group, and those that have been reported */
+        struct cg_limit_counts counts, reported;
+        uv_timer_t cpu_timer; /* reads the used processor time */
+        bool cpu_timer_open;
+};
+
+/* What its process and the zygote have reported of it: KERNEL_READY. */
+struct kernel_report {
+        bool debugger;
+        json_t *layers;
+        json_t *landlock_abi; /* a number; NULL outside of the landlock tier */
+        char *tier;
+        char *python, *ipython;
+};
+
+/* Where the settings mask credentials: for the zygote, and for the egress proxy. */
+struct kernel_masks {
+        json_t *env, *files, *inject;
+};
+
+/* Files of its process in /proc, for the costs of cells; -1 each: not known. */
+struct kernel_costs {
+        int stat_fd, io_fd, status_fd, clear_fd;
+        clockid_t cpu;
+        struct process_use last; /* at the end of the last cell */
+};
+
+/* Its connections: kernel_link.c. */
+struct kernel_links {
+        struct cg_zlink main, calls; /* calls: of functions of the host */
+        bool main_open, calls_open;
+        LIST_HEAD(, large_result) large_results; /* functions.c */
+        uint64_t pauses; /* how often reading was paused because its host did not read */
+};
+
 struct kernel {
         struct sup *sup;
         struct session *session; /* NULL: orphaned, being ended */
         struct kernel *next_waiting;
         uint64_t seq;
         enum kernel_state state;
-        bool got_ready, attached, has_egress, debugger;
-        bool retiring;        /* its session has ended; it runs what was registered with atexit */
-        uint64_t retire_host; /* number of the host that gets DONE; may have ended by then; 0 none */
-        uint64_t retired_session, retire_request;
-        char kernel_path[128], tool_path[128], function_path[128];
-        int kernel_listener, tool_listener, function_listener; /* until handed to the zygote */
-        struct cg_zlink link, calls;                           /* calls: of functions of the host */
-        bool link_open, calls_open;
-        LIST_HEAD(, large_result) large_results; /* functions.c */
-        uint64_t pauses; /* how often reading was paused because its host did not read */
+        bool got_ready, attached, has_egress;
+        struct kernel_retiring retiring;
+        struct kernel_sockets sockets;
+        struct kernel_links links;
         struct watch pid, denied, programs;
-        struct cg_oom oom; /* the counters at its start */
         int status_fd;
-        struct watch status; /* the same descriptor, of a kernel that ends in order */
-        uv_timer_t drain, lost;
-        bool drain_open, lost_open;
+        uv_timer_t lost;
+        bool lost_open;
         int closing; /* handles whose close callback is still to come */
-        json_t *layers;
-        json_t *landlock_abi; /* a number; NULL outside of the landlock tier */
-        char *tier;
-        char *python, *ipython;
-        enum cg_limit_by by[CG_LIMITS]; /* how each limit is enforced */
-        bool in_group, has_counts, cpu_exceeded, memory_exceeded;
-        struct cg_cgroup_files files; /* what a control group counts; NULL each: nothing */
-        /* the latest counters of the group, and those that have been reported */
-        struct cg_limit_counts counts, reported;
-        uv_timer_t cpu_timer; /* reads the used processor time */
-        bool cpu_timer_open;
+        struct kernel_report report;
+        struct kernel_limits limits;
         char violation_text[256]; /* which rule it broke; "": none */
-        /* where the settings mask credentials: for the zygote, and for the egress proxy */
-        json_t *masked_env, *masked_files, *inject;
+        struct kernel_masks masks;
         json_t *guards; /* what it was started with: cg_sup_server_guards() */
         int secrets;    /* -1: none */
         struct cg_doors_process doors;
         struct watch doors_watch;
         struct cg_commands *commands; /* NULL: no sandbox yet */
-        /* files of its process in /proc, for the costs of cells; -1 each: not known */
-        struct {
-                int stat_fd, io_fd, status_fd, clear_fd;
-                clockid_t cpu;
-                struct process_use last; /* at the end of the last cell */
-        } costs;
+        struct kernel_costs costs;
 };
 
 extern const struct cg_broker_ops cg_sup_kernel_broker_ops;

@@ -69,9 +69,9 @@ void cg_sup_kernel_send(struct kernel *k, const struct cg_out *out, json_t *body
                 return;
         }
         if (body)
-                r = cg_zlink_send_json(&k->link, out, body, &err);
+                r = cg_zlink_send_json(&k->links.main, out, body, &err);
         else
-                r = cg_zlink_send(&k->link, out, &err);
+                r = cg_zlink_send(&k->links.main, out, &err);
         if (r == CG_TIMEOUT)
                 cg_sup_kernel_violation(k, "it does not read its messages");
         else if (r == CG_E_CLOSED)
@@ -82,14 +82,14 @@ void cg_sup_kernel_send(struct kernel *k, const struct cg_out *out, json_t *body
 
 void cg_sup_kernel_pause(struct kernel *k, bool paused)
 {
-        if (!k || !k->link_open)
+        if (!k || !k->links.main_open)
                 return;
-        k->pauses += paused && !k->link.paused;
-        cg_zlink_pause(&k->link, paused);
+        k->links.pauses += paused && !k->links.main.paused;
+        cg_zlink_pause(&k->links.main, paused);
 }
 
 void cg_sup_kernel_catch_up(struct kernel *k)
 {
-        if (k->link_open && (!k->session || k->session->unread <= CG_ASK_UNREAD))
-                cg_zlink_catch_up(&k->link);
+        if (k->links.main_open && (!k->session || k->session->unread <= CG_ASK_UNREAD))
+                cg_zlink_catch_up(&k->links.main);
 }

@@ -76,7 +76,7 @@ static void on_signal(uv_signal_t *h, int signum)
 {
         struct sup *s = h->data;
 
-        if (signum == SIGTERM && s->slots && !s->draining)
+        if (signum == SIGTERM && s->node.slots && !s->node.draining)
                 cg_sup_drain(s);
         else
                 cg_sup_stop(s, signum == SIGTERM ? "SIGTERM" : "SIGINT");
@@ -104,7 +104,7 @@ static void report_start(struct sup *s, const struct cg_err *err)
                 return;
         if (cg_write_all(READY_FD, text, strlen(text), &why) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "the starting process reads nothing: %s", why.msg);
-        if (err || !s->private_mode)
+        if (err || !s->setup.private_mode)
                 close(READY_FD);
         else if (shutdown(READY_FD, SHUT_WR) < 0 || cg_sup_hosts_watch_starter(s, READY_FD, &why) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "the starting process is not watched");
@@ -124,22 +124,22 @@ static int start(struct sup *s, struct cg_err *err)
         struct stat st;
         int r;
 
-        if (!s->dir)
+        if (!s->setup.dir)
                 return cg_fail(err, CG_E_INVAL, "--dir is missing; see --help");
-        if (s->dir[0] != '/')
-                return cg_fail(err, CG_E_INVAL, "--dir must be an absolute path, not \"%s\"", s->dir);
-        if (strlen(s->dir) > 80)
+        if (s->setup.dir[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "--dir must be an absolute path, not \"%s\"", s->setup.dir);
+        if (strlen(s->setup.dir) > 80)
                 return cg_fail(err, CG_E_LIMIT,
                                "--dir is longer than 80 bytes: socket paths below it would be too long");
-        if (mkdir(s->dir, 0700) < 0 && errno != EEXIST)
-                return cg_fail_errno(err, "cannot make %s", s->dir);
-        if (lstat(s->dir, &st) < 0)
-                return cg_fail_errno(err, "%s", s->dir);
+        if (mkdir(s->setup.dir, 0700) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make %s", s->setup.dir);
+        if (lstat(s->setup.dir, &st) < 0)
+                return cg_fail_errno(err, "%s", s->setup.dir);
         if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
-                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700", s->dir);
-        s->dir_fd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        if (s->dir_fd < 0)
-                return cg_fail_errno(err, "%s", s->dir);
+                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700", s->setup.dir);
+        s->setup.dir_fd = open(s->setup.dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (s->setup.dir_fd < 0)
+                return cg_fail_errno(err, "%s", s->setup.dir);
         r = uv_loop_init(&s->loop);
         if (r < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
@@ -160,7 +160,7 @@ static int start(struct sup *s, struct cg_err *err)
         if (cg_sup_hosts_start(s, err) < 0 || cg_sup_broker_start(s, err) < 0)
                 return -1;
         /* An environment that was chosen is checked first, with the session's workspace. */
-        if (!s->kernel_env && cg_sup_zygote_start(s, err) < 0)
+        if (!s->setup.kernel_env && cg_sup_zygote_start(s, err) < 0)
                 return -1;
         return 0;
 }
@@ -206,8 +206,9 @@ static void finish(struct sup *s)
         free(s->broker);
 
         /* Meanwhile a successor may have been started in a new folder with the same name. */
-        if (s->dir_fd >= 0 && fstat(s->dir_fd, &held) == 0 && lstat(s->dir, &named) == 0 &&
-            held.st_ino == named.st_ino && held.st_dev == named.st_dev && cg_remove_tree(s->dir, &err) < 0)
+        if (s->setup.dir_fd >= 0 && fstat(s->setup.dir_fd, &held) == 0 && lstat(s->setup.dir, &named) == 0 &&
+            held.st_ino == named.st_ino && held.st_dev == named.st_dev &&
+            cg_remove_tree(s->setup.dir, &err) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
 }
 
@@ -250,31 +251,31 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
 
         while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
                 if (c == 'd')
-                        s->dir = optarg;
+                        s->setup.dir = optarg;
                 else if (c == 'p')
-                        s->private_mode = true;
+                        s->setup.private_mode = true;
                 else if (c == 'i')
-                        s->preload = optarg;
+                        s->setup.preload = optarg;
                 else if (c == 'k')
-                        s->kernel_env = optarg;
+                        s->setup.kernel_env = optarg;
                 else if (c == 'K')
-                        s->audit_key = optarg;
+                        s->setup.audit_key = optarg;
                 else if (c == 'H')
-                        s->audit_head = optarg;
+                        s->setup.audit_head = optarg;
                 else if (c == 'l')
                         s->log.level = atoi(optarg);
                 else if (c == 's')
-                        s->want_spares = (size_t)number("--spares", optarg, CG_MAX_SPARES);
+                        s->setup.want_spares = (size_t)number("--spares", optarg, CG_MAX_SPARES);
                 else if (c == 'g')
-                        s->linger_ms = number("--linger-ms", optarg, INT32_MAX);
+                        s->setup.linger_ms = number("--linger-ms", optarg, INT32_MAX);
                 else if (c == 'S')
-                        s->slots = (size_t)number("--slots", optarg, CG_MAX_SESSIONS / 2);
+                        s->node.slots = (size_t)number("--slots", optarg, CG_MAX_SESSIONS / 2);
                 else if (c == 'C')
-                        s->client_slots = (size_t)number("--client-slots", optarg, CG_MAX_SESSIONS / 2);
+                        s->node.client_slots = (size_t)number("--client-slots", optarg, CG_MAX_SESSIONS / 2);
                 else if (c == 'M')
-                        s->job_memory = (uint64_t)number("--memory", optarg, INT32_MAX) << 20;
+                        s->memory.job = (uint64_t)number("--memory", optarg, INT32_MAX) << 20;
                 else if (c == 'T')
-                        s->drain_ms = number("--drain-ms", optarg, INT32_MAX);
+                        s->node.drain_ms = number("--drain-ms", optarg, INT32_MAX);
                 else if (c == 'D')
                         *detach_process = true;
                 else if (c == 'a')
@@ -315,28 +316,28 @@ int main(int argc, char **argv)
         if (!s)
                 return 1;
         s->log = (struct cg_log){ .fd = 2, .level = CG_LOG_WARN, .who = "supervisor" };
-        s->dir_fd = -1;
-        s->broker_ops = &cg_sup_kernel_broker_ops;
-        s->zygote_ops = &cg_sup_kernel_zygote_ops;
-        s->kernel_ops = &cg_sup_session_kernel_ops;
-        s->session_ops = &cg_sup_session_ops;
-        s->on_stop = end_sessions;
-        s->on_asks = cg_sup_approvals_changed;
-        s->want_spares = 1;
-        s->linger_ms = -1;
-        s->confinement.max = CG_CONFINEMENT_MAX;
-        s->started_ms = cg_now_ms();
-        s->job_memory = (job ? strtoull(job, NULL, 10) : 0) << 20;
+        s->setup.dir_fd = -1;
+        s->upper.broker = &cg_sup_kernel_broker_ops;
+        s->upper.zygote = &cg_sup_kernel_zygote_ops;
+        s->upper.kernel = &cg_sup_session_kernel_ops;
+        s->upper.session = &cg_sup_session_ops;
+        s->upper.stop = end_sessions;
+        s->upper.asks = cg_sup_approvals_changed;
+        s->setup.want_spares = 1;
+        s->setup.linger_ms = -1;
+        s->setup.confinement.max = CG_CONFINEMENT_MAX;
+        s->setup.started_ms = cg_now_ms();
+        s->memory.job = (job ? strtoull(job, NULL, 10) : 0) << 20;
         parse_args(s, argc, argv, &detach_process, &alike);
-        s->starter_pid = getppid();
-        s->home = find_home();
-        s->env = cg_user_env(environ, NULL);
+        s->node.starter_pid = getppid();
+        s->setup.home = find_home();
+        s->setup.env = cg_user_env(environ, NULL);
         /*
          * A wheel's own environment is an application's, which may import from a workspace: it is
          * checked like one that was chosen.
          */
-        if (CG_WHEEL && !s->kernel_env)
-                s->kernel_env = cg_kernel_env_default(env);
+        if (CG_WHEEL && !s->setup.kernel_env)
+                s->setup.kernel_env = cg_kernel_env_default(env);
         if (detach_process) {
                 /*
                  * Before there is any thread. The starting process still gets the report of the
@@ -351,7 +352,7 @@ int main(int argc, char **argv)
         }
         signal(SIGPIPE, SIG_IGN);
         if (alike) /* before this process changes its own limits */
-                r = cg_confinement(getpid(), &s->confinement, &err);
+                r = cg_confinement(getpid(), &s->setup.confinement, &err);
         /* Thousands of sessions need some descriptors each. */
         if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
                 files.rlim_cur = files.rlim_max;
@@ -369,10 +370,10 @@ int main(int argc, char **argv)
         report_start(s, NULL);
         uv_run(&s->loop, UV_RUN_DEFAULT);
         finish(s);
-        cg_buf_fini(&s->confinement);
-        json_decref(s->env);
-        json_decref(s->homes);
-        cg_stamps_fini(&s->home_stamps);
+        cg_buf_fini(&s->setup.confinement);
+        json_decref(s->setup.env);
+        json_decref(s->setup.homes);
+        cg_stamps_fini(&s->setup.home_stamps);
         free(s);
         return 0;
 }

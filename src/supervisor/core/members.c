@@ -58,7 +58,7 @@ void cg_sup_credit(struct session *ss, struct member *mb, uint64_t bytes)
 
         *unread = bytes < *unread ? *unread - (size_t)bytes : 0;
         cg_sup_pause_if_full(ss);
-        ss->sup->session_ops->room(ss);
+        ss->sup->upper.session->room(ss);
 }
 
 struct host *cg_sup_host_of(const struct session *ss, uint16_t slot)
@@ -251,7 +251,7 @@ void cg_sup_detach(struct session *ss, struct member *mb, const char *why)
         if (why)
                 cg_sup_host_send(mb->host, &out, json_pack("{s:o}", "text", cg_sup_text_json(why)));
         if (!ss->ending)
-                ss->sup->session_ops->member_gone(ss, mb->slot);
+                ss->sup->upper.session->member_gone(ss, mb->slot);
         free(mb);
         cg_sup_pause_if_full(ss);
 }

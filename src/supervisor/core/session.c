@@ -181,11 +181,12 @@ json_t *cg_sup_session_info(const struct session *ss)
                 mode = "rules";
         if (!k)
                 k = &none;
-        return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s, s:s}", "tier", k->tier,
-                         "landlock_abi", k->landlock_abi, "exec", mode, "limits", cg_sup_limits_info(ss),
-                         "debugger", k->debugger && !json_object_get(ss->options, "language"), "sandbox",
-                         cg_sup_is_sandboxed(ss), "layers", k->layers, "python", k->python ?: "", "ipython",
-                         k->ipython ?: "", "language",
+        return json_pack("{s:s*, s:O*, s:s, s:o, s:b, s:b, s:O?, s:s, s:s, s:s}", "tier", k->report.tier,
+                         "landlock_abi", k->report.landlock_abi, "exec", mode, "limits",
+                         cg_sup_limits_info(ss), "debugger",
+                         k->report.debugger && !json_object_get(ss->options, "language"), "sandbox",
+                         cg_sup_is_sandboxed(ss), "layers", k->report.layers, "python",
+                         k->report.python ?: "", "ipython", k->report.ipython ?: "", "language",
                          json_string_value(json_object_get(ss->options, "language")) ?: "python");
 }
 
@@ -222,7 +223,7 @@ static void notice_sandbox(struct session *ss)
         static const char advice[] =
                 "Give cells a folder of their own as workspace, or allow writing in settings";
         enum cg_holds_home holds = cg_sup_is_sandboxed(ss) && !ss->settings
-                                           ? cg_session_view_holds_home(ss->workspace, ss->sup->home)
+                                           ? cg_session_view_holds_home(ss->workspace, ss->sup->setup.home)
                                            : CG_HOLDS_NO_HOME;
 
         if (holds == CG_IS_HOME)
@@ -238,7 +239,7 @@ static void notice_sandbox(struct session *ss)
                               ss->workspace, advice);
         notice_path(ss, "");
         /* With "auto", the host does not know which tier was chosen. */
-        if (ss->kernel && ss->kernel->tier && strcmp(ss->kernel->tier, "landlock") == 0)
+        if (ss->kernel && ss->kernel->report.tier && strcmp(ss->kernel->report.tier, "landlock") == 0)
                 cg_sup_notice(
                         ss,
                         "sandbox: the landlock tier, which is weaker than the full one (docs/settings.md says where): cells can make new "
@@ -774,7 +775,7 @@ static int check_options(struct session *ss, struct cg_err *err)
         if (strcmp(deciders, "host") != 0 && strcmp(deciders, "user") != 0)
                 return cg_fail(err, CG_E_INVAL, "\"deciders\" must be \"host\" or \"user\"");
         /* Others serve clients in sandboxes as well, to which settings may open their sockets. */
-        if (cg_sup_others_decide(ss) && !ss->sup->confinement.len)
+        if (cg_sup_others_decide(ss) && !ss->sup->setup.confinement.len)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "only in the supervisor that this user's programs share can other clients decide");
@@ -828,7 +829,8 @@ static struct session *session_make(struct sup *s, struct host *h, json_t *optio
         while (s->sessions[ss->number % CG_MAX_SESSIONS]);
         if (cg_random_hex(ss->id, 16, err) < 0 || cg_sup_audit_opened(ss, err) < 0)
                 goto fail;
-        if (cg_asprintf(&ss->dir, "session", err, "%s/s%llu", s->dir, (unsigned long long)ss->number) < 0)
+        if (cg_asprintf(&ss->dir, "session", err, "%s/s%llu", s->setup.dir, (unsigned long long)ss->number) <
+            0)
                 goto fail;
         snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
         if (mkdir(ss->dir, 0700) < 0 || mkdir(lib, 0755) < 0) {
@@ -867,7 +869,7 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
                 cg_sup_host_failed(h, 0, m->id, &err);
                 return;
         }
-        if (!h->sup->private_mode && cg_sup_sessions_of(h->sup, h) >= CG_MAX_CLIENT_SESSIONS) {
+        if (!h->sup->setup.private_mode && cg_sup_sessions_of(h->sup, h) >= CG_MAX_CLIENT_SESSIONS) {
                 cg_fail(&err, CG_E_LIMIT,
                         "this client has %d sessions, no more are possible in a shared supervisor",
                         CG_MAX_CLIENT_SESSIONS);

@@ -15,10 +15,11 @@ static size_t used(const struct sup *s)
 
 static int check(const struct sup *s, struct cg_err *err)
 {
-        if (s->draining)
+        if (s->node.draining)
                 return cg_fail(err, CG_E_BUSY, "the node is being drained: it opens no more sessions");
-        if (s->slots && used(s) >= s->slots)
-                return cg_fail(err, CG_E_BUSY, "the node is full: all of its %zu slots are in use", s->slots);
+        if (s->node.slots && used(s) >= s->node.slots)
+                return cg_fail(err, CG_E_BUSY, "the node is full: all of its %zu slots are in use",
+                               s->node.slots);
         return 0;
 }
 
@@ -26,7 +27,7 @@ int cg_sup_slots_check(struct sup *s, struct cg_err *err)
 {
         int r = check(s, err);
 
-        s->n_refused += r < 0;
+        s->node.n_refused += r < 0;
         return r;
 }
 
@@ -35,37 +36,37 @@ int cg_sup_slots_take(struct host *h, struct cg_err *err)
         struct sup *s = h->sup;
         int r = check(s, err);
 
-        if (r == 0 && s->client_slots && cg_sup_sessions_of(s, h) >= s->client_slots)
+        if (r == 0 && s->node.client_slots && cg_sup_sessions_of(s, h) >= s->node.client_slots)
                 r = cg_fail(err, CG_E_LIMIT,
                             "this client has %zu sessions, which are all that the node allows",
-                            s->client_slots);
-        s->n_refused += r < 0;
+                            s->node.client_slots);
+        s->node.n_refused += r < 0;
         return r;
 }
 
 int cg_sup_slots_allow(const struct sup *s, const char *what, struct cg_err *err)
 {
-        if (s->slots)
+        if (s->node.slots)
                 return cg_fail(err, CG_E_UNSUPPORTED, "not on a node: %s", what);
         return 0;
 }
 
 bool cg_sup_slots_trusts(const struct host *h)
 {
-        return !h->sup->slots || h->pid == h->sup->starter_pid;
+        return !h->sup->node.slots || h->pid == h->sup->node.starter_pid;
 }
 
 void cg_sup_slots_opened(struct session *ss)
 {
         struct sup *s = ss->sup;
 
-        s->starts_us[s->n_starts++ % CG_ARRAY_LEN(s->starts_us)] = (uint32_t)CG_MIN(
+        s->node.starts_us[s->node.n_starts++ % CG_ARRAY_LEN(s->node.starts_us)] = (uint32_t)CG_MIN(
                 (uv_hrtime() - ss->start.asked_ns) / 1000, UINT32_MAX);
 }
 
 void cg_sup_slots_ended(struct sup *s)
 {
-        if (s->draining && used(s) == 0)
+        if (s->node.draining && used(s) == 0)
                 cg_sup_stop(s, "drained");
 }
 
@@ -78,17 +79,17 @@ void cg_sup_drain(struct sup *s)
 {
         char until[64] = "";
 
-        s->draining = true;
-        if (s->drain_ms)
+        s->node.draining = true;
+        if (s->node.drain_ms)
                 snprintf(until, sizeof(until), "the session ends in %lld s at the latest; ",
-                         (long long)(s->drain_ms / 1000));
+                         (long long)(s->node.drain_ms / 1000));
         cg_log(&s->log, CG_LOG_INFO, "draining: %zu sessions, %lld s", used(s),
-               (long long)(s->drain_ms / 1000));
+               (long long)(s->node.drain_ms / 1000));
         cg_sup_spares_stop(s);
-        uv_timer_init(&s->loop, &s->drain_timer);
-        s->drain_timer.data = s;
-        if (s->drain_ms)
-                cg_sup_timer_start(&s->drain_timer, on_drained, (uint64_t)s->drain_ms);
+        uv_timer_init(&s->loop, &s->node.drain_timer);
+        s->node.drain_timer.data = s;
+        if (s->node.drain_ms)
+                cg_sup_timer_start(&s->node.drain_timer, on_drained, (uint64_t)s->node.drain_ms);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
                 if (s->sessions[i] && s->sessions[i]->host)
                         cg_sup_notice(s->sessions[i],
@@ -105,16 +106,17 @@ static int compare(const void *a, const void *b)
 
 json_t *cg_sup_slots_status(const struct sup *s)
 {
-        uint32_t sorted[CG_ARRAY_LEN(s->starts_us)] = { 0 };
-        size_t n = CG_MIN(s->n_starts, CG_ARRAY_LEN(sorted)), questions = 0, last = n - (n != 0);
+        uint32_t sorted[CG_ARRAY_LEN(s->node.starts_us)] = { 0 };
+        size_t n = CG_MIN(s->node.n_starts, CG_ARRAY_LEN(sorted)), questions = 0, last = n - (n != 0);
         size_t median = last / 2, p99 = last - last / 100;
 
-        memcpy(sorted, s->starts_us, n * sizeof(*sorted));
+        memcpy(sorted, s->node.starts_us, n * sizeof(*sorted));
         qsort(sorted, n, sizeof(*sorted), compare);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
                 questions += s->sessions[i] ? s->sessions[i]->asks.n : 0;
         return json_pack("{s:I, s:I, s:b, s:I, s:I, s:I, s:f, s:f}", "sessions", (json_int_t)used(s), "slots",
-                         (json_int_t)s->slots, "draining", s->draining, "questions", (json_int_t)questions,
-                         "started", (json_int_t)s->n_starts, "refused", (json_int_t)s->n_refused,
-                         "start_p50_ms", sorted[median] / 1e3, "start_p99_ms", sorted[p99] / 1e3);
+                         (json_int_t)s->node.slots, "draining", s->node.draining, "questions",
+                         (json_int_t)questions, "started", (json_int_t)s->node.n_starts, "refused",
+                         (json_int_t)s->node.n_refused, "start_p50_ms", sorted[median] / 1e3, "start_p99_ms",
+                         sorted[p99] / 1e3);
 }

@@ -145,7 +145,7 @@ static struct session *take(struct sup *s, struct spare *sp)
 
 static void drop(struct sup *s, struct spare *sp)
 {
-        s->session_ops->end(take(s, sp), NULL);
+        s->upper.session->end(take(s, sp), NULL);
 }
 
 void cg_sup_spares_stop(struct sup *s)
@@ -164,13 +164,14 @@ static void on_timer(uv_timer_t *t)
         struct spare *sp = &s->spares->list[s->spares->n];
         struct cg_err err;
 
-        if (!options || s->spares->n >= CG_MAX_SPARES || s->stopping || count(s, options) >= s->want_spares)
+        if (!options || s->spares->n >= CG_MAX_SPARES || s->stopping ||
+            count(s, options) >= s->setup.want_spares)
                 return;
         sp->workspace = open(json_string_value(json_object_get(options, "workspace")),
                              O_PATH | O_CLOEXEC | O_DIRECTORY);
         sp->host = s->spares->host;
         sp->outdated = false;
-        sp->session = s->session_ops->make(s, NULL, options, 0, &err);
+        sp->session = s->upper.session->make(s, NULL, options, 0, &err);
         if (sp->session) {
                 s->spares->n++;
         } else {
@@ -212,7 +213,7 @@ int cg_sup_spares_start(struct sup *s, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "spares");
         uv_timer_init(&s->loop, &s->spares->timer);
         s->spares->timer.data = s;
-        if (s->private_mode)
+        if (s->setup.private_mode)
                 return 0;
         fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
         if (fd < 0)
@@ -228,7 +229,7 @@ struct session *cg_sup_spare_take(struct host *h, const json_t *options)
         struct sup *s = h->sup;
         struct stat held, named;
 
-        if (s->private_mode && s->spares->host != h)
+        if (s->setup.private_mode && s->spares->host != h)
                 return NULL;
         for (size_t i = 0; i < s->spares->n; i++) {
                 struct spare *sp = &s->spares->list[i];
@@ -251,13 +252,14 @@ struct session *cg_sup_spare_take(struct host *h, const json_t *options)
 void cg_sup_spare_plan(struct session *ss)
 {
         struct sup *s = ss->sup;
-        size_t others, keep = s->private_mode ? 0 : MAX_OTHERS;
+        size_t others, keep = s->setup.private_mode ? 0 : MAX_OTHERS;
 
-        if (!s->want_spares || !ss->host || json_array_size(json_object_get(ss->options, "python_path")))
+        if (!s->setup.want_spares || !ss->host ||
+            json_array_size(json_object_get(ss->options, "python_path")))
                 return; /* the host could replace these folders */
         if (ss->settings && cg_doors_on_host(ss->settings))
                 return; /* two kernels cannot listen at the same ports of this machine */
-        if (s->private_mode && s->spares->host != ss->host)
+        if (s->setup.private_mode && s->spares->host != ss->host)
                 cg_sup_spares_stop(s);
         /* Spares for other options; the oldest come first. */
         others = s->spares->n - count(s, ss->options);
@@ -273,7 +275,7 @@ void cg_sup_spare_plan(struct session *ss)
         s->spares->options = json_deep_copy(ss->options);
         s->spares->host = ss->host;
         s->spares->deaths = 0;
-        if (count(s, ss->options) < s->want_spares)
+        if (count(s, ss->options) < s->setup.want_spares)
                 arm(s);
 }
 
@@ -302,7 +304,7 @@ static bool mount_of(const char *path, uint64_t *ret)
  */
 static bool is_mounted_apart(const struct sup *s, const json_t *options)
 {
-        const char *const kept[] = { "/", s->home, "/tmp", "/var/tmp" };
+        const char *const kept[] = { "/", s->setup.home, "/tmp", "/var/tmp" };
         uint64_t mount, other;
 
         if (!mount_of(json_string_value(json_object_get(options, "workspace")), &mount))
@@ -345,7 +347,7 @@ void cg_sup_spares_host_gone(struct sup *s, const struct host *h)
         }
         if (all->host != h)
                 return;
-        if (s->private_mode)
+        if (s->setup.private_mode)
                 cg_sup_spares_stop(s);
         if (ends_with_host(s, all->options))
                 json_decref(CG_STEAL(all->options));
@@ -378,7 +380,7 @@ bool cg_sup_spare_message(struct session *ss, const struct cg_msg *m)
                 return find(ss->sup, ss) != NULL;
         if (m->type == CG_KERNEL_EXECUTE_REPLY && m->id == WARM_CELL) {
                 ss->warming = false;
-                ss->sup->session_ops->warmed(ss);
+                ss->sup->upper.session->warmed(ss);
                 if (find(ss->sup, ss)) /* perhaps more are wanted */
                         arm(ss->sup);
         }

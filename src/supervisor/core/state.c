@@ -10,7 +10,7 @@
 struct cg_path_base cg_sup_paths_of(const struct session *ss, bool by_name)
 {
         return (struct cg_path_base){ .cwd = json_string_value(json_object_get(ss->options, "workspace")),
-                                      .home = ss->sup->home,
+                                      .home = ss->sup->setup.home,
                                       .env = json_object_get(ss->options, "user_env"),
                                       .by_name = by_name,
                                       .by_inode = by_name };
@@ -120,7 +120,7 @@ static void on_timer_closed(uv_handle_t *h)
         struct session *ss = h->data;
 
         if (--ss->open_timers == 0)
-                ss->sup->session_ops->release(ss);
+                ss->sup->upper.session->release(ss);
 }
 
 void cg_sup_timer_init(struct session *ss, uv_timer_t *t, void *data)

@@ -16,17 +16,18 @@ void cg_sup_status(struct host *h, const struct cg_msg *m)
         json_t *clients = json_array(), *o;
         const struct host *other;
 
-        LIST_FOREACH(other, &s->hosts, entry)
+        LIST_FOREACH(other, &s->clients.hosts, entry)
                 json_array_append_new(clients,
                                       json_pack("{s:i, s:I, s:b}", "pid", (int)other->pid, "sessions",
                                                 (json_int_t)cg_sup_sessions_of(s, other), "own", other == h));
         o = json_pack("{s:s, s:i, s:s, s:I, s:o*, s:s*, s:s*, s:I, s:o, s:I, s:o, s:o}", "version",
-                      CG_VERSION, "pid", (int)getpid(), "address", s->dir, "uptime_ms",
-                      (json_int_t)(cg_now_ms() - s->started_ms), "linger_ms",
-                      s->linger_ms >= 0 ? json_integer(s->linger_ms) : NULL, "kernel_env", s->kernel_env,
-                      "preload", s->preload, "spares", (json_int_t)cg_sup_sessions_of(s, NULL),
-                      "spare_workspaces", cg_sup_spare_workspaces(s), "memory_bytes",
-                      (json_int_t)cg_oom_share(getpid()), "queue", cg_sup_jobs_status(s), "clients", clients);
+                      CG_VERSION, "pid", (int)getpid(), "address", s->setup.dir, "uptime_ms",
+                      (json_int_t)(cg_now_ms() - s->setup.started_ms), "linger_ms",
+                      s->setup.linger_ms >= 0 ? json_integer(s->setup.linger_ms) : NULL, "kernel_env",
+                      s->setup.kernel_env, "preload", s->setup.preload, "spares",
+                      (json_int_t)cg_sup_sessions_of(s, NULL), "spare_workspaces", cg_sup_spare_workspaces(s),
+                      "memory_bytes", (json_int_t)cg_oom_share(getpid()), "queue", cg_sup_jobs_status(s),
+                      "clients", clients);
         json_object_update_new(o, cg_sup_slots_status(s));
         cg_sup_host_send(h, &out, o);
 }
@@ -45,7 +46,7 @@ void cg_sup_stop_asked(struct host *h, const struct cg_msg *m)
                 cg_sup_host_failed(h, 0, m->id, &err);
                 return;
         }
-        LIST_FOREACH(other, &s->hosts, entry)
+        LIST_FOREACH(other, &s->clients.hosts, entry)
                 others += other != h ? cg_sup_sessions_of(s, other) : 0;
         if (others && !force) {
                 cg_fail(&err, CG_E_STATE, "%zu session%s of other clients would end", others,

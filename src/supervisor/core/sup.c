@@ -67,7 +67,7 @@ void cg_sup_stop(struct sup *s, const char *why)
                 return;
         s->stopping = true;
         cg_log(&s->log, CG_LOG_INFO, "stopping: %s", why);
-        s->on_stop(s, why);
+        s->upper.stop(s, why);
         uv_stop(&s->loop);
 }
 

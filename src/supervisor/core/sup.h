@@ -80,9 +80,8 @@ struct watch {
 /* Processes that the supervisor starts itself. */
 enum cg_sup_child { CG_CHILD_ZYGOTE, CG_CHILD_BROKER, CG_CHILD_EGRESS, CG_CHILD_AUDIT, CG_CHILDREN };
 
-struct sup {
-        uv_loop_t loop;
-        struct cg_log log;
+/* What it was started with, and learned of its user at the start. */
+struct sup_setup {
         const char *dir;
         int dir_fd; /* O_PATH */
         const char *preload;
@@ -92,34 +91,27 @@ struct sup {
         json_t *homes;          /* cg_sup_homes() */
         struct cg_stamps home_stamps;
         bool private_mode;
-        bool stopping;
         int64_t linger_ms; /* -1: a shared supervisor that does not end by itself */
         int64_t started_ms;
         struct cg_buf confinement; /* hosts must have the same (base/confinement.h); empty: any */
-        uv_signal_t sig_term, sig_int, sig_chld;
-        pid_t children[CG_CHILDREN]; /* 0: does not run */
+        size_t want_spares;
+        const char *audit_key, *audit_head; /* files, or a URL, for the audit log's writer; NULL: none */
+};
 
-        /* Calls to upper layers. */
-        const struct cg_broker_ops *broker_ops;
-        const struct cg_zygote_ops *zygote_ops;
-        const struct cg_kernel_ops *kernel_ops;
-        const struct cg_session_ops *session_ops;
-        void (*on_stop)(struct sup *s, const char *why); /* ends all sessions */
+/* Calls to upper layers. */
+struct sup_upper {
+        const struct cg_broker_ops *broker;
+        const struct cg_zygote_ops *zygote;
+        const struct cg_kernel_ops *kernel;
+        const struct cg_session_ops *session;
+        void (*stop)(struct sup *s, const char *why); /* ends all sessions */
         /* what other clients than a session's host may decide about has changed */
-        void (*on_asks)(struct sup *s);
+        void (*asks)(struct sup *s);
+};
 
-        /* Each is defined in its module. */
-        struct zygote *zygote;
-        struct broker *broker;
-        struct audit *audit;                /* NULL: no writer runs */
-        const char *audit_key, *audit_head; /* files, or a URL, for its writer; NULL: none */
-        unsigned audit_gap; /* records that a writer may not have written before it broke off */
-        struct egress *egress;
-        struct spares *spares;
-        struct jobs jobs;
-        struct bus bus;
-
-        struct watch host_listener, lifeline_listener;
+/* Connections of hosts: host.c. */
+struct sup_clients {
+        struct watch listener, lifeline_listener;
         LIST_HEAD(host_links, hostlink) links; /* connections of the host wire */
         size_t n_unauthenticated;              /* of them, those that no HELLO has bound to a lifeline yet */
         /*
@@ -128,17 +120,11 @@ struct sup {
         uv_timer_t no_host;
         struct watch starter; /* of a private supervisor, until its host has connected */
         LIST_HEAD(host_list, host) hosts;
-        LIST_HEAD(, registration) registrations; /* of MCP servers whose files are searched */
-        uint64_t next_host, next_session, next_approval, next_kernel, next_request;
+        uint64_t next;
+};
 
-        struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
-        size_t n_sessions;
-        size_t n_removing;    /* folders */
-        size_t n_peak_resets; /* see costs.c */
-        size_t n_retiring;    /* kernels that are still ending in order */
-        size_t want_spares;
-
-        /* For nodes: slots.c. */
+/* Of `cellgate node`: slots.c. */
+struct sup_node {
         size_t slots;        /* sessions of its clients; 0: it is no node */
         size_t client_slots; /* of one client; 0: no such limit */
         pid_t starter_pid;   /* `cellgate node` */
@@ -147,13 +133,47 @@ struct sup {
         uv_timer_t drain_timer;
         size_t n_refused, n_starts;
         uint32_t starts_us[512]; /* the last of them */
+};
 
-        uint64_t job_memory;     /* of its Slurm job or node, bytes; 0: it is in none, or all is its own */
-        uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not determined yet */
-        uv_timer_t memory_timer; /* see machine_memory.c */
+/* The machine's memory: machine_memory.c. */
+struct sup_memory {
+        uint64_t job;    /* of its Slurm job or node, bytes; 0: it is in none, or all is its own */
+        uint64_t kernel; /* default limit of a sandboxed kernel, bytes; 0: not determined yet */
+        uv_timer_t timer;
         /* pidfd of the last kernel that was ended for memory; -1: none, or it has returned all */
-        int memory_ended;
-        uint64_t memory_ended_ms; /* when, by the loop's clock */
+        int ended;
+        uint64_t ended_ms; /* when, by the loop's clock */
+};
+
+struct sup {
+        uv_loop_t loop;
+        struct cg_log log;
+        struct sup_setup setup;
+        struct sup_upper upper;
+        bool stopping;
+        uv_signal_t sig_term, sig_int, sig_chld;
+        pid_t children[CG_CHILDREN]; /* 0: does not run */
+
+        /* Each is defined in its module. */
+        struct zygote *zygote;
+        struct broker *broker;
+        struct audit *audit; /* NULL: no writer runs */
+        unsigned audit_gap;  /* records that a writer may not have written before it broke off */
+        struct egress *egress;
+        struct spares *spares;
+        struct jobs jobs;
+        struct bus bus;
+        struct sup_clients clients;
+        struct sup_node node;
+        struct sup_memory memory;
+
+        LIST_HEAD(, registration) registrations; /* of MCP servers whose files are searched */
+        uint64_t next_session, next_approval, next_kernel, next_request;
+        struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
+        size_t n_sessions;
+        size_t n_removing;    /* folders */
+        size_t n_peak_resets; /* see costs.c */
+        size_t n_retiring;    /* kernels that are still ending in order */
 };
 
 /* Calls @cb whenever @fd (takes) is readable. */

@@ -69,7 +69,7 @@ static void fail_waiting(struct sup *s, const struct cg_err *err)
                 struct kernel *k = s->zygote->waiting;
 
                 s->zygote->waiting = k->next_waiting;
-                s->zygote_ops->failed(k, err);
+                s->upper.zygote->failed(k, err);
         }
 }
 
@@ -92,7 +92,7 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
                                               .ports = fds + n + doors,
                                               .n_ports = n_fds - n - doors };
 
-                s->zygote_ops->spawned(k, o, &spawned);
+                s->upper.zygote->spawned(k, o, &spawned);
                 for (size_t i = n; i < n_fds; i++)
                         close(fds[i]);
                 return;
@@ -109,7 +109,7 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         if (err.code >= 0)
                 err.code = CG_E_SYS;
         err.sys_errno = (int)json_integer_value(json_object_get(o, "errno"));
-        s->zygote_ops->failed(k, &err);
+        s->upper.zygote->failed(k, &err);
 }
 
 static void on_control(struct watch *w)
@@ -142,7 +142,7 @@ static void on_control(struct watch *w)
                 if (!k)
                         return;
                 cg_sup_limits_counted(k, o);
-                s->zygote_ops->counted(k);
+                s->upper.zygote->counted(k);
         } else if (json_is_true(json_object_get(o, "ready"))) {
                 free(z->python);
                 free(z->ipython);
@@ -154,7 +154,7 @@ static void on_control(struct watch *w)
                 while ((k = z->waiting)) {
                         z->waiting = k->next_waiting;
                         k->next_waiting = NULL;
-                        s->zygote_ops->spawn(k);
+                        s->upper.zygote->spawn(k);
                 }
         } else if (json_is_false(json_object_get(o, "ready"))) {
                 /*
@@ -232,8 +232,8 @@ static void on_zygote_end(struct watch *w)
                 struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
 
                 if (k && k->state != K_WAITING && !cg_sup_kernel_was_ready(k))
-                        s->kernel_ops->start_lost(s->sessions[i],
-                                                  "the zygote, which all kernels are forked from, ended");
+                        s->upper.kernel->start_lost(s->sessions[i],
+                                                    "the zygote, which all kernels are forked from, ended");
         }
 }
 
@@ -258,13 +258,13 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
         char *const env[] = { tmp, NULL };
         int pair[2], big = 1 << 20;
 
-        snprintf(tmp, sizeof(tmp), "TMPDIR=%s", s->dir);
+        snprintf(tmp, sizeof(tmp), "TMPDIR=%s", s->setup.dir);
         spec.envp = env;
         if (CG_WHEEL) { /* isolated: no variable, no user's packages and no current folder takes part */
-                if (cg_kernel_env_module(s->kernel_env, script, err) < 0)
+                if (cg_kernel_env_module(s->setup.kernel_env, script, err) < 0)
                         return -1;
                 strcpy(strrchr(script, '/'), "/cellgate_kernel/__main__.py");
-                snprintf(python, sizeof(python), "%s/bin/python", s->kernel_env);
+                snprintf(python, sizeof(python), "%s/bin/python", s->setup.kernel_env);
                 spec.path = argv[0] = python;
                 argv[n++] = "-I";
                 argv[n++] = "-X";
@@ -277,13 +277,13 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
         argv[n++] = "--zygote";
         argv[n++] = "--log-level";
         argv[n++] = level;
-        if (s->preload) {
+        if (s->setup.preload) {
                 argv[n++] = "--preload";
-                argv[n++] = s->preload;
+                argv[n++] = s->setup.preload;
         }
-        if (s->kernel_env) {
+        if (s->setup.kernel_env) {
                 argv[n++] = "--kernel-env";
-                argv[n++] = s->kernel_env;
+                argv[n++] = s->setup.kernel_env;
         }
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return cg_fail_errno(err, "socketpair");
@@ -330,7 +330,7 @@ void cg_sup_zygote_want(struct kernel *k)
         struct kernel **p;
 
         if (z->ready) {
-                s->zygote_ops->spawn(k);
+                s->upper.zygote->spawn(k);
                 return;
         }
         for (p = &z->waiting; *p; p = &(*p)->next_waiting)

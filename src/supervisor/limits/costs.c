@@ -65,7 +65,7 @@ void cg_sup_costs_open(struct kernel *k)
         pid_t pid = cg_pidfd_pid(k->pid.fd);
 
         /* Init's first child is the kernel; in the landlock tier a guard is init's parent. */
-        for (int i = k->tier && strcmp(k->tier, "landlock") == 0 ? 2 : 1; i > 0 && pid > 0; i--)
+        for (int i = k->report.tier && strcmp(k->report.tier, "landlock") == 0 ? 2 : 1; i > 0 && pid > 0; i--)
                 pid = first_child(pid);
         if (pid <= 0 || clock_getcpuclockid(pid, &k->costs.cpu) != 0)
                 return;

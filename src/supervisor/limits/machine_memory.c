@@ -20,8 +20,8 @@
 
 static bool is_candidate(const struct kernel *k)
 {
-        return k && k->state != K_DEAD && !k->memory_exceeded && k->pid.fd >= 0 &&
-               k->by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
+        return k && k->state != K_DEAD && !k->limits.memory_exceeded && k->pid.fd >= 0 &&
+               k->limits.by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
 }
 
 static void on_memory_timer(uv_timer_t *t)
@@ -43,11 +43,11 @@ static void on_memory_timer(uv_timer_t *t)
          * begin to end, while the operating system still frees their memory, for seconds where that
          * is much: the kernel that uses most by then is not the cause.
          */
-        if (scarce && s->memory_ended >= 0 &&
-            (uv_now(&s->loop) - s->memory_ended_ms >= FREE_MS ||
-             cg_wait_fd(s->memory_ended, POLLIN, 0, NULL) == 0))
-                cg_closep_(&s->memory_ended);
-        for (size_t i = 0; i < CG_ARRAY_LEN(s->sessions) && scarce && s->memory_ended < 0; i++) {
+        if (scarce && s->memory.ended >= 0 &&
+            (uv_now(&s->loop) - s->memory.ended_ms >= FREE_MS ||
+             cg_wait_fd(s->memory.ended, POLLIN, 0, NULL) == 0))
+                cg_closep_(&s->memory.ended);
+        for (size_t i = 0; i < CG_ARRAY_LEN(s->sessions) && scarce && s->memory.ended < 0; i++) {
                 struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
 
                 if (!is_candidate(k))
@@ -59,9 +59,9 @@ static void on_memory_timer(uv_timer_t *t)
                 }
         }
         if (largest) {
-                largest->memory_exceeded = true;
-                s->memory_ended = fcntl(largest->pid.fd, F_DUPFD_CLOEXEC, 0);
-                s->memory_ended_ms = uv_now(&s->loop);
+                largest->limits.memory_exceeded = true;
+                s->memory.ended = fcntl(largest->pid.fd, F_DUPFD_CLOEXEC, 0);
+                s->memory.ended_ms = uv_now(&s->loop);
                 cg_pidfd_kill(largest->pid.fd, SIGKILL);
         }
         uv_timer_start(t, on_memory_timer, cg_oom_next_check_ms(available, reserve), 0);
@@ -69,15 +69,15 @@ static void on_memory_timer(uv_timer_t *t)
 
 void cg_sup_memory_start(struct sup *s)
 {
-        uv_timer_init(&s->loop, &s->memory_timer);
-        s->memory_timer.data = s;
-        s->memory_ended = -1;
+        uv_timer_init(&s->loop, &s->memory.timer);
+        s->memory.timer.data = s;
+        s->memory.ended = -1;
 }
 
 void cg_sup_memory_watch(struct kernel *k)
 {
         struct sup *s = k->sup;
 
-        if (is_candidate(k) && !uv_is_active((uv_handle_t *)&s->memory_timer))
-                uv_timer_start(&s->memory_timer, on_memory_timer, 0, 0);
+        if (is_candidate(k) && !uv_is_active((uv_handle_t *)&s->memory.timer))
+                uv_timer_start(&s->memory.timer, on_memory_timer, 0, 0);
 }

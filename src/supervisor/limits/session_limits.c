@@ -37,7 +37,7 @@ static uint64_t room(const struct sup *s)
 {
         uint64_t all = cg_oom_room();
 
-        return s->job_memory ? CG_MIN(s->job_memory, all) : all;
+        return s->memory.job ? CG_MIN(s->memory.job, all) : all;
 }
 
 /* The default limit of a kernel's memory: half of what there is; on a node a slot's share. */
@@ -45,8 +45,8 @@ static uint64_t default_memory(const struct sup *s)
 {
         uint64_t half = room(s) / 2, least = CG_MIN(half, NODE_LEAST);
 
-        if (s->slots)
-                half = CG_MAX(CG_MIN(half, room(s) / s->slots), least);
+        if (s->node.slots)
+                half = CG_MAX(CG_MIN(half, room(s) / s->node.slots), least);
         return half / MIB * MIB;
 }
 
@@ -73,8 +73,8 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
 
-        if (!SANITIZED && !ss->sup->memory_default)
-                ss->sup->memory_default = default_memory(ss->sup);
+        if (!SANITIZED && !ss->sup->memory.kernel)
+                ss->sup->memory.kernel = default_memory(ss->sup);
         ss->bounds.limits = (struct cg_sandbox_limits){ 0 };
 #define X(id, field, scale, name, setting, unit, words) \
         if (cg_json_int(ss->options, #field, 0, &n, err) < 0) \
@@ -86,7 +86,7 @@ int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 #undef X
         if (ss->settings)
                 cg_limits_fill(&ss->bounds.limits, &ss->settings->own.limits);
-        return ss->sup->slots ? check_node(ss, err) : 0;
+        return ss->sup->node.slots ? check_node(ss, err) : 0;
 }
 
 /* How @limit was set, or how the host could set it. */
@@ -148,7 +148,7 @@ static struct cg_sandbox_limits limits_of(const struct session *ss)
         struct cg_sandbox_limits l = ss->bounds.limits, defaults = { .open_files = CG_PLAN_OPEN_FILES };
 
         if (cg_sup_is_sandboxed(ss)) {
-                defaults.memory_bytes = ss->sup->memory_default;
+                defaults.memory_bytes = ss->sup->memory.kernel;
                 defaults.processes = CG_PLAN_PROCESSES;
         }
         cg_limits_fill(&l, &defaults);
@@ -173,7 +173,7 @@ json_t *cg_sup_limits_info(const struct session *ss)
         static const enum cg_limit_by none[CG_LIMITS];
         struct cg_sandbox_limits l = limits_of(ss);
 
-        return cg_limits_json(&l, ss->kernel ? ss->kernel->by : none);
+        return cg_limits_json(&l, ss->kernel ? ss->kernel->limits.by : none);
 }
 
 /* Reports a denial of the cell that runs. @source: as in docs/denials.md. */
@@ -207,7 +207,7 @@ static void on_cpu_timer(uv_timer_t *t)
 {
         struct kernel *k = t->data;
         struct session *ss = k->session;
-        struct cg_cgroup_files cpu = { .cpu = k->files.cpu };
+        struct cg_cgroup_files cpu = { .cpu = k->limits.files.cpu };
         struct cg_limit_counts counts;
         uint64_t limit_ms;
 
@@ -219,7 +219,7 @@ static void on_cpu_timer(uv_timer_t *t)
                 uv_timer_start(t, on_cpu_timer, (uint64_t)cg_limit_next_look_ms(limit_ms - counts.cpu_ms), 0);
                 return;
         }
-        k->cpu_exceeded = true;
+        k->limits.cpu_exceeded = true;
         cg_pidfd_kill(k->pid.fd, SIGKILL);
 }
 
@@ -235,32 +235,33 @@ void cg_sup_limits_spawned(struct kernel *k, const json_t *answer)
         const json_t *by = json_object_get(answer, "limits_by"), *files = json_object_get(answer, "counts");
 
         for (size_t i = 0; i < CG_LIMITS; i++)
-                k->by[i] = (enum cg_limit_by)json_integer_value(json_array_get(by, i));
-        k->in_group = json_is_true(json_object_get(answer, "group"));
-        k->files = (struct cg_cgroup_files){ copy_path(files, "memory"), copy_path(files, "processes"),
-                                             copy_path(files, "cpu") };
-        if (k->by[CG_LIMIT_CPU_TIME] != CG_BY_CGROUP1 && k->by[CG_LIMIT_CPU_TIME] != CG_BY_CGROUP2)
+                k->limits.by[i] = (enum cg_limit_by)json_integer_value(json_array_get(by, i));
+        k->limits.in_group = json_is_true(json_object_get(answer, "group"));
+        k->limits.files = (struct cg_cgroup_files){ copy_path(files, "memory"), copy_path(files, "processes"),
+                                                    copy_path(files, "cpu") };
+        if (k->limits.by[CG_LIMIT_CPU_TIME] != CG_BY_CGROUP1 &&
+            k->limits.by[CG_LIMIT_CPU_TIME] != CG_BY_CGROUP2)
                 return;
-        uv_timer_init(&k->sup->loop, &k->cpu_timer);
-        k->cpu_timer.data = k;
-        k->cpu_timer_open = true;
-        uv_timer_start(&k->cpu_timer, on_cpu_timer,
+        uv_timer_init(&k->sup->loop, &k->limits.cpu_timer);
+        k->limits.cpu_timer.data = k;
+        k->limits.cpu_timer_open = true;
+        uv_timer_start(&k->limits.cpu_timer, on_cpu_timer,
                        (uint64_t)cg_limit_next_look_ms(k->session->bounds.limits.cpu_seconds * 1000), 0);
 }
 
 void cg_sup_limits_release(struct kernel *k)
 {
-        free((char *)(uintptr_t)k->files.memory);
-        free((char *)(uintptr_t)k->files.processes);
-        free((char *)(uintptr_t)k->files.cpu);
+        free((char *)(uintptr_t)k->limits.files.memory);
+        free((char *)(uintptr_t)k->limits.files.processes);
+        free((char *)(uintptr_t)k->limits.files.cpu);
 }
 
 void cg_sup_limits_counted(struct kernel *k, const json_t *o)
 {
-        k->counts.oom_kills = (uint64_t)json_integer_value(json_object_get(o, "oom_kills"));
-        k->counts.outer_kills = (uint64_t)json_integer_value(json_object_get(o, "outer_kills"));
-        k->counts.forks_denied = (uint64_t)json_integer_value(json_object_get(o, "forks_denied"));
-        k->counts.cpu_ms = (uint64_t)json_integer_value(json_object_get(o, "cpu_ms"));
+        k->limits.counts.oom_kills = (uint64_t)json_integer_value(json_object_get(o, "oom_kills"));
+        k->limits.counts.outer_kills = (uint64_t)json_integer_value(json_object_get(o, "outer_kills"));
+        k->limits.counts.forks_denied = (uint64_t)json_integer_value(json_object_get(o, "forks_denied"));
+        k->limits.counts.cpu_ms = (uint64_t)json_integer_value(json_object_get(o, "cpu_ms"));
 }
 
 /* ------------------------------------------------------------------ the end of a kernel */
@@ -272,12 +273,13 @@ bool cg_sup_limits_end(struct kernel *k, const struct cg_sandbox_status *st, cha
         struct cg_sandbox_limits l;
         enum cg_limit limit;
 
-        if (k->in_group && !k->has_counts) /* the zygote has ended without removing its groups */
+        if (k->limits.in_group &&
+            !k->limits.has_counts) /* the zygote has ended without removing its groups */
                 cg_cgroup_tidy(NULL);
         if (!ss)
                 return false;
         l = limits_of(ss);
-        if (k->memory_exceeded) { /* see machine_memory.c: no limit of its own was reached */
+        if (k->limits.memory_exceeded) { /* see machine_memory.c: no limit of its own was reached */
                 cg_limit_where(CG_LIMIT_MEMORY, source_of(ss, CG_LIMIT_MEMORY), memory, sizeof(memory));
                 cg_limit_where(CG_LIMIT_PROCESSES, source_of(ss, CG_LIMIT_PROCESSES), processes,
                                sizeof(processes));
@@ -288,17 +290,18 @@ bool cg_sup_limits_end(struct kernel *k, const struct cg_sandbox_status *st, cha
                         cg_limit_figure(&l, CG_LIMIT_MEMORY), memory, processes);
                 return true;
         }
-        if (k->cpu_exceeded || (st->signal == SIGXCPU && ss->bounds.limits.cpu_seconds))
+        if (k->limits.cpu_exceeded || (st->signal == SIGXCPU && ss->bounds.limits.cpu_seconds))
                 limit = CG_LIMIT_CPU_TIME;
         else if (st->signal == SIGXFSZ && ss->bounds.limits.file_bytes)
                 limit = CG_LIMIT_FILE_SIZE;
         /* Without a status, init was killed as well. */
-        else if (k->counts.oom_kills > k->reported.oom_kills && (st->signal == SIGKILL || !st->magic))
+        else if (k->limits.counts.oom_kills > k->limits.reported.oom_kills &&
+                 (st->signal == SIGKILL || !st->magic))
                 limit = CG_LIMIT_MEMORY;
         else
                 return false;
-        describe(ss, limit, k->by[limit], buf, size);
-        report(ss, "sandbox", limit, k->by[limit], "the kernel was ended");
+        describe(ss, limit, k->limits.by[limit], buf, size);
+        report(ss, "sandbox", limit, k->limits.by[limit], "the kernel was ended");
         return true;
 }
 
@@ -319,20 +322,20 @@ void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, c
         char what[100];
 
         /* Events of processes other than the main one since the last report. */
-        if (k->in_group) {
-                cg_cgroup_read(&k->files, &k->counts);
-                killed = k->counts.oom_kills - k->reported.oom_kills;
-                denied = k->counts.forks_denied - k->reported.forks_denied;
-                k->reported = k->counts;
+        if (k->limits.in_group) {
+                cg_cgroup_read(&k->limits.files, &k->limits.counts);
+                killed = k->limits.counts.oom_kills - k->limits.reported.oom_kills;
+                denied = k->limits.counts.forks_denied - k->limits.reported.forks_denied;
+                k->limits.reported = k->limits.counts;
         }
         if (killed) {
                 snprintf(what, sizeof(what), "%llu process%s ended", killed,
                          killed == 1 ? " was" : "es were");
-                report(ss, "sandbox", CG_LIMIT_MEMORY, k->by[CG_LIMIT_MEMORY], what);
+                report(ss, "sandbox", CG_LIMIT_MEMORY, k->limits.by[CG_LIMIT_MEMORY], what);
         }
         if (denied) {
                 snprintf(what, sizeof(what), "%llu more %s refused", denied, denied == 1 ? "was" : "were");
-                report(ss, "sandbox", CG_LIMIT_PROCESSES, k->by[CG_LIMIT_PROCESSES], what);
+                report(ss, "sandbox", CG_LIMIT_PROCESSES, k->limits.by[CG_LIMIT_PROCESSES], what);
         }
 
         /*
@@ -355,7 +358,7 @@ void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, c
                 limit = CG_LIMIT_PROCESSES;
         if (limit == CG_LIMITS || (limit == CG_LIMIT_PROCESSES && denied))
                 return;
-        report(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
+        report(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->limits.by[limit], NULL);
 }
 
 bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
@@ -389,7 +392,7 @@ static void on_wall(uv_timer_t *t)
 
         describe(ss, CG_LIMIT_WALL_TIME, CG_BY_TIMER, text, sizeof(text));
         report(ss, "sandbox", CG_LIMIT_WALL_TIME, CG_BY_TIMER, "the session was ended");
-        ss->sup->session_ops->end(ss, text);
+        ss->sup->upper.session->end(ss, text);
 }
 
 void cg_sup_limits_opened(struct session *ss)

@@ -293,8 +293,8 @@ static int open_in_proxy(struct kernel *k, const int *ports, size_t n, struct cg
         r = start_proxy(k->sup, err);
         if (r < 0)
                 return r;
-        if (k->inject)
-                json_object_set(policy, "inject", k->inject);
+        if (k->masks.inject)
+                json_object_set(policy, "inject", k->masks.inject);
         return cg_egress_open(k->sup->egress->proxy, (int64_t)k->seq, policy, k->secrets, ports, n, err);
 }
 

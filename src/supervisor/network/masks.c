@@ -74,19 +74,19 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
             (ss->egress.policy && (r = cg_masks_secrets(&masks, s, &k->secrets, err)) < 0))
                 return r;
 
-        k->masked_env = json_array();
+        k->masks.env = json_array();
         for (i = 0; i < env.n; i++)
-                json_array_append_new(k->masked_env, json_string(env.v[i]));
-        k->masked_files = json_array();
+                json_array_append_new(k->masks.env, json_string(env.v[i]));
+        k->masks.files = json_array();
         for (i = 0; i < rules.n; i++) {
                 const struct cg_rule *rule = &rules.v[i];
 
                 json_array_append_new(
-                        k->masked_files,
+                        k->masks.files,
                         json_pack("{s:s, s:o*}", "path", rule->path, "data",
                                   rule->kind == CG_RULE_MASK ? hex_of(rule->data ?: "", rule->len) : NULL));
         }
-        k->inject = cg_masks_hosts(&masks, s);
+        k->masks.inject = cg_masks_hosts(&masks, s);
         /* One notice for each line about a value that could not be masked as requested. */
         for (const char *p = masks.warnings.len ? masks.warnings.data : ""; *p; p += n + (p[n] == '\n')) {
                 n = strcspn(p, "\n");
@@ -97,8 +97,8 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
 
 void cg_sup_masks_free(struct kernel *k)
 {
-        json_decref(CG_STEAL(k->masked_env));
-        json_decref(CG_STEAL(k->masked_files));
-        json_decref(CG_STEAL(k->inject));
+        json_decref(CG_STEAL(k->masks.env));
+        json_decref(CG_STEAL(k->masks.files));
+        json_decref(CG_STEAL(k->masks.inject));
         cg_closep_(&k->secrets);
 }

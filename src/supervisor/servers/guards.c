@@ -101,7 +101,7 @@ static bool enforces_deny_rules(const struct session *ss)
 {
         const char *tier = cg_sup_tier(ss);
 
-        return !ss->kernel->tier || strcmp(ss->kernel->tier, "landlock") != 0 ||
+        return !ss->kernel->report.tier || strcmp(ss->kernel->report.tier, "landlock") != 0 ||
                (tier && strstr(tier, ":freeze"));
 }
 
@@ -491,7 +491,7 @@ static int close_kernels(struct registration *g)
                 struct session *x = cg_sup_session_by_number(g->sup, renew[i]);
 
                 if (x)
-                        x->sup->session_ops->renew_kernel(x);
+                        x->sup->upper.session->renew_kernel(x);
         }
         return r;
 }
@@ -561,7 +561,7 @@ static int load(struct registration *g)
 
         g->all = cg_sup_server_guards(g->sup);
         *scope = (struct server_scope){ .options = ss->options,
-                                        .home = g->sup->home,
+                                        .home = g->sup->setup.home,
                                         .dir = ss->dir,
                                         .workspace = workspace_of(ss),
                                         .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
@@ -875,7 +875,7 @@ static int check_servers(const struct session *ss, struct cg_err *err)
 {
         struct server_view view = { .n_rules = 0 };
         struct server_scope scope = { .options = ss->options,
-                                      .home = ss->sup->home,
+                                      .home = ss->sup->setup.home,
                                       .dir = ss->dir,
                                       .views = &view,
                                       .workspace = workspace_of(ss),

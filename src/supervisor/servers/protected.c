@@ -47,7 +47,7 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
                 err, CG_E_INVAL,
                 "environment %s: cells could write %s, and code in it runs outside of the sandbox as well. Use one "
                 "elsewhere: `cellgate env create NAME` makes it; or name it in filesystem.denyWrite of the settings of all sessions here",
-                ss->sup->kernel_env ?: "", path);
+                ss->sup->setup.kernel_env ?: "", path);
 }
 
 /*
@@ -136,19 +136,19 @@ static bool is_linked(const char *env)
 
 json_t *cg_sup_protected_paths(const struct sup *s)
 {
-        cg_auto_json json_t *places = cg_own_places(s->home, s->env);
-        const char *env = s->kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV);
+        cg_auto_json json_t *places = cg_own_places(s->setup.home, s->setup.env);
+        const char *env = s->setup.kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV);
         json_t *list = cg_sup_server_guards(s);
         cg_auto_free char *base = NULL;
         char lib[PATH_MAX] = "/nonexistent";
 
         json_array_extend(list, places);
-        if (s->kernel_env)
+        if (s->setup.kernel_env)
                 json_array_append_new(list, json_string(env));
         if (cg_kernel_env_base(env, &base, NULL) == 0 && base)
                 snprintf(lib, sizeof(lib), "%s/../lib/python%s", base,
                          cg_kernel_env_own_version((char[16]){ "" }));
-        if (s->kernel_env && base)
+        if (s->setup.kernel_env && base)
                 json_array_append_new(list, json_string(base));
         if (is_linked(env))
                 json_array_append_new(list, json_pack("[ss]", env, lib));
@@ -157,17 +157,17 @@ json_t *cg_sup_protected_paths(const struct sup *s)
 
 const json_t *cg_sup_homes(struct sup *s)
 {
-        if (!s->homes || !cg_stamps_hold(&s->home_stamps)) {
-                cg_stamps_fini(&s->home_stamps);
-                json_decref(s->homes);
-                s->homes = cg_homes_scan(s->home, &s->home_stamps);
+        if (!s->setup.homes || !cg_stamps_hold(&s->setup.home_stamps)) {
+                cg_stamps_fini(&s->setup.home_stamps);
+                json_decref(s->setup.homes);
+                s->setup.homes = cg_homes_scan(s->setup.home, &s->setup.home_stamps);
         }
-        return s->homes;
+        return s->setup.homes;
 }
 
 int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
 {
-        const char *env = ss->sup->kernel_env;
+        const char *env = ss->sup->setup.kernel_env;
         struct cg_path_base base = cg_sup_paths_of(ss, true);
         const struct cg_settings *s = ss->settings;
         cg_auto_json json_t *places = NULL;
