@@ -17,8 +17,8 @@ static void handle(struct front *f, struct jreq *r)
         /* For libraries in the kernel: get_parent("control"). */
         if (p) {
                 memcpy(p, header.p, header.len);
-                free((char *)(uintptr_t)f->control_header.p);
-                f->control_header = (struct cg_slice){ p, header.len };
+                free((char *)(uintptr_t)f->control.header.p);
+                f->control.header = (struct cg_slice){ p, header.len };
         }
         if (r->spec->kind == KIND_SIDE || r->spec->kind == KIND_EXECUTE) {
                 cg_control_enqueue(f, r);
@@ -48,11 +48,11 @@ void cg_control_early(struct front *f)
         struct jreq_list list = TAILQ_HEAD_INITIALIZER(list);
         struct jreq *r;
 
-        TAILQ_CONCAT(&list, &f->early, entry);
+        TAILQ_CONCAT(&list, &f->control.early, entry);
         while ((r = TAILQ_FIRST(&list))) {
                 TAILQ_REMOVE(&list, r, entry);
                 if (f->state != ENDING && too_early(f, r))
-                        TAILQ_INSERT_TAIL(&f->early, r, entry);
+                        TAILQ_INSERT_TAIL(&f->control.early, r, entry);
                 else if (f->state == ENDING) {
                         cg_jreq_fail(f, r, "KernelEnded", "the kernel has ended");
                         cg_jreq_finish(f, r);
@@ -79,7 +79,7 @@ void cg_control_readable(struct cg_zsock *z)
         if (msg->m.bad[0])
                 cg_jreq_end_with_error(f, r, "BadRequest", msg->m.bad);
         else if (too_early(f, r))
-                TAILQ_INSERT_TAIL(&f->early, r, entry);
+                TAILQ_INSERT_TAIL(&f->control.early, r, entry);
         else
                 handle(f, r);
 }

@@ -24,7 +24,7 @@ static struct cg_origin *past_find(struct front *f, uint64_t number, bool foreig
 {
         /* newest first: numbers of others can come again */
         for (unsigned i = 0; i < MAX_PAST; i++) {
-                struct cg_origin *o = f->past[(f->n_past - 1 - i) % MAX_PAST];
+                struct cg_origin *o = f->past.origins[(f->past.n - 1 - i) % MAX_PAST];
 
                 if (o && o->number == number && o->foreign == foreign)
                         return o;
@@ -35,7 +35,7 @@ static struct cg_origin *past_find(struct front *f, uint64_t number, bool foreig
 /* The origin of the last request. */
 static struct cg_origin *last_origin(const struct front *f)
 {
-        return f->n_past ? f->past[(f->n_past - 1) % MAX_PAST] : NULL;
+        return f->past.n ? f->past.origins[(f->past.n - 1) % MAX_PAST] : NULL;
 }
 
 /* NULL: unknown, or too old. */
@@ -221,9 +221,9 @@ static void progress(struct front *f, struct cg_origin *o, const struct cg_event
         if (!call || !o) /* a server that starts, or a cell that nobody remembers */
                 return;
         for (unsigned i = 0; i < MAX_PROGRESS; i++)
-                shown |= f->progress[i] == call;
+                shown |= f->past.progress[i] == call;
         if (!shown)
-                f->progress[f->n_progress++ % MAX_PROGRESS] = call;
+                f->past.progress[f->past.n_progress++ % MAX_PROGRESS] = call;
         if (bar) {
                 int filled = done >= total ? 20 : (int)(20 * (done / total));
 
@@ -379,7 +379,7 @@ static void result(struct front *f, struct cg_event *e)
                 f->count = cg_event_execution_count(e);
         q = r->queue;
         /* Before the reply: requests that are sent after it must run. */
-        if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && q && q != &f->control)
+        if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && q && q != &f->control.queue)
                 cg_shell_abort(f, q);
         /* The kernel has published exceptions itself. Other ends have no traceback. */
         if (st != CG_STATUS_OK && !r->error_shown && !no_subshell(json))
@@ -405,7 +405,7 @@ static void reply(struct front *f, struct cg_event *e)
         struct cg_jout out;
 
         if (!r) {
-                if (f->control_making && cg_event_cell(e) == f->control_making && !cg_event_foreign(e))
+                if (f->control.making && cg_event_cell(e) == f->control.making && !cg_event_foreign(e))
                         cg_control_made(f, e);
                 cg_event_free(e);
                 return;
@@ -456,7 +456,7 @@ static void dispatch(struct front *f, struct cg_event *e)
                 relay_comm(f, o, e);
                 return;
         case CG_EVENT_DEBUG_EVENT:
-                relay(f, f->debug_origin, "debug_event", e);
+                relay(f, f->past.debug, "debug_event", e);
                 return;
         case CG_EVENT_REPLY:
                 reply(f, e);

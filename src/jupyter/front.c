@@ -27,7 +27,7 @@
 
 static void *router(struct front *f, struct cg_err *err)
 {
-        void *sock = zmq_socket(f->ctx, ZMQ_ROUTER);
+        void *sock = zmq_socket(f->sockets.ctx, ZMQ_ROUTER);
         int64_t max = (int64_t)CG_JMSG_MAX_BYTES;
         int zero = 0, one = 1;
 
@@ -54,23 +54,23 @@ static int bind_sockets(struct front *f, struct cg_err *err)
 
         for (enum cg_jchannel i = 0; i < CG_JCHANNELS; i++) {
                 bool requests = i != CG_JIOPUB && i != CG_JHB;
-                struct cg_zsock *owner = i == CG_JIOPUB ? &f->iopub.z : &f->z[i];
+                struct cg_zsock *owner = i == CG_JIOPUB ? &f->iopub.z : &f->sockets.z[i];
 
-                f->socks[i] = i == CG_JIOPUB ? cg_iopub_socket(f->ctx, err) : router(f, err);
-                if (!f->socks[i])
+                f->sockets.socks[i] = i == CG_JIOPUB ? cg_iopub_socket(f->sockets.ctx, err) : router(f, err);
+                if (!f->sockets.socks[i])
                         return -1;
-                zmq_setsockopt(f->socks[i], ZMQ_LINGER, &linger, sizeof(linger));
+                zmq_setsockopt(f->sockets.socks[i], ZMQ_LINGER, &linger, sizeof(linger));
                 /*
                  * The first message of a client may be a cell, also one that is too large.
                  * Heartbeats and subscriptions are small. Over ipc only this user's programs can
                  * connect.
                  */
-                if (!f->conn.ipc &&
-                    cg_peers_init(&f->peers[i], f->ctx, f->socks[i], owner, &f->zl, cg_jchannel_key(i),
-                                  requests ? cell : small, requests ? CG_JMSG_MAX_BYTES + small : small,
-                                  f->conn.curve_public != NULL, &f->o->log, err) < 0)
+                if (!f->conn.ipc && cg_peers_init(&f->sockets.peers[i], f->sockets.ctx, f->sockets.socks[i],
+                                                  owner, &f->zl, cg_jchannel_key(i), requests ? cell : small,
+                                                  requests ? CG_JMSG_MAX_BYTES + small : small,
+                                                  f->conn.curve_public != NULL, &f->o->log, err) < 0)
                         return -1;
-                if (cg_jconn_bind(&f->conn, i, f->socks[i], end_ms, err) < 0)
+                if (cg_jconn_bind(&f->conn, i, f->sockets.socks[i], end_ms, err) < 0)
                         return -1;
         }
         return cg_jconn_save(&f->conn, err);
@@ -93,7 +93,7 @@ static void heartbeat(struct cg_zsock *z)
                 }
                 more = zmq_msg_more(&m);
                 if (!first)
-                        peer = cg_peers_count_frame(&f->peers[CG_JHB], &m, peer);
+                        peer = cg_peers_count_frame(&f->sockets.peers[CG_JHB], &m, peer);
                 if (zmq_msg_send(&m, z->sock, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0)
                         zmq_msg_close(&m);
         }
@@ -118,13 +118,15 @@ static int watch_sockets(struct front *f, struct cg_err *err)
                                                              [CG_JCONTROL] = cg_control_readable,
                                                              [CG_JHB] = heartbeat };
 
-        if (cg_iopub_init(&f->iopub, f->socks[CG_JIOPUB], &f->zl, &f->sign, &f->me, &f->o->log, err) < 0)
+        if (cg_iopub_init(&f->iopub, f->sockets.socks[CG_JIOPUB], &f->zl, &f->sign, &f->me, &f->o->log, err) <
+            0)
                 return -1;
         f->iopub.budget = f->o->output_bytes ?: OUTPUT_BYTES;
         f->iopub.on_joined = joined;
         f->iopub.data = f;
         for (int i = 0; i < CG_JCHANNELS; i++)
-                if (callbacks[i] && cg_zsock_init(&f->z[i], &f->zl, f->socks[i], callbacks[i], f, err) < 0)
+                if (callbacks[i] &&
+                    cg_zsock_init(&f->sockets.z[i], &f->zl, f->sockets.socks[i], callbacks[i], f, err) < 0)
                         return -1;
         return 0;
 }
@@ -145,15 +147,15 @@ static int watch_fd(struct front *f, uv_poll_t *h, int fd, uv_poll_cb cb, struct
 
 static void set_step(struct front *f, int step)
 {
-        atomic_store(&f->opener_step, step);
-        uv_async_send(&f->opened);
+        atomic_store(&f->opener.step, step);
+        uv_async_send(&f->opener.done);
 }
 
 /* Remarks are for the log and, in @text, for the first cell. */
 static int check_rules(struct front *f, const char *report, struct cg_buf *text)
 {
         cg_auto_buf struct cg_buf notes = { .max = CG_MAX_REPORT };
-        int r = f->o->judge.check(f->o->judge.data, report, f->o->mcp, f->o->mcp_len, &notes, &f->opener_err);
+        int r = f->o->judge.check(f->o->judge.data, report, f->o->mcp, f->o->mcp_len, &notes, &f->opener.err);
 
         for (char *p = notes.data, *line; (line = strsep(&p, "\n")) && p;) {
                 cg_log(&f->o->log, CG_LOG_WARN, "%s", line);
@@ -164,7 +166,7 @@ static int check_rules(struct front *f, const char *report, struct cg_buf *text)
 
 static int open_session(struct front *f)
 {
-        int r = cg_client_open(f->o->client, &f->client, &f->opener_err);
+        int r = cg_client_open(f->o->client, &f->client, &f->opener.err);
 
         if (r < 0)
                 return r;
@@ -172,8 +174,8 @@ static int open_session(struct front *f)
                 cg_log(&f->o->log, CG_LOG_WARN, "private supervisor, since none can be shared: %s",
                        cg_client_why_private(f->client));
         if (f->o->attach)
-                return cg_session_attach(f->client, f->o->attach, &f->session, &f->opener_err);
-        return cg_session_new(f->client, f->o->session, &f->session, &f->opener_err);
+                return cg_session_attach(f->client, f->o->attach, &f->session, &f->opener.err);
+        return cg_session_new(f->client, f->o->session, &f->session, &f->opener.err);
 }
 
 /* A thread of its own. */
@@ -225,7 +227,7 @@ static void end_with_error(struct front *f, const struct cg_err *why)
 static void on_opened(uv_async_t *h)
 {
         struct front *f = h->data;
-        int step = atomic_load(&f->opener_step);
+        int step = atomic_load(&f->opener.step);
         struct cg_err err; /* f->opener_err is the thread's until step is negative */
 
         if (f->state == ENDING)
@@ -236,12 +238,12 @@ static void on_opened(uv_async_t *h)
                  * kernel, or start it again and again. So it stays, and reports why there is no
                  * kernel.
                  */
-                if (f->o->attach || cg_info_without_kernel(f, f->opener_err.msg, NULL) < 0) {
-                        end_with_error(f, &f->opener_err);
+                if (f->o->attach || cg_info_without_kernel(f, f->opener.err.msg, NULL) < 0) {
+                        end_with_error(f, &f->opener.err);
                 } else {
                         f->state = FAILED;
                         cg_log(&f->o->log, CG_LOG_ERROR, "the kernel could not be started: %s",
-                               f->opener_err.msg);
+                               f->opener.err.msg);
                 }
         }
         if (f->state == OPENING && step >= OPEN) {
@@ -251,7 +253,7 @@ static void on_opened(uv_async_t *h)
                         f->state = OPEN;
         }
         if (f->state == OPEN && step >= READY) {
-                int r = watch_fd(f, &f->events, cg_session_fd(f->session), cg_events_readable, &err);
+                int r = watch_fd(f, &f->events.session, cg_session_fd(f->session), cg_events_readable, &err);
                 cg_auto_free char *path = f->o->announce ? realpath(f->conn.path, NULL) : NULL;
 
                 if (r < 0)
@@ -269,13 +271,13 @@ static void on_opened(uv_async_t *h)
 
 static int start_opener(struct front *f, struct cg_err *err)
 {
-        if (uv_async_init(&f->loop, &f->opened, on_opened) < 0)
+        if (uv_async_init(&f->loop, &f->opener.done, on_opened) < 0)
                 return cg_fail(err, CG_E_SYS, "event loop");
-        f->opened.data = f;
-        errno = pthread_create(&f->opener, NULL, opener, f);
+        f->opener.done.data = f;
+        errno = pthread_create(&f->opener.thread, NULL, opener, f);
         if (errno)
                 return cg_fail_errno(err, "thread");
-        f->have_opener = true;
+        f->opener.runs = true;
         return 0;
 }
 
@@ -288,7 +290,7 @@ static void on_signal(uv_poll_t *h, int status, int events)
 
         (void)status;
         (void)events;
-        if (read(f->signal_fd, &info, sizeof(info)) != sizeof(info))
+        if (read(f->events.signal_fd, &info, sizeof(info)) != sizeof(info))
                 return;
         if (info.ssi_signo == SIGINT && !f->o->attach)
                 cg_local_interrupt(f);
@@ -348,8 +350,8 @@ static int start(struct front *f, struct cg_err *err)
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGHUP);
         pthread_sigmask(SIG_BLOCK, &set, NULL);
-        f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-        if (f->signal_fd < 0)
+        f->events.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        if (f->events.signal_fd < 0)
                 return cg_fail_errno(err, "signals");
 
         /* Each connection takes a descriptor; a login shell's limit may be too low. */
@@ -357,21 +359,21 @@ static int start(struct front *f, struct cg_err *err)
                 l.rlim_cur = CG_MIN(l.rlim_max, wanted);
                 setrlimit(RLIMIT_NOFILE, &l);
         }
-        f->ctx = zmq_ctx_new();
-        if (!f->ctx)
+        f->sockets.ctx = zmq_ctx_new();
+        if (!f->sockets.ctx)
                 return cg_fail(err, CG_E_NOMEM, "ZeroMQ");
-        if (uv_loop_init(&f->loop) < 0 || uv_timer_init(&f->loop, &f->hold) < 0)
+        if (uv_loop_init(&f->loop) < 0 || uv_timer_init(&f->loop, &f->events.hold) < 0)
                 return cg_fail(err, CG_E_SYS, "event loop");
         if (cg_zloop_init(&f->zl, &f->loop, err) < 0)
                 return -1;
-        f->hold.data = f;
+        f->events.hold.data = f;
         /*
          * The slowest step runs in its thread meanwhile, unless ipc sockets have to be bound
          * (cg_jconn_bind()).
          */
         if ((!f->conn.ipc && start_opener(f, err) < 0) || bind_sockets(f, err) < 0 ||
             watch_sockets(f, err) < 0 || (f->conn.ipc && start_opener(f, err) < 0) ||
-            watch_fd(f, &f->signals, f->signal_fd, on_signal, err) < 0)
+            watch_fd(f, &f->events.signals, f->events.signal_fd, on_signal, err) < 0)
                 return -1;
         if (f->o->ready_fd > 0) { /* a reader that has gone does not matter */
                 cg_write_all(f->o->ready_fd, "\n", 1, NULL);
@@ -379,10 +381,10 @@ static int start(struct front *f, struct cg_err *err)
         }
         if (f->o->parent <= 1)
                 return 0;
-        f->parent_fd = cg_pidfd_open(f->o->parent, err);
-        if (f->parent_fd < 0)
+        f->events.parent_fd = cg_pidfd_open(f->o->parent, err);
+        if (f->events.parent_fd < 0)
                 return cg_err_prefix(err, "the program that started this kernel has ended");
-        return watch_fd(f, &f->parent, f->parent_fd, on_parent_end, err);
+        return watch_fd(f, &f->events.parent, f->events.parent_fd, on_parent_end, err);
 }
 
 /* Waits for the last messages, at most LINGER_MS. */
@@ -390,26 +392,26 @@ static void close_sockets(struct front *f)
 {
         cg_jconn_release(&f->conn);
         for (int i = 0; i < CG_JCHANNELS; i++) {
-                cg_peers_fini(&f->peers[i]);
-                if (f->socks[i])
-                        zmq_close(f->socks[i]);
+                cg_peers_fini(&f->sockets.peers[i]);
+                if (f->sockets.socks[i])
+                        zmq_close(f->sockets.socks[i]);
         }
-        if (f->ctx)
-                zmq_ctx_term(f->ctx);
+        if (f->sockets.ctx)
+                zmq_ctx_term(f->sockets.ctx);
 }
 
 /* True if the opener thread has ended. It may hang in a call of the library. */
 static bool join_opener(struct front *f)
 {
-        int step = atomic_load(&f->opener_step);
+        int step = atomic_load(&f->opener.step);
         struct timespec now;
 
-        if (!f->have_opener)
+        if (!f->opener.runs)
                 return true;
         if (step == READY || step < 0)
-                return pthread_join(f->opener, NULL) == 0;
+                return pthread_join(f->opener.thread, NULL) == 0;
         clock_gettime(CLOCK_REALTIME, &now);
-        return pthread_timedjoin_np(f->opener, NULL, &now) == 0;
+        return pthread_timedjoin_np(f->opener.thread, NULL, &now) == 0;
 }
 
 /*
@@ -428,8 +430,8 @@ static bool tear_down(struct front *f)
         if (f->zl.loop) {
                 cg_iopub_close(&f->iopub);
                 for (int i = 0; i < CG_JCHANNELS; i++) {
-                        cg_peers_close(&f->peers[i]);
-                        cg_zsock_close(&f->z[i], NULL);
+                        cg_peers_close(&f->sockets.peers[i]);
+                        cg_zsock_close(&f->sockets.z[i], NULL);
                 }
                 cg_zloop_close(&f->zl);
                 uv_walk(&f->loop, close_handle, NULL);
@@ -442,13 +444,13 @@ static bool tear_down(struct front *f)
         close_sockets(f);
         cg_shell_free(f);
         cg_stdin_free(f);
-        free(f->info);
+        free(f->info.content);
         free(f->mcp_failed);
         cg_secrets_fini(&f->secrets);
         cg_jconn_fini(&f->conn);
         cg_jsign_fini(&f->sign);
-        cg_closep_(&f->signal_fd);
-        cg_closep_(&f->parent_fd);
+        cg_closep_(&f->events.signal_fd);
+        cg_closep_(&f->events.parent_fd);
         free(f);
         return true;
 }
@@ -479,13 +481,13 @@ int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *e
         if (!f)
                 return cg_fail(err, CG_E_NOMEM, "front");
         f->o = o;
-        f->signal_fd = f->parent_fd = -1;
+        f->events.signal_fd = f->events.parent_fd = -1;
         TAILQ_INIT(&f->main.waiting);
-        TAILQ_INIT(&f->control.waiting);
+        TAILQ_INIT(&f->control.queue.waiting);
         TAILQ_INIT(&f->in_flight);
-        TAILQ_INIT(&f->early);
-        TAILQ_INIT(&f->questions);
-        TAILQ_INIT(&f->asked);
+        TAILQ_INIT(&f->control.early);
+        TAILQ_INIT(&f->questions.open);
+        TAILQ_INIT(&f->questions.asked);
         r = serve(f, err);
         *hangs = !tear_down(f);
         return r;

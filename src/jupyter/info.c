@@ -76,28 +76,28 @@ int cg_info_make(struct front *f, struct cg_err *err)
         python = json_string_value(json_object_get(info, "python")) ?: "3";
         ipython = json_string_value(json_object_get(info, "ipython"));
         language = json_string_value(json_object_get(info, "language")) ?: "python";
-        f->foreign = cg_language_kernel(language);
+        f->info.foreign = cg_language_kernel(language);
         snprintf(banner, sizeof(banner), "cellgate %s -- Python %s, IPython %s, %s", cg_version(), python,
                  ipython ?: "?", json_is_true(json_object_get(info, "sandbox")) ? "sandboxed" : "no sandbox");
         /* IPython's version first: clients compare it with releases of ipykernel. */
         snprintf(implementation, sizeof(implementation), "%s+cellgate.%s", ipython ?: "0", cg_version());
         reply = info_reply(language, python, implementation, banner,
                            json_is_true(json_object_get(info, "debugger")));
-        f->info = cg_json_text(reply, &f->info_len);
-        return cg_made(f->info, "kernel_info", err);
+        f->info.content = cg_json_text(reply, &f->info.len);
+        return cg_made(f->info.content, "kernel_info", err);
 }
 
 int cg_info_without_kernel(struct front *f, const char *why, struct cg_err *err)
 {
         cg_auto_json json_t *reply = NULL;
-        char banner[sizeof(f->opener_err.msg) + 100]; /* whole: half a character is no JSON */
+        char banner[sizeof(f->opener.err.msg) + 100]; /* whole: half a character is no JSON */
 
         snprintf(banner, sizeof(banner), "cellgate %s -- the kernel could not be started: %s", cg_version(),
                  why);
         reply = info_reply("python", "3", cg_version(), banner, false);
-        free(f->info); /* it was made if the session had been opened */
-        f->info = cg_json_text(reply, &f->info_len);
-        return cg_made(f->info, "kernel_info", err);
+        free(f->info.content); /* it was made if the session had been opened */
+        f->info.content = cg_json_text(reply, &f->info.len);
+        return cg_made(f->info.content, "kernel_info", err);
 }
 
 /*

@@ -111,28 +111,81 @@ struct sent_question {
 /* FAILED: there is no kernel, and every cell fails with the reason. */
 enum front_state { OPENING, OPEN, READY, FAILED, ENDING };
 
+/* Opens the session in a thread of its own. */
+struct front_opener {
+        pthread_t thread;
+        bool runs;
+        /* OPENING, OPEN or READY; negative: it failed, see err */
+        atomic_int step;
+        struct cg_err err;
+        uv_async_t done;
+};
+
+/* Descriptors and timers of the loop. */
+struct front_events {
+        uv_poll_t signals, parent, session;
+        uv_timer_t hold; /* longest wait of the first cell for a subscriber */
+        bool hold_over;
+        int signal_fd, parent_fd;
+};
+
+/* The five sockets, and who is connected to them. */
+struct front_sockets {
+        void *ctx, *socks[CG_JCHANNELS];
+        struct cg_zsock z[CG_JCHANNELS]; /* all but iopub's */
+        struct cg_peers peers[CG_JCHANNELS];
+        uint64_t rejected_ms; /* when a rejection was logged last */
+        unsigned rejected;
+};
+
+/* The control channel. */
+struct front_control {
+        struct shell_queue queue; /* requests to the kernel */
+        /* the subshell that runs cells of the control channel; NULL: none yet */
+        char *shell;
+        uint64_t making;        /* the request that makes it; 0: none */
+        struct jreq *held;      /* the cell that waits for it */
+        struct cg_slice header; /* of the last request; owned */
+        struct jreq_list early; /* requests that came before the session was open */
+};
+
+/* Origins of output that may come later, and calls whose progress has a display. */
+struct front_past {
+        struct cg_origin *origins[MAX_PAST];
+        unsigned n;
+        struct cg_origin *debug;
+        /* by their numbers; the oldest is replaced */
+        uint64_t progress[MAX_PROGRESS];
+        unsigned n_progress;
+};
+
+/* Questions to clients: stdin.c. */
+struct front_questions {
+        TAILQ_HEAD(question_list, client_question) open; /* both oldest first */
+        TAILQ_HEAD(asked_list, sent_question) asked;
+        size_t n_asked;
+};
+
+/* kernel_info_reply: info.c. */
+struct front_info {
+        char *content;
+        size_t len;
+        bool foreign; /* another kernel of Jupyter runs the cells, and answers it itself */
+};
+
 struct front {
         const struct cg_front_options *o;
         struct cg_jconn conn;
         struct cg_jsign sign;
         struct cg_jidentity me;
-        void *ctx, *socks[CG_JCHANNELS];
-        struct cg_zsock z[CG_JCHANNELS]; /* all but iopub's */
-        struct cg_peers peers[CG_JCHANNELS];
+        struct front_sockets sockets;
         struct cg_iopub iopub;
         uv_loop_t loop;
         struct cg_zloop zl;
-        uv_poll_t signals, parent, events;
-        uv_async_t opened;
-        uv_timer_t hold; /* longest wait of the first cell for a subscriber */
-        int signal_fd, parent_fd;
+        struct front_events events;
 
         enum front_state state;
-        pthread_t opener;
-        bool have_opener;
-        /* OPENING, OPEN or READY; negative: it failed, see opener_err */
-        atomic_int opener_step;
-        struct cg_err opener_err;
+        struct front_opener opener;
         struct cg_client *client;
         struct cg_session *session;
         struct cg_secrets secrets; /* of the kernel's variables */
@@ -142,32 +195,15 @@ struct front {
         LIST_HEAD(, shell_queue) subshells;
         /* subshells that clients of this front have made; "": unused */
         char known[MAX_SUBSHELLS][48];
-        struct shell_queue control; /* requests of the control channel to the kernel */
-        /* the subshell that runs cells of the control channel; NULL: none yet */
-        char *control_shell;
-        uint64_t control_making;        /* the request that makes it; 0: none */
-        struct jreq *control_held;      /* the cell that waits for it */
-        struct cg_slice control_header; /* of the last request on the control channel; owned */
-        struct jreq_list in_flight;     /* given to the kernel */
-        struct jreq_list early;         /* control requests that came before the session was open */
+        struct front_control control;
+        struct jreq_list in_flight; /* given to the kernel */
         size_t waiting, waiting_bytes;
-        struct cg_origin *past[MAX_PAST];
-        unsigned n_past;
-        struct cg_origin *debug_origin;
-        TAILQ_HEAD(question_list, client_question) questions; /* both oldest first */
-        TAILQ_HEAD(asked_list, sent_question) asked;
-        size_t n_asked;
+        struct front_past past;
+        struct front_questions questions;
         int64_t count; /* number of the last cell that counted */
-        bool death_reported, hold_over;
-        /* calls whose progress has a display, by their numbers; the oldest is replaced */
-        uint64_t progress[MAX_PROGRESS];
-        unsigned n_progress;
+        bool death_reported;
         bool restarting; /* the next kernel's process waits for our end */
-        char *info;      /* content of kernel_info_reply */
-        bool foreign;    /* another kernel of Jupyter runs the cells, and answers it itself */
-        size_t info_len;
-        uint64_t rejected_ms; /* when a rejection was logged last */
-        unsigned rejected;
+        struct front_info info;
         struct cg_err end_err; /* why it ended, where that is a failure */
 };
 

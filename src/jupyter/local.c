@@ -11,7 +11,7 @@
 /* By number, so that no other cell is interrupted when this one has ended meanwhile. */
 void cg_local_interrupt(struct front *f)
 {
-        struct jreq *running[] = { f->main.running, f->control.running };
+        struct jreq *running[] = { f->main.running, f->control.queue.running };
 
         for (size_t i = 0; f->state == READY && i < CG_ARRAY_LEN(running); i++)
                 if (running[i] && running[i]->origin->number)
@@ -25,7 +25,7 @@ void cg_local_answer(struct front *f, struct jreq *r)
 
         switch (r->spec->kind) {
         case KIND_INFO:
-                cg_jreq_reply(f, r, (struct cg_slice){ f->info, f->info_len });
+                cg_jreq_reply(f, r, (struct cg_slice){ f->info.content, f->info.len });
                 break;
         case KIND_CONNECT:
                 snprintf(

@@ -52,9 +52,9 @@ void cg_jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out)
         out->n_ids = r->msg->m.n_ids;
         out->parent = r->msg->m.header;
         cg_iopub_flush(&f->iopub); /* all output is sent before the reply */
-        if (cg_jmsg_send(f->socks[r->channel], &f->sign, &f->me, out, NULL, &err) < 0)
+        if (cg_jmsg_send(f->sockets.socks[r->channel], &f->sign, &f->me, out, NULL, &err) < 0)
                 cg_log(&f->o->log, CG_LOG_ERROR, "%s could not be sent: %s", out->type, err.msg);
-        cg_zsock_touch(&f->z[r->channel]);
+        cg_zsock_touch(&f->sockets.z[r->channel]);
 }
 
 void cg_jreq_reply(struct front *f, struct jreq *r, struct cg_slice content)

@@ -71,7 +71,7 @@ void cg_jreq_begin(struct front *f, struct jreq *r)
 /* Takes @o. */
 void cg_front_add_past(struct front *f, struct cg_origin *o)
 {
-        struct cg_origin **place = &f->past[f->n_past++ % MAX_PAST];
+        struct cg_origin **place = &f->past.origins[f->past.n++ % MAX_PAST];
 
         cg_origin_unref(*place);
         *place = o;

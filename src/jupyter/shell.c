@@ -81,8 +81,8 @@ static void send_to_kernel(struct front *f, struct jreq *r, struct shell_queue *
         int n = send_request(f, r, queue, false, &number, &err);
 
         if (strcmp(r->spec->type, "debug_request") == 0) {
-                cg_origin_unref(f->debug_origin);
-                f->debug_origin = cg_origin_ref(r->origin);
+                cg_origin_unref(f->past.debug);
+                f->past.debug = cg_origin_ref(r->origin);
         }
         if (n == 0)
                 mark_in_flight(f, r, queue, number);
@@ -134,7 +134,7 @@ static int start_cell(struct front *f, struct jreq *r, struct shell_queue *queue
         cg_buf_add(&extra, r->msg->m.header.p, r->msg->m.header.len);
         add_extra(&extra, "user_expressions", expressions);
         add_extra(&extra, "metadata", r->msg->m.metadata);
-        add_extra(&extra, "control", f->control_header);
+        add_extra(&extra, "control", f->control.header);
         cg_buf_adds(&extra, "}");
         if (cg_buf_end(&extra, err) < 0)
                 return CG_E_NOMEM;
@@ -143,7 +143,7 @@ static int start_cell(struct front *f, struct jreq *r, struct shell_queue *queue
         o.allow_stdin = r->allow_stdin;
         o.no_history = !store_history;
         o.extra = extra.data;
-        o.subshell = queue == &f->control ? f->control_shell : queue->id;
+        o.subshell = queue == &f->control.queue ? f->control.shell : queue->id;
         n = cg_session_execute(f->session, json_string_value(code), json_string_length(code), &o, &number,
                                err);
         if (n == 0)
@@ -155,17 +155,17 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
 
 void cg_control_made(struct front *f, const struct cg_event *e)
 {
-        struct jreq *r = CG_STEAL(f->control_held);
+        struct jreq *r = CG_STEAL(f->control.held);
         cg_auto_json json_t *reply = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
         const char *name = json_string_value(json_object_get(reply, "subshell_id"));
 
-        f->control_making = 0;
-        f->control.running = NULL;
-        f->control_shell = cg_strdup(name);
+        f->control.making = 0;
+        f->control.queue.running = NULL;
+        f->control.shell = cg_strdup(name);
         if (!r)
                 return;
-        if (f->control_shell) {
-                run_cell(f, r, &f->control);
+        if (f->control.shell) {
+                run_cell(f, r, &f->control.queue);
                 return;
         }
         cg_jreq_end_with_error(f, r, "CellError",
@@ -174,8 +174,8 @@ void cg_control_made(struct front *f, const struct cg_event *e)
 
 void cg_control_forget(struct front *f)
 {
-        free(f->control_shell);
-        f->control_shell = NULL;
+        free(f->control.shell);
+        f->control.shell = NULL;
 }
 
 static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
@@ -192,7 +192,7 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
                 cg_jreq_finish(f, r);
                 return;
         }
-        if (queue == &f->control && !f->control_shell) {
+        if (queue == &f->control.queue && !f->control.shell) {
                 /*
                  * A cell of the control channel runs beside those of the main shell, in a subshell
                  * that no client sees. It is made first.
@@ -201,8 +201,8 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
                 struct cg_slice hidden = CG_SLICE("{\"hidden\":true}");
 
                 if (cg_session_request(f->session, "create_subshell_request", hidden.p, hidden.len, &o,
-                                       &f->control_making, &err) == 0)
-                        f->control_held = f->control.running = r;
+                                       &f->control.making, &err) == 0)
+                        f->control.held = f->control.queue.running = r;
                 else
                         cg_jreq_end_with_error(f, r, "CellError", err.msg);
                 return;
@@ -225,16 +225,16 @@ static void run_cell(struct front *f, struct jreq *r, struct shell_queue *queue)
 static void run_one(struct front *f, struct shell_queue *q, struct jreq *r)
 {
         enum request_kind kind = r->spec->kind;
-        char why[sizeof(f->opener_err.msg) + 64];
+        char why[sizeof(f->opener.err.msg) + 64];
 
         r->queue = NULL;
         if (f->state == FAILED &&
             (kind == KIND_EXECUTE || kind == KIND_RELAY || kind == KIND_COMM || kind == KIND_SIDE)) {
-                snprintf(why, sizeof(why), "%s; restart the kernel to try again", f->opener_err.msg);
+                snprintf(why, sizeof(why), "%s; restart the kernel to try again", f->opener.err.msg);
                 cg_jreq_end_with_error(f, r, "KernelNotStarted", why);
                 return;
         }
-        if (kind == KIND_INFO && f->foreign && f->state == READY)
+        if (kind == KIND_INFO && f->info.foreign && f->state == READY)
                 kind = KIND_RELAY;
         switch (kind) {
         case KIND_EXECUTE:
@@ -245,7 +245,7 @@ static void run_one(struct front *f, struct shell_queue *q, struct jreq *r)
                 send_to_kernel(f, r, q);
                 break;
         case KIND_SIDE:
-                send_to_kernel(f, r, q == &f->control ? q : NULL);
+                send_to_kernel(f, r, q == &f->control.queue ? q : NULL);
                 break;
         case KIND_UNKNOWN:
                 cg_jreq_begin(f, r);
@@ -266,21 +266,21 @@ static void hold_over(uv_timer_t *t)
 {
         struct front *f = t->data;
 
-        f->hold_over = true;
+        f->events.hold_over = true;
         cg_shell_run(f);
 }
 
 static bool can_run(struct front *f, const struct jreq *r)
 {
-        if (r->spec->kind == KIND_INFO && !f->foreign)
+        if (r->spec->kind == KIND_INFO && !f->info.foreign)
                 return f->state >= OPEN;
         if (f->state != READY && f->state != FAILED)
                 return false;
-        if (f->iopub.joined || f->hold_over || r->spec->kind != KIND_EXECUTE)
+        if (f->iopub.joined || f->events.hold_over || r->spec->kind != KIND_EXECUTE)
                 return true;
         /* Without a subscriber yet: the client of the first cell will probably subscribe. */
-        if (!uv_is_active((uv_handle_t *)&f->hold))
-                uv_timer_start(&f->hold, hold_over, HOLD_MS, 0);
+        if (!uv_is_active((uv_handle_t *)&f->events.hold))
+                uv_timer_start(&f->events.hold, hold_over, HOLD_MS, 0);
         return false;
 }
 
@@ -359,7 +359,7 @@ void cg_shell_run(struct front *f)
 
         queue_run(f, &f->main);
         queue_offer(f, &f->main);
-        queue_run(f, &f->control);
+        queue_run(f, &f->control.queue);
         for (q = LIST_FIRST(&f->subshells); q; q = next) {
                 next = LIST_NEXT(q, entry);
                 queue_run(f, q);
@@ -368,8 +368,8 @@ void cg_shell_run(struct front *f)
         }
         /* While the queues are full, clients block, as with a slow network. */
         full = is_full(f);
-        if (f->state != ENDING && full != f->z[CG_JSHELL].paused)
-                cg_zsock_pause(&f->z[CG_JSHELL], full);
+        if (f->state != ENDING && full != f->sockets.z[CG_JSHELL].paused)
+                cg_zsock_pause(&f->sockets.z[CG_JSHELL], full);
 }
 
 /* The queue of a subshell; made when it is first used. The kernel checks if the subshell exists. */
@@ -412,7 +412,7 @@ void cg_control_enqueue(struct front *f, struct jreq *r)
                 cg_jreq_end_with_error(f, r, "RequestError", "too many requests wait");
                 return;
         }
-        push(f, &f->control, r);
+        push(f, &f->control.queue, r);
         cg_shell_run(f);
 }
 
@@ -459,7 +459,7 @@ void cg_shell_abort(struct front *f, struct shell_queue *q)
 
         while (!is_full(f) && receive(f) != CG_TIMEOUT)
                 ;
-        cg_zsock_touch(&f->z[CG_JSHELL]);
+        cg_zsock_touch(&f->sockets.z[CG_JSHELL]);
         TAILQ_FOREACH(r, &q->waiting, entry)
                 r->aborted = r->aborted || r->spec->kind == KIND_EXECUTE;
 }
@@ -495,13 +495,13 @@ void cg_shell_end(struct front *f, const char *why)
                 r->queue = NULL;
                 cg_jreq_end_with_error(f, r, "KernelEnded", why);
         }
-        if (f->control_held) {
-                r = CG_STEAL(f->control_held);
+        if (f->control.held) {
+                r = CG_STEAL(f->control.held);
                 cg_jreq_end_with_error(f, r, "KernelEnded", why);
         }
-        f->main.running = f->control.running = NULL;
+        f->main.running = f->control.queue.running = NULL;
         end_queue(f, &f->main, why);
-        end_queue(f, &f->control, why);
+        end_queue(f, &f->control.queue, why);
         LIST_FOREACH(q, &f->subshells, entry) {
                 q->running = NULL;
                 end_queue(f, q, why);
@@ -518,8 +518,8 @@ void cg_shell_free(struct front *f)
                 free(q);
         }
         for (unsigned i = 0; i < MAX_PAST; i++)
-                f->past[i] = cg_origin_unref(f->past[i]);
-        f->debug_origin = cg_origin_unref(f->debug_origin);
+                f->past.origins[i] = cg_origin_unref(f->past.origins[i]);
+        f->past.debug = cg_origin_unref(f->past.debug);
         cg_control_forget(f);
-        free((char *)(uintptr_t)f->control_header.p);
+        free((char *)(uintptr_t)f->control.header.p);
 }

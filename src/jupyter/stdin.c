@@ -40,8 +40,8 @@ static bool copy_id(struct cg_slice id, struct cg_slice *ret)
 
 static void remove_asked(struct front *f, struct sent_question *a)
 {
-        TAILQ_REMOVE(&f->asked, a, link);
-        f->n_asked--;
+        TAILQ_REMOVE(&f->questions.asked, a, link);
+        f->questions.n_asked--;
         free((char *)(uintptr_t)a->id.p);
         free(a);
 }
@@ -51,10 +51,10 @@ static void remove_question(struct front *f, struct client_question *q)
 {
         struct sent_question *a;
 
-        TAILQ_FOREACH(a, &f->asked, link)
+        TAILQ_FOREACH(a, &f->questions.asked, link)
                 if (a->q == q)
                         a->q = NULL;
-        TAILQ_REMOVE(&f->questions, q, link);
+        TAILQ_REMOVE(&f->questions.open, q, link);
         cg_event_free(q->call);
         free((char *)(uintptr_t)q->id.p);
         free(q->content);
@@ -63,10 +63,10 @@ static void remove_question(struct front *f, struct client_question *q)
 
 void cg_stdin_free(struct front *f)
 {
-        while (!TAILQ_EMPTY(&f->questions))
-                remove_question(f, TAILQ_FIRST(&f->questions));
-        while (!TAILQ_EMPTY(&f->asked))
-                remove_asked(f, TAILQ_FIRST(&f->asked));
+        while (!TAILQ_EMPTY(&f->questions.open))
+                remove_question(f, TAILQ_FIRST(&f->questions.open));
+        while (!TAILQ_EMPTY(&f->questions.asked))
+                remove_asked(f, TAILQ_FIRST(&f->questions.asked));
 }
 
 /* The host name comes from the kernel's code, so it is rendered. */
@@ -134,16 +134,16 @@ static void send_question(struct front *f, struct client_question *q)
                 a = calloc(1, sizeof(*a));
         if (a && copy_id(q->id, &a->id)) {
                 a->q = q;
-                TAILQ_INSERT_TAIL(&f->asked, a, link);
-                f->n_asked++;
+                TAILQ_INSERT_TAIL(&f->questions.asked, a, link);
+                f->questions.n_asked++;
         } else {
                 free(CG_STEAL(a));
         }
         out.content = cg_slice_of(q->content ?: "");
         cg_iopub_flush(&f->iopub); /* what was printed before is seen before */
-        if (!a || cg_jmsg_send(f->socks[CG_JSTDIN], &f->sign, &f->me, &out, a->msg_id, &err) < 0)
+        if (!a || cg_jmsg_send(f->sockets.socks[CG_JSTDIN], &f->sign, &f->me, &out, a->msg_id, &err) < 0)
                 cg_log(&f->o->log, CG_LOG_ERROR, "input_request could not be sent: %s", err.msg);
-        cg_zsock_touch(&f->z[CG_JSTDIN]);
+        cg_zsock_touch(&f->sockets.z[CG_JSTDIN]);
 }
 
 /* The open question of a client; there is at most one. */
@@ -151,7 +151,7 @@ static struct client_question *open_question(struct front *f, struct cg_slice id
 {
         struct client_question *q;
 
-        TAILQ_FOREACH(q, &f->questions, link)
+        TAILQ_FOREACH(q, &f->questions.open, link)
                 if (q->sent && cg_slice_eq(q->id, id))
                         break;
         return q;
@@ -161,7 +161,7 @@ static void send_next(struct front *f)
 {
         struct client_question *q;
 
-        TAILQ_FOREACH(q, &f->questions, link)
+        TAILQ_FOREACH(q, &f->questions.open, link)
                 if (!q->sent && !open_question(f, q->id))
                         send_question(f, q);
 }
@@ -171,7 +171,7 @@ static void remove_questions(struct front *f, const struct jreq *r, bool only_in
 {
         struct client_question *q, *next;
 
-        for (q = TAILQ_FIRST(&f->questions); q; q = next) {
+        for (q = TAILQ_FIRST(&f->questions.open); q; q = next) {
                 next = TAILQ_NEXT(q, link);
                 if (r ? q->req == r && !(only_input && q->call)
                       : q->call && cg_event_approval(q->call) == approval)
@@ -188,7 +188,7 @@ static bool add_question(struct front *f, struct jreq *r, struct cg_event *call,
 {
         struct client_question *q = calloc(1, sizeof(*q));
 
-        if (!q || (!call && !content) || f->n_asked >= MAX_ASKED || !r->msg->m.n_ids ||
+        if (!q || (!call && !content) || f->questions.n_asked >= MAX_ASKED || !r->msg->m.n_ids ||
             !copy_id(cg_jmsg_frame(r->msg, 0), &q->id)) {
                 free(content);
                 free(q);
@@ -197,7 +197,7 @@ static bool add_question(struct front *f, struct jreq *r, struct cg_event *call,
         q->req = r;
         q->call = call;
         q->content = content;
-        TAILQ_INSERT_TAIL(&f->questions, q, link);
+        TAILQ_INSERT_TAIL(&f->questions.open, q, link);
         send_next(f);
         return true;
 }
@@ -415,11 +415,11 @@ static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *p
          * good as no name. Any other name is of a question that was answered before, and matches
          * none.
          */
-        TAILQ_FOREACH(q, &f->questions, link)
+        TAILQ_FOREACH(q, &f->questions.open, link)
                 if (name && strcmp(q->req->msg->m.id, name) == 0)
                         name = NULL;
         /* Without a name: the client's oldest unanswered question. */
-        a = TAILQ_FIRST(&f->asked);
+        a = TAILQ_FIRST(&f->questions.asked);
         while (a && !(cg_slice_eq(a->id, id) && (!name || strcmp(a->msg_id, name) == 0)))
                 a = TAILQ_NEXT(a, link);
         if (!a)

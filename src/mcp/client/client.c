@@ -24,14 +24,14 @@ static void on_ended(void *data, const char *how)
         c->t = NULL; /* it is being ended already */
         if (c->state == STARTING) {
                 /* Some servers end when they get a request that they do not know. */
-                if (c->probe_id && !c->init_id && c->def->kind == CG_MCP_STDIO &&
+                if (c->handshake.probe_id && !c->handshake.init_id && c->def->kind == CG_MCP_STDIO &&
                     c->def->era == CG_MCP_AUTO) {
                         cg_mcp_log_failure(c, CG_LOG_INFO, " did not understand server/discover: ", how);
-                        c->skip_probe = true;
+                        c->handshake.skip_probe = true;
                         restart(c);
                         return;
                 }
-                c->skip_probe = false;
+                c->handshake.skip_probe = false;
                 cg_mcp_client_start_failed(c, how);
                 return;
         }
@@ -65,8 +65,8 @@ static void maybe_free(struct cg_mcp_client *c)
         if (c->o.gone)
                 c->o.gone(c->o.data);
         cg_mcp_def_free(c->def);
-        cg_mcp_free_names(c->names, c->n_names);
-        cg_param_headers_free(c->params);
+        cg_mcp_free_names(c->tools.names, c->tools.n_names);
+        cg_param_headers_free(c->tools.params);
         cg_mcp_free_names(c->prompts, c->n_prompts);
         for (int i = 0; i < CG_MCP_N_METHODS; i++)
                 cg_buf_fini(&c->lists[i].text);
@@ -109,18 +109,18 @@ int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err)
 
         if (c->ending)
                 return cg_fail(err, CG_E_CLOSED, "MCP server \"%s\" is being ended", c->def->name);
-        if (c->failures < CG_MCP_CRASHES)
+        if (c->failing.n < CG_MCP_CRASHES)
                 wait = 0;
-        else if (c->failures < CG_MCP_CRASHES + 6)
-                wait = CG_MCP_RESTART_MS << (c->failures - CG_MCP_CRASHES);
+        else if (c->failing.n < CG_MCP_CRASHES + 6)
+                wait = CG_MCP_RESTART_MS << (c->failing.n - CG_MCP_CRASHES);
         if (wait > CG_MCP_MAX_RESTART_MS)
                 wait = CG_MCP_MAX_RESTART_MS;
-        wait -= cg_now_ms() - c->failed_at_ms;
+        wait -= cg_now_ms() - c->failing.last_ms;
         if (c->state != IDLE || wait <= 0)
                 return 0;
         return cg_fail(err, CG_E_STATE,
                        "MCP server \"%s\" failed %u times in a row and can be started again in %lld s: %s",
-                       c->def->name, c->failures, (long long)(wait + 999) / 1000, c->last_failure);
+                       c->def->name, c->failing.n, (long long)(wait + 999) / 1000, c->failing.last);
 }
 
 static int start(struct cg_mcp_client *c, struct cg_err *err)
@@ -151,9 +151,9 @@ static int start(struct cg_mcp_client *c, struct cg_err *err)
         c->n_transports++;
         c->state = STARTING;
         c->answered = false;
-        c->init_timeout_ms = cg_mcp_client_start_ms(c, 0);
-        c->init_deadline_ms = cg_now_ms() + c->init_timeout_ms;
-        c->probed_again = false;
+        c->handshake.init_timeout_ms = cg_mcp_client_start_ms(c, 0);
+        c->handshake.init_deadline_ms = cg_now_ms() + c->handshake.init_timeout_ms;
+        c->handshake.probed_again = false;
         r = cg_mcp_begin_handshake(c, err);
         if (r < 0)
                 cg_mcp_drop_server(c);
@@ -162,7 +162,7 @@ static int start(struct cg_mcp_client *c, struct cg_err *err)
 
 static void restart(struct cg_mcp_client *c)
 {
-        int64_t timeout_ms = c->init_timeout_ms, deadline_ms = c->init_deadline_ms;
+        int64_t timeout_ms = c->handshake.init_timeout_ms, deadline_ms = c->handshake.init_deadline_ms;
         struct cg_err err;
 
         cg_mcp_drop_server(c);
@@ -170,8 +170,8 @@ static void restart(struct cg_mcp_client *c)
                 cg_mcp_fail_all(c, CG_MCP_FAILED, err.msg, NULL);
                 return;
         }
-        c->init_timeout_ms = timeout_ms; /* of both starts together */
-        c->init_deadline_ms = deadline_ms;
+        c->handshake.init_timeout_ms = timeout_ms; /* of both starts together */
+        c->handshake.init_deadline_ms = deadline_ms;
         cg_mcp_client_rearm(c);
 }
 
@@ -198,7 +198,7 @@ static int try_send(struct cg_mcp_req *q, struct cg_err *err)
                 return r;
         if (q->kind == CALL && cg_mcp_may_send(q))
                 return cg_mcp_send_req(q, err);
-        if (q->kind == LIST && !c->sharing && !cg_mcp_lists(c, q->method))
+        if (q->kind == LIST && !c->tools.sharing && !cg_mcp_lists(c, q->method))
                 return cg_mcp_fetch_list(q, err);
         return 0;
 }
@@ -221,9 +221,9 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
                         *err = mine;
                 return r;
         }
-        if (c->state == STARTING && !q->cell && q->timeout_ms > c->init_timeout_ms) {
-                c->init_deadline_ms += q->timeout_ms - c->init_timeout_ms;
-                c->init_timeout_ms = q->timeout_ms;
+        if (c->state == STARTING && !q->cell && q->timeout_ms > c->handshake.init_timeout_ms) {
+                c->handshake.init_deadline_ms += q->timeout_ms - c->handshake.init_timeout_ms;
+                c->handshake.init_timeout_ms = q->timeout_ms;
         }
         cg_mcp_req_add(q);
         cg_mcp_client_rearm(c);
@@ -252,10 +252,10 @@ static void relist(struct cg_mcp_client *c)
 {
         struct cg_mcp_req *q;
 
-        c->relist_ms = 0;
+        c->tools.relist_ms = 0;
         cg_mcp_listen(c);
         if (cg_mcp_lists(c, CG_MCP_TOOLS_LIST)) /* it may have begun before the change */
-                c->relist_ms = cg_now_ms() + CG_MCP_RELIST_MS;
+                c->tools.relist_ms = cg_now_ms() + CG_MCP_RELIST_MS;
         else
                 cg_mcp_client_list(c, 0, false, on_relisted, c, &q, NULL);
 }
@@ -276,7 +276,7 @@ int cg_mcp_client_list_other(struct cg_mcp_client *c, enum cg_mcp_method method,
 static int begin_call(struct cg_mcp_req *q, const char *name, int64_t timeout_ms, struct cg_mcp_req **ret,
                       struct cg_err *err)
 {
-        int r = cg_buf_end(&q->line, err);
+        int r = cg_buf_end(&q->call.line, err);
 
         q->cell = timeout_ms;
         q->tool = strdup(name);
@@ -297,9 +297,10 @@ int cg_mcp_client_request(struct cg_mcp_client *c, enum cg_mcp_method method, co
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
-        cg_buf_addf(&q->line, "%*s,\"method\":\"%s\",\"params\":", CG_MCP_LINE_GAP, "",
+        cg_buf_addf(&q->call.line, "%*s,\"method\":\"%s\",\"params\":", CG_MCP_LINE_GAP, "",
                     cg_mcp_methods[method].name);
-        cg_buf_add(&q->line, members.p, members.len - 1); /* the end of the object comes when it is sent */
+        cg_buf_add(&q->call.line, members.p,
+                   members.len - 1); /* the end of the object comes when it is sent */
         return begin_call(q, name, timeout_ms, ret, err);
 }
 
@@ -315,14 +316,15 @@ int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *ar
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
         /* Room for the whole line, so that the arguments are not moved again. */
-        cg_buf_fail(&q->line,
-                    cg_buf_reserve(&q->line, CG_MCP_LINE_GAP + len + 6 * tool_len + 128, &room, NULL));
-        cg_buf_addf(&q->line, "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP, "");
-        cg_json_quote(&q->line, tool, tool_len);
-        cg_buf_adds(&q->line, ",\"arguments\":");
-        q->args_at = q->line.len;
-        q->args_len = len;
-        cg_buf_add(&q->line, args, len);
+        cg_buf_fail(&q->call.line,
+                    cg_buf_reserve(&q->call.line, CG_MCP_LINE_GAP + len + 6 * tool_len + 128, &room, NULL));
+        cg_buf_addf(&q->call.line, "%*s,\"method\":\"tools/call\",\"params\":{\"name\":", CG_MCP_LINE_GAP,
+                    "");
+        cg_json_quote(&q->call.line, tool, tool_len);
+        cg_buf_adds(&q->call.line, ",\"arguments\":");
+        q->call.args_at = q->call.line.len;
+        q->call.args_len = len;
+        cg_buf_add(&q->call.line, args, len);
         return begin_call(q, tool, timeout_ms, ret, err);
 }
 
@@ -342,9 +344,9 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
         }
         c->o = *o;
         c->def = def;
-        c->restart = restart;
-        c->relist = relist;
-        c->start = start;
+        c->upper.restart = restart;
+        c->upper.relist = relist;
+        c->upper.start = start;
         c->sse = def->kind == CG_MCP_SSE;
         c->server_log = (struct cg_server_log){ .log = o->log, .def = def };
         if (def->url && strncasecmp(def->url, "http://", 7) == 0 && def->headers[0] &&
@@ -355,7 +357,7 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
                        def->name);
         if (def->note)
                 cg_log(c->o.log, CG_LOG_WARN, "MCP server %s: %s", def->name, def->note);
-        c->question_ops = &question_ops;
+        c->upper.questions = &question_ops;
         uv_timer_init(c->o.loop, &c->timer); /* cannot fail */
         c->timer.data = c;
         *ret = c;
@@ -381,7 +383,7 @@ const char *cg_mcp_client_program(const struct cg_mcp_client *c)
 
 void cg_mcp_client_check_subscription(struct cg_mcp_client *c)
 {
-        if (c->state == READY && c->modern && c->announces && !c->listen_id)
+        if (c->state == READY && c->modern && c->offered.announces && !c->subscription.id)
                 cg_mcp_lists_stale(c);
 }
 
@@ -392,8 +394,8 @@ struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c)
 
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool)
 {
-        for (size_t i = 0; i < c->n_names; i++)
-                if (strcmp(c->names[i], tool) == 0)
+        for (size_t i = 0; i < c->tools.n_names; i++)
+                if (strcmp(c->tools.names[i], tool) == 0)
                         return true;
         return false;
 }
@@ -409,7 +411,7 @@ struct cg_slice cg_mcp_client_kept_list(const struct cg_mcp_client *c, enum cg_m
 
 bool cg_mcp_client_reports_changes(const struct cg_mcp_client *c, enum cg_mcp_method method)
 {
-        return (c->announces & cg_mcp_methods[method].offer) || c->lists[method].until_ms;
+        return (c->offered.announces & cg_mcp_methods[method].offer) || c->lists[method].until_ms;
 }
 
 bool cg_mcp_client_has_prompt(const struct cg_mcp_client *c, const char *name)
@@ -422,7 +424,7 @@ bool cg_mcp_client_has_prompt(const struct cg_mcp_client *c, const char *name)
 
 bool cg_mcp_client_offers(const struct cg_mcp_client *c, enum cg_mcp_method method)
 {
-        return !c->knows_offers || (c->offers & cg_mcp_methods[method].offer);
+        return !c->offered.known || (c->offered.offers & cg_mcp_methods[method].offer);
 }
 
 void cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
@@ -431,5 +433,5 @@ void cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method
         if (method == CG_MCP_PROMPTS_GET)
                 cg_close_names(name, c->prompts, c->n_prompts, b);
         else
-                cg_close_names(name, c->names, c->n_names, b);
+                cg_close_names(name, c->tools.names, c->tools.n_names, b);
 }

@@ -44,7 +44,7 @@ static void forget_legacy(struct cg_mcp_client *c)
         for (unsigned i = 0; c->o.eras && i < CG_ARRAY_LEN(c->o.eras->legacy) && i < c->o.eras->n; i++)
                 if (c->o.eras->legacy[i] == c->def->digest)
                         c->o.eras->legacy[i] = 0;
-        c->skip_probe = false;
+        c->handshake.skip_probe = false;
 }
 
 /* ---- requests */
@@ -62,8 +62,8 @@ static int send_initialize(struct cg_mcp_client *c, struct cg_err *err)
         cg_auto_buf struct cg_buf b = { .max = 1024 };
 
         set_version(c, NULL, false);
-        m.id = c->init_id = ++c->last_id;
-        c->probe_deadline_ms = 0;
+        m.id = c->handshake.init_id = ++c->last_id;
+        c->handshake.probe_deadline_ms = 0;
         cg_buf_addf(&b,
                     "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"initialize\",\"params\":"
                     "{\"protocolVersion\":\"%s\",\"capabilities\":",
@@ -78,7 +78,7 @@ static void go_legacy(struct cg_mcp_client *c)
 {
         struct cg_err err;
 
-        c->probe_id = 0;
+        c->handshake.probe_id = 0;
         if (send_initialize(c, &err) < 0 && err.code != CG_E_CLOSED)
                 cg_mcp_client_start_failed(c, err.msg);
         cg_mcp_client_rearm(c);
@@ -87,11 +87,11 @@ static void go_legacy(struct cg_mcp_client *c)
 /* Whatever is answered first decides: the answer to server/discover may still come. */
 static void probe_expired(struct cg_mcp_client *c)
 {
-        uint64_t probe = c->probe_id;
+        uint64_t probe = c->handshake.probe_id;
 
         go_legacy(c);
         if (c->state == STARTING)
-                c->probe_id = probe;
+                c->handshake.probe_id = probe;
 }
 
 static int send_discover(struct cg_mcp_client *c, struct cg_err *err)
@@ -100,23 +100,23 @@ static int send_discover(struct cg_mcp_client *c, struct cg_err *err)
         cg_auto_buf struct cg_buf b = { .max = 2048 }, meta = { .max = 1024 };
 
         set_version(c, CG_MCP_MODERN_VERSION, true);
-        m.id = c->probe_id = ++c->last_id;
+        m.id = c->handshake.probe_id = ++c->last_id;
         cg_mcp_add_meta(c, &meta, true, 0);
         cg_buf_fail(&b, meta.failed);
         cg_buf_addf(&b, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"server/discover\",\"params\":{%s}}\n",
                     (unsigned long long)m.id, meta.failed ? "" : meta.data + 1);
         /* Over HTTP silence is an outage, and ends with the time for the start. */
-        c->probe_expired = probe_expired;
-        c->probe_deadline_ms = 0;
+        c->handshake.probe_expired = probe_expired;
+        c->handshake.probe_deadline_ms = 0;
         if (c->def->kind == CG_MCP_STDIO && c->def->era == CG_MCP_AUTO)
-                c->probe_deadline_ms = cg_now_ms() + CG_MCP_PROBE_MS;
+                c->handshake.probe_deadline_ms = cg_now_ms() + CG_MCP_PROBE_MS;
         return cg_mcp_send(c, &m, &b, err);
 }
 
 int cg_mcp_begin_handshake(struct cg_mcp_client *c, struct cg_err *err)
 {
         if (c->def->era == CG_MCP_LEGACY || c->sse ||
-            (c->def->era == CG_MCP_AUTO && (c->skip_probe || is_known_as_legacy(c))))
+            (c->def->era == CG_MCP_AUTO && (c->handshake.skip_probe || is_known_as_legacy(c))))
                 return send_initialize(c, err);
         return send_discover(c, err);
 }
@@ -130,11 +130,11 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
         cg_log(c->o.log, CG_LOG_INFO, "MCP server %s has forgotten the session: a new one is begun",
                c->def->name);
         /* A new session has requests of the same ids: an old answer would be one to them. */
-        c->question_ops->server_gone(c);
+        c->upper.questions->server_gone(c);
         c->state = STARTING;
         cg_mcp_lists_stale(c);
-        c->init_timeout_ms = cg_mcp_client_start_ms(c, 0);
-        c->init_deadline_ms = cg_now_ms() + c->init_timeout_ms;
+        c->handshake.init_timeout_ms = cg_mcp_client_start_ms(c, 0);
+        c->handshake.init_deadline_ms = cg_now_ms() + c->handshake.init_timeout_ms;
         if (send_initialize(c, &err) < 0)
                 cg_mcp_client_start_failed(c, err.msg);
         cg_mcp_client_rearm(c);
@@ -145,8 +145,8 @@ void cg_mcp_renew_session(struct cg_mcp_client *c)
 static void become_ready(struct cg_mcp_client *c, const char *version)
 {
         cg_log(c->o.log, CG_LOG_DEBUG, "MCP server %s is ready, protocol %s", c->def->name, version);
-        c->init_id = c->probe_id = 0;
-        c->probe_deadline_ms = 0;
+        c->handshake.init_id = c->handshake.probe_id = 0;
+        c->handshake.probe_deadline_ms = 0;
         c->state = READY;
         c->ready_at_ms = cg_now_ms();
         cg_mcp_client_rearm(c);
@@ -158,19 +158,19 @@ static void become_ready(struct cg_mcp_client *c, const char *version)
 /* Bits of the capabilities that the server offers; @caps may be none. */
 static void read_capabilities(struct cg_mcp_client *c, struct cg_slice caps)
 {
-        c->offers = c->announces = 0;
+        c->offered.offers = c->offered.announces = 0;
         for (size_t i = 0; i < CG_MCP_N_CAPABILITIES; i++) {
                 struct cg_slice one = CG_SLICE_NONE, changes = CG_SLICE_NONE;
 
                 if (!caps.p || !cg_json_find(caps, cg_mcp_capabilities[i].name, &one) ||
                     cg_slice_is(one, "null"))
                         continue;
-                c->offers |= cg_mcp_capabilities[i].offer;
+                c->offered.offers |= cg_mcp_capabilities[i].offer;
                 if (cg_json_find(one, "listChanged", &changes) && cg_slice_is(changes, "true"))
-                        c->announces |= cg_mcp_capabilities[i].offer;
+                        c->offered.announces |= cg_mcp_capabilities[i].offer;
         }
-        c->has_tools = c->offers & CG_MCP_TOOLS;
-        c->knows_offers = true;
+        c->offered.tools = c->offered.offers & CG_MCP_TOOLS;
+        c->offered.known = true;
 }
 
 /* Whether the JSON array @list has the text @version. */
@@ -212,8 +212,8 @@ static void on_discover_error(struct cg_mcp_client *c, struct cg_slice error)
                            cg_json_find(data, "supported", &supported) &&
                            has_version(supported, CG_MCP_MODERN_VERSION);
 
-                if (can && !c->probed_again) {
-                        c->probed_again = true;
+                if (can && !c->handshake.probed_again) {
+                        c->handshake.probed_again = true;
                         if (send_discover(c, &err) < 0)
                                 modern_failed(c, err.msg);
                         return;
@@ -241,11 +241,11 @@ void cg_mcp_on_discover(struct cg_mcp_client *c, const struct cg_rpc *m)
                 cg_json_find(m->result, "capabilities", &caps);
                 read_capabilities(c, caps);
                 set_version(c, CG_MCP_MODERN_VERSION, true);
-                c->listened_ms = cg_now_ms() - CG_MCP_LISTEN_MS;
+                c->subscription.since_ms = cg_now_ms() - CG_MCP_LISTEN_MS;
                 cg_mcp_listen(c);
                 become_ready(c, CG_MCP_MODERN_VERSION);
-        } else if (c->init_id) { /* too late: the answer to initialize decides */
-                c->probe_id = 0;
+        } else if (c->handshake.init_id) { /* too late: the answer to initialize decides */
+                c->handshake.probe_id = 0;
         } else if (m->kind == CG_RPC_ERROR) {
                 on_discover_error(c, m->error);
         } else if (c->def->era == CG_MCP_MODERN) {
@@ -292,13 +292,13 @@ void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m)
         const char *version;
         struct cg_err err;
 
-        c->init_id = 0;
+        c->handshake.init_id = 0;
         if (read_initialize(c, m, &version, &err) < 0) {
                 forget_legacy(c);
                 /* A modern server after all, that was not probed, or did not answer in time. */
                 if (m->kind == CG_RPC_ERROR && cg_mcp_error_code(m->error) == UNSUPPORTED_VERSION &&
-                    c->def->era == CG_MCP_AUTO && !c->sse && !c->probed_again) {
-                        c->probed_again = true;
+                    c->def->era == CG_MCP_AUTO && !c->sse && !c->handshake.probed_again) {
+                        c->handshake.probed_again = true;
                         if (send_discover(c, &err) == 0) {
                                 cg_mcp_client_rearm(c);
                                 return;
@@ -323,10 +323,10 @@ void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const stru
         int code = is_error ? cg_mcp_error_code(m.error) : 0;
         char why[1200];
 
-        if (id == c->probe_id) {
+        if (id == c->handshake.probe_id) {
                 if (f->status == 404 && code == CG_RPC_METHOD_NOT_FOUND) { /* modern, without this method */
-                        c->has_tools = true;
-                        c->knows_offers = false;
+                        c->offered.tools = true;
+                        c->offered.known = false;
                         become_ready(c, CG_MCP_MODERN_VERSION);
                 } else if (is_error && f->status >= 400 && f->status < 500 && f->status != 401 &&
                            f->status != 403) {
@@ -338,11 +338,11 @@ void cg_mcp_on_handshake_failed(struct cg_mcp_client *c, uint64_t id, const stru
                 }
                 return;
         }
-        c->init_id = 0;
+        c->handshake.init_id = 0;
         if (refused && c->def->kind == CG_MCP_HTTP && !c->sse && !is_error) {
                 cg_log(c->o.log, CG_LOG_INFO, "MCP server %s: %s; trying HTTP+SSE", c->def->name, f->text);
                 c->sse = true;
-                c->restart(c);
+                c->upper.restart(c);
                 return;
         }
         if (!is_error) {

@@ -39,6 +39,41 @@ enum req_kind { CALL, LIST };
 
 #define CG_MCP_MODERN_VERSION "2026-07-28"
 
+/* The request of a call, and its rounds. */
+struct req_call {
+        /*
+         * The request behind its id, without its end. Kept only where it may be sent again: over
+         * HTTP, and from revision 2026-07-28 on.
+         */
+        struct cg_buf line;
+        size_t args_at, args_len; /* its arguments in line */
+        struct cg_buf more;       /* answers to the server's questions, and its state */
+        unsigned rounds;
+        bool has_inputs;         /* the server has asked for something in this round */
+        unsigned lists;          /* before this round */
+        struct cg_mcp_req *list; /* the one in flight, before this round is sent; NULL: none */
+        unsigned n_open;         /* its questions that wait for the host */
+        unsigned n_asked;        /* questions to the host, with those of unknown calls */
+        bool unanswered;         /* one of them was not answered */
+        int64_t left_ms;         /* rest of its time while deadline_ms is suspended; else 0 */
+        bool has_progress;
+        double progress;                        /* the last value, of the request in flight */
+        int64_t silent_since_ms, silent_due_ms; /* without a limit: see CG_MCP_SILENT_MS; 0: none */
+};
+
+/* The pages of a list so far. */
+struct req_pages {
+        struct cg_buf text; /* elements of all pages */
+        int64_t until_ms;   /* when it may have changed, by ttlMs; 0: not given */
+        bool sent_again;    /* in a new session */
+        struct cg_param_headers *params;
+        size_t params_size; /* bytes of them */
+        char **names;
+        size_t n_names, n_tools, cap_names;
+        uint64_t *cursors; /* hashes of the cursors seen */
+        size_t n;
+};
+
 struct cg_mcp_req {
         struct cg_mcp_client *c;
         struct cg_mcp_req *next;
@@ -60,33 +95,8 @@ struct cg_mcp_req {
         cg_mcp_done done;
         void *data;
         char *tool; /* CALL: name of the tool or prompt, or the resource's URI */
-        /*
-         * CALL: the request behind its id, without its end. Kept only where it may be sent again:
-         * over HTTP, and from revision 2026-07-28 on.
-         */
-        struct cg_buf line;
-        struct cg_buf more; /* CALL: answers to the server's questions, and its state */
-        unsigned rounds;
-        bool has_inputs;          /* CALL: the server has asked for something in this round */
-        unsigned round_lists;     /* CALL: lists before this round */
-        struct cg_mcp_req *list;  /* CALL: the one in flight, before this round is sent; NULL: none */
-        unsigned n_open;          /* CALL: its questions that wait for the host */
-        unsigned n_asked;         /* CALL: questions to the host, with those of unknown calls */
-        bool unanswered;          /* CALL: one of them was not answered */
-        int64_t left_ms;          /* CALL: rest of its time while deadline_ms is suspended; else 0 */
-        bool sent_again;          /* LIST: in a new session */
-        size_t args_at, args_len; /* CALL: its arguments in line */
-        bool has_progress;
-        double progress;                        /* CALL: the last value, of the request in flight */
-        int64_t silent_since_ms, silent_due_ms; /* CALL without a limit: see CG_MCP_SILENT_MS; 0: none */
-        struct cg_buf tools;                    /* LIST: elements of all pages */
-        int64_t until_ms;                       /* LIST: when it may have changed, by ttlMs; 0: not given */
-        struct cg_param_headers *params;
-        size_t params_size; /* bytes of them */
-        char **names;
-        size_t n_names, n_tools, cap_names;
-        uint64_t *cursors; /* hashes of the cursors seen */
-        size_t n_pages;
+        struct req_call call;
+        struct req_pages pages;
 };
 
 /* Something that the server asks for, until it has its answer. */
@@ -118,6 +128,66 @@ struct kept_list {
         bool asked;        /* once at least */
 };
 
+/* server/discover and initialize: handshake.c. */
+struct mcp_handshake {
+        bool skip_probe;   /* the server ended when it was sent server/discover */
+        bool probed_again; /* in this handshake */
+        uint64_t probe_id, init_id;
+        int64_t probe_deadline_ms; /* 0: none */
+        int64_t init_deadline_ms, init_timeout_ms;
+        void (*probe_expired)(struct cg_mcp_client *c);
+};
+
+/* From the server's answer to initialize. */
+struct mcp_offers {
+        bool tools, known;
+        unsigned offers, announces; /* bits of enum cg_mcp_offer; announces: changes of these lists */
+};
+
+/* The subscription to changes. */
+struct mcp_subscription {
+        uint64_t id;
+        int64_t since_ms;
+        bool tools; /* the server has confirmed that it announces changes of the tools */
+};
+
+/* The list of the tools: list.c. */
+struct mcp_tools {
+        char **names;
+        size_t n_names;
+        struct cg_param_headers *params; /* arguments that are repeated in headers */
+        /* stale: announced as changed since the last list was asked for, or that failed */
+        bool listed, stale;
+        uint64_t n_lists;            /* so far */
+        int64_t listed_ms, valid_ms; /* of the last list, and how long it is valid */
+        int64_t relist_ms;           /* when it is listed anew without a request; 0: not */
+        bool sharing;                /* a list is being given to all requests that wait for one */
+};
+
+/* A server that has stopped answering: request.c. */
+struct mcp_silence {
+        unsigned timeouts;   /* of requests in a row: it has written nothing since */
+        int64_t hung_ms;     /* when it is ended if it writes nothing and is not busy; 0: not */
+        uint64_t doubted_id; /* the last request before hung_ms was set */
+        uint64_t ping_id;
+};
+
+/* Failures of its start, or ends without being asked. */
+struct mcp_failures {
+        unsigned n; /* in a row */
+        int64_t last_ms;
+        char last[400];
+};
+
+/* Calls of lower files to upper ones. */
+struct mcp_upper {
+        /* Ends the server and starts it anew, with what is known of it now; requests wait on. */
+        void (*restart)(struct cg_mcp_client *c);
+        void (*relist)(struct cg_mcp_client *c);                   /* lists the tools without a request */
+        int (*start)(struct cg_mcp_client *c, struct cg_err *err); /* unless it runs */
+        const struct cg_mcp_question_ops *questions;
+};
+
 struct cg_mcp_client {
         struct cg_mcp_client_options o; /* but for the workspace; takes the pins */
         struct cg_mcp_def *def;
@@ -125,58 +195,35 @@ struct cg_mcp_client {
         struct cg_server_log server_log;
         unsigned n_transports; /* with those that are being ended */
         enum state state;
-        bool modern;       /* revision 2026-07-28; decided in the handshake */
-        bool sse;          /* it is reached by HTTP+SSE */
-        bool skip_probe;   /* it ended when it was sent server/discover */
-        bool probed_again; /* in this handshake */
-        uint64_t probe_id, listen_id, ping_id;
+        bool modern; /* revision 2026-07-28; decided in the handshake */
+        bool sse;    /* it is reached by HTTP+SSE */
+        struct mcp_handshake handshake;
+        struct mcp_offers offered;
+        struct mcp_subscription subscription;
+        struct mcp_tools tools;
+        struct mcp_silence silence;
+        struct mcp_failures failing;
+        struct mcp_upper upper;
         /* the last text of the server that was no message, rendered; "": none */
         char skipped[4 * CG_MCP_SKIPPED_SHOWN];
-        unsigned timeouts;   /* of requests in a row: it has written nothing since */
-        int64_t hung_ms;     /* when it is ended if it writes nothing and is not busy; 0: not */
-        uint64_t doubted_id; /* the last request before hung_ms was set */
-        int64_t listened_ms;
-        bool tools_announced;      /* by the subscription listen_id: the server has confirmed it */
-        int64_t probe_deadline_ms; /* 0: none */
-        void (*probe_expired)(struct cg_mcp_client *c);
-        /* Ends the server and starts it anew, with what is known of it now; requests wait on. */
-        void (*restart)(struct cg_mcp_client *c);
-        void (*relist)(struct cg_mcp_client *c);                   /* lists the tools without a request */
-        int (*start)(struct cg_mcp_client *c, struct cg_err *err); /* unless it runs */
         bool ending, timer_closed;
         uv_timer_t timer;
-        uint64_t last_id, last_seq, init_id;
-        int64_t init_deadline_ms, init_timeout_ms;
-        bool has_tools; /* from its answer to initialize */
-        bool knows_offers;
-        unsigned offers, announces; /* bits of enum cg_mcp_offer; announces: changes of these lists */
+        uint64_t last_id, last_seq;
         struct cg_mcp_req *reqs;
         struct cg_mcp_question *questions;
-        const struct cg_mcp_question_ops *question_ops;
         char *roots; /* the result of roots/list; NULL: not offered */
-        char **names;
-        size_t n_names;
         struct kept_list lists[CG_MCP_N_METHODS];
         char **prompts; /* names */
         size_t n_prompts;
-        struct cg_param_headers *params; /* arguments that are repeated in headers */
-        /* stale: announced as changed since the last list was asked for, or that failed */
-        bool listed, stale;
-        uint64_t n_lists;            /* of the tools so far */
-        int64_t listed_ms, valid_ms; /* of the last list, and how long it is valid */
-        int64_t relist_ms;           /* when it is listed anew without a request; 0: not */
-        bool sharing;                /* a list is being given to all requests that wait for one */
-        bool sending;                /* requests that wait are being sent */
-        bool answered;               /* a call, since its start */
-        unsigned failures;           /* of its start, or ends without being asked, in a row */
-        int64_t failed_at_ms, ready_at_ms;
-        char last_failure[400];
+        bool sending;  /* requests that wait are being sent */
+        bool answered; /* a call, since its start */
+        int64_t ready_at_ms;
 };
 
 /* Whether the list may have changed since it was last asked for. */
 static inline bool *cg_mcp_list_stale(struct cg_mcp_client *c, enum cg_mcp_method method)
 {
-        return method == CG_MCP_TOOLS_LIST ? &c->stale : &c->lists[method].stale;
+        return method == CG_MCP_TOOLS_LIST ? &c->tools.stale : &c->lists[method].stale;
 }
 
 /* All lists may have changed: nothing was announced for a while, or this is another process. */

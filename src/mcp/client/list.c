@@ -16,7 +16,7 @@ static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_e
         struct cg_slice name = CG_SLICE_NONE;
         char *text;
 
-        if (!CG_GROW(q->names, q->n_names, q->cap_names))
+        if (!CG_GROW(q->pages.names, q->pages.n_names, q->pages.cap_names))
                 return cg_fail(err, CG_E_NOMEM, "names of a list");
         /*
          * A tool whose name is not text, empty or too long, cannot be called; the generator's
@@ -28,7 +28,7 @@ static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_e
                 free(text);
                 return 0;
         }
-        q->names[q->n_names++] = text;
+        q->pages.names[q->pages.n_names++] = text;
         return 0;
 }
 
@@ -41,7 +41,7 @@ static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
         char what[400];
         int r = cg_param_headers_read(tool, &h, &err);
 
-        if (h && q->params_size + h->size > CG_MCP_MAX_LIST_PARAM_NAMES) {
+        if (h && q->pages.params_size + h->size > CG_MCP_MAX_LIST_PARAM_NAMES) {
                 h = cg_param_headers_free(h);
                 r = cg_fail(&err, CG_E_LIMIT,
                             "names of arguments with \"x-mcp-header\" in the list need more than %zu bytes",
@@ -54,9 +54,9 @@ static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
                 return false;
         }
         if (h) {
-                q->params_size += h->size;
-                h->next = q->params;
-                q->params = h;
+                q->pages.params_size += h->size;
+                h->next = q->pages.params;
+                q->pages.params = h;
         }
         return true;
 }
@@ -65,8 +65,8 @@ static bool read_params(struct cg_mcp_req *q, struct cg_slice tool)
 static void add_head(struct cg_mcp_req *q)
 {
         if (q->method != CG_MCP_TOOLS_LIST)
-                cg_buf_addf(&q->tools, "{\"%s\":", cg_mcp_methods[q->method].member);
-        cg_buf_adds(&q->tools, "[");
+                cg_buf_addf(&q->pages.text, "{\"%s\":", cg_mcp_methods[q->method].member);
+        cg_buf_adds(&q->pages.text, "[");
 }
 
 static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *err)
@@ -83,20 +83,20 @@ static int add_page(struct cg_mcp_req *q, struct cg_slice tools, struct cg_err *
                         break;
                 if (is_tools && q->c->modern && q->c->def->kind != CG_MCP_STDIO && !read_params(q, tool))
                         continue;
-                if (q->n_tools == CG_MCP_MAX_TOOLS)
+                if (q->pages.n_tools == CG_MCP_MAX_TOOLS)
                         return cg_fail(err, CG_E_LIMIT, "it lists more than %u %s", CG_MCP_MAX_TOOLS, what);
-                if (q->tools.len + tool.len + 3 > q->tools.max)
+                if (q->pages.text.len + tool.len + 3 > q->pages.text.max)
                         return cg_fail(err, CG_E_LIMIT, "its list of %s is over %zu bytes", what,
-                                       q->tools.max);
-                if (q->n_tools++)
-                        cg_buf_adds(&q->tools, ",");
+                                       q->pages.text.max);
+                if (q->pages.n_tools++)
+                        cg_buf_adds(&q->pages.text, ",");
                 else
                         add_head(q);
-                cg_buf_add(&q->tools, tool.p, tool.len);
+                cg_buf_add(&q->pages.text, tool.p, tool.len);
                 if (is_tools || q->method == CG_MCP_PROMPTS_LIST)
                         r = remember_name(q, tool, err);
         }
-        return r < 0 ? r : cg_buf_end(&q->tools, err);
+        return r < 0 ? r : cg_buf_end(&q->pages.text, err);
 }
 
 /* Checks whether the next page may be requested: cursors that repeat would never end. */
@@ -109,18 +109,18 @@ static int check_cursor(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_
                 return cg_fail(err, CG_E_PROTO, "nextCursor is not a string");
         if (cursor.len > CG_MCP_MAX_CURSOR)
                 return cg_fail(err, CG_E_LIMIT, "nextCursor of %zu bytes", cursor.len);
-        for (size_t i = 0; i < q->n_pages; i++)
-                if (q->cursors[i] == h)
+        for (size_t i = 0; i < q->pages.n; i++)
+                if (q->pages.cursors[i] == h)
                         return cg_fail(err, CG_E_PROTO,
                                        "%s does not come to an end: page %zu has the cursor of page %zu",
-                                       method, q->n_pages + 1, i + 1);
-        if (q->n_pages == CG_MCP_MAX_PAGES)
+                                       method, q->pages.n + 1, i + 1);
+        if (q->pages.n == CG_MCP_MAX_PAGES)
                 return cg_fail(err, CG_E_LIMIT, "%s has more than %u pages", method, CG_MCP_MAX_PAGES);
-        p = realloc(q->cursors, (q->n_pages + 1) * sizeof(*p));
+        p = realloc(q->pages.cursors, (q->pages.n + 1) * sizeof(*p));
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "cursors");
-        q->cursors = p;
-        q->cursors[q->n_pages++] = h;
+        q->pages.cursors = p;
+        q->pages.cursors[q->pages.n++] = h;
         return 0;
 }
 
@@ -128,21 +128,21 @@ static void keep_tools(struct cg_mcp_req *q)
 {
         struct cg_mcp_client *c = q->c;
 
-        cg_mcp_free_names(c->names, c->n_names);
-        c->names = CG_STEAL(q->names);
-        cg_param_headers_free(c->params);
-        c->params = CG_STEAL(q->params);
-        c->n_names = q->n_names;
-        q->n_names = 0;
-        c->listed = true;
-        c->n_lists++;
+        cg_mcp_free_names(c->tools.names, c->tools.n_names);
+        c->tools.names = CG_STEAL(q->pages.names);
+        cg_param_headers_free(c->tools.params);
+        c->tools.params = CG_STEAL(q->pages.params);
+        c->tools.n_names = q->pages.n_names;
+        q->pages.n_names = 0;
+        c->tools.listed = true;
+        c->tools.n_lists++;
         if (c->o.pins)
-                cg_pins_listed(c->o.pins, q->tools.data, q->tools.len);
-        c->listed_ms = cg_now_ms();
-        if (!c->stale)
-                c->relist_ms = 0;
+                cg_pins_listed(c->o.pins, q->pages.text.data, q->pages.text.len);
+        c->tools.listed_ms = cg_now_ms();
+        if (!c->tools.stale)
+                c->tools.relist_ms = 0;
         if (c->o.listed)
-                c->o.listed(c->o.data, c, q->tools.data, q->tools.len);
+                c->o.listed(c->o.data, c, q->pages.text.data, q->pages.text.len);
 }
 
 static void keep_other(struct cg_mcp_req *q)
@@ -152,14 +152,14 @@ static void keep_other(struct cg_mcp_req *q)
 
         if (q->method == CG_MCP_PROMPTS_LIST) {
                 cg_mcp_free_names(c->prompts, c->n_prompts);
-                c->prompts = CG_STEAL(q->names);
-                c->n_prompts = q->n_names;
-                q->n_names = 0;
+                c->prompts = CG_STEAL(q->pages.names);
+                c->n_prompts = q->pages.n_names;
+                q->pages.n_names = 0;
         }
         cg_buf_fini(&l->text);
         cg_buf_init(&l->text, CG_MCP_MAX_KEPT_LIST);
-        l->known = cg_buf_try_add(&l->text, q->tools.data, q->tools.len, NULL) == 0;
-        l->until_ms = q->until_ms;
+        l->known = cg_buf_try_add(&l->text, q->pages.text.data, q->pages.text.len, NULL) == 0;
+        l->until_ms = q->pages.until_ms;
 }
 
 static void list_done(struct cg_mcp_req *q)
@@ -169,10 +169,10 @@ static void list_done(struct cg_mcp_req *q)
         bool is_tools = method == CG_MCP_TOOLS_LIST;
         cg_auto_buf struct cg_buf list = { .max = 0 };
 
-        if (!q->n_tools)
+        if (!q->pages.n_tools)
                 add_head(q);
-        cg_buf_adds(&q->tools, is_tools ? "]" : "]}");
-        if (q->tools.failed) {
+        cg_buf_adds(&q->pages.text, is_tools ? "]" : "]}");
+        if (q->pages.text.failed) {
                 cg_mcp_req_fail(q, "MCP server \"%s\": its list of %s is too long", c->def->name,
                                 cg_mcp_methods[method].what);
                 return;
@@ -181,19 +181,19 @@ static void list_done(struct cg_mcp_req *q)
                 keep_tools(q);
         else
                 keep_other(q);
-        list = q->tools;
-        cg_buf_init(&q->tools, 0);
+        list = q->pages.text;
+        cg_buf_init(&q->pages.text, 0);
         cg_mcp_req_finish(q, CG_MCP_OK, list.data, list.len);
 }
 
 void cg_mcp_list_again(struct cg_mcp_req *q)
 {
-        cg_mcp_free_names(CG_STEAL(q->names), q->n_names);
-        q->n_names = q->cap_names = q->n_tools = q->n_pages = 0;
-        cg_buf_clear(&q->tools);
-        q->until_ms = 0;
-        q->params = cg_param_headers_free(q->params);
-        q->params_size = 0;
+        cg_mcp_free_names(CG_STEAL(q->pages.names), q->pages.n_names);
+        q->pages.n_names = q->pages.cap_names = q->pages.n_tools = q->pages.n = 0;
+        cg_buf_clear(&q->pages.text);
+        q->pages.until_ms = 0;
+        q->pages.params = cg_param_headers_free(q->pages.params);
+        q->pages.params_size = 0;
 }
 
 /* "ttlMs", within bounds: its absence, 0 and a day must not make a list before each call, or none. */
@@ -225,8 +225,8 @@ static void read_ttl(struct cg_mcp_req *q, struct cg_slice result)
                 ttl_ms = 0;
         if (ttl_ms > CG_MCP_MAX_CALL_MS)
                 ttl_ms = CG_MCP_MAX_CALL_MS;
-        if (!q->until_ms || cg_now_ms() + (int64_t)ttl_ms < q->until_ms)
-                q->until_ms = cg_now_ms() + (int64_t)ttl_ms;
+        if (!q->pages.until_ms || cg_now_ms() + (int64_t)ttl_ms < q->pages.until_ms)
+                q->pages.until_ms = cg_now_ms() + (int64_t)ttl_ms;
 }
 
 /* The elements of a page. *cursor: of the next one. */
@@ -241,8 +241,8 @@ static int read_elements(struct cg_mcp_req *q, struct cg_slice result, struct cg
                 return CG_E_PARSE;
         if (!tools.p)
                 return cg_fail(err, CG_E_PROTO, "the result has no \"%s\"", member);
-        if (!q->n_pages && q->method == CG_MCP_TOOLS_LIST)
-                q->c->valid_ms = read_validity(result);
+        if (!q->pages.n && q->method == CG_MCP_TOOLS_LIST)
+                q->c->tools.valid_ms = read_validity(result);
         return add_page(q, tools, err);
 }
 
@@ -273,12 +273,12 @@ void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
 
         if (m->kind == CG_RPC_ERROR) {
                 /* it offers none, and said so: prompts or resources only */
-                if (q->method == CG_MCP_TOOLS_LIST && !c->has_tools && !q->n_pages) {
+                if (q->method == CG_MCP_TOOLS_LIST && !c->offered.tools && !q->pages.n) {
                         list_done(q);
                         return;
                 }
                 /* The capability is about resources: many servers have no templates. */
-                if (q->method == CG_MCP_TEMPLATES_LIST && !q->n_pages &&
+                if (q->method == CG_MCP_TEMPLATES_LIST && !q->pages.n &&
                     cg_mcp_error_code(m->error) == CG_RPC_METHOD_NOT_FOUND) {
                         list_done(q);
                         return;

@@ -115,11 +115,11 @@ static void update_clocks(struct cg_mcp_client *c)
                 for (const struct cg_mcp_question *n = c->questions; n; n = n->next)
                         waits |= n->number && may_belong(n, q);
                 if (waits && q->deadline_ms) {
-                        q->left_ms = q->deadline_ms > now ? q->deadline_ms - now : 1;
+                        q->call.left_ms = q->deadline_ms > now ? q->deadline_ms - now : 1;
                         q->deadline_ms = 0;
-                } else if (!waits && q->left_ms) {
-                        q->deadline_ms = now + q->left_ms;
-                        q->left_ms = 0;
+                } else if (!waits && q->call.left_ms) {
+                        q->deadline_ms = now + q->call.left_ms;
+                        q->call.left_ms = 0;
                 }
         }
         cg_mcp_client_rearm(c);
@@ -134,12 +134,12 @@ static int check_calls(const struct cg_mcp_question *n, struct cg_err *err)
         for (const struct cg_mcp_req *q = n->c->reqs; q; q = q->next) {
                 if (!may_belong(n, q))
                         continue;
-                if (q->unanswered)
+                if (q->call.unanswered)
                         return cg_fail(err, CG_E_STATE,
                                        "nobody has answered an earlier question of this call");
-                if (q->n_asked >= CG_MCP_MAX_CALL_QUESTIONS)
+                if (q->call.n_asked >= CG_MCP_MAX_CALL_QUESTIONS)
                         return cg_fail(err, CG_E_LIMIT, "this call has asked %u questions already",
-                                       q->n_asked);
+                                       q->call.n_asked);
         }
         return 0;
 }
@@ -198,9 +198,9 @@ static int ask_host(struct cg_mcp_question *n, const char *method, struct cg_sli
                 return r;
         n->deadline_ms = cg_now_ms() + (c->def->call_timeout_ms ?: CG_MCP_QUESTION_MS);
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                q->n_asked += may_belong(n, q);
+                q->call.n_asked += may_belong(n, q);
         if (n->q)
-                n->q->n_open++;
+                n->q->call.n_open++;
         update_clocks(c);
         return 0;
 }
@@ -237,14 +237,14 @@ static void settle(struct cg_mcp_question *n, const char *result, size_t len, co
         }
         n->number = 0;
         if (q)
-                q->n_open--;
+                q->call.n_open--;
         update_clocks(c);
         if (!n->round) {
                 respond(c, cg_slice_of(n->id), result, len, why);
                 question_free(n);
         } else if (result && (n->answer = strndup(result, len))) {
-                if (!q->n_open)
-                        c->question_ops->send_round(q);
+                if (!q->call.n_open)
+                        c->upper.questions->send_round(q);
         } else {
                 cg_mcp_req_fail(q, "MCP server \"%s\": %s \"%s\" needs input: %s", c->def->name,
                                 cg_mcp_methods[q->method].what, q->tool, result ? "out of memory" : why);
@@ -257,7 +257,7 @@ static void end_question(struct cg_mcp_question *n, const char *result, size_t l
                          const char *why)
 {
         for (struct cg_mcp_req *q = n->c->reqs; q; q = q->next)
-                q->unanswered |= !result && strcmp(action, "cancel") == 0 && may_belong(n, q);
+                q->call.unanswered |= !result && strcmp(action, "cancel") == 0 && may_belong(n, q);
         settle(n, result, len, action, why);
 }
 
@@ -310,7 +310,7 @@ static void close_question(struct cg_mcp_question *n, const char *why)
         if (n->number)
                 c->o.ask_closed(c->o.data, n->number, why);
         if (n->number && n->q)
-                n->q->n_open--;
+                n->q->call.n_open--;
         question_free(n);
         update_clocks(c);
 }

@@ -68,7 +68,7 @@ static void finish_with_error(struct cg_mcp_req *q, struct cg_slice error)
                 return;
         }
         cg_mcp_error_text(error, why, sizeof(why));
-        q->c->stale = true;
+        q->c->tools.stale = true;
         q->failure = CG_MCP_NOT_RUN;
         cg_mcp_req_fail(q,
                         "MCP server \"%s\" refused the headers of a call: %s; the call was not carried out",
@@ -78,7 +78,7 @@ static void finish_with_error(struct cg_mcp_req *q, struct cg_slice error)
 /* No change is announced any more; the server may have restarted. */
 static void listening_ended(struct cg_mcp_client *c)
 {
-        c->listen_id = 0;
+        c->subscription.id = 0;
         cg_mcp_tools_changed(c);
         cg_mcp_lists_stale(c);
 }
@@ -88,11 +88,11 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
         struct cg_slice payload = m->kind == CG_RPC_ERROR ? m->error : m->result;
         struct cg_mcp_req *q;
 
-        if (m->id_is_number && m->id_number && m->id_number == c->ping_id) {
-                c->ping_id = 0;
+        if (m->id_is_number && m->id_number && m->id_number == c->silence.ping_id) {
+                c->silence.ping_id = 0;
                 return;
         }
-        if (!m->id.p && c->probe_id && !c->init_id) { /* which is the only one */
+        if (!m->id.p && c->handshake.probe_id && !c->handshake.init_id) { /* which is the only one */
                 cg_mcp_on_discover(c, m);
                 return;
         }
@@ -107,15 +107,15 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
                                         c->def->name, why);
                 return;
         }
-        if (m->id_is_number && m->id_number && m->id_number == c->init_id) {
+        if (m->id_is_number && m->id_number && m->id_number == c->handshake.init_id) {
                 cg_mcp_on_initialize(c, m);
                 return;
         }
-        if (m->id_is_number && m->id_number && m->id_number == c->probe_id) {
+        if (m->id_is_number && m->id_number && m->id_number == c->handshake.probe_id) {
                 cg_mcp_on_discover(c, m);
                 return;
         }
-        if (m->id_is_number && m->id_number && m->id_number == c->listen_id) {
+        if (m->id_is_number && m->id_number && m->id_number == c->subscription.id) {
                 listening_ended(c);
                 return;
         }
@@ -193,7 +193,7 @@ static bool is_subscribed(const struct cg_mcp_client *c, const struct cg_rpc *m)
         if (!c->modern || !cg_json_find(m->params, "_meta", &meta) ||
             !cg_json_find(meta, "io.modelcontextprotocol/subscriptionId", &id))
                 return true;
-        snprintf(mine, sizeof(mine), "%llu", (unsigned long long)c->listen_id);
+        snprintf(mine, sizeof(mine), "%llu", (unsigned long long)c->subscription.id);
         return cg_slice_is(id, mine);
 }
 
@@ -202,9 +202,10 @@ static void on_acknowledged(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         struct cg_slice agreed = CG_SLICE_NONE, tools = CG_SLICE_NONE;
 
-        c->tools_announced = (c->announces & CG_MCP_TOOLS) && is_subscribed(c, m) &&
-                             cg_json_find(m->params, "notifications", &agreed) &&
-                             cg_json_find(agreed, "toolsListChanged", &tools) && cg_slice_is(tools, "true");
+        c->subscription.tools = (c->offered.announces & CG_MCP_TOOLS) && is_subscribed(c, m) &&
+                                cg_json_find(m->params, "notifications", &agreed) &&
+                                cg_json_find(agreed, "toolsListChanged", &tools) &&
+                                cg_slice_is(tools, "true");
 }
 
 static bool read_number(struct cg_slice value, double *ret)
@@ -237,16 +238,16 @@ static void on_progress(struct cg_mcp_client *c, const struct cg_rpc *m)
         }
         v = CG_SLICE_NONE;
         if (!cg_json_find(m->params, "progress", &v) || !read_number(v, &p.progress) ||
-            (q->has_progress && p.progress <= q->progress)) {
+            (q->call.has_progress && p.progress <= q->call.progress)) {
                 cg_server_log_line(&c->server_log, CG_LOG_DEBUG, "progress that does not increase", v);
                 return;
         }
-        if (q->silent_due_ms) {
-                q->silent_since_ms = cg_now_ms();
-                q->silent_due_ms = q->silent_since_ms + CG_MCP_SILENT_MS;
+        if (q->call.silent_due_ms) {
+                q->call.silent_since_ms = cg_now_ms();
+                q->call.silent_due_ms = q->call.silent_since_ms + CG_MCP_SILENT_MS;
         }
-        q->has_progress = true;
-        q->progress = p.progress;
+        q->call.has_progress = true;
+        q->call.progress = p.progress;
         if (cg_json_find(m->params, "total", &v) && read_number(v, &total))
                 p.total = total;
         if (cg_json_find(m->params, "message", &v) && cg_json_kind(v) == '"')
@@ -260,7 +261,7 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
         if (strcmp(m->method, "notifications/message") == 0) {
                 cg_server_log_line(&c->server_log, CG_LOG_INFO, "message", m->params);
         } else if (strcmp(m->method, "notifications/tools/list_changed") == 0 && is_subscribed(c, m)) {
-                if (!c->stale || (c->o.listed && !c->relist_ms))
+                if (!c->tools.stale || (c->o.listed && !c->tools.relist_ms))
                         cg_log(c->o.log, CG_LOG_INFO, "MCP server %s: its tools have changed", c->def->name);
                 cg_mcp_tools_changed(c);
         } else if (strcmp(m->method, "notifications/subscriptions/acknowledged") == 0) {
@@ -329,16 +330,16 @@ static void on_unreadable_answer(struct cg_mcp_client *c, struct cg_slice line, 
                 cg_buf_clear(&shown);
         snprintf(text, sizeof(text), "sent an answer that cannot be read: %s; it begins with: %.400s%s", why,
                  cg_buf_str(&shown), line.len > 200 ? "..." : "");
-        if (id && id == c->ping_id) {
-                c->ping_id = 0;
-        } else if (id && id == c->listen_id) {
+        if (id && id == c->silence.ping_id) {
+                c->silence.ping_id = 0;
+        } else if (id && id == c->subscription.id) {
                 listening_ended(c);
-        } else if (c->state == STARTING && c->init_id && (!id || id == c->init_id)) {
+        } else if (c->state == STARTING && c->handshake.init_id && (!id || id == c->handshake.init_id)) {
                 char failure[1100];
 
                 snprintf(failure, sizeof(failure), "it %s", text);
                 cg_mcp_client_start_failed(c, failure);
-        } else if (c->state == STARTING && c->probe_id && (!id || id == c->probe_id)) {
+        } else if (c->state == STARTING && c->handshake.probe_id && (!id || id == c->handshake.probe_id)) {
                 cg_auto_buf struct cg_buf error = { .max = 16384 };
 
                 cg_buf_adds(&error, "{\"message\":");
@@ -431,8 +432,8 @@ void cg_mcp_on_line(void *data, struct cg_slice line, uint64_t id, bool old)
         line = cg_json_trim(line);
         if (!line.len)
                 return;
-        c->timeouts = 0; /* it does not hang */
-        c->hung_ms = 0;
+        c->silence.timeouts = 0; /* it does not hang */
+        c->silence.hung_ms = 0;
         if (line.p[0] != '[') {
                 on_message(c, line, id, old);
                 return;
@@ -454,14 +455,15 @@ bool cg_mcp_waits(void *data, uint64_t id)
 {
         const struct cg_mcp_client *c = data;
 
-        return id && (id == c->init_id || id == c->probe_id || id == c->listen_id || req_by_id(c, id));
+        return id && (id == c->handshake.init_id || id == c->handshake.probe_id || id == c->subscription.id ||
+                      req_by_id(c, id));
 }
 
 void cg_mcp_on_unannounced(void *data)
 {
         struct cg_mcp_client *c = data;
 
-        c->stale = true; /* not more: streams may end every minute, in sessions that nobody uses */
+        c->tools.stale = true; /* not more: streams may end every minute, in sessions that nobody uses */
 }
 
 void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure *f)
@@ -471,9 +473,9 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
         struct cg_mcp_req *q = req_by_id(c, id);
         struct cg_rpc m;
 
-        if (id == c->probe_id || id == c->init_id) {
+        if (id == c->handshake.probe_id || id == c->handshake.init_id) {
                 cg_mcp_on_handshake_failed(c, id, f);
-        } else if (id == c->listen_id) {
+        } else if (id == c->subscription.id) {
                 listening_ended(c);
                 cg_log(c->o.log, CG_LOG_INFO, "MCP server %s announces no changes any more: %s", c->def->name,
                        f->text);
@@ -489,8 +491,8 @@ void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure
                         cg_mcp_req_fail(q, "MCP server \"%s\": %s; the call was not carried out",
                                         c->def->name, f->text);
                 }
-        } else if (f->session_lost && !q->sent_again) {
-                q->sent_again = true;
+        } else if (f->session_lost && !q->pages.sent_again) {
+                q->pages.sent_again = true;
                 q->id = 0;
                 cg_mcp_list_again(q);
                 if (!f->session_renewed)

@@ -37,12 +37,12 @@ int64_t cg_mcp_client_call_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
 void cg_mcp_req_free(struct cg_mcp_req *q)
 {
         free(q->tool);
-        cg_buf_fini(&q->line);
-        cg_buf_fini(&q->more);
-        cg_buf_fini(&q->tools);
-        cg_mcp_free_names(q->names, q->n_names);
-        cg_param_headers_free(q->params);
-        free(q->cursors);
+        cg_buf_fini(&q->call.line);
+        cg_buf_fini(&q->call.more);
+        cg_buf_fini(&q->pages.text);
+        cg_mcp_free_names(q->pages.names, q->pages.n_names);
+        cg_param_headers_free(q->pages.params);
+        free(q->pages.cursors);
         free(q);
 }
 
@@ -59,19 +59,19 @@ struct cg_mcp_req *cg_mcp_req_new(struct cg_mcp_client *c, enum cg_mcp_method me
         q->kind = cg_mcp_methods[method].member ? LIST : CALL;
         q->method = method;
         q->seq = ++c->last_seq;
-        q->n_lists = c->n_lists;
+        q->n_lists = c->tools.n_lists;
         q->timeout_ms = timeout_ms;
         q->deadline_ms = timeout_ms ? cg_now_ms() + timeout_ms : 0;
         if (q->kind == CALL && !timeout_ms) {
-                q->silent_since_ms = cg_now_ms();
-                q->silent_due_ms = q->silent_since_ms + CG_MCP_SILENT_MS;
+                q->call.silent_since_ms = cg_now_ms();
+                q->call.silent_due_ms = q->call.silent_since_ms + CG_MCP_SILENT_MS;
         }
         q->failure = CG_MCP_FAILED;
         q->done = done;
         q->data = data;
-        cg_buf_init(&q->line, (size_t)CG_MAX_TOOL_ARGS + 65536);
-        cg_buf_init(&q->more, CG_MCP_MAX_MORE);
-        cg_buf_init(&q->tools, method == CG_MCP_TOOLS_LIST ? CG_MCP_MAX_LIST : CG_MCP_MAX_KEPT_LIST);
+        cg_buf_init(&q->call.line, (size_t)CG_MAX_TOOL_ARGS + 65536);
+        cg_buf_init(&q->call.more, CG_MCP_MAX_MORE);
+        cg_buf_init(&q->pages.text, method == CG_MCP_TOOLS_LIST ? CG_MCP_MAX_LIST : CG_MCP_MAX_KEPT_LIST);
         return q;
 }
 
@@ -84,7 +84,7 @@ static void on_timer(uv_timer_t *t);
 static bool is_busy(const struct cg_mcp_client *c)
 {
         for (const struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                if (q->id && q->id <= c->doubted_id)
+                if (q->id && q->id <= c->silence.doubted_id)
                         return true;
         return false;
 }
@@ -104,19 +104,19 @@ void cg_mcp_client_rearm(struct cg_mcp_client *c)
         if (c->ending)
                 return;
         if (c->state == STARTING) {
-                sooner(&first, c->init_deadline_ms);
-                sooner(&first, c->probe_deadline_ms);
+                sooner(&first, c->handshake.init_deadline_ms);
+                sooner(&first, c->handshake.probe_deadline_ms);
         }
         if (c->state == READY) {
-                sooner(&first, c->relist_ms);
+                sooner(&first, c->tools.relist_ms);
                 if (!is_busy(c))
-                        sooner(&first, c->hung_ms);
+                        sooner(&first, c->silence.hung_ms);
         }
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next) {
                 sooner(&first, q->deadline_ms);
                 sooner(&first, q->due_ms);
-                if (!q->n_open)
-                        sooner(&first, q->silent_due_ms);
+                if (!q->call.n_open)
+                        sooner(&first, q->call.silent_due_ms);
         }
         for (const struct cg_mcp_question *n = c->questions; n; n = n->next)
                 if (n->number)
@@ -139,12 +139,12 @@ void cg_mcp_req_add(struct cg_mcp_req *q)
 static void unlink_req(struct cg_mcp_req *q)
 {
         CG_UNLINK(q->c->reqs, q, next);
-        if (q->c->hung_ms && q->id && q->id <= q->c->doubted_id)
-                q->c->hung_ms = cg_now_ms() + CG_MCP_PING_MS; /* it may have worked on this one */
+        if (q->c->silence.hung_ms && q->id && q->id <= q->c->silence.doubted_id)
+                q->c->silence.hung_ms = cg_now_ms() + CG_MCP_PING_MS; /* it may have worked on this one */
         if (q->kind == CALL)
-                q->c->question_ops->call_ended(q->c, q);
-        if (q->list)
-                cg_mcp_req_cancel(q->list, "the call has ended");
+                q->c->upper.questions->call_ended(q->c, q);
+        if (q->call.list)
+                cg_mcp_req_cancel(q->call.list, "the call has ended");
 }
 
 bool cg_mcp_lists(const struct cg_mcp_client *c, enum cg_mcp_method method)
@@ -166,9 +166,9 @@ static struct cg_mcp_req *waiting_list(const struct cg_mcp_client *c, enum cg_mc
 
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
-        return c->listed && !c->stale && !cg_mcp_lists(c, CG_MCP_TOOLS_LIST) &&
-               (c->def->kind == CG_MCP_STDIO || (c->listen_id && c->tools_announced) ||
-                cg_now_ms() - c->listed_ms < c->valid_ms);
+        return c->tools.listed && !c->tools.stale && !cg_mcp_lists(c, CG_MCP_TOOLS_LIST) &&
+               (c->def->kind == CG_MCP_STDIO || (c->subscription.id && c->subscription.tools) ||
+                cg_now_ms() - c->tools.listed_ms < c->tools.valid_ms);
 }
 
 bool cg_mcp_may_send(const struct cg_mcp_req *q)
@@ -176,7 +176,7 @@ bool cg_mcp_may_send(const struct cg_mcp_req *q)
         const struct cg_mcp_client *c = q->c;
         unsigned in_flight = 0;
 
-        if (c->state != READY || c->ending || q->id || q->n_open || q->list)
+        if (c->state != READY || c->ending || q->id || q->call.n_open || q->call.list)
                 return false;
         if (q->kind == LIST)
                 return q->fetch;
@@ -196,9 +196,9 @@ static bool may_have_changed(const struct cg_mcp_req *q)
                 return false;
         if (!cg_mcp_client_is_listed(c))
                 return true;
-        if (q->rounds)
+        if (q->call.rounds)
                 return c->o.pins && cg_pins_check(c->o.pins, q->tool, NULL) < 0;
-        return q->n_lists != c->n_lists;
+        return q->n_lists != c->tools.n_lists;
 }
 
 int cg_mcp_fetch_list(const struct cg_mcp_req *q, struct cg_err *err)
@@ -233,7 +233,7 @@ void cg_mcp_next_list(struct cg_mcp_client *c)
         struct cg_err err;
 
         for (enum cg_mcp_method m = CG_MCP_TOOLS_LIST; m < CG_MCP_N_METHODS; m++)
-                while (c->state != IDLE && !c->ending && !c->sharing && !cg_mcp_lists(c, m) &&
+                while (c->state != IDLE && !c->ending && !c->tools.sharing && !cg_mcp_lists(c, m) &&
                        (q = waiting_list(c, m)))
                         if (cg_mcp_fetch_list(q, &err) < 0)
                                 cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
@@ -253,7 +253,7 @@ void cg_mcp_send_waiting(struct cg_mcp_client *c)
                         continue;
                 }
                 if (may_have_changed(q)) {
-                        if (!q->rounds) /* else it has been sent before */
+                        if (!q->call.rounds) /* else it has been sent before */
                                 q->failure = CG_MCP_NOT_SENT;
                         cg_mcp_req_fail(
                                 q,
@@ -280,7 +280,7 @@ static void share_list(const struct cg_mcp_req *fetch, enum cg_mcp_outcome outco
         struct cg_mcp_req *q = c->reqs;
 
         *stale |= outcome != CG_MCP_OK;
-        c->sharing = true;
+        c->tools.sharing = true;
         while (q) {
                 if (q->method != fetch->method || q->seq > last ||
                     (outcome == CG_MCP_OK && *stale && q->seq > fetch->seq)) {
@@ -290,7 +290,7 @@ static void share_list(const struct cg_mcp_req *fetch, enum cg_mcp_outcome outco
                 cg_mcp_req_finish(q, outcome, bytes, len);
                 q = c->reqs; /* the callback may have changed the list */
         }
-        c->sharing = false;
+        c->tools.sharing = false;
 }
 
 /* The client is freed later, from the event loop. */
@@ -332,7 +332,7 @@ void cg_mcp_fail_all(struct cg_mcp_client *c, enum cg_mcp_outcome outcome, const
                         q = q->next;
                         continue;
                 }
-                if (not_sent && !q->id && !q->rounds && !cg_mcp_lists(c, q->method))
+                if (not_sent && !q->id && !q->call.rounds && !cg_mcp_lists(c, q->method))
                         cg_mcp_req_finish(q, CG_MCP_NOT_SENT, not_sent, strlen(not_sent));
                 else
                         cg_mcp_req_finish(q, outcome, text, strlen(text));
@@ -348,11 +348,11 @@ void cg_mcp_drop_server(struct cg_mcp_client *c)
         c->t = NULL;
         cg_mcp_lists_stale(c);
         c->state = IDLE;
-        c->init_id = c->probe_id = c->listen_id = 0;
-        c->ping_id = 0;
-        c->probe_deadline_ms = c->hung_ms = c->relist_ms = 0;
-        c->timeouts = 0;
-        c->question_ops->server_gone(c);
+        c->handshake.init_id = c->handshake.probe_id = c->subscription.id = 0;
+        c->silence.ping_id = 0;
+        c->handshake.probe_deadline_ms = c->silence.hung_ms = c->tools.relist_ms = 0;
+        c->silence.timeouts = 0;
+        c->upper.questions->server_gone(c);
         if (t)
                 t->ops->end(t);
         cg_mcp_client_rearm(c);
@@ -360,13 +360,13 @@ void cg_mcp_drop_server(struct cg_mcp_client *c)
 
 void cg_mcp_count_failure(struct cg_mcp_client *c, const char *why)
 {
-        c->failed_at_ms = cg_now_ms();
-        if (c->ready_at_ms && c->failed_at_ms - c->ready_at_ms >= CG_MCP_WORKED_MS)
-                c->failures = 0;
+        c->failing.last_ms = cg_now_ms();
+        if (c->ready_at_ms && c->failing.last_ms - c->ready_at_ms >= CG_MCP_WORKED_MS)
+                c->failing.n = 0;
         c->ready_at_ms = 0;
-        c->failures++;
+        c->failing.n++;
         c->sse = c->def->kind == CG_MCP_SSE; /* a guess of HTTP+SSE is forgotten */
-        snprintf(c->last_failure, sizeof(c->last_failure), "%.*s", (int)sizeof(c->last_failure) - 1, why);
+        snprintf(c->failing.last, sizeof(c->failing.last), "%.*s", (int)sizeof(c->failing.last) - 1, why);
 }
 
 void cg_mcp_log_failure(const struct cg_mcp_client *c, enum cg_log_level level, const char *what,
@@ -413,17 +413,17 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why)
 
 void cg_mcp_tools_changed(struct cg_mcp_client *c)
 {
-        c->stale = true;
+        c->tools.stale = true;
         cg_mcp_client_list_later(c);
 }
 
 void cg_mcp_client_list_later(struct cg_mcp_client *c)
 {
-        int64_t due = c->listed_ms + CG_MCP_RELIST_MS, now = cg_now_ms();
+        int64_t due = c->tools.listed_ms + CG_MCP_RELIST_MS, now = cg_now_ms();
 
-        if (!c->o.listed || c->state != READY || c->relist_ms)
+        if (!c->o.listed || c->state != READY || c->tools.relist_ms)
                 return;
-        c->relist_ms = CG_MAX(due, now);
+        c->tools.relist_ms = CG_MAX(due, now);
         cg_mcp_client_rearm(c);
 }
 
@@ -451,14 +451,14 @@ static void check_health(struct cg_mcp_client *c)
         struct cg_mcp_msg m = { .method = "ping", .repeatable = true };
         cg_auto_buf struct cg_buf b = { .max = 1024 };
 
-        c->timeouts++;
-        if (c->hung_ms || (c->modern && c->timeouts < CG_MCP_MAX_TIMEOUTS))
+        c->silence.timeouts++;
+        if (c->silence.hung_ms || (c->modern && c->silence.timeouts < CG_MCP_MAX_TIMEOUTS))
                 return;
-        c->hung_ms = cg_now_ms() + CG_MCP_PING_MS; /* also where it does not read */
-        c->doubted_id = c->last_id;
-        if (c->modern || c->ping_id)
+        c->silence.hung_ms = cg_now_ms() + CG_MCP_PING_MS; /* also where it does not read */
+        c->silence.doubted_id = c->last_id;
+        if (c->modern || c->silence.ping_id)
                 return;
-        m.id = c->ping_id = ++c->last_id;
+        m.id = c->silence.ping_id = ++c->last_id;
         if (cg_rpc_add_request(&b, m.id, m.method, NULL, NULL) == 0)
                 cg_mcp_send(c, &m, &b, NULL);
 }
@@ -471,7 +471,7 @@ static void on_hung(struct cg_mcp_client *c)
                 snprintf(
                         how, sizeof(how),
                         "it has not answered %u requests in a row, has written nothing for %d s, and is ended%s",
-                        c->timeouts, CG_MCP_PING_MS / 1000, c->t->ops->last_words(c->t));
+                        c->silence.timeouts, CG_MCP_PING_MS / 1000, c->t->ops->last_words(c->t));
         else
                 snprintf(how, sizeof(how),
                          "it has answered neither a request in time nor ping within %d s and is ended%s",
@@ -493,7 +493,7 @@ static void expire(struct cg_mcp_req *q)
                         c->def->name, (long long)q->timeout_ms, c->t->ops->last_words(c->t));
                 return;
         }
-        if (q->kind == CALL && !q->id && !q->rounds) {
+        if (q->kind == CALL && !q->id && !q->call.rounds) {
                 cg_mcp_req_fail(
                         q,
                         "MCP server \"%s\": %s \"%s\" was not sent within %lld ms: others were under way, and "
@@ -524,7 +524,7 @@ static void begin_due_lists(struct cg_mcp_client *c, int64_t now)
                         continue;
                 }
                 q->due_ms = 0;
-                if (c->start(c, &err) < 0) {
+                if (c->upper.start(c, &err) < 0) {
                         cg_mcp_req_fail(q, "%s", err.msg);
                         q = c->reqs; /* the callback may have changed the list */
                 }
@@ -541,13 +541,13 @@ static void report_silent(struct cg_mcp_req *q, int64_t now)
         struct cg_mcp_client *c = q->c;
         cg_auto_buf struct cg_buf json = { .max = 8192 };
         struct cg_mcp_progress p = { .progress = NAN, .total = NAN };
-        int64_t silent_ms = now - q->silent_since_ms;
-        const char *state = q->id || q->rounds ? "no answer" : "not sent";
+        int64_t silent_ms = now - q->call.silent_since_ms;
+        const char *state = q->id || q->call.rounds ? "no answer" : "not sent";
         char text[1200];
 
-        if (!q->silent_due_ms || q->silent_due_ms > now || q->n_open)
+        if (!q->call.silent_due_ms || q->call.silent_due_ms > now || q->call.n_open)
                 return;
-        q->silent_due_ms = now + silent_ms;
+        q->call.silent_due_ms = now + silent_ms;
         snprintf(text, sizeof(text),
                  "%s for %lld s, and the call has no time limit (\"timeout\" in the server's definition sets "
                  "one; an interrupt ends the wait)%s%s",
@@ -577,18 +577,19 @@ static void on_timer(uv_timer_t *t)
         for (q = c->reqs; q && !c->ending; q = q->next)
                 report_silent(q, now);
         begin_due_lists(c, now);
-        if (c->state == READY && c->hung_ms && c->hung_ms <= now && !is_busy(c) && !c->ending)
+        if (c->state == READY && c->silence.hung_ms && c->silence.hung_ms <= now && !is_busy(c) && !c->ending)
                 on_hung(c);
-        c->question_ops->expire(c, now);
-        if (c->state == READY && c->relist_ms && c->relist_ms <= now && !c->ending)
-                c->relist(c);
-        if (c->state == STARTING && c->probe_deadline_ms && c->probe_deadline_ms <= now && !c->ending)
-                c->probe_expired(c);
-        if (c->state == STARTING && c->init_deadline_ms <= now && !c->ending) {
+        c->upper.questions->expire(c, now);
+        if (c->state == READY && c->tools.relist_ms && c->tools.relist_ms <= now && !c->ending)
+                c->upper.relist(c);
+        if (c->state == STARTING && c->handshake.probe_deadline_ms && c->handshake.probe_deadline_ms <= now &&
+            !c->ending)
+                c->handshake.probe_expired(c);
+        if (c->state == STARTING && c->handshake.init_deadline_ms <= now && !c->ending) {
                 char why[CG_MCP_STDERR_SHOWN + 256];
 
                 snprintf(why, sizeof(why), "it did not answer initialize within %lld ms%s",
-                         (long long)c->init_timeout_ms, c->t->ops->last_words(c->t));
+                         (long long)c->handshake.init_timeout_ms, c->t->ops->last_words(c->t));
                 cg_mcp_client_start_failed(c, why);
         }
         cg_mcp_client_rearm(c);

@@ -30,10 +30,10 @@ static int begin_round(struct cg_mcp_req *q, struct cg_slice result, struct cg_e
 {
         struct cg_slice requests = CG_SLICE_NONE, state = CG_SLICE_NONE;
 
-        if (++q->rounds > CG_MCP_MAX_ROUNDS)
+        if (++q->call.rounds > CG_MCP_MAX_ROUNDS)
                 return cg_fail(err, CG_E_LIMIT, "it asked more than %d times", CG_MCP_MAX_ROUNDS);
-        q->round_lists = 0;
-        cg_buf_clear(&q->more);
+        q->call.lists = 0;
+        cg_buf_clear(&q->call.more);
         if (cg_json_find(result, "requestState", &state)) {
                 if (cg_json_kind(state) != '"')
                         return cg_fail(err, CG_E_PROTO, "its \"requestState\" is not a string");
@@ -41,15 +41,15 @@ static int begin_round(struct cg_mcp_req *q, struct cg_slice result, struct cg_e
                         return cg_fail(err, CG_E_LIMIT,
                                        "its \"requestState\" has %zu bytes, over the limit of %zu", state.len,
                                        CG_MCP_MAX_STATE);
-                cg_buf_adds(&q->more, ",\"requestState\":");
-                cg_buf_add(&q->more, state.p, state.len);
-                if (cg_buf_end(&q->more, err) < 0)
-                        return q->more.failed;
+                cg_buf_adds(&q->call.more, ",\"requestState\":");
+                cg_buf_add(&q->call.more, state.p, state.len);
+                if (cg_buf_end(&q->call.more, err) < 0)
+                        return q->call.more.failed;
         }
-        q->has_inputs = cg_json_find(result, "inputRequests", &requests);
+        q->call.has_inputs = cg_json_find(result, "inputRequests", &requests);
         if (!requests.p && !state.p)
                 return cg_fail(err, CG_E_PROTO, "it wants input, but says neither which nor its state");
-        return q->has_inputs ? ask_all(q, requests, err) : 0;
+        return q->call.has_inputs ? ask_all(q, requests, err) : 0;
 }
 
 static void fail_round(struct cg_mcp_req *q, const struct cg_err *why)
@@ -62,7 +62,7 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
 {
         struct cg_mcp_req *q = data;
 
-        q->list = NULL;
+        q->call.list = NULL;
         if (outcome == CG_MCP_OK)
                 cg_mcp_send_round(q);
         else
@@ -74,18 +74,18 @@ static void list_first(struct cg_mcp_req *q)
 {
         struct cg_mcp_client *c = q->c;
 
-        if (++q->round_lists > CG_MCP_MAX_STALE_LISTS) {
+        if (++q->call.lists > CG_MCP_MAX_STALE_LISTS) {
                 cg_mcp_req_fail(
                         q, "MCP server \"%s\" has announced changes of its tools during each of %u lists",
                         c->def->name, CG_MCP_MAX_STALE_LISTS);
                 return;
         }
-        q->list = cg_mcp_req_new(c, CG_MCP_TOOLS_LIST, cg_mcp_client_start_ms(c, 0), on_listed, q);
-        if (!q->list) {
+        q->call.list = cg_mcp_req_new(c, CG_MCP_TOOLS_LIST, cg_mcp_client_start_ms(c, 0), on_listed, q);
+        if (!q->call.list) {
                 cg_mcp_req_fail(q, "out of memory: request");
                 return;
         }
-        cg_mcp_req_add(q->list);
+        cg_mcp_req_add(q->call.list);
         cg_mcp_client_rearm(c);
         cg_mcp_next_list(c);
 }
@@ -105,9 +105,9 @@ void cg_mcp_send_round(struct cg_mcp_req *q)
                         return;
                 }
         }
-        if (q->has_inputs)
-                cg_mcp_add_round_answers(q, &q->more);
-        if (cg_buf_end(&q->more, &err) < 0)
+        if (q->call.has_inputs)
+                cg_mcp_add_round_answers(q, &q->call.more);
+        if (cg_buf_end(&q->call.more, &err) < 0)
                 fail_round(q, &err);
         else
                 cg_mcp_send_waiting(c); /* this one too, if no others have taken its place */
@@ -120,7 +120,7 @@ void cg_mcp_next_round(struct cg_mcp_req *q, struct cg_slice result)
         q->id = 0; /* it has its answer: nothing is in flight until it is sent again */
         if (begin_round(q, result, &err) < 0)
                 fail_round(q, &err);
-        else if (!q->n_open)
+        else if (!q->call.n_open)
                 cg_mcp_send_round(q);
         else
                 cg_mcp_send_waiting(q->c); /* others, while it waits for the host */

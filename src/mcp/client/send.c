@@ -118,7 +118,7 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
 {
         struct cg_mcp_client *c = q->c;
         struct cg_mcp_msg m = { .method = cg_mcp_methods[q->method].name };
-        cg_auto_buf struct cg_buf b = q->line, name = { .max = 2 * CG_MCP_MAX_URI };
+        cg_auto_buf struct cg_buf b = q->call.line, name = { .max = 2 * CG_MCP_MAX_URI };
         bool http = c->def->kind != CG_MCP_STDIO;
         cg_auto_list char **headers = NULL;
         char head[CG_MCP_LINE_GAP + 1];
@@ -126,14 +126,14 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
         int r;
 
         m.id = q->id = ++c->last_id;
-        q->has_progress = false; /* the id is the token of a new series */
-        if (c->modern || http) { /* it may have to be sent again */
-                cg_buf_init(&b, q->line.max + q->more.len);
-                cg_buf_add(&b, q->line.data, q->line.len);
+        q->call.has_progress = false; /* the id is the token of a new series */
+        if (c->modern || http) {      /* it may have to be sent again */
+                cg_buf_init(&b, q->call.line.max + q->call.more.len);
+                cg_buf_add(&b, q->call.line.data, q->call.line.len);
         } else {
-                cg_buf_init(&q->line, 0);
+                cg_buf_init(&q->call.line, 0);
         }
-        cg_buf_add(&b, q->more.data, q->more.len);
+        cg_buf_add(&b, q->call.more.data, q->call.more.len);
         cg_mcp_add_meta(c, &b, c->modern, q->id);
         cg_buf_adds(&b, "}}\n");
         if (cg_buf_end(&b, err) < 0)
@@ -144,9 +144,10 @@ static int send_call(struct cg_mcp_req *q, struct cg_err *err)
                         return name.failed;
         }
         if (c->modern && http && q->method == CG_MCP_TOOLS_CALL) {
-                r = cg_param_headers_make(c->params, q->tool,
-                                          (struct cg_slice){ q->line.data + q->args_at, q->args_len },
-                                          &headers, err);
+                r = cg_param_headers_make(
+                        c->tools.params, q->tool,
+                        (struct cg_slice){ q->call.line.data + q->call.args_at, q->call.args_len }, &headers,
+                        err);
                 if (r < 0)
                         return r;
         }
@@ -164,8 +165,8 @@ int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
         int r;
 
         /* Many servers have tools without the capability. */
-        if (cg_mcp_methods[q->method].offer != CG_MCP_TOOLS && q->c->knows_offers &&
-            !(q->c->offers & cg_mcp_methods[q->method].offer))
+        if (cg_mcp_methods[q->method].offer != CG_MCP_TOOLS && q->c->offered.known &&
+            !(q->c->offered.offers & cg_mcp_methods[q->method].offer))
                 return cg_fail(err, CG_E_UNSUPPORTED, "it does not offer %s", cg_mcp_methods[q->method].name);
         if (q->kind == LIST) {
                 /* what is announced from here on is about a later list */
@@ -186,20 +187,20 @@ void cg_mcp_listen(struct cg_mcp_client *c)
         int64_t now = cg_now_ms();
         const char *comma = "";
 
-        if (c->state == IDLE || !c->modern || !c->announces || c->listen_id)
+        if (c->state == IDLE || !c->modern || !c->offered.announces || c->subscription.id)
                 return;
         cg_mcp_lists_stale(c); /* changes since the end of the last subscription were not announced */
-        if (now - c->listened_ms < CG_MCP_LISTEN_MS)
+        if (now - c->subscription.since_ms < CG_MCP_LISTEN_MS)
                 return;
-        c->listened_ms = now;
-        c->tools_announced = false;
-        m.id = c->listen_id = ++c->last_id;
+        c->subscription.since_ms = now;
+        c->subscription.tools = false;
+        m.id = c->subscription.id = ++c->last_id;
         cg_buf_addf(&b,
                     "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"subscriptions/listen\","
                     "\"params\":{\"notifications\":{",
                     (unsigned long long)m.id);
         for (size_t i = 0; i < CG_MCP_N_CAPABILITIES; i++) {
-                if (!(c->announces & cg_mcp_capabilities[i].offer))
+                if (!(c->offered.announces & cg_mcp_capabilities[i].offer))
                         continue;
                 cg_buf_addf(&b, "%s\"%sListChanged\":true", comma, cg_mcp_capabilities[i].name);
                 comma = ",";
@@ -208,5 +209,5 @@ void cg_mcp_listen(struct cg_mcp_client *c)
         cg_mcp_add_meta(c, &b, true, 0);
         cg_buf_adds(&b, "}}\n");
         if (cg_mcp_send(c, &m, &b, NULL) < 0)
-                c->listen_id = 0;
+                c->subscription.id = 0;
 }
