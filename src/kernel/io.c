@@ -120,7 +120,7 @@ int cg_io_start(struct cg_io *io, struct cg_err *err)
 
         if (sigaction(SIGINT, NULL, &sigint) < 0)
                 return cg_fail_errno(err, "SIGINT");
-        io->sigint = sigint.sa_handler;
+        io->interrupt.sigint = sigint.sa_handler;
         if (null_fd < 0 || dup2(null_fd, 0) < 0)
                 return cg_fail_errno(err, "/dev/null");
         /*
@@ -251,22 +251,22 @@ static int64_t run_timers(struct cg_io *io)
         int64_t now = cg_now_ms(), next = -1;
 
         pthread_mutex_lock(&io->lock);
-        if (io->shells[MAIN].interrupting && !io->interrupt_arrived) {
-                if (now >= io->interrupt_at_ms)
+        if (io->shells[MAIN].interrupting && !io->interrupt.arrived) {
+                if (now >= io->interrupt.at_ms)
                         cg_io_try_interrupt_locked(io, now, true);
-                next = io->interrupt_at_ms;
+                next = io->interrupt.at_ms;
         }
-        if (io->shutdown_at_ms && now >= io->shutdown_at_ms)
+        if (io->exit.shutdown_at_ms && now >= io->exit.shutdown_at_ms)
                 _exit(0);
-        if (io->shutdown_at_ms)
-                next = sooner(next, io->shutdown_at_ms);
-        if (io->exiting && (now >= io->exit_at_ms || (!io->blocked && !io->out.head))) {
-                if (io->shutdown_at_ms)
+        if (io->exit.shutdown_at_ms)
+                next = sooner(next, io->exit.shutdown_at_ms);
+        if (io->exit.on && (now >= io->exit.at_ms || (!io->blocked && !io->out.head))) {
+                if (io->exit.shutdown_at_ms)
                         close_files();
-                _exit(io->exit_status);
+                _exit(io->exit.status);
         }
-        if (io->exiting)
-                next = sooner(next, io->exit_at_ms);
+        if (io->exit.on)
+                next = sooner(next, io->exit.at_ms);
         pthread_mutex_unlock(&io->lock);
         return next;
 }
@@ -433,9 +433,9 @@ void cg_io_exit(struct cg_io *io, int status)
                 _exit(status);
         pthread_mutex_lock(&io->lock);
         cg_io_read_captures_locked(io);
-        io->exiting = true;
-        io->exit_status = status;
-        io->exit_at_ms = cg_now_ms() + EXIT_MS;
+        io->exit.on = true;
+        io->exit.status = status;
+        io->exit.at_ms = cg_now_ms() + EXIT_MS;
         cg_io_flush_locked(io);
         cg_io_wake_locked(io);
         pthread_mutex_unlock(&io->lock);

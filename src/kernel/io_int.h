@@ -116,6 +116,22 @@ struct link { /* our end of a wire: the peer connects to an inherited listener *
         struct cg_tool_call *sent;
 };
 
+/* An interrupt of the main shell: kept up until it has arrived. */
+struct io_interrupt {
+        int64_t at_ms, step_ms;
+        int64_t echo_ms;     /* until then a SIGINT may belong to a handled interrupt */
+        bool arrived;        /* no further attempt is needed */
+        void (*sigint)(int); /* Python's handler */
+};
+
+/* The end of the process. */
+struct io_exit {
+        int64_t shutdown_at_ms; /* 0, or when it ends in any case */
+        bool on;
+        int status;
+        int64_t at_ms;
+};
+
 struct cg_io {
         struct cg_io_config config;
         struct link kernel, calls[CALL_LINKS];
@@ -144,14 +160,8 @@ struct cg_io {
         int spare_fd;           /* eventfd of a former wait, for the next one, possibly set; -1: none */
         uint64_t last_call;     /* number of the last CALL */
         uint64_t last_question; /* number of the last INPUT_REQUEST */
-        int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
-        int64_t interrupt_echo_ms; /* until then a SIGINT may belong to a handled interrupt */
-        bool interrupt_arrived;    /* no further attempt is needed */
-        void (*sigint)(int);       /* Python's handler */
-        int64_t shutdown_at_ms;    /* 0, or when the process ends in any case */
-        bool exiting;
-        int exit_status;
-        int64_t exit_at_ms;
+        struct io_interrupt interrupt;
+        struct io_exit exit;
 
         /* a thread is about to die of a signal and waits until earlier output is sent */
         volatile sig_atomic_t crashing;

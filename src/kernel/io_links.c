@@ -140,7 +140,7 @@ void cg_io_send_now(struct cg_io *io)
         }
         pthread_mutex_lock(&io->lock);
         /* text that may grow has its timer */
-        if (!sent || calls_wait || io->blocked || io->out.flush || io->exiting)
+        if (!sent || calls_wait || io->blocked || io->out.flush || io->exit.on)
                 cg_io_wake_locked(io);
         pthread_mutex_unlock(&io->lock);
 }

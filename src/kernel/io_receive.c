@@ -169,17 +169,17 @@ void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now, bool again)
         io->config.interrupt(io, again);
         for (struct cg_wait *w = io->waits; w; w = w->next)
                 cg_io_event_set(w->fd);
-        io->interrupt_at_ms = now + io->interrupt_step_ms;
-        io->interrupt_step_ms *= 2;
-        if (io->interrupt_step_ms > INTERRUPT_RETRY_MAX_MS)
-                io->interrupt_step_ms = INTERRUPT_RETRY_MAX_MS;
+        io->interrupt.at_ms = now + io->interrupt.step_ms;
+        io->interrupt.step_ms *= 2;
+        if (io->interrupt.step_ms > INTERRUPT_RETRY_MAX_MS)
+                io->interrupt.step_ms = INTERRUPT_RETRY_MAX_MS;
 }
 
 static void start_interrupt_locked(struct cg_io *io)
 {
         io->shells[MAIN].interrupting = true;
-        io->interrupt_step_ms = INTERRUPT_RETRY_MS;
-        io->interrupt_arrived = false;
+        io->interrupt.step_ms = INTERRUPT_RETRY_MS;
+        io->interrupt.arrived = false;
         cg_io_try_interrupt_locked(io, cg_now_ms(), false);
 }
 
@@ -226,7 +226,7 @@ static int on_shutdown(struct cg_io *io, struct cg_err *err)
         if (!req)
                 return CG_E_NOMEM;
         pthread_mutex_lock(&io->lock);
-        io->shutdown_at_ms = cg_now_ms() + SHUTDOWN_MS;
+        io->exit.shutdown_at_ms = cg_now_ms() + SHUTDOWN_MS;
         cg_io_push_request_locked(&io->shells[MAIN], req);
         if (io->shells[MAIN].open)
                 start_interrupt_locked(io);

@@ -280,12 +280,12 @@ bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
         sh->open = true;
         sh->input = allow_stdin;
         sh->interrupting = false;
-        if (io->shutdown_at_ms &&
+        if (io->exit.shutdown_at_ms &&
             sh == &io->shells[MAIN]) { /* the request to shut down arrived between cells */
                 sh->interrupting = true;
-                io->interrupt_arrived = false;
-                io->interrupt_at_ms = 0;
-                io->interrupt_step_ms = INTERRUPT_RETRY_MS;
+                io->interrupt.arrived = false;
+                io->interrupt.at_ms = 0;
+                io->interrupt.step_ms = INTERRUPT_RETRY_MS;
                 cg_io_wake_locked(io);
         }
         pthread_mutex_unlock(&io->lock);
@@ -313,8 +313,8 @@ bool cg_io_take_interrupt(struct cg_io *io)
          */
         pthread_mutex_lock(&io->lock);
         now = cg_now_ms(); /* the attempt holds the lock until its signal is sent */
-        raises = sh->open && (sh->interrupting || now >= io->interrupt_echo_ms);
-        io->interrupt_echo_ms = sh->interrupting ? now + INTERRUPT_ECHO_MS : 0;
+        raises = sh->open && (sh->interrupting || now >= io->interrupt.echo_ms);
+        io->interrupt.echo_ms = sh->interrupting ? now + INTERRUPT_ECHO_MS : 0;
         sh->interrupting = false;
         pthread_mutex_unlock(&io->lock);
         return raises;
@@ -333,8 +333,8 @@ bool cg_io_interrupt_arrived(struct cg_io *io)
         pthread_mutex_lock(&io->lock);
         arrived = !io->shells[MAIN].interrupting || /* it was taken already */
                   (sigpending(&pending) == 0 && !sigismember(&pending, SIGINT) &&
-                   sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == io->sigint);
-        io->interrupt_arrived = arrived;
+                   sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == io->interrupt.sigint);
+        io->interrupt.arrived = arrived;
         pthread_mutex_unlock(&io->lock);
         return arrived;
 }

@@ -285,9 +285,9 @@ void cg_kernel_options_fini(struct cg_kernel_options *o)
 {
         o->approve = cg_approve_free(o->approve);
         free(CG_STEAL(o->kernel_env));
-        free(CG_STEAL(o->connect));
-        free(CG_STEAL(o->audit_key_file));
-        free(CG_STEAL(o->audit_head_to));
+        free(CG_STEAL(o->connect.command));
+        free(CG_STEAL(o->audit.key_file));
+        free(CG_STEAL(o->audit.head_to));
         free(o->env);
         free(o->hosts);
         free(o->policies);
@@ -372,11 +372,13 @@ static int set_connect(struct cg_kernel_options *o, const char *value, struct cg
         if (o->kernel_env)
                 return cg_fail(err, CG_E_INVAL,
                                "give --connect before --kernel-env, which is then an environment there");
-        free(CG_STEAL(o->connect));
-        if (cg_asprintf(&o->connect, "--connect", err, "exec %s%s", value, whole ? "" : " \"$@\"") < 0)
+        free(CG_STEAL(o->connect.command));
+        if (cg_asprintf(&o->connect.command, "--connect", err, "exec %s%s", value, whole ? "" : " \"$@\"") <
+            0)
                 return -1;
-        memcpy(o->connect_words, (const char *[]){ "/bin/sh", "-c", o->connect, whole ? NULL : "sh", NULL },
-               sizeof(o->connect_words));
+        memcpy(o->connect.words,
+               (const char *[]){ "/bin/sh", "-c", o->connect.command, whole ? NULL : "sh", NULL },
+               sizeof(o->connect.words));
         return 0;
 }
 
@@ -392,15 +394,15 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 PLACE(CG_KOPT_LANGUAGE, language),
                 PLACE(CG_KOPT_NAMESPACE, namespace),
                 PLACE(CG_KOPT_NODE, node),
-                PLACE(CG_KOPT_AUDIT, audit),
-                PLACE(CG_KOPT_AUDIT_KEY, audit_key),
-                PLACE(CG_KOPT_AUDIT_HEAD, audit_head),
-                PLACE(CG_KOPT_DECIDE_ELSEWHERE, decide_elsewhere),
-                PLACE(CG_KOPT_WEBHOOK, webhook),
+                PLACE(CG_KOPT_AUDIT, audit.mode),
+                PLACE(CG_KOPT_AUDIT_KEY, audit.key),
+                PLACE(CG_KOPT_AUDIT_HEAD, audit.head),
+                PLACE(CG_KOPT_DECIDE_ELSEWHERE, deciders.elsewhere),
+                PLACE(CG_KOPT_WEBHOOK, deciders.webhook),
                 PLACE(CG_KOPT_NO_SANDBOX, no_sandbox),
                 PLACE(CG_KOPT_IMAGES, images),
                 PLACE(CG_KOPT_ARTIFACTS, artifacts),
-                PLACE(CG_KOPT_SIGN_ARTIFACTS, sign_artifacts),
+                PLACE(CG_KOPT_SIGN_ARTIFACTS, audit.sign_artifacts),
                 PLACE(CG_KOPT_PRELOAD, preload),
                 PLACE(CG_KOPT_PRIVATE, private),
                 PLACE(CG_KOPT_HELP, help),
@@ -414,7 +416,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         case CG_KOPT_APPROVE:
                 return cg_approve_add(o->approve, value, err);
         case CG_KOPT_DECIDE_BY_MCP:
-                o->approvers = "mcp";
+                o->deciders.approvers = "mcp";
                 return 0;
         case CG_KOPT_LAX_RULES:
                 cg_approve_set_lax(o->approve);
@@ -433,16 +435,16 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         case CG_KOPT_CONNECT:
                 return set_connect(o, value, err);
         case CG_KOPT_DETACH:
-                if (cg_opt_seconds("--detach", value, &o->detach_ms, err) < 0)
+                if (cg_opt_seconds("--detach", value, &o->connect.detach_ms, err) < 0)
                         return CG_E_INVAL;
-                if (o->detach_ms > MAX_DETACH_MS)
+                if (o->connect.detach_ms > MAX_DETACH_MS)
                         return cg_fail(err, CG_E_INVAL, "--detach is at most %d seconds",
                                        MAX_DETACH_MS / 1000);
-                o->detach_ms = o->detach_ms ?: -1;
+                o->connect.detach_ms = o->connect.detach_ms ?: -1;
                 return 0;
         case CG_KOPT_KERNEL_ENV:
                 free(CG_STEAL(o->kernel_env));
-                if (o->connect) {
+                if (o->connect.command) {
                         o->kernel_env = strdup(value);
                         return cg_made(o->kernel_env, "--kernel-env", err);
                 }
@@ -496,32 +498,32 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                         err, CG_E_INVAL,
                         "--policy and --no-sandbox contradict each other: without a sandbox cells can change"
                         " the file, and this program");
-        if (o->command & JUPYTER && o->workspace && !o->connect)
+        if (o->command & JUPYTER && o->workspace && !o->connect.command)
                 return cg_fail(err, CG_E_INVAL,
                                "--workspace is for --connect: here it is the folder of the notebook");
-        if (o->detach_ms && !o->connect)
+        if (o->connect.detach_ms && !o->connect.command)
                 return cg_fail(err, CG_E_INVAL, "--detach is for --connect");
-        if (o->connect && (o->audit || cg_kernel_options_shares(o)))
+        if (o->connect.command && (o->audit.mode || cg_kernel_options_shares(o)))
                 return cg_fail(
                         err, CG_E_INVAL,
                         "--connect cannot be combined with --audit, --decide-elsewhere and other clients that "
                         "decide: the audit log and the others are on this machine");
-        if ((o->audit_key || o->audit_head) && !o->audit)
+        if ((o->audit.key || o->audit.head) && !o->audit.mode)
                 return cg_fail(err, CG_E_INVAL, "--%s needs --audit",
-                               o->audit_key ? "audit-key" : "audit-head");
-        if (o->sign_artifacts && (!o->audit || o->no_sandbox))
+                               o->audit.key ? "audit-key" : "audit-head");
+        if (o->audit.sign_artifacts && (!o->audit.mode || o->no_sandbox))
                 return cg_fail(
                         err, CG_E_INVAL,
-                        o->audit
+                        o->audit.mode
                                 ? "--sign-artifacts needs a sandbox: without one cells can sign files themselves"
                                 : "--sign-artifacts needs --audit, whose key signs");
-        if (o->webhook && !cg_kernel_options_shares(o))
+        if (o->deciders.webhook && !cg_kernel_options_shares(o))
                 return cg_fail(err, CG_E_INVAL,
                                "--webhook needs --decide-elsewhere: else nothing waits for others");
         if (cg_kernel_options_shares(o) && (o->no_sandbox || o->private))
                 return cg_fail(err, CG_E_INVAL,
                                "%s needs a sandbox and the shared supervisor: leave out --%s",
-                               o->decide_elsewhere ? "--decide-elsewhere" : "that others decide",
+                               o->deciders.elsewhere ? "--decide-elsewhere" : "that others decide",
                                o->no_sandbox ? "no-sandbox" : "private");
         if (o->sandbox && o->no_sandbox)
                 return cg_fail(err, CG_E_INVAL, "--sandbox and --no-sandbox contradict each other");
@@ -541,19 +543,19 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
 
 void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_client_options *co)
 {
-        const char *private = getenv("CELLGATE_PRIVATE"), *comma = strrchr(o->approvers ?: "", ',');
+        const char *private = getenv("CELLGATE_PRIVATE"), *comma = strrchr(o->deciders.approvers ?: "", ',');
 
         /* --webhook reads the list that is for others. */
-        if (!o->decide_elsewhere)
-                co->place = comma ? comma + 1 : o->approvers;
+        if (!o->deciders.elsewhere)
+                co->place = comma ? comma + 1 : o->deciders.approvers;
         co->preload = o->preload;
         co->kernel_env = o->kernel_env;
-        co->audit_key = o->audit_key_file;
-        co->audit_head = o->audit_head_to;
+        co->audit_key = o->audit.key_file;
+        co->audit_head = o->audit.head_to;
         co->log_level = o->log_level;
-        co->connect = o->connect ? o->connect_words : NULL;
-        co->detach_ms = o->detach_ms;
-        co->share = !o->private && !(private && *private) && !o->connect;
+        co->connect = o->connect.command ? o->connect.words : NULL;
+        co->detach_ms = o->connect.detach_ms;
+        co->share = !o->private && !(private && *private) && !o->connect.command;
         /* Cells without a sandbox could end a supervisor, and with it the sessions of others. */
         if (!(o->command & JUPYTER) && (o->no_sandbox || o->log_level > default_log_level(o->command)))
                 co->share = 0;
@@ -565,20 +567,20 @@ static int check_audit(struct cg_kernel_options *o, const char *workspace, const
 {
         int fd;
 
-        if (o->audit_key && !o->audit_key_file &&
-            cg_own_file_check("audit-key", o->audit_key, workspace, s, &o->audit_key_file, err) < 0)
+        if (o->audit.key && !o->audit.key_file &&
+            cg_own_file_check("audit-key", o->audit.key, workspace, s, &o->audit.key_file, err) < 0)
                 return -1;
-        if (!o->audit_head || o->audit_head_to)
+        if (!o->audit.head || o->audit.head_to)
                 return 0;
-        if (is_url(o->audit_head)) {
-                o->audit_head_to = strdup(o->audit_head);
-                return cg_made(o->audit_head_to, "--audit-head", err);
+        if (is_url(o->audit.head)) {
+                o->audit.head_to = strdup(o->audit.head);
+                return cg_made(o->audit.head_to, "--audit-head", err);
         }
-        fd = open(o->audit_head, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        fd = open(o->audit.head, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         if (fd < 0)
-                return cg_fail_errno(err, "--audit-head %s", o->audit_head);
+                return cg_fail_errno(err, "--audit-head %s", o->audit.head);
         close(fd);
-        return cg_own_file_check("audit-head", o->audit_head, workspace, s, &o->audit_head_to, err);
+        return cg_own_file_check("audit-head", o->audit.head, workspace, s, &o->audit.head_to, err);
 }
 
 /* The file of --config and .env beside it: the next start obeys both. */
@@ -606,11 +608,11 @@ static int check_http(const struct cg_kernel_options *o, const char *workspace, 
 {
         const struct {
                 const char *option, *path;
-        } files[] = { { "token-file", o->token_file },
-                      { "approver-token-file", o->approver_token },
-                      { "tls-key", o->tls_key },
-                      { "oauth-ca", o->oauth_ca },
-                      { "http", o->http_socket } };
+        } files[] = { { "token-file", o->http.token_file },
+                      { "approver-token-file", o->http.approver_token },
+                      { "tls-key", o->http.tls_key },
+                      { "oauth-ca", o->http.oauth_ca },
+                      { "http", o->http.socket } };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(files); i++)
                 if (files[i].path &&
@@ -629,7 +631,8 @@ static int read_policies(struct cg_kernel_options *o, const struct cg_settings *
         bool allowed;
 
         cg_approve_set_namespace(o->approve, o->namespace);
-        if (o->command == CG_JUP_INSTALL || o->connect) /* cells on another machine write nothing here */
+        if (o->command == CG_JUP_INSTALL ||
+            o->connect.command) /* cells on another machine write nothing here */
                 workspace = NULL;
         if (o->config && o->command != CG_JUP_INSTALL &&
             check_config(o, workspace ?: ".", s, err) < 0) /* with --connect, too: cells may have been here */
@@ -680,12 +683,13 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
                               struct cg_kernel_hides *hides, struct cg_session_options *so,
                               struct cg_err *err)
 {
-        const char *const files[CG_KERNEL_HIDES] = { o->mcp,        o->sandbox,        o->config,
-                                                     o->token_file, o->approver_token, o->tls_key };
+        const char *const files[CG_KERNEL_HIDES] = {
+                o->mcp, o->sandbox, o->config, o->http.token_file, o->http.approver_token, o->http.tls_key
+        };
         size_t n = 0;
 
         *hides = (struct cg_kernel_hides){ .list = { NULL } };
-        for (size_t i = 0; i < CG_KERNEL_HIDES && !o->no_sandbox && !o->connect; i++) {
+        for (size_t i = 0; i < CG_KERNEL_HIDES && !o->no_sandbox && !o->connect.command; i++) {
                 if (cg_mcp_file_find(files[i], workspace, &hides->files[i], err) < 0)
                         return -1;
                 if (hides->files[i])
@@ -698,10 +702,10 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
         so->language = o->language;
         so->namespace_name = o->namespace;
         so->node = o->node;
-        so->audit = o->audit;
-        so->sign_artifacts = o->sign_artifacts;
-        so->deciders = o->decide_elsewhere ? CG_DECIDERS_USER : CG_DECIDERS_HOST;
-        so->approvers = o->approvers;
+        so->audit = o->audit.mode;
+        so->sign_artifacts = o->audit.sign_artifacts;
+        so->deciders = o->deciders.elsewhere ? CG_DECIDERS_USER : CG_DECIDERS_HOST;
+        so->approvers = o->deciders.approvers;
         if (cg_kernel_options_shares(o))
                 so->approval_timeout_ms = ELSEWHERE_MS;
         cg_limit_options(&o->limits, so);

@@ -93,6 +93,32 @@ enum cg_kernel_opt {
         CG_KOPT_DETACH,
 };
 
+/* --connect: the command that reaches another machine. */
+struct cg_connect_options {
+        char *command;        /* for a shell; NULL: this machine */
+        const char *words[5]; /* of the shell */
+        int64_t detach_ms;    /* as in struct cg_client_options */
+};
+
+/* Files of --http, which cells must not reach. */
+struct cg_http_options {
+        const char *token_file, *approver_token, *tls_key, *oauth_ca, *socket;
+};
+
+struct cg_audit_options {
+        const char *mode;         /* NULL: no audit log */
+        const char *key, *head;   /* as given */
+        char *key_file, *head_to; /* without links; once the session's options are read */
+        bool sign_artifacts;      /* of all cells */
+};
+
+/* Who else decides. */
+struct cg_decider_options {
+        bool elsewhere;        /* other terminals, */
+        const char *approvers; /* and clients at these places; NULL: none */
+        const char *webhook;
+};
+
 struct cg_kernel_options {
         enum cg_kernel_command command;
         struct cg_approve *approve;
@@ -101,25 +127,18 @@ struct cg_kernel_options {
         const char **policies;
         size_t n_env, n_hosts, n_policies;
         bool env_by_name; /* NAME alone is allowed: the command's own variable */
-        const char *workspace, *mcp, *config, *sandbox, *images, *preload, *tier, *exec, *audit, *language,
-                *node, *namespace;
-        const char *webhook;
-        char *connect;                /* for a shell: reaches another machine; NULL: this one */
-        const char *connect_words[5]; /* of the shell */
-        int64_t detach_ms;            /* as in struct cg_client_options */
-        /* of --http */
-        const char *token_file, *approver_token, *tls_key, *oauth_ca, *http_socket;
-        const char *audit_key, *audit_head;   /* as given */
-        char *audit_key_file, *audit_head_to; /* without links; once the session's options are read */
-        char *kernel_env;                     /* a folder, without symlinks; NULL: the built-in one */
+        const char *workspace, *mcp, *config, *sandbox, *images, *preload, *tier, *exec, *language, *node,
+                *namespace;
+        struct cg_connect_options connect;
+        struct cg_http_options http;
+        struct cg_audit_options audit;
+        struct cg_decider_options deciders;
+        char *kernel_env; /* a folder, without symlinks; NULL: the built-in one */
         struct cg_sandbox_limits limits;
         int log_level;
         bool no_sandbox, help;
-        bool sign_artifacts;   /* of all cells */
-        bool artifacts;        /* results name files that cells made or changed */
-        bool private;          /* a supervisor of its own */
-        bool decide_elsewhere; /* other terminals decide as well, */
-        const char *approvers; /* and clients at these places; NULL: none */
+        bool artifacts; /* results name files that cells made or changed */
+        bool private;   /* a supervisor of its own */
 };
 
 /* A scan of the words of @argv, after the first, with the options of @commands (bits). */
@@ -147,7 +166,7 @@ int cg_kernel_options_help(enum cg_kernel_command command, const char *before, c
 /* Others than this command decide, too: what no rule decides waits for them. */
 static inline bool cg_kernel_options_shares(const struct cg_kernel_options *o)
 {
-        return o->decide_elsewhere || o->approvers;
+        return o->deciders.elsewhere || o->deciders.approvers;
 }
 
 /* CG_E_INVAL when they contradict each other. */

@@ -186,7 +186,8 @@ static int parse(int argc, char **argv, enum cg_kernel_command command, struct c
                         return -1;
                 /* A kernelspec's argv repeats the options that `run` has as well. */
                 if (command == CG_JUP_INSTALL && scan.found && scan.found->commands & CG_JUP_RUN &&
-                    cg_kernel_options_word(o->words, scan.found, value, o->kernel.connect != NULL, err) < 0)
+                    cg_kernel_options_word(o->words, scan.found, value, o->kernel.connect.command != NULL,
+                                           err) < 0)
                         return -1;
         }
         if (o->kernel.help)

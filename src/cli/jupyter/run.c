@@ -91,7 +91,7 @@ int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                 cg_buf_addf(&ignored, " %s", o->ignored[i]);
         if (ignored.len)
                 cg_log(&fo.log, CG_LOG_WARN, "ignored, since they mean nothing here:%s", ignored.data);
-        if (cg_webhook_start(o->kernel.webhook, &co, err) < 0)
+        if (cg_webhook_start(o->kernel.deciders.webhook, &co, err) < 0)
                 return -1;
         return cg_front_run(&fo, hangs, err);
 }

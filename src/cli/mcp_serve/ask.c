@@ -822,7 +822,7 @@ bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_s
         bool accept = decide_own(s, job, wait_fn, &by_rule, why);
         struct cg_err err;
 
-        if (!s->sv->opts.kernel.audit || !s->session ||
+        if (!s->sv->opts.kernel.audit.mode || !s->session ||
             cg_session_own_decision(s->session, OWN, cg_serve_tool_defs[job->tool].name, job->args,
                                     strlen(job->args), accept, cg_buf_str(accept ? &by_rule : why),
                                     &err) == 0 ||

@@ -385,7 +385,7 @@ static int find_workspace(struct cg_serve *sv, struct cg_err *err)
 {
         const char *given = sv->opts.kernel.workspace;
 
-        sv->workspace = sv->opts.kernel.connect ? strdup(given) : realpath(given, NULL);
+        sv->workspace = sv->opts.kernel.connect.command ? strdup(given) : realpath(given, NULL);
         if (!sv->workspace)
                 return cg_fail_errno(err, "workspace %s", given);
         return 0;
@@ -410,7 +410,7 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
                 return -1;
         cg_approve_set_servers(sv->opts.kernel.approve, sv->configured, CG_INSTALLED(CG_BINDIR "/cellgate"));
         /* Absolute paths for the agent, which does not know our working directory. */
-        cwd = realpath(sv->opts.kernel.images || sv->opts.kernel.connect ? "." : sv->workspace, NULL);
+        cwd = realpath(sv->opts.kernel.images || sv->opts.kernel.connect.command ? "." : sv->workspace, NULL);
         if (!cwd && images[0] != '/')
                 return cg_fail_errno(err, "folder for images");
         if (images[0] == '/')
@@ -528,7 +528,7 @@ static int run(struct cg_serve *sv, struct cg_err *err)
         if (!instructions || !tools)
                 return cg_fail(err, CG_E_NOMEM, "server");
         cg_kernel_options_client(&sv->opts.kernel, &co);
-        if (cg_webhook_start(sv->opts.kernel.webhook, &co, err) < 0)
+        if (cg_webhook_start(sv->opts.kernel.deciders.webhook, &co, err) < 0)
                 return -1;
         cg_mcpd_init(&sv->proto, &info);
         return serve(sv, &io, err);

@@ -128,22 +128,22 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
         case CG_KOPT_HTTP:
                 o->http = value;
                 if (strncmp(value, "unix:", 5) == 0 && value[5])
-                        o->kernel.http_socket = value + 5;
+                        o->kernel.http.socket = value + 5;
                 return 0;
         case CG_KOPT_APPROVER_TOKEN:
-                o->kernel.approver_token = value;
+                o->kernel.http.approver_token = value;
                 o->of_http = !o->id_begin[0];
                 return 0;
         case CG_KOPT_TOKEN_FILE:
-                o->kernel.token_file = value;
+                o->kernel.http.token_file = value;
                 o->of_http = !o->id_begin[0];
                 return 0;
         case CG_KOPT_TLS_KEY:
-                o->kernel.tls_key = value;
+                o->kernel.http.tls_key = value;
                 o->of_http = !o->id_begin[0];
                 return 0;
         case CG_KOPT_OAUTH_CA:
-                o->kernel.oauth_ca = value;
+                o->kernel.http.oauth_ca = value;
                 o->of_http = true;
                 return 0;
         case CG_KOPT_OF_HTTP:
@@ -192,7 +192,7 @@ static int check_connect(const struct cg_serve_options *o, struct cg_err *err)
         if (o->toolsets & (CG_SERVE_HOST | CG_SERVE_WEB))
                 return cg_fail(err, CG_E_INVAL,
                                "--toolsets host and web act on this machine: not with --connect");
-        if (o->kernel.approver_token)
+        if (o->kernel.http.approver_token)
                 return cg_fail(err, CG_E_INVAL,
                                "--approver-token-file is not for --connect: only the client itself decides "
                                "about a session of another machine");
@@ -204,10 +204,10 @@ static void add_place(struct cg_serve_options *o)
 {
         if (!o->place)
                 return;
-        if (o->kernel.approvers)
-                snprintf(o->places, sizeof(o->places), "%s,", o->kernel.approvers);
+        if (o->kernel.deciders.approvers)
+                snprintf(o->places, sizeof(o->places), "%s,", o->kernel.deciders.approvers);
         snprintf(o->places + strlen(o->places), sizeof(o->places) - strlen(o->places), "%s", o->place);
-        o->kernel.approvers = o->places;
+        o->kernel.deciders.approvers = o->places;
 }
 
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err)
@@ -240,7 +240,7 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 return 0;
         if (o->toolsets & CG_SERVE_APPROVALS)
                 return check_approver(o, err);
-        if (o->kernel.connect && check_connect(o, err) < 0)
+        if (o->kernel.connect.command && check_connect(o, err) < 0)
                 return -1;
         add_place(o);
         if (cg_kernel_options_shares(&o->kernel))

@@ -160,7 +160,7 @@ int cg_serve_session_prepare(struct cg_serve_session *s, struct cg_err *err)
 {
         if (!s->images && cg_images_new(s->sv->images, &s->images, err) < 0)
                 return -1;
-        if (s->packages.path || s->sv->opts.kernel.connect) /* packages of this machine */
+        if (s->packages.path || s->sv->opts.kernel.connect.command) /* packages of this machine */
                 return 0;
         return cg_packages_init(&s->packages, err);
 }
@@ -178,7 +178,7 @@ static int find_folder(const struct cg_serve *sv, const char *given, char **ret,
         char link[40], real[PATH_MAX];
         ssize_t n;
 
-        if (sv->opts.kernel.connect) /* it cannot be looked at from here */
+        if (sv->opts.kernel.connect.command) /* it cannot be looked at from here */
                 return cg_serve_path_below(sv->workspace, "workspace", given, ret, err);
         top = open(sv->workspace, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (top < 0)
@@ -210,7 +210,7 @@ static double cap_of(const struct cg_serve *sv, enum cg_limit limit)
                                                             .open_files = CG_PLAN_OPEN_FILES };
         long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
 
-        if (pages > 0 && size > 0 && !sv->opts.kernel.connect)
+        if (pages > 0 && size > 0 && !sv->opts.kernel.connect.command)
                 defaults.memory_bytes = (uint64_t)pages * (uint64_t)size / 2;
         cg_limits_fill(&l, &defaults);
         return cg_limit_figure(&l, limit);

@@ -514,7 +514,7 @@ static bool is_offered_tool(const struct cg_serve_options *o, enum cg_serve_tool
 {
         bool package = tool == CG_SERVE_INSTALL || tool == CG_SERVE_UNINSTALL; /* on this machine */
 
-        return cg_serve_tool_defs[tool].toolset & o->toolsets && !(package && o->kernel.connect);
+        return cg_serve_tool_defs[tool].toolset & o->toolsets && !(package && o->kernel.connect.command);
 }
 
 char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char *names[CG_SERVE_N_TOOLS + 1])
@@ -629,7 +629,7 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
                 return strdup(instructions_approver);
         cg_buf_adds(&b, instructions_begin);
         cg_buf_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT);
-        if (!o->kernel.connect)
+        if (!o->kernel.connect.command)
                 cg_buf_adds(&b, instructions_packages);
         cg_buf_adds(&b, instructions_rest);
         if (o->toolsets & CG_SERVE_JOBS)

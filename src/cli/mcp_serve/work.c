@@ -631,7 +631,7 @@ static bool allowed(struct cg_serve_session *s, const struct cg_job *job, struct
 {
         cg_auto_buf struct cg_buf why = { .max = 65536 };
 
-        if (s->sv->opts.kernel.audit && ensure_session(s, a, err) < 0)
+        if (s->sv->opts.kernel.audit.mode && ensure_session(s, a, err) < 0)
                 return false;
         if (cg_serve_allowed(s, job, wait_once, &why))
                 return true;

@@ -458,7 +458,7 @@ static int open_session(struct cg_run *run, struct cg_session_options *so, struc
                                "approval");
         cg_kernel_options_client(o, &co);
         co.no_spare = !co.share;
-        if (cg_webhook_start(o->webhook, &co, err) < 0 || cg_client_open(&co, &run->client, err) < 0)
+        if (cg_webhook_start(o->deciders.webhook, &co, err) < 0 || cg_client_open(&co, &run->client, err) < 0)
                 return -1;
         if (cg_client_why_private(run->client))
                 cg_screen_note(&run->screen, "private supervisor, since none can be shared: %s",

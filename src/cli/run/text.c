@@ -308,8 +308,8 @@ static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         }
         if (!t->prompt) { /* --decide-elsewhere, or it would have been refused */
                 cg_screen_note(&run->screen, "a question waits for your decision%s",
-                               run->opts.kernel.decide_elsewhere ? ": cellgate approvals list"
-                                                                 : " in an MCP client");
+                               run->opts.kernel.deciders.elsewhere ? ": cellgate approvals list"
+                                                                   : " in an MCP client");
                 cg_event_free(e);
                 return 0;
         }
