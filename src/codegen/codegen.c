@@ -29,7 +29,7 @@ struct generator {
         size_t n;
         size_t n_parsed;
         struct cg_err first_bad; /* why the first unreadable element is unreadable */
-        struct cg_source data, catalogue;
+        struct cg_buf data, catalogue;
         size_t n_data;
         struct cg_slice common; /* what all descriptions so far begin with */
         size_t n_described;
@@ -39,8 +39,8 @@ static void fini(struct generator *g)
 {
         cg_arena_fini(&g->arena);
         free(g->entries);
-        cg_source_fini(&g->data);
-        cg_source_fini(&g->catalogue);
+        cg_buf_fini(&g->data);
+        cg_buf_fini(&g->catalogue);
 }
 #define cg_auto_generator CG_CLEANUP(fini)
 
@@ -51,29 +51,29 @@ static void put_report(struct generator *g, struct entry *e, const struct cg_gen
         static const char *const words[] = {
                 [CG_GEN_FULL] = "full", [CG_GEN_DEGRADED] = "degraded", [CG_GEN_REJECTED] = "rejected"
         };
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf o = { .max = CG_GEN_MAX_MODULE_BYTES };
 
-        cg_put(&o, "{\"tool\":");
+        cg_buf_adds(&o, "{\"tool\":");
         if (e->name.p)
                 cg_put_json_text(&o, e->name);
         else
-                cg_put(&o, "null");
-        cg_put(&o, ",\"module\":");
+                cg_buf_adds(&o, "null");
+        cg_buf_adds(&o, ",\"module\":");
         if (r->status != CG_GEN_REJECTED)
                 cg_put_json_text(&o, e->module);
         else
-                cg_put(&o, "null");
-        cg_putf(&o, ",\"status\":\"%s\",\"warnings\":[", words[r->status]);
+                cg_buf_adds(&o, "null");
+        cg_buf_addf(&o, ",\"status\":\"%s\",\"warnings\":[", words[r->status]);
         for (const struct cg_gen_warning *w = r->first; w; w = w->next) {
-                cg_put(&o, w == r->first ? "{\"pointer\":" : ",{\"pointer\":");
+                cg_buf_adds(&o, w == r->first ? "{\"pointer\":" : ",{\"pointer\":");
                 cg_put_json_text(&o, w->pointer);
-                cg_put(&o, ",\"text\":");
+                cg_buf_adds(&o, ",\"text\":");
                 cg_put_json_text(&o, w->text);
-                cg_put(&o, "}");
+                cg_buf_adds(&o, "}");
         }
-        cg_put(&o, "]}");
+        cg_buf_adds(&o, "]}");
         e->reason = cg_arena_copy(&g->arena, r->reason.p, r->reason.len);
-        e->report = cg_source_copy(&o, &g->arena);
+        e->report = cg_arena_text(&g->arena, &o);
 }
 
 static void reject(struct generator *g, struct entry *e, const char *why)
@@ -259,9 +259,10 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
                              .name = e->name,
                              .module = e->module,
                              .function = g->o->functions };
-        cg_auto_source struct cg_source data = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        cg_auto_source struct cg_source module = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf data = { .max = CG_GEN_MAX_MODULE_BYTES };
+        cg_auto_buf struct cg_buf module = { .max = CG_GEN_MAX_MODULE_BYTES };
         char name[4 * CG_GEN_MAX_NAME];
+        struct cg_err why;
         int r = read_tool(&a, e, &t.def, err);
 
         if (r == 0)
@@ -270,10 +271,12 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
                 return r;
         if (t.report.status != CG_GEN_REJECTED)
                 cg_tool_put_data(&t, &data);
-        if (data.rc == CG_E_LIMIT)
-                cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its data would be too big: %s", data.err.msg);
-        else if (cg_source_check(&data, err) < 0)
-                return data.rc;
+        if (data.failed == CG_E_LIMIT) {
+                cg_buf_end(&data, &why);
+                cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its data would be too big: %s", why.msg);
+        } else if (cg_buf_end(&data, err) < 0) {
+                return data.failed;
+        }
 
         if (t.report.status != CG_GEN_REJECTED) {
                 if (e->clashed)
@@ -282,17 +285,17 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
                                     (int)e->module.len, e->module.p);
                 cg_tool_put_module(&t, &module);
                 snprintf(name, sizeof(name), "%.*s.py", (int)t.module.len, t.module.p);
-                r = cg_source_check(&module, err);
+                r = cg_buf_end(&module, err);
                 if (r == 0)
-                        r = cg_package_add(p, name, cg_source_str(&module), err);
+                        r = cg_package_add(p, name, cg_buf_slice(&module), err);
                 if (r == CG_E_LIMIT)
                         cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its module would be too big");
                 else if (r < 0)
                         return r;
         }
         if (t.report.status != CG_GEN_REJECTED) {
-                cg_put(&g->data, g->n_data++ ? ",\n" : "\n");
-                cg_puts(&g->data, cg_source_str(&data));
+                cg_buf_adds(&g->data, g->n_data++ ? ",\n" : "\n");
+                cg_puts(&g->data, cg_buf_slice(&data));
                 cg_tool_put_summary(&t, g->n_described > 2 ? g->common.len : 0, &g->catalogue);
         }
         put_report(g, e, &t.report);
@@ -304,7 +307,7 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
 }
 
 /* Lists the rejected tools in the catalogue: a reader may search for them. */
-static void put_rejected(struct generator *g, struct cg_source *o)
+static void put_rejected(struct generator *g, struct cg_buf *o)
 {
         cg_auto_free struct entry **list = calloc(g->n + 1, sizeof(struct entry *));
         size_t n = 0;
@@ -316,11 +319,11 @@ static void put_rejected(struct generator *g, struct cg_source *o)
                         list[n++] = &g->entries[i];
         qsort(list, n, sizeof(struct entry *), by_tool);
         for (size_t i = 0; i < n; i++) {
-                cg_put(o, "Not available: ");
+                cg_buf_adds(o, "Not available: ");
                 cg_put_folded(o, list[i]->name, CG_GEN_MAX_NAME);
-                cg_put(o, " (");
+                cg_buf_adds(o, " (");
                 cg_put_folded(o, list[i]->reason, CG_GEN_MAX_SUMMARY);
-                cg_put(o, ")\n");
+                cg_buf_adds(o, ")\n");
         }
 }
 
@@ -338,67 +341,66 @@ static const char *root_name(const struct cg_codegen_options *o)
         return "";
 }
 
-static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n, struct cg_source *o)
+static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n, struct cg_buf *o)
 {
-        cg_auto_source struct cg_source doc = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
+        cg_auto_buf struct cg_buf doc = { .max = CG_GEN_MAX_DATA_BYTES };
 
-        cg_put(&doc, g->o->functions ? "Functions of the host, \"" : "MCP server \"");
+        cg_buf_adds(&doc, g->o->functions ? "Functions of the host, \"" : "MCP server \"");
         cg_put_folded(&doc, cg_slice_of(g->o->server), CG_GEN_MAX_SERVER_NAME);
-        cg_putf(&doc, "\": %zu tool%s.", g->n_data, g->n_data == 1 ? "" : "s");
+        cg_buf_addf(&doc, "\": %zu tool%s.", g->n_data, g->n_data == 1 ? "" : "s");
         for (size_t i = 0; i < n; i++) {
                 int len = (int)list[i]->module.len;
 
                 if (!len)
                         continue;
-                cg_putf(&doc, " `from %s%s import %.*s`; `%.*s.run(...)`, or `await %.*s.run_async(...)`.",
-                        root_name(g->o), g->package, len, list[i]->module.p, len, list[i]->module.p, len,
-                        list[i]->module.p);
+                cg_buf_addf(&doc,
+                            " `from %s%s import %.*s`; `%.*s.run(...)`, or `await %.*s.run_async(...)`.",
+                            root_name(g->o), g->package, len, list[i]->module.p, len, list[i]->module.p, len,
+                            list[i]->module.p);
                 break;
         }
-        cg_put(&doc, "\n\n");
-        cg_puts(&doc, cg_source_str(&g->catalogue));
+        cg_buf_adds(&doc, "\n\n");
+        cg_puts(&doc, cg_buf_slice(&g->catalogue));
         put_rejected(g, &doc);
-        if (doc.rc < 0 && o->rc == 0) {
-                o->rc = doc.rc;
-                o->err = doc.err;
-        }
-        cg_put_doc(o, cg_source_str(&doc), 0, SIZE_MAX);
+        cg_buf_fail(o, doc.failed);
+        cg_put_doc(o, cg_buf_slice(&doc), 0, SIZE_MAX);
 }
 
 static int write_init(struct generator *g, struct cg_package *p, struct entry **list, size_t n,
                       struct cg_err *err)
 {
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
+        cg_auto_buf struct cg_buf o = { .max = CG_GEN_MAX_DATA_BYTES };
 
         if (g->o->unavailable) {
-                cg_put(&o, "raise ImportError(");
+                cg_buf_adds(&o, "raise ImportError(");
                 cg_put_str(&o, cg_slice_of(g->o->unavailable));
-                cg_put(&o, ")\n");
-                if (cg_source_check(&o, err) < 0)
-                        return o.rc;
-                return cg_package_add(p, "__init__.py", cg_source_str(&o), err);
+                cg_buf_adds(&o, ")\n");
+                if (cg_buf_end(&o, err) < 0)
+                        return o.failed;
+                return cg_package_add(p, "__init__.py", cg_buf_slice(&o), err);
         }
         put_catalogue_doc(g, list, n, &o);
-        cg_put(&o,
-               "\nimport typing as _typing\n\nfrom cellgate_tools import package as _package\n\nTOOLS = (");
+        cg_buf_adds(
+                &o,
+                "\nimport typing as _typing\n\nfrom cellgate_tools import package as _package\n\nTOOLS = (");
         for (size_t i = 0; i < n; i++) {
                 if (!list[i]->module.len)
                         continue;
                 cg_put_str(&o, list[i]->module);
-                cg_put(&o, ", ");
+                cg_buf_adds(&o, ", ");
         }
         /* Attributes of the package, which it imports when they are used. */
-        cg_put(&o, ")\nif _typing.TYPE_CHECKING:\n    ...\n");
+        cg_buf_adds(&o, ")\nif _typing.TYPE_CHECKING:\n    ...\n");
         for (size_t i = 0; i < n; i++) {
                 struct cg_slice m = list[i]->module;
 
                 if (m.len)
-                        cg_putf(&o, "    from . import %.*s as %.*s\n", (int)m.len, m.p, (int)m.len, m.p);
+                        cg_buf_addf(&o, "    from . import %.*s as %.*s\n", (int)m.len, m.p, (int)m.len, m.p);
         }
-        cg_put(&o, "_package(__name__)\n");
-        if (cg_source_check(&o, err) < 0)
-                return o.rc;
-        return cg_package_add(p, "__init__.py", cg_source_str(&o), err);
+        cg_buf_adds(&o, "_package(__name__)\n");
+        if (cg_buf_end(&o, err) < 0)
+                return o.failed;
+        return cg_package_add(p, "__init__.py", cg_buf_slice(&o), err);
 }
 
 static int write_root(struct cg_package *p, struct cg_err *err)
@@ -468,30 +470,30 @@ static int write_root(struct cg_package *p, struct cg_err *err)
 
 static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_err *err)
 {
-        cg_auto_source struct cg_source mark = CG_SOURCE(1 << 16);
+        cg_auto_buf struct cg_buf mark = { .max = 1 << 16 };
         cg_auto_package struct cg_package *p = NULL;
         int r;
 
-        cg_put(&mark, CG_PACKAGE_MARK);
+        cg_buf_adds(&mark, CG_PACKAGE_MARK);
         cg_put_json_str(&mark, cg_slice_of(g->o->server));
-        cg_put(&mark, ",\n");
-        r = cg_source_check(&mark, err);
+        cg_buf_adds(&mark, ",\n");
+        r = cg_buf_end(&mark, err);
         if (r < 0)
                 return r;
-        r = cg_package_new(g->o->out_dir, g->package, cg_source_str(&mark), &p, err);
+        r = cg_package_new(g->o->out_dir, g->package, cg_buf_slice(&mark), &p, err);
         if (r < 0)
                 return r;
-        cg_puts(&g->data, cg_source_str(&mark));
-        cg_put(&g->data, g->o->functions ? "\"functions\":true,\n\"tools\":{" : "\"tools\":{");
+        cg_puts(&g->data, cg_buf_slice(&mark));
+        cg_buf_adds(&g->data, g->o->functions ? "\"functions\":true,\n\"tools\":{" : "\"tools\":{");
         for (size_t i = 0; i < n; i++) {
                 r = write_tool(g, p, list[i], err);
                 if (r < 0)
                         return r;
         }
-        cg_put(&g->data, "}}\n");
-        if (cg_source_check(&g->data, err) < 0 || cg_source_check(&g->catalogue, err) < 0)
+        cg_buf_adds(&g->data, "}}\n");
+        if (cg_buf_end(&g->data, err) < 0 || cg_buf_end(&g->catalogue, err) < 0)
                 return err->code;
-        r = cg_package_add(p, CG_PACKAGE_DATA, cg_source_str(&g->data), err);
+        r = cg_package_add(p, CG_PACKAGE_DATA, cg_buf_slice(&g->data), err);
         if (r < 0)
                 return r;
         r = write_init(g, p, list, n, err);
@@ -506,9 +508,9 @@ int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len
                struct cg_err *err)
 {
         cg_auto_generator struct generator g = { .o = o,
-                                                 .data = CG_SOURCE(CG_GEN_MAX_DATA_BYTES),
-                                                 .catalogue = CG_SOURCE(CG_GEN_MAX_DATA_BYTES) };
-        cg_auto_source struct cg_source report = CG_SOURCE(CG_GEN_MAX_DATA_BYTES);
+                                                 .data = { .max = CG_GEN_MAX_DATA_BYTES },
+                                                 .catalogue = { .max = CG_GEN_MAX_DATA_BYTES } };
+        cg_auto_buf struct cg_buf report = { .max = CG_GEN_MAX_DATA_BYTES };
         cg_auto_free struct entry **list = NULL;
         struct cg_err local = { 0 };
         size_t n = 0;
@@ -534,14 +536,14 @@ int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len
         if (g.arena.failed)
                 return cg_fail(err, CG_E_NOMEM, "report");
 
-        cg_putf(&report, "{\"package\":\"%s\",\"tools\":[", g.package);
+        cg_buf_addf(&report, "{\"package\":\"%s\",\"tools\":[", g.package);
         for (size_t i = 0; i < g.n; i++) {
-                cg_put(&report, i ? ",\n" : "\n");
+                cg_buf_adds(&report, i ? ",\n" : "\n");
                 cg_puts(&report, g.entries[i].report);
         }
-        cg_put(&report, "]}\n");
-        if (cg_source_check(&report, err) < 0)
-                return report.rc;
-        *ret_report = cg_buf_steal(&report.buf, NULL);
+        cg_buf_adds(&report, "]}\n");
+        if (cg_buf_end(&report, err) < 0)
+                return report.failed;
+        *ret_report = cg_buf_steal(&report, NULL);
         return cg_made(*ret_report, "report", err);
 }

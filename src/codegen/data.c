@@ -16,7 +16,7 @@
 #include "codegen/tool.h"
 
 struct data {
-        struct cg_source *o;
+        struct cg_buf *o;
         struct cg_schema *schema;
         struct cg_gen_report *report;
 };
@@ -133,19 +133,19 @@ static void put_value(struct data *d, const struct cg_j *v, enum form f, unsigne
                 cg_put_json(d->o, v);
                 return;
         }
-        cg_put(d->o, list ? "[" : "{");
+        cg_buf_adds(d->o, list ? "[" : "{");
         for (const struct cg_j *x = v->first; x; x = x->next) {
                 cg_put_if(d->o, !(x == v->first), ",");
                 if (map) {
                         cg_put_json_str(d->o, x->key);
-                        cg_put(d->o, ":");
+                        cg_buf_adds(d->o, ":");
                 }
                 if (f == MAP_OR_LIST && x->kind == CG_J_ARRAY && x->height <= 1)
                         cg_put_json(d->o, x);
                 else
                         put_schema(d, x, depth + 1);
         }
-        cg_put(d->o, list ? "]" : "}");
+        cg_buf_adds(d->o, list ? "]" : "}");
 }
 
 /* The form in which keyword @v is written; ARRAY: unchanged. False: it is left out. */
@@ -177,12 +177,12 @@ static void put_schema(struct data *d, const struct cg_j *at, unsigned depth)
         struct cg_j *to;
 
         if (at->kind != CG_J_OBJECT) {
-                cg_put(d->o, at->kind == CG_J_FALSE ? "false" : "true");
+                cg_buf_adds(d->o, at->kind == CG_J_FALSE ? "false" : "true");
                 return;
         }
         if (depth + 4 > CG_GEN_MAX_DATA_DEPTH) {
                 cg_gen_warn(d->report, CG_GEN_DEGRADED, at, "nested too deep: not checked from here on");
-                cg_put(d->o, "true");
+                cg_buf_adds(d->o, "true");
                 return;
         }
         /*
@@ -198,7 +198,7 @@ static void put_schema(struct data *d, const struct cg_j *at, unsigned depth)
                         cg_gen_warn(d->report, CG_GEN_REJECTED, ref,
                                     "this $ref leads out of the schema; nothing is fetched for it");
         }
-        cg_put(d->o, "{");
+        cg_buf_adds(d->o, "{");
         for (const struct cg_j *v = at->first; v; v = v->next) {
                 enum form f;
 
@@ -207,39 +207,38 @@ static void put_schema(struct data *d, const struct cg_j *at, unsigned depth)
                 cg_put_if(d->o, !first, ",");
                 first = false;
                 cg_put_json_str(d->o, v->key);
-                cg_put(d->o, ":");
+                cg_buf_adds(d->o, ":");
                 put_value(d, v, f, depth + 1);
         }
-        cg_put(d->o, "}");
+        cg_buf_adds(d->o, "}");
 }
 
-static void put_schema_of(struct cg_tool *t, struct cg_schema *s, const char *key, struct cg_source *o)
+static void put_schema_of(struct cg_tool *t, struct cg_schema *s, const char *key, struct cg_buf *o)
 {
         struct data d = { .o = o, .schema = s, .report = &t->report };
 
-        cg_putf(o, ",\"%s\":", key);
+        cg_buf_addf(o, ",\"%s\":", key);
         put_schema(&d, s->root, 4);
 }
 
 /* ------------------------------------------------------------------ classes */
 
 /* The start of one pair of the object @key, which is left out while it has no pairs. */
-static void put_pair(struct cg_source *o, const char *key, bool *any, struct cg_slice from,
-                     struct cg_slice to)
+static void put_pair(struct cg_buf *o, const char *key, bool *any, struct cg_slice from, struct cg_slice to)
 {
-        cg_putf(o, *any ? "," : ",\"%s\":{", key);
+        cg_buf_addf(o, *any ? "," : ",\"%s\":{", key);
         *any = true;
         cg_put_json_str(o, from);
-        cg_put(o, ":");
+        cg_buf_adds(o, ":");
         cg_put_json_str(o, to);
 }
 
-static void put_class_data(struct cg_tool *t, struct cg_source *o, const struct cg_class *c)
+static void put_class_data(struct cg_tool *t, struct cg_buf *o, const struct cg_class *c)
 {
         bool any = false;
 
         cg_put_json_str(o, c->name);
-        cg_put(o, ":{\"p\":");
+        cg_buf_adds(o, ":{\"p\":");
         cg_put_json_str(o, cg_schema_pointer(t->arena, c->schema->root, c->at));
         cg_put_if(o, c->schema->output, ",\"s\":\"out\"");
         for (size_t i = 0; i < c->n_fields; i++)
@@ -250,7 +249,7 @@ static void put_class_data(struct cg_tool *t, struct cg_source *o, const struct 
         for (size_t i = 0; i < c->n_fields; i++) {
                 if (!c->fields[i].elsewhere)
                         continue;
-                cg_put(o, any ? "," : ",\"x\":[");
+                cg_buf_adds(o, any ? "," : ",\"x\":[");
                 any = true;
                 cg_put_json_str(o, c->fields[i].wire);
         }
@@ -260,46 +259,46 @@ static void put_class_data(struct cg_tool *t, struct cg_source *o, const struct 
                 if (c->fields[i].spec.len)
                         put_pair(o, "m", &any, c->fields[i].wire, c->fields[i].spec);
         cg_put_if(o, any, "}");
-        cg_put(o, c->open ? ",\"open\":true}" : "}");
+        cg_buf_adds(o, c->open ? ",\"open\":true}" : "}");
 }
 
 /* ------------------------------------------------------------------ the entry */
 
-static void put_text(struct cg_source *o, const char *key, struct cg_slice s, size_t max)
+static void put_text(struct cg_buf *o, const char *key, struct cg_slice s, size_t max)
 {
         bool cut;
 
         if (!s.len)
                 return;
-        cg_putf(o, ",\"%s\":", key);
+        cg_buf_addf(o, ",\"%s\":", key);
         cg_put_json_str(o, cg_cut_chars(s, max, &cut));
 }
 
-void cg_tool_put_data(struct cg_tool *t, struct cg_source *o)
+void cg_tool_put_data(struct cg_tool *t, struct cg_buf *o)
 {
-        cg_auto_source struct cg_source sig = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf sig = { .max = CG_GEN_MAX_MODULE_BYTES };
 
         cg_tool_put_signature(t, &sig);
         cg_put_json_str(o, t->name);
-        cg_put(o, ":{\"module\":");
+        cg_buf_adds(o, ":{\"module\":");
         cg_put_json_str(o, t->module);
         put_text(o, "title", cg_tool_title(t), CG_GEN_MAX_SUMMARY);
         put_text(o, "description", cg_tool_description(t), CG_GEN_MAX_FIELD_DOC);
         for (size_t i = 0; i < t->n_hints; i++)
-                cg_putf(o, "%s\"%s\"", i ? "," : ",\"hints\":[", t->hints[i]);
+                cg_buf_addf(o, "%s\"%s\"", i ? "," : ",\"hints\":[", t->hints[i]);
         if (t->n_hints)
-                cg_put(o, "]");
-        put_text(o, "sig", cg_source_str(&sig), SIZE_MAX);
+                cg_buf_adds(o, "]");
+        put_text(o, "sig", cg_buf_slice(&sig), SIZE_MAX);
         put_schema_of(t, &t->in, "in", o);
         if (t->out.root) {
                 put_schema_of(t, &t->out, "out", o);
                 put_text(o, "ret", t->returns_spec, SIZE_MAX);
                 put_text(o, "unwrap", t->unwrap, SIZE_MAX);
         }
-        cg_put(o, ",\"classes\":{");
+        cg_buf_adds(o, ",\"classes\":{");
         for (const struct cg_class *c = t->types.first; c; c = c->next) {
                 cg_put_if(o, !(c == t->types.first), ",");
                 put_class_data(t, o, c);
         }
-        cg_put(o, "}}");
+        cg_buf_adds(o, "}}");
 }

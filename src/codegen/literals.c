@@ -12,17 +12,17 @@ static bool is_integer(const struct cg_j *j)
                !cg_slice_is(j->text, "-0");
 }
 
-bool cg_put_scalar(struct cg_source *o, const struct cg_j *j)
+bool cg_put_scalar(struct cg_buf *o, const struct cg_j *j)
 {
         switch (j->kind) {
         case CG_J_NULL:
-                cg_put(o, "None");
+                cg_buf_adds(o, "None");
                 return true;
         case CG_J_FALSE:
-                cg_put(o, "False");
+                cg_buf_adds(o, "False");
                 return true;
         case CG_J_TRUE:
-                cg_put(o, "True");
+                cg_buf_adds(o, "True");
                 return true;
         case CG_J_STRING:
                 cg_put_str(o, j->text);
@@ -100,7 +100,7 @@ static struct cg_type loose_type(const struct cg_j *values)
 struct cg_type cg_enum_type(struct cg_types *t, const struct cg_j *at, const struct cg_j *values)
 {
         struct cg_slice seen[CG_GEN_MAX_LITERAL];
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf o = { .max = CG_GEN_MAX_MODULE_BYTES };
         size_t n = 0;
 
         if (!values->n) {
@@ -109,9 +109,9 @@ struct cg_type cg_enum_type(struct cg_types *t, const struct cg_j *at, const str
         }
         if (cg_enum_is_long(values))
                 return loose_type(values);
-        cg_put(&o, "Literal[");
+        cg_buf_adds(&o, "Literal[");
         for (const struct cg_j *v = values->first; v; v = v->next) {
-                cg_auto_source struct cg_source one = CG_SOURCE(16 * CG_GEN_MAX_LITERAL_BYTES);
+                cg_auto_buf struct cg_buf one = { .max = 16 * CG_GEN_MAX_LITERAL_BYTES };
                 size_t k = 0;
 
                 if (!type_allows(at, v)) {
@@ -121,23 +121,23 @@ struct cg_type cg_enum_type(struct cg_types *t, const struct cg_j *at, const str
                 }
                 if (!cg_put_scalar(&one, v))
                         return loose_type(values);
-                while (k < n && !cg_slice_eq(seen[k], cg_source_str(&one)))
+                while (k < n && !cg_slice_eq(seen[k], cg_buf_slice(&one)))
                         k++;
                 if (k < n)
                         continue;
-                seen[n] = cg_source_copy(&one, t->arena);
+                seen[n] = cg_arena_text(t->arena, &one);
                 cg_put_if(&o, n, ", ");
                 cg_puts(&o, seen[n++]);
         }
-        cg_put(&o, "]");
-        return n ? cg_type_single(cg_source_copy(&o, t->arena), CG_SLICE("")) : cg_type_plain("Any");
+        cg_buf_adds(&o, "]");
+        return n ? cg_type_single(cg_arena_text(t->arena, &o), CG_SLICE("")) : cg_type_plain("Any");
 }
 
 struct cg_type cg_const_type(struct cg_types *t, const struct cg_j *v)
 {
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf o = { .max = CG_GEN_MAX_MODULE_BYTES };
 
-        cg_put(&o, "Literal[");
+        cg_buf_adds(&o, "Literal[");
         if (v->text.len > CG_GEN_MAX_LITERAL_BYTES)
                 return cg_type_plain("str");
         if (v->kind == CG_J_OBJECT)
@@ -146,6 +146,6 @@ struct cg_type cg_const_type(struct cg_types *t, const struct cg_j *v)
                 return cg_type_plain("list[Any]");
         if (!cg_put_scalar(&o, v))
                 return cg_type_plain("float");
-        cg_put(&o, "]");
-        return cg_type_single(cg_source_copy(&o, t->arena), CG_SLICE(""));
+        cg_buf_adds(&o, "]");
+        return cg_type_single(cg_arena_text(t->arena, &o), CG_SLICE(""));
 }

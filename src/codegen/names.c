@@ -73,7 +73,7 @@ static bool letter_or_digit(uint32_t c)
         return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-static void put_hash(struct cg_source *o, struct cg_slice original, int digits)
+static void put_hash(struct cg_buf *o, struct cg_slice original, int digits)
 {
         char hex[17];
 
@@ -108,8 +108,8 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
                                                 [CG_NAME_FIELD] = "p_",
                                                 [CG_NAME_RESULT_FIELD] = "p_" };
         const char *prefix = prefixes[kind];
-        cg_auto_source struct cg_source raw = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT);
-        cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
+        cg_auto_buf struct cg_buf raw = { .max = CG_GEN_MAX_TOOL_TEXT };
+        cg_auto_buf struct cg_buf o = { .max = 4 * CG_GEN_MAX_NAME };
         struct cg_slice s = original;
 
         /* Every character that cannot be in a name becomes one '_'. */
@@ -121,7 +121,7 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
                         out = (char)(out | 32);
                 cg_puts(&raw, (struct cg_slice){ &out, 1 });
         }
-        s = cg_source_str(&raw);
+        s = cg_buf_slice(&raw);
         /*
          * A leading underscore means private (fields: name mangling); a dunder has a meaning of its
          * own.
@@ -134,22 +134,22 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
                         s.len--;
         }
         if (!s.len) {
-                cg_put(&o, prefix);
+                cg_buf_adds(&o, prefix);
                 put_hash(&o, original, 6);
-                return cg_source_copy(&o, a);
+                return cg_arena_text(a, &o);
         }
         if (s.p[0] >= '0' && s.p[0] <= '9')
-                cg_put(&o, prefix);
+                cg_buf_adds(&o, prefix);
         if (s.len > CG_GEN_MAX_NAME) {
                 cg_puts(&o, (struct cg_slice){ s.p, CG_GEN_MAX_NAME - 7 });
-                cg_put(&o, "_");
+                cg_buf_adds(&o, "_");
                 put_hash(&o, original, 6);
         } else {
                 cg_puts(&o, s);
         }
-        if (taken(kind, cg_source_str(&o)))
-                cg_put(&o, "_");
-        return cg_source_copy(&o, a);
+        if (taken(kind, cg_buf_slice(&o)))
+                cg_buf_adds(&o, "_");
+        return cg_arena_text(a, &o);
 }
 
 /* ------------------------------------------------------------------ making them unique */
@@ -201,7 +201,7 @@ static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_
                 if (group[i]->level == 0 && cg_slice_eq(group[i]->name, group[i]->original))
                         owner = i;
         for (size_t i = 0; i < n; i++) {
-                cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
+                cg_auto_buf struct cg_buf o = { .max = 4 * CG_GEN_MAX_NAME };
 
                 if (i == owner)
                         continue;
@@ -210,9 +210,9 @@ static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_
                         continue;
                 }
                 cg_puts(&o, base_name(a, group[i]->original, kind));
-                cg_put(&o, "_");
+                cg_buf_adds(&o, "_");
                 put_hash(&o, group[i]->original, group[i]->level == 1 ? 6 : 16);
-                group[i]->name = cg_source_copy(&o, a);
+                group[i]->name = cg_arena_text(a, &o);
         }
         return n > 1 || reserved;
 }
@@ -255,10 +255,10 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_pytho
 
 struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint)
 {
-        cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
+        cg_auto_buf struct cg_buf o = { .max = 4 * CG_GEN_MAX_NAME };
         bool start = true;
 
-        while (hint.len && o.buf.len < 40) {
+        while (hint.len && o.len < 40) {
                 uint32_t c = cg_next_char(&hint);
                 char out = (char)c;
 
@@ -266,18 +266,18 @@ struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint)
                         start = true;
                         continue;
                 }
-                if (!o.buf.len && c >= '0' && c <= '9')
-                        cg_put(&o, "C");
+                if (!o.len && c >= '0' && c <= '9')
+                        cg_buf_adds(&o, "C");
                 if (start && out >= 'a' && out <= 'z')
                         out = (char)(out & ~32);
                 start = false;
                 cg_puts(&o, (struct cg_slice){ &out, 1 });
         }
-        if (!o.buf.len)
-                cg_put(&o, "Item");
-        if (cg_is_keyword(cg_source_str(&o)) || among(cg_source_str(&o), no_class, CG_ARRAY_LEN(no_class)))
-                cg_put(&o, "2");
-        return cg_source_copy(&o, a);
+        if (!o.len)
+                cg_buf_adds(&o, "Item");
+        if (cg_is_keyword(cg_buf_slice(&o)) || among(cg_buf_slice(&o), no_class, CG_ARRAY_LEN(no_class)))
+                cg_buf_adds(&o, "2");
+        return cg_arena_text(a, &o);
 }
 
 /* ------------------------------------------------------------------ packages */

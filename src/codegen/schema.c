@@ -61,30 +61,30 @@ void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struc
 struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at)
 {
         const struct cg_j *path[CG_GEN_MAX_DATA_DEPTH];
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT);
+        cg_auto_buf struct cg_buf o = { .max = CG_GEN_MAX_TOOL_TEXT };
         size_t n = 0;
 
         for (; at != root && at->parent && n < CG_ARRAY_LEN(path); at = at->parent)
                 path[n++] = at;
-        while (n && o.rc == 0 && o.buf.len <= MAX_POINTER) {
+        while (n && !o.failed && o.len <= MAX_POINTER) {
                 at = path[--n];
-                cg_put(&o, "/");
+                cg_buf_adds(&o, "/");
                 if (at->parent->kind == CG_J_ARRAY) {
-                        cg_putf(&o, "%zu", at->index);
+                        cg_buf_addf(&o, "%zu", at->index);
                         continue;
                 }
-                for (size_t i = 0; i < at->key.len && o.buf.len <= MAX_POINTER; i++) {
+                for (size_t i = 0; i < at->key.len && o.len <= MAX_POINTER; i++) {
                         char c = at->key.p[i];
 
                         if (c == '~' || c == '/')
-                                cg_put(&o, c == '~' ? "~0" : "~1");
+                                cg_buf_adds(&o, c == '~' ? "~0" : "~1");
                         else
                                 cg_puts(&o, (struct cg_slice){ &c, 1 });
                 }
         }
-        if (o.buf.len > MAX_POINTER)
-                cg_put(&o, "...");
-        return cg_source_copy(&o, a);
+        if (o.len > MAX_POINTER)
+                cg_buf_adds(&o, "...");
+        return cg_arena_text(a, &o);
 }
 
 bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at)

@@ -4,68 +4,19 @@
  */
 #include "codegen/text.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "codegen/ceilings.h"
 
-/* ------------------------------------------------------------------ buffers */
-
-void cg_source_fini(struct cg_source *o)
+struct cg_slice cg_arena_text(struct cg_arena *a, const struct cg_buf *b)
 {
-        cg_buf_fini(&o->buf);
-}
-
-int cg_source_check(const struct cg_source *o, struct cg_err *err)
-{
-        if (o->rc < 0 && err)
-                *err = o->err;
-        return o->rc;
-}
-
-struct cg_slice cg_source_str(const struct cg_source *o)
-{
-        return o->buf.data ? (struct cg_slice){ o->buf.data, o->buf.len } : CG_SLICE("");
-}
-
-struct cg_slice cg_source_copy(const struct cg_source *o, struct cg_arena *a)
-{
-        if (o->rc < 0) {
+        if (b->failed) {
                 a->failed = true;
                 return CG_SLICE("");
         }
-        return cg_arena_copy(a, o->buf.data, o->buf.len);
-}
-
-void cg_puts(struct cg_source *o, struct cg_slice s)
-{
-        if (o->rc == 0)
-                o->rc = cg_buf_try_add(&o->buf, s.p, s.len, &o->err);
-}
-
-void cg_put(struct cg_source *o, const char *s)
-{
-        cg_puts(o, cg_slice_of(s));
-}
-
-void cg_putf(struct cg_source *o, const char *fmt, ...)
-{
-        char *text = NULL;
-        va_list ap;
-        int n;
-
-        va_start(ap, fmt);
-        n = vasprintf(&text, fmt, ap);
-        va_end(ap);
-        if (n < 0) {
-                if (o->rc == 0)
-                        o->rc = cg_fail(&o->err, CG_E_NOMEM, "text");
-                return;
-        }
-        cg_puts(o, (struct cg_slice){ text, (size_t)n });
-        free(text);
+        return cg_arena_copy(a, b->data, b->len);
 }
 
 /* ------------------------------------------------------------------ characters */
@@ -141,14 +92,14 @@ static bool hidden(uint32_t c)
         return false;
 }
 
-static void put_escape(struct cg_source *o, const char *backslash, uint32_t c)
+static void put_escape(struct cg_buf *o, const char *backslash, uint32_t c)
 {
         if (c < 0x100)
-                cg_putf(o, "%sx%02x", backslash, (unsigned)c);
+                cg_buf_addf(o, "%sx%02x", backslash, (unsigned)c);
         else if (c < 0x10000)
-                cg_putf(o, "%su%04x", backslash, (unsigned)c);
+                cg_buf_addf(o, "%su%04x", backslash, (unsigned)c);
         else
-                cg_putf(o, "%sU%08x", backslash, (unsigned)c);
+                cg_buf_addf(o, "%sU%08x", backslash, (unsigned)c);
 }
 
 /* ------------------------------------------------------------------ Python */
@@ -163,7 +114,7 @@ static size_t plain(struct cg_slice s)
         return n;
 }
 
-static bool put_plain(struct cg_source *o, struct cg_slice *s)
+static bool put_plain(struct cg_buf *o, struct cg_slice *s)
 {
         size_t n = plain(*s);
 
@@ -173,25 +124,25 @@ static bool put_plain(struct cg_source *o, struct cg_slice *s)
         return s->len > 0;
 }
 
-void cg_put_str(struct cg_source *o, struct cg_slice s)
+void cg_put_str(struct cg_buf *o, struct cg_slice s)
 {
-        cg_put(o, "\"");
+        cg_buf_adds(o, "\"");
         while (put_plain(o, &s)) {
                 uint32_t c = cg_next_char(&s);
 
                 if (c == '"')
-                        cg_put(o, "\\\"");
+                        cg_buf_adds(o, "\\\"");
                 else if (c == '\\')
-                        cg_put(o, "\\\\");
+                        cg_buf_adds(o, "\\\\");
                 else if (c == '\n')
-                        cg_put(o, "\\n");
+                        cg_buf_adds(o, "\\n");
                 else
                         put_escape(o, "\\", c);
         }
-        cg_put(o, "\"");
+        cg_buf_adds(o, "\"");
 }
 
-void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t max)
+void cg_put_doc(struct cg_buf *o, struct cg_slice s, unsigned indent, size_t max)
 {
         size_t all = cg_count_chars(s);
         char before = '"', first;
@@ -202,7 +153,7 @@ void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t 
         if (s.len && memchr(s.p, '\t', s.len))
                 indent = 0;
         s = cg_cut_chars(s, max, &cut);
-        cg_put(o, "\"\"\"");
+        cg_buf_adds(o, "\"\"\"");
         for (;; before = first) {
                 size_t n = plain(s);
 
@@ -216,26 +167,26 @@ void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t 
                         c = cg_next_char(&s);
                 if (c == '\n') {
                         /* empty lines get no white space */
-                        cg_put(o, "\n");
+                        cg_buf_adds(o, "\n");
                         if (s.len && *s.p != '\n' && *s.p != '\r')
-                                cg_putf(o, "%*s", (int)indent, "");
+                                cg_buf_addf(o, "%*s", (int)indent, "");
                 } else if (c == '\t') {
-                        cg_put(o, "\\t");
+                        cg_buf_adds(o, "\\t");
                 } else if (c == '\\') {
-                        cg_put(o, "\\\\");
+                        cg_buf_adds(o, "\\\\");
                 } else if (c == '"') {
                         /* next to another one, or at an end, it could end the docstring */
-                        cg_put(o, before == '"' || !s.len || *s.p == '"' ? "\\\"" : "\"");
+                        cg_buf_adds(o, before == '"' || !s.len || *s.p == '"' ? "\\\"" : "\"");
                 } else {
                         put_escape(o, hidden(c) ? "\\\\" : "\\", c);
                 }
         }
         if (cut)
-                cg_putf(o, "... (cut: %zu characters in all)", all);
-        cg_put(o, "\"\"\"");
+                cg_buf_addf(o, "... (cut: %zu characters in all)", all);
+        cg_buf_adds(o, "\"\"\"");
 }
 
-void cg_put_folded(struct cg_source *o, struct cg_slice s, size_t max)
+void cg_put_folded(struct cg_buf *o, struct cg_slice s, size_t max)
 {
         bool cut, gap = false;
 
@@ -246,60 +197,60 @@ void cg_put_folded(struct cg_source *o, struct cg_slice s, size_t max)
                         continue;
                 }
                 if (gap)
-                        cg_put(o, " ");
+                        cg_buf_adds(o, " ");
                 gap = false;
                 cg_puts(o, (struct cg_slice){ s.p + i, 1 });
         }
         if (cut)
-                cg_put(o, "...");
+                cg_buf_adds(o, "...");
 }
 
 /* ------------------------------------------------------------------ JSON */
 
-static void put_json_str(struct cg_source *o, struct cg_slice s, bool encodable)
+static void put_json_str(struct cg_buf *o, struct cg_slice s, bool encodable)
 {
-        cg_put(o, "\"");
+        cg_buf_adds(o, "\"");
         while (put_plain(o, &s)) {
                 uint32_t c = cg_next_char(&s);
 
                 if (encodable && c >= 0xd800 && c <= 0xdfff)
                         c = 0xfffd;
                 if (c == '"' || c == '\\')
-                        cg_putf(o, "\\%c", (int)c);
+                        cg_buf_addf(o, "\\%c", (int)c);
                 else if (c == '\n')
-                        cg_put(o, "\\n");
+                        cg_buf_adds(o, "\\n");
                 else if (c < 0x10000)
-                        cg_putf(o, "\\u%04x", (unsigned)c);
+                        cg_buf_addf(o, "\\u%04x", (unsigned)c);
                 else
-                        cg_putf(o, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (c >> 10)),
-                                (unsigned)(0xdc00 | (c & 0x3ff)));
+                        cg_buf_addf(o, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (c >> 10)),
+                                    (unsigned)(0xdc00 | (c & 0x3ff)));
         }
-        cg_put(o, "\"");
+        cg_buf_adds(o, "\"");
 }
 
-void cg_put_json_str(struct cg_source *o, struct cg_slice s)
+void cg_put_json_str(struct cg_buf *o, struct cg_slice s)
 {
         put_json_str(o, s, false);
 }
 
-void cg_put_json_text(struct cg_source *o, struct cg_slice s)
+void cg_put_json_text(struct cg_buf *o, struct cg_slice s)
 {
         put_json_str(o, s, true);
 }
 
-static void put_json_number(struct cg_source *o, struct cg_slice n)
+static void put_json_number(struct cg_buf *o, struct cg_slice n)
 {
         /*
          * Python refuses integers of more than 4300 digits, and with them the whole file; such a
          * number acts as infinite.
          */
         if (n.len > CG_GEN_MAX_NUMBER)
-                cg_put(o, n.p[0] == '-' ? "-1e999" : "1e999");
+                cg_buf_adds(o, n.p[0] == '-' ? "-1e999" : "1e999");
         else
                 cg_puts(o, n);
 }
 
-void cg_put_json(struct cg_source *o, const struct cg_j *j)
+void cg_put_json(struct cg_buf *o, const struct cg_j *j)
 {
         static const char *const words[] = {
                 [CG_J_NULL] = "null", [CG_J_FALSE] = "false", [CG_J_TRUE] = "true"
@@ -307,22 +258,22 @@ void cg_put_json(struct cg_source *o, const struct cg_j *j)
         bool object = j->kind == CG_J_OBJECT;
 
         if (j->kind <= CG_J_TRUE) {
-                cg_put(o, words[j->kind]);
+                cg_buf_adds(o, words[j->kind]);
                 return;
         }
         if (j->kind == CG_J_NUMBER || j->kind == CG_J_STRING) {
                 (j->kind == CG_J_NUMBER ? put_json_number : cg_put_json_str)(o, j->text);
                 return;
         }
-        cg_put(o, object ? "{" : "[");
+        cg_buf_adds(o, object ? "{" : "[");
         for (const struct cg_j *m = j->first; m; m = m->next) {
                 if (m != j->first)
-                        cg_put(o, ",");
+                        cg_buf_adds(o, ",");
                 if (object) {
                         cg_put_json_str(o, m->key);
-                        cg_put(o, ":");
+                        cg_buf_adds(o, ":");
                 }
                 cg_put_json(o, m);
         }
-        cg_put(o, object ? "}" : "]");
+        cg_buf_adds(o, object ? "}" : "]");
 }

@@ -13,32 +13,19 @@
 #include "base/buf.h"
 #include "codegen/read.h"
 
-/* A buffer that remembers its first failure, so that it is checked once, at the end. */
-struct cg_source {
-        struct cg_buf buf;
-        struct cg_err err;
-        int rc; /* 0, or the first failure's code */
-};
-
-#define CG_SOURCE(limit) ((struct cg_source){ .buf = { .max = (limit) } })
-void cg_source_fini(struct cg_source *o);
-#define cg_auto_source CG_CLEANUP(cg_source_fini)
-/* 0, or the first failure with *err filled. */
-int cg_source_check(const struct cg_source *o, struct cg_err *err);
-/* the text so far; borrowed until the next put */
-struct cg_slice cg_source_str(const struct cg_source *o);
 /* The text so far, in @a; "" and a->failed after a failure. */
-struct cg_slice cg_source_copy(const struct cg_source *o, struct cg_arena *a);
+struct cg_slice cg_arena_text(struct cg_arena *a, const struct cg_buf *b);
 
 /* Trusted or sanitised text, as it is. */
-void cg_put(struct cg_source *o, const char *s);
-static inline void cg_put_if(struct cg_source *o, bool when, const char *s)
+static inline void cg_put_if(struct cg_buf *o, bool when, const char *s)
 {
         if (when)
-                cg_put(o, s);
+                cg_buf_adds(o, s);
 }
-void cg_puts(struct cg_source *o, struct cg_slice s);
-void cg_putf(struct cg_source *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static inline void cg_puts(struct cg_buf *o, struct cg_slice s)
+{
+        cg_buf_add(o, s.p, s.len);
+}
 
 /*
  * The next code point, surrogates included. @s must not be empty and must come from the reader.
@@ -51,22 +38,22 @@ struct cg_slice cg_cut_chars(struct cg_slice s, size_t max, bool *cut);
 struct cg_slice cg_trim(struct cg_slice s);
 
 /* Python string literal in double quotes. */
-void cg_put_str(struct cg_source *o, struct cg_slice s);
+void cg_put_str(struct cg_buf *o, struct cg_slice s);
 /*
  * Docstring in triple quotes; further lines are indented by @indent. CR LF becomes LF; cut after
  * @max characters, with a note.
  */
-void cg_put_doc(struct cg_source *o, struct cg_slice s, unsigned indent, size_t max);
+void cg_put_doc(struct cg_buf *o, struct cg_slice s, unsigned indent, size_t max);
 /*
  * Raw text for one line of a docstring that is put together first: white space folded, cut after
  * @max characters ("...").
  */
-void cg_put_folded(struct cg_source *o, struct cg_slice s, size_t max);
+void cg_put_folded(struct cg_buf *o, struct cg_slice s, size_t max);
 /* JSON string, ASCII; lone surrogates as escapes. */
-void cg_put_json_str(struct cg_source *o, struct cg_slice s);
+void cg_put_json_str(struct cg_buf *o, struct cg_slice s);
 /* The same with U+FFFD for lone surrogates, which parsers of other programs refuse. */
-void cg_put_json_text(struct cg_source *o, struct cg_slice s);
+void cg_put_json_text(struct cg_buf *o, struct cg_slice s);
 /* Compact JSON, ASCII, numbers as they were written; @j->height must be bounded by the caller. */
-void cg_put_json(struct cg_source *o, const struct cg_j *j);
+void cg_put_json(struct cg_buf *o, const struct cg_j *j);
 
 #endif

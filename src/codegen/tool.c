@@ -154,13 +154,13 @@ static bool shown(const struct cg_j *n)
                !cg_slice_is(n->text, "-9007199254740991");
 }
 
-static void begin_note(struct cg_source *o, bool *any)
+static void begin_note(struct cg_buf *o, bool *any)
 {
-        cg_put(o, *any ? ", " : "(");
+        cg_buf_adds(o, *any ? ", " : "(");
         *any = true;
 }
 
-static void note_range(struct cg_source *o, const struct cg_j *at, const char *min, const char *max,
+static void note_range(struct cg_buf *o, const struct cg_j *at, const char *min, const char *max,
                        const char *of, bool *any)
 {
         const struct cg_j *lo = cg_j_getz(at, min), *hi = cg_j_getz(at, max);
@@ -173,26 +173,26 @@ static void note_range(struct cg_source *o, const struct cg_j *at, const char *m
                 cg_puts(o, lo->text);
         } else {
                 if (!low || !high)
-                        cg_put(o, low ? "at least " : "at most ");
+                        cg_buf_adds(o, low ? "at least " : "at most ");
                 if (low)
                         cg_puts(o, lo->text);
                 if (low && high)
-                        cg_put(o, " to ");
+                        cg_buf_adds(o, " to ");
                 if (high)
                         cg_puts(o, hi->text);
         }
-        cg_put(o, of);
+        cg_buf_adds(o, of);
 }
 
 /* As Python would show it: only for the docstring, where cg_put_doc() makes it safe. */
-static void put_shown_value(struct cg_source *o, const struct cg_j *v)
+static void put_shown_value(struct cg_buf *o, const struct cg_j *v)
 {
-        cg_auto_source struct cg_source text = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT * 6);
+        cg_auto_buf struct cg_buf text = { .max = CG_GEN_MAX_TOOL_TEXT * 6 };
 
         if (v->kind == CG_J_STRING) {
-                cg_put(o, "\"");
+                cg_buf_adds(o, "\"");
                 cg_put_folded(o, v->text, 60);
-                cg_put(o, "\"");
+                cg_buf_adds(o, "\"");
                 return;
         }
         if (v->kind <= CG_J_TRUE)
@@ -202,12 +202,12 @@ static void put_shown_value(struct cg_source *o, const struct cg_j *v)
         else if (v->height < 20)
                 cg_put_json(&text, v);
         else
-                cg_put(&text, "...");
-        cg_put_folded(o, cg_source_str(&text), 60);
+                cg_buf_adds(&text, "...");
+        cg_put_folded(o, cg_buf_slice(&text), 60);
 }
 
 /* The start of an enum that is too long for a Literal. */
-static void note_enum(struct cg_source *o, const struct cg_j *at, bool *any)
+static void note_enum(struct cg_buf *o, const struct cg_j *at, bool *any)
 {
         const struct cg_j *values = cg_j_getz(at, "enum");
         size_t shown_values = 0;
@@ -215,17 +215,17 @@ static void note_enum(struct cg_source *o, const struct cg_j *at, bool *any)
         if (!cg_j_is(values, CG_J_ARRAY) || !cg_enum_is_long(values))
                 return;
         begin_note(o, any);
-        cg_put(o, "one of ");
+        cg_buf_adds(o, "one of ");
         for (const struct cg_j *v = values->first; v && shown_values < CG_GEN_MAX_LITERAL; v = v->next) {
                 cg_put_if(o, shown_values++, ", ");
                 put_shown_value(o, v);
         }
         if (shown_values < values->n)
-                cg_putf(o, " ... %zu values", values->n);
+                cg_buf_addf(o, " ... %zu values", values->n);
 }
 
 /* "name: description (limits)" in @o, a line or more; nothing for a field without any. */
-static void put_field_doc(struct cg_source *o, const struct cg_class *c, const struct cg_class_field *f)
+static void put_field_doc(struct cg_buf *o, const struct cg_class *c, const struct cg_class_field *f)
 {
         static const char *const bounds[][2] = { { "minimum", ">= " },
                                                  { "exclusiveMinimum", "> " },
@@ -235,16 +235,16 @@ static void put_field_doc(struct cg_source *o, const struct cg_class *c, const s
         const struct cg_j *at = described_by(c, f), *v;
         struct cg_slice d = cg_trim(cg_j_string(f->schema, "description"));
         struct cg_slice format = cg_j_string(at, "format"), pattern = cg_j_string(at, "pattern");
-        cg_auto_source struct cg_source text = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf text = { .max = CG_GEN_MAX_MODULE_BYTES };
         bool any = false, cut, plain = format.len && format.len <= 20;
 
         if (!d.len)
                 d = cg_trim(cg_j_string(at, "description"));
         cg_puts(&text, cg_cut_chars(d, CG_GEN_MAX_FIELD_DOC, &cut));
         if (cut)
-                cg_put(&text, "...");
+                cg_buf_adds(&text, "...");
         if (d.len)
-                cg_put(&text, " ");
+                cg_buf_adds(&text, " ");
 
         note_enum(&text, at, &any);
         for (size_t i = 0; i < CG_ARRAY_LEN(bounds); i++) {
@@ -252,7 +252,7 @@ static void put_field_doc(struct cg_source *o, const struct cg_class *c, const s
                 if (!shown(v))
                         continue;
                 begin_note(&text, &any);
-                cg_put(&text, bounds[i][1]);
+                cg_buf_adds(&text, bounds[i][1]);
                 cg_puts(&text, v->text);
         }
         note_range(&text, at, "minLength", "maxLength", " characters", &any);
@@ -265,7 +265,7 @@ static void put_field_doc(struct cg_source *o, const struct cg_class *c, const s
         }
         if (pattern.len && pattern.len <= 80) {
                 begin_note(&text, &any);
-                cg_put(&text, "pattern ");
+                cg_buf_adds(&text, "pattern ");
                 cg_puts(&text, pattern);
         }
         v = cg_j_getz(f->schema, "default");
@@ -273,18 +273,18 @@ static void put_field_doc(struct cg_source *o, const struct cg_class *c, const s
                 v = cg_j_getz(at, "default");
         if (v && v->kind != CG_J_NULL) {
                 begin_note(&text, &any);
-                cg_put(&text, "server default: ");
+                cg_buf_adds(&text, "server default: ");
                 put_shown_value(&text, v);
         }
         if (any)
-                cg_put(&text, ")");
+                cg_buf_adds(&text, ")");
 
-        d = cg_trim(cg_source_str(&text));
-        if (!d.len || text.rc < 0)
+        d = cg_trim(cg_buf_slice(&text));
+        if (!d.len || text.failed < 0)
                 return;
-        cg_put_if(o, o->buf.len, "\n");
+        cg_put_if(o, o->len, "\n");
         cg_puts(o, f->name);
-        cg_put(o, ": ");
+        cg_buf_adds(o, ": ");
         for (const char *end = d.p + d.len, *p = d.p, *line; p < end; p = line) {
                 line = memchr(p, '\n', (size_t)(end - p));
                 line = line ? line + 1 : end;
@@ -329,11 +329,11 @@ static bool is_unset(const struct cg_class *c, const struct cg_class_field *f)
                (contains(f->annotation, "None") || cg_slice_is(f->annotation, "Any"));
 }
 
-static void put_class(struct cg_source *o, const struct cg_class *c)
+static void put_class(struct cg_buf *o, const struct cg_class *c)
 {
         struct cg_slice d = c->at == c->schema->root ? CG_SLICE("")
                                                      : cg_trim(cg_j_string(c->at, "description"));
-        cg_auto_source struct cg_source doc = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf doc = { .max = CG_GEN_MAX_MODULE_BYTES };
         bool cut;
 
         cg_puts(&doc, cg_cut_chars(d, CG_GEN_MAX_FIELD_DOC, &cut));
@@ -342,39 +342,36 @@ static void put_class(struct cg_source *o, const struct cg_class *c)
                 if (c->fields[i].name.len)
                         put_field_doc(&doc, c, &c->fields[i]);
 
-        cg_put(o, "\n\nclass ");
+        cg_buf_adds(o, "\n\nclass ");
         cg_puts(o, c->name);
-        cg_putf(o, "(%s):\n", bases[base_of(c)]);
-        if (doc.rc < 0 && o->rc == 0) {
-                o->rc = doc.rc;
-                o->err = doc.err;
-        }
-        if (doc.buf.len) {
-                cg_put(o, "    ");
-                cg_put_doc(o, cg_source_str(&doc), 4, SIZE_MAX);
-                cg_put(o, "\n");
+        cg_buf_addf(o, "(%s):\n", bases[base_of(c)]);
+        cg_buf_fail(o, doc.failed);
+        if (doc.len) {
+                cg_buf_adds(o, "    ");
+                cg_put_doc(o, cg_buf_slice(&doc), 4, SIZE_MAX);
+                cg_buf_adds(o, "\n");
         }
         for (size_t i = 0; i < c->n_fields; i++) {
                 const struct cg_class_field *f = &c->fields[i];
 
                 if (!f->name.len)
                         continue;
-                cg_put(o, "    ");
+                cg_buf_adds(o, "    ");
                 cg_puts(o, f->name);
-                cg_put(o, ": ");
+                cg_buf_adds(o, ": ");
                 cg_puts(o, f->annotation);
                 if (!f->required) {
-                        cg_put(o, takes_none(f->annotation) ? " = " : " | None = ");
-                        cg_put(o, is_unset(c, f) ? "UNSET" : "None");
+                        cg_buf_adds(o, takes_none(f->annotation) ? " = " : " | None = ");
+                        cg_buf_adds(o, is_unset(c, f) ? "UNSET" : "None");
                 }
-                cg_put(o, "\n");
+                cg_buf_adds(o, "\n");
         }
         if (!c->n_fields)
-                cg_put(o, "    pass\n");
+                cg_buf_adds(o, "    pass\n");
 }
 
 /* Nested classes first, in the order of their discovery; the class that has them follows. */
-static void put_classes(struct cg_tool *t, struct cg_source *o, bool output)
+static void put_classes(struct cg_tool *t, struct cg_buf *o, bool output)
 {
         const struct cg_class *root = NULL;
 
@@ -391,7 +388,7 @@ static void put_classes(struct cg_tool *t, struct cg_source *o, bool output)
 }
 
 /* The names that the module needs: "from typing import ...", "from cellgate_tools import ...". */
-static void put_imports(struct cg_tool *t, struct cg_source *o, bool returns)
+static void put_imports(struct cg_tool *t, struct cg_buf *o, bool returns)
 {
         bool any = contains(t->returns, "Any"), literal = contains(t->returns, "Literal[");
         bool unset = false, used[CG_ARRAY_LEN(bases)] = { false };
@@ -404,27 +401,27 @@ static void put_imports(struct cg_tool *t, struct cg_source *o, bool returns)
                         unset |= is_unset(c, &c->fields[i]);
                 }
         }
-        cg_put(o, "from __future__ import annotations\n");
+        cg_buf_adds(o, "from __future__ import annotations\n");
         if (any || literal)
-                cg_putf(o, "from typing import %s%s%s\n", any ? "Any" : "", any && literal ? ", " : "",
-                        literal ? "Literal" : "");
-        cg_put(o, "from cellgate_tools import ");
+                cg_buf_addf(o, "from typing import %s%s%s\n", any ? "Any" : "", any && literal ? ", " : "",
+                            literal ? "Literal" : "");
+        cg_buf_adds(o, "from cellgate_tools import ");
         if (unset)
-                cg_put(o, "UNSET, ");
+                cg_buf_adds(o, "UNSET, ");
         for (size_t i = 0; i < CG_ARRAY_LEN(bases); i++)
                 if (used[i])
-                        cg_putf(o, "%s, ", bases[i]);
+                        cg_buf_addf(o, "%s, ", bases[i]);
         if (returns)
-                cg_put(o, "Returns, ");
+                cg_buf_adds(o, "Returns, ");
         if (cg_slice_is(t->returns, "Text"))
-                cg_put(o, "Text, ");
-        cg_put(o, "bind\n");
+                cg_buf_adds(o, "Text, ");
+        cg_buf_adds(o, "bind\n");
 }
 
-void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
+void cg_tool_put_module(struct cg_tool *t, struct cg_buf *o)
 {
         bool returns = cg_slice_is(t->returns, "Any") || cg_slice_is(t->returns, "None");
-        cg_auto_source struct cg_source head = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf head = { .max = CG_GEN_MAX_MODULE_BYTES };
         struct cg_slice title = cg_tool_title(t), d = cg_tool_description(t);
         bool cut;
 
@@ -432,41 +429,41 @@ void cg_tool_put_module(struct cg_tool *t, struct cg_source *o)
         for (size_t i = 0; i < t->returns.len; i++)
                 returns |= !isalnum((unsigned char)t->returns.p[i]);
         cg_put_folded(&head, t->server, CG_GEN_MAX_SUMMARY);
-        cg_put(&head, " / ");
+        cg_buf_adds(&head, " / ");
         cg_put_folded(&head, t->name, CG_GEN_MAX_SUMMARY);
         if (title.len && d.len) {
-                cg_put(&head, ": ");
+                cg_buf_adds(&head, ": ");
                 cg_put_folded(&head, title, CG_GEN_MAX_SUMMARY);
         }
-        cg_put(&head, ".");
+        cg_buf_adds(&head, ".");
         for (size_t i = 0; i < t->n_hints; i++)
-                cg_putf(&head, " %c%s.", t->hints[i][0] & ~32, t->hints[i] + 1);
-        cg_put(&head, " run() takes the fields of Params.");
+                cg_buf_addf(&head, " %c%s.", t->hints[i][0] & ~32, t->hints[i] + 1);
+        cg_buf_adds(&head, " run() takes the fields of Params.");
         if (!d.len)
                 d = title;
         if (!d.len)
                 d = CG_SLICE("The server gives no description.");
-        cg_put(&head, "\n\n");
+        cg_buf_adds(&head, "\n\n");
         cg_puts(&head, cg_cut_chars(d, CG_GEN_MAX_DOC, &cut));
         if (cut)
-                cg_putf(&head, "... (cut: %zu characters in all)", cg_count_chars(d));
-        cg_put_doc(o, cg_source_str(&head), 0, SIZE_MAX);
-        cg_put(o, "\n");
+                cg_buf_addf(&head, "... (cut: %zu characters in all)", cg_count_chars(d));
+        cg_put_doc(o, cg_buf_slice(&head), 0, SIZE_MAX);
+        cg_buf_adds(o, "\n");
 
         put_imports(t, o, returns);
         put_classes(t, o, false);
         put_classes(t, o, true);
-        cg_put(o, "\n\nrun, call, run_async, call_async, arun, acall = bind(globals(), ");
+        cg_buf_adds(o, "\n\nrun, call, run_async, call_async, arun, acall = bind(globals(), ");
         cg_put_str(o, t->name);
         if (returns) {
                 /* In quotes: only type checkers read it. */
-                cg_put(o, ", Params, Returns[");
+                cg_buf_adds(o, ", Params, Returns[");
                 cg_put_str(o, t->returns);
-                cg_put(o, "])\n");
+                cg_buf_adds(o, "])\n");
         } else {
-                cg_put(o, ", Params, ");
+                cg_buf_adds(o, ", Params, ");
                 cg_puts(o, t->returns);
-                cg_put(o, ")\n");
+                cg_buf_adds(o, ")\n");
         }
 }
 
@@ -483,28 +480,28 @@ static struct cg_slice first_sentence(struct cg_slice s)
         return s;
 }
 
-void cg_tool_put_signature(struct cg_tool *t, struct cg_source *o)
+void cg_tool_put_signature(struct cg_tool *t, struct cg_buf *o)
 {
         const struct cg_class *params = t->types.first;
         size_t shown_fields = 0;
 
-        cg_put(o, "(");
+        cg_buf_adds(o, "(");
         for (size_t i = 0; i < params->n_fields; i++) {
                 if (!params->fields[i].name.len)
                         continue;
                 cg_put_if(o, shown_fields, ", ");
                 if (shown_fields++ == 16) {
-                        cg_put(o, "...");
+                        cg_buf_adds(o, "...");
                         break;
                 }
                 cg_puts(o, params->fields[i].name);
                 cg_put_if(o, !params->fields[i].required, "?");
         }
-        cg_put(o, ") -> ");
+        cg_buf_adds(o, ") -> ");
         cg_put_folded(o, t->returns, 60);
 }
 
-void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_source *o)
+void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_buf *o)
 {
         struct cg_slice s = cg_tool_description(t);
 
@@ -515,12 +512,12 @@ void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_source *o)
         if (!s.len)
                 s = cg_tool_title(t);
         if (s.len) {
-                cg_put(o, ": ");
+                cg_buf_adds(o, ": ");
                 cg_put_folded(o, s, CG_GEN_MAX_SUMMARY);
         }
         for (size_t i = 0; i < t->n_hints; i++)
-                cg_putf(o, "%s%s", i ? ", " : " [", t->hints[i]);
+                cg_buf_addf(o, "%s%s", i ? ", " : " [", t->hints[i]);
         if (t->n_hints)
-                cg_put(o, "]");
-        cg_put(o, "\n");
+                cg_buf_adds(o, "]");
+        cg_buf_adds(o, "\n");
 }

@@ -30,20 +30,20 @@ struct cg_tool {
  */
 int cg_tool_prepare(struct cg_tool *t, struct cg_err *err);
 
-void cg_tool_put_module(struct cg_tool *t, struct cg_source *o);
+void cg_tool_put_module(struct cg_tool *t, struct cg_buf *o);
 /*
  * One line: name(fields) -> type: first sentence. [hints]. @common: bytes that all descriptions of
  * the server begin with; they are left out.
  */
-void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_source *o);
+void cg_tool_put_summary(struct cg_tool *t, size_t common, struct cg_buf *o);
 /*
  * "tool name": {...}, on one line. May reject the tool (t->report): then nothing of it counts. See
  * data.c for the members.
  */
-void cg_tool_put_data(struct cg_tool *t, struct cg_source *o);
+void cg_tool_put_data(struct cg_tool *t, struct cg_buf *o);
 
 /* (fields) -> type */
-void cg_tool_put_signature(struct cg_tool *t, struct cg_source *o);
+void cg_tool_put_signature(struct cg_tool *t, struct cg_buf *o);
 struct cg_slice cg_tool_title(const struct cg_tool *t);
 struct cg_slice cg_tool_description(const struct cg_tool *t);
 

@@ -57,8 +57,8 @@ static bool unite(struct cg_type *y, const struct cg_type *more)
 static void join(struct cg_types *t, const struct cg_type *y, struct cg_slice *text, struct cg_slice *spec,
                  bool *several)
 {
-        cg_auto_source struct cg_source texts = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        cg_auto_source struct cg_source specs = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf texts = { .max = CG_GEN_MAX_MODULE_BYTES };
+        cg_auto_buf struct cg_buf specs = { .max = CG_GEN_MAX_MODULE_BYTES };
         size_t n = 0;
 
         for (size_t i = 0; i < y->n; i++) {
@@ -69,8 +69,8 @@ static void join(struct cg_types *t, const struct cg_type *y, struct cg_slice *t
                 cg_put_if(&specs, n++, "|");
                 cg_puts(&specs, y->part[i].spec);
         }
-        *text = cg_source_copy(&texts, t->arena);
-        *spec = cg_source_copy(&specs, t->arena);
+        *text = cg_arena_text(t->arena, &texts);
+        *spec = cg_arena_text(t->arena, &specs);
         *several = n > 1;
 }
 
@@ -118,15 +118,15 @@ static struct cg_slice unique_class_name(struct cg_types *t, struct cg_slice hin
 
         for (unsigned i = 2;; i++) {
                 struct cg_class *c = t->first;
-                cg_auto_source struct cg_source o = CG_SOURCE(4 * CG_GEN_MAX_NAME);
+                cg_auto_buf struct cg_buf o = { .max = 4 * CG_GEN_MAX_NAME };
 
                 while (c && !cg_slice_eq(c->name, name))
                         c = c->next;
                 if (!c || t->arena->failed)
                         return name;
                 cg_puts(&o, base);
-                cg_putf(&o, "%u", i);
-                name = cg_source_copy(&o, t->arena);
+                cg_buf_addf(&o, "%u", i);
+                name = cg_arena_text(t->arena, &o);
         }
 }
 
@@ -168,28 +168,28 @@ static struct cg_type class_type(struct cg_types *t, struct position p, struct c
 /* The name of an item: "edit" for a list called "edits". */
 static struct cg_slice singular(struct cg_types *t, struct cg_slice s)
 {
-        cg_auto_source struct cg_source o = CG_SOURCE(CG_GEN_MAX_TOOL_TEXT);
+        cg_auto_buf struct cg_buf o = { .max = CG_GEN_MAX_TOOL_TEXT };
 
         if (s.len > 4 && memcmp(s.p + s.len - 3, "ies", 3) == 0) {
                 cg_puts(&o, (struct cg_slice){ s.p, s.len - 3 });
-                cg_put(&o, "y");
+                cg_buf_adds(&o, "y");
         } else if (s.len > 2 && s.p[s.len - 1] == 's' && s.p[s.len - 2] != 's') {
                 return (struct cg_slice){ s.p, s.len - 1 };
         } else if (s.len > 200) {
                 return s;
         } else {
                 cg_puts(&o, s);
-                cg_put(&o, "_item");
+                cg_buf_adds(&o, "_item");
         }
-        return cg_source_copy(&o, t->arena);
+        return cg_arena_text(t->arena, &o);
 }
 
 /* list[Y] or dict[str, Y], where Y is the type of @items. */
 static struct cg_type container_type(struct cg_types *t, struct position p, const struct cg_j *at,
                                      struct cg_j *items, const char *before, char mark)
 {
-        cg_auto_source struct cg_source text = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        cg_auto_source struct cg_source spec = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf text = { .max = CG_GEN_MAX_MODULE_BYTES };
+        cg_auto_buf struct cg_buf spec = { .max = CG_GEN_MAX_MODULE_BYTES };
         struct cg_slice inner, inner_spec;
         struct cg_type y;
         bool several;
@@ -204,15 +204,15 @@ static struct cg_type container_type(struct cg_types *t, struct position p, cons
                 cg_gen_warn(t->report, CG_GEN_DEGRADED, at, "the annotation would be too long: typed as Any");
                 return cg_type_plain("Any");
         }
-        cg_put(&text, before);
+        cg_buf_adds(&text, before);
         cg_puts(&text, inner);
-        cg_put(&text, "]");
+        cg_buf_adds(&text, "]");
         if (inner_spec.len) {
-                cg_putf(&spec, several ? "%c(" : "%c", mark);
+                cg_buf_addf(&spec, several ? "%c(" : "%c", mark);
                 cg_puts(&spec, inner_spec);
                 cg_put_if(&spec, several, ")");
         }
-        return cg_type_single(cg_source_copy(&text, t->arena), cg_source_copy(&spec, t->arena));
+        return cg_type_single(cg_arena_text(t->arena, &text), cg_arena_text(t->arena, &spec));
 }
 
 static struct cg_type simple_type(struct cg_types *t, struct position p, struct cg_j *at,

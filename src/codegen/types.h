@@ -78,7 +78,7 @@ struct cg_type cg_const_type(struct cg_types *t, const struct cg_j *v);
  * A value as Python shows it (True, None, "text"), for docstrings and Literals; false when it is no
  * scalar that a Literal can hold.
  */
-bool cg_put_scalar(struct cg_source *o, const struct cg_j *j);
+bool cg_put_scalar(struct cg_buf *o, const struct cg_j *j);
 /* An enum that is too long or too wide for a Literal. */
 bool cg_enum_is_long(const struct cg_j *values);
 

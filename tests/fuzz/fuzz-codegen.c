@@ -12,11 +12,11 @@
 #include "codegen/names.h"
 #include "codegen/tool.h"
 
-static void check(const struct cg_source *o, const char *what)
+static void check(const struct cg_buf *o, const char *what)
 {
-        struct cg_slice s = cg_source_str(o);
+        struct cg_slice s = cg_buf_slice(o);
 
-        if (o->rc < 0)
+        if (o->failed < 0)
                 return;
         for (size_t i = 0; i < s.len; i++) {
                 if ((s.p[i] < 0x20 && s.p[i] != '\n') || s.p[i] > 0x7e) {
@@ -42,10 +42,10 @@ static void check_name(struct cg_slice s)
 /* The catalogue's line goes through cg_put_doc() later; the others are final. */
 static void generate(struct cg_tool *t)
 {
-        cg_auto_source struct cg_source module = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        cg_auto_source struct cg_source data = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        cg_auto_source struct cg_source summary = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
-        cg_auto_source struct cg_source doc = CG_SOURCE(CG_GEN_MAX_MODULE_BYTES);
+        cg_auto_buf struct cg_buf module = { .max = CG_GEN_MAX_MODULE_BYTES };
+        cg_auto_buf struct cg_buf data = { .max = CG_GEN_MAX_MODULE_BYTES };
+        cg_auto_buf struct cg_buf summary = { .max = CG_GEN_MAX_MODULE_BYTES };
+        cg_auto_buf struct cg_buf doc = { .max = CG_GEN_MAX_MODULE_BYTES };
         struct cg_err err;
 
         if (cg_tool_prepare(t, &err) < 0)
@@ -61,7 +61,7 @@ static void generate(struct cg_tool *t)
         cg_tool_put_data(t, &data);
         cg_tool_put_module(t, &module);
         cg_tool_put_summary(t, 0, &summary);
-        cg_put_doc(&doc, cg_source_str(&summary), 0, SIZE_MAX);
+        cg_put_doc(&doc, cg_buf_slice(&summary), 0, SIZE_MAX);
         check(&data, "data");
         check(&module, "module");
         check(&doc, "catalogue");

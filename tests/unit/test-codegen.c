@@ -124,17 +124,16 @@ TEST(test_split)
         assert_int_equal(cg_split_name(str("[")).len, 0);
 }
 
-static void check_emitted(void (*put)(struct cg_source *, struct cg_slice), struct cg_slice s,
-                          const char *want)
+static void check_emitted(void (*put)(struct cg_buf *, struct cg_slice), struct cg_slice s, const char *want)
 {
-        cg_auto_source struct cg_source o = CG_SOURCE(10000);
+        cg_auto_buf struct cg_buf o = { .max = 10000 };
 
         put(&o, s);
-        assert_int_equal(o.rc, 0);
-        assert_string_equal(o.buf.data, want);
+        assert_int_equal(o.failed, 0);
+        assert_string_equal(o.data, want);
 }
 
-static void put_doc(struct cg_source *o, struct cg_slice s)
+static void put_doc(struct cg_buf *o, struct cg_slice s)
 {
         cg_put_doc(o, s, 4, 20);
 }
@@ -163,15 +162,15 @@ TEST(test_emit_doc)
 
 TEST(test_out_remembers_its_failure)
 {
-        cg_auto_source struct cg_source o = CG_SOURCE(4);
+        cg_auto_buf struct cg_buf o = { .max = 4 };
         struct cg_err err;
 
-        cg_put(&o, "abc");
-        cg_put(&o, "def");
-        cg_put(&o, "g");
-        assert_int_equal(cg_source_check(&o, &err), CG_E_LIMIT);
+        cg_buf_adds(&o, "abc");
+        cg_buf_adds(&o, "def");
+        cg_buf_adds(&o, "g");
+        assert_int_equal(cg_buf_end(&o, &err), CG_E_LIMIT);
         assert_int_equal(err.code, CG_E_LIMIT);
-        assert_string_equal(o.buf.data, "abc");
+        assert_string_equal(o.data, "abc");
 }
 
 static struct cg_slice named(struct cg_python_name *names, size_t n, const char *original)
