@@ -636,23 +636,15 @@ static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg
         if (r == 0) {
                 s->polled = true;
                 s->open_handles++;
-                r = uv_poll_start(&s->pid_poll, UV_READABLE, on_exit_seen);
         }
-        if (r == 0)
-                r = open_pipe(&s->in, &p->in[1]);
-        if (r == 0)
-                r = open_pipe(&s->out, &p->out[0]);
-        if (r == 0)
-                r = open_pipe(&s->errp, &p->err[0]);
-        if (r == 0 && s->controlled)
-                r = open_pipe(&s->control, &p->control[0]);
-        if (r == 0 && s->controlled)
-                r = uv_read_start((uv_stream_t *)&s->control, on_control_alloc, on_control);
-        if (r == 0)
-                r = uv_read_start((uv_stream_t *)&s->out, on_out_alloc, on_out);
-        if (r == 0)
-                r = uv_read_start((uv_stream_t *)&s->errp, on_err_alloc, on_err);
-        if (r < 0)
+        if (r < 0 || (r = uv_poll_start(&s->pid_poll, UV_READABLE, on_exit_seen)) < 0 ||
+            (r = open_pipe(&s->in, &p->in[1])) < 0 || (r = open_pipe(&s->out, &p->out[0])) < 0 ||
+            (r = open_pipe(&s->errp, &p->err[0])) < 0 ||
+            (s->controlled && (r = open_pipe(&s->control, &p->control[0])) < 0) ||
+            (s->controlled &&
+             (r = uv_read_start((uv_stream_t *)&s->control, on_control_alloc, on_control)) < 0) ||
+            (r = uv_read_start((uv_stream_t *)&s->out, on_out_alloc, on_out)) < 0 ||
+            (r = uv_read_start((uv_stream_t *)&s->errp, on_err_alloc, on_err)) < 0)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         return 0;
 }
@@ -664,9 +656,11 @@ int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **r
                                                      .last_words = last_words,
                                                      .send_sandbox = send_sandbox,
                                                      .end = end };
+        CG_CLEANUP(pipes_close)
         struct pipes p = { { -1, -1 }, { -1, -1 }, { -1, -1 }, { -1, -1 } };
         cg_auto_free struct cg_stdio *s = calloc(1, sizeof(*s));
-        int r = 0;
+        struct cg_stdio *self;
+        int r;
 
         if (!s)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
@@ -684,23 +678,20 @@ int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **r
         cg_buf_init(&s->err_kept, CG_MCP_STDERR_KEPT);
         cg_buf_init(&s->words, CG_MCP_STDERR_SHOWN + 128);
         if (pipe2(p.in, O_CLOEXEC) < 0 || pipe2(p.out, O_CLOEXEC) < 0 || pipe2(p.err, O_CLOEXEC) < 0)
-                r = cg_fail_errno(err, "pipe");
-        if (r == 0 && s->def->reports && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p.control) < 0)
-                r = cg_fail_errno(err, "socketpair");
-        if (r == 0)
-                r = spawn(s, &p, err);
-        if (r == 0) {
-                struct cg_stdio *self = CG_STEAL(s); /* libuv frees it from here on */
-
-                r = watch(self, o->loop, &p, err);
-                if (r < 0) {
-                        self->silent = true;
-                        close_all(self);
-                        cg_proc_end(&self->proc, true, 0);
-                } else {
-                        *ret = &self->base;
-                }
+                return cg_fail_errno(err, "pipe");
+        if (s->def->reports && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p.control) < 0)
+                return cg_fail_errno(err, "socketpair");
+        r = spawn(s, &p, err);
+        if (r < 0)
+                return r;
+        self = CG_STEAL(s); /* libuv frees it from here on */
+        r = watch(self, o->loop, &p, err);
+        if (r < 0) {
+                self->silent = true;
+                close_all(self);
+                cg_proc_end(&self->proc, true, 0);
+                return r;
         }
-        pipes_close(&p);
-        return r;
+        *ret = &self->base;
+        return 0;
 }
