@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from mcp_serve import test_tools
 from mcp_serve.helpers import Raw, text_of
@@ -68,6 +69,32 @@ def test_a_call_is_answered_before_its_cell_ends(serve: Serve, workspace: Path) 
         text
         == f'begun\n\n[Characters 0 to 5 of {len(text_of(whole(server, id)))}; cell_result(execution_id="{id}", from=5) returns more]'
     )
+
+
+def test_results_of_jobs_fit_their_schemas(serve: Serve, index: Path) -> None:
+    server = started(serve, "--wait", "0.05", "--artifacts", "--approve", "cellgate.install_package")
+    schemas = {
+        t["name"]: t["outputSchema"]
+        for t in server.result(server.request("tools/list"))["tools"]
+        if "outputSchema" in t
+    }
+    assert set(schemas) == {"execute_ipython_cell", "start_cell", "cell_result"}
+    result = server.result(server.call("start_cell", code="open('f', 'w').write('1'); print('x'); 1/0"))
+    jsonschema.validate(result["structuredContent"], schemas["start_cell"])
+    id = result["structuredContent"]["execution_id"]
+    texts = whole(server, id)["structuredContent"]
+    end = whole(server, id, **{"from": 2})["structuredContent"]
+    # The end of a part has all that the whole has, but for the texts.
+    members = {"status", "execution_id", "session_id", "artifacts", "costs", "error"}
+    assert {m: end[m] for m in members} == {m: texts[m] for m in members} and texts["stdout"] == "x\n"
+    install = id_of(server.ask("install_package", package_name="cgwheel==1.0"))
+    installed = whole(server, install)["structuredContent"]
+    assert installed["status"] == "ok" and installed["execution_id"] == install
+    assert "Successfully installed" in installed["stdout"]
+    unknown = server.result(server.call("cell_result", execution_id="cell-99"))
+    assert unknown["isError"] and unknown["structuredContent"]["status"] == "error"
+    for content in (texts, end, installed, unknown["structuredContent"]):
+        jsonschema.validate(content, schemas["cell_result"])
 
 
 def test_calls_wait_in_the_queue_no_longer(serve: Serve, workspace: Path) -> None:

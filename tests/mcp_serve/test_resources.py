@@ -1,5 +1,7 @@
 """All of a cell's output as resources: links in results, resources/list and resources/read, in both eras."""
 
+import base64
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -187,3 +189,111 @@ def test_the_official_client(cellgate: Path, workspace: Path, environment: dict[
             assert [r.uri for r in (await client.list_resources()).resources] == [link.uri]
 
     anyio.run(use)
+
+
+# ---------------------------------------------------------------------- files of cells
+
+
+@pytest.fixture
+def files(serve: Serve) -> Raw:
+    server = serve("--artifacts", "--env", "API_TOKEN=very-secret")
+    server.initialize()
+    return server
+
+
+def artifacts(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {Path(f["path"]).name: f for f in result["structuredContent"]["artifacts"]}
+
+
+def test_files_of_a_cell_are_resources(files: Raw) -> None:
+    made = artifacts(cell(files, "open('a.txt', 'w').write('é' * 9); open('b.bin', 'wb').write(bytes(range(256)));"))
+    a, b = made["a.txt"], made["b.bin"]
+    assert listed(files) == [f["uri"] for f in made.values()]
+    assert read(files, a["uri"])["text"] == "é" * 9
+    part = read(files, a["uri"] + "?from=7&length=1")
+    assert part["text"] == "é" and part["_meta"] == {
+        "cellgate/characters": 9,
+        "cellgate/next": a["uri"] + "?from=8&length=1",
+    }
+    (content,) = files.result(files.request("resources/read", {"uri": b["uri"]}))["contents"]
+    data = base64.b64decode(content["blob"])
+    assert content["mimeType"] == "application/octet-stream" and hashlib.sha256(data).hexdigest() == b["sha256"]
+    (content,) = files.result(files.request("resources/read", {"uri": b["uri"] + "?from=254"}))["contents"]
+    assert base64.b64decode(content["blob"]) == b"\xfe\xff" and content["_meta"] == {"cellgate/bytes": 256}
+
+
+def test_a_result_links_its_files(files: Raw) -> None:
+    result = cell(files, "for i in range(30): open(f'{i}', 'w').write('1')")
+    links = [b for b in result["content"] if b["type"] == "resource_link"]
+    assert len(links) == 20 and {"type", "uri", "name", "size"} == set(links[0])
+    assert len(listed(files)) == 30
+    assert {b["uri"]: b["name"] for b in links}.items() <= {
+        f["uri"]: f["path"] for f in artifacts(result).values()
+    }.items()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "open('f', 'a').write('+')",
+        "open('f', 'w').write('othe')",
+        "import os; os.unlink('f')",
+        "import os; os.unlink('f'); os.symlink('other', 'f')",
+        "import os; os.unlink('f'); os.mkfifo('f')",
+        "import os; os.unlink('f'); os.mkdir('f')",
+    ],
+)
+def test_what_has_changed_is_not_returned(files: Raw, change: str) -> None:
+    uri = artifacts(cell(files, "open('other', 'w').write('hers'); open('f', 'w').write('mine')"))["f"]["uri"]
+    assert read(files, uri)["text"] == "mine"
+    cell(files, change)
+    error = files.answer(files.request("resources/read", {"uri": uri}))["error"]
+    assert error["code"] == -32002 and "has changed since" in error["message"] and error["data"] == {"uri": uri}
+
+
+def test_only_files_whose_content_is_known_and_not_large_are_resources(files: Raw) -> None:
+    code = "for name, mib in (('16', 16), ('17', 17), ('65', 65)): open(name, 'wb').truncate(mib << 20)"
+    made = artifacts(cell(files, code))
+    assert [name for name, f in made.items() if "uri" in f] == ["16"] and "sha256" not in made["65"]
+    uri = made["16"]["uri"]
+    for bad in (uri + "0", uri[:-1] + "-1", uri[:-1] + "99", uri[:-1], uri.replace("artifact", "artifacts"), uri + "x"):
+        assert code_of(files, bad) == -32002, bad
+    index = {name: i for i, name in enumerate(made)}
+    for name in ("17", "65"):
+        assert code_of(files, uri.rpartition("/")[0] + f"/{index[name]}") == -32002
+
+
+def test_secrets_are_not_in_texts_of_files(files: Raw) -> None:
+    uri = artifacts(cell(files, "import os; open('f', 'w').write('x' + os.environ['API_TOKEN'])"))["f"]["uri"]
+    assert read(files, uri)["text"] == "x***" and read(files, uri + "?from=2&length=1")["text"] == "*"
+
+
+def test_a_read_waits_for_the_cell_that_runs_and_ends_with_the_session(serve: Serve) -> None:
+    server = serve("--artifacts", "--toolsets", "core,jobs,sessions")
+    server.initialize()
+    id = server.ask("create_session").partition("session_id: ")[2]
+    uri = artifacts(cell(server, "open('f', 'w').write('1')", session_id=id))["f"]["uri"]
+    server.ask("start_cell", code="import time; time.sleep(600)", session_id=id)
+    waits = server.request("resources/read", {"uri": uri})
+    server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waits}})
+    waits = server.request("resources/read", {"uri": uri})
+    end = server.call("terminate_session", session_id=id)
+    assert server.answer(waits)["error"]["code"] == -32002
+    server.result(end)
+    assert code_of(server, uri) == -32002
+
+
+def test_plain_results_have_no_files(serve: Serve) -> None:
+    server = serve("--artifacts", "--plain-results")
+    server.initialize()
+    assert [b["type"] for b in cell(server, "open('f', 'w').write('1');")["content"]] == ["text"]
+    assert listed(server) == []
+
+
+def test_files_without_a_handshake(serve: Serve) -> None:
+    client = Stateless(serve("--artifacts"))
+    uri = artifacts(client.cell("open('f', 'w').write('1')"))["f"]["uri"]
+    result = client.request("resources/read", uri=uri)["result"]
+    assert result["resultType"] == "complete" and types.ReadResourceResult.model_validate(result)
+    client.cell("open('f', 'w').write('2')")
+    assert client.request("resources/read", uri=uri)["error"]["code"] == -32602

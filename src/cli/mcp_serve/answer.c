@@ -84,7 +84,13 @@ struct cg_structured *cg_answer_structured(struct cg_answer *a)
 
 void cg_answer_set_structured(struct cg_answer *a, struct cg_structured *cell)
 {
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+
         a->cell = cell;
+        if (!a->text.total)
+                return;
+        cg_cut_render(&a->text, true, &b);
+        cg_structured_replace(a->cell, b.data ?: "", b.len);
 }
 
 /* ------------------------------------------------------------------ text */
@@ -388,6 +394,7 @@ size_t cg_answer_part(struct cg_answer *to, const struct cg_answer *a, size_t fr
 void cg_answer_rest(struct cg_answer *to, const struct cg_answer *a)
 {
         to->error = a->error;
+        cg_structured_copy_end(to->cell, a->cell);
         to->n_files = a->n_files;
         to->n_blocks = a->n_blocks;
         if (cg_buf_try_add(&to->blocks, a->blocks.data, a->blocks.len, NULL) < 0 ||

@@ -24,8 +24,7 @@
 
 /* ------------------------------------------------------------------ jobs */
 
-/* Queues a job, for whose end @p waits. Takes @j. */
-static int add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, struct cg_err *err)
+int cg_serve_add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, struct cg_err *err)
 {
         struct cg_serve_session *s = p->session;
         bool untrusted = cg_serve_tool_defs[p->tool].toolset == CG_SERVE_WEB;
@@ -79,7 +78,7 @@ static int begin_in_turn(struct cg_serve *sv, struct cg_pending *p, const char *
         j->tool = p->tool;
         j->args = strdup(args);
         j->timeout = LIST_TIMEOUT_S; /* of what the tool runs in the kernel */
-        if (add_job(p, j, is_long(p->tool) ? FILE_CHARS : OWN_CHARS, err) < 0)
+        if (cg_serve_add_job(p, j, is_long(p->tool) ? FILE_CHARS : OWN_CHARS, err) < 0)
                 return -1;
         if (j->tool == CG_SERVE_RESET || j->tool == CG_SERVE_TERMINATE)
                 for (before = TAILQ_FIRST(&p->session->jobs); before != j; before = TAILQ_NEXT(before, entry))
@@ -119,7 +118,7 @@ static int add_code(struct cg_serve *sv, struct cg_pending *p, char *code, doubl
         j->timeout = timeout;
         j->code = code;
         j->number = sv->last_cell + 1;
-        if (add_job(p, j, p->max_chars, err) < 0)
+        if (cg_serve_add_job(p, j, p->max_chars, err) < 0)
                 return -1;
         sv->last_cell++;
         return 0;
@@ -195,7 +194,7 @@ static int begin_variables(struct cg_serve *sv, struct cg_pending *p, const char
         j->tool = CG_SERVE_LIST_VARIABLES;
         j->timeout = LIST_TIMEOUT_S;
         j->code = strdup(cg_serve_list_variables);
-        return add_job(p, j, OWN_CHARS, err);
+        return cg_serve_add_job(p, j, OWN_CHARS, err);
 }
 
 /* ------------------------------------------------------------------ answered at once */
@@ -366,7 +365,7 @@ static int begin_bridge(struct cg_serve *sv, struct cg_pending *p, const char *a
                 cg_job_free(j);
                 return -1;
         }
-        return add_job(p, j, OWN_CHARS, err);
+        return cg_serve_add_job(p, j, OWN_CHARS, err);
 }
 
 /*
@@ -411,7 +410,7 @@ static void reply_error(struct cg_serve *sv, struct cg_pending *p, const char *w
         struct cg_answer *a = cg_answer_new(0);
 
         if (a) {
-                if (p->tool == CG_SERVE_EXECUTE && !sv->opts.plain)
+                if (cg_serve_has_schema(p->tool) && !sv->opts.plain)
                         cg_answer_set_structured(a, cg_structured_new(0));
                 cg_answer_error(a);
                 cg_answer_note(a, "%s", why);

@@ -101,11 +101,8 @@ static int list_files(struct cg_serve_session *s, const char *args, struct cg_an
 
 /* ------------------------------------------------------------------ read_file, write_file */
 
-/*
- * Bytes of whole characters at the beginning; 0 for what is no text. A last character may be cut
- * unless the data ends where the file does (@to_end).
- */
-static size_t text_of(const char *data, size_t len, bool to_end)
+/* A last character may be cut unless the data ends where the file does. */
+size_t cg_serve_text_of(const char *data, size_t len, bool to_end)
 {
         size_t n = 0, one = 1;
         uint32_t c;
@@ -138,7 +135,7 @@ static int read_file(struct cg_serve_session *s, const char *args, struct cg_ans
         size = (size_t)json_integer_value(json_object_get(o, "size"));
         if (len < max || size < offset + len)
                 size = offset + len;
-        n = text_of(data, len, offset + len == size);
+        n = cg_serve_text_of(data, len, offset + len == size);
         if (!n && len) {
                 n = len;
                 base64 = malloc(cg_base64_size(len));

@@ -16,18 +16,24 @@
 
 /* ------------------------------------------------------------------ answers */
 
-struct cg_answer *cg_serve_cell_answer(const struct cg_serve_session *s, uint64_t number, size_t max_chars)
+static void set_structured(const struct cg_serve_session *s, uint64_t number, size_t max_chars,
+                           struct cg_answer *a)
 {
-        struct cg_answer *a = cg_answer_new(max_chars);
         char id[32];
 
-        if (!a || s->sv->opts.plain)
-                return a;
         cg_answer_set_structured(a, cg_structured_new(max_chars));
         cg_structured_set(cg_answer_structured(a), "session_id", s->id);
         snprintf(id, sizeof(id), "cell-%" PRIu64, number);
         if (number)
                 cg_structured_set(cg_answer_structured(a), "execution_id", id);
+}
+
+struct cg_answer *cg_serve_cell_answer(const struct cg_serve_session *s, uint64_t number, size_t max_chars)
+{
+        struct cg_answer *a = cg_answer_new(max_chars);
+
+        if (a && !s->sv->opts.plain)
+                set_structured(s, number, max_chars, a);
         return a;
 }
 
@@ -101,6 +107,9 @@ void cg_serve_answer_done(struct cg_serve *sv, struct cg_pending *p)
                 return;
         }
         job->read_ms = cg_now_ms();
+        /* Of an installation, whose own call has none. */
+        if (cg_serve_has_schema(p->tool) && !sv->opts.plain && !cg_answer_structured(job->answer))
+                set_structured(job->session, job->number, p->max_chars, job->answer);
         cg_serve_reply(sv, p, job->answer);
 }
 

@@ -1,12 +1,13 @@
 /*
- * `cellgate mcp serve`: names of the parts of a cell's output, which are resources of MCP
- * (resources.c), for results and lists. Used by both threads.
+ * `cellgate mcp serve`: names of the parts of a cell's output, and of its files, for results and
+ * lists: they are resources of MCP (resources.c). Used by both threads.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/json.h"
 #include "base/util.h"
 
 static const char *const parts[] = {
@@ -28,7 +29,27 @@ enum cg_serve_source cg_serve_part_of(const char *name)
         return part;
 }
 
-void cg_serve_add_parts(const struct cg_job *job, const char *begin, struct cg_buf *b)
+static void add_files(const struct cg_job *job, const char *begin, size_t max, struct cg_buf *b)
+{
+        json_t *files = cg_structured_artifacts(cg_answer_structured(job->answer)), *file;
+        const char *uri, *path;
+        size_t i;
+
+        cg_secrets_redact_json(&job->session->sv->secrets, files);
+        json_array_foreach(files, i, file) {
+                uri = json_string_value(json_object_get(file, "uri"));
+                path = json_string_value(json_object_get(file, "path"));
+                if (!uri || !path || !max)
+                        continue;
+                max--;
+                cg_buf_addf(b, "%s\"uri\":\"%s\",\"name\":", begin, uri);
+                cg_json_quote(b, path, strlen(path));
+                cg_buf_addf(b, ",\"size\":%" JSON_INTEGER_FORMAT "}",
+                            json_integer_value(json_object_get(file, "size")));
+        }
+}
+
+void cg_serve_add_parts(const struct cg_job *job, const char *begin, size_t max_files, struct cg_buf *b)
 {
         char uri[CG_SERVE_URI];
         size_t size, cut;
@@ -44,4 +65,5 @@ void cg_serve_add_parts(const struct cg_job *job, const char *begin, struct cg_b
                             " ?from=FIRST&length=NUMBER\",\"mimeType\":\"text/plain\",\"size\":%zu}",
                             begin, uri, job->number, parts[i], CG_SERVE_READ_CHARS, size);
         }
+        add_files(job, begin, max_files, b);
 }

@@ -138,6 +138,7 @@ enum cg_serve_tool {
         CG_SERVE_FETCH,
         CG_SERVE_BROWSER,
         CG_SERVE_SEARCH,
+        CG_SERVE_ARTIFACT, /* resources/read of a file: no tool, but a call that waits for a job */
         CG_SERVE_N_TOOLS
 };
 
@@ -170,6 +171,7 @@ struct cg_job {
         double timeout;
         struct cg_answer *answer;
         struct cg_serve_bridge *bridge; /* of bridge_data */
+        char *contents; /* of CG_SERVE_ARTIFACT: the result without its closing brace; NULL: none */
         int64_t start_ms, end_ms;       /* since_ms of its state */
         int64_t read_ms;                /* its result was read; 0: not yet */
         bool cancelled;
@@ -395,6 +397,8 @@ char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *conf
  */
 int cg_serve_unknown_args(const struct cg_serve_options *o, enum cg_serve_tool tool, const char *args,
                           struct cg_buf *b, struct cg_err *err);
+/* Its results have structuredContent, unless those of all are plain. */
+bool cg_serve_has_schema(enum cg_serve_tool tool);
 /* The tool has the argument session_id. */
 bool cg_serve_has_session(enum cg_serve_tool tool);
 /*
@@ -525,6 +529,8 @@ void cg_serve_sessions_fini(struct cg_serve *sv);
 void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b);
 
 /* ---- calls.c */
+/* Queues a job, for whose end @p waits (I/O thread; lock held). Takes @j. */
+int cg_serve_add_job(struct cg_pending *p, struct cg_job *j, size_t max_chars, struct cg_err *err);
 /* Answers a call, or queues what it asks for (I/O thread; lock held). */
 int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
 /*
@@ -583,14 +589,23 @@ extern const char cg_serve_templates[];
 int cg_serve_list_resources(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
 int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
 
+/* ---- artifact.c */
+/* Reads the file of a CG_SERVE_ARTIFACT, with a session open (worker). */
+int cg_serve_read_artifact(struct cg_serve_session *s, struct cg_job *job, struct cg_err *err);
+/* Bytes at the beginning that are text, as in read_file; 0: none is. @to_end: there are no more. */
+size_t cg_serve_text_of(const char *data, size_t len, bool to_end);
+
 /* ---- links.c */
 /* The URI of a part of the output of a cell that has ended. */
 #define CG_SERVE_URI 100u
 void cg_serve_uri(const struct cg_job *job, enum cg_serve_source part, char ret[CG_SERVE_URI]);
 /* CG_SOURCE_OTHER: it is no name of a part. */
 enum cg_serve_source cg_serve_part_of(const char *name);
-/* Appends an object for each part of which something was cut: @begin, and members. */
-void cg_serve_add_parts(const struct cg_job *job, const char *begin, struct cg_buf *b);
+/*
+ * Appends an object for each part of which something was cut, and for at most @max_files files of
+ * the cell: @begin, and members.
+ */
+void cg_serve_add_parts(const struct cg_job *job, const char *begin, size_t max_files, struct cg_buf *b);
 
 /* ---- progress.c */
 /*
@@ -703,7 +718,7 @@ struct cg_answer;
 /* Text beyond @max_chars (and some more) is left out in the middle. NULL: out of memory. */
 struct cg_answer *cg_answer_new(size_t max_chars);
 struct cg_answer *cg_answer_free(struct cg_answer *a);
-/* The result for programs (takes), which is not collected by this module; NULL: none. */
+/* The result for programs (takes; NULL: none). Output that was there before is its stdout. */
 void cg_answer_set_structured(struct cg_answer *a, struct cg_structured *cell);
 struct cg_structured *cg_answer_structured(struct cg_answer *a);
 /* Sets that of the output that comes next. */

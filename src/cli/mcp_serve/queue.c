@@ -8,10 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/ceilings.h"
 #include "base/json.h"
 #include "base/util.h"
 
 #define RESULT_MAX ((size_t)256 << 20)
+/* Files of a cell that its result links; paths are what makes links long. */
+#define MAX_LINKED 20u
+#define LINKS_MAX  ((size_t)1 << 20)
 
 pthread_mutex_t *cg_serve_hold(pthread_mutex_t *m)
 {
@@ -105,7 +109,7 @@ struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcp
         p->deadline_ms = INT64_MAX;
         while (strcmp(cg_serve_tool_defs[p->tool].name, in->name) != 0)
                 p->tool++; /* in->name is one of them */
-        if (p->stateless && sv->proto.peer.can_ask)
+        if (p->stateless && sv->proto.peer.can_ask && in->arguments.p)
                 p->args = strndup(in->arguments.p, in->arguments.len);
         if (!p->id || (in->progress_token.p && !p->token))
                 return cg_pending_free(p);
@@ -127,11 +131,11 @@ void cg_serve_send_result(struct cg_serve *sv, struct cg_slice id, const char *r
 int cg_serve_add_result(struct cg_serve *sv, struct cg_job *job, struct cg_answer *a, const char *ignored,
                         bool stateless, struct cg_buf *b)
 {
-        cg_auto_buf struct cg_buf links = { .max = 65536 };
+        cg_auto_buf struct cg_buf links = { .max = LINKS_MAX };
 
         if (job && job->number && job->state == CG_JOB_DONE &&
             (stateless || sv->proto.revision >= CG_MCPD_2025_06_18))
-                cg_serve_add_parts(job, ",{\"type\":\"resource_link\",", &links);
+                cg_serve_add_parts(job, ",{\"type\":\"resource_link\",", MAX_LINKED, &links);
         if (!a || cg_answer_result(a, ignored, links.data, &sv->secrets, b, NULL) < 0)
                 return CG_E_NOMEM;
         if (stateless) {
@@ -141,6 +145,30 @@ int cg_serve_add_result(struct cg_serve *sv, struct cg_job *job, struct cg_answe
         return cg_buf_end(b, NULL);
 }
 
+/* Of resources/read, whose file is read by a job. */
+static void reply_artifact(struct cg_serve *sv, const struct cg_pending *p)
+{
+        cg_auto_json json_t *args = p->job ? json_loads(p->job->args, 0, NULL) : NULL;
+        const char *uri = json_string_value(json_object_get(args, "uri")) ?: "";
+        cg_auto_buf struct cg_buf value = { .max = CG_MAX_BODY }, b = { .max = RESULT_MAX };
+        struct cg_mcpd_in in = { .id = { p->id, strlen(p->id) } };
+        struct cg_mcpd proto = sv->proto;
+
+        /* Requests of both eras may have come since. */
+        proto.peer.stateless = p->stateless;
+        if (p->job && p->job->contents) {
+                cg_buf_adds(&b, p->job->contents);
+                if (cg_mcpd_answer(&proto, in.id, &b, 0, &sv->out, NULL) == 0)
+                        return;
+        }
+        cg_json_quote(&value, uri, strlen(uri));
+        in.value = (struct cg_slice){ value.data ?: "\"\"", value.data ? value.len : 2 };
+        cg_mcpd_no_resource(
+                &proto, &in,
+                "Resource not found: the file cannot be read, or has changed since its cell ended", &sv->out,
+                NULL);
+}
+
 void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer *a)
 {
         static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
@@ -148,7 +176,9 @@ void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer 
         cg_auto_buf struct cg_buf b = { .max = RESULT_MAX };
         struct cg_slice id = { p->id, strlen(p->id) };
 
-        if (cg_serve_add_result(sv, p->job, a, p->ignored, p->stateless, &b) == 0)
+        if (p->tool == CG_SERVE_ARTIFACT)
+                reply_artifact(sv, p);
+        else if (cg_serve_add_result(sv, p->job, a, p->ignored, p->stateless, &b) == 0)
                 cg_serve_send_result(sv, id, b.data, b.len);
         else
                 cg_serve_send_result(sv, id, failed, sizeof(failed) - 1);
@@ -206,6 +236,7 @@ struct cg_job *cg_job_free(struct cg_job *j)
                 return NULL;
         free(j->args);
         free(j->code);
+        free(j->contents);
         cg_answer_free(j->answer);
         cg_serve_bridge_free(j->bridge);
         free(j->task.ignored);

@@ -19,7 +19,11 @@ const char cg_serve_templates[] =
         "[{\"uriTemplate\":\"cellgate://session/{session_id}/cell/{number}/{part}{?from,length}\","
         "\"name\":\"Output of a cell\",\"mimeType\":\"text/plain\","
         "\"description\":\"All of one part of a cell's output: stdout, stderr or result; number: 7 of cell-7."
-        " A read returns at most 1000000 characters: length of them, from the character from (0) on.\"}]";
+        " A read returns at most 1000000 characters: length of them, from the character from (0) on.\"},"
+        "{\"uriTemplate\":\"cellgate://session/{session_id}/cell/{number}/artifact/{index}{?from,length}\","
+        "\"name\":\"File of a cell\","
+        "\"description\":\"One of a cell's artifacts, while it is as it was at the cell's end. from and length"
+        " count characters of text, and bytes of all else.\"}]";
 
 /* ------------------------------------------------------------------ resources/list */
 
@@ -59,7 +63,7 @@ int cg_serve_list_resources(struct cg_serve *sv, const struct cg_mcpd_in *in, st
         TAILQ_FOREACH(s, &sv->sessions, entry)
                 cg_serve_forget_old(s);
         for (; may_list(sv) && n < PAGE_CELLS && (j = next_cell(sv, last)); n++) {
-                cg_serve_add_parts(j, ",{", &items);
+                cg_serve_add_parts(j, ",{", SIZE_MAX, &items);
                 last = j->number;
         }
         cg_buf_fail(&b, items.failed);
@@ -94,51 +98,99 @@ static bool read_query(const char *q, size_t *from, size_t *length)
         return true;
 }
 
-/* The cell of a URI, its part and the characters of it. NULL: there is none. */
-static struct cg_job *find(struct cg_serve *sv, const char *uri, enum cg_serve_source *part, size_t *from,
-                           size_t *length)
+/* What a URI names. */
+struct named {
+        enum cg_serve_source part; /* of the cell's output, or */
+        const json_t *file;        /* one of its files (borrowed) */
+        size_t from, length;
+};
+
+/* The cell of a URI. NULL: there is none. */
+static struct cg_job *find(struct cg_serve *sv, const char *uri, struct named *n)
 {
-        char id[CG_SERVE_ID + 1] = "", name[8] = "", known[CG_SERVE_URI];
+        char id[CG_SERVE_ID + 1] = "", name[9] = "", part[CG_SERVE_URI];
+        const char *known = NULL;
         struct cg_serve_session *s;
         struct cg_job *j;
         uint64_t number = 0;
+        size_t index = 0;
 
-        sscanf(uri, "cellgate://session/%32[0-9a-f]/cell/%" SCNu64 "/%7[a-z]", id, &number, name);
-        *part = cg_serve_part_of(name);
+        sscanf(uri, "cellgate://session/%32[0-9a-f]/cell/%" SCNu64 "/%8[a-z]/%zu", id, &number, name, &index);
         TAILQ_FOREACH(s, &sv->sessions, entry)
                 if (s->life == CG_SERVE_LIVES && strcmp(s->id, id) == 0)
                         break;
         j = s ? cg_serve_session_cell(s, number) : NULL;
-        if (!*part || !j || j->state != CG_JOB_DONE)
+        if (!j || j->state != CG_JOB_DONE)
                 return NULL;
-        cg_serve_uri(j, *part, known);
-        if (strncmp(uri, known, strlen(known)) != 0 || !read_query(uri + strlen(known), from, length))
+        n->part = cg_serve_part_of(name);
+        if (n->part) {
+                cg_serve_uri(j, n->part, part);
+                known = part;
+        } else if (strcmp(name, "artifact") == 0) {
+                n->file = json_array_get(cg_structured_artifacts(cg_answer_structured(j->answer)), index);
+                known = json_string_value(json_object_get(n->file, "uri"));
+        }
+        if (!known || strncmp(uri, known, strlen(known)) != 0 ||
+            !read_query(uri + strlen(known), &n->from, &n->length))
                 return NULL;
         s->used_ms = j->read_ms = cg_now_ms();
         return j;
+}
+
+/* Queues a read of @file, one of the artifacts of @cell, for a request that names it by @uri. */
+static int begin_artifact(struct cg_serve *sv, const struct cg_mcpd_in *in, const struct cg_job *cell,
+                          const json_t *file, const char *uri, size_t from, size_t length, struct cg_err *err)
+{
+        struct cg_mcpd_in call = { .id = in->id, .name = cg_serve_tool_defs[CG_SERVE_ARTIFACT].name };
+        cg_auto_json json_t *args = json_pack(
+                "{s:O, s:O, s:O, s:s, s:I, s:I}", "path", json_object_get(file, "path"), "sha256",
+                json_object_get(file, "sha256"), "known", json_object_get(file, "uri"), "uri", uri, "from",
+                (json_int_t)CG_MIN(from, CG_STRUCTURED_MAX_FILE), "length",
+                (json_int_t)CG_MIN(length, CG_SERVE_READ_CHARS));
+        struct cg_pending *p;
+        struct cg_job *j;
+
+        if (cg_serve_find_pending(sv, in->id) || sv->n_pending >= CG_SERVE_MAX_JOBS)
+                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INVALID_REQUEST,
+                                        "this id is in use, or too many requests wait already", err);
+        p = cg_serve_add_pending(sv, &call);
+        j = calloc(1, sizeof(*j));
+        if (!p || !j || !args) {
+                free(j);
+                return cg_fail(err, CG_E_NOMEM, "resources/read");
+        }
+        p->session = cell->session;
+        j->tool = CG_SERVE_ARTIFACT;
+        j->args = json_dumps(args, JSON_COMPACT);
+        if (cg_serve_add_job(p, j, 0, NULL) < 0)
+                cg_serve_reply(sv, p, NULL);
+        return 0;
 }
 
 int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = READ_MAX }, text = { .max = READ_MAX },
                                   shown = { .max = READ_MAX };
-        size_t from = 0, length = CG_SERVE_READ_CHARS, begin, end;
+        struct named n = { .length = CG_SERVE_READ_CHARS };
         cg_auto_free char *asked = NULL;
-        enum cg_serve_source part;
-        struct cg_job *job;
         char uri[CG_SERVE_URI];
+        struct cg_job *job;
+        size_t begin, end;
 
-        if (cg_json_strdup(in->value, &asked, NULL) < 0 || !(job = find(sv, asked, &part, &from, &length)))
+        if (cg_json_strdup(in->value, &asked, NULL) < 0 || !(job = find(sv, asked, &n)))
                 return cg_mcpd_no_resource(
                         &sv->proto, in,
                         "Resource not found. There are cellgate://session/SESSION/cell/NUMBER/stdout, stderr and"
-                        " result, with ?from=FIRST&length=NUMBER for a part, while the result of the cell is kept",
+                        " result, with ?from=FIRST&length=NUMBER for a part, and its artifacts by their uri,"
+                        " while the result of the cell is kept",
                         &sv->out, err);
-        cg_answer_add_source(job->answer, part, &text);
+        if (n.file)
+                return begin_artifact(sv, in, job, n.file, asked, n.from, n.length, err);
+        cg_answer_add_source(job->answer, n.part, &text);
         /* Before the part is cut out, so that no border leaves half of one. */
         cg_secrets_redact_buf(&sv->secrets, &text);
-        begin = cg_cut_place(&text, 0, from);
-        end = cg_cut_place(&text, begin, CG_MIN(length, CG_SERVE_READ_CHARS));
+        begin = cg_cut_place(&text, 0, n.from);
+        end = cg_cut_place(&text, begin, CG_MIN(n.length, CG_SERVE_READ_CHARS));
         cg_answer_mark(job->answer, text.data ? text.data + begin : "", end - begin, &shown);
         cg_buf_fail(&b, text.failed ?: shown.failed);
         cg_buf_adds(&b, "{\"contents\":[{\"mimeType\":\"text/plain\",\"uri\":");
@@ -146,10 +198,10 @@ int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, str
         cg_buf_adds(&b, ",\"text\":");
         cg_json_quote(&b, shown.data ?: "", shown.len);
         cg_buf_addf(&b, ",\"_meta\":{\"cellgate/characters\":%zu", cg_cut_count(text.data, text.len));
-        cg_serve_uri(job, part, uri);
+        cg_serve_uri(job, n.part, uri);
         if (end < text.len)
                 cg_buf_addf(&b, ",\"cellgate/next\":\"%s?from=%zu&length=%zu\"", uri,
-                            cg_cut_count(text.data, end), CG_MIN(length, CG_SERVE_READ_CHARS));
+                            cg_cut_count(text.data, end), CG_MIN(n.length, CG_SERVE_READ_CHARS));
         if (cg_answer_is_dropped(job->answer))
                 cg_buf_adds(&b, ",\"cellgate/dropped\":true");
         cg_buf_adds(&b, "}}]");

@@ -1,7 +1,6 @@
 /* `cellgate mcp serve`: the structuredContent of a cell. See structured.h. */
 #include "cli/mcp_serve/structured.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
@@ -158,6 +157,22 @@ void cg_structured_image(struct cg_structured *s, const char *path)
                 append(s, "artifacts", json_pack("{s:s}", "path", path));
 }
 
+/* Files whose content is known are resources of MCP (artifact.c). */
+static void add_uris(struct cg_structured *s)
+{
+        const char *session = json_string_value(json_object_get(s->o, "session_id"));
+        const char *cell = json_string_value(json_object_get(s->o, "execution_id"));
+        json_t *file;
+        size_t i;
+
+        json_array_foreach(json_object_get(s->o, "artifacts"), i, file)
+                if (session && cell && json_object_get(file, "sha256") &&
+                    json_integer_value(json_object_get(file, "size")) <= CG_STRUCTURED_MAX_FILE)
+                        json_object_set_new(file, "uri",
+                                            json_sprintf("cellgate://session/%s/cell/%s/artifact/%zu",
+                                                         session, cell + strlen("cell-"), i));
+}
+
 static void add_result(struct cg_structured *s, const struct cg_event *e, const json_t *content)
 {
         cg_auto_json json_t *found = json_loads(cg_event_artifacts(e, NULL) ?: "{}", JSON_ALLOW_NUL, NULL);
@@ -168,6 +183,7 @@ static void add_result(struct cg_structured *s, const struct cg_event *e, const 
         add_variables(s, json_object_get(content, "variables"));
         json_array_foreach(json_object_get(found, "files"), i, file)
                 add_artifact(s, file);
+        add_uris(s);
         if (json_object_get(found, "truncated"))
                 json_object_set_new(s->o, "truncated", json_true());
         if (json_object_get(found, "signed"))
@@ -240,6 +256,20 @@ void cg_structured_copy(struct cg_structured *to, const struct cg_structured *fr
 {
         if (to && from && json_object_get(from->o, name))
                 json_object_set(to->o, name, json_object_get(from->o, name));
+}
+
+void cg_structured_copy_end(struct cg_structured *to, const struct cg_structured *from)
+{
+        static const char *const names[] = { "status", "error",  "variables", "artifacts",
+                                             "signed", "denied", "approvals", "costs" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
+                cg_structured_copy(to, from, names[i]);
+}
+
+json_t *cg_structured_artifacts(const struct cg_structured *s)
+{
+        return s ? json_object_get(s->o, "artifacts") : NULL;
 }
 
 size_t cg_structured_memory(const struct cg_structured *s)

@@ -6,12 +6,16 @@
 #ifndef CG_CLI_MCP_SERVE_STRUCTURED_H
 #define CG_CLI_MCP_SERVE_STRUCTURED_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include "base/buf.h"
 #include "base/secrets.h"
 #include "cellgate.h"
 
 struct cg_structured;
+
+/* Files of a cell of at most this size are resources. */
+#define CG_STRUCTURED_MAX_FILE (16 << 20)
 
 /* @max_chars: of each of its texts. NULL: out of memory. */
 struct cg_structured *cg_structured_new(size_t max_chars);
@@ -23,10 +27,14 @@ void cg_structured_image(struct cg_structured *s, const char *path);
 void cg_structured_decided(struct cg_structured *s, const char *server, const char *tool,
                            const char *decision, const char *rule);
 void cg_structured_set(struct cg_structured *s, const char *name, const char *value);
+/* The files of the cell that it has so far (borrowed); NULL: none. */
+json_t *cg_structured_artifacts(const struct cg_structured *s);
 /* @text in place of all that the cell has written. */
 void cg_structured_replace(struct cg_structured *s, const char *text, size_t len);
 /* Copies the member @name, if @from has it. */
 void cg_structured_copy(struct cg_structured *to, const struct cg_structured *from, const char *name);
+/* Copies all that is known of the cell once it has ended, but for its texts. */
+void cg_structured_copy_end(struct cg_structured *to, const struct cg_structured *from);
 /* Of its texts. */
 size_t cg_structured_memory(const struct cg_structured *s);
 /*

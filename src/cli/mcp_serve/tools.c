@@ -55,6 +55,10 @@ static const char output_schema[] =
         "\"notes\":{\"type\":\"string\",\"description\":\"What cellgate says about this call\"}},"
         "\"required\":[\"status\"]}";
 
+static const char start_schema[] =
+        ",\"outputSchema\":{\"type\":\"object\",\"properties\":{\"status\":{\"type\":\"string\"},"
+        "\"session_id\":{\"type\":\"string\"},\"execution_id\":{\"type\":\"string\"}},\"required\":[\"status\"]}";
+
 static const char execute_end[] =
         ",\"annotations\":{\"title\":\"Run Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
         "\"idempotentHint\":false,\"openWorldHint\":true}}";
@@ -482,6 +486,7 @@ const struct cg_serve_tool_def cg_serve_tool_defs[] = {
                               CG_SERVE_WEB,
                               web_search_json,
                               { "query", "max_results", "session_id" } },
+        [CG_SERVE_ARTIFACT] = { "resources/read", 0, NULL, { NULL } },
 };
 
 /* Adds the parameter to the definition of the tool @tool that begins at @begin. */
@@ -510,6 +515,28 @@ static void add_session_id(const struct cg_serve_options *o, size_t tool, struct
         cg_buf_adds(b, rest ?: "");
 }
 
+bool cg_serve_has_schema(enum cg_serve_tool tool)
+{
+        return tool == CG_SERVE_EXECUTE || tool == CG_SERVE_START_CELL || tool == CG_SERVE_CELL_RESULT;
+}
+
+static void add_definition(const struct cg_serve_options *o, enum cg_serve_tool tool, bool settings,
+                           struct cg_buf *b)
+{
+        const char *json = cg_serve_tool_defs[tool].json, *rest = execute_end;
+
+        if (json) {
+                rest = strstr(json, ",\"annotations\":");
+                cg_buf_add(b, json, (size_t)(rest - json));
+        } else {
+                cg_buf_addf(b, "%s%s%s", execute_begin, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT,
+                            execute_rest);
+        }
+        if (cg_serve_has_schema(tool) && !o->plain)
+                cg_buf_adds(b, tool == CG_SERVE_START_CELL ? start_schema : output_schema);
+        cg_buf_adds(b, rest);
+}
+
 static bool is_offered_tool(const struct cg_serve_options *o, enum cg_serve_tool tool)
 {
         bool package = tool == CG_SERVE_INSTALL || tool == CG_SERVE_UNINSTALL; /* on this machine */
@@ -530,12 +557,7 @@ char *cg_serve_tools(const struct cg_serve_options *o, bool settings, const char
                 cg_buf_adds(&b, n ? "," : "[");
                 names[n++] = def->name;
                 begin = b.len;
-                if (!def->json) /* execute_ipython_cell */
-                        cg_buf_addf(&b, "%s%s%s%s%s", execute_begin,
-                                    settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, execute_rest,
-                                    o->plain ? "" : output_schema, execute_end);
-                else
-                        cg_buf_adds(&b, def->json);
+                add_definition(o, i, settings, &b);
                 if (i != CG_SERVE_TERMINATE && cg_serve_has_session(i) &&
                     (o->new_sessions || o->toolsets & CG_SERVE_SESSIONS))
                         add_session_id(o, i, &b, begin);

@@ -793,6 +793,14 @@ static int try_file(struct cg_serve_session *s, struct cg_job *job, struct cg_an
         return r;
 }
 
+static int try_artifact(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                        struct cg_err *err)
+{
+        if (ensure_session(s, a, err) < 0)
+                return -1;
+        return cg_serve_read_artifact(s, job, err);
+}
+
 static int try_info(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
         if (ensure_session(s, a, err) < 0)
@@ -917,6 +925,7 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
                 [CG_SERVE_LIST_APPROVALS] = cg_serve_approver,
                 [CG_SERVE_SHOW_APPROVAL] = cg_serve_approver,
                 [CG_SERVE_DECIDE_APPROVAL] = cg_serve_approver,
+                [CG_SERVE_ARTIFACT] = try_artifact,
         };
         bool bridge = job->tool == CG_SERVE_BRIDGE;
         struct cg_err err;
