@@ -23,6 +23,7 @@
 
 enum cg_pol_condition_kind {
         CG_COND_ENUM,
+        CG_COND_EXACT,
         CG_COND_GLOB,
         CG_COND_REGEX,
         CG_COND_RANGE,
@@ -34,7 +35,10 @@ struct cg_pol_condition {
         const char *pointer; /* as it is written */
         char **tokens;       /* unescaped, NULL-terminated */
         enum cg_pol_condition_kind kind;
-        /* CG_COND_ENUM: an array of texts, numbers, booleans, null; CG_COND_ARGV: of patterns */
+        /*
+         * CG_COND_ENUM: an array of texts, numbers, booleans, null; CG_COND_ARGV: of patterns;
+         * CG_COND_EXACT: an object or array
+         */
         const json_t *values;
         const char *text; /* glob, or folder */
         pcre2_code *re;

@@ -145,6 +145,18 @@ static enum cg_pol_match within(const char *folder, const struct cg_buf *text)
         return m;
 }
 
+/* Types count, so 1, 1.0 and "1" differ. What this parser refuses, a server may read as something. */
+static enum cg_pol_match exact(const json_t *want, struct cg_slice v)
+{
+        cg_auto_json json_t *found = NULL;
+
+        if (v.len <= CG_POL_TEXT_MAX)
+                found = json_loadb(v.p, v.len, JSON_REJECT_DUPLICATES, NULL);
+        if (!found)
+                return CG_MATCH_UNCLEAR;
+        return match_if(json_equal(want, found));
+}
+
 static enum cg_pol_match test(const struct cg_pol_condition *c, struct cg_slice v, bool allows)
 {
         cg_auto_buf struct cg_buf text = { .max = CG_MAX_TOOL_ARGS };
@@ -153,6 +165,8 @@ static enum cg_pol_match test(const struct cg_pol_condition *c, struct cg_slice 
 
         if (c->kind == CG_COND_ARGV)
                 return cg_pol_match_argv(c->values, v, allows);
+        if (c->kind == CG_COND_EXACT)
+                return exact(c->values, v);
         if (c->kind == CG_COND_RANGE) {
                 if (!number(v, &n))
                         return CG_MATCH_UNCLEAR;

@@ -103,6 +103,26 @@ int cg_pol_explain(struct cg_buf *b, const struct cg_pol_verdict *v, bool mute, 
  */
 bool cg_pol_granted(const char *pattern, const struct cg_pol_call *call);
 
+/* ---- write.c */
+/* A file, as it is now. */
+struct cg_pol_text {
+        const char *name;
+        char *text;
+        size_t len;
+};
+
+/*
+ * The narrowest rule that allows @call, as ASCII text on one line (returns): the same arguments and
+ * no others, the same front and namespace. CG_E_UNSUPPORTED or CG_E_LIMIT: there is none.
+ */
+int cg_pol_rule_for(const struct cg_pol_call *call, char **ret, struct cg_err *err);
+/*
+ * Appends the text of the file *which with @rule added, behind as many other rules as it can be
+ * to allow the call. CG_E_UNSUPPORTED: in no one file it would.
+ */
+int cg_pol_add_rule(const struct cg_pol_text *files, size_t n_files, const struct cg_pol_call *call,
+                    const char *rule, size_t *which, struct cg_buf *b, struct cg_err *err);
+
 /* True if @pattern matches exactly @len bytes of @text: `*` any characters, `?` one. */
 bool cg_pol_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);
 

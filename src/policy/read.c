@@ -194,20 +194,23 @@ static int pattern(struct policy_reader *r, const json_t *o, const char *key, co
 
 /* ---- conditions */
 
+/* "": all of the arguments. */
 static int read_pointer(struct policy_reader *r, struct cg_pol_condition *c, const char *pointer)
 {
         size_t n = 0;
 
-        c->pointer = pointer;
+        c->pointer = *pointer ? pointer : "object";
         if (strlen(pointer) > CG_POL_GLOB_MAX)
                 return fail(r, "a JSON pointer has at most %u bytes", CG_POL_GLOB_MAX);
-        if (pointer[0] != '/')
+        if (*pointer && *pointer != '/')
                 return fail(r, "a JSON pointer begins with \"/\": \"/%s\"?", pointer);
         for (const char *p = pointer; *p; p++)
                 n += *p == '/';
         c->tokens = calloc(n + 1, sizeof(*c->tokens));
         if (!c->tokens)
                 return cg_fail(r->err, CG_E_NOMEM, "policy");
+        if (!n)
+                return 0;
         n = 0;
         for (const char *p = pointer + 1, *end;; p = end + 1) {
                 char *to = calloc(1, strlen(p) + 1);
@@ -307,17 +310,34 @@ static int read_argv(struct policy_reader *r, struct cg_pol_condition *c, const 
         return fail(r, "argv begins with a pattern of the program");
 }
 
-static int read_condition(struct policy_reader *r, struct cg_pol_condition *c, const char *pointer, json_t *o)
+/* One more member or element would get around a rule that denies or asks. */
+static int read_exact(struct policy_reader *r, struct cg_pol_condition *c, const json_t *value, bool allows)
+{
+        c->kind = CG_COND_EXACT;
+        c->values = value;
+        if (allows)
+                return 0;
+        return fail(r, "\"equals\" with an object or array needs \"decision\": \"allow\"");
+}
+
+static int read_condition(struct policy_reader *r, struct cg_pol_condition *c, const char *pointer, json_t *o,
+                          bool allows)
 {
         json_t *equals = json_object_get(o, "equals"), *list;
         bool range = json_object_get(o, "min") || json_object_get(o, "max");
 
-        if (check_keys(r, o, IN_CONDITION) < 0 || read_pointer(r, c, pointer) < 0)
+        if (check_keys(r, o, IN_CONDITION) < 0)
+                return -1;
+        if (!*pointer && !json_is_object(equals))
+                return fail(r, "the arguments together have \"equals\" with an object as their condition");
+        if (read_pointer(r, c, pointer) < 0)
                 return -1;
         if (json_object_size(o) !=
             (range && json_object_get(o, "min") && json_object_get(o, "max") ? 2u : 1u))
                 return fail(r,
                             "a condition has one of equals, enum, glob, regex, within, argv, or min and max");
+        if (json_is_object(equals) || json_is_array(equals))
+                return read_exact(r, c, equals, allows);
         if (equals) { /* becomes a list of one value, which the file owns */
                 list = json_pack("[O]", equals);
                 if (!list || json_object_set_new(o, "enum", list) < 0)
@@ -350,7 +370,8 @@ static int read_conditions(struct policy_reader *r, struct cg_pol_rule *rule, co
                 return cg_fail(r->err, CG_E_NOMEM, "policy");
         json_object_foreach(cg_json_unconst(o), pointer, v) {
                 inner = enter(r, pointer);
-                if (read_condition(r, &rule->conditions[rule->n_conditions++], pointer, v) < 0)
+                if (read_condition(r, &rule->conditions[rule->n_conditions++], pointer, v,
+                                   rule->decision == CG_POL_ALLOW) < 0)
                         return -1;
                 leave(r, inner);
         }
@@ -468,7 +489,7 @@ static int read_budget(struct policy_reader *r, struct cg_pol_rule *b, json_t *o
         b->max = json_number_value(max);
         if (per < 0 || !b->id || !b->id[0])
                 return fail(r, "a budget needs an id and per: session, cell or minute");
-        if (!sum != !max || (!sum && !json_object_get(o, "calls")))
+        if (!sum != !max || (sum && !*sum) || (!sum && !json_object_get(o, "calls")))
                 return fail(r, "a budget needs calls, or sum and max, or all of these");
         if (b->calls < 0 || b->max < 0 || !is_exact(max) || (sum && !b->server))
                 return fail(r, "calls and max are at least 0, and sum needs server");

@@ -64,7 +64,9 @@ def test_decisions(policy: Run, folders: Path, group: dict[str, Any]) -> None:
 
 def test_the_documented_example(policy: Run, repo: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"^```json\n(.*?)^```", (repo / "docs/policy.md").read_text(), re.M | re.S)
-    file, cases = (write(tmp_path / f"{i}.json", block) for i, block in enumerate(blocks))
+    file, rule, cases = (write(tmp_path / f"{i}.json", block) for i, block in enumerate(blocks))
+    one = write(tmp_path / "one.json", {"rules": [json.loads(rule.read_text())]})
+    assert policy("check", one).stdout == "no errors, no warnings\n"
     assert policy("check", file).stdout == "no errors, no warnings\n"
     assert policy("test", file, cases).stdout == "5 calls, 5 as expected\n"
 
@@ -144,7 +146,13 @@ ERRORS = [
     (arguments("/a", {"min": 2, "max": 1}), "min not over max"),
     (arguments("/a", {"max": 2**60}), "below 1e15"),
     (arguments("/a", {"enum": []}), "there is no value"),
-    (arguments("/a", {"equals": [1]}), "a text, true, false, null or a number"),
+    (arguments("/a", {"enum": [[1]]}), "a text, true, false, null or a number"),
+    ({"rules": [{"decision": "deny", "server": "s", "arguments": {"/a": {"equals": [1]}}}]}, 'needs "decision": "allow"'),
+    ({"rules": [{"decision": "ask", "server": "s", "arguments": {"": {"equals": {}}}}]}, 'needs "decision": "allow"'),
+    ({"budgets": [{**BUDGET, "arguments": {"": {"equals": {}}}}]}, 'needs "decision": "allow"'),
+    ({"budgets": [{**BUDGET, "sum": "", "max": 1}]}, "a budget needs calls"),
+    (arguments("", {"equals": []}), "with an object as their condition"),
+    (arguments("", {"glob": "*"}), "with an object as their condition"),
     (arguments("/a", {"regex": "(a"}), "the regular expression: "),
     (arguments("/a", {"regx": "a"}), 'the nearest one is "regex"'),
     (arguments("/a", {"within": "srv"}), "absolute path"),

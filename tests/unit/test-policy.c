@@ -161,6 +161,137 @@ TEST(test_least_rate)
         cg_pol_free(none);
 }
 
+/* ---- rules that are written for a person */
+
+/* One file with a rule for the call added; NULL: there is none. */
+static char *with_rule(const char *text, const struct cg_pol_call *call)
+{
+        struct cg_pol_text file = { .name = "p.json", .text = strdup(text), .len = strlen(text) };
+        struct cg_buf b = { .max = 65536 };
+        char *rule = NULL;
+        struct cg_err err;
+        size_t which;
+        int r = cg_pol_rule_for(call, &rule, &err);
+
+        if (r == 0)
+                r = cg_pol_add_rule(&file, 1, call, rule, &which, &b, &err);
+        free(rule);
+        free(file.text);
+        if (r == 0)
+                return cg_buf_steal(&b, NULL);
+        cg_buf_fini(&b);
+        return NULL;
+}
+
+#define RULE_T \
+        "{\"decision\": \"allow\", \"server\": \"a\", \"tool\": \"t\", \"arguments\": {\"\": {\"equals\": " \
+        "{\"x\": 1}}}, \"front\": [\"run\"]}"
+#define ASK    "{\"decision\": \"ask\", \"server\": \"a\"}"
+#define DENY_B "{\"decision\": \"deny\", \"server\": \"b\"}"
+
+TEST(test_rules_are_added_as_late_as_they_can_be)
+{
+        static const char *const cases[][2] = {
+                { "{}", "{\n  \"rules\": [" RULE_T "]\n}" },
+                { "{\"default\": \"ask\"}", "{\n  \"rules\": [" RULE_T "],\"default\": \"ask\"}" },
+                { "{\"rules\": [ ]}", "{\"rules\": [" RULE_T " ]}" },
+                { "{\"rules\": [" DENY_B "]}", "{\"rules\": [" DENY_B ",\n    " RULE_T "]}" },
+                { "{\"rules\": [" DENY_B ", " ASK "]}",
+                  "{\"rules\": [" DENY_B ", " RULE_T ",\n    " ASK "]}" },
+                { "{\"rules\": [" ASK ", " DENY_B "]}",
+                  "{\"rules\": [" RULE_T ",\n    " ASK ", " DENY_B "]}" },
+        };
+        struct cg_pol_call call = call_of("a", "{\"x\":1}");
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                char *text = with_rule(cases[i][0], &call);
+
+                assert_non_null(text);
+                assert_string_equal(text, cases[i][1]);
+                free(text);
+        }
+}
+
+TEST(test_an_added_rule_allows_the_very_same_call)
+{
+        static const char *const others[] = { "{}",
+                                              "{\"x\":1,\"y\":1}",
+                                              "{\"x\":1.0}",
+                                              "{\"x\":\"1\"}",
+                                              "{\"x\":true}",
+                                              "{\"x\":[1]}",
+                                              "{\"X\":1}",
+                                              "{\"x\":1,\"x\":1}",
+                                              "{\"x\":2}",
+                                              "{\"x\":null}",
+                                              "{\"x\":1e0}",
+                                              "{\"x\":18446744073709551617}",
+                                              "[{\"x\":1}]",
+                                              "1",
+                                              "" };
+        struct cg_pol_call call = call_of("a", "{\"x\":1}"), other;
+        char *text = with_rule("{\"rules\": [" ASK "]}", &call);
+        struct cg_pol *p;
+
+        assert_non_null(text);
+        p = POLICY(text);
+        assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
+        call.args = "{ \"\\u0078\" : 1 }";
+        call.args_len = strlen(call.args);
+        assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
+        for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+                other = call_of("a", others[i]);
+                if (decide(p, &other).decision != CG_POL_ASK)
+                        fail_msg("not asked about: %s", others[i]);
+        }
+        other = call_of("a", "{\"x\":1}");
+        other.tool = "T";
+        assert_int_equal(decide(p, &other).decision, CG_POL_ASK);
+        other.tool = "t";
+        other.front = "mcp serve";
+        assert_int_equal(decide(p, &other).decision, CG_POL_ASK);
+        other.front = "run";
+        other.method = CG_METHOD_READ;
+        other.tool = "";
+        assert_int_equal(decide(p, &other).decision, CG_POL_ASK);
+        other = call_of("aa", "{\"x\":1}");
+        assert_int_equal(decide(p, &other).decision, CG_POL_NONE);
+        cg_pol_free(p);
+        free(text);
+}
+
+TEST(test_what_no_rule_can_name_has_none)
+{
+        static const char *const args[] = { "[]",
+                                            "",
+                                            "{\"x\":1,\"x\":1}",
+                                            "{\"x\":\"\\u0000\"}",
+                                            "{\"x\":18446744073709551617}",
+                                            "{\"x\":1e999}",
+                                            "{\"a\":[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}" };
+        struct cg_pol_call call = call_of("a*", "{}");
+
+        assert_null(with_rule("{}", &call));
+        call.server = "a";
+        call.tool = "t?";
+        assert_null(with_rule("{}", &call));
+        for (size_t i = 0; i < sizeof(args) / sizeof(args[0]); i++) {
+                call = call_of("a", args[i]);
+                if (with_rule("{}", &call))
+                        fail_msg("there is a rule for %s", args[i]);
+        }
+        call = call_of("host", "{\"command\":\"make\"}");
+        call.tool = "host_exec";
+        assert_null(with_rule("{}", &call));
+        call = call_of("a", "{}");
+        assert_null(with_rule("{\"rules\": [{\"decision\": \"deny\", \"server\": \"a\"}]}", &call));
+        assert_null(with_rule("{\"default\": \"deny\"}", &call));
+        assert_null(with_rule("{\"rules\": [{\"decision\": \"allow\", \"server\": \"a\"}]}", &call));
+        assert_null(with_rule("{\"budgets\": [{\"id\": \"b\", \"server\": \"a\", \"per\": \"session\", "
+                              "\"calls\": 0}]}",
+                              &call));
+}
+
 /* ---- properties, of random policies and calls */
 
 static const char *const subjects[] = {
@@ -175,6 +306,12 @@ static const char *const subjects[] = {
         "\"server\": \"b\", \"arguments\": {\"/x\": {\"within\": \"/srv\"}, \"/y\": {\"enum\": [1, \"a\"]}}",
         "\"server\": \"b\", \"method\": \"resources/read\"",
         "\"server\": \"b\", \"front\": [\"jupyter\"]",
+};
+/* Of rules that allow only. */
+static const char *const exact[] = {
+        "\"server\": \"a\", \"tool\": \"t\", \"arguments\": {\"\": {\"equals\": {\"x\": 1}}}",
+        "\"server\": \"*\", \"arguments\": {\"\": {\"equals\": {}}, \"/x\": {\"equals\": [1]}}",
+        "\"server\": \"*\", \"arguments\": {\"/x\": {\"equals\": [1]}}",
 };
 static const char *const arguments[] = {
         "{}",
@@ -204,6 +341,7 @@ static void random_file(char *without, char *with, size_t size)
         b = (size_t)snprintf(with, size, "%s", without);
         for (int i = 0; i <= n; i++) {
                 static const char *const decisions[] = { "allow", "allow", "ask", "deny" };
+                const char *decision, *subject;
                 char rule[300];
 
                 if (i == extra)
@@ -211,7 +349,9 @@ static void random_file(char *without, char *with, size_t size)
                                               i ? "," : "", PICK(subjects));
                 if (i == n)
                         break;
-                snprintf(rule, sizeof(rule), "{\"decision\": \"%s\", %s}", PICK(decisions), PICK(subjects));
+                decision = PICK(decisions);
+                subject = strcmp(decision, "allow") == 0 && rand() % 4 == 0 ? PICK(exact) : PICK(subjects);
+                snprintf(rule, sizeof(rule), "{\"decision\": \"%s\", %s}", decision, subject);
                 a += (size_t)snprintf(without + a, size - a, "%s%s", i ? "," : "", rule);
                 b += (size_t)snprintf(with + b, size - b, "%s%s", i || !extra ? "," : "", rule);
         }

@@ -30,7 +30,7 @@ struct cg_approve {
         struct cg_approve *origin; /* of a copy; else NULL */
         bool host_is_ours;         /* the server "host" is the one of docs/host-web.md */
         json_t *granted;           /* patterns of programs of the host; NULL: none */
-        json_t *same;              /* server, method, tool and arguments of calls; NULL: none */
+        json_t *same, *ruled;      /* server, method, tool and arguments of calls; NULL: none */
 };
 
 int cg_approve_new(struct cg_approve **ret, struct cg_err *err)
@@ -57,6 +57,7 @@ struct cg_approve *cg_approve_free(struct cg_approve *a)
         free(a->rules);
         json_decref(a->granted);
         json_decref(a->same);
+        json_decref(a->ruled);
         if (!a->origin)
                 cg_pol_free(a->policy);
         free(a);
@@ -234,12 +235,22 @@ static json_t *call_names(const struct cg_pol_call *call)
         return json_pack("[s, s, s, s%]", call->server, call->method, call->tool, call->args, call->args_len);
 }
 
-int cg_approve_always_same(struct cg_approve *a, const struct cg_pol_call *call, struct cg_err *err)
+static int remember(json_t **calls, const struct cg_pol_call *call, struct cg_err *err)
 {
-        a->same = a->same ?: json_array();
-        if (json_array_size(a->same) >= MAX_RULES || json_array_append_new(a->same, call_names(call)) < 0)
+        *calls = *calls ?: json_array();
+        if (json_array_size(*calls) >= MAX_RULES || json_array_append_new(*calls, call_names(call)) < 0)
                 return cg_fail(err, CG_E_LIMIT, "this call cannot be accepted for later");
         return 0;
+}
+
+int cg_approve_always_same(struct cg_approve *a, const struct cg_pol_call *call, struct cg_err *err)
+{
+        return remember(&a->same, call, err);
+}
+
+int cg_approve_ruled(struct cg_approve *a, const struct cg_pol_call *call, struct cg_err *err)
+{
+        return remember(&a->ruled, call, err);
 }
 
 bool cg_approve_has_arguments(const char *method)
@@ -247,13 +258,13 @@ bool cg_approve_has_arguments(const char *method)
         return strcmp(method, CG_METHOD_EXEC) != 0;
 }
 
-static bool is_same(const struct cg_approve *a, const struct cg_pol_call *call)
+static bool is_one_of(const json_t *calls, const struct cg_pol_call *call)
 {
-        cg_auto_json json_t *names = a->same ? call_names(call) : NULL;
+        cg_auto_json json_t *names = calls ? call_names(call) : NULL;
         const json_t *accepted;
         size_t i;
 
-        json_array_foreach(a->same, i, accepted)
+        json_array_foreach(calls, i, accepted)
                 if (names && json_equal(accepted, names))
                         return true;
         return false;
@@ -356,8 +367,8 @@ void cg_approve_set_mute(struct cg_approve *a, bool mute)
         a->mute = mute;
 }
 
-/* Fills in the front, the namespace and the times. Numbers of cells begin again in each session. */
-static struct cg_pol_call completed(const struct cg_approve *a, const struct cg_pol_call *call)
+/* Numbers of cells begin again in each session. */
+struct cg_pol_call cg_approve_complete(const struct cg_approve *a, const struct cg_pol_call *call)
 {
         struct cg_pol_call c = *call;
 
@@ -426,13 +437,13 @@ enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_po
                                                           [CG_POL_ALLOW] = CG_APPROVE_ACCEPT,
                                                           [CG_POL_ASK] = CG_APPROVE_ASK,
                                                           [CG_POL_DENY] = CG_APPROVE_REFUSE };
-        struct cg_pol_call c = completed(a, call);
+        struct cg_pol_call c = cg_approve_complete(a, call);
         enum cg_approve_answer own = CG_APPROVE_ASK; /* connections: the front decides */
 
         *v = (struct cg_approve_verdict){ .rule = NULL };
         if (strcmp(c.method, CG_METHOD_CONNECT) != 0)
                 own = cg_approve_decide(a, c.server, c.method, c.tool, &v->rule);
-        if (own == CG_APPROVE_ASK && is_same(a, &c)) {
+        if (own == CG_APPROVE_ASK && is_one_of(a->same, &c)) {
                 own = CG_APPROVE_ACCEPT;
                 v->rule = "always, with the same arguments";
         }
@@ -443,6 +454,10 @@ enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_po
         v->policy.decision = given[own];
         /* Only a pattern refuses what a file allows. */
         cg_pol_decide(a->policy, &c, own == CG_APPROVE_REFUSE && v->rule, &v->policy, NULL);
+        if (v->policy.decision == CG_POL_ASK && is_one_of(a->ruled, &c)) {
+                v->policy = (struct cg_pol_verdict){ .decision = CG_POL_ALLOW };
+                v->rule = "added at a question";
+        }
         if (v->policy.decision == CG_POL_ASK && a->mute && v->policy.rule[0]) {
                 v->mute = true;
                 v->policy.decision = CG_POL_DENY;
@@ -452,7 +467,7 @@ enum cg_approve_answer cg_approve_judge(struct cg_approve *a, const struct cg_po
 
 void cg_approve_refused(struct cg_approve *a, const struct cg_pol_call *call)
 {
-        struct cg_pol_call c = completed(a, call);
+        struct cg_pol_call c = cg_approve_complete(a, call);
 
         if (!cg_pol_is_empty(a->policy))
                 cg_pol_refuse(a->policy, cg_pol_key(&c));

@@ -56,6 +56,8 @@ int cg_approve_always(struct cg_approve *a, const char *server, const char *meth
  * UTF-8: it is asked about again.
  */
 int cg_approve_always_same(struct cg_approve *a, const struct cg_pol_call *call, struct cg_err *err);
+/* A file that asks about this call got a rule that allows it, which counts from now on. */
+int cg_approve_ruled(struct cg_approve *a, const struct cg_pol_call *call, struct cg_err *err);
 /* A call can be accepted by its arguments: not programs, whose "always" is as narrow already. */
 bool cg_approve_has_arguments(const char *method);
 /*
@@ -121,6 +123,8 @@ void cg_approve_set_mute(struct cg_approve *a, bool mute);
  */
 void cg_approve_new_session(struct cg_approve *a);
 
+/* @call with front, namespace and times. */
+struct cg_pol_call cg_approve_complete(const struct cg_approve *a, const struct cg_pol_call *call);
 /*
  * The answer for @call (front and times are filled in). A connection that no file decides about is
  * CG_APPROVE_ASK. Call it once for each call: it counts in budgets.

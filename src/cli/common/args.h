@@ -15,6 +15,8 @@ struct cg_call {
         size_t args_len;
         const char *line; /* of the shell's cell, that names a program; "" or NULL: none */
         uint64_t cell;
+        const char *rule; /* that allows it from now on, for the file @rule_file; NULL: none */
+        const char *rule_file;
         bool elsewhere;             /* of another client's session: decided once, without "always" */
         const struct cg_call *next; /* of the same cell, in the same question; NULL: none */
 };

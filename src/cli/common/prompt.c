@@ -205,6 +205,17 @@ static bool may_repeat(const struct cg_prompt *p)
         return may_last(p) && cg_approve_has_arguments(p->call->method);
 }
 
+/* The rule is ASCII text on one line; what is in it came from the cell. */
+static void add_rule(const struct cg_prompt *p, struct cg_buf *b)
+{
+        cg_auto_buf struct cg_buf text = { .max = 65536 };
+
+        cg_text_render(&text, p->call->rule_file, strlen(p->call->rule_file), 0);
+        cg_buf_addf(&text, ":\n             %s", p->call->rule);
+        cg_buf_addf(b, "\n           w%s always, by this rule in ", p->confirm.digits);
+        cg_screen_break_mark(&text, b);
+}
+
 static unsigned width(const struct cg_prompt *p)
 {
         struct winsize ws;
@@ -228,7 +239,7 @@ static void add_answers(const struct cg_prompt *p, struct cg_buf *b)
 /* Asks for the answer. */
 static int question(struct cg_prompt *p, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf b = { .max = 1024 };
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
         const char *d = p->confirm.digits;
 
         if (p->screen->style)
@@ -250,6 +261,8 @@ static int question(struct cg_prompt *p, struct cg_err *err)
                 cg_buf_adds(&b, "v view everything");
                 if (may_repeat(p))
                         cg_buf_addf(&b, ",\n           s%s always with the same arguments,", d);
+                if (p->call->rule)
+                        add_rule(p, &b);
                 if (may_last(p))
                         cg_buf_addf(&b, "%s\n           a%s always for %s in this session",
                                     may_repeat(p) ? "" : ",", d, cg_call_words(p->call->method)->scope);
@@ -274,6 +287,9 @@ static int again(struct cg_prompt *p, struct cg_err *err)
                             digits);
         else if (!p->all_shown)
                 cg_buf_adds(&b, " Please type v, n or r and Enter. Yes counts once all was shown.\n");
+        else if (p->call->rule)
+                cg_buf_addf(&b, " Please type y%s, n, r, s%s, a%s, w%s or v and Enter.%s", d, d, d, d,
+                            digits);
         else if (may_repeat(p))
                 cg_buf_addf(&b, " Please type y%s, n, r, s%s, a%s or v and Enter.%s", d, d, d, digits);
         else if (may_last(p))
@@ -484,6 +500,8 @@ static enum cg_prompt_answer answer_of(const struct cg_prompt *p, const char *ty
                 return CG_ANSWER_SESSION;
         if (!connection && may_repeat(p) && cg_confirm_accepts(&p->confirm, typed, "s", "same"))
                 return CG_ANSWER_SAME;
+        if (!connection && p->call->rule && cg_confirm_accepts(&p->confirm, typed, "w", "write"))
+                return CG_ANSWER_RULE;
         if (!connection && may_last(p) && cg_confirm_accepts(&p->confirm, typed, "a", "always"))
                 return CG_ANSWER_ALWAYS;
         return CG_ANSWER_NONE;

@@ -19,6 +19,7 @@ enum cg_prompt_answer {
         CG_ANSWER_YES,
         CG_ANSWER_ALWAYS,  /* to a question about a call */
         CG_ANSWER_SAME,    /* always, with the same arguments */
+        CG_ANSWER_RULE,    /* always, by the rule that was shown */
         CG_ANSWER_SESSION, /* to one about a connection: yes, for this session */
         CG_ANSWER_NEVER,   /* no, for this session */
         CG_ANSWER_EACH,    /* to one about several calls: they are to be asked about alone */

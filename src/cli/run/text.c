@@ -14,6 +14,7 @@
 #include "cli/common/args.h"
 #include "cli/common/events.h"
 #include "cli/common/images.h"
+#include "cli/common/policy_rule.h"
 #include "cli/common/prompt.h"
 #include "cli/common/report.h"
 
@@ -39,6 +40,7 @@ struct text {
         /* APPROVAL_REQUEST, EGRESS_REQUEST or INPUT_REQUEST that the question is about */
         struct cg_event *asked;
         struct cg_call call;
+        char *rule; /* that the question offers to add to a file of --policy; NULL: none */
         struct held *held, **held_tail;
         size_t held_bytes;
 };
@@ -293,6 +295,20 @@ static int question_closed(struct cg_run *run, const struct cg_event *closed, st
         return 0;
 }
 
+/* Where files of --policy were given, and one more rule would accept this call alone. */
+static void offer_rule(struct cg_run *run)
+{
+        struct text *t = text_of(run);
+        struct cg_pol_call call = cg_call_of(t->asked);
+        struct cg_err err;
+
+        free(CG_STEAL(t->rule));
+        if (cg_approve_has_arguments(call.method) &&
+            cg_policy_rule_find(&run->opts.kernel, run->settings, &call, &t->rule, &t->call.rule_file,
+                                &err) == 0)
+                t->call.rule = t->rule;
+}
+
 static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf to = { .max = 65536 };
@@ -322,6 +338,7 @@ static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 return cg_prompt_ask_connection(t->prompt, to.data, run->cell, err);
         }
         t->call = cg_call_asked(e);
+        offer_rule(run);
         return cg_prompt_ask(t->prompt, &t->call, err);
 }
 
@@ -418,6 +435,20 @@ static int answer_connection(struct cg_run *run, enum cg_prompt_answer answer, s
         return r == CG_E_NOTFOUND ? 0 : r;
 }
 
+/* The session goes on with the other rules as they were at its start. */
+static int write_rule(struct cg_run *run, const struct cg_pol_call *call, struct cg_err *err)
+{
+        const char *file = text_of(run)->call.rule_file;
+        struct cg_err why;
+
+        if (cg_policy_rule_write(&run->opts.kernel, run->settings, call, file, &why) < 0) {
+                cg_screen_note(&run->screen, "no rule was added, and the call is accepted once: %s", why.msg);
+                return 0;
+        }
+        cg_screen_note(&run->screen, "the rule was added to %s", file);
+        return cg_approve_ruled(run->opts.kernel.approve, call, err);
+}
+
 static int answer_call(struct cg_run *run, enum cg_prompt_answer answer, struct cg_err *err)
 {
         struct text *t = text_of(run);
@@ -430,6 +461,8 @@ static int answer_call(struct cg_run *run, enum cg_prompt_answer answer, struct 
             cg_approve_always(rules, t->call.server, t->call.method, cg_call_subject(t->asked), err) < 0)
                 return -1;
         if (answer == CG_ANSWER_SAME && cg_approve_always_same(rules, &call, err) < 0)
+                return -1;
+        if (answer == CG_ANSWER_RULE && write_rule(run, &call, err) < 0)
                 return -1;
         if (answer != CG_ANSWER_NO)
                 cg_approve_accepted(rules, &call);
@@ -544,6 +577,7 @@ static void text_free(struct cg_run *run)
         cg_denial_reports_clear(&t->denials);
         cg_prompt_free(t->prompt);
         cg_images_free(t->images);
+        free(t->rule);
         free(t);
         run->output_data = NULL;
 }
