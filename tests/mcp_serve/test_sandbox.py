@@ -215,3 +215,24 @@ def test_an_agent_is_told_once_a_cell_that_there_is_no_network_and_what_it_can_d
     assert "--allow-host HOST" in texts[0] and "install_package" in texts[0]
     text = text_of(server.result(server.call("execute_ipython_cell", code="import requests")))
     assert 'call the tool install_package with package_name "requests"' in text
+
+
+def test_variables_of_ipybox_stay_outside_and_are_named(serve: Callable[..., Raw], workspace: Path) -> None:
+    (workspace / ".env").write_text("KERNEL_ENV_OTHER=other-value\n")
+    server = serve(env={"KERNEL_ENV_API_KEY": "outer-value"})
+    server.initialize()
+    found = server.ask("execute_ipython_cell", code="import os; sorted(k for k in os.environ if 'API_KEY' in k or 'OTHER' in k)")
+    assert found == "[]"
+    server.close_input()
+    server.wait()
+    stderr = server.stderr.decode()
+    assert "variables KERNEL_ENV_... do not reach cells; to give them: --env API_KEY=..." in stderr
+    assert "outer-value" not in stderr and "OTHER" not in stderr
+    server = serve("--env", "API_KEY=inner", env={"KERNEL_ENV_API_KEY": "outer-value"})
+    server.initialize()
+    assert server.ask("execute_ipython_cell", code="import os; os.environ['API_KEY'] == 'inner'") == "True"
+    server = serve()
+    server.initialize()
+    server.close_input()
+    server.wait()
+    assert "KERNEL_ENV" not in server.stderr.decode()

@@ -450,12 +450,28 @@ static void tear_down(struct cg_serve *sv)
 }
 
 /* Finds mistakes that would make each session fail before the first one is opened. */
+/* ipybox's server gives them to its kernels, without the prefix: cells would miss them unseen. */
+static void report_kernel_env(const struct cg_serve *sv)
+{
+        static const char prefix[] = "KERNEL_ENV_";
+        cg_auto_buf struct cg_buf names = { .max = 4096 };
+
+        for (char *const *e = environ; *e; e++)
+                if (strncmp(*e, prefix, sizeof(prefix) - 1) == 0)
+                        cg_buf_addf(&names, " --env %.*s=...", (int)strcspn(*e + sizeof(prefix) - 1, "="),
+                                    *e + sizeof(prefix) - 1);
+        if (names.len)
+                cg_log(&sv->log, CG_LOG_WARN, "variables KERNEL_ENV_... do not reach cells; to give them:%s",
+                       names.data);
+}
+
 static int start_http(struct cg_serve *sv, int argc, char **argv, struct cg_err *err)
 {
         if (find_workspace(sv, err) < 0)
                 return -1;
         if (cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err) < 0 || read_servers(sv, err) < 0)
                 return -1;
+        report_kernel_env(sv);
         return cg_serve_http(argc, argv, err);
 }
 
@@ -522,6 +538,8 @@ static int run(struct cg_serve *sv, struct cg_err *err)
         if (sv->opts.kernel.no_sandbox)
                 cg_log(&sv->log, CG_LOG_WARN,
                        "no sandbox: the agent's code can do all that you can, with or without approval");
+        if (!sv->opts.id_begin[0]) /* cellgate-mcp-http was started with a line about it */
+                report_kernel_env(sv);
         info.instructions = instructions = cg_serve_instructions(&sv->opts, sv->configured,
                                                                  sv->settings != NULL);
         info.tools = tools = cg_serve_tools(&sv->opts, sv->settings != NULL, names);
