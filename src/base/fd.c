@@ -381,6 +381,19 @@ int cg_lock_fd(int fd, int64_t timeout_ms, const atomic_bool *stop, struct cg_er
         return 0;
 }
 
+int cg_lock_file(const char *path, int64_t timeout_ms, const atomic_bool *stop, int *ret, struct cg_err *err)
+{
+        cg_auto_fd int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        int r;
+
+        if (fd < 0)
+                return cg_fail_errno(err, "%s", path);
+        r = cg_lock_fd(fd, timeout_ms, stop, err);
+        if (r == 0)
+                *ret = cg_steal_fd(&fd);
+        return r;
+}
+
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err)
 {
         cg_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -10,11 +10,6 @@
 
 #define LABEL_MAX 63
 
-static bool is_digit(char c)
-{
-        return c >= '0' && c <= '9';
-}
-
 /*
  * One part of an IPv4 address: decimal, octal after "0", hexadecimal after "0x". "0x" alone is 0.
  * Lower case.
@@ -115,7 +110,7 @@ int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err 
         for (size_t i = 0; i < len; i++) {
                 char c = cg_ascii_lower(s[i]);
 
-                if (!is_digit(c) && (c < 'a' || c > 'z') && c != '.' && c != '-' && c != '_')
+                if (!cg_is_digit(c) && (c < 'a' || c > 'z') && c != '.' && c != '-' && c != '_')
                         return malformed(err, "it has a character that no host name has");
                 h.text[i] = c;
         }

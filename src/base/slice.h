@@ -56,4 +56,15 @@ static inline bool cg_slice_is(struct cg_slice s, const char *text)
         return s.p && cg_slice_eq(s, cg_slice_of(text));
 }
 
+/* True if @word is one of those in @list, with @separator between them. */
+static inline bool cg_slice_has_word(struct cg_slice list, char separator, const char *word)
+{
+        for (const char *p = list.p, *end = list.p + list.len, *stop; p < end; p = stop + 1) {
+                stop = (const char *)memchr(p, separator, (size_t)(end - p)) ?: end;
+                if (cg_slice_is((struct cg_slice){ p, (size_t)(stop - p) }, word))
+                        return true;
+        }
+        return false;
+}
+
 #endif

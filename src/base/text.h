@@ -27,7 +27,11 @@ static inline bool cg_utf8_valid(const char *text, size_t len)
         return true;
 }
 
-/* Whatever the locale is. */
+/* Both whatever the locale is. */
+static inline bool cg_is_digit(char c)
+{
+        return c >= '0' && c <= '9';
+}
 static inline char cg_ascii_lower(char c)
 {
         return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;

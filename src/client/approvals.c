@@ -9,18 +9,21 @@
 /* Members around the arguments and the code, both escaped. */
 #define MAX_SHOWN ((size_t)CG_MAX_APPROVAL_TEXT * 6 + 65536u + 1024u)
 
-CG_API int cg_client_approvals_fd(struct cg_client *c, struct cg_err *err)
+int cg_client_event_fd(struct cg_client *c, int *fd, struct cg_err *err)
 {
-        int fd;
+        int made;
 
         pthread_mutex_lock(&c->lock);
-        if (c->approvals_fd < 0)
-                c->approvals_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
-        fd = c->approvals_fd;
+        if (*fd < 0)
+                *fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+        made = *fd;
         pthread_mutex_unlock(&c->lock);
-        if (fd < 0)
-                return cg_fail_errno(err, "eventfd");
-        return fd;
+        return made < 0 ? cg_fail_errno(err, "eventfd") : made;
+}
+
+CG_API int cg_client_approvals_fd(struct cg_client *c, struct cg_err *err)
+{
+        return cg_client_event_fd(c, &c->approvals_fd, err);
 }
 
 CG_API int cg_client_approvals(struct cg_client *c, char **ret, struct cg_err *err)

@@ -6,16 +6,7 @@
 
 CG_API int cg_client_events_fd(struct cg_client *c, struct cg_err *err)
 {
-        int fd;
-
-        pthread_mutex_lock(&c->lock);
-        if (c->events_fd < 0)
-                c->events_fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
-        fd = c->events_fd;
-        pthread_mutex_unlock(&c->lock);
-        if (fd < 0)
-                return cg_fail_errno(err, "eventfd");
-        return fd;
+        return cg_client_event_fd(c, &c->events_fd, err);
 }
 
 CG_API int cg_client_events(struct cg_client *c, const struct cg_events_options *opts, char **ret,

@@ -223,6 +223,9 @@ void cg_tools_free(struct cg_client *c);
 int cg_tools_add(struct cg_session *s, json_t *servers, int64_t timeout_ms, int64_t longest_ms, char **ret,
                  struct cg_err *err);
 
+/* approvals.c: the eventfd @fd of @c, which is made when it is first asked for. */
+int cg_client_event_fd(struct cg_client *c, int *fd, struct cg_err *err);
+
 /* connection.c */
 /* Makes the connected socket @fd (takes) the connection and starts the library's thread. */
 int cg_client_connected(struct cg_client *c, int fd, struct cg_err *err);

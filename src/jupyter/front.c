@@ -25,27 +25,6 @@
 
 /* ------------------------------------------------------------------ sockets */
 
-static void *router(struct front *f, struct cg_err *err)
-{
-        void *sock = zmq_socket(f->sockets.ctx, ZMQ_ROUTER);
-        int64_t max = (int64_t)CG_JMSG_MAX_BYTES;
-        int zero = 0, one = 1;
-
-        /*
-         * HANDOVER: a client that comes back under its name gets its place back. No high-water
-         * mark: it drops replies.
-         */
-        if (!sock || zmq_setsockopt(sock, ZMQ_ROUTER_HANDOVER, &one, sizeof(one)) < 0 ||
-            zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero)) < 0 ||
-            zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max)) < 0) {
-                cg_fail(err, CG_E_SYS, "socket: %s", zmq_strerror(zmq_errno()));
-                if (sock)
-                        zmq_close(sock);
-                return NULL;
-        }
-        return sock;
-}
-
 static int bind_sockets(struct front *f, struct cg_err *err)
 {
         static const uint64_t cell = (uint64_t)32 << 20, small = (uint64_t)1 << 20;
@@ -56,7 +35,12 @@ static int bind_sockets(struct front *f, struct cg_err *err)
                 bool requests = i != CG_JIOPUB && i != CG_JHB;
                 struct cg_zsock *owner = i == CG_JIOPUB ? &f->iopub.z : &f->sockets.z[i];
 
-                f->sockets.socks[i] = i == CG_JIOPUB ? cg_iopub_socket(f->sockets.ctx, err) : router(f, err);
+                if (i == CG_JIOPUB) /* the size is of what subscribers send */
+                        f->sockets.socks[i] = cg_socket_new(f->sockets.ctx, ZMQ_XPUB, ZMQ_XPUB_MANUAL, 4096,
+                                                            err);
+                else /* HANDOVER: a client that comes back under its name gets its place back */
+                        f->sockets.socks[i] = cg_socket_new(f->sockets.ctx, ZMQ_ROUTER, ZMQ_ROUTER_HANDOVER,
+                                                            (int64_t)CG_JMSG_MAX_BYTES, err);
                 if (!f->sockets.socks[i])
                         return -1;
                 zmq_setsockopt(f->sockets.socks[i], ZMQ_LINGER, &linger, sizeof(linger));

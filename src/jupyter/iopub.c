@@ -310,25 +310,23 @@ out:
 
 /* ------------------------------------------------------------------ start and end */
 
-void *cg_iopub_socket(void *ctx, struct cg_err *err)
+void *cg_socket_new(void *ctx, int type, int mode, int64_t max, struct cg_err *err)
 {
-        void *sock = zmq_socket(ctx, ZMQ_XPUB);
-        int64_t max = 4096; /* of what subscribers send */
+        void *sock = zmq_socket(ctx, type);
         int zero = 0, one = 1;
 
         /*
-         * No high-water mark: at it libzmq drops without a word, and what it drops may be the
-         * `idle` that ends a cell.
+         * No high-water mark: at it libzmq drops without a word, and what it drops may be a reply,
+         * or the `idle` that ends a cell.
          */
-        if (!sock || zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero)) < 0 ||
-            zmq_setsockopt(sock, ZMQ_XPUB_MANUAL, &one, sizeof(one)) < 0) {
-                cg_fail(err, CG_E_SYS, "iopub socket: %s", zmq_strerror(zmq_errno()));
-                if (sock)
-                        zmq_close(sock);
-                return NULL;
-        }
-        zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max));
-        return sock;
+        if (sock && zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero)) == 0 &&
+            zmq_setsockopt(sock, mode, &one, sizeof(one)) == 0 &&
+            zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max)) == 0)
+                return sock;
+        cg_fail(err, CG_E_SYS, "socket: %s", zmq_strerror(zmq_errno()));
+        if (sock)
+                zmq_close(sock);
+        return NULL;
 }
 
 int cg_iopub_init(struct cg_iopub *io, void *sock, struct cg_zloop *zl, const struct cg_jsign *sign,

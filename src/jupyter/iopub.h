@@ -45,8 +45,12 @@ struct cg_iopub {
         uint64_t flushed_ms;
 };
 
-/* @sock: an XPUB socket, made by cg_iopub_socket(), bound by the caller (borrows). */
-void *cg_iopub_socket(void *ctx, struct cg_err *err);
+/*
+ * A socket of libzmq's @type with the option @mode, whose peers send messages of at most @max
+ * bytes. NULL: *err says why.
+ */
+void *cg_socket_new(void *ctx, int type, int mode, int64_t max, struct cg_err *err);
+/* @sock: an XPUB socket with ZMQ_XPUB_MANUAL, bound by the caller (borrows). */
 int cg_iopub_init(struct cg_iopub *io, void *sock, struct cg_zloop *zl, const struct cg_jsign *sign,
                   struct cg_jidentity *me, const struct cg_log *log, struct cg_err *err);
 /* Stops polling and sends gathered text; the socket is the caller's. */

@@ -12,6 +12,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/slice.h"
 #include "base/fd.h"
 #include "base/proc.h"
 #include "base/util.h"
@@ -33,21 +34,6 @@ static const char *const names[][2] = {
 struct texts {
         char *groups, *mounts;
 };
-
-static bool has_word(const char *list, size_t len, char separator, const char *word)
-{
-        size_t n = strlen(word);
-
-        for (const char *p = list, *end = list + len; p < end;) {
-                const char *stop = memchr(p, separator, (size_t)(end - p));
-                size_t this = (size_t)((stop ?: end) - p);
-
-                if (this == n && memcmp(p, word, n) == 0)
-                        return true;
-                p += this + 1;
-        }
-        return false;
-}
 
 /* The next line; the last one may lack its newline. */
 static const char *next_line(const char *p, size_t *len)
@@ -73,7 +59,8 @@ static bool own_folder(const struct texts *t, const char *controller, char path[
                 if (!list++)
                         continue;
                 end = memchr(list, ':', len - (size_t)(list - p));
-                if (!end || (controller ? !has_word(list, (size_t)(end - list), ',', controller)
+                if (!end || (controller ? !cg_slice_has_word((struct cg_slice){ list, (size_t)(end - list) },
+                                                             ',', controller)
                                         : strncmp(p, "0::", 3) != 0))
                         continue;
                 group = end + 1;
@@ -97,7 +84,7 @@ static bool own_folder(const struct texts *t, const char *controller, char path[
                     strchr(at, '\\'))
                         continue;
                 if (controller ? strcmp(type, "cgroup") != 0 ||
-                                         !has_word(options, strlen(options), ',', controller)
+                                         !cg_slice_has_word(cg_slice_of(options), ',', controller)
                                : strcmp(type, "cgroup2") != 0)
                         continue;
                 n_root = root[1] ? strlen(root) : 0;
@@ -135,7 +122,8 @@ static unsigned int listed(const char *folder, const char *file, unsigned int wa
         if (n)
                 n -= text[n - 1] == '\n';
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
-                if (names[i][1] && (want & 1u << i) && has_word(text, n, ' ', names[i][1]))
+                if (names[i][1] && (want & 1u << i) &&
+                    cg_slice_has_word((struct cg_slice){ text, n }, ' ', names[i][1]))
                         has |= 1u << i;
         return has;
 }

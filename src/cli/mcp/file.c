@@ -49,10 +49,7 @@ static int lock_changes(struct cg_mcp_config *c, struct cg_err *err)
         if (cg_state_folder("mcp-files", path, err) < 0)
                 return cg_err_prefix(err, "%s cannot be locked", c->path);
         strcat(path, "/lock");
-        c->lock = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (c->lock < 0)
-                return cg_fail_errno(err, "%s", path);
-        r = cg_lock_fd(c->lock, LOCK_MS, NULL, err);
+        r = cg_lock_file(path, LOCK_MS, NULL, &c->lock, err);
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_TIMEDOUT,
                                "another `cellgate mcp` has kept %s locked for %d s: end it", path,

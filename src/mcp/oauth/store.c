@@ -82,10 +82,7 @@ int cg_oauth_store_lock(const char *name, const char *url, const atomic_bool *st
 
         if (r < 0)
                 return r;
-        fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", path);
-        r = cg_lock_fd(fd, CG_OAUTH_LOCK_MS, stop, err);
+        r = cg_lock_file(path, CG_OAUTH_LOCK_MS, stop, &fd, err);
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_TIMEDOUT,
                                "%s: another process has been refreshing the token for %d s", path,

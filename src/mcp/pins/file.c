@@ -152,21 +152,14 @@ int cg_pins_find(const char *server, json_t **ret, struct cg_err *err)
 int cg_pins_lock(const char *path, int64_t timeout_ms, int *lock, struct cg_err *err)
 {
         char name[PATH_MAX + 8];
-        cg_auto_fd int fd = -1;
         int r;
 
         snprintf(name, sizeof(name), "%s.lock", path);
-        fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", name);
-        r = cg_lock_fd(fd, timeout_ms, NULL, err);
+        r = cg_lock_file(name, timeout_ms, NULL, lock, err);
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_TIMEDOUT, "%s: another process has held it for %lld ms", name,
                                (long long)timeout_ms);
-        if (r < 0)
-                return r;
-        *lock = cg_steal_fd(&fd);
-        return 0;
+        return r;
 }
 
 int cg_pins_save(const char *path, const json_t *pins, struct cg_err *err)

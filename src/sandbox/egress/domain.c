@@ -7,11 +7,6 @@
 #include "base/text.h"
 #include "base/util.h"
 
-static bool is_digit(char c)
-{
-        return c >= '0' && c <= '9';
-}
-
 static const char explanation[] =
         "Invalid domain pattern. Must be a valid domain (e.g., \"example.com\"), a wildcard (e.g., \"*.example.com\"), or a "
         "bracketed IPv6 literal (e.g., \"[::1]\", \"[2001:db8::1]:443\"). Overly broad patterns like \"*.com\" or \"*\" are "
@@ -25,7 +20,7 @@ static bool parse_port(const char *s, size_t len, uint16_t *ret)
         if (len == 0 || len > 5 || s[0] == '0')
                 return false;
         for (size_t i = 0; i < len; i++) {
-                if (!is_digit(s[i]))
+                if (!cg_is_digit(s[i]))
                         return false;
                 v = v * 10 + (unsigned long)(s[i] - '0');
         }

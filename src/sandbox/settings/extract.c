@@ -76,11 +76,6 @@ static int put_next(struct translation *t, size_t n)
         return cg_buf_end(t->out, t->err);
 }
 
-static bool is_digit(char c)
-{
-        return c >= '0' && c <= '9';
-}
-
 static bool is_letter(char c)
 {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -123,13 +118,13 @@ static int put_escape(struct translation *t, bool in_class)
                 t->p += 2;
                 return put(t, "\\x0b");
         }
-        if (c == '0' && !is_digit(t->p[2])) {
+        if (c == '0' && !cg_is_digit(t->p[2])) {
                 t->p += 2;
                 return put(t, "\\x00");
         }
-        if (is_digit(c) && (c == '0' || in_class))
+        if (cg_is_digit(c) && (c == '0' || in_class))
                 return wrong(t, "octal numbers are not understood: write \\xHH");
-        if (is_digit(c)) {
+        if (cg_is_digit(c)) {
                 n = strtoul(t->p + 1, &end, 10);
                 if (n > 99)
                         return wrong(t, "a reference to a group that is not there");

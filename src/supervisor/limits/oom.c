@@ -12,27 +12,12 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/slice.h"
 #include "base/util.h"
 
 #define MAX_FILE ((size_t)256 << 10)
 
 /* ------------------------------------------------------------------ where the group is */
-
-/* True if @word is one of the comma-separated words of @list (its first @len bytes). */
-static bool has_word(const char *list, size_t len, const char *word)
-{
-        size_t n = strlen(word);
-
-        for (const char *p = list, *end = list + len; p < end;) {
-                size_t l = strcspn(p, ",");
-
-                l = CG_MIN(l, (size_t)(end - p));
-                if (l == n && memcmp(p, word, n) == 0)
-                        return true;
-                p += l + 1;
-        }
-        return false;
-}
 
 /*
  * The group's path by /proc/PID/cgroup: "4:memory:/a/b" (version 1) or, without such a line,
@@ -46,7 +31,9 @@ static bool group_path(const char *cgroup, char *path, size_t size, int *version
                 const char *list = memchr(line, ':', len),
                            *where = list ? memchr(list + 1, ':', len - (size_t)(list + 1 - line)) : NULL;
                 size_t n = where ? len - (size_t)(where + 1 - line) : 0;
-                bool v1 = where && has_word(list + 1, (size_t)(where - list - 1), "memory");
+                bool v1 = where &&
+                          cg_slice_has_word((struct cg_slice){ list + 1, (size_t)(where - list - 1) }, ',',
+                                            "memory");
 
                 if (n && n < size && where[1] == '/' && (v1 || (*version == 0 && where == list + 1))) {
                         memcpy(path, where + 1, n);
@@ -78,7 +65,7 @@ static bool hierarchy(const char *line, size_t len, int version, char root[256],
                 return false;
         if (version == 2)
                 return strcmp(type, "cgroup2") == 0;
-        return strcmp(type, "cgroup") == 0 && has_word(options, strlen(options), "memory");
+        return strcmp(type, "cgroup") == 0 && cg_slice_has_word(cg_slice_of(options), ',', "memory");
 }
 
 int cg_oom_find(const char *mountinfo, const char *cgroup, char *dir, size_t size, int *version)
