@@ -74,7 +74,7 @@ int cg_write_cache(const char *path, const void *text, size_t len, unsigned mode
  * another process holds it. @stop: ends the wait (CG_E_CLOSED); NULL: never. Closing @fd unlocks.
  */
 int cg_lock_fd(int fd, int64_t timeout_ms, const atomic_bool *stop, struct cg_err *err);
-/* Opens and locks the file @path, which is made with mode 0600; *ret: its descriptor, set only when 0. */
+/* Opens the file @path, which is made with mode 0600, and locks it. *ret: set only when 0. */
 int cg_lock_file(const char *path, int64_t timeout_ms, const atomic_bool *stop, int *ret, struct cg_err *err);
 
 /* Reads a whole file or pipe of at most @max bytes. *ret NUL-terminated (caller frees). */

@@ -26,6 +26,7 @@
  *      egress, broker          the egress proxy; the tool server, and calls that it asks about
  *      functions               calls of functions of the host
  *      cells                   cells and requests: queues, time limits, interrupts, results
+ *      input                   input() of cells
  *      servers/                definitions of MCP servers, and their files: registration
  *      protected               paths that no kernel may write; what is refused because of them
  *      zygote                  the zygote's process and control socket
