@@ -18,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from importlib.machinery import PathFinder
 from typing import Any
 
@@ -52,6 +54,51 @@ SHELL_WORDS = re.compile(r"cd|echo|export|set|unset|source|test|true|false|if|fo
 SUBPROCESS = frozenset({"run", "Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput"})
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.IfExp, ast.comprehension, ast.BoolOp)
 LOCAL = ["", "/run/cellgate/lib"]
+ISSUES_MAX = 1000
+"""Of each severity."""
+# What the warnings of `dangers` are about.
+NAMES = {
+    "exec": "exec() runs text as code",
+    "eval": "eval() runs text as code",
+    "compile": "compile() makes code of text",
+    "__import__": "__import__() imports a module by a computed name",
+    "__builtins__": "__builtins__ is used, which is how exec and eval are reached by obfuscation",
+}
+CALLS = {
+    "os.system": "starts a shell",
+    "os.popen": "starts a shell",
+    "os.remove": "removes a file",
+    "os.unlink": "removes a file",
+    "shutil.rmtree": "removes a folder with all that it contains",
+}
+MODULES = {"ctypes": "native code", "pickle": "runs code of the data that it loads", "socket": "the network"}
+SYSTEM_FILES = ("/etc/passwd", "/etc/shadow", "/etc/sudoers")
+# No pattern reads far from where it begins: code may be a line of a million words.
+SHELL_PATTERNS = (
+    (r"\bcurl\b[^|\n]{0,500}\|\s{0,20}(?:ba|z|da)?sh\b", "piping curl to shell"),
+    (r"\bwget\b[^|\n]{0,500}\|\s{0,20}(?:ba|z|da)?sh\b", "piping wget to shell"),
+    (r"\b(?:ba)?sh\s+-c\b", "sh -c runs text as code"),
+    (r"\bnc\b(?:\s+-\w+)*\s+-\w*[le]", "netcat listener"),
+    (r"\brm\s+-(?:rf|fr)\s+/", "rm -rf of an absolute path"),
+    (r"\bchown\s+-R\b", "recursive chown"),
+    (r"\bchmod\s+(?:-R\s+)?777\b", "chmod 777"),
+    (r">\s*/dev/(?:sd|hd|nvme|vd)", "writing to raw device"),
+    (r"\bdd\s.{0,500}\bof=/dev/", "dd to a device"),
+    (r"\bmkfs\b", "mkfs makes a file system"),
+    (r"\bkill\s+-9\s+-1\b", "kill all processes"),
+    (r"\bcrontab\s+-r\b", "crontab removal"),
+    (r"(\S{1,64})\s*\(\)\s*\{\s*\1\s*\|\s*\1\s*&\s*\}\s*;\s*\1", "fork bomb"),
+)
+NODE_PATTERNS = (
+    (r"\beval\s*\(", "eval() runs text as code"),
+    (r"\bnew\s+Function\s*\(", "Function() constructor runs text as code"),
+    (r"\brequire\s*\(\s*['\"](?:node:)?child_process['\"]", "require('child_process') starts programs"),
+    (r"\bprocess\.exit\b", "process.exit ends the program"),
+    (r"\bfs\.unlink(?:Sync)?\s*\(", "fs.unlinkSync() removes a file"),
+    (r"\bfs\.(?:rmdir|rm)(?:Sync)?\s*\(", "fs.rmdirSync() removes a folder"),
+    (r"\bsetTimeout\s*\(\s*['\"]", "setTimeout with string argument"),
+    (r"\bsetInterval\s*\(\s*['\"]", "setInterval with string argument"),
+)
 
 Issue = dict[str, Any]
 
@@ -65,14 +112,23 @@ class Check:
         self.hosts: list[str] | None = request.get("hosts")
         self.exec: str = request.get("exec", "allow")
         self.names = frozenset(request.get("names", ()))
+        self.dangers: bool = request.get("dangers", False)
         self.issues: list[Issue] = []
+        self.found: Counter[str] = Counter()
+        """Issues by severity, also those that are not listed."""
+        self.lines = self.code.count("\n") + 1
         self.imports: list[str] = []
         self.fixes: dict[str, list[str]] = {}
         """Import statements by the name that they define."""
         self.complexity = "low"
 
     def add(self, rule: str, message: str, line: int = 1, col: int = 0, severity: str = "warning") -> None:
-        line = max(1, min(line, self.code.count("\n") + 1))  # bash names the end as a line of its own
+        self.found[severity] += 1
+        if self.found[severity] > ISSUES_MAX:
+            return
+        if self.found[severity] == ISSUES_MAX:
+            rule, message = "more", f"{severity}: only the first {ISSUES_MAX - 1} are listed"
+        line = max(1, min(line, self.lines))  # bash names the end as a line of its own
         self.issues.append({"line": line, "col": col + 1, "message": message, "severity": severity, "rule": rule})
 
     def at(self, node: ast.AST, rule: str, message: str, severity: str = "warning") -> None:
@@ -102,6 +158,9 @@ class Check:
             self._names(tree)
             for node in ast.walk(tree):
                 self._use(node)
+                if self.dangers:
+                    for text in danger(node):
+                        self.at(node, "danger", text)
             branches = sum(isinstance(node, BRANCHES) for node in ast.walk(tree))
             self.complexity = "low" if branches <= 10 else "medium" if branches <= 50 else "high"
 
@@ -137,7 +196,7 @@ class Check:
         for node in ast.walk(tree):
             for module, members in imported(node):
                 self.imports.append(module)
-                if module == "__future__" or module.partition(".")[0] in ("mcptools", "cellgate_tools"):
+                if module in ("__future__", "__main__") or module.partition(".")[0] in ("mcptools", "cellgate_tools"):
                     continue
                 if not permitted(module, members, self.allowed):
                     self.at(node, "import-not-allowed", f"Import '{module}' is not allowed", "error")
@@ -163,6 +222,8 @@ class Check:
                     chains.setdefault(name, []).append(use)
                     first.setdefault(name, node)
         for name, uses in chains.items():
+            if self.found["info"] > ISSUES_MAX:
+                break
             statements = [s for s in imports_for(name, uses) if self._may_import(s)]
             if statements:
                 self.fixes[name] = statements
@@ -202,6 +263,8 @@ class Check:
     def _file(self, node: ast.Call, name: str) -> None:
         mode = [k.value for k in node.keywords if k.arg == "mode"] + node.args[1:2]
         writes = any(isinstance(m, ast.Constant) and set(str(m.value)) & set("wax+") for m in mode)
+        if "\0" in name:
+            return
         path = os.path.abspath(os.path.expanduser(name))
         if writes and not os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK):
             self.at(node, "path", f"the sandbox does not let code write {path}, or its folder is not there")
@@ -212,12 +275,17 @@ class Check:
 
     def urls(self, text: str, line: int, col: int) -> None:
         """Hosts that the sandbox will refuse, as far as that is known."""
-        for match in URL.finditer(text):
-            host, at = match[1].lower(), line + text.count("\n", 0, match.start())
+        for at, match in numbered(URL, text, line):
+            host = match[1].lower()
             if self.hosts == [] or (self.hosts is None and "HTTPS_PROXY" not in os.environ):
                 self.add("host", f"{host}: the sandbox has no network", at, col)
             elif self.hosts is not None and not any(host_matches(host, entry) for entry in self.hosts):
                 self.add("host", f"{host} is not among the allowed hosts: {', '.join(self.hosts)}", at, col)
+
+    def patterns(self, known: tuple[tuple[str, str], ...], code: str, offset: int = 0) -> None:
+        for pattern, text in known if self.dangers else ():
+            for line in dict.fromkeys(line for line, _ in numbered(pattern, code, 1 + offset)):
+                self.add("danger", text, line)
 
     def shell(self, code: str, offset: int = 0) -> None:
         """bash reads it without running anything (-n)."""
@@ -226,6 +294,7 @@ class Check:
             self.add("syntax", message.capitalize(), int(line) + offset, severity="error")
         if p.returncode and not self.issues:
             self.add("syntax", p.stderr.strip() or f"bash -n: exit status {p.returncode}", severity="error")
+        self.patterns(SHELL_PATTERNS, code, offset)
         self.urls(code, 1 + offset, 0)
 
     def node(self) -> None:
@@ -243,6 +312,7 @@ class Check:
                 message = re.search(r"^\w*Error.*$", p.stderr, re.M)
                 text = message[0] if message else f"node --check: exit status {p.returncode}"
                 self.add("syntax", text, int(where[1]) if where else 1, severity="error")
+        self.patterns(NODE_PATTERNS, self.code)
         self.urls(self.code, 1, 0)
 
 
@@ -282,11 +352,37 @@ def permitted(module: str, members: list[str], allowed: list[str] | None) -> boo
     return allowed is None or listed(module) or (bool(members) and all(listed(f"{module}.{m}") for m in members))
 
 
+@cache
 def present(module: str, local: bool) -> bool:
     """Whether the environment (`local`: or the current folder) has the module's package. Imports nothing."""
     top = module.partition(".")[0]
     path = [*sys.path, *(LOCAL if local else [])]
     return top in sys.builtin_module_names or PathFinder.find_spec(top, path) is not None
+
+
+def numbered(pattern: str | re.Pattern[str], text: str, line: int) -> Iterator[tuple[int, re.Match[str]]]:
+    """Matches in a text that begins in this line, with the line of each."""
+    counted = 0
+    for match in re.finditer(pattern, text):
+        line, counted = line + text.count("\n", counted, match.start()), match.start()
+        yield line, match
+
+
+def danger(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and node.id in NAMES:
+        yield NAMES[node.id]
+    elif isinstance(node, ast.Import):
+        yield from (f"{a.name}: {MODULES[a.name]}" for a in node.names if a.name in MODULES)
+    elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+        yield f"{node.module}: {MODULES[node.module]}"
+    elif isinstance(node, ast.Call):
+        name = ".".join((dotted(node.func) or ([], node))[0])
+        if name in CALLS:
+            yield f"{name}() {CALLS[name]}"
+        if any(k.arg == "shell" and isinstance(k.value, ast.Constant) and k.value.value is True for k in node.keywords):
+            yield f"{name}() with shell=True starts a shell"
+    elif isinstance(node, ast.Constant) and node.value in SYSTEM_FILES:
+        yield f"{node.value}: system files"
 
 
 def catches_import(handler: ast.ExceptHandler) -> bool:

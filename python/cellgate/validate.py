@@ -66,17 +66,20 @@ def validate_code(
     names: Sequence[str] = (),
     allowed_imports: Sequence[str] | None = None,
     hosts: Sequence[str] | None = None,
+    dangers: bool = False,
 ) -> Validation:
     """Checks code in the sandbox of `session`, or in one of its own that may write nothing.
 
     `language`: "python" (with top-level await and IPython's magics), "node" or "shell". `names`: that the code may
     use; variables of the session are looked up. `allowed_imports`: all others are errors. `hosts`: those that the
-    session's settings allow; without it only a missing network is known. UnsupportedError: there is no node.
+    session's settings allow; without it only a missing network is known. `dangers`: warnings about
+    `eval()`, `rm -rf /` and the like. UnsupportedError: there is no node.
     """
     if session is None:
         with Session(settings=SETTINGS) as own:
-            return validate_code(code, language, own, names=names, allowed_imports=allowed_imports, hosts=hosts)
-    steps = _steps(code, language, session.info, names, allowed_imports, hosts)
+            more: dict[str, Any] = {"names": names, "allowed_imports": allowed_imports, "hosts": hosts}
+            return validate_code(code, language, own, dangers=dangers, **more)
+    steps = _steps(code, language, session.info, names, allowed_imports, hosts, dangers)
     try:
         kind, value = next(steps)
         while True:
@@ -98,13 +101,14 @@ async def validate_code_async(
     names: Sequence[str] = (),
     allowed_imports: Sequence[str] | None = None,
     hosts: Sequence[str] | None = None,
+    dangers: bool = False,
 ) -> Validation:
     """validate_code() for asyncio."""
     if session is None:
         async with aio.Session(settings=SETTINGS) as own:
             more: dict[str, Any] = {"names": names, "allowed_imports": allowed_imports, "hosts": hosts}
-            return await validate_code_async(code, language, own, **more)
-    steps = _steps(code, language, session.info, names, allowed_imports, hosts)
+            return await validate_code_async(code, language, own, dangers=dangers, **more)
+    steps = _steps(code, language, session.info, names, allowed_imports, hosts, dangers)
     try:
         kind, value = next(steps)
         while True:
@@ -128,6 +132,7 @@ def _steps(
     names: Sequence[str],
     allowed_imports: Sequence[str] | None,
     hosts: Sequence[str] | None,
+    dangers: bool,
 ) -> _Steps:
     """What both fronts do: yields what to run in the session, and is sent what came of it."""
     if language not in LANGUAGES:
@@ -141,6 +146,7 @@ def _steps(
         "names": list(names),
         "allowed_imports": None if allowed_imports is None else list(allowed_imports),
         "hosts": None if hosts is None else list(hosts),
+        "dangers": dangers,
     }
     found = _read((yield "exec", json.dumps(request).encode()), language)
     # A name that the code does not define may be a variable of the session: an import would replace it.

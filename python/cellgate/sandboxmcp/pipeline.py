@@ -651,8 +651,14 @@ class SandboxPipeline:
     # ------------------------------------------------------------ state
 
     async def validate_code(self, code: str, language: Language = Language.python) -> ValidationResult:
-        """Checks code without running it."""
-        return await self.validator.check(code, language, self.network.hosts("default"))
+        """Checks code without running it, in a sandbox as it would have."""
+        self._start()
+        hosts = self.network.hosts("default")
+        opened = await self._open(Language.python, self.limits, hosts, {}, "default")
+        try:
+            return await self.validator.check(code, language, opened.session, hosts)
+        finally:
+            self._close(opened)
 
     async def list_runtimes(self) -> list[dict[str, Any]]:
         """The languages of this machine, found by trying."""
