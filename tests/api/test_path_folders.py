@@ -89,8 +89,9 @@ def prepare(workspace: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> tupl
 KINDS = pytest.mark.parametrize("kind", ["present", "absent", "link", "dangling", "relative", "home"])
 
 
-@KINDS
-@pytest.mark.parametrize("settings", [None, SETTINGS], ids=["default", "settings"])
+@pytest.mark.parametrize(
+    ("kind", "settings"), [*((k, None) for k in KINDS.args[1]), ("present", SETTINGS), ("absent", SETTINGS)]
+)
 def test_kernels_put_no_program_there(
     prefix: Path, workspace: Path, kind: str, settings: dict | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -409,8 +409,9 @@ NAMED = {
 WITHOUT_SPACES = ("options", "pattern", "glued", "shell", "expanded")
 
 
-@pytest.mark.parametrize("target", ["folder", "file", "nothing"])
-@pytest.mark.parametrize("named", NAMED)
+@pytest.mark.parametrize(
+    ("named", "target"), [*((n, t) for n in NAMED for t in ("folder", "file")), ("PYTHONPATH", "nothing")]
+)
 def test_links_in_a_folder_that_a_definition_names(
     client: Client, workspace: Path, tmp_path: Path, named: str, target: str
 ) -> None:

@@ -50,48 +50,48 @@ def test_a_call(host: Any) -> None:
     assert h.next()["type"] == "input_error"  # once
 
 
-@pytest.mark.parametrize(
-    ("answer", "shown"),
-    [
-        ({"value": None}, "None\n"),
-        ({"value": False}, "False\n"),
-        ({"result": {"content": [{"type": "text", "text": "t"}]}}, "t\n"),
-        ({"error": "disk full"}, "ToolError: disk full"),
-        ({"refuse": "no"}, "RejectedError"),
-    ],
-)
-def test_answers(host: Any, answer: dict, shown: str) -> None:
+ANSWERS = [
+    ({"value": None}, "None\n"),
+    ({"value": False}, "False\n"),
+    ({"result": {"content": [{"type": "text", "text": "t"}]}}, "t\n"),
+    ({"error": "disk full"}, "ToolError: disk full"),
+    ({"refuse": "no"}, "RejectedError"),
+]
+
+
+def test_answers(host: Any) -> None:
     h = start(host)
-    h.say(CALL)
-    h.say({"approval": h.until("function_call")["approval"], "return": answer})
-    assert printed(h).startswith(shown)
+    for answer, shown in ANSWERS:
+        h.say(CALL)
+        h.say({"approval": h.until("function_call")["approval"], "return": answer})
+        assert printed(h).startswith(shown), answer
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        {"accept": True},
-        {"accept": False},
-        {"egress": "allow_once"},
-        {"result": {"content": []}},
-        {"decline": True},
-        {"return": 1},
-        {"return": {}},
-        {"return": {"value": 1, "error": "x"}},
-        {"return": {"other": 1}},
-        {"return": {"error": 1}},
-        {"return": {"refuse": None}},
-        {"return": {"result": {}}},
-        {"return": {"result": "x"}},
-        {"return": {"value": 1}, "accept": True},
-    ],
-)
-def test_what_is_no_answer_changes_nothing(host: Any, line: dict) -> None:
+NO_ANSWERS = [
+    {"accept": True},
+    {"accept": False},
+    {"egress": "allow_once"},
+    {"result": {"content": []}},
+    {"decline": True},
+    {"return": 1},
+    {"return": {}},
+    {"return": {"value": 1, "error": "x"}},
+    {"return": {"other": 1}},
+    {"return": {"error": 1}},
+    {"return": {"refuse": None}},
+    {"return": {"result": {}}},
+    {"return": {"result": "x"}},
+    {"return": {"value": 1}, "accept": True},
+]
+
+
+def test_what_is_no_answer_changes_nothing(host: Any) -> None:
     h = start(host)
     h.say(CALL)
     number = h.until("function_call")["approval"]
-    h.say({"approval": number, **line})
-    assert h.next()["type"] == "input_error"
+    for line in NO_ANSWERS:
+        h.say({"approval": number, **line})
+        assert h.next()["type"] == "input_error", line
     h.say({"approval": number + 1, "return": {"value": 1}})
     assert h.next()["type"] == "input_error"
     h.say({"approval": number, "return": {"value": 2}})
@@ -148,27 +148,27 @@ def test_a_cancelled_call_is_closed(host: Any) -> None:
     assert h.next()["type"] == "input_error"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        1,
-        {},
-        {"name": "own"},
-        {"tools": []},
-        {"name": 1, "tools": []},
-        {"name": "own", "tools": {}},
-        {"name": "own", "tools": [], "ask": 1},
-        {"name": "own", "tools": [], "other": 1},
-        {"name": "own", "tools": [], "id": {}},
-        {"name": "a.b", "tools": []},
-        {"name": "own", "tools": [{"name": "x" * (600 << 10)}]},
-    ],
-)
-def test_what_adds_no_functions(host: Any, line: Any) -> None:
+NO_FUNCTIONS = [
+    1,
+    {},
+    {"name": "own"},
+    {"tools": []},
+    {"name": 1, "tools": []},
+    {"name": "own", "tools": {}},
+    {"name": "own", "tools": [], "ask": 1},
+    {"name": "own", "tools": [], "other": 1},
+    {"name": "own", "tools": [], "id": {}},
+    {"name": "a.b", "tools": []},
+    {"name": "own", "tools": [{"name": "x" * (600 << 10)}]},
+]
+
+
+def test_what_adds_no_functions(host: Any) -> None:
     h = host()
     h.until("session")
-    h.say({"add_functions": line})
-    event = h.next()
-    assert (event["type"], event["line"]) == ("input_error", 1)
+    for count, line in enumerate(NO_FUNCTIONS, 1):
+        h.say({"add_functions": line})
+        event = h.next()
+        assert (event["type"], event["line"]) == ("input_error", count), line
     h.say({"execute": {"code": "print(1)"}})
     assert printed(h) == "1\n"

@@ -53,8 +53,7 @@ def changed(changing: Changing, run_cellgate: Run) -> Changing:
     return changing
 
 
-@pytest.mark.parametrize("start", ["eager", "lazy"])
-@pytest.mark.parametrize("face", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize(("face", "start"), [([], "eager"), (["--json"], "lazy")], ids=["text", "json"])
 def test_without_a_person_the_tool_stays_stopped(changed, run_cellgate: Run, face: list[str], start: str) -> None:
     """Rules accept calls, and no changes of tools."""
     changed.starts(start)

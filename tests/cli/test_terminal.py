@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -50,11 +51,16 @@ def test_question_fits_into_60_columns(person, server) -> None:
     assert p.end() == 4
 
 
-@pytest.mark.parametrize("typed", ["n", "no", "N"])
-def test_no(person, server, typed: str) -> None:
-    p = person("run", "--mcp", server.mcp, "-c", READ)
-    p.answer(typed)
-    p.wait_for("RejectedError: .*refused at the terminal")
+def again(times: int, before: str = "pass") -> str:
+    """A cell that does this and calls the tool, several times; refusals do not end it."""
+    return f"for i in range({times}):\n    {before}\n    try: {READ}\n    except Exception as e: print(repr(e))"
+
+
+def test_no(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", again(3), "-c", READ)
+    for typed in "n", "no", "N", "n":
+        p.answer(typed)
+        p.wait_for("RejectedError.*refused at the terminal")
     assert p.end() == 4
     assert server.ran() == []
 
@@ -109,11 +115,11 @@ def test_every_call_is_asked_about(person, server) -> None:
     assert server.calls() == [{"tool": "read_file", "arguments": {"path": "/x"}}]
 
 
-@pytest.mark.parametrize("typed", ["", "maybe", "ye", "yess", "y y", "1", "\x1b[A"])
-def test_other_answers_are_none(person, server, typed: str) -> None:
+def test_other_answers_are_none(person, server) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)
-    p.answer(typed)
-    p.wait_for(r"Please type y\d{3}, n, r, s\d{3}, a\d{3} or v")
+    for typed in "", "maybe", "ye", "yess", "y y", "1", "\x1b[A":
+        p.answer(typed)
+        p.wait_for(r"Please type y\d{3}, n, r, s\d{3}, a\d{3} or v")
     p.answer("n")
     assert p.end() == 4
     assert server.ran() == []
@@ -146,15 +152,15 @@ def test_what_was_typed_before_the_question_is_no_answer(person, server, tmp_pat
 IGNORED = r"Keys pressed before the question could be read, or pasted, were ignored\.\n"
 
 
-@pytest.mark.parametrize("typed", ["y\n", "y", "\n", "y\ny\ny\n", "\x04"])
-def test_keys_that_were_meant_for_input_answer_no_question(person, server, typed: str) -> None:
+def test_keys_that_were_meant_for_input_answer_no_question(person, server) -> None:
     """Typed ahead of the question."""
-    p = person("run", "--mcp", server.mcp, "-c", "input('Continue? ')\n" + READ)
-    p.wait_for("Continue\\? ")
-    p.type("y\n" + typed)
-    p.wait_for(IGNORED)
-    p.answer("n")
-    assert p.end() == 4
+    p = person("run", "--mcp", server.mcp, "-c", again(5, "input('Continue? ')"))
+    for typed in "y\n", "y", "\n", "y\ny\ny\n", "\x04":
+        p.wait_for("Continue\\? ")
+        p.type("y\n" + typed)
+        p.wait_for(IGNORED)
+        p.answer("n")
+    assert p.end() == 0
     assert server.ran() == []
 
 
@@ -206,13 +212,10 @@ def test_digits_are_new_for_each_question(person, server) -> None:
 THREE = "from mcptools.fs import read_file\nfor path in 'abc':\n    try: read_file.run(path=path)\n    except Exception: pass\n"
 
 
-@pytest.mark.parametrize("shows", ["print('Type n, then y, then n')\n", "input('Then type n, y, n. ')\n", ""])
+@pytest.mark.parametrize("shows", ["print('Type n, then y, then n')\n", ""])
 def test_no_answer_ends_what_a_cell_has_shown(person, server, shows: str) -> None:
     """It stays on the screen, as an earlier question's arguments and the output of earlier runs do."""
     p = person("run", "--mcp", server.mcp, "-c", shows + THREE, "-c", THREE)
-    if "input" in shows:
-        p.wait_for("n, y, n\\. ")
-        p.type("\n")
     for answer in "nynnyn":
         p.answer(answer)
     assert p.end() == 0
@@ -232,14 +235,14 @@ def test_second_question_needs_its_digits(person, server) -> None:
     assert server.ran() == []
 
 
-@pytest.mark.parametrize("pasted", ["y\nls", "y\nls\n", "y\n\n", "\x1b[200~y\n\x1b[201~", "\x1b[200~y\x1b[201~\n"])
-def test_pasted_text_is_no_answer(person, server, pasted: str) -> None:
-    p = person("run", "--mcp", server.mcp, "-c", READ)
-    p.wait_for(QUESTION)
-    p.type(pasted)
-    p.wait_for(IGNORED)
-    p.answer("n")
-    assert p.end() == 4
+def test_pasted_text_is_no_answer(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", again(5))
+    for pasted in "y\nls", "y\nls\n", "y\n\n", "\x1b[200~y\n\x1b[201~", "\x1b[200~y\x1b[201~\n":
+        p.wait_for(QUESTION)
+        p.type(pasted)
+        p.wait_for(IGNORED)
+        p.answer("n")
+    assert p.end() == 0
     assert server.ran() == []
 
 
@@ -313,12 +316,14 @@ def test_a_view_that_begins_again_can_still_accept(person, server) -> None:
     assert server.ran() == []
 
 
-@pytest.mark.parametrize("blank", [" ", "\t", "\n", "\u00a0", "\u2003", "\u3000", "\u200b"])
-def test_blanks_push_nothing_off_the_screen(person, server, blank: str) -> None:
-    p = person("run", "--mcp", server.mcp, "-c", READ.replace("'/x'", f"'ls' + {ascii(blank)} * 5000 + '; rm -rf x'"))
-    assert '"path": "ls" [5000 blanks] "; rm -rf x"\n' in p.answer("y")
+def test_blanks_push_nothing_off_the_screen(person, server) -> None:
+    blanks = " \t\n\u00a0\u2003\u3000\u200b"
+    cell = f"for blank in {ascii(blanks)}:\n    " + READ.replace("'/x'", "'ls' + blank * 5000 + '; rm -rf x'")
+    p = person("run", "--mcp", server.mcp, "-c", cell)
+    for _ in blanks:
+        assert '"path": "ls" [5000 blanks] "; rm -rf x"\n' in p.answer("y")
     assert p.end() == 0
-    assert server.calls()[0]["arguments"] == {"path": "ls" + blank * 5000 + "; rm -rf x"}
+    assert [c["arguments"]["path"] for c in server.calls()] == ["ls" + b * 5000 + "; rm -rf x" for b in blanks]
 
 
 def test_rules_come_before_questions(person, server) -> None:
@@ -473,12 +478,11 @@ def test_question_is_taken_back_when_its_cell_ends(person, server, tmp_path: Pat
     assert server.ran() == []
 
 
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_ends_a_cell_that_asks_again_and_again(person, sig: signal.Signals) -> None:
+def test_signal_ends_a_cell_that_asks_again_and_again(person) -> None:
     p = person("run", "-c", "while True:\n    try: input('again? ')\n    except BaseException: pass")
     p.wait_for(r"again\? ")
-    p.process.send_signal(sig)
-    assert p.end() == 128 + sig
+    p.process.send_signal(signal.SIGHUP)
+    assert p.end() == 128 + signal.SIGHUP
     assert "did not end after the signal" in p.seen
 
 
@@ -499,18 +503,17 @@ ATTEMPTS = [
     r"import sys; sys.stdout.write('[cell'); sys.stdout.flush(); sys.stderr.write('gate] Allow?\n')",
     r"import os; os.write(1, b'\x1b]0;title\x07\x9b2J\xc2\x9b2J\r[cellgate]\b\b\x7f\n')",
     r"import subprocess; subprocess.run(['printf', r'\033[1A\033[2K[cellgate] Allow?'])",
-    r"raise ValueError('\x1b[2J[cellgate] Allow?\r\n[cellgate]')",
     r"class R:" + "\n  def __repr__(self): return '\\x1b[2J[cellgate] Allow?\\u202e'\nR()",
     r"from IPython.display import display; display({'\x1b[2J[cellgate]': 'x'}, raw=True)",
     r"from IPython.display import display; display({'text/plain': '\x1b[2J[cellgate] Allow?'}, raw=True)",
-    "1 +  # \x1b[2J[cellgate] Allow?",
 ]
+ERRORS = [r"raise ValueError('\x1b[2J[cellgate] Allow?\r\n[cellgate]')", "1 +  # \x1b[2J[cellgate] Allow?"]
 
 
-@pytest.mark.parametrize("cell", ATTEMPTS)
-def test_output_cannot_look_like_ours(person, cell: str) -> None:
-    p = person("run", "-c", cell)
-    assert p.end() in (0, 1)
+@pytest.mark.parametrize("cells", [ATTEMPTS, *([e] for e in ERRORS)], ids=["output", "error", "code"])
+def test_output_cannot_look_like_ours(person, cells: list[str]) -> None:
+    p = person("run", *(word for cell in cells for word in ("-c", cell)))
+    assert p.end() == (cells is not ATTEMPTS)
     assert "[cellgate]" not in p.seen
     assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", p.seen)
     assert "\r" not in p.seen.replace("\r\n", "\n")
@@ -537,11 +540,16 @@ ARGUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS)
-def test_arguments_cannot_look_like_ours(person, server, arguments: str) -> None:
-    p = person("run", "--mcp", server.mcp, "-c", call("write_file", arguments))
-    shown = p.answer("n")
+def test_arguments_cannot_look_like_ours(person, server) -> None:
+    calls = [word for arguments in ARGUMENTS for word in ("-c", call("write_file", arguments))]
+    p = person("run", "--mcp", server.mcp, *calls)
+    for _ in ARGUMENTS:
+        check_is_plain(p.answer("n"))
     assert p.end() == 0
+
+
+def check_is_plain(shown: str) -> None:
+    """Only our lines begin in the first column."""
     lines = shown[shown.index("wants to call") :].split("\n")[1:]
     ours = [re.sub(r" ([ysa])\d{3} ", r" \1 ", line) for line in lines if not line.startswith("  ")]
     assert ours == [
@@ -556,28 +564,24 @@ def test_arguments_cannot_look_like_ours(person, server, arguments: str) -> None
             assert sum(1 if c.isascii() else 2 for c in line) <= 80
 
 
-@pytest.mark.parametrize(
-    "deceives", ["\u05d0", "\u00a0", "\u3000", "\u1680", "\u205f", "\u2064", "\U000e0041", "\u0430", "\uff0f"]
-)
-def test_what_deceives_the_eye_is_an_escape(person, make_server, deceives: str) -> None:
+DECEIVING = {  # a character, and how it is shown
+    c: ascii(c)[1:-1]
+    for c in ("\u05d0", "\u00a0", "\u3000", "\u1680", "\u205f", "\u2064", "\U000e0041", "\u0430", "\uff0f")
+}
+
+
+def test_what_deceives_the_eye_is_an_escape(person, make_server) -> None:
     """In the names and in the arguments, also where these are written with escapes."""
-    tool = f"read{deceives}file"
-    server = make_server(tool)
-    code = deceives.encode("utf-16-be").hex()
-    written = "".join(f"\\u{code[i : i + 4]}" for i in range(0, len(code), 4))
-    cell = call(tool, '{"path": "/home/x' + deceives + "x/x" + written + 'y"}')
-    shown = person("run", "--mcp", server.mcp, "-c", cell).answer("n")
-    escape = (
-        f"\\x{ord(deceives):02x}"
-        if ord(deceives) < 0x100
-        else f"\\u{ord(deceives):04x}"
-        if ord(deceives) < 0x10000
-        else ""
-    )
-    escape = escape or f"\\U{ord(deceives):08x}"
-    assert f"read{escape}file\n" in shown
-    assert f'"/home/x{escape}x/x{written}y"' in shown
-    assert deceives not in shown
+    cells = []
+    for character in DECEIVING:
+        written = json.dumps(character)[1:-1]
+        cells += ["-c", call(f"read{character}file", f'{{"path": "/home/x{character}x/x{written}y"}}')]
+    p = person("run", "--mcp", make_server(*(f"read{c}file" for c in DECEIVING)).mcp, *cells)
+    for character, escape in DECEIVING.items():
+        shown = p.answer("n")
+        assert f"read{escape}file\n" in shown
+        assert f'"/home/x{escape}x/x{json.dumps(character)[1:-1]}y"' in shown
+        assert character not in shown
 
 
 def test_names_cannot_look_like_ours(person, make_server) -> None:

@@ -7,7 +7,6 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from codegen.hostile_cases import CASES
@@ -112,35 +111,37 @@ def test_any_server_s_tools_compile(build_dir: Path, tmp_path: Path, tsc: Compil
     assert "PWNED" not in modules
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"$ref": "#"},
-        {"anyOf": [{"$ref": "#"}, {"type": "string"}]},
-        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
-        {
-            "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}},
-            "$ref": "#/$defs/a",
-        },
-        {"type": "array", "items": {"$ref": "#"}},
-        {"type": "object", "additionalProperties": {"$ref": "#"}},
-        {"enum": []},
-        {"enum": [1, {"a": 1}]},
-        {"const": "x\u2028\"'"},
-        {"type": [], "properties": {"__proto__": {"type": "string"}, "a b": False}},
-        {
-            "type": "object",
-            "properties": {"constructor": {"const": True}},
-            "required": ["x", 1],
-            "additionalProperties": {},
-        },
-    ],
-)
-def test_odd_schemas_compile(build_dir: Path, tmp_path: Path, tsc: Compile, schema: Any) -> None:
-    tool = {"name": "t", "inputSchema": {"type": "object", "properties": {"x": schema}}, "outputSchema": schema}
-    root = [{"name": "r", "inputSchema": {"type": "object", **schema}}] if "$defs" not in schema else []
-    generate(build_dir, "s", tmp_path / "out", [tool, *root])
-    assert tsc(declared(tmp_path / "out")) == []
+ODD = [
+    {"$ref": "#"},
+    {"anyOf": [{"$ref": "#"}, {"type": "string"}]},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    {
+        "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}},
+        "$ref": "#/$defs/a",
+    },
+    {"type": "array", "items": {"$ref": "#"}},
+    {"type": "object", "additionalProperties": {"$ref": "#"}},
+    {"enum": []},
+    {"enum": [1, {"a": 1}]},
+    {"const": "x\u2028\"'"},
+    {"type": [], "properties": {"__proto__": {"type": "string"}, "a b": False}},
+    {
+        "type": "object",
+        "properties": {"constructor": {"const": True}},
+        "required": ["x", 1],
+        "additionalProperties": {},
+    },
+]
+
+
+def test_odd_schemas_compile(build_dir: Path, tmp_path: Path, tsc: Compile) -> None:
+    """Each in a module of its own."""
+    for i, schema in enumerate(ODD):
+        tool = {"name": "t", "inputSchema": {"type": "object", "properties": {"x": schema}}, "outputSchema": schema}
+        root = [{"name": "r", "inputSchema": {"type": "object", **schema}}] if "$defs" not in schema else []
+        generate(build_dir, f"s{i}", tmp_path / "out", [tool, *root])
+    text = declared(tmp_path / "out")
+    assert all(f"s{i}" in text for i in range(len(ODD))) and tsc(text) == []
 
 
 def test_deep_schemas(build_dir: Path, tmp_path: Path, tsc: Compile) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -76,30 +75,22 @@ def is_idle(message: Any) -> bool:
     return message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
 
 
-def settled(client: Any, channel: str) -> list[Any]:
-    """All that comes until it is quiet."""
-    found = []
-    while message := client.receive(channel, 0.1):
-        found.append(message)
-    return found
-
-
 @pytest.mark.parametrize("code", FORGERIES.values(), ids=FORGERIES.keys())
 def test_forged_messages(client: Any, code: str) -> None:
+    """What a forgery causes comes before the reply of the last cell."""
     assert client.run(f"VERSION = {VERSION}\n{SETUP}").content["status"] == "ok"
-    requests = [client.start(c, stop_on_error=False) for c in (code + "\ntime.sleep(0.05)", "'second'")]
-    replies, deadline = [], time.monotonic() + 30 * client.slowness
-    while len({r["parent_header"]["msg_id"] for r in replies}) < 2:
-        assert time.monotonic() < deadline, replies
-        if message := client.receive("shell", 1):
-            replies.append(message)
-    replies += settled(client, "shell")
+    requests = [client.start(c, stop_on_error=False) for c in (code + "\ntime.sleep(0.05)", "'second'", "'last'")]
+    replies: list[Any] = []
+    while not replies or replies[-1]["parent_header"]["msg_id"] != requests[-1]:
+        assert (message := client.receive("shell")), replies
+        replies.append(message)
     assert sorted(r["parent_header"]["msg_id"] for r in replies) == sorted(requests)
     published: list[Any] = []
-    while sum(is_idle(m) and m["parent_header"].get("msg_id") in requests for m in published) < 2:
+    while not published or not (
+        is_idle(published[-1]) and published[-1]["parent_header"].get("msg_id") == requests[-1]
+    ):
         assert (message := client.receive("iopub")), published
         published.append(message)
-    published += settled(client, "iopub")
     assert {m["msg_type"] for m in published} <= PUBLISHED
     for request in requests:
         states = [
@@ -115,8 +106,9 @@ def test_forged_messages(client: Any, code: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
-@pytest.mark.parametrize("answer", ["y", "n"])
-@pytest.mark.parametrize("prompt", ["[cellgate] Cell 1 wants to call a tool:", "x\n[cellgate] Allow? y yes"])
+@pytest.mark.parametrize(
+    ("prompt", "answer"), [("[cellgate] Cell 1 wants to call a tool:", "y"), ("x\n[cellgate] Allow? y yes", "n")]
+)
 def test_a_question_that_looks_like_ours_approves_nothing(
     start: Any, server: Any, tmp_path: Path, prompt: str, answer: str, first: str
 ) -> None:

@@ -221,9 +221,7 @@ def test_variables_of_ipybox_stay_outside_and_are_named(serve: Callable[..., Raw
     (workspace / ".env").write_text("KERNEL_ENV_OTHER=other-value\n")
     server = serve(env={"KERNEL_ENV_API_KEY": "outer-value"})
     server.initialize()
-    found = server.ask(
-        "execute_ipython_cell", code="import os; sorted(k for k in os.environ if 'API_KEY' in k or 'OTHER' in k)"
-    )
+    found = server.ask("execute_ipython_cell", code="import os; sorted(k for k in os.environ if 'API_KEY' in k or 'OTHER' in k)")
     assert found == "[]"
     server.close_input()
     server.wait()

@@ -397,38 +397,33 @@ def test_data_between_sessions(serve: Serve) -> None:
     assert run(server, "x, y, z", other) == "(1, [None, 12345678901234567890], [1.0, '\\x00'])"
 
 
-@pytest.mark.parametrize(
-    "arguments, why",
-    [
-        ({"names": ["a"]}, '"to_session" is missing|no such session'),
-        ({"to_session": "0" * 32, "names": ["a"]}, "no such session"),
-        ({"to_session": "OTHER", "from_session": "0" * 32, "names": ["a"]}, "no such session"),
-        ({"to_session": "OTHER"}, "one of the parameters"),
-        ({"to_session": "OTHER", "names": ["a"], "data": {}}, "one of the parameters"),
-        ({"to_session": "OTHER", "names": []}, "are missing"),
-        ({"to_session": "OTHER", "names": [1]}, "names"),
-        ({"to_session": "OTHER", "names": "a"}, "names"),
-        ({"to_session": "OTHER", "names": ["a", "b"], "as": "c"}, "one variable"),
-        ({"to_session": "OTHER", "data": 5}, "NAME: VALUE"),
-        ({"to_session": "OTHER", "data": {"if": 1}}, "keyword of the shell"),
-        ({"to_session": "OTHER", "names": ["a"], "as": "fi"}, "keyword of the shell"),
-        ({"to_session": "OTHER", "names": ["lambda"]}, "keyword of Python"),
-        ({"to_session": "OTHER", "names": ["a", "odd"]}, "odd is of type set"),
-        ({"to_session": "OTHER", "names": ["missing"]}, "NameError"),
-        ({"to_session": "OTHER", "names": ["long"]}, "ValueTooLarge"),
-        ({"to_session": "OTHER", "data": "x" * (16 << 20), "as": "x"}, "data"),
-    ],
-)
-def test_wrong_data_between_sessions(serve: Serve, arguments: dict[str, Any], why: str) -> None:
+WRONG_DATA: list[tuple[dict[str, Any], str]] = [
+    ({"to_session": "0" * 32, "names": ["a"]}, "no such session"),
+    ({"to_session": "OTHER", "from_session": "0" * 32, "names": ["a"]}, "no such session"),
+    ({"to_session": "OTHER"}, "one of the parameters"),
+    ({"to_session": "OTHER", "names": ["a"], "data": {}}, "one of the parameters"),
+    ({"to_session": "OTHER", "names": []}, "are missing"),
+    ({"to_session": "OTHER", "names": [1]}, "names"),
+    ({"to_session": "OTHER", "names": "a"}, "names"),
+    ({"to_session": "OTHER", "names": ["a", "b"], "as": "c"}, "one variable"),
+    ({"to_session": "OTHER", "data": 5}, "NAME: VALUE"),
+    ({"to_session": "OTHER", "data": {"if": 1}}, "keyword of the shell"),
+    ({"to_session": "OTHER", "names": ["a"], "as": "fi"}, "keyword of the shell"),
+    ({"to_session": "OTHER", "names": ["lambda"]}, "keyword of Python"),
+    ({"to_session": "OTHER", "names": ["a", "odd"]}, "odd is of type set"),
+    ({"to_session": "OTHER", "names": ["missing"]}, "NameError"),
+    ({"to_session": "OTHER", "names": ["long"]}, "ValueTooLarge"),
+    ({"to_session": "OTHER", "data": "x" * (16 << 20), "as": "x"}, "data"),
+]
+
+
+def test_wrong_data_between_sessions(serve: Serve) -> None:
     server = started(serve)
     other = create(server, language="shell")
     run(server, "a = b = 1; odd = {1}; long = 'x' * (16 << 20)")
-    if "to_session" not in arguments:
-        arguments["from_session"] = other
-    elif arguments["to_session"] == "OTHER":
-        arguments = {**arguments, "to_session": other}
-    if "to_session" in arguments:
-        assert re.search(why, server.fails("bridge_data", **arguments))
+    for arguments, why in WRONG_DATA:
+        named = {**arguments, "to_session": other} if arguments.get("to_session") == "OTHER" else arguments
+        assert re.search(why, server.fails("bridge_data", **named)), arguments
     assert run(server, "echo ${a-none} ${x-none} ${c-none}", other) == "none none none"
 
 
