@@ -2,7 +2,10 @@
 
 import os
 
+# Whether scripts/soak runs the tests: also what differs little from other cases.
+ALL = os.environ.get("CG_ROUNDS") == "all"
+
 
 def rounds(n: int, short: int = 0) -> int:
     """As many rounds as `short`, by default a quarter of them; scripts/soak runs all of them."""
-    return n if os.environ.get("CG_ROUNDS") == "all" else short or n // 4
+    return n if ALL else short or n // 4

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import Client, Session
+from rounds import rounds
 
 WRITES = {
     "network": {"allowedDomains": [], "deniedDomains": []},
@@ -445,7 +446,7 @@ def test_a_folder_whose_new_name_is_refused_goes_back(client: Client, workspace:
             o = s.run("""
 import os
 left = set()
-for i in range(3000):
+for i in range(ROUNDS):
     os.mkdir('mine')
     open('mine/file', 'w').close()
     try:
@@ -464,7 +465,7 @@ for i in range(3000):
             except PermissionError:
                 pass
 left
-""")
+""".replace("ROUNDS", str(rounds(3000))))
             assert o.value == "set()", o
     finally:
         ended.set()

@@ -327,6 +327,7 @@ def test_mypy_strict_takes_the_packages_and_finds_wrong_calls(typed: Path) -> No
     assert lines == {f"use.py:{n}" for n in WRONG}, done.stdout[-3000:] + done.stderr
 
 
+@pytest.mark.soak  # half a minute; mypy finds the same in scripts/test
 @pytest.mark.timeout(600)
 def test_pyright_takes_the_packages_and_finds_wrong_calls(typed: Path) -> None:
     pyright = Path(os.environ.get("CG_NPM", "")).parent / "test-npm/node_modules/.bin/pyright"

@@ -18,15 +18,15 @@ from docs_readme import python_example
 from kernel_environment import PACKAGES, copy_environment
 from mcp_http.helpers import Server, Session
 from mcp_serve.helpers import Raw, text_of
+from rounds import ALL
 from wheel.conftest import make_environment
 
 # Run with the module as well: a part of what scripts/test runs with the program.
 SUITES = [
     "kernel/test_zygote.py",
-    "kernel/test_cells.py",
-    "kernel/test_tracebacks.py",
     "api/test_approvals.py",
     "api/test_zygote_ends.py",
+    *(["kernel/test_cells.py", "kernel/test_tracebacks.py"] if ALL else []),
 ]
 
 
