@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rounds import ALL
 from run_tests import SANITIZED_TESTS
 from web import web_server
 
@@ -37,12 +38,28 @@ LONG = (
     "setup/test_kernel_env.py",
     "setup/test_scripts.py",
 )
-# Init decides about names and attributes in the same way for each user: only root's cases run with sanitizers.
+# Init decides about names, attributes, doors and hosts in the same way for each user: only root's cases run with
+# sanitizers. What differs between users is in sandbox/test_ends.py and sandbox_command/test_command.py.
 ALIKE = (
+    "sandbox/test_filesystem.py",
+    "sandbox/test_processes.py",
     "sandbox_command/test_attribute_races.py",
+    "sandbox_command/test_denials.py",
+    "sandbox_command/test_doors.py",
     "sandbox_command/test_files.py",
+    "sandbox_command/test_folder_races.py",
+    "sandbox_command/test_landlock.py",
     "sandbox_command/test_natively.py",
+    "sandbox_command/test_network.py",
     "sandbox_command/test_repositories.py",
+)
+# What these find is Python's: the C below it, of cells, replies, displays and requests, runs in the others of kernel.
+PYTHON = (
+    "kernel/test_magics.py",
+    "kernel/test_plaintext.py",
+    "kernel/test_preload.py",
+    "kernel/test_tracebacks.py",
+    "kernel/test_wrappers.py",
 )
 
 
@@ -50,13 +67,14 @@ def _is_plain(item: pytest.Item, path: str) -> bool:
     """Whether the test runs without sanitizers alone."""
     case = item.callspec.id.split("-") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else []
     marks = (item.get_closest_marker("slow"), item.get_closest_marker("no_sanitizer"))
-    return any(marks) or (path in ALIKE and "user" in case)
+    return any(marks) or path in PYTHON or (path in ALIKE and "user" in case)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that scripts/test runs with sanitizers, and move the tests of LONG to the front."""
     tests = REPO / "tests"
+    items[:] = [item for item in items if ALL or not item.get_closest_marker("soak")]
     for item in items:
         path = item.path.relative_to(tests)
         if path.parts[0] in SANITIZED_TESTS and not _is_plain(item, str(path)):

@@ -141,6 +141,7 @@ OTHER = [
 ]
 
 
+@pytest.mark.no_sanitizer  # ten supervisors
 def test_variables(shared: Shared) -> None:
     """Those of OTHER are a supervisor's own: each program with one of them starts one more."""
     shared.run()
@@ -171,6 +172,7 @@ LIMITS = [
 ]
 
 
+@pytest.mark.no_sanitizer  # six supervisors
 def test_limits(shared: Shared) -> None:
     """Kernels are the supervisor's children: a program with other limits has another one."""
     for i, (by, code, value) in enumerate(LIMITS):
@@ -184,6 +186,7 @@ def test_limits(shared: Shared) -> None:
 
 
 @ROOT
+@pytest.mark.no_sanitizer  # five supervisors
 def test_namespaces(shared: Shared) -> None:
     shared.run()
     for i, namespace in enumerate(["--net", "--uts", "--ipc", "--mount"]):

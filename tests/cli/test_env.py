@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from shared_supervisor import runtime_folder
 
-# One worker: these tests share an environment. Most of their time is pip's, so only those marked run with a sanitizer.
+# One worker: these tests share an environment. What they run is pip, and Python.
 pytestmark = [pytest.mark.xdist_group("env"), pytest.mark.no_sanitizer, pytest.mark.own_supervisor]
 
 Env = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -149,7 +149,6 @@ def bare(tmp_path: Path, workspace: Path) -> Path:
     return tmp_path / "bare"
 
 
-@pytest.mark.sanitized
 def test_an_environment_is_made_listed_used_and_extended(cellgate: Env, science: Path, data: Path) -> None:
     assert science == data / "cellgate/envs/science"
     assert "science" in cellgate("env", "list").stdout and str(science) in cellgate("env", "list").stdout
@@ -209,7 +208,6 @@ def test_cells_read_it_only(cellgate: Env, science: Path) -> None:
     assert run.stdout.split() == ["OSError"] * 3 + ["0"], run.stdout
 
 
-@pytest.mark.sanitized
 def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path: Path) -> None:
     # Without an index: it is found before what kernels need is looked for.
     failed = cellgate("env", "create", "half", "no-such-package", PIP_FIND_LINKS=str(tmp_path))

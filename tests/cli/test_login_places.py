@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.no_sanitizer  # twenty logins; those of test_mcp_login.py run the same code
+
 RIG = Path(__file__).with_name("login_places_rig.py")
 MCP, INTERN = "mcp.example.org", "intern.example.org"
 # The server, what it names, the definition's "issuer"; how the refusal ends, or None.

@@ -1,4 +1,5 @@
-"""`cellgate run --connect` with nodes that lie: what libcellgate makes of their messages, also with a sanitizer."""
+"""`cellgate run --connect` with nodes that lie: one message of each outcome. All of them: relay/test_nodes.py, with the
+package, and fuzz/corpus/node (says-*), with a sanitizer."""
 
 from __future__ import annotations
 
@@ -16,10 +17,14 @@ from relay.node_messages import MESSAGES, MESSAGES_ABOUT_SERVERS, Message
 NODE = Path(__file__).parents[1] / "relay/node.py"
 SERVER = Path(__file__).parents[1] / "api/echo_server.py"
 FUNCTION = {"name": "act", "inputSchema": {"type": "object"}}
-CASES = {**MESSAGES, **{f"server-{name}": m for name, m in MESSAGES_ABOUT_SERVERS.items()}}
-
-ENDS = {"opens-a-session", "server-a-failure", "server-the-sessions-end"}
-"""These take the session, with another reason."""
+CASES = {
+    "ends-the-connection": MESSAGES["asks-about-a-tool"],
+    "ends-it-by-its-number": MESSAGES_ABOUT_SERVERS["an-earlier-number"],
+    "takes-the-session": MESSAGES_ABOUT_SERVERS["the-sessions-end"],
+    "asks": MESSAGES_ABOUT_SERVERS["a-call-that-no-cell-made"],
+    "nests-too-deep": MESSAGES_ABOUT_SERVERS["deep-arguments"],
+    "changes-nothing": MESSAGES_ABOUT_SERVERS["a-result"],
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -61,5 +66,5 @@ def test_messages_of_a_node_that_lies(prefix: Path, tmp_path: Path, name: str) -
     assert not (tmp_path / "mark").exists()
     if m.why:
         assert m.why in out
-    elif name not in ENDS:
+    elif name != "takes-the-session":
         assert any("after 42" in event.get("text", "") for event in events), out

@@ -297,6 +297,7 @@ def test_a_signal_ends_a_run_whose_output_nobody_reads(
         assert p.wait(20 * slowness) == 128 + signal.SIGTERM
 
 
+@pytest.mark.no_sanitizer  # it waits for half a minute
 def test_a_call_without_a_time_limit_says_that_it_waits(cellgate: Path, tmp_path: Path, slowness: float) -> None:
     """The call of the other server has a limit: its end is known."""
     fake = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "mcp/fake_server.py")]}

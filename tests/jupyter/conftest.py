@@ -28,10 +28,11 @@ Message = dict[str, Any]
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run these tests in one worker: they share a supervisor, whose zygote prepares completion for seconds."""
+    """Run these tests in two workers: they share a supervisor, whose zygote prepares completion for seconds."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("jupyter"))
+            questions = item.path.name in ("test_approvals.py", "test_forgeries.py", "test_sandbox.py")
+            item.add_marker(pytest.mark.xdist_group("jupyter-questions" if questions else "jupyter"))
 
 
 @pytest.fixture(autouse=True)

@@ -104,6 +104,7 @@ def test_headers_and_other_clients(server: Server, mark: Path) -> None:
     eventually(lambda: client.get(id)["status"] == "cancelled")
 
 
+@pytest.mark.no_sanitizer  # half a gigabyte of JSON, in the same calls
 def test_results_that_nobody_reads_have_a_limit(server: Server) -> None:
     """The front has them: 8 MiB for each look at the task."""
     client = Tasks(server)
