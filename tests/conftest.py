@@ -25,18 +25,24 @@ from web import web_server
 REPO = Path(__file__).resolve().parent.parent
 # Each worker would compile all tests anew, for ten seconds. Programs under test write none: their variable says so.
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(REPO / "build/pycache")
-# Files of half a minute. They start first, so that no worker runs one of them while the others have finished.
+# Files of half a minute or more, the longest first. They start first, so that no worker runs one of them while the
+# others have finished.
 LONG = (
-    "conformance/test_clients.py",
-    "codegen/test_real_tools.py",
-    "real_servers/test_real_servers.py",
+    "cli/test_env.py",
+    "conformance/test_server.py",
     "wheel/test_wheel.py",
+    "conformance/test_clients.py",
+    "relay/test_links.py",
+    "real_servers/test_real_servers.py",
     "clients/test_ends.py",
-    "python/test_ends.py",
-    "codegen/test_hostile.py",
+    "api/test_server_sandboxes.py",
+    "mcp_http/test_tls.py",
     "sandbox_command/test_selftest.py",
+    "codegen/test_real_tools.py",
+    "codegen/test_hostile.py",
     "setup/test_kernel_env.py",
     "setup/test_scripts.py",
+    "python/test_ends.py",
 )
 # Init decides about names, attributes, doors and hosts in the same way for each user: only root's cases run with
 # sanitizers. What differs between users is in sandbox/test_ends.py and sandbox_command/test_command.py.
