@@ -159,7 +159,7 @@ static int on_call(struct cg_session *s, const struct cg_event *e, struct cg_err
         s->uncredited += e->cost;
         if (!*e->tool)
                 json_object_del(body, "tool");
-        if (send_tools(s->client, &out, body, err) < 0) {
+        if (send_tools(s->client, &out, body, NULL) < 0) { /* @err would end the connection to the node */
                 drop_call(s, e->approval);
                 fail_call(s, e->approval, "the tool server of the host has ended");
         }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import alive, words
+from processes import alive, children, name_of, words
 from relay.conftest import descendants, kill, wait_until
 
 CUTTER = Path(__file__).with_name("cutter.py")
@@ -151,6 +151,21 @@ def test_the_far_end_is_killed(package: Any, relay: list[str], mine: set[int], t
     assert (tmp_path / "ran").read_text() == "1"
 
 
+def test_the_tool_server_of_the_host_is_killed(package: Any, relay: list[str], mine: set[int], tmp_path: Path) -> None:
+    """Later calls fail, and all else of the session goes on."""
+    import cellgate
+
+    with cellgate.Client(connect=relay) as client, cellgate.Session(tmp_path, client=client) as s:
+        s.add_mcp_servers({"e": {"command": sys.executable, "args": [str(SERVER)]}})
+        (guard,) = [p for p in children(os.getpid()) if p not in mine and name_of(p) == "cellgate-toolse"]
+        for pid in (guard, *children(guard)):
+            kill(pid)
+        for _ in range(2):
+            done = s.run("from mcptools.e import echo\necho.run(text='x')", timeout=20)
+            assert "the tool server of the host has ended" in str(done.error)
+        assert s.run("1 + 1", timeout=20).value == "2"
+
+
 def test_the_host_does_not_come_back(package: Any, relay: list[str], mine: set[int], tmp_path: Path) -> None:
     """Its relay is killed: the session ends here at once, and there after `detach` seconds."""
     import cellgate
@@ -203,9 +218,7 @@ def test_one_side_notices_a_loss_later(package: Any, cutting: list[str], links: 
     assert starts(links) == 2
 
 
-def test_the_log_follows_the_link(
-    package: Any, node: Callable[..., list[str]], mine: set[int], tmp_path: Path
-) -> None:
+def test_the_log_follows_the_link(package: Any, node: Callable[..., list[str]], mine: set[int], tmp_path: Path) -> None:
     import cellgate
 
     (tmp_path / "logs").mkdir()
