@@ -540,7 +540,7 @@ def jobs() -> list[str]:
 
 def slurm() -> list[str]:
     """Sessions on three nodes of Slurm, some of whose processes are killed."""
-    tally = run_tests.pytest(run_tests.build_main(), "soak-slurm", ["cluster/soak_slurm.py"], 900, workers=1)
+    tally = run_tests.pytest(run_tests.build_main(), "soak-slurm", ["cluster/soak_slurm.py"], 1800, workers=1)
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 

@@ -21,6 +21,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include "base/batch_job.h"
 #include "base/fd.h"
@@ -427,6 +428,7 @@ static int kept(struct cg_err *err)
         cg_auto_json json_t *o = NULL;
         size_t len;
 
+        prctl(PR_SET_NAME, "cellgate-keeper", 0, 0, 0); /* it was started as /proc/self/exe */
         fcntl(LENT_FD, F_SETFD, FD_CLOEXEC);
         leave_streams();
         cg_buf_init(&n.link.got, CG_LINK_LINE_MAX);

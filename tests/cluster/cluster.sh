@@ -103,7 +103,7 @@ node() {
         ip addr add "10.9.9.1$1/24" dev eth0
         ip link set eth0 up
         /usr/sbin/sshd -o PidFile=none
-        slurmd -D -N "n$1" 2>/dev/null & # this shell reaps what others leave
+        until slurmd -D -N "n$1" 2>/dev/null; do sleep 0.5; done & # this shell reaps what others leave
         wait
 }
 export -f node
