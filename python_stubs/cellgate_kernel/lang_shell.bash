@@ -24,7 +24,7 @@ exit() {
 
 __cg_loop='
 while IFS=" " builtin read -r -u "$__cg_fd" __cg_n __cg_reset __cg_file; do
-  if [[ $__cg_reset == 1 ]]; then command exec </dev/null >&"$__cg_out" 2>&"$__cg_err"; fi # not `builtin exec`
+  if [[ $__cg_reset == 1 ]]; then command exec >&"$__cg_out" 2>&"$__cg_err" </dev/null; fi # not `builtin exec`
   __cg_idle=
   if ((__cg_status)) 2>/dev/null; then __cg_ret || builtin . "$__cg_file"; else builtin . "$__cg_file"; fi
   { __cg_status=$? __cg_x=$- __cg_idle=1; set +x; } 2>/dev/null
