@@ -46,9 +46,11 @@ class Scene:
         text = "import os, sys, time\nprint('ready', flush=True)\nwhile True:\n    try:\n" + body
         number = self.s.exec("python3", "-c", text + "    except OSError: pass\n")
         self.s.until("command_output")
-        yield
-        self.s.cancel(number)
-        self.s.wait_command(number)
+        try:
+            yield
+        finally:
+            self.s.cancel(number)
+            self.s.wait_command(number)
 
     def refused(self, name: str, *args: object, codes: tuple[int, ...] = ()) -> CellgateError:
         with pytest.raises(CellgateError) as e:
@@ -326,7 +328,7 @@ def test_sparse_giants(scene: Scene) -> None:
 def test_files_that_change_their_size(scene: Scene) -> None:
     grow = "open('/tmp/a/f', 'ab').write(bytes(1 << 16)); time.sleep(0.001)"
     with scene.loop(grow):
-        time.sleep(0.05)
+        eventually(lambda: [e["size"] > 1 << 20 for e in scene.s.file_list("/tmp/a")] == [True], 60)
         with open("/dev/null", "w") as null, pytest.raises(CellgateError) as e:
             scene.s.file_get("/tmp/a/f", null.fileno(), max=1 << 20, timeout_ms=20000)
         assert e.value.code in (E_LIMIT, E_NOTFOUND)

@@ -292,12 +292,20 @@ def together(p: Person, n: int) -> str:
     return shown
 
 
+def unseen(p: Person, shared: Shared, n: int) -> None:
+    """Stops the person's program until n calls wait: it asks about those together that it finds together."""
+    p.process.send_signal(signal.SIGSTOP)
+    eventually(lambda: len(listed(shared)["approvals"]) == n, 60)
+    p.process.send_signal(signal.SIGCONT)
+
+
 def test_watch_asks_about_those_of_one_cell_together(
     shared: Shared, server: Server, sit: Callable[..., Person]
 ) -> None:
     """One answer decides what was shown, each call by itself, and nothing that comes later."""
     p = sit("approvals", "watch")
     with start(shared, server, ELSEWHERE, code=GATHER + GATHER.replace("'abc'", "'de'")) as run:
+        unseen(p, shared, 3)
         shown = together(p, 3)
         assert "Cell 1 wants 3 things at once:" in shown
         for i, x in enumerate("abc", 1):
@@ -314,6 +322,7 @@ def test_watch_asks_about_those_of_one_cell_together(
         assert out.count("RejectedError") == 2
     assert server.ran() == ["write_file"] * 3
     with start(shared, server, ELSEWHERE, code=GATHER) as run:
+        unseen(p, shared, 3)
         together(p, 3)
         p.type("o\n")
         for letter in "yny":
@@ -331,6 +340,7 @@ def test_one_of_several_that_was_decided_elsewhere(shared: Shared, server: Serve
     """The others are asked about anew: what is accepted is what was shown."""
     p = sit("approvals", "watch")
     with start(shared, server, ELSEWHERE, code=GATHER) as run:
+        unseen(p, shared, 3)
         together(p, 3)
         shared("approvals", "reject", listed(shared)["approvals"][0]["id"])
         p.wait_for("this question has ended")
