@@ -30,7 +30,7 @@ static bool find_home(const char *name, size_t len, uid_t uid, char ret[PATH_MAX
         }
         if (f)
                 fclose(f);
-        return f;
+        return f != NULL;
 }
 
 const char *cg_account_home(char ret[PATH_MAX])

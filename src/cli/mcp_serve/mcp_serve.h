@@ -171,9 +171,9 @@ struct cg_job {
         double timeout;
         struct cg_answer *answer;
         struct cg_serve_bridge *bridge; /* of bridge_data */
-        char *contents; /* of CG_SERVE_ARTIFACT: the result without its closing brace; NULL: none */
-        int64_t start_ms, end_ms;       /* since_ms of its state */
-        int64_t read_ms;                /* its result was read; 0: not yet */
+        char *contents;           /* of CG_SERVE_ARTIFACT: the result without its closing brace; NULL: none */
+        int64_t start_ms, end_ms; /* since_ms of its state */
+        int64_t read_ms;          /* its result was read; 0: not yet */
         bool cancelled;
         const char *ended_by; /* a call of this tool came after it: it ends, and is answered */
         bool asked_again;     /* its questions, once the client was back */

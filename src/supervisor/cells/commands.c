@@ -216,11 +216,12 @@ static void finish(struct command *c, const char *status, const char *why)
         struct cg_out out = { .type = CG_HOST_COMMAND_RESULT, .id = c->id };
         json_t *body;
 
-        /* The command's denials come before its end. */
+        /* The command's denials come before its end; a host that reads too little is detached. */
+        /* cppcheck-suppress nullPointerRedundantCheck */
         cg_sup_egress_drain(c->ss->sup);
         if (c->ss)
                 cg_sup_denials_drain(c->ss->kernel);
-        if (!c->ss) /* a host that reads too little is detached */
+        if (!c->ss)
                 return;
         body = json_pack("{s:s, s:o}", "status", status, "text", cg_sup_text_json(why));
         if (c->end.type == CG_COMMAND_ENDED && c->end.signal)
