@@ -100,6 +100,23 @@ def test_a_resource_is_reached_by_its_link(serve: Serve) -> None:
     assert session.request("resources/read", {"uri": uri}).status == 200
 
 
+def test_a_file_of_a_cell_is_reached_by_its_uri(serve: Serve) -> None:
+    server = serve("--artifacts")
+    session, client = Session(server), Stateless(server)
+    for result in (
+        client.cell("open('1', 'w').write('1')"),
+        session.execute("open('2', 'w').write('2')").message["result"],
+    ):
+        (file,) = result["structuredContent"]["artifacts"]
+        text = Path(file["path"]).read_text()
+        for reader in (client, Stateless(server)):
+            reply = reader.post(reader.message("resources/read", uri=file["uri"])).message["result"]
+            assert reply["contents"][0]["text"] == text and reply["resultType"] == "complete"
+        guessed = client.message("resources/read", uri=file["uri"].replace(file["uri"].split("/")[3][8:], "0" * 24))
+        assert client.post(guessed).message["error"]["code"] == -32602
+    assert session.request("resources/read", {"uri": file["uri"]}).message["result"]["contents"][0]["text"] == "2"
+
+
 @pytest.mark.parametrize(
     ("headers", "code"),
     [
