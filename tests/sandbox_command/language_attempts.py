@@ -170,7 +170,7 @@ NODE: dict[str, str | tuple[str, str]] = {
     "createReadStream": "for await (const b of fs.createReadStream(`${S}/secret`)) return `${b}` === 'SECRET\\n'",
     "openAsBlob": "return (await (await fs.openAsBlob(`${S}/secret`)).text()) === 'SECRET\\n'",
     "readdir": "return fs.readdirSync(S).includes('secret')",
-    "readdir-recursive": "return fs.readdirSync(path.dirname(S), { recursive: true }).includes(`${path.basename(S)}/secret`)",
+    "readdir-recursive": "return fs.readdirSync(S, { recursive: true }).includes('secret')",
     "opendir": "for await (const e of await fsp.opendir(S)) return true",
     "stat": "return fs.statSync(`${S}/secret`).size === 7",
     "lstat": "return fs.lstatSync(`${S}/secret`).size === 7",
