@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from processes import name_of
 from relay.conftest import descendants, is_alive, wait_until
 from relay.test_links import whole_session
 
@@ -219,7 +220,7 @@ def test_drain(start: Callable[..., Node], tmp_path: Path) -> None:
             cellgate.Session(tmp_path, client=c)
         with pytest.raises(cellgate.BusyError, match="drained"):
             node.client()
-        assert 'draining{tenant="blue"} 1' in node.get("/metrics")[1]
+        wait_until(lambda: 'draining{tenant="blue"} 1' in node.get("/metrics")[1], "draining")
         assert node.process.poll() is None
     assert node.process.wait(30) == 0
     assert not node.link.is_symlink()
@@ -372,7 +373,7 @@ def answers(node: Node) -> bool:
 
 def front(node: Node) -> int:
     assert node.get("/healthz")[0] == 200  # it has started
-    (pid,) = (p for p in descendants(node.process.pid) if Path(f"/proc/{p}/comm").read_text() == "cg-node-front\n")
+    (pid,) = (p for p in descendants(node.process.pid) if name_of(p) == "cg-node-front")
     return pid
 
 

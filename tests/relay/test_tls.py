@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from certificates import Authority, Files
 from cryptography import x509
+from processes import name_of
 from relay.conftest import descendants, kill, wait_until
 from relay.test_links import whole_session
 from rounds import rounds
@@ -207,7 +208,7 @@ def test_a_link_that_breaks(gate: Gate, agent: Path) -> None:
 
     with cellgate.Client(connect=gate.link(agent)) as c, cellgate.Session(gate.tmp, client=c) as s:
         s.run("x = 1")
-        links = [p for p in descendants(os.getpid()) if Path(f"/proc/{p}/comm").read_text() == "socat\n"]
+        links = [p for p in descendants(os.getpid()) if name_of(p) == "socat"]
         assert len(links) == 1
         kill(links[0])
         for i in range(3):
