@@ -59,7 +59,7 @@ ALIKE = (
     "sandbox_command/test_network.py",
     "sandbox_command/test_repositories.py",
 )
-# What these find is Python's: the C below it, of cells, replies, displays and requests, runs in the others of kernel.
+# These find errors of Python: the C below it, of cells, replies, displays and requests, runs in the others of kernel.
 PYTHON = (
     "kernel/test_magics.py",
     "kernel/test_plaintext.py",

@@ -56,7 +56,7 @@ BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.IfE
 LOCAL = ["", "/run/cellgate/lib"]
 ISSUES_MAX = 1000
 """Of each severity."""
-# What the warnings of `dangers` are about.
+# The option `dangers` warns about these.
 NAMES = {
     "exec": "exec() runs text as code",
     "eval": "eval() runs text as code",

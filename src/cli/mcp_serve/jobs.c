@@ -107,7 +107,7 @@ void cg_serve_answer_done(struct cg_serve *sv, struct cg_pending *p)
                 return;
         }
         job->read_ms = cg_now_ms();
-        /* Of an installation, whose own call has none. */
+        /* An installation has no structured result of its own. */
         if (cg_serve_has_schema(p->tool) && !sv->opts.plain && !cg_answer_structured(job->answer))
                 set_structured(job->session, job->number, p->max_chars, job->answer);
         cg_serve_reply(sv, p, job->answer);

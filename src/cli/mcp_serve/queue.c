@@ -145,7 +145,7 @@ int cg_serve_add_result(struct cg_serve *sv, struct cg_job *job, struct cg_answe
         return cg_buf_end(b, NULL);
 }
 
-/* Of resources/read, whose file is read by a job. */
+/* Answers resources/read, whose file was read by a job. */
 static void reply_artifact(struct cg_serve *sv, const struct cg_pending *p)
 {
         cg_auto_json json_t *args = p->job ? json_loads(p->job->args, 0, NULL) : NULL;

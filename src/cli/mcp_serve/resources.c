@@ -98,7 +98,7 @@ static bool read_query(const char *q, size_t *from, size_t *length)
         return true;
 }
 
-/* What a URI names. */
+/* The part or the file of a cell that a URI names. */
 struct named {
         enum cg_serve_source part; /* of the cell's output, or */
         const json_t *file;        /* one of its files (borrowed) */

@@ -50,7 +50,7 @@ struct kernel_limits {
         bool cpu_timer_open;
 };
 
-/* What its process and the zygote have reported of it: KERNEL_READY. */
+/* A kernel as its process and the zygote have reported it (KERNEL_READY). */
 struct kernel_report {
         bool debugger;
         json_t *layers;

@@ -81,7 +81,7 @@ struct watch {
 /* Processes that the supervisor starts itself. */
 enum cg_sup_child { CG_CHILD_ZYGOTE, CG_CHILD_BROKER, CG_CHILD_EGRESS, CG_CHILD_AUDIT, CG_CHILDREN };
 
-/* What it was started with, and learned of its user at the start. */
+/* The options of the start, and the user as found then. */
 struct sup_setup {
         const char *dir;
         int dir_fd; /* O_PATH */
@@ -124,7 +124,7 @@ struct sup_clients {
         uint64_t next;
 };
 
-/* Of `cellgate node`: slots.c. */
+/* The slots of `cellgate node`: slots.c. */
 struct sup_node {
         size_t slots;        /* sessions of its clients; 0: it is no node */
         size_t client_slots; /* of one client; 0: no such limit */
