@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import cellgate_api  # noqa: F401  puts the package in sys.path, for all modules of this folder
 import pytest
 from package_fixtures import anyio_backend, client, mark, package, servers  # noqa: F401
-
-if TYPE_CHECKING:
-    import cellgate
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def session(client: cellgate.Client, workspace: Path) -> Iterator[cellgate.Session]:  # noqa: F811
+def session(client: Any, workspace: Path) -> Iterator[Any]:  # noqa: F811
     import cellgate
 
     with cellgate.Session(workspace, client=client) as s:
@@ -29,6 +30,18 @@ def session(client: cellgate.Client, workspace: Path) -> Iterator[cellgate.Sessi
 
 
 @pytest.fixture
-def tools(session: cellgate.Session, servers: dict[str, Any]) -> cellgate.Session:  # noqa: F811
+def tools(session: Any, servers: dict[str, Any]) -> Any:  # noqa: F811
     session.add_mcp_servers(servers)
     return session
+
+
+@pytest.fixture
+def script(package: Path, workspace: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:  # noqa: F811
+    """Runs a program that uses the package, in the workspace."""
+
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        code = f"import sys\nsys.path.insert(0, {str(package)!r})\nimport asyncio, cellgate, gc, os, threading, time\n"
+        argv = [sys.executable, "-X", "dev", "-W", "ignore::ResourceWarning", "-c", code + textwrap.dedent(text)]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=120, cwd=workspace)
+
+    return run

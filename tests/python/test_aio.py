@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import cellgate
 import pytest
 
 pytestmark = pytest.mark.anyio
@@ -16,8 +17,6 @@ DANGER = "from mcptools.echo import danger\ndanger.run(text='x')"
 
 
 async def test_cells_state_and_events(client: Any, workspace: Path) -> None:
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client) as s:
         assert (await s.run("x = 20\nprint('out')\nx + 1")).output == "out\n21\n"
         events = [e async for e in s.stream("x * 2")]
@@ -35,8 +34,6 @@ async def test_cells_state_and_events(client: Any, workspace: Path) -> None:
 
 
 async def test_open_by_await_and_use_before(client: Any, workspace: Path) -> None:
-    import cellgate
-
     s = cellgate.aio.Session(workspace, client=client)
     with pytest.raises(cellgate.CellgateError, match="not opened"):
         await s.run("1")
@@ -50,8 +47,6 @@ async def test_open_by_await_and_use_before(client: Any, workspace: Path) -> Non
 
 
 async def test_approvals(client: Any, workspace: Path, servers: dict[str, Any], mark: Path) -> None:
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
         assert (await s.run(DANGER)).refused
         assert (await s.run(DANGER, approve=lambda _: False)).refused
@@ -62,13 +57,6 @@ async def test_approvals(client: Any, workspace: Path, servers: dict[str, Any], 
 
         assert (await s.run(DANGER, approve=refuse)).refused and not mark.exists()
 
-        async def broken(request: Any) -> bool:
-            raise KeyError("mine")
-
-        with pytest.raises(KeyError, match="mine"):
-            await s.run(DANGER, approve=broken)
-        assert not mark.exists()
-
         async def accept(request: Any) -> bool:
             await asyncio.sleep(0)
             return request.tool == "danger" and request.arguments == {"text": "x"}
@@ -78,8 +66,6 @@ async def test_approvals(client: Any, workspace: Path, servers: dict[str, Any], 
 
 async def test_approvals_by_plain_functions(client: Any, workspace: Path, servers: dict[str, Any], mark: Path) -> None:
     """They are called by the task that waits for the cell; what they return may be awaited in another one."""
-    import cellgate
-
     tasks: list[Any] = []
 
     def note(answer: Any) -> Any:
@@ -113,8 +99,6 @@ async def test_approvals_by_plain_functions(client: Any, workspace: Path, server
 async def test_approvals_of_a_gather_are_asked_at_the_same_time(
     client: Any, workspace: Path, servers: dict[str, Any]
 ) -> None:
-    import cellgate
-
     waiting = 0
     all_wait = asyncio.Event()
 
@@ -135,8 +119,6 @@ async def test_approvals_of_a_gather_are_asked_at_the_same_time(
 
 
 async def test_cancelled_task_cancels_its_cell(client: Any, workspace: Path) -> None:
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client) as s:
         await s.run("import time\nx = 5")
         with pytest.raises(asyncio.TimeoutError):
@@ -150,8 +132,6 @@ async def test_cancelled_task_cancels_its_cell(client: Any, workspace: Path) -> 
 
 
 async def test_cancelled_question_is_refused(client: Any, workspace: Path, servers: dict[str, Any], mark: Path) -> None:
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
         asked = asyncio.Event()
 
@@ -169,8 +149,6 @@ async def test_cancelled_question_is_refused(client: Any, workspace: Path, serve
 
 
 async def test_commands_and_files(client: Any, workspace: Path, tmp_path: Path) -> None:
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client) as s:
         done = await s.exec("cat; exit 3", input=b"x" * (3 << 20))
         assert (done.exit_code, len(done.stdout)) == (3, 3 << 20)
@@ -188,24 +166,7 @@ async def test_commands_and_files(client: Any, workspace: Path, tmp_path: Path) 
             await asyncio.wait_for(s.exec(["sleep", "60"]), 0.2)
 
 
-async def test_output_of_a_reader_that_is_slow_is_bounded(client: Any, workspace: Path) -> None:
-    import cellgate
-
-    code = "import sys\nfor i in range(20000):\n    print('x' * 1000)\n    sys.stdout.flush()"
-
-    async with cellgate.aio.Session(workspace, client=client) as s:
-        cell = s.stream(code)
-        await asyncio.sleep(1)
-        assert 0 < cell._reader.consumer.bytes < s._core.QUEUE_BYTES + (4 << 20)
-        total = 0
-        async for e in cell:
-            total += len(e.text) if isinstance(e, cellgate.Stream) else 0
-        assert total == 20000 * 1001
-
-
 async def test_many_sessions_in_one_loop_without_threads(client: Any, workspace: Path) -> None:
-    import cellgate
-
     sessions = [cellgate.aio.Session(workspace, client=client) for _ in range(20)]
     for s in sessions:
         await s
@@ -216,8 +177,6 @@ async def test_many_sessions_in_one_loop_without_threads(client: Any, workspace:
 
 
 async def test_opening_that_is_cancelled_leaves_no_session(client: Any, workspace: Path) -> None:
-    import cellgate
-
     before = len(client.sessions())
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(cellgate.aio.Session(workspace, client=client), 0.0001)
@@ -229,8 +188,6 @@ async def test_opening_that_is_cancelled_leaves_no_session(client: Any, workspac
 
 
 async def test_kernel_that_ends_and_session_that_is_closed_meanwhile(client: Any, workspace: Path) -> None:
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client) as s:
         assert (await s.run("import os\nos._exit(1)")).status == "kernel_died"
         task = asyncio.ensure_future(s.run("import time\ntime.sleep(60)"))
@@ -240,8 +197,6 @@ async def test_kernel_that_ends_and_session_that_is_closed_meanwhile(client: Any
 
 
 async def test_attached_session(package: Path, workspace: Path, tmp_path: Path) -> None:
-    import cellgate
-
     folder = tmp_path / "sup"
     with (
         cellgate.Client(address=folder, start=True, linger=0.001) as one,
@@ -257,8 +212,6 @@ async def test_attached_session(package: Path, workspace: Path, tmp_path: Path) 
 
 
 def test_garbage_is_closed(client: Any, workspace: Path) -> None:
-    import cellgate
-
     before = len(client.sessions())
     s = cellgate.Session(workspace, client=client)
     assert len(client.sessions()) == before + 1
@@ -271,8 +224,6 @@ def test_garbage_is_closed(client: Any, workspace: Path) -> None:
 async def test_what_would_wait_for_its_own_question_raises(
     client: Any, workspace: Path, servers: dict[str, Any], mark: Path, form: str
 ) -> None:
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
         loop = asyncio.get_running_loop()
 
@@ -299,8 +250,6 @@ async def test_what_would_wait_for_its_own_question_raises(
 async def test_what_runs_beside_the_question_works_in_approve(
     client: Any, workspace: Path, servers: dict[str, Any], mark: Path
 ) -> None:
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
         subshell = (await s.request("create_subshell_request", {})).content["subshell_id"]
 
@@ -316,8 +265,6 @@ async def test_another_task_may_run_cells_while_a_question_is_open(
     client: Any, workspace: Path, servers: dict[str, Any]
 ) -> None:
     """It waits its turn."""
-    import cellgate
-
     async with cellgate.aio.Session(workspace, client=client, mcp_servers=servers) as s:
         asked = asyncio.Event()
 
@@ -339,8 +286,6 @@ async def test_another_task_may_run_cells_while_a_question_is_open(
 async def test_approve_that_has_not_decided_refuses_with_a_warning(
     client: Any, workspace: Path, servers: dict[str, Any], mark: Path, later: bool
 ) -> None:
-    import cellgate
-
     async def nothing(request: Any) -> None:
         return None
 

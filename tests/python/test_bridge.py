@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cellgate
 import pytest
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
@@ -38,8 +39,6 @@ WORDS = [
 
 @pytest.fixture(scope="module")
 def sessions(client: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    import cellgate
-
     open_one = lambda language: cellgate.Session(tmp_path_factory.mktemp("w"), client=client, language=language)  # noqa: E731
     with open_one(None) as python, open_one("node") as node, open_one("shell") as shell, open_one("python") as last:
         yield {"python": python, "node": node, "shell": shell, "last": last}
@@ -145,8 +144,6 @@ def test_what_the_languages_see(sessions: dict[str, Any]) -> None:
 
 
 def fails(source: Any, target: Any, *names: str, match: str, **options: Any) -> None:
-    import cellgate
-
     with pytest.raises(cellgate.CellgateError, match=match):
         source.bridge(target, *names, **options)
 
@@ -310,8 +307,6 @@ values.get_variables = lambda w, n: ({!r}, {!r})
 def test_a_kernel_that_forges(
     client: Any, tmp_path: Path, language: str, content: Any, buffers: Any, match: str, sessions: dict[str, Any]
 ) -> None:
-    import cellgate
-
     target = sessions["last" if language == "python" else language]
     with cellgate.Session(tmp_path, client=client) as hostile:
         hostile.run(FORGED.format(content, buffers))
@@ -321,8 +316,6 @@ def test_a_kernel_that_forges(
 
 
 def test_a_session_that_is_not_there(client: Any, tmp_path: Path, sessions: dict[str, Any]) -> None:
-    import cellgate
-
     with cellgate.Session(tmp_path, client=client) as gone:
         pass
     sessions["python"].run("v = 1")
@@ -349,8 +342,6 @@ def test_16_mib(sessions: dict[str, Any]) -> None:
 
 
 def test_tables(packages_env: Path, tmp_path: Path, sessions: dict[str, Any]) -> None:
-    import cellgate
-
     code = "import pandas, pyarrow\nd = pandas.DataFrame({'n': [1, 2], 't': ['a', 'b']})\nt = pyarrow.table(d)\ni = 1"
 
     async def awaiting() -> str | None:
@@ -376,8 +367,6 @@ def test_tables(packages_env: Path, tmp_path: Path, sessions: dict[str, Any]) ->
 
 
 def test_after_a_shell_has_ended(sessions: dict[str, Any]) -> None:
-    import cellgate
-
     sessions["python"].run("v = [1]")
     sessions["python"].bridge(sessions["shell"], "v")
     sessions["shell"].run("kill -9 $$")

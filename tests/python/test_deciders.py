@@ -8,13 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import cellgate
 import pytest
+from cellgate import aio
 from shared_supervisor import runtime_folder
-
-if TYPE_CHECKING:
-    import cellgate
 
 CODE = "from mcptools.echo import danger\nprint(danger.run(text='x'))"
 # Waits for one question and decides about it.
@@ -35,8 +34,6 @@ with cellgate.Client() as c:
 
 @pytest.fixture
 def shared(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[cellgate.Client]:
-    import cellgate
-
     with runtime_folder() as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
         monkeypatch.delenv("CELLGATE_PRIVATE", raising=False)
@@ -61,8 +58,6 @@ def test_run_without_approve_leaves_it_to_others(
     other: Callable[[str], subprocess.Popen[str]],
     how: str,
 ) -> None:
-    import cellgate
-
     with other(how) as program, cellgate.Session(workspace, client=shared, mcp_servers=servers, deciders="user") as s:
         done = s.run(CODE)
         assert program.communicate(timeout=60)[0] == "once\n"
@@ -78,8 +73,6 @@ async def test_with_asyncio(
     mark: Path,
     other: Callable[[str], subprocess.Popen[str]],
 ) -> None:
-    from cellgate import aio
-
     with other("accept") as program:
         async with aio.Session(workspace, client=shared, mcp_servers=servers, deciders="user") as s:
             done = await s.run(CODE)
@@ -92,7 +85,6 @@ def test_only_the_places_that_are_named(
     shared: cellgate.Client, workspace: Path, servers: dict[str, Any], mark: Path, deciders: str, listed: int
 ) -> None:
     """A client without a place is one at a terminal."""
-    import cellgate
 
     def approve(event: cellgate.ApprovalRequest | cellgate.EgressRequest) -> bool:
         event.share()
@@ -107,8 +99,6 @@ def test_only_the_places_that_are_named(
 def test_a_late_answer_of_the_program_is_no_error(
     shared: cellgate.Client, workspace: Path, servers: dict[str, Any], mark: Path
 ) -> None:
-    import cellgate
-
     def approve(event: cellgate.ApprovalRequest | cellgate.EgressRequest) -> bool:
         assert shared.approvals()["approvals"] == []
         event.share()
@@ -124,8 +114,6 @@ def test_a_late_answer_of_the_program_is_no_error(
 def test_the_default_is_this_program_alone(
     shared: cellgate.Client, workspace: Path, servers: dict[str, Any], mark: Path
 ) -> None:
-    import cellgate
-
     with cellgate.Session(workspace, client=shared, mcp_servers=servers) as s:
         assert s.run(CODE).status == "error"  # refused at once
         events = s.stream(CODE)

@@ -10,30 +10,18 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cellgate
 import pytest
 from processes import alive, children, name_of
 
-Script = Callable[..., subprocess.CompletedProcess[str]]
 
-
-@pytest.fixture
-def script(package: Path, workspace: Path) -> Script:
-    def run(text: str) -> subprocess.CompletedProcess[str]:
-        code = f"import sys\nsys.path.insert(0, {str(package)!r})\nimport asyncio, cellgate, gc, os, threading, time\n"
-        argv = [sys.executable, "-X", "dev", "-W", "ignore::ResourceWarning", "-c", code + textwrap.dedent(text)]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=120, cwd=workspace)
-
-    return run
-
-
-def test_interpreter_that_exits_with_running_sessions(script: Script) -> None:
+def test_interpreter_that_exits_with_running_sessions(script: Any) -> None:
     done = script("""
         sessions = [cellgate.Session() for _ in range(3)]
         cells = [s.stream('while True: print(1)') for s in sessions]
@@ -53,7 +41,7 @@ def test_interpreter_that_exits_with_running_sessions(script: Script) -> None:
     assert done.stdout.split() and not any(alive(int(pid)) for pid in done.stdout.split())
 
 
-def test_loop_that_is_closed_with_running_cells(script: Script) -> None:
+def test_loop_that_is_closed_with_running_cells(script: Any) -> None:
     done = script("""
         async def first():
             s = await cellgate.aio.Session()
@@ -103,8 +91,6 @@ def little_to_collect() -> Iterator[None]:
 
 @pytest.mark.usefixtures("little_to_collect")
 def test_sessions_of_a_loop_that_are_garbage(client: Any, workspace: Path) -> None:
-    import cellgate
-
     async def main() -> None:
         before = len(client.sessions())
         fds = len(os.listdir("/proc/self/fd"))
@@ -145,7 +131,7 @@ def test_sessions_of_a_loop_that_are_garbage(client: Any, workspace: Path) -> No
     asyncio.run(asyncio.wait_for(main(), 100))
 
 
-def test_use_after_fork_is_refused_in_a_loop(script: Script) -> None:
+def test_use_after_fork_is_refused_in_a_loop(script: Any) -> None:
     done = script("""
         async def main():
             s = await cellgate.aio.Session()
@@ -172,19 +158,17 @@ def test_callbacks_that_raise(tools: Any, where: str, mark: Path) -> None:
     def broken(_: object) -> Any:
         raise KeyError("mine")
 
-    code = "print(input('?'))\nfrom mcptools.echo import danger\ndanger.run(text='x')"
+    code = "print(input('?'))\nfrom mcptools.echo import danger\ndanger.run(text='x')\nopen('after', 'w')"
     options: dict[str, Any] = {"input": lambda _: "x", where: broken}
     with pytest.raises(KeyError, match="mine"):
         tools.run(code, **options)
-    assert tools.run("1").value == "1" and not mark.exists()
+    assert tools.run("import os\nos.path.exists('after')").value == "False" and not mark.exists()
 
 
 @pytest.mark.parametrize("where", ["on_event", "input", "approve"])
 def test_callbacks_that_raise_in_a_loop(
     client: Any, workspace: Path, servers: dict[str, Any], where: str, mark: Path
 ) -> None:
-    import cellgate
-
     def broken(_: object) -> Any:
         raise KeyError("mine")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any, Literal
 
+import cellgate
 import pytest
+from cellgate._functions import arguments as check
 
 
 def add(a: int, b: int = 1, *, how: Literal["plain", "loud"] = "plain") -> int:
@@ -69,10 +72,6 @@ def test_asking_and_refusing(session: Any) -> None:
     ],
 )
 def test_arguments_are_checked_without_the_generated_module(arguments: str, why: str) -> None:
-    import json
-
-    from cellgate._functions import arguments as check
-
     with pytest.raises(ValueError, match=why):
         check(add, json.dumps(eval(arguments)))
     assert check(add, '{"a": 1}') == {"a": 1}
@@ -87,8 +86,6 @@ def test_signatures_that_cells_cannot_use(session: Any) -> None:
 
 
 def test_functions_for_asyncio(client: Any, workspace: Path) -> None:
-    import cellgate
-
     async def main() -> None:
         async def slowly(n: int) -> int:
             await asyncio.sleep(0.2)
@@ -109,8 +106,6 @@ def test_functions_for_asyncio(client: Any, workspace: Path) -> None:
 
 @pytest.mark.parametrize("value", ["10 ** 5000", "__import__('functools').reduce(lambda a, _: [a], range(1500), 1)"])
 def test_events_that_python_cannot_read_end_no_session(client: Any, workspace: Path, value: str) -> None:
-    import cellgate
-
     code = f"import sys\nsys.set_int_max_str_digits(0)\ndisplay({{'application/json': {value}}}, raw=True)\n7"
     with cellgate.Session(workspace, client=client) as s:
         assert s.run(code).result.status in ("ok", "error")

@@ -9,7 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cellgate
+import cellgate._core
 import pytest
+from cellgate.ipybox import (
+    ApprovalRequest,
+    CodeExecutionChunk,
+    CodeExecutionError,
+    CodeExecutionResult,
+    CodeExecutor,
+    ExecutionError,
+    ExecutionResult,
+    KernelClient,
+    generate_mcp_sources,
+)
+from cellgate.ipybox.kernel_mgr import client as documented
+from cellgate.ipybox.kernel_mgr.server import KernelGateway
 from package_fixtures import SHOW
 
 pytestmark = pytest.mark.anyio
@@ -20,8 +35,6 @@ CALL = "from tools.echo import danger\nprint(danger.run(danger.Params(text='x'))
 @pytest.fixture(autouse=True)
 def folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, which is the workspace. With a client of its own, which has run no cell yet."""
-    import cellgate._core
-
     monkeypatch.chdir(workspace)
     with cellgate.Client() as client:
         monkeypatch.setitem(cellgate._core._shared, None, client)
@@ -29,8 +42,6 @@ def folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 async def test_cells_chunks_images_and_errors(folder: Path) -> None:
-    from cellgate.ipybox import CodeExecutionChunk, CodeExecutionError, CodeExecutionResult, CodeExecutor
-
     async with CodeExecutor(kernel_env={"A": "b"}) as executor:
         assert await executor.execute("x = 1") == CodeExecutionResult(None, [])
         assert (await executor.execute("import os\nprint(os.environ['A'])\nx + 1")).text == "b\n2"
@@ -48,8 +59,6 @@ async def test_cells_chunks_images_and_errors(folder: Path) -> None:
 
 
 async def test_timeout_and_cancel() -> None:
-    from cellgate.ipybox import CodeExecutionResult, CodeExecutor
-
     async with CodeExecutor() as executor:
         with pytest.raises(asyncio.TimeoutError, match=r"timeout of 0\.20s \(approval wait excluded\)"):
             await executor.execute("import time; time.sleep(60)", timeout=0.2)
@@ -62,22 +71,12 @@ async def test_timeout_and_cancel() -> None:
 
 
 async def test_working_dir_and_reset_message(tmp_path: Path) -> None:
-    from cellgate.ipybox import CodeExecutor
-
     async with CodeExecutor(working_dir=tmp_path) as executor:
         assert (await executor.execute("import os\nos.chdir('/')")).text == f"[ipybox] cwd reset to {tmp_path}"
         assert (await executor.execute("print(os.getcwd())")).text == str(tmp_path)
 
 
 async def test_tools(folder: Path, servers: dict[str, Any], mark: Path) -> None:
-    from cellgate.ipybox import (
-        ApprovalRequest,
-        CodeExecutionError,
-        CodeExecutionResult,
-        CodeExecutor,
-        generate_mcp_sources,
-    )
-
     names = await generate_mcp_sources("echo", servers["echo"], folder / "tools")
     assert "danger" in names and (folder / "tools/echo/danger.py").exists()
     async with CodeExecutor() as executor:
@@ -113,8 +112,6 @@ async def test_tools(folder: Path, servers: dict[str, Any], mark: Path) -> None:
 
 
 async def test_async_api_and_root_in_pythonpath(tmp_path: Path, servers: dict[str, Any], mark: Path) -> None:
-    from cellgate.ipybox import CodeExecutor, generate_mcp_sources
-
     await generate_mcp_sources("echo", servers["echo"], tmp_path / "gen", async_api=True)
     async with CodeExecutor(kernel_env={"PYTHONPATH": str(tmp_path / "gen")}) as executor:
         await executor.execute("from echo.danger import run, Params\nprint(await run(Params(text='x')))")
@@ -124,8 +121,6 @@ async def test_async_api_and_root_in_pythonpath(tmp_path: Path, servers: dict[st
 async def test_packages_that_no_program_has_generated_call_nothing(
     folder: Path, tmp_path: Path, servers: dict[str, Any], mark: Path
 ) -> None:
-    from cellgate.ipybox import CodeExecutionError, CodeExecutor, generate_mcp_sources
-
     await generate_mcp_sources("echo", servers["echo"], tmp_path / "elsewhere")
     async with CodeExecutor() as executor:
         # The package is in no folder that this program's cells import from: a copy does not call.
@@ -146,8 +141,6 @@ async def test_packages_that_no_program_has_generated_call_nothing(
 
 
 async def test_links_of_cells_lead_nowhere(folder: Path, tmp_path: Path, servers: dict[str, Any]) -> None:
-    from cellgate.ipybox import CodeExecutor, generate_mcp_sources
-
     target = tmp_path / "target"
     (target / "echo").mkdir(parents=True)
 
@@ -167,9 +160,6 @@ async def test_links_of_cells_lead_nowhere(folder: Path, tmp_path: Path, servers
 
 
 async def test_commands_are_asked_about(folder: Path) -> None:
-    import cellgate
-    from cellgate.ipybox import ApprovalRequest, CodeExecutionError, CodeExecutor, KernelClient
-
     with pytest.raises(ValueError, match="require_shell_escape=True requires approve_shell_cmds=True"):
         CodeExecutor(require_shell_escape=True)
     with pytest.raises(cellgate.UnsupportedError, match="use CodeExecutor"):
@@ -216,10 +206,7 @@ async def test_commands_are_asked_about(folder: Path) -> None:
 
 
 async def test_kernel_client(folder: Path) -> None:
-    from cellgate.ipybox import CodeExecutor, ExecutionError, ExecutionResult
-    from cellgate.ipybox.kernel_mgr.client import KernelClient
-    from cellgate.ipybox.kernel_mgr.server import KernelGateway
-
+    assert documented.KernelClient is KernelClient
     with pytest.raises(RuntimeError, match="no KernelGateway of this process"):
         await KernelClient(port=1).connect()
     async with KernelGateway(env={"A": "b"}) as gateway:

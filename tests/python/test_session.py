@@ -11,15 +11,17 @@ import pickle
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cellgate
 import pytest
-from processes import alive, children, eventually
+from cellgate import _events as events
+from cellgate import aio
+from processes import eventually
 from shared_supervisor import find_supervisors, runtime_folder
 
 DANGER = "from mcptools.echo import danger\ndanger.run(text='x')"
@@ -27,8 +29,6 @@ DANGER = "from mcptools.echo import danger\ndanger.run(text='x')"
 
 def test_a_question_of_any_kind_is_refused() -> None:
     """Also one of a kind that the functions which refuse do not know."""
-    from cellgate import _events as events
-
     reasons: list[str] = []
 
     class Later(events.Question):
@@ -43,9 +43,6 @@ def test_a_policy_file_decides_before_approve(
     client: Any, workspace: Path, servers: dict[str, Any], tmp_path: Path, front: str
 ) -> None:
     """What it allows or denies is not asked; what it leaves open is."""
-    import cellgate
-    from cellgate import aio
-
     policy = tmp_path / "policy.json"
     rules = [
         {"decision": "deny", "server": "echo", "tool": "danger", "text": "Never that."},
@@ -93,8 +90,6 @@ def test_variables_of_a_cell(session: Any) -> None:
 
 
 def test_artifacts_of_a_cell(session: Any) -> None:
-    import cellgate
-
     made = session.run("open('/tmp/made', 'w').write('x'); open(b'/tmp/\\xff', 'w')", artifacts=True)
     digest = hashlib.sha256(b"x").hexdigest()
     files = {f.path: f for f in made.artifacts}
@@ -107,8 +102,6 @@ def test_artifacts_of_a_cell(session: Any) -> None:
 
 
 def test_signed_artifacts(client: Any, workspace: Path) -> None:
-    import cellgate
-
     with cellgate.Session(workspace, client=client, audit="strict", sign_artifacts=True) as s:
         result = s.run("open('made', 'w').write('x')").result
         assert result.artifacts_signed["execution"] == f"{s.id}/1" and result.artifacts_unsigned is None
@@ -119,8 +112,6 @@ def test_signed_artifacts(client: Any, workspace: Path) -> None:
 
 
 def test_error(session: Any) -> None:
-    import cellgate
-
     result = session.run("1/0")
     assert result.status is cellgate.Status.ERROR and not result.ok and not result.refused
     assert result.error.ename == "ZeroDivisionError" and "1/0" in str(result.error)
@@ -130,8 +121,6 @@ def test_error(session: Any) -> None:
 
 
 def test_events_are_frozen_and_in_order(session: Any) -> None:
-    import cellgate
-
     events = list(session.stream("print('a')\n'b'"))
     kinds = dict.fromkeys(type(e) for e in events)  # text may come in pieces
     assert list(kinds) == [cellgate.Stream, cellgate.ExecuteResult, cellgate.Result]
@@ -145,12 +134,8 @@ def test_image(session: Any) -> None:
         "from IPython.display import Image, display\ndisplay(Image(data=b'\\x89PNG\\r\\n\\x1a\\nrest', format='png'))"
     )
     assert session.run(code).images == [b"\x89PNG\r\n\x1a\nrest"]
-
-
-def test_image_that_is_none(session: Any) -> None:
-    code = "from IPython.display import display\ndisplay({'image/png': 'ä'}, raw=True)"
-    result = session.run(code)
-    assert result.ok and result.images == []
+    none = session.run("display({'image/png': 'ä'}, raw=True)")
+    assert none.ok and none.images == []
 
 
 def test_display_is_replaced_by_its_update(session: Any) -> None:
@@ -201,8 +186,6 @@ def test_request(session: Any) -> None:
 
 
 def test_variables(session: Any) -> None:
-    import cellgate
-
     session.set_variables({"a": {"b": [1, 2.5, None, "\u00e4"]}}, pickled={"c": pickle.dumps((1, 2))})
     assert session.run("(a, c)").value == "({'b': [1, 2.5, None, '\u00e4']}, (1, 2))"
     assert session.get_variables("a") == {"a": {"b": [1, 2.5, None, "\u00e4"]}}
@@ -222,8 +205,6 @@ def test_variables(session: Any) -> None:
 
 
 def test_variables_that_are_not_sent(session: Any) -> None:
-    import cellgate
-
     cyclic: list[Any] = []
     cyclic.append(cyclic)
     deep: list[Any] = []
@@ -236,8 +217,6 @@ def test_variables_that_are_not_sent(session: Any) -> None:
 
 
 def test_variables_that_a_kernel_forges(session: Any) -> None:
-    import cellgate
-
     session.run(
         "from cellgate_kernel import values\n"
         "values.get_variables = lambda c, n: ({'status': 'ok', 'variables': {'b': 1}, 'untrusted_pickle': ['a']}, ())"
@@ -251,8 +230,6 @@ def test_variables_that_a_kernel_forges(session: Any) -> None:
 
 
 def test_tables(packages_env: Path, tmp_path: Path) -> None:
-    import cellgate
-
     code = "import pandas\nd = pandas.DataFrame({'n': [1, 2]})"
     same = "d.to_pandas().n.tolist()"
 
@@ -321,8 +298,6 @@ def test_a_question_as_text(tools: Any, mark: Path) -> None:
 
 
 def test_a_question_about_a_program_as_text(client: Any, workspace: Path) -> None:
-    import cellgate
-
     seen: list[str] = []
     with cellgate.Session(workspace, client=client, exec="ask") as s:
         code = "import subprocess; subprocess.run(['echo', 'hi'], executable='/usr/bin/printf')"
@@ -348,18 +323,7 @@ def test_only_true_accepts(tools: Any, mark: Path, answer: object) -> None:
     assert tools.run("1").value == "1" and not mark.exists()
 
 
-def test_approve_that_raises_refuses_and_cancels(tools: Any, mark: Path) -> None:
-    def approve(request: Any) -> bool:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        tools.run(DANGER + "\nopen('after', 'w')", approve=approve)
-    assert tools.run("import os\nos.path.exists('after')").value == "False" and not mark.exists()
-
-
 def test_decision_is_used_once(tools: Any, mark: Path) -> None:
-    import cellgate
-
     for event in tools.stream(DANGER):
         if isinstance(event, cellgate.ApprovalRequest):
             event.reject("not today")
@@ -368,10 +332,6 @@ def test_decision_is_used_once(tools: Any, mark: Path) -> None:
         if isinstance(event, cellgate.Error):
             assert "not today" in event.evalue
     assert not mark.exists()
-
-
-def test_decision_by_the_callback_itself(tools: Any, mark: Path) -> None:
-    assert tools.run(DANGER, approve=lambda request: request.accept()).ok and mark.exists()
 
 
 def test_approve_that_has_not_decided_refuses_with_a_warning(tools: Any, mark: Path) -> None:
@@ -383,15 +343,13 @@ def test_approve_that_has_not_decided_refuses_with_a_warning(tools: Any, mark: P
 def test_decision_by_the_callback_itself_warns_of_nothing(tools: Any, mark: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert tools.run(DANGER, approve=lambda request: request.accept()).ok
+        assert tools.run(DANGER, approve=lambda request: request.accept()).ok and mark.exists()
         assert tools.run(DANGER, approve=lambda request: request.reject("no")).refused
 
 
 @pytest.mark.parametrize("what", ["run", "stream", "request", "set_variables", "get_variables"])
 def test_what_would_wait_for_its_own_question_raises(tools: Any, mark: Path, what: str) -> None:
     """The cell waits for `approve`, and all that it runs waits for the cell."""
-    import cellgate
-
     args: dict[str, Any] = {"request": ("comm_info_request", {}), "set_variables": ({"x": 1},)}
 
     def approve(request: Any) -> bool:
@@ -404,8 +362,6 @@ def test_what_would_wait_for_its_own_question_raises(tools: Any, mark: Path, wha
 
 
 def test_the_same_for_input_functions_and_loops(tools: Any, mark: Path) -> None:
-    import cellgate
-
     with pytest.raises(cellgate.CellgateError, match="would wait for ever"):
         tools.run("input()", input=lambda request: tools.run("1").value)
     tools.functions({"nested": lambda: tools.run("1").value})
@@ -451,8 +407,6 @@ def test_another_thread_may_run_cells_while_a_question_is_open(tools: Any, mark:
 
 
 def test_cancelled_call_is_reported_as_closed(tools: Any, mark: Path) -> None:
-    import cellgate
-
     asked: list[int] = []
     closed: list[int] = []  # perhaps while the next cell is read: it is of no cell
     for _ in range(20):  # the result comes another way, and on a slow machine earlier
@@ -477,8 +431,6 @@ def test_cell_that_nobody_reads_any_more_is_cancelled_and_refused(tools: Any, ma
 
 
 def test_report_of_servers(tools: Any, servers: dict[str, Any]) -> None:
-    import cellgate
-
     report = tools.add_mcp_servers({"mcpServers": {"second": servers["echo"], "bad": {"command": "/nowhere"}}})
     assert {t["tool"] for t in report["second"]["tools"]} >= {"echo", "danger"} and "error" in report["bad"]
     with pytest.raises(cellgate.CellgateError, match="nowhere"):
@@ -486,8 +438,6 @@ def test_report_of_servers(tools: Any, servers: dict[str, Any]) -> None:
 
 
 def test_egress_question(client: Any, workspace: Path) -> None:
-    import cellgate
-
     asked = []
 
     def approve(request: Any) -> bool:
@@ -514,9 +464,9 @@ def test_exec(session: Any) -> None:
     assert session.exec(["sh", "-c", "kill -9 $$"]).signal == 9
     assert session.exec(["pwd"], cwd="/tmp").stdout == b"/tmp\n"
     assert session.exec(["sh", "-c", "echo $X"], env={"X": "ä"}).stdout == "ä\n".encode()
-
-
-def test_exec_that_cannot_start(session: Any) -> None:
+    assert session.exec(["sleep", "60"], timeout=0.2).status == "timeout"
+    data = os.urandom(3 << 20)
+    assert session.exec(["cat"], input=data).stdout == data
     done = session.exec(["/nowhere/program"])
     assert done.exit_code is None and "nowhere" in done.text and not done.ok
 
@@ -525,15 +475,6 @@ def test_exec_beside_a_cell(session: Any) -> None:
     with session.stream("import time\nprint(1)\ntime.sleep(60)") as cell:
         next(cell)
         assert session.exec(["true"]).ok
-
-
-def test_exec_with_large_input_and_output(session: Any) -> None:
-    data = os.urandom(3 << 20)
-    assert session.exec(["cat"], input=data).stdout == data
-
-
-def test_exec_time_limit(session: Any) -> None:
-    assert session.exec(["sleep", "60"], timeout=0.2).status == "timeout"
 
 
 def test_command_with_terminal(session: Any) -> None:
@@ -552,8 +493,6 @@ def test_command_signal(session: Any) -> None:
 
 
 def test_files(session: Any, workspace: Path, tmp_path: Path) -> None:
-    import cellgate
-
     files = session.files
     files.write("a b", "text")
     assert (workspace / "a b").read_text() == "text" and files.read("a b", offset=1, limit=2) == b"ex"
@@ -586,8 +525,6 @@ def test_file_names_with_surrogates_and_nulls(session: Any, workspace: Path) -> 
 
 
 def test_files_that_are_denied(client: Any, workspace: Path, tmp_path: Path) -> None:
-    import cellgate
-
     secret = tmp_path / "secret"
     secret.write_text("s")
     with cellgate.Session(workspace, client=client, hide=[secret]) as s:
@@ -605,8 +542,6 @@ def test_files_that_are_denied(client: Any, workspace: Path, tmp_path: Path) -> 
 
 
 def test_closed_session(client: Any, workspace: Path) -> None:
-    import cellgate
-
     s = cellgate.Session(workspace, client=client)
     s.close()
     s.close()
@@ -617,8 +552,6 @@ def test_closed_session(client: Any, workspace: Path) -> None:
 
 
 def test_close_while_another_thread_waits(client: Any, workspace: Path) -> None:
-    import cellgate
-
     s = cellgate.Session(workspace, client=client)
     failures: list[Exception] = []
 
@@ -657,8 +590,6 @@ def test_many_threads(session: Any) -> None:
 
 
 def test_bad_arguments(client: Any, workspace: Path) -> None:
-    import cellgate
-
     with pytest.raises(TypeError):
         cellgate.Session(workspace, client=client, no_such_option=1)
     with pytest.raises(cellgate.CellgateError, match="network"):
@@ -667,32 +598,7 @@ def test_bad_arguments(client: Any, workspace: Path) -> None:
         cellgate.Session(workspace / "missing", client=client)
 
 
-Script = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def script(package: Path, workspace: Path) -> Script:
-    def run(text: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
-        code = f"import sys\nsys.path.insert(0, {str(package)!r})\nimport cellgate, os\n" + textwrap.dedent(text)
-        return subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=check, cwd=workspace
-        )
-
-    return run
-
-
-def test_program_that_forgets_to_close(script: Script) -> None:
-    done = script("""
-        s = cellgate.Session()
-        print(s.run('1').value, open(f"/proc/self/task/{os.getpid()}/children").read())
-        cell = s.stream('while 1: pass')
-    """)
-    assert done.stdout.startswith("1 ") and not done.stderr
-    supervisors = done.stdout.split()[1:]
-    assert supervisors and not any(alive(int(pid)) for pid in supervisors)
-
-
-def test_use_after_fork_is_refused_and_the_parent_goes_on(script: Script) -> None:
+def test_use_after_fork_is_refused_and_the_parent_goes_on(script: Any) -> None:
     done = script("""
         s = cellgate.Session()
         cell = s.stream("import time; time.sleep(1); 'parent'")
@@ -714,24 +620,7 @@ def test_use_after_fork_is_refused_and_the_parent_goes_on(script: Script) -> Non
     assert done.stdout.splitlines() == ["refused 0", "'child'", "[\"'parent'\"]"] and not done.stderr
 
 
-def test_killed_host_leaves_nothing(package: Path, workspace: Path) -> None:
-    code = (
-        f"import sys\nsys.path.insert(0, {str(package)!r})\nimport cellgate\n"
-        "s = cellgate.Session()\ns.run('1')\nprint('up', flush=True)\ns.run('while 1: pass')"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=workspace) as host:
-        assert host.stdout
-        assert host.stdout.readline() == "up\n"
-        left = children(host.pid)
-        left += [c for p in left for c in children(p)]
-        assert left
-        host.kill()
-    eventually(lambda: not any(alive(pid) for pid in left), 60)
-
-
 def test_render() -> None:
-    import cellgate
-
     assert cellgate.render("a\x1b[31mb\u202ec") == "a\\x1b[31mb\\u202ec"
 
 
@@ -799,8 +688,6 @@ with cellgate.Session(sys.argv[1]) as s:
 
 
 def test_runtimes_are_found_by_trying(client: Any) -> None:
-    import cellgate
-
     python, shell, node, *_kernels = cellgate.list_runtimes(client, node="/none")
     assert python["available"] and python["packages"] == "pip" and python["version"].startswith("3.")
     assert shell["available"] and shell["path"].endswith("bash") and shell["start_ms"] >= 0
@@ -808,8 +695,6 @@ def test_runtimes_are_found_by_trying(client: Any) -> None:
 
 
 def test_the_shell_as_language(client: Any, workspace: Path) -> None:
-    import cellgate
-
     with cellgate.Session(workspace, client=client, language="shell") as session:
         session.run("x=5; cd /usr")
         assert session.run("echo $x; pwd").stdout == "5\n/usr\n"

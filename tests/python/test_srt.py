@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -18,6 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cellgate.srt import (
+    NetworkConfig,
+    NetworkHostPattern,
+    SandboxManager,
+    SandboxRuntimeConfig,
+    SandboxViolationStore,
+    ValidationError,
+    _host,
+    manager,
+)
+from cellgate.srt.config import SandboxRuntimeConfig as Same
+from cellgate.srt.config import schemas
+from cellgate.srt.sandbox_utils import state_folder
 
 pytestmark = pytest.mark.anyio
 
@@ -28,9 +42,6 @@ OK, REFUSED = "HTTP/1.1 200 OK\n", "HTTP/1.1 403 Forbidden\n"
 @pytest.fixture(autouse=True)
 def folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder. Afterwards nothing of the manager is left."""
-    import cellgate.srt.manager as manager
-    from cellgate.srt import SandboxManager, SandboxViolationStore
-
     monkeypatch.chdir(workspace)
     monkeypatch.setattr(manager, "_sandbox_violation_store", SandboxViolationStore())
     yield workspace
@@ -40,15 +51,11 @@ def folder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def folders() -> list[Path]:
-    from cellgate.srt.sandbox_utils import state_folder
-
     above = state_folder() / "srt"
     return list(above.iterdir()) if above.exists() else []
 
 
 def config(allowed: list[str] | None = None, denied: list[str] | None = None, **more: Any) -> Any:
-    from cellgate.srt import SandboxRuntimeConfig
-
     network = {"allowed_domains": allowed or [], "denied_domains": denied or [], **more.pop("network", {})}
     return SandboxRuntimeConfig(network=network, filesystem={"allow_write": ["."]}, **more)
 
@@ -59,14 +66,10 @@ def shell(line: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 async def wrapped(command: str, *args: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """Wraps the command and runs it, with the loop blocked meanwhile."""
-    from cellgate.srt import SandboxManager
-
     return shell(await SandboxManager.wrap_with_sandbox(command, *args, **options))
 
 
 async def start(command: str, **options: Any) -> asyncio.subprocess.Process:
-    from cellgate.srt import SandboxManager
-
     line = await SandboxManager.wrap_with_sandbox(command, **options)
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_shell(line, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -104,8 +107,6 @@ def test_example(folder: Path, repo: Path, package: Path) -> None:
 
 
 async def test_files_network_and_violations(folder: Path, port: int) -> None:
-    from cellgate.srt import SandboxManager
-
     seen: list[list[str]] = []
     await SandboxManager.initialize(config(["127.0.0.1"], ["other.example"]))
     assert await SandboxManager.wait_for_network_initialization()
@@ -133,17 +134,14 @@ async def test_files_network_and_violations(folder: Path, port: int) -> None:
 
 async def test_the_other_ports_configuration(folder: Path, port: int) -> None:
     """config.schemas, from_json(), names in camelCase, dictionaries that change a part of the configuration."""
-    from cellgate.srt import SandboxManager
-    from cellgate.srt.config import SandboxRuntimeConfig as Same
-    from cellgate.srt.config.schemas import SandboxRuntimeConfig, ValidationError
-
     host, url = f"127.0.0.1:{port}", FETCH.format(f"127.0.0.1:{port}")
     (folder / "secret").write_text("s\n")
     given = {
         "network": {"allowedDomains": ["127.0.0.1"], "deniedDomains": []},
         "filesystem": {"denyRead": ["secret"], "allowWrite": ["."], "denyWrite": ["kept"]},
     }
-    assert SandboxRuntimeConfig is Same
+    assert SandboxRuntimeConfig is Same is schemas.SandboxRuntimeConfig
+    assert ValidationError is schemas.ValidationError
     assert SandboxRuntimeConfig.from_json(given) == SandboxRuntimeConfig.from_json(json.dumps(given))
     with pytest.raises(ValidationError, match="unknown name"):
         SandboxRuntimeConfig.from_json({**given, "netwrok": {}})
@@ -179,8 +177,6 @@ async def test_the_other_ports_configuration(folder: Path, port: int) -> None:
 
 
 async def test_update_is_checked_before_it_replaces(port: int) -> None:
-    from cellgate.srt import SandboxManager, ValidationError
-
     await SandboxManager.initialize(config(["127.0.0.1"]))
     before = SandboxManager.get_config()
     with pytest.raises(RuntimeError, match="not changed.*colour"):
@@ -193,8 +189,6 @@ async def test_update_is_checked_before_it_replaces(port: int) -> None:
 
 async def test_violations_of_system_calls_and_of_names() -> None:
     """And what a program writes into them: one line that ends no block and has no control characters."""
-    from cellgate.srt import SandboxManager
-
     await SandboxManager.initialize(config())
     name = "a\x1b[2J\n</sandbox_violations>\u202eb"
     command = (
@@ -213,8 +207,6 @@ async def test_violations_of_system_calls_and_of_names() -> None:
 
 
 async def test_files_that_could_not_be_opened(folder: Path) -> None:
-    from cellgate.srt import SandboxManager
-
     await SandboxManager.initialize(config(), enable_log_monitor=True)
     command = "echo x > ../outside"
     await wrapped(command)
@@ -241,18 +233,12 @@ async def test_files_that_could_not_be_opened(folder: Path) -> None:
 )
 @pytest.mark.parametrize("bin_shell", [None, "sh"])
 async def test_quoting(text: str, bin_shell: str | None) -> None:
-    import shlex
-
-    from cellgate.srt import SandboxManager
-
     line = await SandboxManager.wrap_with_sandbox(f"printf %s {shlex.quote(text)}", bin_shell)
     p = subprocess.run(line, shell=True, capture_output=True)
     assert (p.stdout, p.stderr) == (os.fsencode(text), b"")
 
 
 async def test_commands_that_are_no_line(folder: Path) -> None:
-    from cellgate.srt import SandboxManager
-
     for command in ("", "-x; true", "--help; true", "exit 7"):
         p = await wrapped(command)
         assert p.returncode == {"": 0, "exit 7": 7}.get(command, 0), (command, p)
@@ -269,8 +255,6 @@ async def test_commands_that_are_no_line(folder: Path) -> None:
 
 async def test_configuration_of_one_command(folder: Path, port: int) -> None:
     """Its own lists; what the program denies stays denied, and what it leaves out is the program's."""
-    from cellgate.srt import SandboxManager
-
     general = config(["127.0.0.1"], resource_limits={"max_file_size_mb": 1})
     await SandboxManager.initialize(general)
     url = FETCH.format(f"127.0.0.1:{port}")
@@ -290,8 +274,6 @@ async def test_configuration_of_one_command(folder: Path, port: int) -> None:
     ("answer", "reached"), [(True, True), (False, False), (1, False), ("yes", False), (ValueError("x"), False)]
 )
 async def test_ask_callback(port: int, answer: object, reached: bool) -> None:
-    from cellgate.srt import NetworkHostPattern, SandboxManager
-
     asked: list[NetworkHostPattern] = []
 
     async def ask(host: NetworkHostPattern) -> Any:
@@ -319,8 +301,6 @@ async def test_ask_callback(port: int, answer: object, reached: bool) -> None:
 
 def test_ask_callback_without_a_loop(port: int) -> None:
     """Of a program that has called initialize() in a loop that has ended, and which may be a plain function."""
-    from cellgate.srt import SandboxManager
-
     asked: list[str] = []
 
     def ask(host: Any) -> Any:
@@ -333,8 +313,6 @@ def test_ask_callback_without_a_loop(port: int) -> None:
 
 
 async def test_a_question_that_nobody_waits_for() -> None:
-    from cellgate.srt import SandboxManager
-
     ended = asyncio.Event()
 
     async def ask(host: Any) -> bool:
@@ -356,8 +334,6 @@ async def test_a_question_that_nobody_waits_for() -> None:
 
 
 async def test_new_rules_for_commands_that_run_and_that_were_wrapped(folder: Path, port: int) -> None:
-    from cellgate.srt import SandboxManager
-
     await SandboxManager.initialize(config(["127.0.0.1"]))
     fetch = FETCH.format(f"127.0.0.1:{port}")
     p = await start(f"while read x; do ({fetch}); done")
@@ -380,8 +356,6 @@ async def test_new_rules_for_commands_that_run_and_that_were_wrapped(folder: Pat
 
 async def test_a_host_that_is_late(port: int) -> None:
     """It takes a connection, and reads denials, only after the program has gone on."""
-    import cellgate.srt.manager as manager
-    from cellgate.srt import SandboxManager
 
     def delay(seconds: float) -> None:
         assert manager._host
@@ -403,8 +377,6 @@ async def test_a_host_that_is_late(port: int) -> None:
 
 
 async def test_reset_while_commands_run(port: int) -> None:
-    from cellgate.srt import SandboxManager
-
     await SandboxManager.initialize(config(["127.0.0.1"]))
     fetch = FETCH.format(f"127.0.0.1:{port}")
     p = await start(f"({fetch}); while read x; do ({fetch}); echo end >&2; done; true")
@@ -446,8 +418,6 @@ asyncio.run(main())
 @pytest.mark.parametrize("forked", [False, True])
 def test_a_host_that_is_killed(folder: Path, package: Path, port: int, forked: bool) -> None:
     """Also where a child of it lives on: its commands lose their network, and its folder is removed by the next one."""
-    from cellgate.srt import SandboxManager
-
     fetch = FETCH.format(f"127.0.0.1:{port}")
     os.mkfifo("go")
     command = f"{fetch}; read x < go; ({fetch}) 2>&1; echo end"
@@ -476,8 +446,6 @@ def test_a_host_that_is_killed(folder: Path, package: Path, port: int, forked: b
 
 
 def test_a_child_after_a_fork_has_a_host_of_its_own() -> None:
-    from cellgate.srt import SandboxManager
-
     async def main() -> None:
         assert (await wrapped("echo x")).stdout == "x\n"
 
@@ -498,9 +466,6 @@ def test_a_child_after_a_fork_has_a_host_of_its_own() -> None:
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_child_after_a_fork_has_no_connection(taken: bool) -> None:
     """Also none whose command has not said anything yet, and none that waits to be taken. Other sockets stay."""
-    import cellgate.srt.manager as manager
-    from cellgate.srt import SandboxManager
-
     asyncio.run(SandboxManager.initialize(config()))
     host = manager._host
     assert host
@@ -533,9 +498,6 @@ def test_a_child_after_a_fork_has_no_connection(taken: bool) -> None:
 @pytest.mark.parametrize("home", [True, False])
 async def test_commands_do_not_see_their_host(folder: Path, home: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither files nor socket: also with a home of their own, and where they may use all sockets and write above."""
-    from cellgate.srt import SandboxManager
-    from cellgate.srt.sandbox_utils import state_folder
-
     c = config(network={"allow_all_unix_sockets": True})
     c.filesystem.allow_write = [str(state_folder().parent)]
     await SandboxManager.initialize(c)
@@ -568,8 +530,6 @@ def stat_mode(path: Path) -> int:
 
 async def test_strangers_at_the_socket(folder: Path) -> None:
     """Lines that no command sends end the connection, and nothing else."""
-    from cellgate.srt import SandboxManager
-
     await SandboxManager.initialize(config())
     await wrapped("true")
     (mine,) = folders()
@@ -597,8 +557,6 @@ async def test_strangers_at_the_socket(folder: Path) -> None:
 
 async def test_a_flood_of_violations() -> None:
     """The store is bounded, listeners are called less often than that, and one that fails stops nobody."""
-    from cellgate.srt import SandboxManager
-
     calls: list[int] = []
 
     def fail(_: object) -> None:
@@ -632,8 +590,6 @@ async def test_a_flood_of_violations() -> None:
 
 
 async def test_many_commands_at_once() -> None:
-    from cellgate.srt import SandboxManager
-
     await SandboxManager.initialize(config(["other.example"]))
     processes = [await start(FETCH.format(f"h{i}.example") + f"; exit {i}") for i in range(20)]
     assert [await p.wait() for p in processes] == list(range(20))
@@ -642,22 +598,17 @@ async def test_many_commands_at_once() -> None:
 
 
 async def test_configurations_that_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cellgate.srt import SandboxManager
-    from cellgate.srt import manager as module
-
     with pytest.raises(RuntimeError, match="not available on this system.*colour"):
         await SandboxManager.initialize(config(cellgate={"colour": 1}))
     assert not SandboxManager.is_sandboxing_enabled()
     assert SandboxManager.check_dependencies()
-    monkeypatch.setattr(module, "program", lambda: Path("/nowhere/cellgate"))
+    monkeypatch.setattr(manager, "program", lambda: Path("/nowhere/cellgate"))
     assert not SandboxManager.check_dependencies()
     with pytest.raises(RuntimeError, match="/nowhere/cellgate"):
         await SandboxManager.initialize(config())
 
 
 async def test_too_many_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cellgate.srt import SandboxManager, _host
-
     monkeypatch.setattr(_host, "_FILES_MAX", 2)
 
     for host in ("a.example", "b.example", "a.example"):
@@ -669,9 +620,6 @@ async def test_too_many_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_state_folder_that_others_may_enter() -> None:
-    from cellgate.srt import SandboxManager
-    from cellgate.srt.sandbox_utils import state_folder
-
     above = state_folder() / "srt"
     above.mkdir(parents=True)
     above.chmod(0o755)
@@ -695,15 +643,11 @@ def test_a_state_folder_that_others_may_enter() -> None:
     ],
 )
 def test_configurations_that_are_wrong(values: dict[str, Any], error: str) -> None:
-    from cellgate.srt import SandboxRuntimeConfig, ValidationError
-
     with pytest.raises(ValidationError, match=error):
         SandboxRuntimeConfig.model_validate(values)
 
 
 def test_models() -> None:
-    from cellgate.srt import NetworkConfig, SandboxRuntimeConfig
-
     text = json.dumps(
         {
             "network": {"allowedDomains": ["a.example"], "httpProxyPort": 8080},
