@@ -52,6 +52,7 @@ struct cg_audit_log {
         int64_t max_bytes;
         int pages;                   /* of the write-ahead log */
         bool key_checked;            /* the open file was begun with this key */
+        bool has_room;               /* it was not full, and grows by checkpoints only */
         struct cg_audit_record head; /* that was signed last, to be sent elsewhere; seq 0: none */
         uint8_t private_key[CG_AUDIT_KEY], public_key[CG_AUDIT_KEY];
         sqlite3 *db;
@@ -219,7 +220,7 @@ static int open_file(struct cg_audit_log *log, unsigned number, struct cg_err *e
 
         close_file(log);
         log->file = number;
-        log->key_checked = false;
+        log->key_checked = log->has_room = false;
         if (!file_path(log, number, path))
                 return cg_fail(err, CG_E_LIMIT, "path of the audit log is too long");
         if (sqlite3_open_v2(path, &log->db, flags | SQLITE_OPEN_NOFOLLOW, NULL) != SQLITE_OK)
@@ -407,6 +408,7 @@ struct cg_audit_log *cg_audit_close(struct cg_audit_log *log)
 void cg_audit_set_max_bytes(struct cg_audit_log *log, int64_t bytes)
 {
         log->max_bytes = bytes;
+        log->has_room = false;
 }
 
 void cg_audit_tidy(struct cg_audit_log *log)
@@ -414,6 +416,7 @@ void cg_audit_tidy(struct cg_audit_log *log)
         if (log->pages < TIDY_PAGES)
                 return;
         log->pages = 0;
+        log->has_room = false;
         sqlite3_wal_checkpoint_v2(log->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 }
 
@@ -538,7 +541,8 @@ static int insert_all(struct cg_audit_log *log, struct cg_audit_record *last, st
                     sign_due(log, last, &from, strcmp(records[i].kind, CG_AUDIT_ENDED) == 0, err) < 0)
                         return -1;
         }
-        if (!is_full(log))
+        log->has_room = log->has_room || !is_full(log);
+        if (log->has_room)
                 return 0;
         end.time_us = last->time_us;
         if (insert(log, last, &end, err) < 0)

@@ -21,11 +21,15 @@
 
 /* Records of one transaction. */
 #define BATCH 256
+/* What is read at once: several records mostly. */
+#define READ_SIZE 16384
 /* Records of a transaction that are the writer's own. */
 #define OWN 2
 
 struct writer {
         int fd;
+        char in[READ_SIZE]; /* bytes of the socket, those before in_at are used */
+        size_t in_at, in_len;
         const char *dir, *key;
         struct cg_audit_log *log;
         struct cg_audit_heads heads;
@@ -41,19 +45,34 @@ struct writer {
         struct cg_err err;
 };
 
-static bool receive(int fd, void *data, size_t len)
+static bool receive(struct writer *w, void *data, size_t len)
 {
-        for (char *p = data; len;) {
-                ssize_t n = recv(fd, p, len, 0);
+        for (char *p = data;;) {
+                size_t some = CG_MIN(len, w->in_len - w->in_at);
+                ssize_t n;
 
-                if (n < 0 && errno == EINTR)
-                        continue;
+                memcpy(p, w->in + w->in_at, some);
+                w->in_at += some;
+                p += some;
+                len -= some;
+                if (!len)
+                        return true;
+                do
+                        n = recv(w->fd, w->in, READ_SIZE, 0);
+                while (n < 0 && errno == EINTR);
                 if (n <= 0)
                         return false;
-                p += n;
-                len -= (size_t)n;
+                w->in_at = 0;
+                w->in_len = (size_t)n;
         }
-        return true;
+}
+
+/* The next record, or a part of it, has come. */
+static bool has_more(const struct writer *w)
+{
+        int waiting;
+
+        return w->in_at < w->in_len || (ioctl(w->fd, FIONREAD, &waiting) == 0 && waiting > 0);
 }
 
 /* False: the supervisor has ended. */
@@ -64,11 +83,11 @@ static bool receive_record(struct writer *w, bool *reply)
         size_t len;
         char *text;
 
-        if (!receive(w->fd, &q, sizeof(q)))
+        if (!receive(w, &q, sizeof(q)))
                 return false;
         len = (size_t)q.session_len + q.kind_len + q.body_len + 3;
         text = len <= CG_AUDIT_MAX_BODY ? malloc(len) : NULL;
-        if (!text || !receive(w->fd, text, len)) {
+        if (!text || !receive(w, text, len)) {
                 free(text);
                 return false;
         }
@@ -181,7 +200,6 @@ int cg_audit_writer(int fd, const char *dir, const char *key, const char *head)
                             .heads = CG_AUDIT_NO_HEADS(head),
                             .manifest = { .max = CG_AUDIT_MAX_BODY } };
         bool open = true, reply = false;
-        int waiting;
 
         umask(077);
         /* It ends with its supervisor, after the last record. */
@@ -192,7 +210,7 @@ int cg_audit_writer(int fd, const char *dir, const char *key, const char *head)
         signal(SIGXFSZ, SIG_IGN); /* reported as an error of the write */
         while (open) {
                 open = receive_record(&w, &reply);
-                if (open && !reply && w.n < BATCH && ioctl(fd, FIONREAD, &waiting) == 0 && waiting > 0)
+                if (open && !reply && w.n < BATCH && has_more(&w))
                         continue;
                 if (w.n)
                         write_records(&w);
