@@ -1,6 +1,7 @@
-"""Writes the manual pages and the completions for shells, from the programs' own --help and docs/settings.md.
+"""Writes the manual pages and the completions for shells, from the commands of src/cli/main.c, their --help and
+docs/settings.md.
 
-  scripts/manual.py VERSION OUT CLI FRONT AUDIT    (run by meson, with the built programs)
+  scripts/manual.py VERSION OUT CLI FRONT AUDIT NODE    (run by meson, with the built programs)
 
 OUT gets cellgate.1, cellgate-sandbox.1, cellgate-settings.5, cellgate.bash, _cellgate (zsh) and cellgate.fish.
 """
@@ -13,49 +14,67 @@ import subprocess
 import sys
 from pathlib import Path
 
-SETTINGS = Path(__file__).resolve().parent.parent / "docs/settings.md"
-FRONT = ("doctor", "sandbox")  # commands that the front runs itself
-GROUPS = ("", "approvals", "audit", "daemon", "env", "jupyter", "mcp", "policy")  # commands whose help lists commands
+TOP = Path(__file__).resolve().parent.parent
+# Commands whose help lists commands; those of the first three have a help of their own.
+GROUPS = ("", "jupyter", "mcp", "approvals", "audit", "config", "daemon", "env", "job", "policy", "queue", "session")
+# Its help needs the Python package, with an SDK that the build does not have.
+SANDBOXMCP = (
+    "Usage: cellgate sandboxmcp [--server PID] COMMAND ...\n\nCommands for a running server of sandboxmcp's tools.\n"
+)
 
 
 class Program:
     """The help texts of all commands, by their words: "", "run", "mcp", "mcp serve"."""
 
     def __init__(self, cli: str, front: str, *others: str) -> None:
-        # The words before "--help" of commands that are not in cellgate-cli, such as cellgate-audit.
-        self.own = {name: [front, name] for name in FRONT}
-        self.own |= {Path(program).name.removeprefix("cellgate-"): [program] for program in others}
-        self.help: dict[str, str] = {}
-        for group in GROUPS:
-            self.help[group] = self._ask(cli, group)
+        # The programs of commands that are not in cellgate-cli, by the functions that start them.
+        programs = {Path(program).name.removeprefix("cellgate-"): program for program in others}
+        table = (TOP / "src/cli/main.c").read_text().partition("cg_cli_command commands[] = {")[2].partition("\n};")[0]
+        self.first: dict[str, str] = {}
+        self.help = {"": self._ask(cli, [cli])}
+        for name, function, text in re.findall(r'\{ "(\w+)", (\w+),\s+(?:NULL|"(.*)") \}', table):
+            if name == "sandboxmcp":
+                self.help[name] = SANDBOXMCP
+            elif function == "exec_front":
+                self.help[name] = self._ask(front, [front, name])
+            else:
+                own = programs.get(function)
+                self.help[name] = self._ask(own or cli, [name] if own else [cli, name])
+            # A command without a text in the table: the first sentence of its help.
+            sentence = " ".join(self.help[name].split("\n\n")[1].split()).partition(". ")[0].rstrip(".")
+            self.first[name] = text or sentence
+        for group in GROUPS[1:3]:
             for name in self.commands(group):
-                words = f"{group} {name}".strip()
-                # `env create` and the like have no help of their own.
-                own = group not in ("approvals", "audit", "daemon", "env", "policy") and name not in ("help", "version")
-                if words not in self.help and own:
-                    self.help[words] = self._ask(cli, words)
+                self.help[f"{group} {name}"] = self._ask(cli, [cli, group, name])
 
-    def _ask(self, cli: str, words: str) -> str:
-        argv = [*self.own.get(words, [cli, *words.split()]), "--help"]
-        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    def _ask(self, program: str, argv: list[str]) -> str:
+        argv = [*argv, "--help"]
+        return subprocess.run(argv, executable=program, check=True, capture_output=True, text=True).stdout
 
     def commands(self, group: str) -> dict[str, str]:
         """The commands below this one, and what they do."""
-        found = {}
-        for names, what in re.findall(r"^  ([a-z]+(?:, [a-z]+)*)  +(.*)$", self.help.get(group, ""), re.M):
+        if not group:
+            return self.first
+        if group not in GROUPS:
+            return {}
+        text = self.help[group]
+        usage = re.findall(rf"^(Usage:|      ) cellgate {group} ([a-z]+).*(?:\n\n(.*)$)?", text, re.M)
+        found = {name: what.rstrip(".") if at == "Usage:" else "" for at, name, what in usage}
+        for names, what in re.findall(r"^  ([a-z]+(?:, [a-z]+)*)  +(.*)$", text, re.M):
             found.update(dict.fromkeys(names.split(", "), what))
-        return found if group in GROUPS else {}
+        return found
 
     def options(self, words: str) -> dict[str, str]:
-        """Its long options, and the first line about each."""
+        """Its long options, and the first line about each; empty for those that only the usage names."""
         text = self.help.get(words) or self.help[words.split()[0]]
+        usage = "".join(re.findall(r"^(?:Usage:|      ) cellgate.*$", text, re.M))
         lines = re.findall(r"^ +(?:-\w, )?(--[a-z][a-z-]*)(?:[ =][A-Z\[].*?)?(?:  +(.*))?$", text, re.M)
-        return {name: what or "" for name, what in lines}
+        return dict.fromkeys(re.findall(r"--[a-z][a-z-]*", usage), "") | {name: what or "" for name, what in lines}
 
     def all(self) -> list[str]:
         """Every command that a person can type."""
         below = [f"{group} {name}".strip() for group in GROUPS for name in self.commands(group)]
-        return sorted({"", *below} - {"help", "version"})
+        return sorted({"", *below})
 
 
 # ---------------------------------------------------------------- manual pages
@@ -224,7 +243,7 @@ def main() -> int:
     for name, text in (
         ("cellgate.1", manual(program, version)),
         ("cellgate-sandbox.1", sandbox_manual(program, version)),
-        ("cellgate-settings.5", settings_manual(SETTINGS.read_text(), version)),
+        ("cellgate-settings.5", settings_manual((TOP / "docs/settings.md").read_text(), version)),
         ("cellgate.bash", bash(program)),
         ("_cellgate", zsh(program)),
         ("cellgate.fish", fish(program)),

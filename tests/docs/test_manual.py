@@ -18,9 +18,13 @@ def program(prefix: Path) -> manual.Program:
 
 
 def test_every_command_and_option_is_in_the_manual(prefix: Path, program: manual.Program) -> None:
-    assert {"run", "mcp serve", "mcp add", "jupyter install", "sandbox", "env create"} <= set(program.all())
+    named = set(program.all())
+    assert {"run", "mcp serve", "mcp add", "jupyter install", "sandbox", "env create"} <= named
+    # Those that --help does not list, and those without a help of their own.
+    assert {"session kill", "queue status", "job cancel", "config schema", "artifacts", "verify", "sandboxmcp"} <= named
     text = "".join((prefix / "share/man" / page).read_text() for page in PAGES[:2]).replace("\\-", "-")
-    for words in program.all():
+    for words in named:
+        assert f'.SH "CELLGATE {(words.split() or [""])[0].upper()}"' in text or words in ("", "sandbox"), words
         assert all(option in text for option in program.options(words)), words
     assert len(program.options("run")) > 20 and "--approve" in program.options("mcp serve")
 
@@ -49,6 +53,8 @@ def test_manual_pages_are_well_formed(prefix: Path, page: str) -> None:
         (["cellgate", "mcp", "serve", "--ap"], {"--approve"}, {"--allow-host"}),
         (["cellgate", "run", "--workspace", ".", "--mc"], {"--mcp"}, {"--approve"}),
         (["cellgate", "run", ""], set(), {"--mcp"}),
+        (["cellgate", "session", "k"], {"kill"}, {"list"}),
+        (["cellgate", "job", "cancel", "--"], {"--id"}, {"--approve"}),
     ],
 )
 def test_bash_completion(prefix: Path, words: list[str], has: set[str], has_not: set[str]) -> None:
