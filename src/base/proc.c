@@ -207,7 +207,7 @@ int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct c
                 n = 0;
         if (n == 0 && ret->pidfd >= 0)
                 return 0;
-        if (n == 0)
+        if (n != sizeof(failure)) /* its program may run already */
                 kill(pid, SIGKILL);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
                 ;

@@ -19,15 +19,26 @@ CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_
         return r;
 }
 
+/* The longest reason, whose JSON fits into a decision also if each byte is escaped. */
+#define REASON_MAX 10000
+
+/* Returns a reason cut at REASON_MAX; NULL where there is none or it is not UTF-8. */
+static json_t *reason_json(const char *reason, size_t len)
+{
+        len = reason ? strnlen(reason, CG_MIN(len, REASON_MAX + 1)) : 0;
+        if (len > REASON_MAX)
+                for (len = REASON_MAX; len > 0 && (reason[len] & 0xc0) == 0x80; len--)
+                        ;
+        return len ? json_stringn(reason, len) : NULL;
+}
+
 int cg_session_decide(struct cg_session *s, enum cg_event_type of, uint64_t id, bool accept,
                       const char *reason, size_t len, bool timed_out, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_DECISION, .id = id };
-        json_t *body = json_pack("{s:b, s:b, s:s%}", "accept", accept, "timed_out", timed_out, "reason",
-                                 reason ?: "", reason ? strnlen(reason, CG_MIN(len, 30000)) : 0);
+        json_t *body = json_pack("{s:b, s:b, s:o*}", "accept", accept, "timed_out", timed_out, "reason",
+                                 reason_json(reason, len));
 
-        if (!body) /* the decision counts also if its reason is not UTF-8 */
-                body = json_pack("{s:b, s:b}", "accept", accept, "timed_out", timed_out);
         return cg_session_send_decision(s, &out, of, body, err);
 }
 
@@ -86,9 +97,7 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
 
         if ((size_t)decision >= CG_ARRAY_LEN(answers))
                 return cg_fail(err, CG_E_INVAL, "%d is not a decision about a connection", (int)decision);
-        body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
-        if (!body) /* the decision counts also if its reason is not UTF-8 */
-                body = json_pack("{s:s}", "answer", answers[decision]);
+        body = json_pack("{s:s, s:o*}", "answer", answers[decision], "reason", reason_json(reason, SIZE_MAX));
         return cg_session_send_decision(s, &out, CG_EVENT_EGRESS_REQUEST, body, err);
 }
 

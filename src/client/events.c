@@ -45,52 +45,35 @@ static void leave_to_host(struct cg_session *s, uint64_t id, uint64_t key)
         pthread_mutex_unlock(&s->client->lock);
 }
 
-/* True: the session's policy has decided; the host does not get the event. */
-static bool decided_by_policy(struct cg_session *s, const struct cg_event *e)
+/* Returns 1 when the session's policy has decided, so that the host does not get the event. */
+static int decide_by_policy(struct cg_session *s, const struct cg_event *e, struct cg_err *err)
 {
         bool connection = e->type == CG_EVENT_EGRESS_REQUEST;
         cg_auto_buf struct cg_buf why = { .max = 30000 };
         uint64_t key;
+        int r;
 
         if (!s->policy || e->foreign || (!connection && e->type != CG_EVENT_APPROVAL_REQUEST))
-                return false;
+                return 0;
         switch (cg_session_policy_judge(s->policy, e, &key, &why)) {
         case CG_POL_ALLOW:
-                if (connection)
-                        cg_egress_decide(s, e->approval, CG_EGRESS_ALLOW_ONCE, why.data, NULL);
-                else
-                        cg_approval_accept_by(s, e->approval, why.data, NULL);
-                return true;
+                r = connection ? cg_egress_decide(s, e->approval, CG_EGRESS_ALLOW_ONCE, why.data, err)
+                               : cg_approval_accept_by(s, e->approval, why.data, err);
+                break;
         case CG_POL_DENY:
-                cg_event_refuse(s, e, why.data, NULL);
-                return true;
+                r = cg_event_refuse(s, e, why.data, err);
+                break;
         default:
                 leave_to_host(s, e->approval, key);
-                return false;
+                return 0;
         }
+        return r < 0 && r != CG_E_NOTFOUND ? r : 1; /* NOTFOUND: the question has ended meanwhile */
 }
 
-static int next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret)
+/* The rest of a wait that ends at @end; -1 and 0 are for ever and not at all. */
+static int64_t rest_ms(int64_t timeout_ms, int64_t end)
 {
-        int64_t start = cg_now_ms(), left_ms = timeout_ms;
-        int r = CG_TIMEOUT;
-
-        pthread_mutex_lock(&s->client->lock);
-        while (left_ms != 0 && !s->events && !s->closed) {
-                cg_client_wait_event(s, left_ms);
-                if (timeout_ms > 0 && cg_now_ms() - start < timeout_ms)
-                        left_ms = timeout_ms - (cg_now_ms() - start);
-                else if (timeout_ms > 0)
-                        left_ms = 0;
-        }
-        if (s->events) {
-                *ret = pop_event(s);
-                r = 0;
-        } else if (s->closed) {
-                r = CG_CLOSED;
-        }
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
+        return timeout_ms > 0 ? CG_MAX(end - cg_now_ms(), 0) : timeout_ms;
 }
 
 CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
@@ -102,16 +85,24 @@ CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struc
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
-        while ((r = next_event(s, timeout_ms, &e)) == 0) {
-                if (!decided_by_policy(s, e)) {
+        for (;;) {
+                pthread_mutex_lock(&s->client->lock);
+                while (!s->events && !s->closed && rest_ms(timeout_ms, end) != 0)
+                        cg_client_wait_event(s, rest_ms(timeout_ms, end));
+                e = s->events ? pop_event(s) : NULL;
+                r = s->closed ? CG_CLOSED : CG_TIMEOUT;
+                pthread_mutex_unlock(&s->client->lock);
+                if (!e)
+                        return r;
+                r = decide_by_policy(s, e, err);
+                if (r == 0) {
                         *ret = e;
                         return 0;
                 }
                 cg_event_free(e);
-                if (timeout_ms > 0)
-                        timeout_ms = CG_MAX(end - cg_now_ms(), 0);
+                if (r < 0)
+                        return r;
         }
-        return r;
 }
 
 CG_API int cg_session_fd(const struct cg_session *s)

@@ -241,9 +241,10 @@ static int on_decision(struct cg_session *s, const struct approval *a, const str
 {
         const struct host_call *call = *find_call(s, a->about);
         struct cg_out out = *decision;
+        uint64_t about = a->about;
         bool declined;
+        int r;
 
-        tell_waits(s, a->about);
         out.session = s->number;
         out.id = a->asked;
         switch (decision->type) {
@@ -263,7 +264,12 @@ static int on_decision(struct cg_session *s, const struct approval *a, const str
                                 : json_object();
                 break;
         }
-        return send_tools(s->client, &out, body, err);
+        r = send_tools(s->client, &out, body, err);
+        if (r < 0) /* it can still be decided */
+                return r;
+        cg_session_forget_approval(s, decision->id);
+        tell_waits(s, about);
+        return 0;
 }
 
 /* Refuses a question that cannot be given to the host, so that its call does not wait for ever. */

@@ -653,7 +653,7 @@ struct approval *cg_session_find_approval(struct cg_session *s, enum cg_event_ty
 int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_event_type of, json_t *body,
                              struct cg_err *err)
 {
-        struct approval decided, *a;
+        struct approval *a;
         int r = cg_session_enter(s, err);
 
         if (r < 0) {
@@ -661,15 +661,16 @@ int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_e
                 return r;
         }
         a = cg_session_find_approval(s, of, out->id, err);
-        if (a) {
-                decided = *a;
-                cg_session_forget_approval(s, out->id);
-                out->session = s->number;
-                r = decided.asked ? CG_TOOLS_OPS(s->client)->decided(s, &decided, out, body, err)
-                                  : cg_client_send(s->client, out, body, err);
-        } else {
+        out->session = s->number;
+        if (!a) {
                 json_decref(body);
                 r = CG_E_NOTFOUND;
+        } else if (a->asked) {
+                r = CG_TOOLS_OPS(s->client)->decided(s, a, out, body, err);
+        } else {
+                r = cg_client_send(s->client, out, body, err);
+                if (r == 0) /* otherwise it can still be decided */
+                        cg_session_forget_approval(s, out->id);
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;

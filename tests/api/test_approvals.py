@@ -39,6 +39,21 @@ def test_rejected_call_does_not_run_and_raises(tools: Session, mark: Path) -> No
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("\x01" * 30000, "\x01" * 10000),  # six bytes each on the wire
+        ("é" * 30000, "é" * 5000),
+        ("a" + "é" * 30000, "a" + "é" * 4999),  # not cut inside of a character
+    ],
+)
+def test_a_long_reason_is_cut_and_the_refusal_counts(tools: Session, reason: str, shown: str) -> None:
+    code = "from mcptools.echo import echo\nimport cellgate_tools\ntry:\n    echo.run(text='x')\nexcept cellgate_tools.RejectedError as e:\n    seen = str(e)\nf'{len(seen)} {seen.count(chr(1))} {seen.count(chr(233))}'"
+    out = tools.run(code, lambda e: reason)
+    length, controls, accents = map(int, str(out.value).strip("'").split())
+    assert (controls, accents) == (shown.count("\x01"), shown.count("é")) and length >= len(shown)
+
+
 def test_refusal_that_is_not_caught_is_marked(tools: Session) -> None:
     out = tools.run(CALL.format("x"), lambda e: False)
     assert out.status == "error" and out.result.refused

@@ -91,8 +91,9 @@ static int list_files(struct cg_serve_session *s, const char *args, struct cg_an
                         json_object_del(entries[i], "size");
                 free(line);
                 line = json_dumps(entries[i], JSON_COMPACT | JSON_SORT_KEYS);
-                if (line)
-                        cg_answer_lines(a, line, strlen(line));
+                if (!line)
+                        return cg_fail(err, CG_E_NOMEM, "list of files");
+                cg_answer_lines(a, line, strlen(line));
         }
         if (n > MAX_LISTED)
                 cg_answer_note(a, "[The first %u of %zu names]", MAX_LISTED, n);
@@ -139,11 +140,13 @@ static int read_file(struct cg_serve_session *s, const char *args, struct cg_ans
         if (!n && len) {
                 n = len;
                 base64 = malloc(cg_base64_size(len));
-                if (base64) {
-                        cg_base64(base64, data, len);
-                        cg_answer_text(a, base64, cg_base64_size(len));
+                if (!base64) {
+                        cg_free(data);
+                        return cg_fail(err, CG_E_NOMEM, "%s", path);
                 }
-                cg_answer_note(a, "[Base64, since it is no UTF-8 text]");
+                cg_base64(base64, data, len);
+                cg_answer_text(a, base64, cg_base64_size(len));
+                cg_answer_note(a, "[Base64, since it is not UTF-8 text]");
         } else {
                 cg_answer_text(a, data, n);
         }
@@ -199,7 +202,7 @@ static int move_file(struct cg_serve_session *s, const char *args, struct cg_ans
         }
         if (cg_session_files_rename(s->session, from, to, 0, err) < 0)
                 return -1;
-        cg_answer_note(a, "%s is %s now.", from, to);
+        cg_answer_note(a, "%s was moved to %s.", from, to);
         return 0;
 }
 

@@ -424,17 +424,13 @@ static int check_rules(struct cg_run *run, const char *report, struct cg_err *er
 
 static int add_servers(struct cg_run *run, struct cg_err *err)
 {
-        struct adding a = { .r = 0 };
+        struct adding a = { .text = run->servers, .len = run->servers_len };
         cg_auto_json json_t *servers = NULL;
-        cg_auto_free char *text = NULL;
         int r;
 
         if (!run->opts.kernel.mcp)
                 return check_rules(run, NULL, err);
-        if (cg_mcp_file_read(run->opts.kernel.mcp, &text, &a.len, err) < 0)
-                return -1;
-        a.text = text;
-        servers = json_loadb(text, a.len, JSON_ALLOW_NUL, NULL);
+        servers = json_loadb(run->servers, run->servers_len, JSON_ALLOW_NUL, NULL);
         cg_approve_set_servers(run->opts.kernel.approve, servers, CG_INSTALLED(CG_BINDIR "/cellgate"));
         if (add_and_show(run, &a, err) < 0 || accept_changes(run, &a, err) < 0) {
                 cg_free(a.report);
@@ -471,12 +467,10 @@ static int set_up(struct cg_run *run, struct cg_err *err)
 {
         struct cg_kernel_options *o = &run->opts.kernel;
         struct cg_session_options so = { .size = sizeof(so), .workspace = o->workspace, .env = o->env };
-        cg_auto_free char *text = NULL;
         CG_CLEANUP(cg_kernel_hides_fini) struct cg_kernel_hides hides = { .list = { NULL } };
-        size_t len;
 
         if (cg_kernel_options_settings(o, &run->settings, err) < 0 ||
-            cg_mcp_file_read(o->mcp, &text, &len, err) < 0)
+            cg_mcp_file_read(o->mcp, &run->servers, &run->servers_len, err) < 0)
                 return -1;
         if ((run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err)) < 0)
                 return -1;
@@ -520,6 +514,7 @@ static int run_all(struct cg_run *run)
         if (run->output)
                 run->output->free(run);
         free(run->settings);
+        free(run->servers);
         return run->status;
 }
 

@@ -86,6 +86,8 @@ struct cg_run {
         const struct cg_run_output *output;
         void *output_data;
         char *settings; /* of the sandbox; NULL: the default policy */
+        char *servers;  /* text of the file of MCP servers, read once; NULL: none */
+        size_t servers_len;
         bool allow_stdin;
         bool can_ask;  /* the output can ask about connections */
         int wake_fd;   /* the output's own, for woken(); -1: none */
