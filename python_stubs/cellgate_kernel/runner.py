@@ -112,6 +112,9 @@ class CellRunner:
         try:
             task: asyncio.Task[T] = self.loop.create_task(coro, context=context)
             return self._run_task(task)
+        except KeyboardInterrupt:
+            self.loop.cancel_new_tasks()  # one that the loop has not run would begin in the next cell
+            raise
         finally:
             self._inside = nested
 

@@ -295,6 +295,16 @@ def test_a_coroutine_that_swallows_cancellation(kernel: Kernel) -> None:
     assert kernel.run("1").result == "1"
 
 
+def test_a_cell_that_is_interrupted_before_its_task_runs_does_not_run_later(kernel: Kernel) -> None:
+    kernel.run(
+        "import asyncio, signal\nloop = asyncio.get_event_loop()\n"
+        "def create_task(*args, **options):\n    del loop.create_task\n    task = loop.create_task(*args, **options)\n"
+        "    signal.raise_signal(signal.SIGINT)\n    return task\nloop.create_task = create_task"
+    )
+    assert kernel.run("ran = 1\nawait asyncio.sleep(0)").error["ename"] == "KeyboardInterrupt"
+    assert kernel.run("await asyncio.sleep(0.01)\n'ran' in globals()").result == "False"
+
+
 def test_a_cells_own_handler_is_used_and_then_forgotten(kernel: Kernel) -> None:
     cell = start(
         kernel,
