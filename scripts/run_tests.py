@@ -36,6 +36,8 @@ LOGS = DEPS / "log"
 BUILDS = REPO / "build"
 TEST_PYTHON = DEPS / "test-env/bin/python"
 KERNEL_ENV = DEPS / "kernel-env"
+# --rootdir: else the folder tests/mcp would be the package `mcp`, and hide the SDK of that name.
+PYTEST = (TEST_PYTHON, "-m", "pytest", "-c", REPO / "tests/pytest.ini", f"--rootdir={REPO}")
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 JOBS = len(os.sched_getaffinity(0))
 # Processes of pytest: tests wait for about half of their time.
@@ -265,6 +267,11 @@ def build_tsan() -> Path:
 # ---------------------------------------------------------------- tests
 
 
+def compile_tests() -> None:
+    """Compiles the pytest files, for which each worker would else take 15 seconds."""
+    must("collect", [*PYTEST, "--quiet", "--collect-only", REPO / "tests"], 600)
+
+
 def unit_tests(
     folder: Path, name: str, env: Mapping[str, str] | None = None, wrapper: Sequence[str | Path] = ()
 ) -> Tally:
@@ -306,15 +313,9 @@ def pytest(
         "PYTHONDONTWRITEBYTECODE": "1",
         **(env or {}),
     }
-    # --rootdir: else the folder tests/mcp would be the package `mcp`, and hide the SDK of that name.
     argv = [
-        TEST_PYTHON,
-        "-m",
-        "pytest",
+        *PYTEST,
         "-v",  # the log says which tests have begun
-        "-c",
-        REPO / "tests/pytest.ini",
-        f"--rootdir={REPO}",
         f"--junit-xml={report}",
         "-n",
         str(workers),
@@ -523,10 +524,10 @@ def step_fuzz(opt: argparse.Namespace) -> Tally:
 
 
 def step_sessions(opt: argparse.Namespace) -> Tally:
-    """1,000 sessions opened and closed, 100 with AddressSanitizer, 20 under valgrind: nothing of them stays"""
+    """250 sessions opened and closed, 100 with AddressSanitizer, 20 under valgrind: nothing of them stays"""
     import soak  # it imports this module
 
-    tally = sessions("sessions:nothing stays of 1000", lambda: soak.sessions_plain(1000))
+    tally = sessions("sessions:nothing stays of 250", lambda: soak.sessions_plain(250))
     tally.add(sessions("asan:100 sessions", lambda: soak.sessions_asan(100)))
     tally.add(sessions("valgrind:20 sessions", lambda: soak.sessions_valgrind(20)))
     return tally
@@ -690,7 +691,7 @@ STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
 }
 QUICK = ("unit", "pytest", "lint-python", "lint-c")
 # These measure no times: they run beside the other steps, which often wait; all but "sessions" at a lower priority.
-BESIDE = ("unit", "lint-python", "lint-c", "fuzz", "valgrind", "sessions")
+BESIDE = ("unit", "lint-python", "lint-c", "fuzz", "valgrind", "tsan", "sessions")
 
 
 def parse_args() -> argparse.Namespace:
@@ -746,11 +747,11 @@ def main() -> int:
     alone = [name for name in opt.steps if name not in BESIDE]
 
     def run_beside() -> list[Tally]:
-        # Built while the step pytest runs. A failure is reported by the step that needs it, which tries again.
-        for name, build_it in (("asan", build_asan), ("tsan", build_tsan)):
+        # While the step pytest builds and runs. A failure is reported by the step that needs it, which tries again.
+        for name, prepare in (("pytest", compile_tests), ("asan", build_asan)):
             if name in alone:
                 with contextlib.suppress(StepError):
-                    build_it()
+                    prepare()
         return [run_step(name, opt) for name in beside]
 
     # Where there is nothing to run beside, the main thread runs all.
