@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -158,6 +159,37 @@ def test_ends_with_its_client(cellgate: Path, package: Path, tmp_path: Path) -> 
     """At the end of standard input, with its sessions."""
     p = subprocess.run([cellgate, *START, "context-forge"], stdin=subprocess.DEVNULL, cwd=tmp_path, timeout=60)
     assert p.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["pipes", "sockets", "socket"])
+def test_messages_of_a_client_that_reads_late(cellgate: Path, package: Path, kind: str) -> None:
+    """All come. Nothing else that the server and its children read and write concerns the client."""
+    pairs = [socket.socketpair() for _ in range(2 if kind == "sockets" else 1)]
+    ends: Any = [subprocess.PIPE] * 2 if kind == "pipes" else [pairs[0][1], pairs[-1][1]]
+    command = [cellgate, *START, "sandboxmcp"]
+    server = subprocess.Popen(command, stdin=ends[0], stdout=ends[1], stderr=subprocess.DEVNULL)
+    for pair in pairs:
+        pair[1].close()
+    write: Any = server.stdin or pairs[0][0].makefile("wb")
+    read: Any = server.stdout or pairs[-1][0].makefile("rb")
+
+    def send(*messages: dict[str, Any]) -> None:
+        write.write(b"".join(json.dumps({"jsonrpc": "2.0", **m}).encode() + b"\n" for m in messages))
+        write.flush()
+
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    send({"id": 0, "method": "initialize", "params": hello})
+    assert json.loads(read.readline())["id"] == 0
+    send({"method": "notifications/initialized"})
+    for first in (1, 51):
+        send(*({"id": i, "method": "tools/list"} for i in range(first, first + 50)))
+        answers = [json.loads(read.readline()) for _ in range(50)]
+        assert {a["id"] for a in answers} == {*range(first, first + 50)} and all("result" in a for a in answers)
+    assert [os.readlink(f"/proc/{server.pid}/fd/{fd}") for fd in range(3)] == ["/dev/null"] * 3
+    write.close()
+    for pair in pairs:
+        pair[0].shutdown(socket.SHUT_WR)
+    assert server.wait(20) == 0
 
 
 def test_the_folder_without_a_workspace(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

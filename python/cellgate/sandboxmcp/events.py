@@ -54,6 +54,10 @@ class SandboxEventBus:
     def unsubscribe(self, queue: asyncio.Queue[SandboxEvent], namespace: str | None = None) -> None:
         self._readers = [(n, q) for n, q in self._readers if q is not queue]
 
+    @property
+    def read(self) -> bool:
+        return bool(self._readers)
+
     async def emit(self, event: SandboxEvent) -> None:
         self.send(event)
 
@@ -77,4 +81,5 @@ sandbox_event_bus = SandboxEventBus()
 
 
 def emit(name: SandboxEventType, namespace: str, message: str = "", **data: Any) -> None:
-    sandbox_event_bus.send(SandboxEvent(type=name, namespace=namespace, message=message, data=data))
+    if sandbox_event_bus.read:
+        sandbox_event_bus.send(SandboxEvent(type=name, namespace=namespace, message=message, data=data))

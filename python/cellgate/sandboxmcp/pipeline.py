@@ -56,17 +56,13 @@ _PACKAGE = {
 _INDEX = {Language.python: ["pypi.org", "files.pythonhosted.org"], Language.node: ["registry.npmjs.org"]}
 _INSTALL_S = 600.0
 _AUTHORITIES = ("PIP_CERT", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE")
-# Moves code into its private home, and counts what is there: a walk by a process of its own costs more than most code.
+# Moves code into its private home.
 _HOME = {
     Language.python: "import os\nos.chdir(os.path.expanduser('~'))\nprint(os.getcwd())\ndel os",
     Language.node: "process.chdir(process.env.HOME); console.log(process.cwd())",
     Language.shell: "cd; pwd",
 }
-_COUNT = {
-    Language.python: "print(len(__import__('os').listdir({0!r})))",
-    Language.node: "console.log(require('fs').readdirSync({0!r}).length)",
-    Language.shell: "(shopt -s nullglob dotglob; cd {0!r} && a=(*) && echo ${{#a[@]}})",
-}
+# Counts what is there, in the kernel of each language: a walk by a process of its own costs more than most code.
 _EXTRA = {"user_expressions": {"files": "len(__import__('os').listdir(__import__('os').environ['HOME']))"}}
 _FILES_MAX = 1000
 _LOOK = "import sys\nfolders = [sys.prefix, sys.base_prefix, *filter(None, sys.path)]\n"
@@ -95,6 +91,7 @@ class _Open:
         self.limits = ResourceLimits()
         self.env: dict[str, str] = {}
         self.language = Language.python
+        self.enforced: Any = session.info["limits"]
 
     async def files(self) -> dict[str, Any]:
         """Regular files below the folder, except hidden ones, with size and time."""
@@ -151,6 +148,7 @@ class SandboxPipeline:
         self.more_limits: dict[str, float] = {}
         """As in settings files."""
         self._options = dict(session_options or {})
+        self._hidden = (*PRIVATE, str(Path.home()))
         self._sessions: dict[str, _Open] = {}
         self._ended: deque[Session] = deque(maxlen=SESSIONS_MAX)
         self._artifacts: dict[str, tuple[str, list[Artifact]]] = {}
@@ -190,8 +188,8 @@ class SandboxPipeline:
 
     # ------------------------------------------------------------ sandboxes
 
-    async def _visible(self) -> list[str]:
-        """Folders below hidden ones that interpreters need."""
+    async def _readable(self) -> list[str]:
+        """What code needs of the hidden folders: its own, and those of interpreters and packages."""
 
         async def look() -> list[str]:
             async with aio.Session(self._packages.name, **self._plain(self._options)) as session:
@@ -200,7 +198,8 @@ class SandboxPipeline:
             if node := shutil.which("node"):
                 program = Path(node).resolve()
                 found += [str(program), f"{program.parents[1]}/lib/node_modules"]
-            return sorted({*found, *(os.path.realpath(f) for f in found)})
+            found += [*map(os.path.realpath, found), str(self.workspace or empty_folder()), self._packages.name]
+            return sorted({f for f in found if any(f.startswith(os.path.join(h, "")) for h in self._hidden)})
 
         if not self._folders or (self._folders.done() and self._folders.exception()):
             self._folders = asyncio.create_task(look())
@@ -213,18 +212,16 @@ class SandboxPipeline:
     def _wanted(
         self, language: Language, limits: ResourceLimits, hosts: list[str], env: dict[str, str], namespace: str
     ) -> Any:
-        return language, limits.model_dump_json(), tuple(hosts), tuple(sorted(env.items())), namespace
+        return language, tuple(limits), tuple(hosts), tuple(sorted(env.items())), namespace
 
-    async def _settings(self, folder: Path, hosts: Sequence[str], asks: bool, write: bool) -> dict[str, Any]:
-        hidden = [Path(p) for p in (*PRIVATE, Path.home())]
-        needed = [folder, *map(Path, (*await self._visible(), self._packages.name))]
+    async def _settings(self, hosts: Sequence[str], asks: bool, write: bool) -> dict[str, Any]:
         return {
             "network": {"allowedDomains": list(hosts), "deniedDomains": [], "strictAllowlist": not asks},
             "filesystem": {
                 "allowWrite": ["."] if write else [],
                 "denyWrite": [],
-                "denyRead": [str(h) for h in hidden],
-                "allowRead": [str(f) for f in needed if any(h in f.parents for h in hidden)],
+                "denyRead": list(self._hidden),
+                "allowRead": await self._readable(),
             },
             "cellgate": {"networkOff": not hosts and not asks, "limits": self.more_limits},
         }
@@ -234,7 +231,7 @@ class SandboxPipeline:
     ) -> _Open:
         folder = self.workspace or empty_folder()
         asks = self.network.enabled
-        settings = await self._settings(folder, hosts, asks, self.workspace is not None)
+        settings = await self._settings(hosts, asks, self.workspace is not None)
         packages = Path(self._packages.name, language)
         if language is Language.node:
             env = {"NODE_PATH": str(packages / "node_modules"), **env}
@@ -452,7 +449,7 @@ class SandboxPipeline:
             await opened.session.add_event("vault.accessed", ", ".join(secrets))
         done = await opened.session.run(
             request.code,
-            extra=_EXTRA if opened.language is Language.python and not self.workspace else None,
+            extra=None if self.workspace else _EXTRA,
             timeout=limits.timeout_seconds,
             output_limit=limits.max_output_bytes,
             artifacts=self.workspace is not None,
@@ -474,7 +471,7 @@ class SandboxPipeline:
             result.metadata["signed"] = done.result.artifacts_signed
         if done.truncated:
             result.metadata["truncated"] = f"output over {limits.max_output_bytes} characters was left out"
-        result.resource_usage = {"limits": limits.model_dump(), "enforced": opened.session.info["limits"]}
+        result.resource_usage = {"limits": dict(limits), "enforced": opened.enforced}
         await self._collect(opened, done, result)
 
     async def _changed(self, opened: _Open, done: Execution) -> dict[str, int]:
@@ -484,11 +481,7 @@ class SandboxPipeline:
         try:
             count = done.result.content["user_expressions"]["files"]["data"]["text/plain"]
         except (LookupError, TypeError):
-            count = None
-        if count is None:  # another language, or the code has failed
-            code = _COUNT[opened.language].format(opened.folder)
-            ran = await opened.session.run(code, silent=True, history=False, timeout=5, output_limit=100)
-            count = ran.stdout.strip()
+            count = None  # the code has failed
         if count == "0" and not opened.seen:
             return {}
         before, opened.seen = opened.seen, await opened.files()
@@ -635,7 +628,7 @@ class SandboxPipeline:
         folder = Path(self._packages.name, language)
         pip = ["python3", "-m", "pip", "install", "--no-input", "--upgrade", "--target", ".", "--", *packages]
         npm = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", ".", "--", *packages]
-        settings = await self._settings(folder, hosts, False, True)
+        settings = await self._settings(hosts, False, True)
         async with aio.Session(folder, settings=settings, namespace=namespace, **self._plain(self._options)) as session:
             argv = pip if language is Language.python else npm
             env = {name: os.environ[name] for name in _AUTHORITIES if name in os.environ}

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hmac
 import ipaddress
 import json
 import os
 import secrets
+import stat
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.tools import Tool
+from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult, TextContent
 from pydantic_core import to_json
 from starlette.responses import PlainTextResponse
@@ -26,6 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cellgate import CellError, CellgateError
 
 TOKEN_MIN = 32
+_LINE_MAX = 64 << 20  # bytes of a message on standard input
 
 
 @dataclass(frozen=True)
@@ -183,10 +188,54 @@ def guarded(app: ASGIApp, token: str) -> ASGIApp:
     return guard
 
 
+class _Lines:
+    """Standard input and output for the SDK, by the event loop. Its own way uses a thread for each line and write."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        if line := await self._reader.readline():
+            return line.decode(errors="replace")
+        raise StopAsyncIteration
+
+    async def write(self, text: str) -> None:
+        self._writer.write(text.encode())
+
+    async def flush(self) -> None:
+        await self._writer.drain()
+
+
+async def _over_pipes(server: MCPServer[Any]) -> None:
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(_LINE_MAX)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(0), "rb"))
+    transport, flow = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(os.dup(1), "wb")
+    )
+    transport.set_write_buffer_limits(0)  # so that drain() waits for all
+    # Only messages come from and go to the client, whatever else this process and its children read and print.
+    with open(os.devnull) as null:
+        os.dup2(null.fileno(), 0)
+    os.dup2(2, 1)
+    lines = cast(Any, _Lines(reader, asyncio.StreamWriter(transport, flow, None, loop)))
+    async with stdio_server(lines, lines) as (read, write):
+        low = server._lowlevel_server
+        await low.run(read, write, low.create_initialization_options())
+
+
 def serve(server: MCPServer[Any], options: Options) -> None:
     """Until standard input ends, or over HTTP until a signal."""
     if not options.http:
-        server.run("stdio")
+        ends = os.fstat(0), os.fstat(1)
+        # One socket for both would end the output at the next input: asyncio takes that for the reader's end.
+        if all(stat.S_ISFIFO(e.st_mode) or stat.S_ISSOCK(e.st_mode) for e in ends) and not os.path.samestat(*ends):
+            anyio.run(_over_pipes, server)
+        else:
+            server.run("stdio")
         return
     import uvicorn
 
