@@ -544,6 +544,12 @@ def slurm() -> list[str]:
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 
+def ray() -> list[str]:
+    """The example for Ray on two nodes, and processes and links of Ray that are lost."""
+    tally = run_tests.pytest(run_tests.build_main(), "soak-ray", ["cluster/soak_ray.py"], 1800, workers=1)
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def inspector() -> list[str]:
     """MCP's Inspector with `mcp serve` over both transports."""
     env = {"CG_CLIENTS_NPM": str(run_tests.DEPS / "clients-npm")}
@@ -600,6 +606,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "load": ("50 MCP clients at once over HTTP, 500 sessions, hostile clients", lambda _: load()),
     "jobs": ("500 submitters on 2 and on 50 sessions, with killed processes", lambda _: jobs()),
     "slurm": ("300 sessions on three nodes of Slurm, with killed processes", lambda _: slurm()),
+    "ray": ("200 sessions on two nodes of Ray, with killed processes", lambda _: ray()),
     "inspector": ("MCP's Inspector, its command line and its page in Chromium", lambda _: inspector()),
     "srt": ("the tests of srt's Python port", lambda _: srt_port()),
     "sandboxmcp": ("the tests of sandboxmcp, which pip downloads", lambda _: sandboxmcp()),

@@ -2,7 +2,8 @@
 
     ray_rollouts.py [ACTORS [EPISODES]]
 
-The actor is the host program: it runs the policy, answers functions and decides, on the machine of its kernels.
+The actor is the host program: it runs the policy, answers functions and decides, on the machine of its kernels. When it
+has ended before its answer, with its sessions, the line says so: Ray does not start it again by itself.
 """
 
 import json
@@ -13,7 +14,7 @@ from pathlib import Path
 import ray
 
 
-@ray.remote(num_cpus=1)
+@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
 class Rollouts:
     def run(self, count: int) -> dict:
         import rollouts
@@ -27,8 +28,11 @@ def main(actors: int = 2, count: int = 8) -> None:
     environment = {"env_vars": {"CELLGATE_PRIVATE": "1", "PYTHONPATH": path.rstrip(os.pathsep)}}
     ray.init(runtime_env=environment, log_to_driver=False)
     workers = [Rollouts.remote() for _ in range(actors)]
-    for line in ray.get([w.run.remote(count) for w in workers]):
-        print(json.dumps(line))
+    for answer in [w.run.remote(count) for w in workers]:
+        try:
+            print(json.dumps(ray.get(answer)))
+        except ray.exceptions.RayActorError as e:
+            print(json.dumps({"lost": str(e)}))
     ray.shutdown()
 
 

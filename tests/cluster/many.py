@@ -1,14 +1,13 @@
 """Sessions on nodes, whose cells run until a file `stop` is there: `many.py FOLDER SESSIONS TOOL NODE=COMMAND...`.
 
 Each cell adds a line to a file of its session there, and makes a call here, which is asked about: of a function of this
-program where TOOL is "function", of a server where it is the server's program. FOLDER/progress has the least number of
+program where TOOL is "function", of a server where it is the server's program. FOLDER/*.progress has the least number of
 cells that ended well in a session that goes on, of each node; and the names of sessions that had another end of a cell.
-Prints as JSON what each session got.
+Prints as JSON what each session got. ray_many.py calls run() in actors of Ray.
 """
 
 import itertools
 import json
-import os
 import sys
 import threading
 import time
@@ -29,11 +28,16 @@ time.sleep(0.3)
 class One:
     def __init__(self, node: str, name: str, folder: Path, server: str) -> None:
         self.node, self.name, self.folder, self.server = node, name, folder, server
-        self.answered, self.failed, self.called, self.late, self.lost = [], {}, [], 0, ""
+        self.answered, self.failed, self.late, self.lost = 0, {}, 0, ""
         self.opened_s = 0.0
 
+    def note(self, kind: str, text: str) -> None:
+        """In a file, which stays when this program is killed."""
+        with Path(f"{self.folder / self.name}.{kind}").open("a") as f:
+            f.write(f"{text}\n")
+
     def act(self, text: str) -> None:
-        self.called.append(int(text))
+        self.note("calls", text)
         self.late += bool(self.lost)
 
     def add_tool(self, session: cellgate.Session) -> tuple[str, str]:
@@ -56,7 +60,8 @@ class One:
                     code = CELL.format(module=module, tool=tool, name=self.name, i=i)
                     done = s.run(code, approve=lambda _: True, timeout=120)
                     if done.status == "ok":
-                        self.answered.append(int(done.value))
+                        self.note("answers", done.value)
+                        self.answered += 1
                     elif done.status == "error":
                         self.failed[i] = str(done.error)
                     else:
@@ -66,36 +71,39 @@ class One:
             self.lost = f"{type(e).__name__}: {e}"
 
     def got(self) -> dict:
-        def numbers(path: Path) -> list[int]:
-            return (
-                [int("".join(filter(str.isdigit, x))) for x in path.read_text().splitlines()] if path.exists() else []
-            )
+        def numbers(kind: str) -> list[int]:
+            path = Path(f"{self.folder / self.name}{kind}")
+            lines = path.read_text().splitlines() if path.exists() else []
+            return [int("".join(filter(str.isdigit, x))) for x in lines]
 
-        called = numbers(Path(f"{self.folder / self.name}.calls")) if self.server else self.called
-        names = ("node", "answered", "failed", "late", "lost", "opened_s")
-        return {**{n: getattr(self, n) for n in names}, "called": called, "ran": numbers(self.folder / self.name)}
+        files = {"answered": ".answers", "called": ".calls", "ran": ""}
+        own = {n: getattr(self, n) for n in ("node", "failed", "late", "lost", "opened_s")}
+        return own | {n: numbers(kind) for n, kind in files.items()}
 
 
-def main(folder: Path, sessions: int, server: str, nodes: dict[str, str]) -> None:
-    clients = {n: cellgate.Client(connect=words.split()) for n, words in nodes.items()}
-    all_of = [One(n, f"{n}-{i}", folder, server) for n in nodes for i in range(sessions)]
+def write_progress(file: Path, least: dict[str, int], lost: list[str]) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps({"least": least, "lost": lost}) + "\n")
+    new.rename(file)
+
+
+def run(folder: Path, name: str, sessions: int, server: str, clients: dict[str, cellgate.Client]) -> list[dict]:
+    """So many sessions of each client, by the names of their nodes; FOLDER/NAME.progress."""
+    all_of = [One(n, f"{n}-{i}", folder, server) for n in clients for i in range(sessions)]
     threads = [threading.Thread(target=one.run, args=(clients[one.node],)) for one in all_of]
     for t in threads:
         t.start()
     while any(t.is_alive() for t in threads) or not (folder / "stop").exists():
-        least = {n: min((len(o.answered) for o in all_of if o.node == n and not o.lost), default=0) for n in nodes}
-        lost = [o.name for o in all_of if o.lost or o.failed]
-        (folder / "progress.new").write_text(json.dumps({"least": least, "lost": lost}))
-        os.replace(folder / "progress.new", folder / "progress")
+        least = {n: min((o.answered for o in all_of if o.node == n and not o.lost), default=0) for n in clients}
+        write_progress(folder / f"{name}.progress", least, [o.name for o in all_of if o.lost or o.failed])
         time.sleep(0.2)
     for client in clients.values():
         client.close()
-    print(json.dumps([o.got() for o in all_of]))
+    return [o.got() for o in all_of]
 
 
-main(
-    Path(sys.argv[1]),
-    int(sys.argv[2]),
-    sys.argv[3].replace("function", ""),
-    dict(a.split("=", 1) for a in sys.argv[4:]),
-)
+if __name__ == "__main__":
+    nodes = dict(a.split("=", 1) for a in sys.argv[4:])
+    clients = {n: cellgate.Client(connect=words.split()) for n, words in nodes.items()}
+    server = sys.argv[3].replace("function", "")
+    print(json.dumps(run(Path(sys.argv[1]), "many", int(sys.argv[2]), server, clients)))

@@ -5,98 +5,29 @@ twice; no call of a function or tool came twice or after the end; nothing is lef
 """
 
 import contextlib
-import json
 import re
 import shlex
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
+from cluster.losses import SESSIONS, WORK, Loss, Many
 from cluster.slurm import Cluster
-from processes import name_of, words
-from relay.conftest import descendants, kill, wait_until
+from processes import words
+from relay.conftest import kill, wait_until
 
 pytestmark = pytest.mark.timeout(200)
 
 HERE = Path(__file__).parent
 NODES = ("n1", "n2", "n3")
-WORK = "/home/alice/many"
-SESSIONS = 10  # on each node, of which something is lost
-Records = list[dict[str, Any]]
 
 
-class Many:
-    """many.py at the head, with so many sessions on each node; @server: the program of an MCP server."""
-
-    def __init__(self, cluster: Cluster, ways: dict[str, str], sessions: int, server: str = "function") -> None:
-        self.cluster = cluster
-        cluster.run(f"rm -rf {WORK}; mkdir {WORK}")
-        nodes = " ".join(shlex.quote(f"{n}={w}") for n, w in ways.items())
-        program = f"exec {cluster.python} {HERE / 'many.py'} {WORK} {sessions} {server} {nodes} 2>{WORK}/log"
-        self.process = subprocess.Popen(cluster.words(program), stdout=subprocess.PIPE, text=True)
-        self.answers(*NODES, more=1)
-
-    def __enter__(self) -> "Many":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def here(self, name: str) -> list[int]:
-        """Its processes with that name, at the head."""
-        return [p for p in descendants(self.process.pid) if name_of(p).startswith(name)]
-
-    def kill(self) -> None:
-        for pid in self.here("python"):
-            kill(pid)
-        self.process.wait(30)
-
-    def progress(self) -> dict[str, Any]:
-        return json.loads(self.cluster.run(f"cat {WORK}/progress 2>/dev/null || echo null").stdout) or {
-            "least": {},
-            "lost": [],
-        }
-
-    def answers(self, *nodes: str, more: int = 2, seconds: float = 200) -> None:
-        """Waits until each session of the nodes has so many more answers."""
-        begin = self.progress()["least"]
-
-        def enough() -> bool:
-            assert self.process.poll() is None, self.cluster.run(f"cat {WORK}/log").stdout
-            least = self.progress()["least"]
-            return all(least.get(n, 0) >= begin.get(n, 0) + more for n in nodes)
-
-        wait_until(enough, f"no answers: {self.progress()}", seconds)
-
-    def losses(self, node: str, count: int, seconds: float) -> float:
-        """Waits until so many sessions of the node have ended, or failed. Returns the seconds."""
-        begun = time.monotonic()
-        wait_until(
-            lambda: len([x for x in self.progress()["lost"] if x.startswith(node)]) >= count,
-            f"not lost: {self.progress()}",
-            seconds,
-        )
-        return time.monotonic() - begun
-
-    def end(self, lost: dict[str, int]) -> Records:
-        """Ends the sessions, and checks what they got; @lost: how many of a node are to have ended before."""
-        self.cluster.run(f"touch {WORK}/stop")
-        records: Records = json.loads(self.process.communicate(timeout=200)[0])
-        for r in records:
-            cells = [*range(len(r["answered"]) + len(r["failed"]))]
-            begun = [cells, [*cells, len(cells)]] if r["lost"] else [cells]
-            assert sorted([*r["answered"], *map(int, r["failed"])]) == cells and r["answered"] == sorted(
-                r["answered"]
-            ), r
-            assert r["ran"] in begun, r
-            assert r["called"] == sorted(set(r["called"])) and {*r["answered"]} <= {*r["called"]} <= {*begun[-1]}, r
-            assert r["late"] == 0, r
-        ended = {n: sum(bool(r["lost"]) for r in records if r["node"] == n) for n in NODES}
-        assert ended == {**dict.fromkeys(NODES, 0), **lost}
-        return records
+def sessions(cluster: Cluster, ways: dict[str, str], count: int, server: str = "function") -> Many:
+    """So many on each node; @server: the program of an MCP server."""
+    nodes = " ".join(shlex.quote(f"{n}={w}") for n, w in ways.items())
+    return Many(cluster, f"{cluster.python} {HERE / 'many.py'} {WORK} {count} {server} {nodes}", NODES)
 
 
 @pytest.fixture
@@ -137,7 +68,7 @@ def test_300_sessions_a_drained_node_and_scancel(
     stack: contextlib.ExitStack, cluster: Cluster, jobs: dict[str, str]
 ) -> None:
     by = ways(cluster, jobs, "srun")
-    many = stack.enter_context(Many(cluster, by, 100))
+    many = stack.enter_context(sessions(cluster, by, 100))
     cluster.run(f"scancel --batch --signal=TERM {jobs['n3']}")
     cluster.admin("scontrol update nodename=n3 state=drain reason=test")
     try:
@@ -152,22 +83,6 @@ def test_300_sessions_a_drained_node_and_scancel(
         print("opened:", opened[len(opened) // 2], opened[-1], "answers:", sum(len(r["answered"]) for r in records))
     finally:
         cluster.admin("scontrol update nodename=n3 state=resume")
-
-
-class Loss(NamedTuple):
-    """Processes of n1's sessions that are killed, or the seconds for which its link is cut."""
-
-    by: str
-    at: str
-    name: str
-    ended: str
-    """Which of its sessions end: "all", "one", "none", or "failed": none, but a cell of each fails."""
-    seen: str = ""
-    """What the host sees."""
-    node: bool = True
-    """The node goes on: it takes new sessions."""
-    which: str = "new"
-    """Of the processes with this name: those that the sessions have brought, the first one of these, or all."""
 
 
 LOSSES = {
@@ -213,7 +128,7 @@ def test_a_loss(stack: contextlib.ExitStack, cluster: Cluster, jobs: dict[str, s
     before = cluster.of_node("n1", loss.name)
     by = ways(cluster, jobs, loss.by)
     server = str(HERE.parent / "api/echo_server.py") if loss.which == "server" else "function"
-    many = stack.enter_context(Many(cluster, by, SESSIONS, server))
+    many = stack.enter_context(sessions(cluster, by, SESSIONS, server))
     if loss.at == "link":
         cluster.admin("ip link set n1 down")
         stack.callback(cluster.admin, "ip link set n1 up")
@@ -240,11 +155,7 @@ def test_a_loss(stack: contextlib.ExitStack, cluster: Cluster, jobs: dict[str, s
 
 
 def test_the_killed_host(stack: contextlib.ExitStack, cluster: Cluster, jobs: dict[str, str]) -> None:
-    many = stack.enter_context(Many(cluster, ways(cluster, jobs, "srun"), SESSIONS))
+    many = stack.enter_context(sessions(cluster, ways(cluster, jobs, "srun"), SESSIONS))
     many.kill()
-    begun = time.monotonic()
     wait_until(lambda: not cluster.of_node("n1", "cellgate-relay"), "a relay stays", 60)
-    print("host killed: relays gone after", time.monotonic() - begun)
-    ran = cluster.run(f"cat {WORK}/n*").stdout
-    time.sleep(1)
-    assert cluster.run(f"cat {WORK}/n*").stdout == ran, "cells go on"
+    many.nothing_goes_on(*NODES)
