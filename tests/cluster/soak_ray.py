@@ -56,7 +56,9 @@ class Ray:
 
     def many(self) -> Many:
         """ray_many.py at the head."""
-        return Many(self.cluster, self.words(f"python -B {HERE}/ray_many.py {WORK} {SESSIONS} {' '.join(NODES)}"), NODES)
+        return Many(
+            self.cluster, self.words(f"python -B {HERE}/ray_many.py {WORK} {SESSIONS} {' '.join(NODES)}"), NODES
+        )
 
     def wait_until_empty(self, node: str) -> None:
         wait_until(lambda: not any(self.cluster.of_node(node, name) for name in OURS), f"processes stay on {node}", 60)
