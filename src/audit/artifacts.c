@@ -59,7 +59,7 @@ static const char artifacts_help[] =
 static const char verify_help[] =
         "Usage: cellgate verify FILE [SHA256 | MANIFEST] [--key HEX | --audit-key FILE]\n"
         "\n"
-        "Whether FILE has this SHA-256, or is in this manifest (of `cellgate artifacts EXECUTION --json`), or\n"
+        "Checks that FILE has this SHA-256, or is in this manifest (`cellgate artifacts EXECUTION --json`), or\n"
         "else was signed in this user's audit log. The signature of the manifest is checked.\n"
         "\n";
 
