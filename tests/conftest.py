@@ -59,13 +59,28 @@ ALIKE = (
     "sandbox_command/test_network.py",
     "sandbox_command/test_repositories.py",
 )
-# These find errors of Python: the C below it, of cells, replies, displays and requests, runs in the others of kernel.
-PYTHON = (
+# These find errors of Python, of other clients, and of the rules of a sandbox: the C below them, of cells, replies, requests
+# and calls, runs in the others of their folders.
+ABOVE_C = (
+    "cli/test_no_network.py",
+    "cli/test_text_table.py",
+    "kernel/test_asyncio.py",
+    "kernel/test_comms.py",
+    "kernel/test_debugger.py",
     "kernel/test_magics.py",
+    "kernel/test_missing.py",
+    "kernel/test_notebook_signs.py",
     "kernel/test_plaintext.py",
     "kernel/test_preload.py",
     "kernel/test_tracebacks.py",
+    "kernel/test_widgets.py",
+    "kernel/test_working_dir.py",
     "kernel/test_wrappers.py",
+    "mcp/test_real_servers.py",
+    "mcp_http/test_clients.py",
+    "mcp_serve/test_npm.py",
+    "sandbox_command/test_known_limits.py",
+    "sandbox_command/test_selftest.py",
 )
 
 
@@ -73,7 +88,7 @@ def _is_plain(item: pytest.Item, path: str) -> bool:
     """Whether the test runs without sanitizers alone."""
     case = item.callspec.id.split("-") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else []
     marks = (item.get_closest_marker("slow"), item.get_closest_marker("no_sanitizer"))
-    return any(marks) or path in PYTHON or (path in ALIKE and "user" in case)
+    return any(marks) or path in ABOVE_C or (path in ALIKE and "user" in case)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

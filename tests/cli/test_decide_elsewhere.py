@@ -292,9 +292,12 @@ def together(p: Person, n: int) -> str:
     return shown
 
 
-def unseen(p: Person, shared: Shared, n: int) -> None:
-    """Stops the person's program until n calls wait: it asks about those together that it finds together."""
+def unseen(p: Person, shared: Shared, n: int, go: str = "") -> None:
+    """Stops the person's program until n calls wait, if need be for the file go: it asks about those together that it
+    finds together."""
     p.process.send_signal(signal.SIGSTOP)
+    if go:
+        (shared.cwd / go).touch()
     eventually(lambda: len(listed(shared)["approvals"]) == n, 60)
     p.process.send_signal(signal.SIGCONT)
 
@@ -304,7 +307,8 @@ def test_watch_asks_about_those_of_one_cell_together(
 ) -> None:
     """One answer decides what was shown, each call by itself, and nothing that comes later."""
     p = sit("approvals", "watch")
-    with start(shared, server, ELSEWHERE, code=GATHER + GATHER.replace("'abc'", "'de'")) as run:
+    wait = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    with start(shared, server, ELSEWHERE, code=GATHER + wait + GATHER.replace("'abc'", "'de'")) as run:
         unseen(p, shared, 3)
         shown = together(p, 3)
         assert "Cell 1 wants 3 things at once:" in shown
@@ -313,6 +317,8 @@ def test_watch_asks_about_those_of_one_cell_together(
         p.type("y\n")  # without the digits
         p.wait_for(r"(?s)Please type y.*?view everything: ")
         p.type("y" + p.digits(shown) + "\n")
+        eventually(lambda: server.ran() == ["write_file"] * 3, 60)
+        unseen(p, shared, 2, "go")
         shown = together(p, 2)
         assert server.ran() == ["write_file"] * 3
         p.type("r\n")

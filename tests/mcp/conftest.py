@@ -330,8 +330,8 @@ def ts(start: Callable[..., ToolServer]) -> ToolServer:
 
 
 @pytest.fixture
-def waiting() -> Callable[[Callable[[], bool], float, str], None]:
-    return wait_until
+def waiting(slowness: float) -> Callable[[Callable[[], bool], float, str], None]:
+    return lambda true, seconds, what: wait_until(true, seconds * slowness, what)
 
 
 @pytest.fixture

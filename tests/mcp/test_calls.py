@@ -411,7 +411,7 @@ def later(ts, fake, tmp_path, waiting):
 
         def wait_lists(self, n: int) -> None:
             lines = tmp_path / "lines"
-            waiting(lambda: lines.read_bytes().count(b"tools/list") >= n, 10 * ts.slowness, "the list")
+            waiting(lambda: lines.read_bytes().count(b"tools/list") >= n, 10, "the list")
             assert lines.read_bytes().count(b"tools/list") == n
 
         def answer(self) -> None:

@@ -125,13 +125,13 @@ def test_never_more_than_the_limit_and_in_order(ts, stdio, http, waiting, way):
     calls = Calls(ts, s)
     for n in range(8):
         calls.begin(n)
-        waiting(lambda n=n: s.n_held() == min(n + 1, 2), 10 * ts.slowness, "the first calls")
+        waiting(lambda n=n: s.n_held() == min(n + 1, 2), 10, "the first calls")
     calls.k.nothing(0.3)
     for n in range(8):
         assert s.sent() == list(range(min(n + 2, 8)))
         s.release()
         assert calls.answer(n) == {"n": n, "peak": 2}
-        waiting(lambda n=n: s.n_held() == min(n + 3, 8), 10 * ts.slowness, "the next call")
+        waiting(lambda n=n: s.n_held() == min(n + 3, 8), 10, "the next call")
 
 
 def test_without_a_limit(ts, stdio, waiting):
@@ -139,7 +139,7 @@ def test_without_a_limit(ts, stdio, waiting):
     calls = Calls(ts, s)
     for n in range(20):
         calls.begin(n)
-    waiting(lambda: s.n_held() == 20, 10 * ts.slowness, "all calls")
+    waiting(lambda: s.n_held() == 20, 10, "all calls")
 
 
 @pytest.mark.parametrize("value", [0, -1, 1001, 1.5, "2", True, []])
@@ -159,10 +159,10 @@ def test_cancelled_calls(ts, stdio, waiting):
     calls = Calls(ts, s)
     for n in range(4):
         calls.begin(n)
-    waiting(lambda: s.n_held() == 1, 10 * ts.slowness, "the first call")
+    waiting(lambda: s.n_held() == 1, 10, "the first call")
     calls.cancel(1)
     calls.cancel(0)
-    waiting(lambda: s.n_held() == 2, 10 * ts.slowness, "the next call")
+    waiting(lambda: s.n_held() == 2, 10, "the next call")
     assert s.sent() == [0, 2]
     calls.cancel(3)
     calls.cancel(2)
@@ -176,14 +176,14 @@ def test_resources_and_prompts_count(ts, stdio, waiting):
     calls = Calls(ts, s)
     calls.k.request(1, "s", "resources/read", b'{"uri":"fake://hang"}')
     ts.decide(ts.asked())
-    waiting(lambda: '"fake://hang"' in s.log.read_text(), 10 * ts.slowness, "the first request")
+    waiting(lambda: '"fake://hang"' in s.log.read_text(), 10, "the first request")
     calls.k.request(2, "s", "prompts/get", b'{"name":"hang"}')  # its list is not a call, and does not wait
     ts.decide(ts.asked())
     calls.begin(3, "echo")
     calls.k.nothing(0.3)
     assert s.sent() == []
     calls.cancel(1)
-    waiting(lambda: '"prompts/get"' in s.log.read_text(), 10 * ts.slowness, "the second request")
+    waiting(lambda: '"prompts/get"' in s.log.read_text(), 10, "the second request")
     calls.k.nothing()
     assert s.sent() == []
     calls.cancel(2)
@@ -195,7 +195,7 @@ def test_time_limits(ts, stdio, waiting):
     s = stdio(1)
     calls = Calls(ts, s)
     calls.begin(0)
-    waiting(lambda: s.n_held() == 1, 10 * ts.slowness, "the first call")
+    waiting(lambda: s.n_held() == 1, 10, "the first call")
     calls.begin(1, timeout_ms=300)
     status, text = calls.k.result(1)
     assert (status, calls.k.kind) == ("failed", "timeout")
@@ -219,7 +219,7 @@ def test_time_limit_of_a_call_that_waits_twice(ts, http, waiting):
     s = http(1)
     calls = Calls(ts, s)
     calls.begin(0)
-    waiting(lambda: s.n_held() == 1, 10 * ts.slowness, "the first call")
+    waiting(lambda: s.n_held() == 1, 10, "the first call")
     calls.begin(1, timeout_ms=60_000)
     limit = int(3000 * ts.slowness)
     calls.begin(2, timeout_ms=limit)
@@ -227,7 +227,7 @@ def test_time_limit_of_a_call_that_waits_twice(ts, http, waiting):
     s.server.sessions.clear()  # calls that wait are sent in the next session, after its list
     s.release()
     calls.answer(0)
-    waiting(lambda: s.n_held() == 2, 10 * ts.slowness, "the second call")
+    waiting(lambda: s.n_held() == 2, 10, "the second call")
     status, text = calls.k.result(2)
     assert (status, calls.k.kind) == ("failed", "timeout")
     assert b"was not sent within" in text and f" {limit} ms".encode() not in text
@@ -239,7 +239,7 @@ def test_calls_that_wait_when_the_server_ends(ts, stdio, waiting):
     s = stdio(1)
     calls = Calls(ts, s)
     calls.begin(0)
-    waiting(lambda: s.n_held() == 1, 10 * ts.slowness, "the first call")
+    waiting(lambda: s.n_held() == 1, 10, "the first call")
     calls.begin(1, "echo")
     calls.begin(2, "echo")
     os.kill(s.pid(), signal.SIGKILL)
@@ -272,9 +272,9 @@ def test_calls_whose_tool_changes_while_they_wait(ts, http, waiting, listed):
     """listed: the tools have been listed again when the call's turn comes."""
     s = http(1, modern=True)
     calls = Calls(ts, s)
-    waiting(lambda: s.server.listening, 10 * ts.slowness, "the subscription")
+    waiting(lambda: s.server.listening, 10, "the subscription")
     calls.begin(0)
-    waiting(lambda: s.n_held() == 1, 10 * ts.slowness, "the first call")
+    waiting(lambda: s.n_held() == 1, 10, "the first call")
     calls.begin(1, "other")
     calls.begin(2)
     lists = s.server.methods().count("tools/list")
@@ -292,7 +292,7 @@ def test_calls_whose_tool_changes_while_they_wait(ts, http, waiting, listed):
         assert "+ Evil." in ts.noticed()
     status, text = calls.k.result(1)
     assert status == "failed" and b"has changed" in text
-    waiting(lambda: s.n_held() == 2, 10 * ts.slowness, "the other call")
+    waiting(lambda: s.n_held() == 2, 10, "the other call")
     s.release()
     assert calls.answer(2)["n"] == 2
     assert s.sent() == [0, 2]

@@ -317,7 +317,7 @@ def test_calls_of_others_go_on_while_wrappers_are_written(ts, fake, waiting):
     body = {"servers": {"large": fake(many=10_000)}, "out": str(ts.folder / "out2"), "timeout_ms": 0}
     (ts.folder / "out2").mkdir()
     ts.broker.send(BROKER.SERVERS, 6, body, session=2)
-    waiting(lambda: list(ts.folder.glob("out2/mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
+    waiting(lambda: list(ts.folder.glob("out2/mcptools/.tmp-*")), 30, "the wrappers")
     assert ts.run(k, 1, "fake", "echo")[0] == "ok"  # which expects ASK, and nothing before it
     done = ts.broker.expect(BROKER.SERVERS_DONE, 60)
     assert done.id == 6 and "report" in done.body
@@ -327,7 +327,7 @@ def test_a_request_that_fails_does_not_hold_up_the_next(ts, fake, waiting):
     """Two wait while the first is long at it; one of them has too many servers together with the first."""
     body = {"out": str(ts.out), "timeout_ms": 0}
     ts.broker.send(BROKER.SERVERS, 6, {**body, "servers": {"large": fake(many=10_000)}})
-    waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
+    waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30, "the wrappers")
     ts.broker.send(BROKER.SERVERS, 8, {**body, "servers": {"small": fake()}})
     ts.broker.send(BROKER.SERVERS, 7, {**body, "servers": {f"s{i}": fake() for i in range(64)}})
     done = {m.id: m.body for m in (ts.broker.expect(BROKER.SERVERS_DONE, 60) for _ in range(3))}
@@ -339,7 +339,7 @@ def test_a_session_that_ends_while_its_wrappers_are_written(ts, fake, waiting):
     """Its end is reported when no process writes to its folder any more."""
     body = {"servers": {"large": fake(many=5_000)}, "out": str(ts.out), "timeout_ms": 0}
     ts.broker.send(BROKER.SERVERS, 6, body, session=2)
-    waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
+    waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30, "the wrappers")
     ts.broker.send(BROKER.SERVERS, 7, {**body, "servers": {"fake": fake()}}, session=2)  # waits for the first
     ts.broker.send(BROKER.DETACH, 9, {"keep_servers": False}, session=2)
     failed = [ts.broker.expect(BROKER.SERVERS_DONE, 60) for _ in range(2)]
@@ -392,7 +392,7 @@ def test_end_of_an_idle_server_is_no_failure(ts, fake, waiting):
     ts.add({"idle": fake(idle=0)})
     for i in range(5):
         assert ts.run(k, i, "idle", "echo")[0] == "ok"
-        waiting(lambda: ts.log().count("MCP server idle: it ended") > i, 10 * ts.slowness, "its end")  # noqa: B023
+        waiting(lambda: ts.log().count("MCP server idle: it ended") > i, 10, "its end")  # noqa: B023
     assert [ts.run(k, i, "idle", "exit")[0] for i in (5, 6, 7)] == ["failed"] * 3
     k.call(8, "idle", "echo")
     status, text = k.result(8)

@@ -30,6 +30,8 @@ int __real_poll(struct pollfd *p, nfds_t n, int timeout_ms);
 int64_t __wrap_cg_now_ms(void);
 int64_t __real_cg_now_ms(void);
 
+#define LIMIT_S 120 /* of each wait: the machine may be busy */
+
 enum side { HOST, NODE };
 
 static struct {
@@ -96,7 +98,7 @@ static int renew(struct cg_link *r, bool lost, struct cg_err *err)
         assert_true(lost);
         shutdown(r->in, SHUT_RDWR);
         clock_gettime(CLOCK_REALTIME, &end);
-        end.tv_sec += 20;
+        end.tv_sec += LIMIT_S;
         pthread_mutex_lock(&cut.lock);
         round = cut.round;
         cut.received[side] = r->received;
@@ -156,7 +158,7 @@ static void pair(int fds[2])
 {
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
         for (int i = 0; i < 2; i++)
-                setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){ .tv_sec = 20 },
+                setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){ .tv_sec = LIMIT_S },
                            sizeof(struct timeval));
 }
 
