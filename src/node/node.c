@@ -35,7 +35,7 @@ extern char **environ;
 #define LINE_MAX_BYTES ((size_t)16 << 10)
 /* Figures are used again for so long: what reads HTTP is not trusted to ask rarely. */
 #define FRESH_MS 500
-/* Some hundred sessions' memory takes time to count, and the supervisor does nothing else then. */
+/* Some hundred sessions' memory takes time to count, which is left to them. */
 #define STATUS_SHARE 20
 #define STALE_MS     10000
 
@@ -326,7 +326,10 @@ static int start_supervisor(struct node_monitor *n, struct cg_err *err)
         close(p[1]);
         if (r < 0 || wait_until_served(ready, err) < 0)
                 return -1;
-        return cg_client_open(&co, &n->client, err);
+        if (cg_client_open(&co, &n->client, err) < 0)
+                return -1;
+        renew_state(n); /* the first count is short, while there are no sessions */
+        return 0;
 }
 
 /* The link of a node that has ended is replaced. */

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -312,6 +313,72 @@ def test_figures(start: Callable[..., Node], tmp_path: Path) -> None:
         assert now["sessions"] == 1 and asked
         assert now["memory_bytes"] > began["memory_bytes"] + (100 << 20)
     wait_until(lambda: node.figures()["sessions"] == 0, "the session's end is counted")
+
+
+HOLD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Opening a FIFO waits for its other end, which the test has. */
+static void hold(const char *path)
+{
+        int fd;
+
+        if (!strstr(path, "/smaps_rollup") || (fd = open(getenv("BEGUN"), O_WRONLY | O_CLOEXEC)) < 0)
+                return;
+        close(fd);
+        close(open(getenv("GO"), O_RDONLY | O_CLOEXEC));
+}
+
+#define REPLACE(name) \
+        int name(const char *path, int flags, ...) \
+        { \
+                int (*next)(const char *, int, ...) = dlsym(RTLD_NEXT, #name), mode; \
+                va_list more; \
+                va_start(more, flags); \
+                mode = va_arg(more, int); \
+                va_end(more); \
+                hold(path); \
+                return next(path, flags, mode); \
+        }
+REPLACE(open)
+REPLACE(open64)
+"""
+
+
+def test_sessions_do_not_wait_for_figures(
+    start: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of many processes takes time to count."""
+    import cellgate
+
+    library, begun, go = (tmp_path / name for name in ("hold.so", "begun", "go"))
+    cc = ["cc", "-shared", "-fPIC", "-o", library, "-xc", "-"]
+    subprocess.run(cc, input=HOLD, text=True, check=True)
+    monkeypatch.setenv("BEGUN", str(begun))
+    monkeypatch.setenv("GO", str(go))
+    sanitizer = f"{os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0"
+    node = start(by=["env", f"LD_PRELOAD={library}", f"ASAN_OPTIONS={sanitizer}"])
+    with node.client() as c, cellgate.Session(tmp_path, client=c) as s, ThreadPoolExecutor(2) as pool:
+        s.run("1").check()
+        for fifo in (begun, go):
+            os.mkfifo(fifo)
+        # Figures are new only some time after the last.
+        scraped = pool.submit(wait_until, lambda: node.figures() and not begun.exists(), "the memory is counted")
+        with begun.open("rb"):
+            begun.unlink()
+        ran = pool.submit(s.run, "6 * 7")
+        try:
+            assert ran.result(30).value == "42"
+        finally:
+            go.open("wb").close()
+        scraped.result()
+        assert node.figures()["memory_bytes"] > 10 << 20
 
 
 def test_a_machine_without_sandboxes_is_not_ready(start: Callable[..., Node]) -> None:

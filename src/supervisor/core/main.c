@@ -34,6 +34,7 @@
 #include "supervisor/core/slots.h"
 #include "supervisor/servers/guards.h"
 #include "supervisor/core/spare.h"
+#include "supervisor/core/status.h"
 #include "supervisor/core/zygote.h"
 
 /* Pipe on which the supervisor reports to libcellgate that it serves, or why it does not. */
@@ -152,6 +153,7 @@ static int start(struct sup *s, struct cg_err *err)
         uv_signal_start(&s->sig_chld, on_child, SIGCHLD);
         cg_sup_memory_start(s);
         cg_sup_bus_init(s);
+        cg_sup_status_start(s);
         for (size_t i = 0; i < CG_JOBS_LIMITS; i++)
                 limits[i] = getenv(cg_sup_jobs_variables[i]);
         if (cg_sup_jobs_init(s, limits, err) < 0 || cg_sup_spares_start(s, err) < 0 ||

@@ -146,6 +146,19 @@ struct sup_memory {
         uint64_t ended_ms; /* when, by the loop's clock */
 };
 
+/* Requests for the status, which wait until a thread has counted the memory: status.c. */
+struct sup_status {
+        uv_work_t work;
+        uv_timer_t timer;
+        bool counting;
+        uint64_t counted;   /* by the thread */
+        uint64_t memory;    /* of the last count, bytes; 0: none has ended */
+        struct {
+                uint64_t host, request;
+        } waiting[64];
+        size_t n_waiting;
+};
+
 struct sup {
         uv_loop_t loop;
         struct cg_log log;
@@ -167,6 +180,7 @@ struct sup {
         struct sup_clients clients;
         struct sup_node node;
         struct sup_memory memory;
+        struct sup_status status;
 
         LIST_HEAD(, registration) registrations; /* of MCP servers whose files are searched */
         uint64_t next_session, next_approval, next_kernel, next_request;
