@@ -136,6 +136,7 @@ static const struct {
         { "slots", "gauge", "Sessions that can be open at once.", "slots", 1 },
         { "spares", "gauge", "Sessions that are kept ready.", "spares", 1 },
         { "memory_bytes", "gauge", "Memory of all processes; shared pages count once.", "memory_bytes", 1 },
+        { "memory_limits_bytes", "gauge", "Memory limits of open sessions, added up.", "limits_bytes", 1 },
         { "questions_waiting", "gauge", "Questions that wait for a client's answer.", "questions", 1 },
         { "draining", "gauge", "1: no more sessions open, and the node ends.", "draining", 1 },
         { "sessions_started_total", "counter", "Sessions that have opened.", "started", 1 },

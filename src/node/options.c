@@ -17,8 +17,9 @@ static const struct cg_opt table[] = {
           "sessions at once (default: 64); a client that wants one more is told that the node is busy" },
         { CLIENT, 0, "slots-per-client", "N", 0, "of one connection; one more is refused" },
         { MEMORY, 0, "memory", "MIB", 0,
-          "for all sessions together (default: what the job, the pod or the machine has). One that asks for a limit over"
-          " this is refused; one that asks for none has its slot's share, but not less than 256 MiB" },
+          "what the memory limits of all sessions add up to; a session whose limit does not fit any more is told that the"
+          " node is busy. One that asks for no limit has its slot's share, but not less than 256 MiB (default: what the job,"
+          " the pod or the machine has is the limit of each)" },
         { DRAIN, 0, "drain", "SECONDS", 0,
           "after SIGTERM no session opens, those that are open are told, and the node ends with the last of them or"
           " after this time (default: 30; 0: no limit). A second SIGTERM ends it at once" },

@@ -156,6 +156,36 @@ def test_no_session_has_more_than_the_node(start: Callable[..., Node], tmp_path:
             assert s.run("1").ok
 
 
+def test_memory_limits_of_all_sessions(start: Callable[..., Node], tmp_path: Path) -> None:
+    """--memory bounds their sum, without spares; without it each is bounded alone."""
+    import cellgate
+
+    full, free = start("--memory", "768", "--slots", "3", "--spares", "1"), start("--slots", "3")
+    options = {"workspace": tmp_path, "memory_bytes": 512 << 20}
+    with full.client() as c, free.client() as other:
+        with cellgate.Session(client=c, **options) as s:
+            assert s.run("1").ok
+            wait_until(lambda: full.figures()["spares"] == 1, "a spare has the same limit")
+            with pytest.raises(cellgate.BusyError, match="512 MiB does not fit: of the node's 768 MiB, .* 512 MiB"):
+                cellgate.Session(client=c, **options)
+            with cellgate.Session(tmp_path, client=c) as rest:  # of the default limit
+                assert rest.run("1").ok
+                with pytest.raises(cellgate.BusyError, match="memory limits of 768 MiB, of 768 MiB for all"):
+                    full.client()
+                both = cellgate.Client(connect=[full.connect, free.connect])
+                with both, cellgate.Session(client=both, **options) as elsewhere:
+                    assert elsewhere.run("1").ok
+            wait_until(lambda: full.figures()["memory_limits_bytes"] == 512 << 20, "the other has ended")
+        assert full.figures()["sessions_refused_total"] >= 2
+        with cellgate.Session(client=c, **options) as s:
+            assert s.run("1").ok
+        with cellgate.Session(tmp_path, client=other):
+            wait_until(lambda: free.figures()["memory_limits_bytes"] > 0, "a third of what there is")
+            most = {**options, "memory_bytes": int(free.figures()["memory_limits_bytes"]) * 2}
+            with cellgate.Session(client=other, **most), cellgate.Session(client=other, **most) as s:
+                assert s.run("1").ok
+
+
 def test_what_connects_and_says_nothing(start: Callable[..., Node], tmp_path: Path) -> None:
     """Clients that never say HELLO neither keep others out nor stay for ever."""
     import cellgate

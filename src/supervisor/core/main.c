@@ -61,7 +61,7 @@ static const char usage[] =
         "  --spares N          sessions kept ready ahead (0 to 16, default 1): those that ask for the same options open at once\n"
         "  --slots N           a node (`cellgate node`): at most so many sessions of clients, which concern only their own\n"
         "  --client-slots N    at most so many sessions of one client of a node\n"
-        "  --memory MIB        of a node: for all of its sessions. A session's default limit is its share of a slot\n"
+        "  --memory MIB        of a node: the most that the memory limits of its sessions add up to\n"
         "  --drain-ms N        of a node: SIGTERM lets sessions go on for so long (0: for ever), and opens no more\n"
         "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
         "  --help, --version\n";
@@ -275,7 +275,7 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                 else if (c == 'C')
                         s->node.client_slots = (size_t)number("--client-slots", optarg, CG_MAX_SESSIONS / 2);
                 else if (c == 'M')
-                        s->memory.job = (uint64_t)number("--memory", optarg, INT32_MAX) << 20;
+                        s->node.memory = (uint64_t)number("--memory", optarg, INT32_MAX) << 20;
                 else if (c == 'T')
                         s->node.drain_ms = number("--drain-ms", optarg, INT32_MAX);
                 else if (c == 'D')

@@ -7,6 +7,7 @@
 #include "supervisor/core/members.h"
 #include "supervisor/core/spare.h"
 #include "supervisor/core/state.h"
+#include "supervisor/limits/session_limits.h"
 
 static size_t used(const struct sup *s)
 {
@@ -25,8 +26,14 @@ static int check(const struct sup *s, struct cg_err *err)
 
 int cg_sup_slots_check(struct sup *s, struct cg_err *err)
 {
+        uint64_t sum = s->node.memory ? cg_sup_limits_sum(s, NULL) : 0;
         int r = check(s, err);
 
+        if (r == 0 && sum && sum + s->memory.kernel > s->memory.room)
+                r = cg_fail(err, CG_E_BUSY,
+                            "the node is full: its sessions have memory limits of %llu MiB, of %llu MiB for "
+                            "all",
+                            (unsigned long long)(sum >> 20), (unsigned long long)(s->memory.room >> 20));
         s->node.n_refused += r < 0;
         return r;
 }
@@ -109,14 +116,15 @@ json_t *cg_sup_slots_status(const struct sup *s)
         uint32_t sorted[CG_ARRAY_LEN(s->node.starts_us)] = { 0 };
         size_t n = CG_MIN(s->node.n_starts, CG_ARRAY_LEN(sorted)), questions = 0, last = n - (n != 0);
         size_t median = last / 2, p99 = last - last / 100;
+        uint64_t limits = s->node.slots ? cg_sup_limits_sum(s, NULL) : 0; /* elsewhere they have no end */
 
         memcpy(sorted, s->node.starts_us, n * sizeof(*sorted));
         qsort(sorted, n, sizeof(*sorted), compare);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
                 questions += s->sessions[i] ? s->sessions[i]->asks.n : 0;
-        return json_pack("{s:I, s:I, s:b, s:I, s:I, s:I, s:f, s:f}", "sessions", (json_int_t)used(s), "slots",
-                         (json_int_t)s->node.slots, "draining", s->node.draining, "questions",
-                         (json_int_t)questions, "started", (json_int_t)s->node.n_starts, "refused",
-                         (json_int_t)s->node.n_refused, "start_p50_ms", sorted[median] / 1e3, "start_p99_ms",
-                         sorted[p99] / 1e3);
+        return json_pack("{s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:f, s:f}", "sessions", (json_int_t)used(s),
+                         "slots", (json_int_t)s->node.slots, "draining", s->node.draining, "questions",
+                         (json_int_t)questions, "limits_bytes", (json_int_t)limits, "started",
+                         (json_int_t)s->node.n_starts, "refused", (json_int_t)s->node.n_refused,
+                         "start_p50_ms", sorted[median] / 1e3, "start_p99_ms", sorted[p99] / 1e3);
 }

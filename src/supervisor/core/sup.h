@@ -128,6 +128,7 @@ struct sup_clients {
 struct sup_node {
         size_t slots;        /* sessions of its clients; 0: it is no node */
         size_t client_slots; /* of one client; 0: no such limit */
+        uint64_t memory;     /* of which its sessions' memory limits are parts, bytes; 0: of none */
         pid_t starter_pid;   /* `cellgate node` */
         int64_t drain_ms;
         bool draining;
@@ -139,7 +140,8 @@ struct sup_node {
 /* The machine's memory: machine_memory.c. */
 struct sup_memory {
         uint64_t job;    /* of its Slurm job or node, bytes; 0: it is in none, or all is its own */
-        uint64_t kernel; /* default limit of a sandboxed kernel, bytes; 0: not determined yet */
+        uint64_t room;   /* for all sessions, bytes; 0: not determined yet */
+        uint64_t kernel; /* default limit of a sandboxed kernel, bytes; 0: none, or not determined yet */
         uv_timer_t timer;
         /* pidfd of the last kernel that was ended for memory; -1: none, or it has returned all */
         int ended;
@@ -151,8 +153,8 @@ struct sup_status {
         uv_work_t work;
         uv_timer_t timer;
         bool counting;
-        uint64_t counted;   /* by the thread */
-        uint64_t memory;    /* of the last count, bytes; 0: none has ended */
+        uint64_t counted; /* by the thread */
+        uint64_t memory;  /* of the last count, bytes; 0: none has ended */
         struct {
                 uint64_t host, request;
         } waiting[64];

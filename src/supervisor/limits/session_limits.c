@@ -33,48 +33,82 @@
 #define SANITIZED false
 #endif
 
-static uint64_t room(const struct sup *s)
+/*
+ * What there is for all sessions, and the default limit of a kernel's memory: half of it; on a node
+ * a slot's share. Determined once: it reads the mounts and the control groups.
+ */
+static void find_memory(struct sup *s)
 {
-        uint64_t all = cg_oom_room();
+        uint64_t all = cg_oom_room(), own = s->node.memory ?: s->memory.job, half, least;
 
-        return s->memory.job ? CG_MIN(s->memory.job, all) : all;
-}
-
-/* The default limit of a kernel's memory: half of what there is; on a node a slot's share. */
-static uint64_t default_memory(const struct sup *s)
-{
-        uint64_t half = room(s) / 2, least = CG_MIN(half, NODE_LEAST);
-
+        s->memory.room = own ? CG_MIN(own, all) : all;
+        half = s->memory.room / 2;
+        least = CG_MIN(half, NODE_LEAST);
         if (s->node.slots)
-                half = CG_MAX(CG_MIN(half, room(s) / s->node.slots), least);
-        return half / MIB * MIB;
+                half = CG_MAX(CG_MIN(half, s->memory.room / s->node.slots), least);
+        if (!SANITIZED)
+                s->memory.kernel = half / MIB * MIB;
 }
 
-/* One session may not have more than all sessions of its node share. */
-static int check_node(const struct session *ss, struct cg_err *err)
+/* The limits with their defaults. The zygote sets those other than memory itself. */
+static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
-        const struct cg_sandbox_limits *l = &ss->bounds.limits;
-        uint64_t memory = room(ss->sup), wanted = l->memory_bytes / MIB + (l->memory_bytes % MIB != 0);
+        struct cg_sandbox_limits l = ss->bounds.limits, defaults = { .open_files = CG_PLAN_OPEN_FILES };
 
-        if (l->memory_bytes > memory)
+        if (cg_sup_is_sandboxed(ss)) {
+                defaults.memory_bytes = ss->sup->memory.kernel;
+                defaults.processes = CG_PLAN_PROCESSES;
+        }
+        cg_limits_fill(&l, &defaults);
+        return l;
+}
+
+uint64_t cg_sup_limits_sum(const struct sup *s, const struct session *but)
+{
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
+                if (s->sessions[i] && s->sessions[i]->host && s->sessions[i] != but)
+                        sum += limits_of(s->sessions[i]).memory_bytes;
+        return sum;
+}
+
+/* One session may not have more than all sessions of its node share, nor than others leave. */
+static int check_node(struct session *ss, struct cg_err *err)
+{
+        struct sup *s = ss->sup;
+        struct cg_sandbox_limits l = limits_of(ss);
+        uint64_t memory = s->memory.room, sum, wanted = l.memory_bytes / MIB + (l.memory_bytes % MIB != 0);
+
+        if (l.memory_bytes > memory)
                 return cg_fail(
                         err, CG_E_LIMIT,
                         "a memory limit of %llu MiB is over the %llu MiB that the node has for all of its "
                         "sessions",
                         (unsigned long long)wanted, (unsigned long long)(memory / MIB));
-        if (l->processes > NODE_PROCESSES)
+        if (l.processes > NODE_PROCESSES)
                 return cg_fail(err, CG_E_LIMIT,
                                "a limit of %llu processes is over the %llu that a session of a node may have",
-                               (unsigned long long)l->processes, (unsigned long long)NODE_PROCESSES);
-        return 0;
+                               (unsigned long long)l.processes, (unsigned long long)NODE_PROCESSES);
+        if (!s->node.memory || !ss->host) /* spares count when they are taken */
+                return 0;
+        sum = cg_sup_limits_sum(s, ss);
+        if (sum + l.memory_bytes <= memory)
+                return 0;
+        s->node.n_refused++;
+        return cg_fail(err, CG_E_BUSY,
+                       "a memory limit of %llu MiB does not fit: of the node's %llu MiB, other sessions "
+                       "have limits of %llu MiB",
+                       (unsigned long long)wanted, (unsigned long long)(memory / MIB),
+                       (unsigned long long)(sum / MIB));
 }
 
 int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
 
-        if (!SANITIZED && !ss->sup->memory.kernel)
-                ss->sup->memory.kernel = default_memory(ss->sup);
+        if (!ss->sup->memory.room)
+                find_memory(ss->sup);
         ss->bounds.limits = (struct cg_sandbox_limits){ 0 };
 #define X(id, field, scale, name, setting, unit, words) \
         if (cg_json_int(ss->options, #field, 0, &n, err) < 0) \
@@ -140,19 +174,6 @@ void cg_sup_limits_explain_start(const struct session *ss, char *buf, size_t siz
                 n += (size_t)snprintf(buf + n, size - n, "%s%s",
                                       n ? ", " : "; a limit may be too small for what it loads: ", where);
         }
-}
-
-/* The limits with their defaults. The zygote sets those other than memory itself. */
-static struct cg_sandbox_limits limits_of(const struct session *ss)
-{
-        struct cg_sandbox_limits l = ss->bounds.limits, defaults = { .open_files = CG_PLAN_OPEN_FILES };
-
-        if (cg_sup_is_sandboxed(ss)) {
-                defaults.memory_bytes = ss->sup->memory.kernel;
-                defaults.processes = CG_PLAN_PROCESSES;
-        }
-        cg_limits_fill(&l, &defaults);
-        return l;
 }
 
 json_t *cg_sup_limits_spec(const struct session *ss)

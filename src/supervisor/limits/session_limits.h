@@ -11,9 +11,12 @@
 
 struct kernel;
 struct session;
+struct sup;
 
 /* Reads the limits of the session's options, and those of its settings that the options lack. */
 int cg_sup_limits_check(struct session *ss, struct cg_err *err);
+/* The memory limits of all sessions of hosts but @but (may be NULL), added up; bytes. */
+uint64_t cg_sup_limits_sum(const struct sup *s, const struct session *but);
 /* CG_E_INVAL: a limit is so small that no kernel would start. */
 int cg_sup_limits_check_least(const struct session *ss, struct cg_err *err);
 /* "; a limit may be too small...", with those that the host has set; "": there are none. */
