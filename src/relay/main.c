@@ -60,6 +60,9 @@ enum { LIFE_FD, WIRE_FD, LOG_FD, READY_FD };
 /* And of `keep`. */
 enum { LENT_FD = 3 };
 #define TOKEN 32u
+/* Of the name of a link. */
+#define LETTERS        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+#define NAME_MAX_BYTES ((size_t)16)
 
 static json_t *versions(void)
 {
@@ -148,7 +151,7 @@ static int start(const json_t *o, int log, int *life, int *wire, char dir[128], 
 struct node_side {
         struct cg_link link; /* first */
         int lender;          /* the connection to the process whose streams the link has */
-        char token[TOKEN + 1], path[160];
+        char token[TOKEN + 1], name[NAME_MAX_BYTES + 1], path[160];
         uint64_t attempt; /* of the host: an older one comes too late */
         int64_t detach_ms;
 };
@@ -186,7 +189,7 @@ static int answer(const struct node_side *n, struct cg_err *err)
         json_object_set_new(o, "cwd", json_string(cwd ?: "/"));
         json_object_set_new(o, "user_env", cg_user_env(environ, cwd));
         if (n->link.renew)
-                json_object_set_new(o, "resume", json_pack("{s:s, s:s}", "path", n->path, "token", n->token));
+                json_object_set_new(o, "resume", json_pack("{s:s, s:s}", "link", n->name, "token", n->token));
         return cg_link_send_line(&n->link, o, err);
 }
 
@@ -257,15 +260,43 @@ static int renew_node(struct cg_link *r, bool lost, struct cg_err *err)
                        (long long)wait_ms / 1000);
 }
 
-/* For the next link of this session. */
-static int listen_for_links(struct node_side *n, const char *dir, struct cg_err *err)
+/*
+ * The socket of a keeper by its link's name, of which a host sends nothing but letters and digits:
+ * that of `cellgate node`, or of the folder of a supervisor, both of this user.
+ */
+static int link_path(const char *name, char path[160], struct cg_err *err)
 {
-        char name[9];
+        const char *dir = getenv("CELLGATE_NODE");
+        bool is_node = dir && *dir;
+        char parent[100];
 
+        if (!is_node && cg_runtime_parent("cellgate", parent, sizeof(parent), err) < 0)
+                return -1;
+        if (!is_node && !cg_make_own_dir(parent))
+                return cg_fail(err, CG_E_UNSUPPORTED, "%s is not a folder of this user alone", parent);
+        if (!*name || strlen(name) > NAME_MAX_BYTES || name[strspn(name, LETTERS)])
+                return cg_fail(err, CG_E_PROTO, "a link's name has 1 to %zu letters and digits",
+                               NAME_MAX_BYTES);
+        if (is_node)
+                snprintf(path, 160, "%.80s/link-%s.sock", dir, name);
+        else
+                snprintf(path, 160, "%s/%s/link.sock", parent, name);
+        return 0;
+}
+
+/* For the next link of this session. @own: the folder of its supervisor; NULL: it is a node's. */
+static int listen_for_links(struct node_side *n, const char *own, struct cg_err *err)
+{
         /* No number of a process: one that was killed leaves its socket. */
-        if (cg_random_hex(n->token, TOKEN / 2, err) < 0 || cg_random_hex(name, 4, err) < 0)
+        if (cg_random_hex(n->token, TOKEN / 2, err) < 0 ||
+            cg_random_hex(n->name, NAME_MAX_BYTES / 2, err) < 0)
                 return err->code;
-        snprintf(n->path, sizeof(n->path), "%s/link-%s.sock", dir, name);
+        if (own)
+                snprintf(n->name, sizeof(n->name), "%.*s", (int)NAME_MAX_BYTES, cg_path_base(own));
+        if (link_path(n->name, n->path, err) < 0) {
+                dprintf(LOG_FD, "cellgate relay: a lost link ends its sessions: %s\n", err->msg);
+                return 0;
+        }
         if (cg_listen_unix(n->path, 4, &n->link.listener, err) < 0)
                 return err->code;
         fcntl(n->link.listener, F_SETFL, O_NONBLOCK);
@@ -278,9 +309,10 @@ static int keep(struct node_side *n, const json_t *o, struct cg_err *err)
 {
         const char *dir = getenv("CELLGATE_NODE");
         int life = -1, wire = -1, log[2] = { -1, LOG_FD }, code = 0;
+        bool is_node = dir && *dir;
         char own[128];
 
-        if (dir && *dir) {
+        if (is_node) {
                 code = join(dir, o, &life, &wire, err);
         } else {
                 /* The supervisor outlives the first link, whose log it would keep. */
@@ -288,13 +320,12 @@ static int keep(struct node_side *n, const json_t *o, struct cg_err *err)
                         code = cg_fail_errno(err, "pipe");
                 else
                         code = start(o, log[1], &life, &wire, own, err);
-                dir = own;
                 n->link.log = log[0];
                 if (log[1] != LOG_FD)
                         close(log[1]);
         }
         if (code == 0 && n->detach_ms > 0)
-                code = listen_for_links(n, dir, err);
+                code = listen_for_links(n, is_node ? NULL : own, err);
         if (code < 0) {
                 fail_line(&n->link, code, err->msg);
                 cg_closep_(&life);
@@ -335,16 +366,19 @@ static void lend(int to, int in)
 static int resume_node(const struct cg_link *r, const json_t *o, struct cg_err *err)
 {
         const char *token = cg_json_text_of(json_object_get(o, "resume"), "token");
-        const char *path = cg_json_text_of(json_object_get(o, "resume"), "path");
+        const char *name = cg_json_text_of(json_object_get(o, "resume"), "link");
         struct loan loan = { .received = (uint64_t)json_integer_value(json_object_get(o, "received")),
                              .attempt = (uint64_t)json_integer_value(json_object_get(o, "attempt")) };
         const int fds[] = { r->in, r->out, LOG_FD };
         cg_auto_fd int to = -1;
+        char path[160];
+        int code = link_path(name, path, err);
 
         memcpy(loan.token, token, CG_MIN(strlen(token), TOKEN));
-        /* The host names the socket: of this program, and no other of the user's. */
-        if (strncmp(cg_path_base(path), "link-", 5) != 0)
-                return cg_fail(err, CG_E_PROTO, "the host names no socket of a link");
+        if (code < 0) {
+                fail_line(r, code, err->msg);
+                return 0; /* the host says it */
+        }
         if (cg_connect_unix(path, LEND_MS, &to, err) == 0 &&
             cg_send_fds(to, &loan, sizeof(loan), fds, CG_ARRAY_LEN(fds), err) == 0)
                 lend(to, r->in);
@@ -562,7 +596,7 @@ static int greet(struct host_side *h, const char *options, struct cg_err *err)
         h->detach_ms = detach_of(o, DETACH_MS);
         /* It is sent back: no longer than a line that COMMAND takes at once. */
         if (h->detach_ms && strlen(cg_json_text_of(h->resume, "token")) == TOKEN &&
-            strlen(cg_json_text_of(h->resume, "path")) < PATH_MAX && json_object_size(h->resume) == 2)
+            strlen(cg_json_text_of(h->resume, "link")) <= NAME_MAX_BYTES && json_object_size(h->resume) == 2)
                 r->renew = renew_host;
         json_object_del(node, "resume");
         json_decref(o);

@@ -24,7 +24,7 @@
 #include "base/json.h"
 
 #define CG_LINK_LINE    "cellgate-relay "
-#define CG_LINK_VERSION 2
+#define CG_LINK_VERSION 3
 /* Silence after which a link counts as lost: one side may notice it so much later. */
 #define CG_LINK_LOST_MS 15000
 /* Longest line, with what the other side's start files print before it. */

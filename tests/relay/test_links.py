@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -254,8 +257,7 @@ def test_who_brings_a_link_has_to_have_the_token(package: Any, cutting: list[str
 
     with cellgate.Client(connect=cutting) as client, cellgate.Session(tmp_path, client=client) as s:
         s.run("x = 1")
-        (path,) = Path(client.status()["address"]).glob("link-*.sock")
-        import socket
+        path = Path(client.status()["address"]) / "link.sock"
 
         # Nothing was acknowledged yet: only the token of the last one is wrong.
         for data in (b"", b"x", b"0" * 32 + struct.pack("=QQ", 0, 1 << 40)):
@@ -267,3 +269,34 @@ def test_who_brings_a_link_has_to_have_the_token(package: Any, cutting: list[str
                     assert intruder.recv(10) == b""
         assert s.run("x").value == "1"
     assert starts(links) == 1
+
+
+@pytest.mark.parametrize("node", ["", "node"])
+def test_a_host_names_a_link_and_no_path(
+    package: Any, relay: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: str
+) -> None:
+    """Its name is looked for among this user's links only: of supervisors, or of a node."""
+    mark = b"cellgate-relay "
+    if node:
+        (tmp_path / node).mkdir()
+        monkeypatch.setenv("CELLGATE_NODE", str(tmp_path / node))
+
+    def answer(first: dict[str, object]) -> dict[str, object]:
+        line = mark + json.dumps(first).encode() + b"\n"
+        out = subprocess.run(relay, input=line, capture_output=True, check=True, timeout=60).stdout
+        said: dict[str, object] = json.loads(out.removeprefix(mark))
+        return said
+
+    versions = {key: value for key, value in answer({}).items() if key in ("relay", "wire", "version")}
+    with socket.socket(socket.AF_UNIX) as elsewhere:
+        elsewhere.bind(str(tmp_path / "link-a.sock"))
+        elsewhere.listen()
+        elsewhere.setblocking(False)
+        link = {"received": 0, "attempt": 1}
+        for name in (f"{tmp_path}/link-a.sock", f"../../{tmp_path}/link-a.sock", "a/../../link-a", "..", "", "x" * 17):
+            said = answer({**versions, **link, "resume": {"link": name, "path": name, "token": "0" * 32}})
+            assert "a link's name has 1 to 16 letters and digits" in str(said["error"])
+        said = answer({**versions, **link, "resume": {"link": "a", "token": "0" * 32}})
+        assert said["error"] == "its session has ended"
+        with pytest.raises(BlockingIOError):
+            elsewhere.accept()
