@@ -504,7 +504,7 @@ def races() -> list[str]:
     marks = ("from rounds import", "pytest.mark.soak")
     files = [f for f in (REPO / "tests").rglob("test_*.py") if any(m in f.read_text() for m in marks)]
     run_tests.build_wheel()
-    tally = run_tests.pytest(build_main(), "soak-races", sorted(map(str, files)), 1800, {"CG_ROUNDS": "all"})
+    tally = run_tests.pytest(build_main(), "soak-races", sorted(map(str, files)), 5400, {"CG_ROUNDS": "all"})
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 

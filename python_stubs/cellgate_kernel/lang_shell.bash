@@ -4,6 +4,8 @@
 # When something ends the shell (exit, set -e, ${x:?}, an interrupt), the handler forks: the child has all
 # variables, functions, options, traps and the folder, and goes on with the next cell; the parent is killed.
 # Meanwhile, and between cells, __cg_idle is set and an interrupt is ignored: the cell that it is for has ended.
+# Until the parent waits for its copy, no $(...) or other child is waited for: when SIGINT arrives in the middle of the
+# call of sigaction() with which bash begins such a wait, its handler sends the signal again, for ever.
 __cg_dir=$1 __cg_fd=$2 __cg_pid=$BASHPID __cg_user='' __cg_last='' __cg_x='' __cg_n=0 __cg_file='' __cg_status=0
 __cg_code='' __cg_trap='' __cg_idle=1 __cg_reset=''
 set --
@@ -11,23 +13,32 @@ unset BASH_ENV ENV
 exec {__cg_out}>&1 {__cg_err}>&2
 export -n SHLVL PWD OLDPWD # questions about programs show the variables that the session does not have
 
-__cg_ret() { return "$__cg_status"; }
+__cg_ret() { builtin return "$__cg_status"; }
 
-# Ends the shell by an error, since bash would run the handler before it has left functions.
+# Ends the shell with this status, by an error, since bash would run the handler before it has left functions.
+__cg_end() {
+  __cg_idle=1 __cg_code=$1
+  builtin set --
+  { : "${1:?}"; } 2>/dev/null
+}
+
 exit() {
-  { local status=$? -; set +ex; __cg_idle=1; } 2>/dev/null
+  { builtin local status=$? -; builtin set +ex; __cg_idle=1; } 2>/dev/null
   if [[ $BASHPID != "$__cg_pid" || $__cg_last ]]; then builtin exit "${1-$status}"; fi
-  (builtin exit "${1-$status}")
-  __cg_code=$?
-  { : "${__cg_none:?}"; } 2>/dev/null
+  status=${1-$status}
+  if [[ ! $status || $status == *[!0-9]* || ${#status} -gt 9 ]]; then
+    (builtin exit "$status")
+    status=$?
+  fi
+  __cg_end "$((10#$status & 255))"
 }
 
 __cg_loop='
 while IFS=" " builtin read -r -u "$__cg_fd" __cg_n __cg_reset __cg_file; do
-  if [[ $__cg_reset == 1 ]]; then command exec >&"$__cg_out" 2>&"$__cg_err" </dev/null; fi # not `builtin exec`
+  if [[ $__cg_reset == 1 ]]; then exec >&"$__cg_out" 2>&"$__cg_err" </dev/null; fi
   __cg_idle=
   if ((__cg_status)) 2>/dev/null; then __cg_ret || builtin . "$__cg_file"; else builtin . "$__cg_file"; fi
-  { __cg_status=$? __cg_x=$- __cg_idle=1; set +x; } 2>/dev/null
+  { __cg_status=$? __cg_x=$- __cg_idle=1; builtin set +x; } 2>/dev/null
   builtin printf "{\"done\":%d,\"status\":%d,\"options\":\"%s\"}\n" "$__cg_n" "$__cg_status" "$__cg_x" >&"$__cg_fd"
 done
 __cg_last=1
@@ -35,7 +46,11 @@ builtin exit 0'
 
 __cg_exit='
 __cg_idle=1
-__cg_traps=$(builtin trap -p)
+if { builtin trap -p >|"$__cg_dir/traps"; } 2>/dev/null; then
+  IFS= builtin read -r -d "" __cg_traps <"$__cg_dir/traps" || builtin :
+else
+  __cg_traps=$(builtin trap -p)
+fi
 __cg_trap=""
 if [[ $__cg_user ]]; then builtin eval "__cg_args=(${__cg_user#trap })"; __cg_trap=${__cg_args[1]-}; __cg_user=""; fi
 if [[ $__cg_last ]]; then
@@ -43,8 +58,9 @@ if [[ $__cg_last ]]; then
 else
   builtin trap "" INT
   (
-    builtin trap - INT
     builtin eval "$__cg_traps"
+    [[ $__cg_traps == *" SIGINT
+"* ]] || builtin trap - INT
     builtin trap "$__cg_on_exit" EXIT
     builtin printf "{\"pid\":%d}\n" "$BASHPID" >&"$__cg_fd"
     builtin kill -KILL "$__cg_pid"
@@ -52,12 +68,13 @@ else
     if [[ $__cg_trap ]]; then
       __cg_idle=
       if ((__cg_status)); then __cg_ret || builtin eval "$__cg_trap"; else builtin eval "$__cg_trap"; fi
+      __cg_trap=""
     fi
     builtin printf "{\"done\":%d,\"status\":%d,\"options\":\"%s\"}\n" "$__cg_n" "$__cg_status" "$__cg_x" >&"$__cg_fd"
     builtin eval "$__cg_loop"
   )
 fi'
-__cg_on_exit='{ __cg_status=${__cg_code:-$?} __cg_x=$- __cg_code=; set +x; } 2>/dev/null; builtin eval "$__cg_exit"'
+__cg_on_exit='{ __cg_status=${__cg_code:-$?} __cg_x=$- __cg_code=; builtin set +x; } 2>/dev/null; builtin eval "$__cg_exit"'
 
 # A handler of EXIT that a cell sets runs when a cell calls exit, and at the session's end.
 trap() {
@@ -174,6 +191,8 @@ __cg_take() {
 }
 
 builtin trap "$__cg_on_exit" EXIT
-builtin trap '[[ $__cg_idle ]] || exit 130' INT
+# The handler of EXIT may have begun and not have set __cg_idle yet: an error would end it. The cell's file is read no more
+# then, and the last command was not one of those that begin a cell.
+builtin trap '[[ $__cg_idle || ! $__cg_trap && ${#BASH_SOURCE[@]} -lt 2 && $BASH_COMMAND != *__cg_[ifr]* ]] || __cg_end 130' INT
 __cg_own=$(builtin trap -p EXIT)
 builtin eval "$__cg_loop"

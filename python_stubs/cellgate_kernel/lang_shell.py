@@ -110,12 +110,13 @@ class Shell(Language):
         super().interrupt(running)
 
     async def ask(self, data: Callable[[int], bytes]) -> Content:
-        """Remove the cell's file afterwards: it is none that the cell has made."""
+        """Remove the shell's own files afterwards: they are none that the cell has made."""
         try:
             return await super().ask(data)
         finally:
-            with contextlib.suppress(OSError):
-                os.unlink(self._file)
+            for path in (self._file, os.path.join(self._dir, "traps")):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
 
     def check(self, reply: Content) -> None:
         self._trace = "set -x; " if "x" in str(reply.get("options")) else ""  # off between cells

@@ -31,6 +31,18 @@ CELLS: dict[str, list[tuple]] = {
     "exit-of-a-subshell": [("(exit 7); echo $?", "7\n")],
     "exit-twice": [("exit 1", "", 1), ("exit 2", "", 2), ("exit 3", "", 3), ("echo here", "here\n")],
     "exit-without-status": [("false; exit", "", 1)],
+    "exit-status": [("exit -1", "", 255), ("exit 256", ""), ("exit 08", "", 8), ("exit x", "", 2, "numeric argument")],
+    "exit-keeps-arguments": [("set -- a b; exit 3", "", 3), ("echo $# $2", "2 b\n")],
+    "exit-of-the-cells-own": [
+        ("exit() { echo mine; builtin exit 7; }; f() { exit; }; f; echo no", "mine\n", 7),
+        ("x=1; false; set -e; false", "", 1),
+        ("f; echo no; echo $x", "mine\n", 7),
+    ],
+    "names-of-builtins": [
+        ("for f in command set local read return kill printf eval source echo; do eval \"$f() { :; }\"; done", ""),
+        ("__cg_none=1; x=1; exit 3", "", 3),
+        ("builtin echo $x; exit", "1\n"),
+    ],
     "return": [("echo a; return 8; echo b", "a\n", 8), ("echo here", "here\n")],
     "last-status": [("true; false", "", 1), ("false; true", "")],
     "errexit": [("set -e; false; echo no", "", 1), ("echo here", "here\n")],

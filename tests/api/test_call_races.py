@@ -97,7 +97,8 @@ CALLS = {  # in turn; at once, awaited; at once, not awaited
     ),
 }
 SETTLE = {
-    "python": "for t in threads: t.join()",
+    # One whose start was interrupted may not run.
+    "python": "from contextlib import suppress\nfor t in threads:\n    with suppress(RuntimeError): t.join()",
     # A loop of an interrupted cell goes on.
     "node": "for (let n = -1; n !== calls.length; await sleep(0.001)) { n = calls.length; await Promise.allSettled(calls) }",
     # A shell that an interrupt has made a copy of has no list of its jobs.
@@ -310,7 +311,7 @@ def is_left(client: Client, most: tuple[Counter[str], int]) -> bool:
     return now <= most[0] and descriptors <= most[1]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("language", BEGIN)
 def test_what_is_made_is_what_was_accepted(tmp_path: Path, language: str) -> None:
     if language == "node" and shutil.which("node") is None:

@@ -51,7 +51,11 @@ def test_streams_come_as_they_are_written(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["sleep 60", "while :; do :; done", "sleep 60 & wait", "read y < <(sleep 60)", "cat <(sleep 60)"]
+    "code",
+    [
+        *("sleep 60", "while :; do :; done", "sleep 60 & wait", "read y < <(sleep 60)", "cat <(sleep 60)"),
+        *("exit() { echo no; }; sleep 60", "command() { echo no; }; sleep 60"),
+    ],
 )
 def test_an_interrupt_ends_the_program_and_not_the_shell(session: Session, code: str) -> None:
     assert session.run("x=5; cd /usr").status == "ok"
@@ -89,6 +93,15 @@ def test_an_interrupt_between_cells_is_ignored(session: Session, workspace: Path
     (workspace / "go").touch()
     eventually((workspace / "done").exists)
     assert session.run("echo $BASHPID").stdout == pid
+
+
+@pytest.mark.parametrize("end", ["exit 3", "set -e; false", "f() { ${none:?}; }; f 2>/dev/null"])
+def test_interrupts_while_a_cell_exits_lose_no_state(session: Session, end: str) -> None:
+    assert session.run("x=5").status == "ok"
+    for _ in range(20):
+        out = session.run(f"p=$BASHPID; while kill -INT $p; do :; done 2>/dev/null & {end}")
+        assert out.error["ename"] == "ExitStatus", out
+        assert session.run("kill -KILL $! || :; echo $x").stdout == "5\n"
 
 
 def test_a_cell_that_ignores_its_interrupt_ends_the_shell(session: Session) -> None:
