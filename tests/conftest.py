@@ -145,6 +145,13 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    path = tmp_path / "work space"
+    path.mkdir()
+    return path
+
+
 def _folder(variable: str, default: Path, hint: str) -> Path:
     path = Path(os.environ.get(variable, default)).resolve()
     if not path.is_dir():

@@ -38,6 +38,10 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def descendants(pid: int) -> list[int]:
+    return [p for child in children(pid) for p in (child, *descendants(child))]
+
+
 def _stat(pid: int) -> list[str]:
     """Fields of /proc/PID/stat after the name: state, parent...; none if the process has ended."""
     try:

@@ -44,6 +44,11 @@ def definition(script: Path | str = SERVER, **more: Any) -> dict[str, Any]:
     return {"command": PYTHON, "args": [str(script)], **more}
 
 
+def echo(mark: Path) -> dict[str, Any]:
+    """The server "echo", whose tool `danger` leaves its marks in that file."""
+    return {"echo": definition(env={"MARK": str(mark)})}
+
+
 def scripts(folder: Path) -> Path:
     """A folder with a server's script."""
     folder.mkdir(parents=True)

@@ -40,6 +40,34 @@ def web_server(seen: list[dict[str, str]] | None = None) -> Iterator[int]:
         server.shutdown()
 
 
+class Posts(ThreadingHTTPServer):
+    """Takes what is sent to its url, and answers with a status."""
+
+    def __init__(self, status: int = 204) -> None:
+        super().__init__(("127.0.0.1", 0), _Taker)
+        self.status = status
+        self.bodies: list[bytes] = []
+        self.url = f"http://127.0.0.1:{self.server_port}/secret-path"
+
+
+class _Taker(_Handler):
+    server: Posts  # type: ignore[assignment]
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@contextlib.contextmanager
+def posts(status: int = 204) -> Iterator[Posts]:
+    with Posts(status) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
 # Python for a cell: fetch(url) returns what the server said, or the refusal's status and reason.
 FETCH = """
 import os, urllib.request, urllib.error

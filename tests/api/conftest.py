@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cellgate_api import Client, Session
+from server_definitions import echo
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with Client(log_level=0) as c:
         yield c
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "work space"
-    path.mkdir()
-    return path
 
 
 @pytest.fixture
@@ -38,12 +31,7 @@ def mark(tmp_path: Path) -> Path:
 @pytest.fixture
 def tools(session: Session, mark: Path) -> Session:
     """A session with the MCP server "echo"."""
-    server = {
-        "command": sys.executable,
-        "args": [str(Path(__file__).parent / "echo_server.py")],
-        "env": {"MARK": str(mark)},
-    }
-    session.add_servers({"echo": server})
+    session.add_servers(echo(mark))
     return session
 
 

@@ -8,13 +8,15 @@ import os
 import signal
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cellgate_api import E_NOTFOUND, CellgateError, Client, Event, Session
+from cellgate_api import CellgateError, Client, Event, Session
+from processes import by_age, children, eventually, name_of, parent, words
+from server_definitions import SERVER, definition, echo
 
-SERVER = Path(__file__).parent / "echo_server.py"
 CALL = "from mcptools.echo import echo\necho.run(text={!r})"
 
 
@@ -86,8 +88,7 @@ def test_a_question_about_a_program_that_was_replaced_allows_nothing(tools: Sess
     mark = tmp_path / "second"
     tools.execute("from mcptools.echo import danger\ndanger.run(text='x')")
     asked = tools.until("approval_request")[-1]
-    second = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark)}}
-    tools.add_servers({"echo": second})
+    tools.add_servers(echo(mark))
     with contextlib.suppress(CellgateError):
         tools.accept(asked.approval)
     events = tools.until("result")
@@ -98,31 +99,6 @@ def test_a_question_about_a_program_that_was_replaced_allows_nothing(tools: Sess
     assert [e.approval for e in events if e.type == "approval_closed"] == [asked.approval]
     assert not mark.exists()
     assert tools.run("danger.run(text='x')", lambda _: True).status == "ok" and mark.exists()
-
-
-def test_a_decision_is_used_once(tools: Session) -> None:
-    tools.execute(CALL.format("a"))
-    e = tools.until("approval_request")[-1]
-    tools.accept(e.approval)
-    with pytest.raises(CellgateError) as err:
-        tools.accept(e.approval)
-    assert err.value.code == E_NOTFOUND
-    tools.until("result")
-    tools.execute(CALL.format("a"))  # the same call again is asked about again
-    again = tools.until("approval_request")[-1]
-    assert again.approval != e.approval
-    tools.reject(again.approval)
-    assert tools.until("result")[-1].refused
-
-
-def test_decision_of_another_session_does_not_count(tools: Session, client: Client) -> None:
-    tools.execute(CALL.format("a"))
-    e = tools.until("approval_request")[-1]
-    with client.session() as other, pytest.raises(CellgateError):
-        other.accept(e.approval)
-    assert tools.next(300) is None
-    tools.reject(e.approval)
-    tools.until("result")
 
 
 def test_interrupt_closes_the_question(tools: Session) -> None:
@@ -160,14 +136,9 @@ isinstance(r, str), json.loads(r) == ["0123456789" * 300_000], type(c).__name__,
 
 
 def test_approval_timeout_refuses(client: Client, mark: Path, tmp_path: Path) -> None:
-    server = {
-        "command": sys.executable,
-        "args": [str(Path(__file__).parent / "echo_server.py")],
-        "env": {"MARK": str(mark)},
-    }
     (tmp_path / "work").mkdir()
     with client.session(workspace=tmp_path / "work", approval_timeout_ms=300) as s:
-        s.add_servers({"echo": server})
+        s.add_servers(echo(mark))
         s.execute(CALL.format("a"))
         assert "nobody decided in time" in s.until("approval_closed")[-1].text
         assert s.until("result")[-1].refused
@@ -218,7 +189,7 @@ def test_reset_keeps_the_servers(tools: Session) -> None:
 
 
 def test_variables_come_from_the_host(session: Session, monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:
-    server = {"command": "${CG_TEST_PYTHON_EXE}", "args": [str(Path(__file__).parent / "echo_server.py")]}
+    server = {"command": "${CG_TEST_PYTHON_EXE}", "args": [str(SERVER)]}
     with pytest.raises(CellgateError, match="CG_TEST_PYTHON_EXE is not set"):
         session.add_servers({"echo": server})
     monkeypatch.setenv("CG_TEST_PYTHON_EXE", sys.executable)
@@ -247,13 +218,8 @@ def test_bad_definitions_say_what_is_wrong(session: Session, text: str, says: st
 @pytest.mark.parametrize("whom", ["guard", "inner"])
 def test_tool_server_killed_is_replaced(mark: Path, workspace: Path, whom: str) -> None:
     c = Client()
-    server = {
-        "command": sys.executable,
-        "args": [str(Path(__file__).parent / "echo_server.py")],
-        "env": {"MARK": str(mark)},
-    }
     with c.session(workspace=workspace) as s:
-        s.add_servers({"echo": server})
+        s.add_servers(echo(mark))
         s.execute("from mcptools.echo import slow\nslow.run(seconds=100)")
         s.accept(s.until("approval_request")[-1].approval)
         for pid in _toolservers(whom):
@@ -268,71 +234,45 @@ def test_tool_server_killed_is_replaced(mark: Path, workspace: Path, whom: str) 
 
 def _toolservers(whom: str = "guard") -> list[int]:
     """The tool server of the newest of this process's supervisors, or the guard that is its parent."""
+    level = children(os.getpid())
+    for _ in range(1 if whom == "guard" else 2):
+        level = [p for above in level for p in children(above)]
+    return by_age([p for p in level if name_of(p).startswith("cellgate-tools")])[-1:]
 
-    def stat(pid: str) -> tuple[int, int, str]:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        fields = text.rsplit(")", 1)[1].split()
-        return int(fields[1]), int(fields[19]), text.split("(", 1)[1].rsplit(")", 1)[0]
 
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            parent, started, name = stat(pid)
-            above = stat(str(parent))[0]
-            if whom == "inner":
-                above = stat(str(above))[0]
-            if name.startswith("cellgate-tools") and above == os.getpid():
-                found.append((started, int(pid)))
-        except OSError:
-            continue
-    return [pid for _, pid in sorted(found)[-1:]]
+@pytest.fixture
+def daemon(tmp_path: Path) -> tuple[dict[str, Any], Callable[[], bool]]:
+    """A server that starts a daemon in a session of its own, and whether that runs."""
+    marker = f"{os.getpid()}{os.urandom(4).hex()}"
+    starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
+    script = tmp_path / "server.py"
+    script.write_text(starts + SERVER.read_text())
+    runs = lambda: any(marker.encode() in words(int(p)) for p in filter(str.isdigit, os.listdir("/proc")))  # noqa: E731
+    return {"echo": definition(script)}, runs
 
 
 @pytest.mark.parametrize("whom", ["guard", "inner"])
-def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path, workspace: Path, whom: str) -> None:
+def test_nothing_of_a_killed_tool_server_stays(workspace: Path, daemon: Any, whom: str) -> None:
     """Processes that its MCP servers have started end as well, even daemons in sessions of their own."""
-    marker = f"{os.getpid()}{os.urandom(4).hex()}"
-    starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
-    script = tmp_path / "server.py"
-    script.write_text(starts + (Path(__file__).parent / "echo_server.py").read_text())
-    c = Client()
-    with c.session(workspace=workspace) as s:
-        s.add_servers({"echo": {"command": sys.executable, "args": [str(script)]}})
-        assert _with_argument(marker)
+    servers, runs = daemon
+    with Client() as c, c.session(workspace=workspace) as s:
+        s.add_servers(servers)
+        assert runs()
         for pid in _toolservers(whom):
             os.kill(pid, signal.SIGKILL)
         s.until("notice")
-        assert not _with_argument(marker)
-    c.close()
+        assert not runs()
 
 
-def test_nothing_stays_where_supervisor_and_tool_server_are_killed_at_once(tmp_path: Path, workspace: Path) -> None:
-    marker = f"{os.getpid()}{os.urandom(4).hex()}"
-    starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
-    script = tmp_path / "server.py"
-    script.write_text(starts + (Path(__file__).parent / "echo_server.py").read_text())
+def test_nothing_stays_where_supervisor_and_tool_server_are_killed_at_once(workspace: Path, daemon: Any) -> None:
+    servers, runs = daemon
     with Client(no_spare=1) as c, c.session(workspace=workspace) as s:
-        s.add_servers({"echo": {"command": sys.executable, "args": [str(script)]}})
-        assert _with_argument(marker)
-        inner = _toolservers("inner")
-        (guard,) = _toolservers()
-        os.kill(int(Path(f"/proc/{guard}/stat").read_text().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
-        os.kill(inner[0], signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while _with_argument(marker):
-            assert time.monotonic() < deadline, "it survived"
-            time.sleep(0.02)
-
-
-def _with_argument(text: str) -> list[str]:
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if text.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                found.append(pid)
-        except OSError:
-            continue
-    return found
+        s.add_servers(servers)
+        assert runs()
+        (inner,), (guard,) = _toolservers("inner"), _toolservers()
+        os.kill(parent(guard), signal.SIGKILL)
+        os.kill(inner, signal.SIGKILL)
+        eventually(lambda: not runs())
 
 
 def test_output_stands_before_the_question_it_led_to(tools: Session) -> None:
@@ -353,5 +293,4 @@ def test_tool_server_killed_while_it_adds_servers(tmp_path: Path) -> None:
         timer.start()
         with pytest.raises(CellgateError, match="try again"):
             s.add_servers({"hang": hang})
-        echo = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")]}
-        assert "echo" in s.add_servers({"echo": echo})
+        assert "echo" in s.add_servers({"echo": definition()})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import web
 from cellgate_api import CellgateError, Client, Session
 from rounds import rounds
 
@@ -176,14 +177,9 @@ def test_subshells(s: Session) -> None:
 def test_folders_that_are_only_read_are_not_searched(client: Client, workspace: Path) -> None:
     for name in ("read", "read/in", "hidden"):
         (workspace / name).mkdir()
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {
-            "allowWrite": [".", "./read/in"],
-            "denyWrite": ["./read"],
-            "denyRead": ["./hidden"],
-        },
-    }
+    settings = web.settings(
+        filesystem={"allowWrite": [".", "./read/in"], "denyWrite": ["./read"], "denyRead": ["./hidden"]}
+    )
     with client.session(workspace=workspace, settings=settings) as s:
         s.execute("print('go'); input()", allow_stdin=1, artifacts=1)
         s.until("input_request")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import Client, Session
 from forging import LIBRARY
+from processes import by_age, children, words
 
 # The kernel's own ends of the tool wire: of calls of tools ('t') and of functions of the host ('f').
 CALL_WIRES = r"""
@@ -170,20 +171,12 @@ while True:
 
 def _trusted() -> tuple[int, int]:
     """Supervisor and tool server that this process has started."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            if (
-                entry.name.isdigit()
-            ):  # by argv[0]: the program's file is shown to root alone where a process hides its memory
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                name = (entry / "cmdline").read_bytes().split(b"\0")[0]
-                found[parent, os.path.basename(name.decode())] = int(entry.name)
-        except OSError:
-            continue
-    supervisor = found[os.getpid(), "cellgate-supervisor"]
-    guard = found[supervisor, "cellgate-toolserver"]
-    return supervisor, found[guard, "cellgate-toolserver"]
+
+    def started(by: int, program: bytes) -> int:
+        return by_age([p for p in children(by) if b"".join(words(p)[:1]).endswith(program)])[-1]
+
+    supervisor = started(os.getpid(), b"cellgate-supervisor")
+    return supervisor, started(started(supervisor, b"cellgate-toolserver"), b"cellgate-toolserver")
 
 
 def _peak(pid: int) -> int:

@@ -12,19 +12,18 @@ import socket
 import sqlite3
 import struct
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 
 import processes
 import pytest
+import web
 from cellgate_api import CellgateError, Client, Event, Session
+from server_definitions import definition, echo
 
-SERVER = Path(__file__).parent / "echo_server.py"
 SIGN_EVERY = 64
 
 
@@ -60,8 +59,7 @@ def kinds(found: list[dict]) -> list[str]:
 
 
 def add_echo(session: Session, mark: Path) -> None:
-    server = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark), "API_TOKEN": "tok-1234567"}}
-    session.add_servers({"echo": server})
+    session.add_servers({"echo": definition(env={"MARK": str(mark), "API_TOKEN": "tok-1234567"})})
 
 
 def fill(state: Path, workspace: Path, cells: int = 40) -> None:
@@ -228,17 +226,7 @@ def break_log(state: Path) -> None:
 
 def writer_of(client: Client) -> int:
     """The process that writes the log."""
-    supervisor = client.status()["pid"]
-    for pid in Path("/proc").iterdir():
-        if not pid.name.isdigit():
-            continue
-        try:
-            fields = (pid / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == supervisor and (pid / "comm").read_text() == "cellgate-audit\n":
-                return int(pid.name)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    raise AssertionError("no writer")
+    return processes.named(processes.children(client.status()["pid"]), "cellgate-audit")
 
 
 def test_what_cannot_be_recorded_does_not_happen(state: Path, workspace: Path, mark: Path) -> None:
@@ -621,49 +609,19 @@ def test_heads_are_appended_to_a_file(
     assert "is missing: its head was kept" in audit("verify", "--head", str(heads)).stderr
 
 
-class Collector(ThreadingHTTPServer):
-    """Takes heads, or refuses them."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Taker)
-        self.heads: list[dict] = []
-        self.status = 204
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/heads"
-
-
-class Taker(BaseHTTPRequestHandler):
-    server: Collector
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        self.server.heads.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_args: object) -> None:
-        pass
-
-
 @pytest.fixture
-def collector() -> Iterator[Collector]:
-    server = Collector()
-    yield server
-    server.shutdown()
-    server.server_close()
+def collector() -> Iterator[web.Posts]:
+    with web.posts() as server:
+        yield server
 
 
 def test_heads_are_sent_to_a_url(
-    state: Path, workspace: Path, collector: Collector, audit: Callable[..., subprocess.CompletedProcess[str]]
+    state: Path, workspace: Path, collector: web.Posts, audit: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     with Client(log_level=0, audit_head=collector.url) as c, c.session(workspace=workspace, audit="strict") as s:
         for i in range(40):
             s.run(str(i))
-    assert collector.heads[-1] == json.loads(audit("head").stdout)
+    assert json.loads(collector.bodies[-1]) == json.loads(audit("head").stdout)
     assert "head.unsent" not in kinds(records(audit))
 
 
@@ -672,7 +630,7 @@ def test_heads_that_cannot_be_sent(
     mode: str,
     state: Path,
     workspace: Path,
-    collector: Collector,
+    collector: web.Posts,
     audit: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     """Strict: nothing happens until one was taken; best effort: the host and the log say so once."""
@@ -756,8 +714,7 @@ def test_run_records_what_a_rule_decides(
     audit: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     servers = tmp_path / "mcp.json"
-    echo = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark)}}
-    servers.write_text(json.dumps({"mcpServers": {"echo": echo}}))
+    servers.write_text(json.dumps({"mcpServers": echo(mark)}))
     code = "from mcptools.echo import echo\nprint(echo.run(text='x'))"
     argv = [prefix / "bin/cellgate", "run", "--audit", mode, "--mcp", servers, "--approve", "echo.*", "-c", code]
     done = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60, check=False)

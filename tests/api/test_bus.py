@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import web
 from cellgate_api import E_INVAL, E_STATE, CellgateError, Client, Session
 from mcp_serve.helpers import Raw
 from processes import eventually
@@ -97,14 +98,14 @@ def test_each_event_is_caused_once_and_read_by_all(
     import cellgate
 
     work = str(shared.cwd)
-    settings = {
-        "network": {"allowedDomains": ["api.example.com"], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": [work], "denyWrite": []},
-        "credentials": {
+    settings = web.settings(
+        network={"allowedDomains": ["api.example.com"]},
+        filesystem={"allowWrite": [work]},
+        credentials={
             "envVars": [{"name": "API_TOKEN", "mode": "mask", "injectHosts": ["api.example.com"]}],
             "allowPlaintextInject": True,
         },
-    }
+    )
     connect = "import urllib.request\ntry: urllib.request.urlopen('http://{}.example.com:81', timeout=20)\nexcept Exception: 1"
     with Client(share=1) as reader, Client(share=1) as c:
         follower = follow(shared)

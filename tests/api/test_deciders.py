@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 from cellgate_api import E_CLOSED, E_INVAL, E_NOTFOUND, CellgateError, Client, Session
 from processes import eventually
+from server_definitions import echo
 from shared_supervisor import runtime_folder
 
 from .test_settings import E_UNSUPPORTED, FETCH, settings
 
-SERVER = Path(__file__).parent / "echo_server.py"
 CALL = "from mcptools.echo import danger\ndanger.run(text={!r})"
 NOBODY = 65534
 
@@ -49,7 +49,7 @@ def other(host: Client) -> Iterator[Client]:
 
 def open_session(host: Client, workspace: Path, mark: Path, **opts: object) -> Session:
     s = host.session(**{"workspace": workspace, "deciders": 1, **opts})
-    s.add_servers({"echo": {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark)}}})
+    s.add_servers(echo(mark))
     return s
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +18,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import CellgateError, Client, Session
 from forging import LIBRARY
+from processes import alive, descendants, eventually
 
 
 @pytest.fixture
@@ -196,10 +200,6 @@ def test_two_thousand_forged_calls_do_no_harm(kernel: Session, mark: Path, clien
 
 def test_host_that_vanishes_takes_everything_along(tmp_path: Path, prefix: Path) -> None:
     """SIGKILL of the host: supervisor, zygote, tool server, kernels, MCP servers and files are gone."""
-    import signal
-    import subprocess
-    import sys
-
     code = f"""
 import sys, os
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
@@ -218,34 +218,11 @@ s.until('stream'); print('ready', flush=True); sys.stdin.read()
     assert host.stdout is not None
     threading.Timer(60, host.kill).start()
     assert host.stdout.readline() == b"ready\n"
-    family = _family(host.pid)
-    assert len(family) >= 6, family
+    family = descendants(host.pid)
+    assert len(family) >= 5, family
     host.send_signal(signal.SIGKILL)
     host.wait()
-    deadline = time.monotonic() + 15
-    while left := [p for p in family if p != host.pid and _alive(p)]:
-        assert time.monotonic() < deadline, [Path(f"/proc/{p}/cmdline").read_bytes() for p in left]
-        time.sleep(0.05)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _family(root: int) -> set[int]:
-    parents = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            parents[int(pid)] = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-    family = {root}
-    while more := {p for p, parent in parents.items() if parent in family} - family:
-        family |= more
-    return family
+    eventually(lambda: not any(map(alive, family)))
 
 
 def test_workspace_that_another_session_replaced(client: Client, tmp_path: Path) -> None:

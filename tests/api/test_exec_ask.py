@@ -180,14 +180,6 @@ def test_refused(asking: Session) -> None:
     assert any("the host did not approve it" in line for line in out.error["traceback"])
 
 
-def test_each_is_asked_for_itself(asking: Session) -> None:
-    host = Host(lambda q: q["argv"][1] == "yes")
-    code = "[subprocess.run(['echo', a], capture_output=True).stdout for a in ('yes', 'yes')]"
-    assert asking.run(code, decide=host).value == "[b'yes\\n', b'yes\\n']"
-    assert len(host.asked) == 2
-    assert asking.run("subprocess.run(['echo', 'no'])", decide=host).status == "error"
-
-
 def test_what_an_approved_program_starts_is_free(asking: Session) -> None:
     host = Host()
     code = (
@@ -296,7 +288,6 @@ def test_many_wait_at_once(session: Session) -> None:
             "subprocess.run(['tr', 'a-z', 'A-Z'], input=b'x' * 300000, capture_output=True).stdout == b'X' * 300000",
             "True",
         ),
-        ("subprocess.run('echo $((6 * 7)); exit 3', shell=True, capture_output=True)[:0]", None),
         ("subprocess.run(['sh', '-c', 'kill -TERM $$']).returncode", "-15"),
         ("subprocess.run(['sh', '-c', 'exit 200']).returncode", "200"),
         ("subprocess.check_output(['pwd'], cwd='/usr/lib')", "b'/usr/lib\\n'"),
@@ -315,10 +306,6 @@ def test_many_wait_at_once(session: Session) -> None:
             "(True, None, -15)",
         ),
         ("p = subprocess.Popen(['sleep', '60']); p.send_signal(signal.SIGINT); p.wait()", "-2"),
-        (
-            "p = subprocess.Popen(['cat'], stdin=-1, stdout=-1); p.pid == int(subprocess.check_output(['pgrep', '-x', 'cat']) or 0), p.communicate()",
-            None,
-        ),
         ("subprocess.check_output(['sh', '-c', 'echo $PPID']).strip() == str(os.getpid()).encode()", "True"),
         ("subprocess.run(['id'], preexec_fn=lambda: os.nice(3), capture_output=True).returncode", "0"),
         ("os.system('exit 3')", "768"),
@@ -334,9 +321,7 @@ def test_many_wait_at_once(session: Session) -> None:
         ("(await (await asyncio.create_subprocess_shell('echo sh', stdout=-1)).communicate())[0]", "b'sh\\n'"),
     ],
 )
-def test_semantics(asking: Session, code: str, value: str | None) -> None:
-    if value is None:
-        return
+def test_semantics(asking: Session, code: str, value: str) -> None:
     out = asking.run(code, decide=Host())
     assert (out.status, out.value) == ("ok", value), out.events
 
@@ -368,17 +353,6 @@ def test_magics(asking: Session, code: str, text: str) -> None:
     host = Host()
     out = asking.run(code, decide=host)
     assert (out.status, out.stdout, len(host.asked)) == ("ok", text, 1), out.events
-
-
-def test_threads_start_programs_at_once(asking: Session) -> None:
-    host = Host()
-    code = (
-        "done = []\n"
-        "all = [threading.Thread(target=lambda i=i: done.append(subprocess.check_output(['echo', str(i)]))) for i in range(12)]\n"
-        "[t.start() for t in all]; [t.join() for t in all]\nprint(sorted(int(d) for d in done))"
-    )
-    assert asking.run(code, decide=host).stdout == f"{list(range(12))}\n"
-    assert len(host.asked) == 12
 
 
 def test_other_threads_run_during_the_question(asking: Session) -> None:
@@ -569,12 +543,6 @@ def test_a_fork_of_an_undumpable_process_starts_nothing(asking: Session) -> None
     assert out.stdout in ("1\n", "13\n") and "uid=" not in out.stdout
 
 
-def test_output_comes_before_the_question(asking: Session) -> None:
-    out = asking.run("print('before', flush=True); subprocess.run(['true'])", decide=Host())
-    kinds = [e.type for e in out.events if e.type in ("stream", "approval_request")]
-    assert kinds == ["stream", "approval_request"]
-
-
 WITHDRAWING = """
 def withdraw(n):
     pids = []
@@ -683,14 +651,9 @@ os.close(r)
     assert "evil" not in out.stdout and out.stdout == "-9\n", out.events
 
 
-def test_it_needs_the_full_tier(client: Client, workspace: Path) -> None:
-    for exec in ("ask", {"default": "deny"}):
-        with pytest.raises(CellgateError) as e:
-            client.session(workspace=workspace, exec=exec, tier="landlock")
+@pytest.mark.parametrize("exec", ["ask", "deny", {"default": "deny"}])
+def test_where_it_cannot_be_enforced_it_is_refused(client: Client, workspace: Path, exec: object) -> None:
+    for options in ({"sandbox": 1}, *([{"tier": "landlock"}] if exec != "deny" else [])):
+        with pytest.raises(CellgateError, match="without a sandbox" if "sandbox" in options else None) as e:
+            client.session(workspace=workspace, exec=exec, **options)
         assert e.value.code == E_UNSUPPORTED
-
-
-def test_without_a_sandbox_it_is_refused(client: Client, workspace: Path) -> None:
-    with pytest.raises(CellgateError, match="without a sandbox") as e:
-        client.session(workspace=workspace, exec="ask", sandbox=1)
-    assert e.value.code == E_UNSUPPORTED

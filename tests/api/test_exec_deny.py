@@ -197,12 +197,6 @@ def test_in_the_landlock_tier(client: Client, workspace: Path) -> None:
         assert s.command("true")[0].json == {"exit_code": 0}
 
 
-def test_without_a_sandbox_it_is_refused(client: Client, workspace: Path) -> None:
-    with pytest.raises(CellgateError, match="without a sandbox") as e:
-        client.session(workspace=workspace, exec="deny", sandbox=1)
-    assert e.value.code == E_UNSUPPORTED
-
-
 @pytest.mark.parametrize("value", ["no", "", "{", "[]", "Deny"])
 def test_other_values_are_errors(client: Client, workspace: Path, value: str) -> None:
     with pytest.raises(CellgateError) as e:

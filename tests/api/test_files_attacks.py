@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import web
 from cellgate_api import E_LIMIT, E_NOTFOUND, E_TIMEDOUT, CellgateError, Client, Session
 from processes import eventually
 from rounds import rounds
@@ -574,8 +575,7 @@ def test_what_cannot_be_removed_keeps_its_contents(client: Client, workspace: Pa
 
 def test_a_folder_that_moves_while_a_file_is_written(client: Client, workspace: Path) -> None:
     """In the landlock tier the file has a temporary name meanwhile, which is not left behind."""
-    filesystem = {"allowWrite": ["."], "denyRead": [], "denyWrite": []}
-    settings = {"filesystem": filesystem, "network": {"allowedDomains": [], "deniedDomains": []}}
+    settings = web.settings()
     try:
         session = client.session(workspace=workspace, settings=settings, tier="landlock:accept")
     except CellgateError as e:
@@ -607,7 +607,7 @@ def test_the_landlock_tier(client: Client, tmp_path: Path) -> None:
     workspace.mkdir(), hidden.mkdir()
     (hidden / "key").write_text(SECRET)
     rules = {"allowWrite": ["."], "denyRead": [str(hidden)], "denyWrite": []}
-    settings = json.dumps({"filesystem": rules, "network": {"allowedDomains": [], "deniedDomains": []}})
+    settings = json.dumps(web.settings(filesystem=rules))
     try:
         session = client.session(workspace=workspace, settings=settings, tier="landlock:accept")
     except CellgateError as e:

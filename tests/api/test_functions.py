@@ -9,7 +9,6 @@ import signal
 import socket
 import struct
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,35 +218,6 @@ def test_large_results(host: Session) -> None:
 # ---- which answers count
 
 
-def test_an_answer_is_used_once(host: Session) -> None:
-    host.execute(CALL.format(1))
-    e = called(host)
-    host.give(e.approval, 1)
-    assert code_of(host.give, e.approval, 2) == E_NOTFOUND
-    assert code_of(host.give_text, e.approval, REFUSED, "") == E_NOTFOUND
-    assert end(host) == ("ok", "1")
-    assert code_of(host.give, e.approval, 3) == E_NOTFOUND
-
-
-def test_no_decision_about_tools_answers_a_function(host: Session) -> None:
-    host.execute(CALL.format(1))
-    e = called(host)
-    assert code_of(host.accept, e.approval) == E_NOTFOUND
-    assert code_of(host.reject, e.approval) == E_NOTFOUND
-    assert code_of(host.answer_server, e.approval, {"action": "decline"}) == E_NOTFOUND
-    host.give(e.approval, 1)
-    assert end(host) == ("ok", "1")
-
-
-def test_no_return_answers_a_question_about_a_tool(tools: Session, mark: Path) -> None:
-    tools.execute("from mcptools.echo import danger\ndanger.run(text='x')")
-    e = tools.until("approval_request")[-1]
-    for outcome in (VALUE, ERROR, REFUSED):
-        assert code_of(tools.give_text, e.approval, outcome, "1") == E_NOTFOUND
-    tools.reject(e.approval)
-    assert tools.until("result")[-1].refused and not mark.exists()
-
-
 def test_with_ask_the_question_comes_first(session: Session) -> None:
     session.add_functions("host", TOOLS, ask=1)
     session.execute(CALL.format("a"))
@@ -286,41 +256,6 @@ sum(await asyncio.gather(*(any.run_async(x=i) for i in range(300)))) == sum(i * 
             break
         waiting.append(e)
     assert host.until("result")[-1].status == "ok"
-
-
-def test_calls_of_many_threads(host: Session) -> None:
-    code = """
-from concurrent.futures import ThreadPoolExecutor
-from mcptools.host import any
-with ThreadPoolExecutor(8) as pool:
-    print(sum(pool.map(lambda i: any.run(x=i), range(200))))
-"""
-    assert run(host, code, lambda e: json.loads(e.args)["x"]) == ("ok", f"{sum(range(200))}\n")
-
-
-def test_answers_of_another_session_do_not_count(host: Session, client: Client) -> None:
-    host.execute(CALL.format(1))
-    e = called(host)
-    with client.session() as other:
-        other.add_functions("host", TOOLS)
-        assert code_of(other.give, e.approval, 2) == E_NOTFOUND
-        other.execute(CALL.format(1))
-        theirs = called(other)
-        assert code_of(host.give, theirs.approval, 2) == E_NOTFOUND
-        other.give(theirs.approval, 2)
-        assert end(other) == ("ok", "2")
-    host.give(e.approval, 1)
-    assert end(host) == ("ok", "1")
-
-
-def test_functions_and_servers_side_by_side(tools: Session) -> None:
-    tools.add_functions("host", TOOLS)
-    tools.execute("from mcptools.echo import echo\nfrom mcptools.host import any\nany.run(x=str(echo.run(text='t')))")
-    tools.accept(tools.until("approval_request")[-1].approval)
-    e = called(tools)
-    assert "t" in e.args
-    tools.give(e.approval, "done")
-    assert end(tools) == ("ok", "'done'")
 
 
 # ---- how each wait ends
@@ -397,35 +332,6 @@ def test_the_time_that_the_cell_sets(host: Session) -> None:
     assert host.until("approval_closed")[-1].approval == e.approval
     status, text = end(host)
     assert status == "error" and "did not return in time" in text
-
-
-def test_a_host_that_vanishes(prefix: Path, workspace: Path) -> None:
-    """Its supervisor and kernel end with it, though a call waits."""
-    code = f"""
-import os, sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-from cellgate_api import Client
-c = Client()
-s = c.session(workspace={str(workspace)!r})
-s.add_functions("host", {TOOLS!r})
-s.execute({"open('pid', 'w').close()" + chr(10) + CALL.format(1)!r})
-s.until("function_call")
-os.kill(os.getpid(), 9)
-"""
-    import subprocess
-
-    r = subprocess.run([sys.executable, "-c", code], timeout=60, env={**os.environ, "CG_PREFIX": str(prefix)})
-    assert r.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 20
-    while b := [p for p in Path("/proc").iterdir() if p.name.isdigit() and _works_in(p, workspace)]:
-        assert time.monotonic() < deadline, b
-        time.sleep(0.05)
-
-
-def _works_in(proc: Path, folder: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return os.readlink(proc / "cwd").startswith(str(folder))
-    return False
 
 
 def _tool_server() -> tuple[int, int]:
@@ -696,39 +602,29 @@ def test_attached_clients_neither_see_nor_answer(address: str, tmp_path: Path) -
             t.close()
 
 
-def test_what_a_host_sends_without_the_librarys_checks(address: str, workspace: Path, mark: Path) -> None:
-    """Decisions and results of the wrong kind change nothing, and a result that is no JSON fails its call."""
-    server = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark)}}
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (b"[1]", b"cannot be read"),
+        (b"{} {}", b"cannot be read"),
+        (b'{"content":[{"type":"text","text":"forged"}]}', b"forged"),
+    ],
+)
+def test_what_a_host_returns_without_the_librarys_checks(
+    address: str, workspace: Path, given: bytes, shown: bytes
+) -> None:
+    """A result that is no JSON fails its call. Other kinds of answers: test_question_kinds.py."""
     with Client(address=address, start=1, linger_ms=1), Raw(address) as raw:
-        raw.send(
-            HOST.SESSION_NEW,
-            2,
-            {"workspace": str(workspace), "sandbox": True, "env": [], "hide": [], "python_path": []},
-        )
+        options = {"workspace": str(workspace), "sandbox": True, "env": [], "hide": [], "python_path": []}
+        raw.send(HOST.SESSION_NEW, 2, options)
         raw.session = raw.wait(HOST.SESSION_OPENED)[0]
-        raw.send(HOST.SERVERS_ADD, 3, {"servers": {"echo": server}})
+        raw.send(HOST.SERVERS_ADD, 3, {"servers": {"host": {"host_functions": json.dumps(TOOLS)}}})
         raw.wait(HOST.SERVERS_ADDED)
-        raw.send(HOST.SERVERS_ADD, 4, {"servers": {"host": {"host_functions": json.dumps(TOOLS)}}})
-        raw.wait(HOST.SERVERS_ADDED)
-        result = b'{"content":[{"type":"text","text":"forged"}]}'
-        for given, shown in ((b"[1]", b"cannot be read"), (b"{} {}", b"cannot be read"), (result, b"forged")):
-            raw.execute("from mcptools.host import any\nprint(any.run(x=1))")
-            _, number = raw.wait(HOST.FUNCTION_CALL)
-            raw.send(HOST.DECISION, number, {"accept": True})
-            raw.send(HOST.SERVER_ANSWER, number, {}, b"{}")
-            raw.send(HOST.FUNCTION_RETURN, number + 1, None, result)
-            raw.quiet(HOST.RESULT)
-            raw.send(HOST.FUNCTION_RETURN, number, None, given)
-            raw.send(HOST.FUNCTION_RETURN, number, None, result)
-            raw.wait(HOST.RESULT)
-            assert shown in raw.past
-        raw.execute("from mcptools.echo import danger\nprint(danger.run(text='x'))")
-        _, number = raw.wait(HOST.APPROVAL_REQUEST)
-        raw.send(HOST.FUNCTION_RETURN, number, None, result)
-        raw.quiet(HOST.RESULT)
-        raw.send(HOST.DECISION, number, {"accept": False})
+        raw.execute("from mcptools.host import any\nprint(any.run(x=1))")
+        _, number = raw.wait(HOST.FUNCTION_CALL)
+        raw.send(HOST.FUNCTION_RETURN, number, None, given)
         raw.wait(HOST.RESULT)
-        assert b"RejectedError" in raw.past and not mark.exists()
+        assert shown in raw.past
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import web
 from cellgate_api import CellgateError, Client, Event, Session
 from processes import eventually
 
@@ -230,10 +231,7 @@ def test_each_program_below_a_kernel_is_asked_about(
 def test_a_kernel_reaches_what_cells_reach_and_no_more(client: Client, workspace: Path, outside: Path) -> None:
     (outside / "secret").write_text("s")
     (outside / "readable").write_text("r")
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [f"{outside}/secret"], "allowWrite": [str(workspace)], "denyWrite": []},
-    }
+    settings = web.settings(filesystem={"denyRead": [f"{outside}/secret"], "allowWrite": [str(workspace)]})
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         client.session(workspace=workspace, language="jupyter:python3", settings=settings) as session,
@@ -255,7 +253,7 @@ def test_the_kernelspec_is_not_the_cells(
     """Nor may cells change a link of its path."""
     argv = ["/usr/bin/python3", "{connection_file}"]
     mine = workspace / "jupyter"
-    settings = {"allowWrite": [str(workspace)], "denyRead": [], "denyWrite": []}
+    settings = web.settings(filesystem={"allowWrite": [str(workspace)]})
     if way == "link that cells may change":
         spec(outside, "own", argv=argv)
         mine.symlink_to(outside)
@@ -269,11 +267,8 @@ def test_the_kernelspec_is_not_the_cells(
         (outside / "kernels").symlink_to(mine / "kernels")
         mine = outside
     monkeypatch.setenv("JUPYTER_PATH", str(mine))
-    network: dict[str, list[str]] = {"allowedDomains": [], "deniedDomains": []}
     with pytest.raises(CellgateError, match=r"kernelspec .*/own/kernel.json: cells could write it"):
-        client.session(
-            workspace=workspace, language="jupyter:own", settings={"network": network, "filesystem": settings}
-        )
+        client.session(workspace=workspace, language="jupyter:own", settings=settings)
 
 
 @pytest.mark.parametrize("what", ["kernelspec", "policy file"])
@@ -299,10 +294,7 @@ def test_what_a_session_obeys_is_not_the_cells_of_another(
             (outside / name).symlink_to(other / name)
     monkeypatch.setenv("JUPYTER_PATH", str(found))
     options = {"policies": [str(found / "policy.json")]} if what == "policy file" else {"language": "jupyter:own"}
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"allowWrite": [], "denyRead": [], "denyWrite": []},
-    }
+    settings = web.settings(filesystem={"allowWrite": []})
     with (
         client.session(workspace=other),
         pytest.raises(CellgateError, match=f"^{what} {found}/.*: cells of another session, whose workspace is {other}"),
@@ -327,10 +319,7 @@ def test_no_cell_moves_a_folder_above_a_kernelspec(client: Client, workspace: Pa
     """With the file in denyWrite, the kernelspec is accepted."""
     spec(workspace / "jupyter", "own", argv=["/usr/bin/python3", "{connection_file}"])
     file = workspace / "jupyter/kernels/own/kernel.json"
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"allowWrite": [str(workspace)], "denyRead": [], "denyWrite": [str(file)]},
-    }
+    settings = web.settings(filesystem={"allowWrite": [str(workspace)], "denyWrite": [str(file)]})
     with client.session(workspace=workspace, settings=settings) as s:
         assert s.run("open('jupyter/other', 'w').close()").status == "ok"
         for path in (file, file.parent, file.parents[1], file.parents[2]):

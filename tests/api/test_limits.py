@@ -13,6 +13,7 @@ import pytest
 from cellgate_api import CellgateError, Client, Event, Outcome, Session
 from folders import groups_of, there
 from processes import children, eventually, named, words
+from web import settings
 
 MIB = 1 << 20
 FILL = "import mmap\nm = mmap.mmap(-1, {} << 20)\nfor i in range(0, len(m), 4096): m[i] = 1"
@@ -56,12 +57,8 @@ def test_the_info_says_how_each_is_held(client: Client, workspace: Path) -> None
 
 
 def test_settings_name_them_and_options_win(client: Client, workspace: Path) -> None:
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
-        "cellgate": {"limits": {"openFiles": 50, "cores": 0.5, "outputMb": 3, "wallSeconds": 100}},
-    }
-    with client.session(workspace=workspace, settings=json.dumps(settings), open_files=70) as s:
+    limits = {"openFiles": 50, "cores": 0.5, "outputMb": 3, "wallSeconds": 100}
+    with client.session(workspace=workspace, settings=settings(cellgate={"limits": limits}), open_files=70) as s:
         values = {name: limit["value"] for name, limit in s.info["limits"].items()}
     values.pop("memory", None)  # the default, which sanitizers do without
     assert values == {"openFiles": 70, "cores": 0.5, "output": 3, "wallTime": 100, "processes": 512}
@@ -266,29 +263,19 @@ def test_a_cell_that_there_is_no_memory_for_has_its_result(client: Client, works
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "name", "least"),
     [
-        (
-            {"memory_bytes": 5 * MIB},
-            "memory_bytes=5242880 is too small a limit for a kernel: the least that works is 67108864",
-        ),
-        ({"processes": 2}, "processes=2 is too small a limit for a kernel: the least that works is 8"),
-        ({"open_files": 3}, "open_files=3 is too small a limit for a kernel: the least that works is 32"),
+        ({"memory_bytes": 5 * MIB}, "memory_bytes=5242880", 67108864),
+        ({"processes": 2}, "processes=2", 8),
+        ({"open_files": 3}, "open_files=3", 32),
+        ({"settings": settings(cellgate={"limits": {"memoryMb": 5}})}, "cellgate.limits.memoryMb=5", 64),
     ],
 )
-def test_a_limit_too_small_for_any_kernel_is_refused(client: Client, workspace: Path, options: dict, says: str) -> None:
+def test_a_limit_too_small_for_any_kernel_is_refused(
+    client: Client, workspace: Path, options: dict, name: str, least: int
+) -> None:
+    says = f"{name} is too small a limit for a kernel: the least that works is {least}"
     with pytest.raises(CellgateError, match=says), client.session(workspace=workspace, **options):
-        pass
-
-
-def test_a_limit_of_the_settings_is_named_as_it_is_there(client: Client, workspace: Path) -> None:
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []},
-        "cellgate": {"limits": {"memoryMb": 5}},
-    }
-    says = "cellgate.limits.memoryMb=5 is too small a limit for a kernel: the least that works is 64"
-    with pytest.raises(CellgateError, match=says), client.session(workspace=workspace, settings=json.dumps(settings)):
         pass
 
 
@@ -318,11 +305,6 @@ def test_descriptors_that_another_cell_has_in_flight(prefix: Path, tmp_path: Pat
                 assert s.run("!echo a").stdout.strip() == "a"
                 assert s.command("echo", "b")[1] == b"b\n"
         assert hostile.run("len(pairs) > 40").value == "True"
-
-
-def test_the_least_works(client: Client, workspace: Path) -> None:
-    with client.session(workspace=workspace, memory_bytes=64 * MIB, processes=8, open_files=32) as s:
-        assert s.run("6 * 7").value == "42"
 
 
 @pytest.fixture

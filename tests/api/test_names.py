@@ -6,13 +6,11 @@ import threading
 from pathlib import Path
 
 import pytest
+import web
 from cellgate_api import Client, Session
 from rounds import rounds
 
-WRITES = {
-    "network": {"allowedDomains": [], "deniedDomains": []},
-    "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
-}
+WRITES = web.settings()
 
 PUT = """
 import os, subprocess
@@ -50,57 +48,6 @@ def test_they_cannot_be_made_at_any_depth(client: Client, workspace: Path, setti
                 assert refused(s, f"{folder}/{name}"), name
             assert s.run(f"put({folder + '/ordinary'!r})").value == "True"
     assert not any((workspace / f / n).exists() for n in NAMES for f in (".", "a/b/c/d/e/f/g/h"))
-
-
-@pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
-def test_a_repository_below_is_kept(client: Client, workspace: Path, settings: dict | None) -> None:
-    repo = workspace / "deep/er/repo"
-    repo.mkdir(parents=True)
-    subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
-    before = (repo / ".git/config").read_bytes()
-    with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
-        s.run(PUT)
-        for code in [
-            "put('deep/er/repo/.git/config')",
-            "put('deep/er/repo/.git/hooks/pre-commit')",
-            "run('git', '-C', 'deep/er/repo', 'config', 'core.fsmonitor', 'false')",
-            "run('mv', 'deep/er/repo', 'moved')",
-            "run('mv', 'deep', 'moved')",
-            "run('mv', 'deep/er/repo/.git', 'moved')",
-            "run('ln', 'deep/er/repo/.git/config', 'alias')",
-            "run('rm', 'deep/er/repo/.git/hooks/update.sample', 'deep/er/repo/.git/config.worktree')",
-        ]:
-            out = s.run(code)
-            assert "denied" in (out.value or "") or "No such" in (out.value or ""), (code, out.value)
-        # git itself works there.
-        for argv in (
-            ["add", "-A"],
-            ["-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m"],
-        ):
-            assert s.run(f"run('git', '-C', 'deep/er/repo', *{argv!r})[0]").value == "0"
-    assert (repo / ".git/config").read_bytes() == before
-    assert not (repo / ".git/hooks/pre-commit").exists()
-
-
-def test_git_works_in_a_repository_of_its_own(client: Client, workspace: Path) -> None:
-    with client.session(workspace=workspace) as s:
-        s.run(PUT)
-        for argv in [
-            ["init", "-q", "own"],
-            ["-C", "own", "config", "user.name", "A. B"],
-            ["-C", "own", "config", "user.email", "a@b.c"],
-            ["-C", "own", "commit", "-q", "--allow-empty", "-m", "first"],
-            ["-C", "own", "checkout", "-q", "-b", "feature/config"],
-            ["clone", "-q", "own", "copy"],
-            ["-C", "copy", "checkout", "-q", "-b", "other", "--track", "origin/feature/config"],
-            ["-C", "copy", "remote", "add", "up", "https://example.org/x.git"],
-        ]:
-            assert s.run(f"run('git', *{argv!r})").value == "(0, '')", argv
-        assert s.run("run('git', '-C', 'copy', 'config', 'core.hooksPath', '/tmp')[0]").value != "0"
-        assert s.run("run('git', '-C', 'copy', 'config', 'remote.up.url', 'ext::sh -c false')[0]").value != "0"
-        assert s.run("run('rm', '-r', 'copy')").value == "(0, '')"
-    config = (workspace / "own/.git/config").read_text()
-    assert "name = A. B" in config and "hooksPath" not in config
 
 
 PIECES = """
@@ -150,21 +97,14 @@ def test_a_folder_that_cannot_be_looked_through_stays(client: Client, workspace:
 
 
 @pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
-@pytest.mark.parametrize("place", ["", "work tree", "some/where/below"], ids=["repository", "work tree", "below"])
-def test_what_settings_of_git_lead_to(
-    client: Client, workspace: Path, tmp_path: Path, settings: dict | None, place: str
-) -> None:
-    """Hooks, included settings and programs that the user's own repository names, where a cell could write them."""
-    linked = place == "work tree"
-    repo = tmp_path / "main" if linked else workspace / place
-    repo.mkdir(parents=True, exist_ok=True)
+def test_what_settings_of_git_lead_to(client: Client, workspace: Path, tmp_path: Path, settings: dict | None) -> None:
+    """Hooks, included settings and programs that the repository of the workspace, a work tree, names elsewhere."""
+    repo, tree = tmp_path / "main", workspace
     subprocess.run(["git", "init", "-q", repo], check=True)
-    if linked:
-        identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
-        subprocess.run(["git", "-C", repo, *identity, "commit", "-q", "--allow-empty", "-m", "m"], check=True)
-        workspace.rmdir()
-        subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", workspace], check=True)
-    tree = workspace if linked else repo
+    identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
+    subprocess.run(["git", "-C", repo, *identity, "commit", "-q", "--allow-empty", "-m", "m"], check=True)
+    workspace.rmdir()
+    subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", workspace], check=True)
     more = tree / "conf/more.cfg"
     for folder in ("conf", "scripts", "tools"):
         (tree / folder).mkdir()
@@ -180,7 +120,6 @@ def test_what_settings_of_git_lead_to(
         subprocess.run(["git", "-C", repo, "config", key, value], check=True)
     with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
         s.run(PUT)
-        s.run(f"os.chdir({str(tree)!r})")
         for name in (
             "tools/hooks/pre-commit",
             "conf/more.cfg",
@@ -443,7 +382,8 @@ def test_a_folder_whose_new_name_is_refused_goes_back(client: Client, workspace:
     other.start()
     try:
         with client.session(workspace=workspace) as s:
-            o = s.run("""
+            o = s.run(
+                """
 import os
 left = set()
 for i in range(ROUNDS):
@@ -465,33 +405,9 @@ for i in range(ROUNDS):
             except PermissionError:
                 pass
 left
-""".replace("ROUNDS", str(rounds(3000))))
+""".replace("ROUNDS", str(rounds(3000)))
+            )
             assert o.value == "set()", o
     finally:
         ended.set()
         other.join()
-
-
-@pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
-def test_a_later_session_removes_a_clone(client: Client, workspace: Path, settings: dict | None) -> None:
-    """Whole, and with a work tree; the user's own stays."""
-    opts = {"settings": settings} if settings else {}
-    try:
-        os.setxattr(workspace, "user.test", b"1")
-    except OSError as e:
-        pytest.skip(f"what init has made is marked by an extended attribute: {e}")
-    subprocess.run(["git", "init", "-q", "mine"], cwd=workspace, check=True)
-    identity = "'-c', 'user.name=n', '-c', 'user.email=e@x'"
-    with client.session(workspace=workspace, **opts) as s:
-        s.run(PUT)
-        for code in (
-            f"run('git', '-C', 'mine', {identity}, 'commit', '-q', '--allow-empty', '-m', 'm')",
-            "run('git', 'clone', '-q', 'mine', 'a/copy')",
-            "run('git', '-C', 'a/copy', 'worktree', 'add', '-q', '../tree')",
-        ):
-            assert s.run(code).value == "(0, '')", code
-    with client.session(workspace=workspace, **opts) as s:
-        assert s.run("import shutil; shutil.rmtree('a')").status == "ok"
-        assert s.run("shutil.rmtree('mine')").status == "error"
-    assert not (workspace / "a").exists()
-    assert (workspace / "mine/.git/config").exists()

@@ -6,13 +6,13 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client, Event, Session
+from server_definitions import echo
 
 from .node_cells import CELLS, Err, Fails, Out
 
@@ -57,6 +57,7 @@ def session(client: Client, workspace: Path, add_on: Path) -> Iterator[Session]:
         (workspace / name).write_text(text)
     shutil.copy(add_on, workspace)
     with client.session(workspace=workspace, language="node") as s:
+        assert s.info["language"] == "node"
         yield s
 
 
@@ -157,11 +158,6 @@ def test_typescript_needs_a_node_that_strips_types(session: Session) -> None:
     assert out.value == "1" or "22.13" in out.error["evalue"]
 
 
-def test_counts_and_info(session: Session) -> None:
-    assert session.info["language"] == "node"
-    assert [session.run(code).result.count for code in ("1", "throw 1", "1")] == [1, 2, 3]
-
-
 def test_a_node_that_does_not_exist(client: Client, workspace: Path) -> None:
     with pytest.raises(CellgateError, match="/none/node is no program"):
         client.session(workspace=workspace, language="node", node="/none/node")
@@ -203,8 +199,7 @@ def test_each_program_is_asked_about(client: Client, workspace: Path) -> None:
 @pytest.fixture
 def node_tools(session: Session, mark: Path) -> Session:
     """A session with the MCP server "echo"."""
-    args = [str(Path(__file__).parent / "echo_server.py")]
-    session.add_servers({"echo": {"command": sys.executable, "args": args, "env": {"MARK": str(mark)}}})
+    session.add_servers(echo(mark))
     assert session.run("import { echo, danger, fail, slow } from 'mcptools/echo'").status == "ok"
     return session
 
@@ -310,9 +305,8 @@ def test_exactly_the_accepted_calls_are_made(client: Client, workspace: Path, ma
         accepted.add(text)
         return True
 
-    args = [str(Path(__file__).parent / "echo_server.py")]
     with client.session(workspace=workspace, language=language) as s:
-        s.add_servers({"echo": {"command": sys.executable, "args": args, "env": {"MARK": str(mark)}}})
+        s.add_servers(echo(mark))
         for i in range(3):
             names = [f"r{i}n{n}" for n in range(12)]
             if language == "shell":

@@ -6,12 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import web
 from cellgate_api import Client
 
-SETTINGS = {
-    "network": {"allowedDomains": [], "deniedDomains": []},
-    "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
-}
+SETTINGS = web.settings()
 
 # How a program "planted" gets into the folder $F of PATH (by the workspace); $T is the first folder of that path.
 EVERYWHERE = [

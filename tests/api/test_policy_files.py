@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import web
 from cellgate_api import CellgateError, Client, Event, Session
+from server_definitions import echo
 
 ANY = {"type": "object"}
 TOOLS = [{"name": n, "inputSchema": ANY} for n in ("read_file", "write_file", "send", "close")]
@@ -159,8 +160,7 @@ def test_files_that_cells_could_write_are_refused(
     for path in (inside, link):
         with pytest.raises(CellgateError, match="cells could write it"):
             client.session(workspace=workspace, policies=[str(path)])
-    files = {"allowWrite": [".", str(outside)], "denyRead": [], "denyWrite": []}
-    settings = {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": files}
+    settings = web.settings(filesystem={"allowWrite": [".", str(outside)]})
     with pytest.raises(CellgateError, match="cells could write it"):
         client.session(workspace=workspace, policies=[str(good)], settings=settings)
     with pytest.raises(CellgateError, match="need a sandbox"):
@@ -180,9 +180,8 @@ def test_calls_of_servers_are_decided_with_exactly_their_bytes(
     client: Client, workspace: Path, policy: Callable[[object], Path], mark: Path
 ) -> None:
     rules = [{"decision": "allow", "server": "echo", "tool": "danger", "arguments": {"/text": {"equals": "yes"}}}]
-    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")]}
     with client.session(workspace=workspace, policies=[str(policy({"rules": rules, "default": "deny"}))]) as s:
-        s.add_servers({"echo": {**server, "env": {"MARK": str(mark)}}})
+        s.add_servers(echo(mark))
 
         def never(e: Event) -> bool:
             raise AssertionError(e)

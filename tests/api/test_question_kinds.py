@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import web
 from cellgate_api import Client
+from server_definitions import echo
 from wire_table import HOST
 
 from .test_functions import TOOLS, Raw
 
-NETWORK = {
-    "network": {"allowedDomains": ["localhost"], "deniedDomains": []},
-    "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
-}
+NETWORK = web.settings(network={"allowedDomains": ["localhost"]})
 RESULT = b'{"content":[{"type":"text","text":"a result"}]}'
 PROXY = """
 import socket
@@ -63,9 +61,8 @@ def open_session(raw: Raw, workspace: Path, mark: Path, **options: object) -> No
     base: dict = {"workspace": str(workspace), "sandbox": True, "env": [], "hide": [], "python_path": []}
     raw.send(HOST.SESSION_NEW, 2, base | {"exec": "ask", "ask_egress": True, "settings": NETWORK} | options)
     raw.session = raw.wait(HOST.SESSION_OPENED)[0]
-    server = Path(__file__).parent / "echo_server.py"
     servers = {
-        "echo": {"command": sys.executable, "args": [str(server)], "env": {"MARK": str(mark)}},
+        **echo(mark),
         "host": {"host_functions": json.dumps(TOOLS)},
         "asked": {"host_functions": json.dumps(TOOLS), "ask": True},
     }
@@ -134,8 +131,7 @@ def test_a_host_that_knows_no_kind_refuses_all_at_once(address: str, workspace: 
         Client(address=address) as client,
         client.session(workspace=workspace, settings=NETWORK, exec=b"ask", ask_egress=1) as s,
     ):
-        server = Path(__file__).parent / "echo_server.py"
-        s.add_servers({"echo": {"command": sys.executable, "args": [str(server)], "env": {"MARK": str(mark)}}})
+        s.add_servers(echo(mark))
         s.add_functions("host", TOOLS)
         s.add_functions("asked", TOOLS, ask=1)
         s.execute(KINDS[kind][0], allow_stdin=1)

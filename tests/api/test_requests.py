@@ -22,29 +22,6 @@ get_comm_manager().register_target("echo", opened)
 """
 
 
-def test_completion(session: Session) -> None:
-    session.run("alpha_beta = 1")
-    reply = session.ask("complete_request", {"code": "alpha_b", "cursor_pos": 7})
-    assert reply.status == "ok"
-    assert reply.json["matches"] == ["alpha_beta"]
-    assert (reply.json["cursor_start"], reply.json["cursor_end"]) == (0, 7)
-
-
-def test_requests_and_cells_run_in_the_order_they_were_sent(session: Session) -> None:
-    session.execute("import time; time.sleep(0.3); late_name = 1")
-    reply = session.ask("complete_request", {"code": "late_n", "cursor_pos": 6})
-    assert reply.json["matches"] == ["late_name"]
-
-
-def test_every_request_has_one_reply_whatever_it_says(session: Session) -> None:
-    for type in ("complete_request", "inspect_request", "is_complete_request", "history_request", "comm_msg"):
-        for content in ("{}", '{"code": 5}', '{"code": "x", "cursor_pos": -99999999999}', '{"hist_access_type": []}'):
-            number = session.request(type, content)
-            seen = session.until("reply")
-            assert [e.cell for e in seen if e.type == "reply"] == [number]
-    assert session.run("1").value == "1"
-
-
 def test_what_is_no_request(session: Session) -> None:
     for type in ("execute_request", "shutdown_request", "", "connect_request", "x" * 500):
         with pytest.raises(CellgateError) as e:
@@ -103,21 +80,6 @@ def test_a_comm_message_of_the_largest_size(session: Session) -> None:
     data = b"ab" * ((64 << 19) - 50)
     assert session.ask("comm_msg", content, buffers=[data[: (64 << 20) - len(content)]]).status == "ok"
     assert session.run("len(received[-1][0])").value == str(min(len(data), (64 << 20) - len(content)))
-
-
-def test_unknown_comm_target_is_closed(session: Session) -> None:
-    session.request("comm_open", {"comm_id": "c2", "target_name": "nobody", "data": {}})
-    seen = session.until("reply")
-    assert [e.json["msg_type"] for e in seen if e.type == "comm"] == ["comm_close"]
-
-
-def test_reply_content(session: Session) -> None:
-    out = session.run("x = 6", extra={"user_expressions": {"y": "x * 7", "bad": "1/0"}})
-    assert out.result.json["user_expressions"]["y"]["data"]["text/plain"] == "42"
-    assert out.result.json["user_expressions"]["bad"]["ename"] == "ZeroDivisionError"
-    out = session.run("1/0")
-    assert out.result.json["ename"] == "ZeroDivisionError"
-    assert "ZeroDivisionError" in "".join(out.result.json["traceback"])
 
 
 def test_announced_cells_say_their_number(session: Session) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import web
 from cellgate_api import CellgateError, Client
 from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
 
@@ -35,8 +36,7 @@ def home_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli
 
 
 def writable(*folders: str) -> str:
-    filesystem = {"denyRead": [], "allowWrite": list(folders), "denyWrite": []}
-    return json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem})
+    return json.dumps(web.settings(filesystem={"allowWrite": list(folders)}))
 
 
 def test_a_link_beside_a_script_that_cells_cannot_write(client: Client, workspace: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import web
 from cellgate_api import CellgateError, Client
 from mcp_http_server import Server
 from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
@@ -171,11 +172,7 @@ def test_inherited_path(workspace: Path, tmp_path: Path, monkeypatch: pytest.Mon
     good.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
     good.chmod(0o755)
     monkeypatch.setenv("PATH", f"{own}:.::{good.parent}:{os.environ['PATH']}")
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
-        "cellgate": {"writableNames": ["venv/bin"]},
-    }
+    settings = web.settings(cellgate={"writableNames": ["venv/bin"]})
     with Client(log_level=0, no_spare=1) as c, c.session(workspace=workspace, settings=settings) as s:
         for name in ("my-server", "python3", "sh"):
             s.run(
@@ -438,10 +435,7 @@ def test_a_server_of_a_session_without_a_sandbox(client: Client, workspace: Path
 def test_with_settings(client: Client, workspace: Path) -> None:
     """denyWrite is the way to keep a script in the workspace's own folder."""
     shutil.copy(SERVER, workspace / "server.py")
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": ["data"], "denyWrite": []},
-    }
+    settings = web.settings(filesystem={"allowWrite": ["data"]})
     (workspace / "data").mkdir()
     with client.session(workspace=workspace, settings=json.dumps(settings)) as s:
         s.add_servers({"s": definition(workspace / "server.py")})
@@ -456,11 +450,7 @@ def test_with_settings(client: Client, workspace: Path) -> None:
 
 def test_a_server_with_a_sandbox_of_its_own(client: Client, workspace: Path) -> None:
     """What it runs in that sandbox may be the cells', where the definition says so: a sandbox says nothing by itself."""
-    inside = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": [str(workspace)], "denyWrite": []},
-        "cellgate": {"hideCredentials": True},
-    }
+    inside = web.settings(filesystem={"allowWrite": [str(workspace)]}, cellgate={"hideCredentials": True})
     shutil.copy(SERVER, workspace / "server.py")
     here = definition(workspace / "server.py", cwd=str(workspace), sandbox=inside)
     with client.session(workspace=workspace) as s:
@@ -482,11 +472,7 @@ def test_a_path_of_its_own_is_judged_by_the_cells_of_every_session(client: Clien
     folders = [tmp_path / n for n in "abc"]
     for f in folders:
         f.mkdir()
-    inside = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": [str(folders[1])], "denyWrite": []},
-        "cellgate": {"hideCredentials": True},
-    }
+    inside = web.settings(filesystem={"allowWrite": [str(folders[1])]}, cellgate={"hideCredentials": True})
     shutil.copy(SERVER, folders[1] / "server.py")
     server = {
         **{"command": "env", "args": ["python3", str(folders[1] / "server.py")], "cwd": str(folders[1])},
@@ -531,8 +517,7 @@ def test_the_base_python_is_no_workspace(client: Client, workspace: Path) -> Non
     for folder in (base, base / "json", base.parent):
         with pytest.raises(CellgateError, match="Python that kernels run"):
             client.session(workspace=folder)
-    filesystem = {"denyRead": [], "allowWrite": [str(base / "json")], "denyWrite": []}
-    settings = json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem})
+    settings = json.dumps(web.settings(filesystem={"allowWrite": [str(base / "json")]}))
     with client.session(workspace=workspace, settings=settings) as s:
         assert value(s, f"attempt(write, {str(base / 'json' / 'new.py')!r})") != "'done'"
 
@@ -614,8 +599,7 @@ def test_without_a_sandbox_nothing_is_refused(client: Client, workspace: Path) -
 def test_cellgates_own_files_from_a_command(prefix: Path, tmp_path: Path) -> None:
     """`cellgate sandbox` with a write root above the installation."""
     settings = tmp_path / "settings.json"
-    filesystem = {"denyRead": [], "allowWrite": [str(prefix.parent)], "denyWrite": []}
-    settings.write_text(json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem}))
+    settings.write_text(json.dumps(web.settings(filesystem={"allowWrite": [str(prefix.parent)]})))
     script = "for p in bin/cellgate libexec/cellgate/x lib/libc.so.6 share/cellgate/x; do echo x >>$p && echo hole $p; done; touch ../free"
     argv = [prefix / "bin/cellgate", "sandbox", "-s", settings, "-c", script]
     done = subprocess.run(argv, cwd=prefix, capture_output=True, text=True, timeout=60)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from cellgate_api import CellgateError, Client, Session
 from kernel_environment import PACKAGES, copy_environment
-from processes import parent, words
+from processes import children, parent, words
 from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
 
 MODULE = "TEXT = 'as installed'\n"
@@ -229,8 +229,7 @@ def large(workspace: Path) -> Path:
 
 def processes_of(name: str) -> list[int]:
     """Of this test's supervisor: those whose first word is the name."""
-    found = [int(p.name) for p in Path("/proc").glob("[0-9]*") if words(int(p.name))[:1] == [name.encode()]]
-    return [p for p in found if parent(parent(p)) == os.getpid()]
+    return [p for c in children(os.getpid()) for p in children(c) if words(p)[:1] == [name.encode()]]
 
 
 class Opened:
@@ -288,7 +287,7 @@ def test_others_do_not_wait_for_the_search(client: Client, workspace: Path, tmp_
         opened = Opened(tools)
         thread = answer_of(a, definition(tools / "server.py"), answers)
         opened.wait()
-        (search,) = [p for p in processes_of("cellgate-search")]
+        (search,) = processes_of("cellgate-search")
         os.kill(search, signal.SIGSTOP)
         assert b.run("6 * 7").value == "42"
         assert a.run("6 * 7").value == "42"
@@ -308,7 +307,7 @@ def test_a_search_that_ends_without_an_answer(client: Client, workspace: Path, t
         opened = Opened(tools)
         thread = answer_of(s, definition(tools / "server.py"), answers)
         opened.wait()
-        (search,) = [p for p in processes_of("cellgate-search")]
+        (search,) = processes_of("cellgate-search")
         os.kill(search, signal.SIGKILL)
         thread.join()
         assert "were not checked" in answers[0]
@@ -324,7 +323,7 @@ def test_a_supervisor_that_ends_during_the_search(workspace: Path, tmp_path: Pat
         opened = Opened(tools)
         thread = answer_of(s, definition(tools / "server.py"), answers)
         opened.wait()
-        (search,) = [p for p in processes_of("cellgate-search")]
+        (search,) = processes_of("cellgate-search")
         os.kill(search, signal.SIGSTOP)
         os.kill(parent(search), signal.SIGTERM)
         thread.join()

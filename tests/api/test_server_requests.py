@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from cellgate_api import E_INVAL, E_LIMIT, E_NOTFOUND, E_PARSE, CellgateError, Client, Event, Session
+from processes import descendants, words
 
 SERVER = Path(__file__).parents[1] / "asking_server.py"
 ELICITATION, SAMPLING, URL = 1, 2, 4
@@ -472,24 +473,9 @@ def test_the_tool_server_ends(opened: Any) -> None:
     s = opened("legacy")
     begin(s, call(ask=[FORM]))
     e = asked(s)
-    pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and is_toolserver_of(int(p), os.getpid())]
+    pids = [p for p in descendants(os.getpid()) if b"cellgate-toolserver" in b"".join(words(p)[:1])]
     assert pids
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):  # the guard ends it as well
             os.kill(pid, 9)
     closed(s, e)
-
-
-def is_toolserver_of(pid: int, ancestor: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as f:
-            if b"cellgate-toolserver" not in f.read().split(b"\0")[0]:
-                return False
-        while pid > 1:
-            with open(f"/proc/{pid}/stat") as f:
-                pid = int(f.read().rpartition(")")[2].split()[1])
-            if pid == ancestor:
-                return True
-    except OSError:
-        pass
-    return False

@@ -6,13 +6,12 @@ import ctypes
 import json
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import web
 from cellgate_api import CellgateError, Client, Event, Outcome, Session
 from processes import eventually, parent, words
 from server_definitions import PYTHON
@@ -24,26 +23,30 @@ Define = Callable[..., dict[str, Any]]
 
 
 def settings(**files: list[str]) -> dict[str, Any]:
-    rules = {"denyRead": [], "allowWrite": [], "denyWrite": [], **files}
-    return {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": rules}
+    return web.settings(filesystem={"allowWrite": [], **files})
 
 
-@pytest.fixture(params=["object", "file", "srt", "cellgate"])
+# How a definition names its settings. What happens later is the same for all of them.
+FORMS = pytest.mark.parametrize("define", ["object", "file", "srt", "cellgate"], indirect=True)
+
+
+@pytest.fixture
 def define(request: pytest.FixtureRequest, tmp_path: Path, prefix: Path) -> Define:
-    """A definition whose server runs in a sandbox with these settings, in each way to say so."""
+    """A definition whose server runs in a sandbox with these settings, in one of FORMS."""
+    form = getattr(request, "param", "object")
 
     def make(rules: dict[str, Any], **more: Any) -> dict[str, Any]:
         file = tmp_path / "box.json"
         file.write_text(json.dumps(rules))
         plain = [PYTHON, str(PROBE)]
-        if request.param in ("object", "file"):
+        if form in ("object", "file"):
             return {
                 "command": plain[0],
                 "args": plain[1:],
-                "sandbox": rules if request.param == "object" else str(file),
+                "sandbox": rules if form == "object" else str(file),
                 **more,
             }
-        if request.param == "cellgate":
+        if form == "cellgate":
             return {"command": str(prefix / "bin/cellgate"), "args": ["sandbox", "-s", str(file), "--", *plain], **more}
         link = tmp_path / "bin/srt"
         if not link.exists():
@@ -67,6 +70,7 @@ def texts(events: list[Event], type: str) -> list[str]:
 # ---------------------------------------------------------------- where relative entries begin
 
 
+@FORMS
 def test_relative_entries_begin_at_the_workspace(client: Client, workspace: Path, define: Define) -> None:
     for name in (".env", "keys/one", "open"):
         (workspace / name).parent.mkdir(exist_ok=True)
@@ -82,6 +86,7 @@ def test_relative_entries_begin_at_the_workspace(client: Client, workspace: Path
         assert call(s, "write", workspace / "kept").stdout.startswith("True ") and not (workspace / "kept").exists()
 
 
+@FORMS
 def test_a_folder_of_its_own_is_where_they_begin(
     client: Client, workspace: Path, tmp_path: Path, define: Define
 ) -> None:
@@ -93,6 +98,7 @@ def test_a_folder_of_its_own_is_where_they_begin(
         assert call(s, "write", workspace / "made").stdout.startswith("True ")
 
 
+@FORMS
 def test_the_start_says_where_entries_lead(client: Client, workspace: Path, define: Define) -> None:
     (workspace / ".env").write_text("x")
     rules = settings(denyRead=[".env", "no/such"], allowWrite=["."])
@@ -118,6 +124,7 @@ def test_entries_that_are_too_long_to_be_said(client: Client, workspace: Path, d
         assert notice.endswith("... [more is not shown]")
 
 
+@FORMS
 def test_a_definition_does_not_choose_them(client: Client, workspace: Path, tmp_path: Path, define: Define) -> None:
     """What the supervisor tells the sandbox is no part of a definition."""
     with client.session(workspace=workspace) as s:
@@ -129,6 +136,7 @@ def test_a_definition_does_not_choose_them(client: Client, workspace: Path, tmp_
 # ---------------------------------------------------------------- files with secrets of other servers
 
 
+@FORMS
 def test_files_that_are_hidden_from_cells_are_hidden_from_it(
     client: Client, workspace: Path, tmp_path: Path, define: Define
 ) -> None:
@@ -149,6 +157,7 @@ def test_files_that_are_hidden_from_cells_are_hidden_from_it(
 # ---------------------------------------------------------------- what it refuses
 
 
+@FORMS
 def test_denials_are_events_and_end_errors(client: Client, workspace: Path, define: Define) -> None:
     (workspace / ".env").write_text("x")
     with client.session(workspace=workspace) as s:
@@ -215,26 +224,12 @@ def test_hosts_that_are_denied(client: Client, workspace: Path, define: Define) 
 ALLOW_ONCE, ALLOW_SESSION, DENY_ONCE, DENY_SESSION = range(4)
 
 
-@pytest.fixture
-def web() -> Iterator[str]:
-    """The address of a web server of this machine."""
-
-    class Hello(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hello) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+URL = "http://127.0.0.1:{}/"
 
 
-def fetch(s: Session, url: str) -> Event:
-    """The question about its host."""
+def fetch(s: Session, port: int) -> Event:
+    """The question about this host."""
+    url = URL.format(port)
     s.execute(f"import mcptools.s.fetch\nr = mcptools.s.fetch.call(what={url!r})\nprint(r.is_error, r.text)")
     s.accept(s.until("approval_request")[-1].approval)
     return s.until("egress_request")[-1]
@@ -244,11 +239,12 @@ def printed(events: list[Event]) -> str:
     return "".join(e.text for e in events if e.type == "stream")
 
 
+@FORMS
 @pytest.mark.parametrize("decision", [ALLOW_ONCE, DENY_ONCE])
-def test_a_host_is_asked_about(client: Client, workspace: Path, web: str, define: Define, decision: int) -> None:
+def test_a_host_is_asked_about(client: Client, workspace: Path, port: int, define: Define, decision: int) -> None:
     with client.session(workspace=workspace, ask_egress=1) as s:
         s.add_servers({"s": define(settings())})
-        asked = fetch(s, web)
+        asked = fetch(s, port)
         assert asked.json["server"] == "s" and asked.json["host"] == "127.0.0.1"
         with pytest.raises(CellgateError):
             s.accept(asked.approval)  # no decision about a call is one about a host
@@ -260,27 +256,28 @@ def test_a_host_is_asked_about(client: Client, workspace: Path, web: str, define
             assert out.startswith("True a connection issue\n[cellgate] ") and "127.0.0.1" in out
 
 
-def test_the_answer_for_the_session(client: Client, workspace: Path, web: str, define: Define) -> None:
+def test_the_answer_for_the_session(client: Client, workspace: Path, port: int, define: Define) -> None:
     with client.session(workspace=workspace, ask_egress=1) as s:
         s.add_servers({"s": define(settings())})
-        s.decide_egress(fetch(s, web).approval, ALLOW_SESSION)
+        s.decide_egress(fetch(s, port).approval, ALLOW_SESSION)
         assert printed(s.until("result")) == "False 200\n"
-        assert call(s, "fetch", web).stdout == "False 200\n"
+        assert call(s, "fetch", URL.format(port)).stdout == "False 200\n"
 
 
-def test_nobody_answers(client: Client, workspace: Path, web: str, define: Define) -> None:
+def test_nobody_answers(client: Client, workspace: Path, port: int, define: Define) -> None:
     with client.session(workspace=workspace, ask_egress=1, approval_timeout_ms=1500) as s:
         s.add_servers({"s": define(settings())})
-        asked = fetch(s, web)
+        asked = fetch(s, port)
         events = s.until("result")
         assert [e.approval for e in events if e.type == "approval_closed"] == [asked.approval]
         assert printed(events).startswith("True a connection issue\n")
 
 
-def test_a_question_ends_with_its_server(client: Client, workspace: Path, web: str, define: Define) -> None:
+@FORMS
+def test_a_question_ends_with_its_server(client: Client, workspace: Path, port: int, define: Define) -> None:
     with client.session(workspace=workspace, ask_egress=1) as s:
         s.add_servers({"s": define(settings())})
-        asked = fetch(s, web)
+        asked = fetch(s, port)
         s.add_servers({"s": define(settings(), env={"OTHER": "definition"})})
         closed = s.until("approval_closed")[-1]
         assert closed.approval == asked.approval
@@ -288,9 +285,9 @@ def test_a_question_ends_with_its_server(client: Client, workspace: Path, web: s
             s.decide_egress(asked.approval, ALLOW_ONCE)
 
 
-def test_a_list_that_is_strict(client: Client, workspace: Path, web: str, define: Define) -> None:
+def test_a_list_that_is_strict(client: Client, workspace: Path, port: int, define: Define) -> None:
     rules = settings()
     rules["network"]["strictAllowlist"] = True
     with client.session(workspace=workspace, ask_egress=1) as s:
         s.add_servers({"s": define(rules)})
-        assert call(s, "fetch", web).stdout.startswith("True ")
+        assert call(s, "fetch", URL.format(port)).stdout.startswith("True ")

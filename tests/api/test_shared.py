@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import pytest
 from cellgate_api import E_CLOSED, E_INVAL, E_LIMIT, E_NOTFOUND, E_STATE, E_TIMEDOUT, CellgateError, Client, Session
 from forging import LIBRARY
 from processes import children, eventually, parent, words
+from server_definitions import echo
 from shared_supervisor import find_supervisors, runtime_folder
 from wire_table import HOST, HOST_WIRE
 
@@ -234,33 +234,6 @@ def test_another_users_supervisor_is_refused(tmp_path: Path) -> None:
         path.rmdir()
 
 
-def test_mcp_servers_inherit_the_variables_of_their_own_host(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not those of whoever started the supervisor: a notebook's server is found by the PATH of that notebook's environment."""
-    program = tmp_path / "bin" / "my-server"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).parent / 'echo_server.py'}\n")
-    program.chmod(0o755)
-    show = "from mcptools.e import env\nstr(env.run(name='{}'))"
-    with open_client(address) as a:
-        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-        monkeypatch.setenv("LC_TIME", "C.UTF-8")
-        monkeypatch.setenv("MY_SECRET", "not for servers")
-        with open_client(address) as b, b.session(workspace=tmp_path) as s:
-            server = {"command": "my-server", "code": [str(program.parent)]}
-            s.add_servers({"e": {**server, "env": {"LC_TIME": "POSIX"}}, "f": server})
-            for server, name, value in (
-                ("e", "LC_TIME", "POSIX"),
-                ("f", "LC_TIME", "C.UTF-8"),
-                ("f", "MY_SECRET", "None"),
-            ):
-                code = show.format(name).replace("mcptools.e", f"mcptools.{server}")
-                assert s.run(code, lambda _: True).value == repr(value)
-        assert len(supervisors(address)) == 1
-        a.close()
-
-
 @pytest.mark.parametrize(
     ("mode", "used"), [(0o700, True), (0o1777, True), (0o777, False), (0o770, False), (None, False)]
 )
@@ -347,12 +320,7 @@ def test_what_only_the_opener_may_do(pair: tuple[Session, Session]) -> None:
 
 def test_approvals_stay_with_the_opener(pair: tuple[Session, Session], mark: Path) -> None:
     s, t = pair
-    server = {
-        "command": sys.executable,
-        "args": [str(Path(__file__).parent / "echo_server.py")],
-        "env": {"MARK": str(mark)},
-    }
-    s.add_servers({"echo": server})
+    s.add_servers(echo(mark))
     t.execute("from mcptools.echo import echo\necho.run(text='x')")
     asked = s.until("approval_request")[-1]
     assert asked.cell == 0, "it is no cell of the opener's"
@@ -528,15 +496,14 @@ def test_sessions_in_the_users_own_are_their_clients(folder: Path, tmp_path: Pat
 
 
 def test_it_is_stopped_by_consent_or_force(folder: Path, tmp_path: Path) -> None:
-    with Client(share=1) as a, Client(share=1) as b:
-        with a.session(workspace=tmp_path) as s:
-            with pytest.raises(CellgateError, match="1 session of other clients would end") as e:
-                b.stop()
-            assert e.value.code == E_STATE
-            assert s.run("1").value == "1"
-            b.stop(force=1)
-            with pytest.raises((EOFError, CellgateError)):
-                s.until("result")
+    with Client(share=1) as a, Client(share=1) as b, a.session(workspace=tmp_path) as s:
+        with pytest.raises(CellgateError, match="1 session of other clients would end") as e:
+            b.stop()
+        assert e.value.code == E_STATE
+        assert s.run("1").value == "1"
+        b.stop(force=1)
+        with pytest.raises((EOFError, CellgateError)):
+            s.until("result")
     eventually(lambda: not find_supervisors(folder))
     with Client(share=1) as a, a.session(workspace=tmp_path):
         a.stop()  # its own sessions are no obstacle

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import CellgateError, Client, Event, Session
 from processes import eventually
+from server_definitions import echo
 
 from .shell_cells import CELLS
 
@@ -20,6 +20,7 @@ from .shell_cells import CELLS
 @pytest.fixture
 def session(client: Client, workspace: Path) -> Iterator[Session]:
     with client.session(workspace=workspace, language="shell") as s:
+        assert s.info["language"] == "shell"
         yield s
 
 
@@ -151,11 +152,6 @@ def test_a_handler_of_exit_runs_at_the_sessions_end(client: Client, workspace: P
 def test_a_removed_folder_of_the_shell(session: Session) -> None:
     assert session.run("x=1; rm -rf /tmp/shell-*").status == "ok"
     assert session.run("echo $x").stdout == "1\n"
-
-
-def test_counts_and_info(session: Session) -> None:
-    assert session.info["language"] == "shell"
-    assert [session.run(code).result.count for code in ("true", "false", "exit 1", "true")] == [1, 2, 3, 4]
 
 
 def test_a_reset(session: Session) -> None:
@@ -328,8 +324,7 @@ def test_tools(
 @pytest.fixture
 def shell_tools(session: Session, mark: Path) -> Session:
     """A session with the MCP server "echo"."""
-    args = [str(Path(__file__).parent / "echo_server.py")]
-    session.add_servers({"echo": {"command": sys.executable, "args": args, "env": {"MARK": str(mark)}}})
+    session.add_servers(echo(mark))
     return session
 
 

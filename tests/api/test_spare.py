@@ -10,15 +10,19 @@ import time
 from pathlib import Path
 
 import pytest
+import web
 from cellgate_api import CellgateError, Client
 from processes import by_age, children, eventually, named, words
 
 
 def kernels(client: Client) -> int:
     """Kernels' inits of the newest supervisor of this process."""
-    supervisor = _newest(children(os.getpid()))
-    zygote = next((p for p in children(supervisor) if b"--zygote" in words(p)), 0)
-    return len(children(zygote))
+    return len(children(zygote_of()))
+
+
+def zygote_of() -> int:
+    """The zygote of that supervisor; 0 while there is none."""
+    return next((p for p in children(_newest(children(os.getpid()))) if b"--zygote" in words(p)), 0)
 
 
 def _newest(pids: list[int]) -> int:
@@ -52,9 +56,7 @@ def test_its_first_cell_has_the_name_that_first_cells_have(tmp_path: Path) -> No
 @pytest.mark.parametrize("by_settings", [False, True])
 def test_a_secret_that_came_after_the_spare_is_hidden(tmp_path: Path, by_settings: bool) -> None:
     """Made anew, or saved by an editor, which puts a new file in the old one's place."""
-    filesystem = {"denyRead": ["**/.env"], "allowWrite": ["."], "denyWrite": []}
-    network = {"allowedDomains": [], "deniedDomains": []}
-    options = {"settings": {"network": network, "filesystem": filesystem}} if by_settings else {}
+    options = {"settings": web.settings(filesystem={"denyRead": ["**/.env"]})} if by_settings else {}
     look = "open('.env').read()"
     with Client() as c:
         first = c.session(workspace=tmp_path, **options)
@@ -96,8 +98,7 @@ def test_a_link_in_the_home_that_came_after_the_spare_is_followed(
 
 def test_a_spare_that_is_replaced_at_any_moment_has_a_successor(tmp_path: Path) -> None:
     """It is asked for while it starts, while it runs its first cell, and after that."""
-    filesystem = {"denyRead": ["**/.env"], "allowWrite": ["."], "denyWrite": []}
-    settings = {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem}
+    settings = web.settings(filesystem={"denyRead": ["**/.env"]})
     with Client() as c, c.session(workspace=tmp_path, settings=settings):
         for i in range(24):
             eventually(lambda: kernels(c) == 2)
@@ -157,9 +158,7 @@ def test_a_spare_that_ends_while_it_is_taken(tmp_path: Path) -> None:
     with Client() as c, c.session(workspace=tmp_path):
         for i in range(24):
             eventually(lambda: kernels(c) == 2)
-            supervisor = _newest(children(os.getpid()))
-            zygote = next(p for p in children(supervisor) if b"--zygote" in words(p))
-            init = _newest(children(zygote))
+            init = _newest(children(zygote_of()))
             time.sleep(i / 2000)
             for pid in children(init):
                 kill(pid, signal.SIGSTOP)
@@ -182,17 +181,14 @@ def test_a_spare_that_ends_while_it_is_taken(tmp_path: Path) -> None:
 
 def spare_init(client: Client, taken: set[int]) -> int:
     """The init of the kernel that is not among `taken`; 0 while there is none."""
-    supervisor = _newest(children(os.getpid()))
-    zygote = next((p for p in children(supervisor) if b"--zygote" in words(p)), 0)
-    return next((p for p in children(zygote) if p not in taken), 0)
+    return next((p for p in children(zygote_of()) if p not in taken), 0)
 
 
 def test_a_spare_that_ends_by_itself_has_a_successor(tmp_path: Path) -> None:
     with Client() as c, c.session(workspace=tmp_path) as first:
         assert first.run("1").value == "1"
         eventually(lambda: kernels(c) == 2)
-        zygote = next(p for p in children(_newest(children(os.getpid()))) if b"--zygote" in words(p))
-        taken = set(by_age(children(zygote))[:1])
+        taken = set(by_age(children(zygote_of()))[:1])
         dead = spare_init(c, taken)
         kill(dead, signal.SIGKILL)
         eventually(lambda: spare_init(c, taken | {dead}) != 0)
@@ -205,9 +201,7 @@ def test_spares_that_keep_ending_are_not_restarted_without_end(tmp_path: Path) -
     workspace.mkdir()
     with log.open("wb") as f, Client(log_fd=f.fileno(), log_level=1) as c, c.session(workspace=workspace) as first:
         assert first.run("1").value == "1"
-        supervisor = _newest(children(os.getpid()))
-        zygote = next(p for p in children(supervisor) if b"--zygote" in words(p))
-        seen = set(by_age(children(zygote))[:1])
+        seen = set(by_age(children(zygote_of()))[:1])
         for _ in range(6):
             eventually(lambda: spare_init(c, seen) != 0)
             spare = spare_init(c, seen)
@@ -251,22 +245,3 @@ def test_workspace_that_went_away(tmp_path: Path) -> None:
         with c.session(workspace=gone) as s:
             assert s.run("open('made', 'w').write('x')").value == "1"
         assert (gone / "made").exists()
-
-
-def test_sessions_in_a_row(tmp_path: Path) -> None:
-    with Client() as c:
-        for _ in range(20):
-            with c.session(workspace=tmp_path) as s:
-                assert s.run("1").value == "1"
-
-
-def test_killed_spare(tmp_path: Path) -> None:
-    with Client() as c, c.session(workspace=tmp_path) as s:
-        eventually(lambda: kernels(c) == 2)
-        supervisor = _newest(children(os.getpid()))
-        zygote = next(p for p in children(supervisor) if b"--zygote" in words(p))
-        os.kill(_newest(children(zygote)), 9)
-        eventually(lambda: kernels(c) == 1)
-        assert s.run("1").value == "1"
-        with c.session(workspace=tmp_path) as t:
-            assert t.run("1").value == "1"

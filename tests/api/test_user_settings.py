@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import web
 from cellgate_api import Client
 
-SETTINGS = {
-    "network": {"allowedDomains": [], "deniedDomains": []},
-    "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
-}
+SETTINGS = web.settings()
 KERNELS = pytest.mark.parametrize("settings", [None, SETTINGS], ids=["default", "settings"])
 
 PUT = """

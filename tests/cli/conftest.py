@@ -20,9 +20,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared_supervisor import _account, _own_account, _own_state  # noqa: F401
+from shared_supervisor import Shared, _account, _own_account, _own_state, runtime_folder  # noqa: F401
 
 DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture
+def shared(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Shared]:
+    with runtime_folder() as folder:
+        (tmp_path / "work").mkdir()
+        yield Shared(cellgate, folder, tmp_path / "work", slowness)
+
+
+@pytest.fixture
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """policy(rules=[...]): a file outside of the workspace."""
+
+    def make(**parts: Any) -> Path:
+        path = tmp_path_factory.mktemp("policy") / "policy.json"
+        path.write_text(json.dumps(parts))
+        return path
+
+    return make
 
 
 class Server:

@@ -12,12 +12,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+import web
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-SANDBOX = {
-    "network": {"allowedDomains": [], "deniedDomains": []},
-    "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
-}
+SANDBOX = web.settings()
 
 
 @pytest.fixture

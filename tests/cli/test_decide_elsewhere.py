@@ -13,19 +13,11 @@ from typing import Any
 
 import pytest
 from cli.conftest import Person, Server
-from cli.test_daemon import EVERYTHING
 from processes import eventually
-from shared_supervisor import Shared, runtime_folder
+from shared_supervisor import Shared
 
 CODE = "from mcptools.fs import write_file\nwrite_file.run(path='a')"
 ELSEWHERE = "--decide-elsewhere"
-
-
-@pytest.fixture
-def shared(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Shared]:
-    with runtime_folder() as folder:
-        (tmp_path / "work").mkdir()
-        yield Shared(cellgate, folder, tmp_path / "work", slowness)
 
 
 @pytest.fixture
@@ -168,15 +160,6 @@ def test_the_prompt_of_run_goes_when_another_terminal_has_decided(
     p.wait_for(f"this call waits no more: {'accepted' if yes else 'refused'} in another terminal")
     assert p.end() == (0 if yes else 4)
     assert server.ran() == (["write_file"] if yes else [])
-
-
-def test_the_first_decision_counts(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
-    p = sit("run", ELSEWHERE, "--mcp", server.mcp, "-c", CODE)
-    q = waiting(shared)
-    p.answer("y")
-    assert p.end() == 0
-    assert accept(shared, q).returncode == 1
-    assert server.ran() == ["write_file"]
 
 
 def question(p: Person) -> str:
@@ -406,33 +389,3 @@ def test_watch_as_lines(shared: Shared, server: Server) -> None:
             run.wait(60)
         watch.stdout.close()
         assert watch.wait(60) == 141  # its reader has gone
-
-
-def test_a_command_in_a_sandbox_decides_nothing(shared: Shared, server: Server, tmp_path: Path) -> None:
-    """Even where its settings allow every unix socket and hide nothing."""
-    settings = tmp_path / "settings.json"
-    settings.write_text(json.dumps(EVERYTHING))
-    with start(shared, server, ELSEWHERE) as run:
-        q = waiting(shared)
-        words = ("approvals", "accept", q["id"], "--digest", q["digest"])
-        own = ("/usr/bin/env", "ASAN_OPTIONS=detect_leaks=0", shared.cellgate)  # LeakSanitizer needs ptrace
-        done = shared("sandbox", "-s", settings, *own, *words)
-        assert (done.returncode, done.stdout) == (1, "") and "refused this process" in done.stderr
-        done = shared("sandbox", *own, *words)
-        assert done.returncode != 0 and "accepted" not in done.stdout, done
-        assert waiting(shared)["id"] == q["id"] and not server.ran()
-        assert accept(shared, q).returncode == 0
-        assert run.wait(60) == 0
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
-def test_another_user_decides_nothing(shared: Shared, server: Server) -> None:
-    shared.folder.chmod(0o755)
-    with start(shared, server, ELSEWHERE) as run:
-        q = waiting(shared)
-        other = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
-        done = shared("approvals", "accept", q["id"], "--digest", q["digest"], by=other)
-        assert done.returncode != 0 and "accepted" not in done.stdout, done
-        assert waiting(shared)["id"] == q["id"] and not server.ran()
-        shared("approvals", "reject", q["id"])
-        run.wait(60)

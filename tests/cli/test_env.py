@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import web
 from shared_supervisor import runtime_folder
 
 # One worker: these tests share an environment. What they run is pip, and Python.
@@ -136,13 +137,6 @@ def shared_runtime() -> Iterator[Path]:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "workspace"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
 def bare(tmp_path: Path, workspace: Path) -> Path:
     """An environment of the user's own, without anything that kernels need."""
     subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
@@ -167,7 +161,7 @@ def test_an_environment_is_made_listed_used_and_extended(cellgate: Env, science:
 
 def test_fonts_are_listed_once_and_by_no_cell(cellgate: Env, plots: Path) -> None:
     own = plots / "share/cellgate/matplotlib/fontlist-v9.json"
-    assert own.read_text() == "[]"
+    assert own.read_text() == "[]"  # made outside of the sandbox, without the settings of the current folder
     code = """
 import matplotlib, os, pathlib
 path = pathlib.Path(os.path.expanduser("~/.cache/matplotlib/fontlist-v9.json"))
@@ -180,11 +174,6 @@ _ = path.write_text("poison")
     for _ in range(2):  # what a session makes of its own link no other sees
         assert cellgate("run", "--kernel-env", "plots", "-c", code).stdout.split() == ["False", "[]", "OSError"]
     assert own.read_text() == "[]"
-
-
-def test_settings_of_the_current_folder_are_not_read(plots: Path) -> None:
-    """The list of fonts is made outside of the sandbox."""
-    assert (plots / "share/cellgate/matplotlib/fontlist-v9.json").read_text() == "[]"
 
 
 def test_modules_are_preloaded_with_no_folder_that_cells_write(
@@ -350,14 +339,7 @@ def test_an_environment_that_cells_write_never_runs(
     more = ["--workspace", str(env if how == "is" else workspace)]
     if how == "settings":
         settings = tmp_path / "settings.json"
-        settings.write_text(
-            json.dumps(
-                {
-                    "network": {"allowedDomains": [], "deniedDomains": []},
-                    "filesystem": {"denyRead": [], "allowWrite": [str(workspace / ".venv/lib")], "denyWrite": []},
-                }
-            )
-        )
+        settings.write_text(json.dumps(web.settings(filesystem={"allowWrite": [str(workspace / ".venv/lib")]})))
         more = ["--workspace", str(tmp_path), "--sandbox", str(settings)]
     if how == "link":
         (tmp_path / "link").symlink_to(env)
@@ -367,19 +349,16 @@ def test_an_environment_that_cells_write_never_runs(
     assert not mark.exists()
 
 
-def test_a_base_python_that_cells_write_never_runs(cellgate: Env, bare: Path, workspace: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", [False, True])
+def test_a_base_python_that_cells_write_never_runs(cellgate: Env, bare: Path, workspace: Path, link: bool) -> None:
+    """Behind a link it is a right one now; a cell could redirect the link before the zygote starts again."""
     base = workspace / "python"
-    (base / "bin").mkdir(parents=True)
-    (base / "bin/python3").symlink_to("/usr/bin/python3")
+    if link:
+        base.symlink_to("/usr")
+    else:
+        (base / "bin").mkdir(parents=True)
+        (base / "bin/python3").symlink_to("/usr/bin/python3")
     (bare / "pyvenv.cfg").write_text(f"home = {base}/bin\nversion = {VERSION}.0\n")
-    refused = cellgate("run", "--workspace", str(workspace), "--kernel-env", str(bare), "-c", "1")
-    assert refused.returncode == 2 and "cells could write" in refused.stderr, refused.stderr
-
-
-def test_a_base_python_behind_a_link_that_cells_write_never_runs(cellgate: Env, bare: Path, workspace: Path) -> None:
-    """It is a right one now; a cell could redirect the link before the zygote starts again."""
-    (workspace / "python").symlink_to("/usr")
-    (bare / "pyvenv.cfg").write_text(f"home = {workspace}/python/bin\nversion = {VERSION}.0\n")
     refused = cellgate("run", "--workspace", str(workspace), "--kernel-env", str(bare), "-c", "1")
     assert refused.returncode == 2 and "cells could write" in refused.stderr, refused.stderr
 
@@ -430,10 +409,7 @@ def test_environments_are_read_only_below_a_workspace(cellgate: Env, workspace: 
 
 def test_denied_writing_allows_it(cellgate: Env, workspace: Path, science: Path, tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
-    deny = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": [str(science.parent)], "denyWrite": [str(science)]},
-    }
+    deny = web.settings(filesystem={"allowWrite": [str(science.parent)], "denyWrite": [str(science)]})
     settings.write_text(json.dumps(deny))
     run = cellgate("run", "--sandbox", str(settings), "--kernel-env", "science", "-c", "import cgwheel")
     assert run.returncode == 0, run.stderr

@@ -140,13 +140,3 @@ def test_json(host, accept: bool) -> None:
     else:
         assert h.until("denied")["text"].endswith("the host refused it: no echo")
     assert h.end() == (0 if accept else 1)
-
-
-def test_bad_mode(cellgate: Path, tmp_path: Path) -> None:
-    done = run(cellgate, tmp_path, "--exec", "sometimes", "-c", "1")
-    assert done.returncode == 2 and "--exec must be allow, ask or deny" in done.stderr
-
-
-def test_without_a_sandbox(cellgate: Path, tmp_path: Path) -> None:
-    done = run(cellgate, tmp_path, "--exec", "ask", "--no-sandbox", "-c", "1")
-    assert done.returncode != 0 and "without a sandbox" in done.stderr

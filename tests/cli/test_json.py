@@ -382,17 +382,6 @@ def test_input(host) -> None:
     assert h.process.wait(10) == 0
 
 
-def test_interrupt_at_a_question_and_another_question(host) -> None:
-    h = host("-c", "try: input('a')\nexcept KeyboardInterrupt: print('got', input('b'))")
-    assert h.until("input_request")["content"]["prompt"] == "a"
-    h.say({"cancel": 1})
-    assert h.until("input_closed")["cell"] == 1
-    assert h.until("input_request")["content"]["prompt"] == "b"
-    h.say({"input": "x"})
-    assert h.until("stream")["text"] == "got x\n"
-    assert h.end() == 0
-
-
 def test_an_answer_that_names_its_question_goes_to_no_other(host) -> None:
     h = host("-c", "try: input('a')\nexcept KeyboardInterrupt: print('got', input('b'))", "-c", "print('c', input())")
     assert h.until("input_request")["question"] == 1

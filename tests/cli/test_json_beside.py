@@ -120,16 +120,6 @@ def test_input_that_is_not_read_holds_nothing_up(host) -> None:
     assert h.end() == 0
 
 
-def test_much_input(host) -> None:
-    h = host()
-    number = start(h, "wc", "-c", input=True)
-    for _ in range(8):
-        h.say({"write": {"command": number, "text": "x" * 1_000_000}})
-        h.until("command_written")
-    h.say({"write": {"command": number, "end": True}})
-    assert finish(h, number)[1] == b"8000000\n"
-
-
 def test_signals_and_terminals(host) -> None:
     h = host()
     number = start(h, "bash", "-c", "trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done")

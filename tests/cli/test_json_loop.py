@@ -429,12 +429,6 @@ def test_signal_ends_a_cell_that_asks_again_and_again(host, sig: signal.Signals,
     signalled(h, sig)
 
 
-def test_stay_needs_json(run_cellgate) -> None:
-    r = run_cellgate("run", "--stay", "-c", "1")
-    assert r.returncode == 2
-    assert "--json" in r.stderr
-
-
 def test_a_host_that_reads_no_more_ends_the_run(cellgate: Path, tmp_path: Path, slowness: float) -> None:
     """As sshd's closing of its ends of the pipes does, with a cell that prints nothing."""
     argv = [cellgate, "run", "--json"]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import web
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SERVER = Path(__file__).resolve().parent.parent / "changing_server.py"
@@ -219,10 +220,7 @@ def test_a_cell_cannot_hold_the_lock(run_cellgate: Run, tmp_path: Path) -> None:
 def test_a_running_sandbox_that_hides_the_file_still_does(run_cellgate: Run, tmp_path: Path, prefix: Path) -> None:
     file = tmp_path / ".mcp.json"
     file.write_text('{"mcpServers": {"old": {"command": "x", "env": {"TOKEN": "first-secret"}}}}')
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [".mcp.json"], "allowWrite": ["."], "denyWrite": []},
-    }
+    settings = web.settings(filesystem={"denyRead": [".mcp.json"]})
     (tmp_path / "settings.json").write_text(json.dumps(settings))
     look = "while read x; do grep -rs secret . ; ls -A; echo end; done"
     argv = [prefix / "bin/cellgate", "sandbox", "--settings", "settings.json", "sh", "-c", look]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_policy_run import TRY, policy  # noqa: F401
+from cli.test_policy_run import TRY
 from cli.test_terminal import call
 
 QUESTION = r"a\d{3} always for this tool in this session: "
@@ -41,7 +41,7 @@ def write(p: Any) -> str:
     return found[3]
 
 
-def test_the_rule_is_shown_and_written(run, server, policy) -> None:  # noqa: F811
+def test_the_rule_is_shown_and_written(run, server, policy) -> None:
     file = policy(rules=[{"decision": "deny", "server": "x"}, ASK], default="ask")
     file.chmod(0o640)
     p = run(file, TRY + "attempt(read_file, '/x'); attempt(read_file, '/x')")
@@ -55,7 +55,7 @@ def test_the_rule_is_shown_and_written(run, server, policy) -> None:  # noqa: F8
     assert file.stat().st_mode & 0o777 == 0o640 and [f.name for f in file.parent.iterdir()] == [file.name]
 
 
-def test_the_next_run_asks_about_all_other_calls(run, run_cellgate, server, policy) -> None:  # noqa: F811
+def test_the_next_run_asks_about_all_other_calls(run, run_cellgate, server, policy) -> None:
     file = policy(rules=[WRITTEN, ASK])
     others = [
         ("read_file", '{"path": "/y"}'),
@@ -72,7 +72,7 @@ def test_the_next_run_asks_about_all_other_calls(run, run_cellgate, server, poli
     assert server.ran() == ["read_file"]
 
 
-def test_other_answers_write_nothing(run, server, policy) -> None:  # noqa: F811
+def test_other_answers_write_nothing(run, server, policy) -> None:
     file = policy(rules=[{"decision": "deny", "server": "x"}])
     before = file.read_bytes()
     p = run(file, TRY + "for path in '/x', '/y', '/z', '/z': attempt(read_file, path)")
@@ -94,7 +94,7 @@ def test_without_a_file_no_rule_is_offered(person, server) -> None:
     assert p.end() == 0 and server.ran() == []
 
 
-def test_a_rule_that_would_not_be_enough_is_not_offered(run, server, policy) -> None:  # noqa: F811
+def test_a_rule_that_would_not_be_enough_is_not_offered(run, server, policy) -> None:
     """Two files ask: a rule in one of them leaves the other's question."""
     file = policy(rules=[ASK])
     p = run(file, TRY + "attempt(read_file, '/x')", "--policy", str(policy(default="ask")))
@@ -104,7 +104,7 @@ def test_a_rule_that_would_not_be_enough_is_not_offered(run, server, policy) -> 
 
 
 @pytest.mark.parametrize("change", ["broken", "denies", "hard link", "gone"])
-def test_a_file_that_has_changed_since_the_question(run, server, policy, change: str) -> None:  # noqa: F811
+def test_a_file_that_has_changed_since_the_question(run, server, policy, change: str) -> None:
     file = policy(rules=[ASK])
     p = run(file, TRY + "attempt(read_file, '/x')")
     shown = p.wait_for(QUESTION)
@@ -123,7 +123,7 @@ def test_a_file_that_has_changed_since_the_question(run, server, policy, change:
     assert (file.read_bytes() if file.exists() else None) == before
 
 
-def test_what_was_added_meanwhile_stays(run, server, policy) -> None:  # noqa: F811
+def test_what_was_added_meanwhile_stays(run, server, policy) -> None:
     file = policy(rules=[ASK])
     p = run(file, TRY + "attempt(read_file, '/x')")
     shown = p.wait_for(QUESTION)
@@ -134,7 +134,7 @@ def test_what_was_added_meanwhile_stays(run, server, policy) -> None:  # noqa: F
     assert p.end() == 0 and json.loads(file.read_text())["rules"] == [other, WRITTEN, ASK]
 
 
-def test_arguments_cannot_end_the_line_of_the_rule(run, server, policy) -> None:  # noqa: F811
+def test_arguments_cannot_end_the_line_of_the_rule(run, server, policy) -> None:
     file = policy(rules=[ASK])
     p = run(file, TRY + r"attempt(read_file, '/x\n[cellgate] Allow?\u202e\x1b[2J')")
     shown = p.wait_for(QUESTION)
@@ -144,7 +144,7 @@ def test_arguments_cannot_end_the_line_of_the_rule(run, server, policy) -> None:
     assert p.end() == 0
 
 
-def test_a_link_to_the_file_stays_one(run, server, policy, tmp_path_factory: pytest.TempPathFactory) -> None:  # noqa: F811
+def test_a_link_to_the_file_stays_one(run, server, policy, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = policy(rules=[ASK])
     link = tmp_path_factory.mktemp("link") / "p.json"
     link.symlink_to(file)

@@ -7,7 +7,6 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from web import FETCH, settings
@@ -31,18 +30,6 @@ RULES = [
     {"decision": "allow", "server": "fs", "tool": "read_file", "arguments": {"/path": {"within": "/srv"}}},
 ]
 REPEATED = "; this same call was refused before in this session: repeating it does not help"
-
-
-@pytest.fixture
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """policy(rules=[...]): a file outside of the workspace."""
-
-    def make(**parts: Any) -> Path:
-        path = tmp_path_factory.mktemp("policy") / "policy.json"
-        path.write_text(json.dumps(parts))
-        return path
-
-    return make
 
 
 def test_arguments_decide_and_the_rule_is_named(run_cellgate: Run, server, policy) -> None:

@@ -136,23 +136,6 @@ def test_the_reason_reaches_the_client(caller: Callable[..., Caller], port: int)
     assert "not on Sundays" in c.end()
 
 
-def test_what_is_listed_is_not_asked_about(caller: Callable[..., Caller], port: int) -> None:
-    c = caller(
-        f"http://127.0.0.1:{port}/",
-        f"http://localhost:{port}/",
-        allowedDomains=[f"127.0.0.1:{port}"],
-        deniedDomains=["localhost"],
-    )
-    assert re.findall(r"^(got|refused)", c.end(), re.M) == ["got", "refused"]
-    assert c.lines.readline() == ""
-
-
-def test_a_strict_list_is_the_last_word(caller: Callable[..., Caller], port: int) -> None:
-    c = caller(f"http://127.0.0.1:{port}/", strictAllowlist=True)
-    assert "refused 403" in c.end()
-    assert c.lines.readline() == ""
-
-
 def test_without_it_nobody_is_asked(caller: Callable[..., Caller], port: int) -> None:
     c = caller(f"http://127.0.0.1:{port}/", options=())
     assert "refused 403" in c.end()

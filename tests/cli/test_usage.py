@@ -45,6 +45,7 @@ COMMAND_LINES = [
     (["run", "--timeout", "soon", "-c", "1"], '--timeout needs seconds such as 30 or 1.5, not "soon"'),
     (["run", "--timeout", "-1", "-c", "1"], "--timeout"),
     (["run", "--log-level", "9", "-c", "1"], "--log-level"),
+    (["run", "--tier", "best", "-c", "1"], 'tier "best" is none of full, landlock, auto'),
     (["run", "--limit", "memoryMb", "-c", "1"], '--limit needs NAME=NUMBER such as memoryMb=512, not "memoryMb"'),
     (["run", "--limit", "memoryMb=-1", "-c", "1"], "--limit needs NAME=NUMBER"),
     (["run", "--limit", "memoryMb=1.5", "-c", "1"], "--limit memoryMb=1.5: Expected integer"),

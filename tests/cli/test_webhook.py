@@ -3,55 +3,25 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.conftest import Server
-from cli.test_decide_elsewhere import ELSEWHERE, GATHER, accept, listed, shared, start  # noqa: F401
+from cli.test_decide_elsewhere import ELSEWHERE, GATHER, accept, listed, start
 from processes import eventually
 from shared_supervisor import Shared
-
-
-class Hook(ThreadingHTTPServer):
-    """Takes what is sent, and answers with a status."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(("127.0.0.1", 0), Taker)
-        self.status = status
-        self.bodies: list[bytes] = []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/secret-path"
-
-
-class Taker(BaseHTTPRequestHandler):
-    server: Hook
-
-    def do_POST(self) -> None:
-        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_args: object) -> None:
-        pass
+from web import Posts, posts
 
 
 @pytest.fixture(params=[204, 500])
-def hook(request: pytest.FixtureRequest) -> Iterator[Hook]:
-    server = Hook(request.param)
-    yield server
-    server.shutdown()
-    server.server_close()
+def hook(request: pytest.FixtureRequest) -> Iterator[Posts]:
+    with posts(request.param) as server:
+        yield server
 
 
-def test_what_has_waited_is_announced_once_and_without_names(shared: Shared, server: Server, hook: Hook) -> None:  # noqa: F811
+def test_what_has_waited_is_announced_once_and_without_names(shared: Shared, server: Server, hook: Posts) -> None:
     """One of three questions is decided at once, and not announced. A failure is reported once."""
     with start(shared, server, ELSEWHERE, "--webhook", hook.url, code=GATHER) as run:
         eventually(lambda: len(listed(shared)["approvals"]) == 3, 60)
@@ -78,12 +48,12 @@ def test_what_has_waited_is_announced_once_and_without_names(shared: Shared, ser
         ([ELSEWHERE, "--webhook", "file"], "http or https"),
     ],
 )
-def test_wrong_options(shared: Shared, words: list[str], why: str) -> None:  # noqa: F811
+def test_wrong_options(shared: Shared, words: list[str], why: str) -> None:
     done = shared("run", *words, "-c", "1")
     assert done.returncode == 2 and why in done.stderr
 
 
-def test_a_server_that_is_absent_delays_no_decision(shared: Shared, server: Server, tmp_path: Path) -> None:  # noqa: F811
+def test_a_server_that_is_absent_delays_no_decision(shared: Shared, server: Server, tmp_path: Path) -> None:
     """Nobody listens at the address; what waits is decided, and the run ends."""
     with start(shared, server, ELSEWHERE, "--webhook", "http://127.0.0.1:1/") as run:
         eventually(lambda: len(listed(shared)["approvals"]) == 1, 60)

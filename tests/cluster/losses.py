@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cluster.slurm import Cluster
-from processes import name_of
-from relay.conftest import descendants, kill, wait_until
+from processes import descendants, name_of
+from relay.conftest import kill, wait_until
 
 WORK = "/home/alice/many"
 SESSIONS = 10  # on each node, of which something is lost

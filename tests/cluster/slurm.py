@@ -11,14 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from processes import children, name_of, words
+from processes import descendants, name_of, words
 
 HERE = Path(__file__).parent
 READY_S = 60
-
-
-def descendants(pid: int) -> list[int]:
-    return [p for child in children(pid) for p in (child, *descendants(child))]
 
 
 @dataclass

@@ -16,13 +16,6 @@ def zygote(prefix: Path) -> Iterator[Zygote]:
         assert "runtime error" not in z.log, z.log  # UBSan
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "ws"
-    path.mkdir()
-    return path
-
-
 @pytest.fixture(scope="session")
 def packages_zygote(prefix: Path, packages_env: Path) -> Iterator[Zygote]:
     """A zygote whose kernels have matplotlib, ipywidgets, debugpy..."""

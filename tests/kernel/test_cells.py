@@ -366,7 +366,7 @@ def test_source_is_found(kernel: Kernel) -> None:
         ("%env HOME", "/tmp/home"),
         ("%lsmagic", "matplotlib"),
         ("%%writefile w.txt\nhello", "w.txt"),
-        ("%pwd", "ws"),
+        ("%pwd", "work space"),
         ("%history", "%history"),
         ("%xmode Minimal", "Minimal"),
         ("%prun -l 1 sum([1])", "function calls"),

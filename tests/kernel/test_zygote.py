@@ -17,13 +17,6 @@ from processes import alive, children, eventually
 from rounds import rounds
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 10 * SLOWNESS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
 def test_ready_message(zygote: Zygote) -> None:
     assert set(zygote.ready) == {"ready", "python", "ipython"}
 
@@ -42,7 +35,7 @@ def test_ended_kernels_are_reaped(zygote: Zygote, spawn: Callable[..., Kernel]) 
     kernels = [spawn() for _ in range(3)]
     for k in kernels:
         k.close()
-    wait_until(lambda: set(children(zygote.process.pid)) <= before, "zombies are left")
+    eventually(lambda: set(children(zygote.process.pid)) <= before)
 
 
 def test_descriptors_do_not_pile_up(zygote: Zygote, spawn: Callable[..., Kernel]) -> None:
@@ -54,7 +47,7 @@ def test_descriptors_do_not_pile_up(zygote: Zygote, spawn: Callable[..., Kernel]
     before = count()
     for _ in range(10):
         spawn().close()
-    wait_until(lambda: count() <= before, "descriptors are left")
+    eventually(lambda: count() <= before)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +92,7 @@ def test_hang_up_ends_everything(prefix: Path, workspace: Path) -> None:
     assert z.process.returncode == 0
     for k in kernels:
         k.wait_gone()
-    wait_until(lambda: not any(alive(p) for p in inner), "a kernel has outlived its zygote")
+    eventually(lambda: not any(alive(p) for p in inner))
 
 
 def test_a_supervisor_that_ends_before_its_spare_is_made_is_no_warning(
@@ -126,7 +119,7 @@ def test_killed_zygote_takes_its_kernels_along(prefix: Path, workspace: Path, sa
     inner = children(kernel.pid)
     z.process.kill()
     kernel.wait_gone()
-    wait_until(lambda: not any(alive(p) for p in inner), "a kernel has outlived its zygote")
+    eventually(lambda: not any(alive(p) for p in inner))
     kernel.close()
     z.close()
 

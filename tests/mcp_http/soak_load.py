@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 from mcp_http.helpers import BOTH, Server, Session
-from mcp_http.test_ends import descendants, front, session_processes
+from mcp_http.test_ends import front, session_processes
 from mcp_http.test_stateless import CALL, Stateless
 from mcp_serve.helpers import text_of
 from mcp_serve.test_stateless import YES
-from processes import eventually
+from processes import descendants, eventually
 from shared_supervisor import find_supervisors, runtime_folder
 
 pytestmark = pytest.mark.timeout(900)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mcp_http.helpers import Server, Session
-from processes import alive, children, eventually, name_of, words
+from processes import alive, children, descendants, eventually, name_of, words
 
 pytestmark = pytest.mark.own_supervisor  # ends with the server
 
@@ -22,11 +22,6 @@ def front(server: Server) -> int:
 
 def session_processes(server: Server) -> list[int]:
     return [p for p in children(server.process.pid) if p != front(server)]
-
-
-def descendants(pid: int) -> list[int]:
-    below = children(pid)
-    return below + [p for child in below for p in descendants(child)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

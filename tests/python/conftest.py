@@ -15,13 +15,6 @@ from package_fixtures import anyio_backend, client, mark, package, servers  # no
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "work space"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
 def session(client: Any, workspace: Path) -> Iterator[Any]:  # noqa: F811
     import cellgate
 

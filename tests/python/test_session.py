@@ -19,6 +19,7 @@ from typing import Any
 
 import cellgate
 import pytest
+import web
 from cellgate import _events as events
 from cellgate import aio
 from processes import eventually
@@ -445,10 +446,7 @@ def test_egress_question(client: Any, workspace: Path) -> None:
         return False
 
     code = "import urllib.request\nurllib.request.urlopen('http://example.org:81/')"
-    settings = {
-        "network": {"allowedDomains": [], "deniedDomains": []},
-        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
-    }
+    settings = web.settings()
     with cellgate.Session(workspace, client=client, settings=settings, ask_egress=True) as s:
         assert s.run(code, approve=approve).error.ename in ("URLError", "HTTPError")
     assert asked == [("example.org", 81)]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from package_fixtures import mark, package  # noqa: F401
-from processes import children
 
 if TYPE_CHECKING:
     import cellgate
@@ -46,18 +45,6 @@ def session(client: cellgate.Client, tmp_path: Path) -> Iterator[cellgate.Sessio
 
     with cellgate.Session(tmp_path, client=client) as s:
         yield s
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes below @pid, and the supervisors that its relays have started."""
-    return [p for child in children(pid) for p in (child, *descendants(child))]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def wait_until(check: Callable[[], bool], what: str, seconds: float = 30) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import alive, children, name_of, words
-from relay.conftest import descendants, kill, wait_until
+from processes import alive, children, descendants, name_of, words
+from relay.conftest import kill, wait_until
 
 CUTTER = Path(__file__).with_name("cutter.py")
 SERVER = Path(__file__).parents[1] / "api/echo_server.py"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from processes import name_of
-from relay.conftest import descendants, is_alive, wait_until
+from processes import alive, descendants, name_of
+from relay.conftest import wait_until
 from relay.test_links import whole_session
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def test_what_connects_and_says_nothing(start: Callable[..., Node], tmp_path: Pa
     # Without the node they do not wait for their clients as long as these want.
     node.process.send_signal(signal.SIGINT)
     assert node.process.wait(30) == 0
-    wait_until(lambda: not any(map(is_alive, keepers)), "they end", 40)
+    wait_until(lambda: not any(map(alive, keepers)), "they end", 40)
 
 
 def is_keeper(process: Path, node: Node) -> bool:
@@ -298,7 +298,7 @@ def test_a_killed_node_leaves_nothing(start: Callable[..., Node], tmp_path: Path
     below = descendants(node.process.pid)
     assert len(below) > 3
     node.process.kill()
-    wait_until(lambda: not any(map(is_alive, below)), "all processes have ended")
+    wait_until(lambda: not any(map(alive, below)), "all processes have ended")
     c.close()
     argv = [node.cellgate, "node", "--link", node.link]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as p:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from relay.conftest import descendants, kill
+from processes import descendants
+from relay.conftest import kill
 from relay.node_messages import MESSAGES, MESSAGES_ABOUT_SERVERS, Message
 
 SERVER = Path(__file__).parents[1] / "api/echo_server.py"

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from relay.conftest import descendants, is_alive, kill, wait_until
+from processes import alive, descendants
+from relay.conftest import kill, wait_until
 
 MIB = 1 << 20
 
@@ -213,8 +214,8 @@ def test_nothing_stays_when_the_client_closes(package: Any, relay: list[str], tm
     status = client.status()
     before = [p for p in descendants(os.getpid()) if p not in others]
     client.close()
-    wait_until(lambda: not is_alive(status["pid"]), "the supervisor stays")
-    assert not any(map(is_alive, before))
+    wait_until(lambda: not alive(status["pid"]), "the supervisor stays")
+    assert not any(map(alive, before))
     assert not Path(status["address"]).exists() and not Path(status["address"] + ".lock").exists()
 
 
@@ -235,7 +236,7 @@ def test_nothing_stays_when_the_host_is_killed(package: Any, prefix: Path, relay
         supervisor = int(p.stdout.readline())
         before = descendants(p.pid)
         p.kill()
-    wait_until(lambda: not any(map(is_alive, [supervisor, *before])), "processes stay")
+    wait_until(lambda: not any(map(alive, [supervisor, *before])), "processes stay")
 
 
 @pytest.mark.parametrize("victim", ["host", "node", "supervisor"])
@@ -261,8 +262,8 @@ def test_the_session_ends_with_each_process_of_the_link(
                     kill({"host": host, "node": node, "supervisor": supervisor}[victim])
         with pytest.raises(cellgate.ClosedError):
             s.run("1")
-        wait_until(lambda: not is_alive(supervisor), "the supervisor stays")
-    assert not is_alive(host) and not is_alive(node)
+        wait_until(lambda: not alive(supervisor), "the supervisor stays")
+    assert not alive(host) and not alive(node)
 
 
 def test_a_link_that_is_silent_is_lost(package: Any, node: Callable[..., list[str]], tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def test_a_link_that_is_silent_is_lost(package: Any, node: Callable[..., list[st
         try:
             with pytest.raises(cellgate.ClosedError):
                 s.run("1")
-            wait_until(lambda: not is_alive(supervisor), "the node has not noticed it")
+            wait_until(lambda: not alive(supervisor), "the node has not noticed it")
         finally:
-            if is_alive(between):
+            if alive(between):
                 kill(between)

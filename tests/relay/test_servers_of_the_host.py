@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from api.conftest import mark, session, tools, workspace  # noqa: F401
+from api.conftest import mark, session, tools  # noqa: F401
 from api.test_approvals import (  # noqa: F401
-    test_a_decision_is_used_once,
     test_a_host_that_measures_the_time_itself,
     test_a_question_about_a_program_that_was_replaced_allows_nothing,
     test_accepted_call_runs_with_the_bytes_that_were_shown,
     test_approval_timeout_refuses,
     test_bad_definitions_say_what_is_wrong,
     test_dead_kernel_closes_the_question,
-    test_decision_of_another_session_does_not_count,
     test_interrupt_closes_the_question,
     test_large_result,
     test_loop_with_python_between,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from certificates import Authority, Files
 from cryptography import x509
-from processes import name_of
-from relay.conftest import descendants, kill, wait_until
+from processes import descendants, name_of
+from relay.conftest import kill, wait_until
 from relay.test_links import whole_session
 from rounds import rounds
 

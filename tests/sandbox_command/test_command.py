@@ -255,15 +255,6 @@ def test_limits(box: Box) -> None:
     own = {"limits": {"openFiles": 40, "fileMb": 1, "memoryMb": 200, "cpuSeconds": 1}}
     p = box.sh("ulimit -n; ulimit -f; ulimit -d; ulimit -t", cellgate=own)
     assert p.stdout.split() == ["40", "1024", "204800", "1"]
-    p = box.sh("while :; do :; done", cellgate=own)
-    assert p.returncode == 128 + 24
-    assert "cellgate.limits.cpuSeconds" in p.stderr
-
-
-def test_wall_time(box: Box) -> None:
-    p = box.sh("sleep 100", cellgate={"limits": {"wallSeconds": 1}})
-    assert p.returncode == 124
-    assert "cellgate.limits.wallSeconds" in p.stderr
 
 
 def test_environment_allow_list(box: Box) -> None:

@@ -14,9 +14,6 @@ import pytest
 
 from .conftest import Box
 
-ABSENT_NAMES = {".bashrc", ".gitconfig", ".mcp.json", ".vscode", ".idea", ".claude", ".zshrc", ".profile"}
-
-
 # ---- writing
 
 
@@ -806,18 +803,6 @@ def test_mandatory_names_below(box: Box, path: str, depth: int | None, there: bo
     assert box.sh(f"echo ok > {folder}/x; mv {folder}/x {path}", **more).returncode != 0
     assert (box.work / path).exists() == there
     assert not there or (box.work / path).read_text() == "old"
-
-
-def test_repositories_below(box: Box) -> None:
-    box.file("sub/.git/HEAD", "ref: x\n")
-    assert box.sh("mkdir sub/.git/hooks && echo pwn > sub/.git/hooks/pre-commit").returncode != 0
-    assert box.sh("echo pwn > sub/.git/config").returncode != 0
-    assert not (box.work / "sub/.git/hooks/pre-commit").exists()
-
-
-def test_no_placeholder_where_nothing_is_written(box: Box) -> None:
-    p = box.run("-c", "ls -A", settings=Box.settings({"allowWrite": [str(box.out)]}))
-    assert p.stdout == ""
 
 
 def test_nothing_stands_for_names_that_are_not_there(box: Box) -> None:

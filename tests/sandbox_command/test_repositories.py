@@ -34,6 +34,9 @@ def repository(box: Box, path: str, *args: str, text: str | None = PLAIN) -> Pat
         "mv $C gone",
         "chmod 600 $C",
         "ln -f config.lock $C",
+        "ln $C alias; echo pwn > alias",
+        "mv lib moved; cp config.lock moved${D#lib}/config",
+        "git -C $R config core.fsmonitor false",
     ],
 )
 @pytest.mark.parametrize("where", ["lib/one", "lib/one/two/three/four/five"])
@@ -100,6 +103,8 @@ def test_repositories_of_its_own(box: Box) -> None:
     )
     assert (p.returncode, p.stderr) == (0, ""), p.stdout
     assert not (box.work / "a").exists()
+    for key, value in (("core.hooksPath", "/tmp"), ("remote.o.url", "ext::sh -c false")):
+        assert box.sh(f"git init -q b; git -C b config {key} '{value}'").returncode != 0, key
 
 
 def test_what_their_settings_name_stays(box: Box) -> None:
