@@ -1,7 +1,6 @@
 /*
- * Landlock. In the full tier it is the second layer over the file system: mounts already make
- * everything else read-only; what they cannot stop is writing into what is not a file: an existing
- * FIFO or device opens for writing on a read-only mount. In the landlock tier it is the first:
+ * Landlock. In the full tier it is the second layer over the file system, since an existing FIFO or
+ * device opens for writing on a read-only mount. In the landlock tier it is the first, over
  * reading, writing and TCP. In both it keeps signals and abstract sockets inside. Runs in the main
  * process, in enter.c, once no more mounts are made.
  */
@@ -38,19 +37,35 @@ static int add_rule(int ruleset, int fd, uint64_t access, const char *path, stru
         return 0;
 }
 
-static int allow_below(int ruleset, uint64_t access, const char *path, struct cg_err *err)
+/*
+ * Grants a path without following symlinks: programs inside, for a command server, or outside may
+ * have replaced folders by links meanwhile. A path that does not exist is skipped, such as a write
+ * root in a hidden folder; @optional: also one that cannot be opened.
+ */
+static int allow_path(int ruleset, uint64_t access, const char *path, bool optional, struct cg_err *err)
 {
-        /* For a command server, programs inside may have replaced folders by links. */
         cg_auto_fd int fd = cg_open_path(AT_FDCWD, path, O_NOFOLLOW,
                                          RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 
-        /* A write root in a hidden folder does not exist inside. */
-        if (fd < 0 && errno == ENOENT)
+        if (fd >= 0)
+                return add_rule(ruleset, fd, access, path, err);
+        if (errno == ENOENT || (optional && (errno == ENOTDIR || errno == ELOOP || errno == EACCES)))
                 return 0;
-        if (fd < 0)
-                return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
-        /* No rights to read or execute, which this ruleset does not handle. */
-        return add_rule(ruleset, fd, access, path, err);
+        return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
+}
+
+static int make_ruleset(const struct cg_ll_ruleset_attr *attr, struct cg_err *err)
+{
+        int fd = (int)syscall(SYS_landlock_create_ruleset, attr, sizeof(*attr), 0);
+
+        return fd < 0 ? cg_fail_errno(err, "sandbox: landlock_create_ruleset") : fd;
+}
+
+static int enter_ruleset(int ruleset, struct cg_err *err)
+{
+        if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+                return cg_fail_errno(err, "sandbox: landlock_restrict_self");
+        return 0;
 }
 
 int cg_landlock_abi(void)
@@ -110,13 +125,13 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
                 attr.scoped = CG_LL_SCOPE_ABSTRACT_UNIX | CG_LL_SCOPE_SIGNAL;
         if (!cg_mediates(sb))
                 mediated = attr.handled_access_fs;
-        ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+        ruleset = make_ruleset(&attr, err);
         if (ruleset < 0)
-                return cg_fail_errno(err, "sandbox: Landlock ruleset");
-        if (sb->set.root_writable && allow_below(ruleset, mediated, "/", err) < 0)
+                return ruleset;
+        if (sb->set.root_writable && allow_path(ruleset, mediated, "/", false, err) < 0)
                 return -1;
         /* uid_map and the like; the rest of /proc is mounted read-only. */
-        if (sb->set.nested_users && allow_below(ruleset, attr.handled_access_fs, "/proc", err) < 0)
+        if (sb->set.nested_users && allow_path(ruleset, attr.handled_access_fs, "/proc", false, err) < 0)
                 return -1;
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
@@ -125,31 +140,13 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
 
                 if (m->kind != CG_PLAN_WRITE && m->kind != CG_PLAN_TMPFS && m->kind != CG_PLAN_DEV)
                         continue;
-                if (allow_below(ruleset, native ? attr.handled_access_fs : mediated, m->path, err) < 0)
+                if (allow_path(ruleset, native ? attr.handled_access_fs : mediated, m->path, false, err) < 0)
                         return -1;
         }
-        if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
-                return cg_fail_errno(err, "sandbox: Landlock");
-        return 0;
+        return enter_ruleset(ruleset, err);
 }
 
 /* ---- the landlock tier */
-
-/*
- * Grants a path of the plan without following symlinks, since another program may have replaced it
- * meanwhile. Missing paths are skipped.
- */
-static int allow_plain(int ruleset, uint64_t access, const char *path, struct cg_err *err)
-{
-        cg_auto_fd int fd = cg_open_path(AT_FDCWD, path, O_NOFOLLOW,
-                                         RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
-
-        if (fd < 0)
-                return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES
-                               ? 0
-                               : cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
-        return add_rule(ruleset, fd, access, path, err);
-}
 
 /*
  * Files of the kernel's own file systems that may be read: nothing about other processes or the
@@ -215,11 +212,11 @@ static int allow_kernel_files(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n
                        "room for all");
 
         for (size_t i = 0; i < CG_ARRAY_LEN(of_sys); i++)
-                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_READ_DIR, of_sys[i], err) < 0)
+                if (allow_path(ruleset, CG_LL_READ_FILE | CG_LL_READ_DIR, of_sys[i], true, err) < 0)
                         return -1;
         for (size_t i = 0; i < CG_ARRAY_LEN(of_dev); i++)
-                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_WRITE_FILE | CG_LL_TRUNCATE, of_dev[i],
-                                err) < 0)
+                if (allow_path(ruleset, CG_LL_READ_FILE | CG_LL_WRITE_FILE | CG_LL_TRUNCATE, of_dev[i], true,
+                               err) < 0)
                         return -1;
         /*
          * Rules apply to inodes, and /proc may replace its inodes when memory is short: init keeps
@@ -265,17 +262,16 @@ int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PIN
 
         if (r < 0)
                 return r;
-        ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+        ruleset = make_ruleset(&attr, err);
         if (ruleset < 0)
-                return cg_fail_errno(err, "sandbox: Landlock ruleset");
+                return ruleset;
         for (size_t i = 0; i < g->n; i++)
-                if ((r = allow_plain(ruleset, g->v[i].access, g->v[i].path, err)) < 0)
+                if ((r = allow_path(ruleset, g->v[i].access, g->v[i].path, true, err)) < 0)
                         return r;
-        if ((g->private_dir && (r = allow_below(ruleset, attr.handled_access_fs, g->private_dir, err)) < 0) ||
-            (g->shown && (r = allow_below(ruleset, read_rights, g->shown, err)) < 0) ||
+        if ((g->private_dir &&
+             (r = allow_path(ruleset, attr.handled_access_fs, g->private_dir, false, err)) < 0) ||
+            (g->shown && (r = allow_path(ruleset, read_rights, g->shown, false, err)) < 0) ||
             (r = allow_kernel_files(ruleset, pins, n_pins, err)) < 0)
                 return r;
-        if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
-                return cg_fail_errno(err, "sandbox: Landlock");
-        return 0;
+        return enter_ruleset(ruleset, err);
 }
