@@ -464,7 +464,7 @@ static int read_manifest(const struct signed_options *o, struct manifest_search 
 
         if (cg_read_regular(o->words[1], MAX_MANIFEST, &text, &len, err) < 0 || read_key(o, f->key, err) < 0)
                 return -1;
-        while (len && strchr("\r\n ", text[len - 1]))
+        while (len && text[len - 1] && strchr("\r\n ", text[len - 1]))
                 text[--len] = '\0';
         if (!cg_audit_manifest_signed(text, len, f->key))
                 return cg_fail(err, CG_E_STATE,

@@ -165,6 +165,11 @@ static bool short_version(const char *version, char ret[16])
         return true;
 }
 
+const char *cg_kernel_modules(char ret[PATH_MAX])
+{
+        return cg_installed(ret, CG_PYTHONDIR);
+}
+
 const char *cg_kernel_env_own_version(char ret[16])
 {
         const char *found = NULL, *folder = CG_INSTALLED("/../..");

@@ -66,6 +66,9 @@ int cg_kernel_env_check(const char *dir, struct cg_err *err);
  */
 const char *cg_kernel_env_default(char ret[PATH_MAX]);
 
+/* Copies to @ret the folder of cellgate's own modules for kernels, and returns @ret. */
+const char *cg_kernel_modules(char ret[PATH_MAX]);
+
 /*
  * The Python version of the installed environment: the one that kernels embed; in a wheel that of
  * the folder of packages which it is in. Copies it to @ret ("3.11") and returns @ret.

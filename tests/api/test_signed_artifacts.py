@@ -126,6 +126,10 @@ def test_each_change_of_a_manifest_is_found(made: tuple[str, Path], workspace: P
         text.rstrip()[:-1] + f',"files":[{{"sha256":"{forged}"}}]}}',
         text.replace(',"signature":"', f',"files":[{{"sha256":"{forged}"}}],"signature":"'),
         text[: text.index(',"signature"')].replace(HELLO, forged) + "}",
+        text.rstrip() + "\0",
+        text + text,
+        " " + text,
+        "\ufeff" + text,
         "{}",
         "",
     ]

@@ -175,6 +175,44 @@ def test_allow_host(run_cellgate: Run, port: int, tmp_path: Path) -> None:
     assert (tmp_path / "made").exists()
 
 
+PROFILES = PUT + """
+import os, subprocess, threading
+def run():
+    try: return subprocess.run(["true"]).returncode == 0
+    except OSError: return False
+def threads():
+    end = threading.Event()
+    try:
+        for _ in range(120): threading.Thread(target=end.wait).start()
+        return True
+    except RuntimeError: return False
+    finally: end.set()
+"""
+
+
+@pytest.mark.own_supervisor
+@pytest.mark.parametrize("profiles", ["basic", "data_science", "network", "filesystem", "filesystem network data_science"])
+def test_profiles(run_cellgate: Run, home: Path, port: int, profiles: str) -> None:
+    """Each allows what it says and nothing else."""
+    work = home / "work"
+    work.mkdir()
+    for file in (home / "other", work / "mine", work / ".env"):
+        file.write_text(file.name)
+    options = [word for name in profiles.split() for word in ("--profile", name)]
+    if "network" in profiles:
+        options += ["--allow-host", f"127.0.0.1:{port}"]
+    code = PROFILES + f"print(look('mine'), look('.env'), look({str(home / 'other')!r}), put('/tmp/x'), run())\n"
+    code += f"print(put('new'), threads())\n{cell(f'http://127.0.0.1:{port}/')}"
+    r = run_cellgate("run", *options, "--workspace", work, "-c", code, env={"HOME": str(home)})
+    files, more, network = r.stdout.splitlines()
+    assert files == "mine None None True False"
+    assert more == f"{'filesystem' in profiles} {'data_science' in profiles}"
+    assert (network == "hello from outside") == ("network" in profiles) and (work / "new").exists() == (
+        "filesystem" in profiles
+    )
+    assert "True" in run_cellgate("run", *options, "--exec", "allow", "-c", PROFILES + "run()").stdout
+
+
 def test_refusals_are_told_once_a_cell_and_not_without_end(run_cellgate: Run, file) -> None:
     code = cell(*[f"http://h{i}.example/" for i in range(30)])
     r = run_cellgate("run", "--sandbox", file(), "-c", code, "-c", cell("http://h1.example/"))

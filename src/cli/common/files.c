@@ -11,6 +11,7 @@
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/kernel_env.h"
 #include "base/path.h"
 #include "base/util.h"
 #include "sandbox/settings/paths.h"
@@ -164,6 +165,49 @@ int cg_settings_for_hosts(const char *const *hosts, char **ret, struct cg_err *e
                 json_array_append_new(list, json_string(*hosts));
         o = json_pack("{s:{s:O, s:[]}, s:{s:[s], s:[s], s:[]}}", "network", "allowedDomains", list,
                       "deniedDomains", "filesystem", "denyRead", ".env", "allowWrite", ".", "denyWrite");
+        if (o)
+                *ret = cg_json_text(o, &len);
+        return cg_made(*ret, "settings", err);
+}
+
+int cg_profile_add(const char *name, unsigned *profiles, struct cg_err *err)
+{
+        static const char *const names[] = { "basic", "data_science", "network", "filesystem" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                if (strcmp(name, names[i]) == 0) {
+                        *profiles |= CG_PROFILE_BASIC | 1u << i;
+                        return 0;
+                }
+        }
+        return cg_fail(err, CG_E_INVAL, "--profile %s: basic, data_science, network or filesystem", name);
+}
+
+int cg_settings_for_profiles(unsigned profiles, const char *const *hosts, const char *env, char **ret,
+                             struct cg_err *err)
+{
+        char own[PATH_MAX], modules[PATH_MAX], base[PATH_MAX] = "";
+        const char *home = getenv("HOME") ?: "/";
+        cg_auto_json json_t *list = json_array(), *o = NULL;
+        size_t len;
+
+        for (; hosts && *hosts; hosts++)
+                json_array_append_new(list, json_string(*hosts));
+        env = env ?: cg_kernel_env_default(own);
+        if (cg_pyvenv_home(env, base, sizeof(base)) && strrchr(base, '/'))
+                *strrchr(base, '/') = '\0'; /* the folder of bin */
+        if (cg_path_within(home, base))
+                *base = '\0'; /* a Python in ~/bin must not show the home folder */
+        o = json_pack("{s:{s:O, s:[]}, s:{s:[s, s, s, s, s, s, s], s:[s, s, s, s], s:[], s:[]},"
+                      " s:{s:b, s:s, s:{s:i}}}",
+                      "network", "allowedDomains", list, "deniedDomains", "filesystem", "denyRead", ".env",
+                      "~", "/home", "/root", "/srv", "/mnt", "/media", "allowRead", ".", env,
+                      *base ? base : env, cg_kernel_modules(modules), "allowWrite", "denyWrite", "cellgate",
+                      "networkOff", !(profiles & CG_PROFILE_NETWORK), "exec", "deny", "limits", "processes",
+                      profiles & CG_PROFILE_DATA_SCIENCE ? 256 : 64);
+        if (o && profiles & CG_PROFILE_FILESYSTEM)
+                json_array_append_new(json_object_get(json_object_get(o, "filesystem"), "allowWrite"),
+                                      json_string("."));
         if (o)
                 *ret = cg_json_text(o, &len);
         return cg_made(*ret, "settings", err);

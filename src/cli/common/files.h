@@ -51,6 +51,24 @@ int cg_settings_file_read(const char *path, char **ret, struct cg_err *err);
  */
 int cg_settings_for_hosts(const char *const *hosts, char **ret, struct cg_err *err);
 
+/* Bundles of settings: the first is always there, the others add to it. */
+enum cg_profile {
+        CG_PROFILE_BASIC = 1,
+        CG_PROFILE_DATA_SCIENCE = 2,
+        CG_PROFILE_NETWORK = 4,
+        CG_PROFILE_FILESYSTEM = 8,
+};
+
+/* Adds the bit of the profile @name. CG_E_INVAL: there is none. */
+int cg_profile_add(const char *name, unsigned *profiles, struct cg_err *err);
+
+/*
+ * Settings of these profiles. @hosts: as above, for CG_PROFILE_NETWORK. @env: the environment of
+ * kernels, which stays readable; NULL: the default one. *ret as above.
+ */
+int cg_settings_for_profiles(unsigned profiles, const char *const *hosts, const char *env, char **ret,
+                             struct cg_err *err);
+
 /* CG_E_INVAL when @host is not valid in allowedDomains. */
 int cg_settings_check_host(const char *host, struct cg_err *err);
 

@@ -157,6 +157,10 @@ static const struct cg_opt table[] = {
         { CG_KOPT_ALLOW_HOST, 0, "allow-host", "HOST", SERVES,
           "instead of --sandbox: the default settings, with access to HOST (example.org, *.example.org:443,"
           " 192.0.2.1); may be repeated" },
+        { CG_KOPT_PROFILE, 0, "profile", "NAME", CG_CMD_RUN,
+          "instead of --sandbox: settings by name; may be repeated. basic: no network, no programs, no files of"
+          " people but the workspace, nothing to write but /tmp. These add to it: data_science (256 processes),"
+          " network (hosts of --allow-host, others are asked about), filesystem (writes in the workspace)" },
         { CG_KOPT_LIMIT, 0, "limit", "NAME=NUMBER", STARTS,
           "a limit of the kernel, instead of the one in the settings; may be repeated: memoryMb (default: half"
           " of the machine's memory), cores (such as 1.5), processes, openFiles, fileMb, outputMb (of one"
@@ -430,6 +434,8 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         case CG_KOPT_ALLOW_HOST:
                 o->hosts[o->n_hosts++] = value;
                 return 0;
+        case CG_KOPT_PROFILE:
+                return cg_profile_add(value, &o->profiles, err);
         case CG_KOPT_LIMIT:
                 return read_limit(&o->limits, value, err);
         case CG_KOPT_CONNECT:
@@ -532,6 +538,11 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                         err, CG_E_INVAL,
                         "--allow-host and --no-sandbox contradict each other: without a sandbox every host"
                         " can be reached");
+        if (o->profiles && (o->sandbox || o->no_sandbox))
+                return cg_fail(err, CG_E_INVAL, "--profile and --%s contradict each other",
+                               o->sandbox ? "sandbox" : "no-sandbox");
+        if (o->profiles && o->n_hosts && !(o->profiles & CG_PROFILE_NETWORK))
+                return cg_fail(err, CG_E_INVAL, "--allow-host needs --profile network beside other profiles");
         if (o->n_hosts && o->sandbox)
                 return cg_fail(
                         err, CG_E_INVAL,
@@ -669,6 +680,8 @@ int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct c
         cg_auto_free char *text = NULL;
 
         if (cg_settings_file_read(o->sandbox, &text, err) < 0)
+                return -1;
+        if (o->profiles && cg_settings_for_profiles(o->profiles, o->hosts, o->kernel_env, &text, err) < 0)
                 return -1;
         if (!text && cg_settings_for_hosts(o->hosts, &text, err) < 0)
                 return -1;

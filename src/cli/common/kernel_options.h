@@ -34,6 +34,7 @@ enum cg_kernel_opt {
         CG_KOPT_CONFIG,
         CG_KOPT_SANDBOX,
         CG_KOPT_ALLOW_HOST,
+        CG_KOPT_PROFILE,
         CG_KOPT_LIMIT,
         CG_KOPT_TIER,
         CG_KOPT_EXEC,
@@ -126,7 +127,8 @@ struct cg_kernel_options {
         const char **hosts; /* of --allow-host; the same */
         const char **policies;
         size_t n_env, n_hosts, n_policies;
-        bool env_by_name; /* NAME alone is allowed: the command's own variable */
+        unsigned profiles; /* bits of enum cg_profile */
+        bool env_by_name;  /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *config, *sandbox, *images, *preload, *tier, *exec, *language, *node,
                 *namespace;
         struct cg_connect_options connect;
@@ -179,9 +181,9 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
 void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_client_options *co);
 
 /*
- * The settings of --sandbox or --allow-host; *ret as of cg_settings_file_read(). Reads the files of
- * --policy as well: which of them cells could write depends on the settings. Where these have rules
- * about programs, --exec is "ask" from now on. Once, before a session is opened.
+ * The settings of --sandbox, --profile or --allow-host; *ret as of cg_settings_file_read(). Reads
+ * the files of --policy as well: which of them cells could write depends on the settings. Where
+ * these have rules about programs, --exec is "ask" from now on. Once, before a session is opened.
  */
 int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct cg_err *err);
 
