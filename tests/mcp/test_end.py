@@ -126,7 +126,7 @@ def test_many_sessions_leave_nothing(ts, fake):
 
     cycle(5)
     fds = len(os.listdir(f"/proc/{ts.inner}/fd"))
-    cycle(40)
+    cycle(20)
     assert len(os.listdir(f"/proc/{ts.inner}/fd")) <= fds + 1
     assert children(ts.pid) == [str(ts.inner)]
     assert children(ts.inner) == []
