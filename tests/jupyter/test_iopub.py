@@ -8,6 +8,7 @@ from typing import Any
 
 import zmq
 from jupyter_client.session import Session
+from rounds import rounds
 
 BUSY = """
 import time
@@ -52,7 +53,7 @@ def idles(client: Any, socket: Any) -> bool:
 def test_who_joins_while_others_leave_misses_nothing(kernel: Any, client: Any) -> None:
     # libzmq forgets whose subscription it has just handed over when it sees somebody else go.
     leaving: list[Any] = []
-    for _ in range(150):
+    for _ in range(rounds(150)):
         joining = []
         for _ in range(12):
             joining.append(client.connect("iopub", zmq.SUB))
