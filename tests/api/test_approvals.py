@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -32,6 +33,40 @@ def test_accepted_call_runs_with_the_bytes_that_were_shown(tools: Session, mark:
     assert out.value is not None and out.status == "ok"
     assert [(e.server, e.tool, json.loads(e.args)) for e in seen] == [("echo", "danger", {"text": "ä\n"})]
     assert json.loads(mark.read_text()) == {"text": "ä\n"}
+
+
+# Calls whose arguments become "other" once they were read, or while their question waits for the file "go".
+CHANGING = {
+    "python-subclass": "from mcptools.echo import danger\nn = 0\nclass D(dict):\n    def items(self):\n        global n\n"
+    "        n += 1\n        return [('text', 'shown' if n < 2 else 'other')]\ndanger.run(D(text='shown'))",
+    "python-thread": "import os, threading\nfrom mcptools.echo import danger\nd = {'text': 'shown'}\n"
+    "t = threading.Thread(target=danger.run, args=(d,))\nt.start()\nwhile not os.path.exists('go'): pass\n"
+    "d['text'] = 'other'\nt.join()",
+    "node-getter": "import { danger } from 'mcptools/echo'; let n = 0;\n"
+    "await danger({ get text() { return n++ ? 'other' : 'shown' } })",
+    "node-later": "import { danger } from 'mcptools/echo'; const o = { text: 'shown' };\n"
+    "const p = danger(o); o.text = 'other'; await p",
+    "shell-file": "mcptools echo danger text=shown & until [[ -e go ]]; do :; done\n"
+    "printf '%s\\0' echo danger text=other >|$__cg_dir/0.args; : >ready; wait",
+}
+
+
+@pytest.mark.parametrize("case", CHANGING)
+def test_arguments_that_change_after_they_were_shown(client: Client, workspace: Path, mark: Path, case: str) -> None:
+    language = case.partition("-")[0]
+    if language == "node" and shutil.which("node") is None:
+        pytest.skip("there is no node")
+    with client.session(workspace=workspace, language=language) as s:
+        s.add_servers(echo(mark))
+        s.execute(CHANGING[case])
+        question = s.until("approval_request")[-1]
+        assert json.loads(question.args) == {"text": "shown"}
+        (workspace / "go").touch()
+        if language == "shell":
+            eventually((workspace / "ready").exists)
+        s.accept(question.approval)
+        assert s.until("result")[-1].status == "ok"
+    assert [json.loads(line)["text"] for line in mark.read_text().splitlines()] == ["shown"]
 
 
 def test_rejected_call_does_not_run_and_raises(tools: Session, mark: Path) -> None:
