@@ -234,18 +234,28 @@ static int start_front(struct node_monitor *n, struct cg_err *err)
         return 0;
 }
 
-/* A dozen ways out of a kernel and out of a command, tried on this machine in two seconds. */
+/*
+ * A dozen ways out of a kernel and out of a command, tried on this machine in two seconds. They
+ * start in a new folder, since what a command starts in is searched for files that it may not write:
+ * a service starts in /. Without ":freeze" the landlock tier refuses commands with such files.
+ */
 static int start_selftest(struct node_monitor *n, struct cg_err *err)
 {
-        const char *const argv[] = { "cellgate",   "selftest", "--quiet", "--tier", n->o->tier, "--only",
-                                     "kernel-fo*", "--only",   "unix-*",  "--only", "proc-*",   NULL };
+        char tier[32], folder[sizeof(n->dir) + 16];
+        const char *const argv[] = { "cellgate",   "selftest", "--quiet", "--tier", tier,     "--only",
+                                     "kernel-fo*", "--only",   "unix-*",  "--only", "proc-*", NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { n->log_to, 1 }, { n->log_to, 2 } };
         struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_BINDIR "/cellgate"),
                                      .argv = (char *const *)(uintptr_t)argv,
                                      .envp = environ,
+                                     .cwd = folder,
                                      .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds) };
 
+        snprintf(tier, sizeof(tier), "%s%s", n->o->tier, strcmp(n->o->tier, "full") == 0 ? "" : ":freeze");
+        snprintf(folder, sizeof(folder), "%s/selftest", n->dir);
+        if (mkdir(folder, 0700) < 0)
+                return cg_fail_errno(err, "%s", folder);
         return cg_proc_spawn(&spec, &n->selftest, err); /* it ends by itself, and removes its files */
 }
 

@@ -411,6 +411,13 @@ def test_sessions_do_not_wait_for_figures(
         assert node.figures()["memory_bytes"] > 10 << 20
 
 
+@pytest.mark.parametrize("tier", ["full", "landlock", "auto"])
+def test_a_service_is_ready(start: Callable[..., Node], tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    node = start("--tier", tier)
+    wait_until(lambda: node.get("/readyz")[0] == 200, "ready", 60)
+
+
 def test_a_machine_without_sandboxes_is_not_ready(start: Callable[..., Node]) -> None:
     node = start("--tier", "full", by=[sys.executable, str(NO_USERS)])
     wait_until(lambda: any("not ready" in record["text"] for record in node.records()), "the log", 60)
