@@ -13,8 +13,6 @@
 #include "base/util.h"
 #include "cli/common/args.h"
 
-/* The server name of our own tools in approval rules. */
-#define OWN "cellgate"
 /* The most bytes of a form's params. */
 #define FORM_MAX ((size_t)64 << 20)
 /* A kernel has one input() at a time, which has no number of the session's. */
@@ -407,8 +405,8 @@ void cg_serve_decided_elsewhere(struct cg_serve_session *s, uint64_t approval, c
                 return;
         for (size_t i = 0; i < CG_ARRAY_LEN(ends); i++)
                 if (strncmp(why, ends[i].begin, strlen(ends[i].begin)) == 0)
-                        cg_structured_decided(cg_answer_structured(s->answer), server, tool, ends[i].decision,
-                                              ends[i].rule);
+                        cg_structured_decided(cg_answer_structured(s->out.answer), server, tool,
+                                              ends[i].decision, ends[i].rule);
 }
 
 static void settle_call(struct cg_serve_session *s, const struct cg_serve_ask *a)
@@ -420,7 +418,7 @@ static void settle_call(struct cg_serve_session *s, const struct cg_serve_ask *a
         char key[24];
 
         json_object_del(s->shared, shared_key(a->approval, key));
-        cg_structured_decided(cg_answer_structured(s->answer), a->server, a->tool,
+        cg_structured_decided(cg_answer_structured(s->out.answer), a->server, a->tool,
                               a->accept ? "accepted" : how, NULL);
         if (a->always) /* failed: asked again */
                 cg_approve_always(s->approve, a->server, a->method, a->tool, NULL);
@@ -461,8 +459,8 @@ static void settle_input(struct cg_serve_session *s, const struct cg_serve_ask *
                 cg_session_input(s->session, a->result, strlen(a->result), NULL);
                 return;
         }
-        if (s->answer)
-                cg_answer_note(s->answer, "[cellgate: input() got no text: %s]",
+        if (s->out.answer)
+                cg_answer_note(s->out.answer, "[cellgate: input() got no text: %s]",
                                a->timed_out ? "nobody answered in time" : a->reason);
         cg_session_input(s->session, NULL, 0, NULL);
 }
@@ -543,7 +541,7 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
         case CG_APPROVE_ACCEPT:
                 cg_log(&s->sv->log, CG_LOG_INFO, "accepted %s by %s%s", shown,
                        v.policy.rule[0] ? "" : "rule ", rule_of(&v, "all"));
-                cg_structured_decided(cg_answer_structured(s->answer), call.server, call.tool, "accepted",
+                cg_structured_decided(cg_answer_structured(s->out.answer), call.server, call.tool, "accepted",
                                       rule_of(&v, "all"));
                 cg_approve_explain_verdict(&why, &call, &v, explain_rule);
                 cg_approval_accept_by(s->session, approval, why.data, NULL);
@@ -565,7 +563,7 @@ void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e)
         cg_log(&s->sv->log, CG_LOG_INFO, "refused %s: %s", shown, why.data);
         if (cg_buf_end(&why, NULL) == 0)
                 cg_serve_remember_refusal(s, why.data);
-        cg_structured_decided(cg_answer_structured(s->answer), call.server, call.tool, "rejected",
+        cg_structured_decided(cg_answer_structured(s->out.answer), call.server, call.tool, "rejected",
                               rule_of(&v, "none"));
         cg_approval_reject(s->session, approval, why.data, NULL);
 }
@@ -773,61 +771,30 @@ void cg_serve_drop_asks(struct cg_serve_session *s)
 
 /* ------------------------------------------------------------------ our own tools */
 
-/* By rules or the user. *by_rule: the rule that has accepted, "" where the user has. */
-static bool decide_own(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                       struct cg_buf *by_rule, struct cg_buf *why)
+enum cg_approve_answer cg_serve_judge_own(struct cg_serve_session *s, struct cg_pol_call *call,
+                                          struct cg_buf *why)
 {
-        const char *tool = cg_serve_tool_defs[job->tool].name;
-        struct cg_pol_call call = { .server = OWN,
-                                    .method = CG_METHOD_CALL,
-                                    .tool = tool,
-                                    .args = job->args,
-                                    .args_len = strlen(job->args) };
         struct cg_approve_verdict v;
-        enum cg_approve_answer answer = judge(s, &call, &v);
-        struct cg_serve_ask *a;
-        bool accept;
+        enum cg_approve_answer answer = judge(s, call, &v);
 
-        if (answer == CG_APPROVE_ACCEPT) {
-                cg_approve_explain_verdict(by_rule, &call, &v, explain_rule);
-                return true;
-        }
-        if (answer != CG_APPROVE_ASK) {
-                cg_approve_explain_verdict(why, &call, &v, explain_rule);
-                return false;
-        }
-        a = ask(s, 0, OWN, CG_METHOD_CALL, tool, job->args, strlen(job->args), "", why);
-        if (!a)
-                return false;
-        pthread_mutex_lock(&s->sv->lock);
-        while (!a->answered && !s->sv->stop && !job->cancelled && !job->ended_by) {
-                pthread_mutex_unlock(&s->sv->lock);
-                wait_fn(s, -1, -1); /* also ends the question at its deadline */
-                pthread_mutex_lock(&s->sv->lock);
-        }
-        accept = a->answered && a->accept;
-        take_back(s, a, "the call was cancelled");
-        TAILQ_REMOVE(&s->asks, a, entry);
-        pthread_mutex_unlock(&s->sv->lock);
-        if (!accept)
-                cg_buf_adds(why, a->reason ?: "it was cancelled");
-        ask_free(a);
-        return accept;
+        if (answer != CG_APPROVE_ASK)
+                cg_approve_explain_verdict(why, call, &v, explain_rule);
+        return answer;
 }
 
-bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                      struct cg_buf *why)
+struct cg_serve_ask *cg_serve_ask_own(struct cg_serve_session *s, const struct cg_pol_call *call,
+                                      struct cg_buf *why)
 {
-        cg_auto_buf struct cg_buf by_rule = { .max = 65536 };
-        bool accept = decide_own(s, job, wait_fn, &by_rule, why);
-        struct cg_err err;
+        return ask(s, 0, call->server, call->method, call->tool, call->args, call->args_len, "", why);
+}
 
-        if (!s->sv->opts.kernel.audit.mode || !s->session ||
-            cg_session_own_decision(s->session, OWN, cg_serve_tool_defs[job->tool].name, job->args,
-                                    strlen(job->args), accept, cg_buf_str(accept ? &by_rule : why),
-                                    &err) == 0 ||
-            !accept)
-                return accept;
-        cg_buf_addf(why, "it cannot be recorded: %s", err.msg);
-        return false;
+bool cg_serve_ask_own_end(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *why)
+{
+        bool accept = a->answered && a->accept;
+
+        take_back(s, a, "the call was cancelled");
+        if (!accept)
+                cg_buf_adds(why, a->reason ?: "it was cancelled");
+        end_ask(s, a);
+        return accept;
 }

@@ -144,7 +144,7 @@ static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args,
 
 static int check_python(const struct cg_serve *sv, const struct cg_pending *p, struct cg_err *err)
 {
-        const char *language = p->session->language ?: sv->opts.kernel.language;
+        const char *language = p->session->given.language ?: sv->opts.kernel.language;
 
         if (!language || strcmp(language, "python") == 0)
                 return 0;
@@ -228,9 +228,9 @@ static int begin_status(struct cg_serve *sv, struct cg_pending *p, const char *a
         else
                 cg_serve_add_state(job, &b);
         if (job->state == CG_JOB_RUNNING) {
-                cg_buf_addf(&b, "; %zu characters of output so far", job->session->output.chars);
-                if (*job->session->output.line)
-                        cg_buf_addf(&b, ", the last line: %s", job->session->output.line);
+                cg_buf_addf(&b, "; %zu characters of output so far", job->session->shown.chars);
+                if (*job->session->shown.line)
+                        cg_buf_addf(&b, ", the last line: %s", job->session->shown.line);
         }
         return say(sv, p, b.data);
 }

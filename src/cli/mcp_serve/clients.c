@@ -13,14 +13,14 @@
 
 static const char *opener(const struct cg_serve_session *s)
 {
-        return s->sv->opts.new_sessions ? s->client_name : s->sv->proto.handshake.client;
+        return s->sv->opts.new_sessions ? s->users.opener : s->sv->proto.handshake.client;
 }
 
 bool cg_serve_is_users(const struct cg_serve_session *s)
 {
         const char *me = s->sv->proto.peer.client;
 
-        return !s->sv->opts.id_begin[0] || strcmp(opener(s), me) == 0 || json_object_get(s->clients, me);
+        return !s->sv->opts.id_begin[0] || strcmp(opener(s), me) == 0 || json_object_get(s->users.others, me);
 }
 
 /* Lets the client of the last request use the session, and has all who use it told so. */
@@ -30,9 +30,9 @@ static void share(struct cg_serve_session *s)
         const char *name;
         json_t *told;
 
-        json_object_foreach(s->clients, name, told)
+        json_object_foreach(s->users.others, name, told)
                 json_object_set_new(all, name, json_true());
-        json_object_update(s->clients, all);
+        json_object_update(s->users.others, all);
 }
 
 void cg_serve_add_shared(struct cg_serve_session *s, struct cg_buf *b)
@@ -40,10 +40,10 @@ void cg_serve_add_shared(struct cg_serve_session *s, struct cg_buf *b)
         const char *me = s->sv->proto.peer.client, *name, *between = "This session is shared with ";
         json_t *told;
 
-        if (!json_is_true(json_object_get(s->clients, me)))
+        if (!json_is_true(json_object_get(s->users.others, me)))
                 return;
-        json_object_set_new(s->clients, me, json_false());
-        json_object_foreach(s->clients, name, told) {
+        json_object_set_new(s->users.others, me, json_false());
+        json_object_foreach(s->users.others, name, told) {
                 if (strcmp(name, me) == 0)
                         continue;
                 cg_buf_adds(b, between);
@@ -66,12 +66,12 @@ int cg_serve_check_client(struct cg_serve_session *s, const char *args, struct c
                 return 0;
         if (cg_json_member(text, "attach", &v, err) < 0)
                 return -1;
-        if (json_object_size(s->clients) >= MAX_CLIENTS)
+        if (json_object_size(s->users.others) >= MAX_CLIENTS)
                 return cg_fail(err, CG_E_LIMIT, "%u clients share this session, as many as may", MAX_CLIENTS);
         if (cg_slice_is(v, "true"))
                 share(s);
         else if (!*me || !*opener(s))
-                json_object_set_new(s->clients, me, json_false());
+                json_object_set_new(s->users.others, me, json_false());
         else
                 return cg_fail(
                         err, CG_E_STATE,

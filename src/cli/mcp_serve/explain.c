@@ -12,14 +12,14 @@
 
 static void list_refusals(const struct cg_serve_session *s, struct cg_answer *a)
 {
-        size_t n = json_array_size(s->refusals);
+        size_t n = json_array_size(s->out.refusals);
 
         if (!n)
                 cg_answer_note(a, "Nothing was refused in this session.");
         else
                 cg_answer_note(a, "The last refusals, the newest first:");
         while (n--)
-                cg_answer_note(a, "%s", json_string_value(json_array_get(s->refusals, n)));
+                cg_answer_note(a, "%s", json_string_value(json_array_get(s->out.refusals, n)));
 }
 
 /* The lists of the settings, and what rules say about a host that these do not name. */

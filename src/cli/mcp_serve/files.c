@@ -50,7 +50,7 @@ static int read_path(struct cg_serve_session *s, const char *args, const char *n
                 given = strdup(def);
         if (!given)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is missing", name);
-        return cg_serve_path_below(s->folder ?: s->sv->workspace, name, given, ret, err);
+        return cg_serve_path_below(s->given.folder ?: s->sv->workspace, name, given, ret, err);
 }
 
 /* ------------------------------------------------------------------ list_files */

@@ -161,9 +161,9 @@ static void add_session(const struct cg_serve_session *s, struct cg_buf *b)
         if (!(s->sv->opts.toolsets & CG_SERVE_SESSIONS) && !s->sv->opts.new_sessions)
                 return;
         cg_buf_addf(b, "Session %s", s->id);
-        if (s->name) {
+        if (s->given.name) {
                 cg_buf_adds(b, ", which the agent calls ");
-                cg_json_quote(b, s->name, strlen(s->name));
+                cg_json_quote(b, s->given.name, strlen(s->given.name));
         }
         cg_buf_adds(b, ".\n");
 }

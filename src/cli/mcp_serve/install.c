@@ -148,8 +148,8 @@ static int find_python(const struct cg_serve_session *s, char ret[PATH_MAX], str
         return 0;
 }
 
-int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                            const char *const *words, struct cg_buf *out, struct cg_err *err)
+int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job, const char *const *words,
+                            struct cg_buf *out, struct cg_err *err)
 {
         char python[PATH_MAX], isolated[] = "-I";
         char *argv[MAX_WHEELS + 16] = { python, isolated };
@@ -187,7 +187,7 @@ int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job
         while (n > 0 && (left = end - cg_now_ms()) > 0 && !cg_serve_given_up(job)) {
                 struct pollfd f = { .fd = in, .events = POLLIN };
 
-                wait_fn(s, in, left);
+                cg_serve_wait(s, in, left);
                 if (poll(&f, 1, 0) <= 0)
                         continue;
                 n = read(in, part, sizeof(part));
@@ -226,13 +226,13 @@ static const char read_settings[] =
         "                  'hosts': sorted({u.hostname for u in urls if u.hostname} | set(default)),\n"
         "                  'password': any(u.username for u in urls)}))\n";
 
-static int get_settings(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                        const char *requirements, json_t **ret, struct cg_err *err)
+static int get_settings(struct cg_serve_session *s, const struct cg_job *job, const char *requirements,
+                        json_t **ret, struct cg_err *err)
 {
         const char *words[] = { "-c", read_settings, requirements, NULL };
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
 
-        if (cg_serve_package_python(s, job, wait_fn, words, &out, err) < 0)
+        if (cg_serve_package_python(s, job, words, &out, err) < 0)
                 return cg_err_prefix(err, "pip's settings");
         return cg_json_object(out.data ?: "", out.len, "pip's settings", ret, err);
 }
@@ -293,8 +293,8 @@ static bool on_event(const struct cg_event *e, uint64_t command, bool *ok, struc
 }
 
 const char *cg_serve_package_run(struct cg_serve_session *s, const struct cg_job *job,
-                                 cg_serve_wait_fn wait_fn, struct cg_session *kernel, const char *const *argv,
-                                 const char *const *env, struct cg_answer *a)
+                                 struct cg_session *kernel, const char *const *argv, const char *const *env,
+                                 struct cg_answer *a)
 {
         struct cg_exec_options o = { .size = sizeof(o), .argv = argv, .env = env, .timeout_ms = INSTALL_MS };
         bool ended = false, ok = false;
@@ -313,7 +313,7 @@ const char *cg_serve_package_run(struct cg_serve_session *s, const struct cg_job
                         return "it was cancelled";
                 r = cg_session_next_event(kernel, 0, &e, &err);
                 if (r == CG_TIMEOUT) {
-                        wait_fn(s, cg_session_fd(kernel), INSTALL_MS);
+                        cg_serve_wait(s, cg_session_fd(kernel), INSTALL_MS);
                         continue;
                 }
                 if (r != 0)
@@ -337,8 +337,8 @@ static const char no_builds[] =
         "runpy.run_module('pip', run_name='__main__', alter_sys=True)\n";
 
 /* Fills @folder with wheels. Returns NULL, or why it did not succeed. */
-static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                               const char *folder, char *requirements, struct cg_answer *a)
+static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *job, const char *folder,
+                               char *requirements, struct cg_answer *a)
 {
         char python[PATH_MAX], *save = NULL;
         const char *argv[MAX_WORDS + 20] = { python,       "-I",
@@ -355,8 +355,7 @@ static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *
         bool password;
         size_t n, i;
 
-        if (find_python(s, python, &err) < 0 ||
-            get_settings(s, job, wait_fn, requirements, &settings, &err) < 0 ||
+        if (find_python(s, python, &err) < 0 || get_settings(s, job, requirements, &settings, &err) < 0 ||
             cg_serve_package_sandbox(s, folder, json_object_get(settings, "hosts"), &kernel, &err) < 0) {
                 cg_answer_note(a, "%s", err.msg);
                 return "pip was not started";
@@ -374,7 +373,7 @@ static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *
         json_array_foreach(json_object_get(settings, "env"), i, one)
                 if (i < MAX_SETTINGS)
                         env[i] = json_string_value(one);
-        why = cg_serve_package_run(s, job, wait_fn, kernel, argv, env, a);
+        why = cg_serve_package_run(s, job, kernel, argv, env, a);
         if (why && password)
                 cg_answer_note(
                         a,
@@ -384,8 +383,8 @@ static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *
 }
 
 /* Nobody writes to @folder any more. */
-static int unpack(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                  const char *folder, struct cg_buf *out, struct cg_err *err)
+static int unpack(struct cg_serve_session *s, const struct cg_job *job, const char *folder,
+                  struct cg_buf *out, struct cg_err *err)
 {
         const char *words[MAX_WHEELS + 16] = {
                 "-m",         "pip",           "install",        "--no-index",
@@ -407,11 +406,11 @@ static int unpack(struct cg_serve_session *s, const struct cg_job *job, cg_serve
         for (size_t i = 0; i < found.gl_pathc; i++)
                 if (lstat(found.gl_pathv[i], &st) == 0 && S_ISREG(st.st_mode))
                         words[n++] = found.gl_pathv[i];
-        return cg_serve_package_python(s, job, wait_fn, words, out, err);
+        return cg_serve_package_python(s, job, words, out, err);
 }
 
-void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                      char *requirements, struct cg_answer *a)
+void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, char *requirements,
+                      struct cg_answer *a)
 {
         char folder[] = "/var/tmp/cellgate-wheels-XXXXXX";
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
@@ -422,8 +421,8 @@ void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_s
         if (!mkdtemp(folder))
                 why = "/var/tmp cannot be written";
         else
-                why = make_wheels(s, job, wait_fn, folder, requirements, a);
-        if (!why && unpack(s, job, wait_fn, folder, &out, &err) < 0)
+                why = make_wheels(s, job, folder, requirements, a);
+        if (!why && unpack(s, job, folder, &out, &err) < 0)
                 why = err.msg;
         if (why) {
                 cg_answer_error(a);
@@ -471,8 +470,8 @@ static const char remove_packages[] =
         "        os.rmdir(parent)\n"
         "print('Removed ' + ' '.join(names))\n";
 
-int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                       struct cg_answer *a, struct cg_err *err)
+int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
+                       struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
         cg_auto_free char *names = NULL;
@@ -483,7 +482,7 @@ int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_
         if (strlen(names) > MAX_REQUIREMENTS)
                 return cg_fail(err, CG_E_INVAL, "package_name is longer than %u bytes", MAX_REQUIREMENTS);
         words[3] = names;
-        if (cg_serve_package_python(s, job, wait_fn, words, &out, err) < 0)
+        if (cg_serve_package_python(s, job, words, &out, err) < 0)
                 return cg_err_prefix(err, "uninstall_package");
         cg_answer_lines(a, out.data ?: "", out.len);
         cg_answer_note(a, "What it needed itself is still there, and what was imported stays until reset.");

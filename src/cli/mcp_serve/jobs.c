@@ -313,7 +313,7 @@ void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job)
                         break;
         /* Its call was cancelled, and nobody can ask for it: the next call shows the output. */
         if (job->code && job->number && !job->known && !p)
-                cg_answer_move(s->between, job->answer, NULL, NULL);
+                cg_answer_move(s->out.between, job->answer, NULL, NULL);
         end_job(job);
         cg_serve_wake(sv->io_fd);
 }

@@ -259,6 +259,44 @@ enum cg_serve_life {
         CG_SERVE_GONE, /* the worker is about to exit */
 };
 
+/* The arguments of create_session (session.c). */
+struct cg_serve_given {
+        char *name;     /* NULL: none */
+        char *folder;   /* in which its cells start; NULL: the workspace */
+        char *language; /* of its cells; NULL: the server's */
+};
+
+/* The clients of a session, where a process has several (clients.c). */
+struct cg_serve_users {
+        char opener[sizeof(((struct cg_mcpd_peer *)0)->client)]; /* "": one without a name */
+        json_t *others; /* by name; true: the next result says that the session is shared */
+};
+
+/* What clients are sent while calls wait (progress.c). */
+struct cg_serve_shown {
+        size_t chars;             /* of the output of the cell that runs */
+        char line[CG_SERVE_LINE]; /* its last line, or the progress of a tool */
+        int64_t messages_ms;      /* the time in which messages are counted: */
+        unsigned messages, left_out;
+};
+
+/* The output of cells and of the tools of a session (events.c). */
+struct cg_serve_output {
+        struct cg_answer *answer;  /* of the call that runs; NULL: none */
+        struct cg_answer *between; /* output that came while none ran, or of a cancelled call */
+        struct cg_images *images;
+        struct cg_denial_reports denials; /* denials that were reported for this call */
+        json_t *refusals;                 /* texts of the last ones, for explain_denial */
+};
+
+/* The end of the cell that runs (work.c). */
+struct cg_serve_cell_end {
+        bool done;
+        enum cg_status status;
+        char *text;
+        bool death_reported;
+};
+
 /* A session of the agent: one kernel, its queue, its questions and its worker. */
 struct cg_serve_session {
         TAILQ_ENTRY(cg_serve_session) entry;
@@ -269,25 +307,14 @@ struct cg_serve_session {
 
         /* guarded by sv->lock */
         enum cg_serve_life life;
-        char why[80];   /* it ends or has ended */
-        char *name;     /* of the agent's choice; NULL: none */
-        char *folder;   /* in which its cells start; NULL: the workspace */
-        char *language; /* of its cells; NULL: the server's */
-        /* the client that made it, where a process has several; "": one without a name */
-        char client_name[sizeof(((struct cg_mcpd_peer *)0)->client)];
-        json_t *clients; /* others that use it, by name; true: the next result says that it is shared */
+        char why[80]; /* it ends or has ended */
+        struct cg_serve_given given;
+        struct cg_serve_users users;
         int64_t since_ms, used_ms;
         TAILQ_HEAD(cg_jobs, cg_job) jobs; /* oldest first, as the other lists; that of the worker */
         struct cg_jobs kept;              /* cells that have ended */
         size_t n_jobs, n_kept;
-        struct {
-                size_t chars;
-                char line[CG_SERVE_LINE]; /* its last line, or the progress of a tool */
-        } output;                         /* of the cell that runs */
-        struct {
-                int64_t since_ms;
-                unsigned n, left_out;
-        } messages; /* of the last seconds */
+        struct cg_serve_shown shown;
         TAILQ_HEAD(, cg_serve_ask) asks;
         /* written by the worker only, so that it may read it without the lock */
         struct cg_session *session;
@@ -298,20 +325,11 @@ struct cg_serve_session {
         struct cg_approve *approve; /* with what was approved for this session */
         struct cg_packages packages;
         struct cg_client *client;
-        struct cg_images *images;
         json_t *shared;     /* calls that another terminal may decide (worker): {APPROVAL: [SERVER, TOOL]} */
         json_t *registered; /* servers that the agent has added; added to new kernels, too */
-        struct cg_answer *answer;         /* of the call that runs; NULL: none */
-        struct cg_serve_bridge *bridge;   /* that waits for a reply of the kernel; NULL: none */
-        struct cg_answer *between;        /* output that came while none ran, or of a cancelled call */
-        struct cg_denial_reports denials; /* denials that were reported for this call */
-        json_t *refusals;                 /* texts of the last ones, for explain_denial */
-        struct {
-                bool done;
-                enum cg_status status;
-                char *text;
-                bool death_reported;
-        } end;      /* of the cell that runs */
+        struct cg_serve_output out;
+        struct cg_serve_bridge *bridge; /* that waits for a reply of the kernel; NULL: none */
+        struct cg_serve_cell_end end;
         char *lost; /* why the kernel's session has ended; NULL: it has not */
 };
 
@@ -623,8 +641,6 @@ void cg_serve_tool_progress(struct cg_serve_session *s, const char *text);
 void cg_serve_output(struct cg_serve_session *s, const struct cg_answer *a);
 
 /* ---- ask.c */
-/* Waits on behalf of the worker, which handles its events meanwhile; @fd: -1 for none. */
-typedef void (*cg_serve_wait_fn)(struct cg_serve_session *s, int fd, int64_t timeout_ms);
 /* Decides a call of the running cell, or asks (worker). */
 void cg_serve_approve(struct cg_serve_session *s, struct cg_event *e);
 /* Appends what would be decided about a call, named @shown, which is not made (worker). */
@@ -663,12 +679,14 @@ bool cg_serve_answered(struct cg_serve_session *s, const struct cg_mcpd_in *in);
 void cg_serve_answered_by(struct cg_serve_session *s, uint64_t id, struct cg_slice result);
 /* Sends the open questions again: answers to what the client was asked before decide nothing. */
 void cg_serve_ask_again(struct cg_serve_session *s);
-/*
- * Decides whether this tool of our own may run; false: *why says how to allow it. Where rules say
- * ask, calls @wait_fn until the user has answered.
- */
-bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                      struct cg_buf *why);
+/* Decides by rules about a tool of our own, unless they say ask; why, or by which rule (worker). */
+enum cg_approve_answer cg_serve_judge_own(struct cg_serve_session *s, struct cg_pol_call *call,
+                                          struct cg_buf *why);
+/* Asks about it (borrows; worker). NULL: it could not be asked, for the reason in @why. */
+struct cg_serve_ask *cg_serve_ask_own(struct cg_serve_session *s, const struct cg_pol_call *call,
+                                      struct cg_buf *why);
+/* Ends the question, and returns the answer; anything but yes has a reason (lock held). */
+bool cg_serve_ask_own_end(struct cg_serve_session *s, struct cg_serve_ask *a, struct cg_buf *why);
 /* The session has ended: drops the questions about calls of its cells. */
 void cg_serve_drop_asks(struct cg_serve_session *s);
 
@@ -706,6 +724,39 @@ int cg_serve_resume(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_
 void cg_serve_set_wait(struct cg_serve *sv, struct cg_pending *p);
 /* tasks/get, tasks/update or tasks/cancel (I/O thread; lock held). */
 int cg_serve_task(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
+
+/* ---- events.c */
+/* Handles the events that there are (worker). */
+void cg_serve_drain(struct cg_serve_session *s);
+/*
+ * Waits for wake-ups, events of the session, and for @fd (-1: none) to be readable; then handles
+ * the events, and the questions that are answered or due (worker).
+ */
+void cg_serve_wait(struct cg_serve_session *s, int fd, int64_t timeout_ms);
+/* A remark on a line of its own in the output (worker). */
+void cg_serve_remark(struct cg_serve_session *s, const char *text);
+/* cg_serve_message() without the lock held (worker). */
+void cg_serve_send_message(struct cg_serve_session *s, enum cg_mcpd_level level, const char *text);
+
+/* ---- kernel.c */
+/* Opens the session of libcellgate (worker). */
+int cg_serve_open(struct cg_serve_session *s, struct cg_err *err);
+/* The same, unless it is open. Tells the agent that the state of one that has ended is lost. */
+int cg_serve_ensure_open(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err);
+void cg_serve_close(struct cg_serve_session *s);
+
+/* ---- allow.c */
+/*
+ * Decides whether this tool of our own may run, and waits where rules say ask; false: the error
+ * says how to allow it. With an audit log, the session is open before: the decision is a record of
+ * it.
+ */
+bool cg_serve_allowed(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
+                      struct cg_err *err);
+
+/* ---- register.c */
+int cg_serve_register(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                      struct cg_err *err);
 
 /* ---- work.c */
 /* It is known what the client can ask its user (lock held). */
@@ -775,28 +826,28 @@ int cg_answer_result(struct cg_answer *a, const char *note, const char *links,
  */
 int cg_serve_requirements(const char *text, char **ret, struct cg_err *err);
 /* install_package, after it was allowed, with a session open (worker). Changes @requirements. */
-void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                      char *requirements, struct cg_answer *a);
+void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, char *requirements,
+                      struct cg_answer *a);
 /* Opens a sandbox that may write in @folder alone, and connect to @hosts as well as cells may. */
 int cg_serve_package_sandbox(struct cg_serve_session *s, const char *folder, json_t *hosts,
                              struct cg_session **ret, struct cg_err *err);
 /* Runs a program there. Returns NULL, or why it did not succeed. */
 const char *cg_serve_package_run(struct cg_serve_session *s, const struct cg_job *job,
-                                 cg_serve_wait_fn wait_fn, struct cg_session *kernel, const char *const *argv,
-                                 const char *const *env, struct cg_answer *a);
+                                 struct cg_session *kernel, const char *const *argv, const char *const *env,
+                                 struct cg_answer *a);
 /* Runs Python outside of a sandbox, isolated, where no file of the user is taken for a module. */
-int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                            const char *const *words, struct cg_buf *out, struct cg_err *err);
+int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job, const char *const *words,
+                            struct cg_buf *out, struct cg_err *err);
 /* uninstall_package, with a session open (worker). */
-int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                       struct cg_answer *a, struct cg_err *err);
+int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
+                       struct cg_err *err);
 
 /* ---- npm.c */
 /* The packages that npm is called with (returns). CG_E_INVAL says what is wrong. */
 int cg_serve_npm_packages(const char *text, char **ret, struct cg_err *err);
 /* install_package for node, once it was allowed, in an open session (worker). Changes @packages. */
-void cg_serve_install_npm(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                          char *packages, bool scripts, struct cg_answer *a);
+void cg_serve_install_npm(struct cg_serve_session *s, const struct cg_job *job, char *packages, bool scripts,
+                          struct cg_answer *a);
 
 /* ---- files.c */
 

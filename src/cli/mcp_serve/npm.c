@@ -60,8 +60,8 @@ int cg_serve_npm_packages(const char *text, char **ret, struct cg_err *err)
 }
 
 /* Fills @folder with node_modules. Returns NULL, or why it did not succeed. */
-static const char *run_npm(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                           const char *folder, char *packages, bool scripts, struct cg_answer *a)
+static const char *run_npm(struct cg_serve_session *s, const struct cg_job *job, const char *folder,
+                           char *packages, bool scripts, struct cg_answer *a)
 {
         const char *argv[MAX_WORDS + 10] = { "npm",         "install",          "--no-audit",
                                              "--no-fund",   "--loglevel=error", "--prefix=.",
@@ -91,7 +91,7 @@ static const char *run_npm(struct cg_serve_session *s, const struct cg_job *job,
                 cg_answer_note(a, "%s", err.msg);
                 return "npm was not started";
         }
-        why = cg_serve_package_run(s, job, wait_fn, kernel, argv, env, a);
+        why = cg_serve_package_run(s, job, kernel, argv, env, a);
         cg_session_free(kernel);
         return why;
 }
@@ -122,8 +122,8 @@ static const char move_modules[] =
         "    shutil.move(os.path.join(source, name), path)\n"
         "    print('Installed ' + name)\n";
 
-void cg_serve_install_npm(struct cg_serve_session *s, const struct cg_job *job, cg_serve_wait_fn wait_fn,
-                          char *packages, bool scripts, struct cg_answer *a)
+void cg_serve_install_npm(struct cg_serve_session *s, const struct cg_job *job, char *packages, bool scripts,
+                          struct cg_answer *a)
 {
         char folder[] = "/var/tmp/cellgate-npm-XXXXXX", from[sizeof(folder) + 16], to[PATH_MAX];
         const char *words[] = { "-c", move_modules, from, to, NULL }, *why;
@@ -138,8 +138,8 @@ void cg_serve_install_npm(struct cg_serve_session *s, const struct cg_job *job, 
         }
         snprintf(from, sizeof(from), "%s/node_modules", folder);
         snprintf(to, sizeof(to), "%s/node_modules", s->packages.path);
-        why = run_npm(s, job, wait_fn, folder, packages, scripts, a);
-        if (!why && cg_serve_package_python(s, job, wait_fn, words, &out, &err) < 0)
+        why = run_npm(s, job, folder, packages, scripts, a);
+        if (!why && cg_serve_package_python(s, job, words, &out, &err) < 0)
                 why = err.msg;
         if (why) {
                 cg_answer_error(a);

@@ -70,9 +70,9 @@ static bool news(const struct cg_serve_session *s, struct cg_buf *b)
 
         if (cg_serve_waits(s, b))
                 return true;
-        if (!*s->output.line)
+        if (!*s->shown.line)
                 return false;
-        cg_buf_adds(&line, s->output.line);
+        cg_buf_adds(&line, s->shown.line);
         cg_secrets_redact_buf(&s->sv->secrets, &line);
         cg_text_render_as(b, line.data, line.len, SHOWN_BYTES, CG_TEXT_OUTPUT);
         return !line.failed && !b->failed;
@@ -142,13 +142,13 @@ static bool may_send(struct cg_serve_session *s)
 {
         int64_t now = cg_now_ms();
 
-        if (now - s->messages.since_ms >= MESSAGE_MS) {
-                s->messages.since_ms = now;
-                s->messages.n = 0;
+        if (now - s->shown.messages_ms >= MESSAGE_MS) {
+                s->shown.messages_ms = now;
+                s->shown.messages = 0;
         }
-        if (s->messages.n++ < MESSAGES)
+        if (s->shown.messages++ < MESSAGES)
                 return true;
-        s->messages.left_out++;
+        s->shown.left_out++;
         return false;
 }
 
@@ -167,9 +167,9 @@ static void send_message(struct cg_serve_session *s, const char *id, enum cg_mcp
                     "\"level\":\"%s\",\"logger\":\"cellgate\",\"data\":{\"session_id\":\"%s\",\"message\":",
                     cg_mcpd_level_name(level), s->id);
         cg_json_quote(&b, text->data, text->len);
-        if (s->messages.left_out)
-                cg_buf_addf(&b, ",\"left_out\":%u", s->messages.left_out);
-        s->messages.left_out = 0;
+        if (s->shown.left_out)
+                cg_buf_addf(&b, ",\"left_out\":%u", s->shown.left_out);
+        s->shown.left_out = 0;
         cg_buf_adds(&b, "}}");
         if (cg_buf_end(&b, NULL) == 0)
                 cg_serve_notify(s->sv, "notifications/message", b.data);
@@ -202,7 +202,7 @@ void cg_serve_tool_progress(struct cg_serve_session *s, const char *text)
 {
         CG_SERVE_HOLD(&s->sv->lock);
 
-        snprintf(s->output.line, sizeof(s->output.line), "%s", text);
+        snprintf(s->shown.line, sizeof(s->shown.line), "%s", text);
         wake_for_news(s->sv);
 }
 
@@ -211,9 +211,9 @@ void cg_serve_output(struct cg_serve_session *s, const struct cg_answer *a)
         size_t chars = cg_answer_chars(a);
         CG_SERVE_HOLD(&s->sv->lock);
 
-        if (chars == s->output.chars)
+        if (chars == s->shown.chars)
                 return;
-        s->output.chars = chars;
-        cg_answer_last_line(a, s->output.line, sizeof(s->output.line));
+        s->shown.chars = chars;
+        cg_answer_last_line(a, s->shown.line, sizeof(s->shown.line));
         wake_for_news(s->sv);
 }

@@ -35,18 +35,18 @@ static struct cg_serve_session *session_free(struct cg_serve_session *s)
                 return NULL;
         cg_serve_drop_jobs(s);
         cg_packages_fini(&s->packages);
-        cg_images_free(s->images);
-        cg_answer_free(s->between);
+        cg_images_free(s->out.images);
+        cg_answer_free(s->out.between);
         cg_approve_free(s->approve);
         json_decref(s->registered);
         json_decref(s->shared);
-        json_decref(s->clients);
-        json_decref(s->refusals);
+        json_decref(s->users.others);
+        json_decref(s->out.refusals);
         if (s->work_fd >= 0)
                 close(s->work_fd);
-        free(s->name);
-        free(s->folder);
-        free(s->language);
+        free(s->given.name);
+        free(s->given.folder);
+        free(s->given.language);
         free(s->lost);
         free(s);
         return NULL;
@@ -65,7 +65,7 @@ static int check_number(const struct cg_serve *sv, struct cg_err *err)
 
         TAILQ_FOREACH(one, &sv->sessions, entry) {
                 n++;
-                if (sv->opts.by_name && strcmp(one->client_name, sv->proto.peer.client) != 0)
+                if (sv->opts.by_name && strcmp(one->users.opener, sv->proto.peer.client) != 0)
                         continue;
                 mine = mine ?: one;
                 n_mine++;
@@ -112,10 +112,10 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
         s->work_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         s->registered = json_object();
         s->shared = json_object();
-        s->clients = json_object();
-        s->refusals = json_array();
-        s->between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
-        if (s->work_fd < 0 || !s->registered || !s->between ||
+        s->users.others = json_object();
+        s->out.refusals = json_array();
+        s->out.between = cg_answer_new(CG_SERVE_BETWEEN_CHARS);
+        if (s->work_fd < 0 || !s->registered || !s->out.between ||
             cg_random_hex(s->id, CG_SERVE_ID / 2, err) < 0 ||
             cg_approve_copy(sv->opts.kernel.approve, &s->approve, err) < 0) {
                 session_free(s);
@@ -123,7 +123,7 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
         }
         memcpy(s->id, sv->opts.id_begin, strlen(sv->opts.id_begin));
         if (sv->opts.new_sessions)
-                strcpy(s->client_name, sv->proto.peer.client);
+                strcpy(s->users.opener, sv->proto.peer.client);
         TAILQ_INSERT_TAIL(&sv->sessions, s, entry);
         *ret = s;
         return 0;
@@ -158,7 +158,7 @@ void cg_serve_session_remove(struct cg_serve_session *s)
 
 int cg_serve_session_prepare(struct cg_serve_session *s, struct cg_err *err)
 {
-        if (!s->images && cg_images_new(s->sv->images, &s->images, err) < 0)
+        if (!s->out.images && cg_images_new(s->sv->images, &s->out.images, err) < 0)
                 return -1;
         if (s->packages.path || s->sv->opts.kernel.connect.command) /* packages of this machine */
                 return 0;
@@ -266,9 +266,9 @@ int cg_serve_session_configure(struct cg_serve_session *s, const char *args, str
         if (cg_language_check(language, err) < 0)
                 return -1;
         CG_SERVE_HOLD(&s->sv->lock);
-        s->name = CG_STEAL(name);
-        s->folder = CG_STEAL(folder);
-        s->language = CG_STEAL(language);
+        s->given.name = CG_STEAL(name);
+        s->given.folder = CG_STEAL(folder);
+        s->given.language = CG_STEAL(language);
         return 0;
 }
 
@@ -312,14 +312,14 @@ void cg_serve_remember_refusal(struct cg_serve_session *s, const char *text)
         cg_name_render(&line, text);
         if (cg_buf_end(&line, NULL) == 0)
                 item = json_string(line.data);
-        json_array_foreach(s->refusals, i, known)
+        json_array_foreach(s->out.refusals, i, known)
                 if (json_equal(known, item))
                         break;
-        if (i < json_array_size(s->refusals))
-                json_array_remove(s->refusals, i);
+        if (i < json_array_size(s->out.refusals))
+                json_array_remove(s->out.refusals, i);
         else if (i == MAX_REFUSALS)
-                json_array_remove(s->refusals, 0);
-        json_array_append(s->refusals, item);
+                json_array_remove(s->out.refusals, 0);
+        json_array_append(s->out.refusals, item);
 }
 
 int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err)
@@ -329,7 +329,7 @@ int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struc
 
         if (info) {
                 json_object_set_new(info, "workspace", json_string(s->sv->workspace));
-                json_object_set_new(info, "folder", json_string(s->folder ?: s->sv->workspace));
+                json_object_set_new(info, "folder", json_string(s->given.folder ?: s->sv->workspace));
                 if (!s->sv->opts.kernel.no_sandbox)
                         json_object_set_new(info, "settings", settings_of(s->sv));
                 text = json_dumps(info, JSON_COMPACT);

@@ -182,9 +182,9 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
                 cg_buf_addf(b, "%s%s", b->len ? "\n" : "", s->id);
                 if (s == sv->own)
                         cg_buf_adds(b, " (calls without session_id)");
-                if (s->name) {
+                if (s->given.name) {
                         cg_buf_adds(b, " ");
-                        cg_json_quote(b, s->name, strlen(s->name));
+                        cg_json_quote(b, s->given.name, strlen(s->given.name));
                 }
                 n = s->n_jobs;
                 if (n)
@@ -192,7 +192,7 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
                 else
                         cg_buf_addf(b, ": idle for %lld s", (long long)(now - s->used_ms) / 1000);
                 cg_buf_adds(b, ", in ");
-                folder = s->folder ?: sv->workspace;
+                folder = s->given.folder ?: sv->workspace;
                 cg_name_render(b, folder);
         }
         if (!b->len)
