@@ -19,7 +19,7 @@
  *      session_limits, machine_memory  limits of sessions; the machine's memory
  *      masks, doors            masked credentials; forwarded unix sockets and ports
  *      costs                   what cells cost
- *      commands                commands beside cells
+ *      command, command_server, commands  commands beside cells: one, what starts them, requests
  *      artifacts               files that cells made or changed
  *      asks                    what waits for an answer of a session's host
  *      programs                programs that cells want to start
