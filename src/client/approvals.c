@@ -12,12 +12,11 @@
 int cg_client_event_fd(struct cg_client *c, int *fd, struct cg_err *err)
 {
         int made;
+        CG_HOLD(&c->lock);
 
-        pthread_mutex_lock(&c->lock);
         if (*fd < 0)
                 *fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
         made = *fd;
-        pthread_mutex_unlock(&c->lock);
         return made < 0 ? cg_fail_errno(err, "eventfd") : made;
 }
 

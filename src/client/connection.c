@@ -96,8 +96,8 @@ static int request(struct cg_client *c, struct request *q, const struct cg_out *
 {
         struct cg_out out = *as;
         int r;
+        CG_HOLD(&c->lock);
 
-        pthread_mutex_lock(&c->lock);
         out.id = q->id = ++c->next_request;
         q->next = c->requests;
         c->requests = q;
@@ -105,7 +105,6 @@ static int request(struct cg_client *c, struct request *q, const struct cg_out *
         if (r == 0)
                 r = await_answer(c, q, timeout_ms, err);
         CG_UNLINK(c->requests, q, next);
-        pthread_mutex_unlock(&c->lock);
         return r;
 }
 

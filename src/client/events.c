@@ -38,11 +38,11 @@ static struct cg_event *pop_event(struct cg_session *s)
 /* Remembers what a policy file leaves to the host, which may refuse it. */
 static void leave_to_host(struct cg_session *s, uint64_t id, uint64_t key)
 {
-        pthread_mutex_lock(&s->client->lock);
+        CG_HOLD(&s->client->lock);
+
         for (struct approval *a = s->approvals; a; a = a->next)
                 if (a->id == id)
                         a->policy_key = key;
-        pthread_mutex_unlock(&s->client->lock);
 }
 
 /* Returns 1 when the session's policy has decided, so that the host does not get the event. */

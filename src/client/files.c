@@ -51,10 +51,9 @@ static const char too_long[] = "the operation took too long";
 static bool has_ended(struct cg_session *s, const struct operation *op, const struct transfer *t)
 {
         bool output = t->in_fd < 0 && !t->data, ended;
+        CG_HOLD(&s->client->lock);
 
-        pthread_mutex_lock(&s->client->lock);
         ended = s->closed || (op->done && !(output && s->client->node));
-        pthread_mutex_unlock(&s->client->lock);
         return ended;
 }
 

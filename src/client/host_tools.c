@@ -570,8 +570,8 @@ static int attach(struct cg_session *s, char dir[PATH_MAX], struct cg_err *err)
         struct cg_client *c = s->client;
         struct cg_out out = { .type = CG_BROKER_ATTACH, .session = s->number };
         int r;
+        CG_HOLD(&c->lock);
 
-        pthread_mutex_lock(&c->lock);
         r = s->closed ? cg_fail(err, CG_E_CLOSED, "the session has ended") : start(c->tools, err);
         snprintf(dir, PATH_MAX, "%s/%llx", c->dir, (unsigned long long)s->number);
         if (r == 0 && !s->servers) {
@@ -580,7 +580,6 @@ static int attach(struct cg_session *s, char dir[PATH_MAX], struct cg_err *err)
                 if (r == 0)
                         r = send_tools(c, &out, json_pack("{s:b}", "remote", true), err);
         }
-        pthread_mutex_unlock(&c->lock);
         return r;
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/hold.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"

@@ -121,16 +121,15 @@ int cg_session_policy_judge(struct session_policy *p, const struct cg_event *e, 
                 call.tool = exec ? call.args : cg_event_tool(e);
         }
         *key = cg_pol_key(&call);
-        pthread_mutex_lock(&p->lock);
+        CG_HOLD(&p->lock);
         cg_pol_decide(p->pol, &call, false, &v, NULL);
         cg_pol_explain(why, &v, false, NULL);
-        pthread_mutex_unlock(&p->lock);
         return v.decision;
 }
 
 void cg_session_policy_refused(struct session_policy *p, uint64_t key)
 {
-        pthread_mutex_lock(&p->lock);
+        CG_HOLD(&p->lock);
+
         cg_pol_refuse(p->pol, key);
-        pthread_mutex_unlock(&p->lock);
 }

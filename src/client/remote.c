@@ -207,10 +207,9 @@ int cg_remote_ask_functions(struct cg_session *s, const char *name, struct cg_er
                 free(a);
                 return cg_fail(err, CG_E_NOMEM, "functions");
         }
-        pthread_mutex_lock(&s->client->lock);
+        CG_HOLD(&s->client->lock);
         a->next = s->asked;
         s->asked = a;
-        pthread_mutex_unlock(&s->client->lock);
         return 0;
 }
 

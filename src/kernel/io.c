@@ -249,8 +249,8 @@ static void close_files(void)
 static int64_t run_timers(struct cg_io *io)
 {
         int64_t now = cg_now_ms(), next = -1;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         if (io->shells[MAIN].interrupting && !io->interrupt.arrived) {
                 if (now >= io->interrupt.at_ms)
                         cg_io_try_interrupt_locked(io, now, true);
@@ -267,18 +267,17 @@ static int64_t run_timers(struct cg_io *io)
         }
         if (io->exit.on)
                 next = sooner(next, io->exit.at_ms);
-        pthread_mutex_unlock(&io->lock);
         return next;
 }
 
 static void read_captures(struct cg_io *io, short events0, short events1)
 {
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
+
         if (events0 & POLLIN)
                 cg_io_read_capture_locked(io, &io->capture[0], 65536);
         if (events1 & POLLIN)
                 cg_io_read_capture_locked(io, &io->capture[1], 65536);
-        pthread_mutex_unlock(&io->lock);
 }
 
 static int poll_timeout(int64_t at)

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include "base/hold.h"
 #include "base/zconn.h"
 #include "kernel/io.h"
 #include "kernel/outq.h"

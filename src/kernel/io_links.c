@@ -25,8 +25,8 @@ static void release_item(void *owner)
 static int64_t take_output(struct cg_io *io)
 {
         int64_t due = -1;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         io->sent = io->out.removed; /* the connection has written all of them */
         for (struct cg_wait *w = io->waits; w; w = w->next) {
                 if (w->kind == WAIT_SENT && !w->done && w->mark <= io->sent) {
@@ -55,7 +55,6 @@ static int64_t take_output(struct cg_io *io)
         }
         if (io->out.bytes < CG_IO_QUEUE_BYTES / 2)
                 cg_io_end_waits_locked(io, WAIT_ROOM);
-        pthread_mutex_unlock(&io->lock);
         return due;
 }
 
@@ -71,9 +70,8 @@ int64_t cg_io_send_output(struct cg_io *io)
                         break;
                 cg_zconn_flush(c);
         }
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         io->blocked = cg_zconn_wants_out(c);
-        pthread_mutex_unlock(&io->lock);
         return due;
 }
 
@@ -165,23 +163,21 @@ void cg_io_read_link(struct link *l)
 int cg_io_take_link(struct link *l)
 {
         int fd;
+        CG_HOLD(&l->io->lock);
 
-        pthread_mutex_lock(&l->io->lock);
         fd = l->fd;
         l->fd = -1;
         if (fd >= 0)
                 epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
-        pthread_mutex_unlock(&l->io->lock);
         return fd;
 }
 
 void cg_io_give_link(struct link *l, int fd)
 {
         struct epoll_event ev = { .events = EPOLLIN };
+        CG_HOLD(&l->io->lock);
 
-        pthread_mutex_lock(&l->io->lock);
         l->fd = fd;
         if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
                 _exit(EXIT_PROTOCOL);
-        pthread_mutex_unlock(&l->io->lock);
 }

@@ -50,7 +50,7 @@ int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, 
         if (r < 0)
                 return r;
         cg_io_catch_up(io);
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         if (cg_io_full_locked(io)) {
                 r = CG_TIMEOUT;
         } else {
@@ -59,7 +59,6 @@ int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, 
                 if (m->type != CG_KERNEL_EXECUTE_RESULT)
                         cg_io_wake_locked(io);
         }
-        pthread_mutex_unlock(&io->lock);
         return r;
 }
 
@@ -68,11 +67,10 @@ size_t cg_io_error_lines(struct cg_io *io, char lines[CG_ERROR_LINES_MAX])
         size_t len;
 
         cg_io_catch_up(io);
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         len = io->error_lines.len;
         memcpy(lines, io->error_lines.lines, len);
         io->error_lines.len = 0;
-        pthread_mutex_unlock(&io->lock);
         return len;
 }
 
@@ -80,11 +78,10 @@ int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *e
 {
         struct cg_out m = { .type = CG_KERNEL_KERNEL_READY, .body = body, .body_len = len };
         int r;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         r = cg_outq_add(&io->out, &m, NULL, err);
         cg_io_wake_locked(io);
-        pthread_mutex_unlock(&io->lock);
         return r;
 }
 
@@ -186,9 +183,8 @@ int cg_io_answer(struct cg_io *io, const struct cg_out *reply, struct cg_err *er
 
         if (r < 0)
                 return r;
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         r = cg_outq_add(&io->out, reply, NULL, err);
         cg_io_flush_locked(io);
-        pthread_mutex_unlock(&io->lock);
         return r;
 }

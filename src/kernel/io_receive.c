@@ -44,10 +44,9 @@ static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, c
                                                "{\"ename\":\"%s\",\"evalue\":\"%s\",\"traceback\":[]}", ename,
                                                evalue);
         }
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         r = cg_outq_add(&io->out, &out, NULL, err);
         cg_io_flush_locked(io);
-        pthread_mutex_unlock(&io->lock);
         return r;
 }
 
@@ -149,7 +148,7 @@ static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body
         if (cg_json_bool(body, "eof", false, &eof, err) < 0 ||
             cg_json_int(body, "question", 0, &question, err) < 0)
                 return CG_E_PROTO;
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         for (struct cg_wait *w = io->waits; w; w = w->next)
                 if (w->kind == WAIT_INPUT && !w->done && w->cell == m->id &&
                     w->question == (uint64_t)question) {
@@ -158,7 +157,6 @@ static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body
                         cg_io_end_waits_locked(io, WAIT_TURN);
                         break;
                 }
-        pthread_mutex_unlock(&io->lock);
         return 0;
 }
 
@@ -225,12 +223,11 @@ static int on_shutdown(struct cg_io *io, struct cg_err *err)
 
         if (!req)
                 return CG_E_NOMEM;
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         io->exit.shutdown_at_ms = cg_now_ms() + SHUTDOWN_MS;
         cg_io_push_request_locked(&io->shells[MAIN], req);
         if (io->shells[MAIN].open)
                 start_interrupt_locked(io);
-        pthread_mutex_unlock(&io->lock);
         return 0;
 }
 
@@ -243,8 +240,8 @@ void cg_io_calls_lost(struct link *l)
         static const char text[] =
                 "the tool server ended before it answered; whether the tool ran is not known. "
                 "It has been started again: later calls work";
+        CG_HOLD(&l->io->lock);
 
-        pthread_mutex_lock(&l->io->lock);
         while (l->out_head) { /* about calls that this tool server knew */
                 struct tool_out *t = l->out_head;
 
@@ -259,7 +256,6 @@ void cg_io_calls_lost(struct link *l)
                         memcpy(content->data, text, sizeof(text) - 1);
                 cg_io_end_call_locked(l, l->sent->id, "failed", "died", content);
         }
-        pthread_mutex_unlock(&l->io->lock);
 }
 
 int cg_io_on_kernel_msg(struct link *l, struct cg_msg *m, struct cg_err *err)
@@ -296,8 +292,7 @@ int cg_io_on_call_msg(struct link *l, struct cg_msg *m, struct cg_err *err)
             (r = cg_json_str(body, "status", "failed", &status, err)) < 0 ||
             (r = cg_json_str(body, "kind", "", &kind, err)) < 0)
                 return r;
-        pthread_mutex_lock(&l->io->lock);
+        CG_HOLD(&l->io->lock);
         cg_io_end_call_locked(l, m->id, status, kind, CG_STEAL(m->frames[1]));
-        pthread_mutex_unlock(&l->io->lock);
         return 0;
 }

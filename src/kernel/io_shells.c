@@ -34,12 +34,9 @@ struct cg_shell *cg_io_find_shell_locked(struct cg_io *io, const char *name)
 /* Only the thread of a subshell holds its pointer, and it releases the entry itself. */
 struct cg_shell *cg_io_shell(struct cg_io *io, const char *name)
 {
-        struct cg_shell *sh;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
-        sh = cg_io_find_shell_locked(io, name);
-        pthread_mutex_unlock(&io->lock);
-        return sh;
+        return cg_io_find_shell_locked(io, name);
 }
 
 static int open_subshell_locked(struct cg_io *io, const char *name, struct cg_err *err)
@@ -58,22 +55,18 @@ static int open_subshell_locked(struct cg_io *io, const char *name, struct cg_er
 
 int cg_io_shell_open(struct cg_io *io, const char *name, struct cg_err *err)
 {
-        int r;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
-        r = open_subshell_locked(io, name, err);
-        pthread_mutex_unlock(&io->lock);
-        return r;
+        return open_subshell_locked(io, name, err);
 }
 
 void cg_io_shell_gone(struct cg_shell *sh)
 {
         struct cg_io *io = sh->io;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         if (sh - io->shells >= FIRST_SUBSHELL && !sh->cell && !sh->head)
                 sh->used = false;
-        pthread_mutex_unlock(&io->lock);
 }
 
 int cg_io_shell_close(struct cg_io *io, const char *name, struct cg_err *err)
@@ -140,18 +133,17 @@ int cg_io_call_main(struct cg_io *io, struct cg_err *err)
 
         if (!req)
                 return CG_E_NOMEM;
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         cg_io_push_request_locked(&io->shells[MAIN], req);
-        pthread_mutex_unlock(&io->lock);
         return 0;
 }
 
 void cg_io_set_control(struct cg_io *io, void (*serve)(void *data), void *data)
 {
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
+
         io->control_data = data;
         io->control = serve;
-        pthread_mutex_unlock(&io->lock);
 }
 
 /* The control shell has its own thread because it waits for the GIL; the I/O thread must not. */
@@ -210,14 +202,13 @@ static void unqueue_locked(struct cg_shell *sh)
 struct cg_request *cg_io_next_request(struct cg_shell *sh)
 {
         struct cg_request *req;
+        CG_HOLD(&sh->io->lock);
 
-        pthread_mutex_lock(&sh->io->lock);
         req = sh->head;
         if (req) {
                 sh->taken = req->id;
                 unqueue_locked(sh);
         }
-        pthread_mutex_unlock(&sh->io->lock);
         return req;
 }
 
@@ -225,25 +216,23 @@ struct cg_request *cg_io_wait_control(struct cg_io *io)
 {
         struct cg_shell *sh = &io->shells[CONTROL];
         struct cg_request *req;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         while (!sh->head)
                 pthread_cond_wait(&io->control_queued, &io->lock);
         req = sh->head;
         unqueue_locked(sh);
-        pthread_mutex_unlock(&io->lock);
         return req;
 }
 
 struct cg_request *cg_io_next_offer(struct cg_shell *sh)
 {
         struct cg_request *req;
+        CG_HOLD(&sh->io->lock);
 
-        pthread_mutex_lock(&sh->io->lock);
         req = sh->head && sh->head->offer ? sh->head : NULL;
         if (req)
                 unqueue_locked(sh);
-        pthread_mutex_unlock(&sh->io->lock);
         return req;
 }
 
@@ -269,8 +258,8 @@ bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
         struct cg_io *io = sh->io;
         uint64_t began = cg_procs_now();
         bool early;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         early = cell && sh->early == cell;
         sh->taken = sh->early = 0;
         sh->thread = pthread_self();
@@ -288,17 +277,16 @@ bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
                 io->interrupt.step_ms = INTERRUPT_RETRY_MS;
                 cg_io_wake_locked(io);
         }
-        pthread_mutex_unlock(&io->lock);
         return early;
 }
 
 void cg_io_cell_close(struct cg_shell *sh)
 {
-        pthread_mutex_lock(&sh->io->lock);
+        CG_HOLD(&sh->io->lock);
+
         sh->open = false;
         sh->input = false;
         sh->interrupting = false;
-        pthread_mutex_unlock(&sh->io->lock);
 }
 
 bool cg_io_take_interrupt(struct cg_io *io)
@@ -311,12 +299,11 @@ bool cg_io_take_interrupt(struct cg_io *io)
          * One attempt is a flag and a signal, which Python may handle separately. The second must
          * not interrupt the handling of the first.
          */
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         now = cg_now_ms(); /* the attempt holds the lock until its signal is sent */
         raises = sh->open && (sh->interrupting || now >= io->interrupt.echo_ms);
         io->interrupt.echo_ms = sh->interrupting ? now + INTERRUPT_ECHO_MS : 0;
         sh->interrupting = false;
-        pthread_mutex_unlock(&io->lock);
         return raises;
 }
 
@@ -330,20 +317,19 @@ bool cg_io_interrupt_arrived(struct cg_io *io)
          * An attempt holds the lock until its signal is sent, and a thread has handled all signals
          * sent to it before a system call returns.
          */
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         arrived = !io->shells[MAIN].interrupting || /* it was taken already */
                   (sigpending(&pending) == 0 && !sigismember(&pending, SIGINT) &&
                    sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == io->interrupt.sigint);
         io->interrupt.arrived = arrived;
-        pthread_mutex_unlock(&io->lock);
         return arrived;
 }
 
 bool cg_io_repeat_interrupt(struct cg_io *io, bool *subshell)
 {
         bool found = false;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         for (size_t i = 0; !found && i < CG_IO_MAX_SHELLS; i++) {
                 struct cg_shell *sh = &io->shells[i];
 
@@ -352,7 +338,6 @@ bool cg_io_repeat_interrupt(struct cg_io *io, bool *subshell)
                 if (found && i == MAIN)
                         sh->interrupting = true;
         }
-        pthread_mutex_unlock(&io->lock);
         return found;
 }
 
@@ -370,8 +355,8 @@ bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, struct cg_io_targ
 {
         bool found = false;
         size_t running = 0;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
                 running += io->shells[i].open;
         for (size_t i = FIRST_SUBSHELL; i < CG_IO_MAX_SHELLS; i++) {
@@ -384,15 +369,14 @@ bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, struct cg_io_targ
                                               .began = running == 1 ? sh->began : 0,
                                               .waits = interrupt_wait_locked(sh) };
         }
-        pthread_mutex_unlock(&io->lock);
         return found;
 }
 
 bool cg_io_take_subshell_interrupt(struct cg_io *io)
 {
         bool taken = false;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         for (size_t i = FIRST_SUBSHELL; !taken && i < CG_IO_MAX_SHELLS; i++) {
                 struct cg_shell *sh = &io->shells[i];
 
@@ -401,7 +385,6 @@ bool cg_io_take_subshell_interrupt(struct cg_io *io)
                         taken = true;
                 }
         }
-        pthread_mutex_unlock(&io->lock);
         return taken;
 }
 
@@ -417,27 +400,21 @@ struct cg_shell *cg_io_find_asking_locked(struct cg_io *io, uint64_t cell)
 
 bool cg_io_may_ask(struct cg_io *io, uint64_t cell)
 {
-        bool may;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
-        may = cg_io_find_asking_locked(io, cell) != NULL;
-        pthread_mutex_unlock(&io->lock);
-        return may;
+        return cg_io_find_asking_locked(io, cell) != NULL;
 }
 
 uint64_t cg_io_running(struct cg_io *io)
 {
-        uint64_t cell;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
-        cell = cg_io_running_locked(io);
-        pthread_mutex_unlock(&io->lock);
-        return cell;
+        return cg_io_running_locked(io);
 }
 
 void cg_io_set_running(struct cg_io *io, uint64_t cell)
 {
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
+
         io->named_cell = cell;
-        pthread_mutex_unlock(&io->lock);
 }

@@ -61,9 +61,8 @@ int cg_wait_once(struct cg_wait *w)
                 w->reading = false;
                 cg_io_give_link(w->link, p[1].fd);
         }
-        pthread_mutex_lock(&w->io->lock);
+        CG_HOLD(&w->io->lock);
         done = w->done;
-        pthread_mutex_unlock(&w->io->lock);
         return done ? 0 : CG_TIMEOUT;
 }
 
@@ -241,13 +240,12 @@ struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err)
 
         if (!w)
                 return NULL;
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         register_locked(w);
         if (!cg_io_full_locked(io))
                 cg_io_end_waits_locked(io, WAIT_ROOM);
         else
                 cg_io_wake_locked(io);
-        pthread_mutex_unlock(&io->lock);
         return w;
 }
 
@@ -258,13 +256,12 @@ struct cg_wait *cg_io_wait_sent(struct cg_io *io, uint64_t mark, struct cg_err *
         if (!w)
                 return NULL;
         w->mark = mark;
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         register_locked(w);
         if (io->sent >= mark) {
                 w->done = true;
                 cg_io_event_set(w->fd);
         }
-        pthread_mutex_unlock(&io->lock);
         return w;
 }
 
@@ -278,12 +275,11 @@ static int add_wait_locked(struct cg_io *io, uint64_t cell, struct cg_err *err)
 void cg_io_goes_on(struct cg_io *io, uint64_t cell)
 {
         const struct cg_shell *sh;
+        CG_HOLD(&io->lock);
 
-        pthread_mutex_lock(&io->lock);
         sh = cg_io_find_asking_locked(io, cell);
         if (sh)
                 add_wait_locked(io, sh->cell, NULL);
-        pthread_mutex_unlock(&io->lock);
 }
 
 int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret,
@@ -432,20 +428,19 @@ int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_
         c->key = 1;
         c->read = true;
         w->link = l;
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
         c->id = t->id = ++io->last_call;
         c->next = l->sent;
         l->sent = c;
         push_locked(l, t);
-        pthread_mutex_unlock(&io->lock);
         return 0;
 }
 
 void cg_io_free_result(struct cg_io *io, uint64_t result)
 {
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
+
         free_result_locked(io, result);
-        pthread_mutex_unlock(&io->lock);
 }
 
 void cg_io_end_call_locked(struct link *l, uint64_t id, const char *status, const char *kind,
@@ -485,25 +480,24 @@ void cg_io_end_call_locked(struct link *l, uint64_t id, const char *status, cons
 
 void cg_io_cancel(struct cg_wait *w, const uint64_t *keys, size_t n)
 {
-        pthread_mutex_lock(&w->io->lock);
+        CG_HOLD(&w->io->lock);
+
         for (size_t i = 0; i < n; i++)
                 if (keys[i])
                         cancel_locked(w, keys[i]);
-        pthread_mutex_unlock(&w->io->lock);
 }
 
 struct cg_tool_call *cg_wait_results(struct cg_wait *w)
 {
         struct cg_tool_call *c;
+        CG_HOLD(&w->io->lock);
 
-        pthread_mutex_lock(&w->io->lock);
         c = w->finished;
         if (!c)
                 cg_io_event_clear(w->fd);
         w->finished = NULL;
         w->finished_tail = &w->finished;
         w->done = false;
-        pthread_mutex_unlock(&w->io->lock);
         return c;
 }
 
@@ -513,14 +507,13 @@ void cg_wait_put_back(struct cg_wait *w, struct cg_tool_call *first)
 
         while (*end)
                 end = &(*end)->next;
-        pthread_mutex_lock(&w->io->lock);
+        CG_HOLD(&w->io->lock);
         if (!w->finished)
                 w->finished_tail = end;
         *end = w->finished;
         w->finished = first;
         w->done = true;
         cg_io_event_set(w->fd);
-        pthread_mutex_unlock(&w->io->lock);
 }
 
 struct cg_tool_call *cg_tool_call_next(const struct cg_tool_call *c)
@@ -536,7 +529,7 @@ const struct cg_tool_call_result *cg_tool_call_result(const struct cg_tool_call 
 
 void cg_tool_call_drop_kept(struct cg_io *io, const struct cg_tool_call *c)
 {
-        pthread_mutex_lock(&io->lock);
+        CG_HOLD(&io->lock);
+
         drop_result_locked(io, c->id, c->result.kind);
-        pthread_mutex_unlock(&io->lock);
 }

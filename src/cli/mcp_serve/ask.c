@@ -171,7 +171,7 @@ static struct cg_serve_ask *ask(struct cg_serve_session *s, uint64_t approval, c
                                 const char *line, struct cg_buf *why)
 {
         enum cg_serve_subject subject = approval ? CG_SERVE_ASK_CALL : CG_SERVE_ASK_OWN;
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         struct cg_serve_ask *a;
 
         if (!s->sv->proto.peer.can_ask) {
@@ -521,7 +521,7 @@ static const char *rule_of(const struct cg_approve_verdict *v, const char *none)
 /* True if only other terminals can be asked: the question stays open until they decide. */
 static bool only_elsewhere(struct cg_serve_session *s)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         return !s->sv->proto.peer.can_ask && cg_kernel_options_shares(&s->sv->opts.kernel);
 }
@@ -603,7 +603,7 @@ static const char *ask_connection(struct cg_serve_session *s, uint64_t request, 
         cg_approval_share(s->session, request, NULL);
         if (only_elsewhere(s))
                 return NULL;
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         if (!s->sv->proto.peer.can_ask)
                 return "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
         if (start_ask(s, ask_new(CG_SERVE_ASK_CONNECTION, request, "", "", "", json, strlen(json))) < 0)
@@ -649,7 +649,7 @@ void cg_serve_forward(struct cg_serve_session *s, struct cg_event *e)
 
         json = cg_event_json(e, &len);
         if (cg_json_object_slice(json, len, &object, NULL) == 0 && cg_json_find(object, "params", &params)) {
-                CG_SERVE_HOLD(&s->sv->lock);
+                CG_HOLD(&s->sv->lock);
                 r = start_ask(s, ask_new(CG_SERVE_ASK_SERVER, cg_event_approval(e), cg_event_server(e), "",
                                          "", params.p, params.len));
         }
@@ -673,7 +673,7 @@ bool cg_serve_input(struct cg_serve_session *s, const struct cg_event *e)
                 return false;
         prompt = span_text(object, "prompt");
         a = ask_new(CG_SERVE_ASK_INPUT, INPUT_NUMBER, "", "", prompt ?: "", "", 0);
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         if (a)
                 a->by_agent = !s->sv->proto.peer.can_ask;
         return start_ask(s, a) == 0;
@@ -741,7 +741,7 @@ void cg_serve_refuse_calls(struct cg_serve_session *s, const char *server)
 void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval)
 {
         struct cg_serve_ask *a;
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         TAILQ_FOREACH(a, &s->asks, entry) {
                 if (a->approval == approval) {
@@ -756,7 +756,7 @@ void cg_serve_withdraw(struct cg_serve_session *s, uint64_t approval)
 /* Questions about our own tools are kept: the worker waits for each of them. */
 void cg_serve_drop_asks(struct cg_serve_session *s)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         struct cg_serve_ask *a, *next;
 
         for (a = TAILQ_FIRST(&s->asks); a; a = next) {

@@ -23,7 +23,7 @@ static struct cg_answer *sink(struct cg_serve_session *s)
 /* The client has cancelled the call that runs: nobody needs to know that it was interrupted. */
 static bool abandoned(struct cg_serve_session *s)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         return s->out.answer && !TAILQ_EMPTY(&s->jobs) && TAILQ_FIRST(&s->jobs)->cancelled;
 }
@@ -70,7 +70,7 @@ void cg_serve_remark(struct cg_serve_session *s, const char *text)
 
 void cg_serve_send_message(struct cg_serve_session *s, enum cg_mcpd_level level, const char *text)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         cg_serve_message(s, level, text);
 }

@@ -303,7 +303,7 @@ int64_t cg_serve_answer_due(struct cg_serve *sv, const struct cg_serve_session *
 void cg_serve_finish_job(struct cg_serve_session *s, struct cg_job *job)
 {
         struct cg_serve *sv = s->sv;
-        CG_SERVE_HOLD(&sv->lock);
+        CG_HOLD(&sv->lock);
         const struct cg_pending *p;
 
         while (sv->out.len > CG_SERVE_STOP_WORKING && !sv->stop)

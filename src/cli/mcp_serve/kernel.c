@@ -105,7 +105,7 @@ static int check_rules(struct cg_serve_session *s, json_t *known, struct cg_err 
 
 static bool is_refused(struct cg_serve_session *s, struct cg_err *err)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         if (s->sv->refused.code < 0)
                 *err = s->sv->refused;

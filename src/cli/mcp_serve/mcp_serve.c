@@ -135,7 +135,7 @@ static void read_input(struct io *io)
                         cg_lines_added(&io->lines, (size_t)n);
         }
         while (r >= 0) {
-                CG_SERVE_HOLD(&sv->lock);
+                CG_HOLD(&sv->lock);
                 bool before = cg_serve_knows_client(sv);
 
                 r = cg_lines_next(&io->lines, &line, &err);
@@ -165,7 +165,7 @@ static bool take_output(struct io *io)
         io->writing.len = io->written = 0;
         if (io->writing.cap > ((size_t)1 << 20))
                 cg_buf_fini(&io->writing);
-        pthread_mutex_lock(&sv->lock);
+        CG_HOLD(&sv->lock);
         if (sv->out.len) {
                 struct cg_buf empty = io->writing;
 
@@ -173,7 +173,6 @@ static bool take_output(struct io *io)
                 sv->out = empty;
                 pthread_cond_broadcast(&sv->room);
         }
-        pthread_mutex_unlock(&sv->lock);
         return io->writing.len > 0;
 }
 

@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 #include <time.h>
 #include "base/buf.h"
+#include "base/hold.h"
 #include "base/log.h"
 #include "base/secrets.h"
 #include "base/util.h"
@@ -439,11 +440,6 @@ int cg_serve_call_code(const struct cg_serve *sv, enum cg_serve_tool tool, const
                        struct cg_err *err);
 
 /* ---- queue.c */
-/* Holds a mutex until the end of the block. */
-#define CG_SERVE_HOLD(mutex) \
-        __attribute__((unused, cleanup(cg_serve_release))) pthread_mutex_t *cg_held_ = cg_serve_hold(mutex)
-pthread_mutex_t *cg_serve_hold(pthread_mutex_t *m);
-void cg_serve_release(pthread_mutex_t **m);
 void cg_serve_wake(int fd);
 /* Clears the wake-ups. */
 void cg_serve_woken(int fd);

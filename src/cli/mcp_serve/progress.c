@@ -200,7 +200,7 @@ static void wake_for_news(struct cg_serve *sv)
 
 void cg_serve_tool_progress(struct cg_serve_session *s, const char *text)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         snprintf(s->shown.line, sizeof(s->shown.line), "%s", text);
         wake_for_news(s->sv);
@@ -209,7 +209,7 @@ void cg_serve_tool_progress(struct cg_serve_session *s, const char *text)
 void cg_serve_output(struct cg_serve_session *s, const struct cg_answer *a)
 {
         size_t chars = cg_answer_chars(a);
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         if (chars == s->shown.chars)
                 return;

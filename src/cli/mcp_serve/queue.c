@@ -17,17 +17,6 @@
 #define MAX_LINKED 20u
 #define LINKS_MAX  ((size_t)1 << 20)
 
-pthread_mutex_t *cg_serve_hold(pthread_mutex_t *m)
-{
-        pthread_mutex_lock(m);
-        return m;
-}
-
-void cg_serve_release(pthread_mutex_t **m)
-{
-        pthread_mutex_unlock(*m);
-}
-
 void cg_serve_wake(int fd)
 {
         uint64_t one = 1;
@@ -256,7 +245,7 @@ size_t cg_serve_count_before(const struct cg_job *job)
 
 struct cg_job *cg_serve_next_job(struct cg_serve_session *s)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         struct cg_job *j = TAILQ_FIRST(&s->jobs);
 
         if (!j || s->sv->stop)
@@ -283,7 +272,7 @@ void cg_serve_drop_jobs(struct cg_serve_session *s)
 bool cg_serve_given_up(const struct cg_job *job)
 {
         struct cg_serve *sv = job->session->sv;
-        CG_SERVE_HOLD(&sv->lock);
+        CG_HOLD(&sv->lock);
 
         return sv->stop || job->cancelled || job->ended_by;
 }

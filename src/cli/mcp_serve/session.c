@@ -265,7 +265,7 @@ int cg_serve_session_configure(struct cg_serve_session *s, const char *args, str
                 return cg_fail(err, CG_E_INVAL, "the parameter \"name\" is longer than %u bytes", MAX_NAME);
         if (cg_language_check(language, err) < 0)
                 return -1;
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         s->given.name = CG_STEAL(name);
         s->given.folder = CG_STEAL(folder);
         s->given.language = CG_STEAL(language);

@@ -19,7 +19,7 @@
 /* From here on the worker answers the calls that wait for the cell: its answer grows. */
 static void set_running(struct cg_serve_session *s, struct cg_job *job)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         job->state = CG_JOB_RUNNING;
         job->start_ms = cg_now_ms();
@@ -29,7 +29,7 @@ static void set_running(struct cg_serve_session *s, struct cg_job *job)
 
 static void set_cell(struct cg_serve_session *s, const struct cg_job *job, uint64_t cell)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         s->cell = cell;
         /* Cancelled after the queue check but before the cell started. */
@@ -40,7 +40,7 @@ static void set_cell(struct cg_serve_session *s, const struct cg_job *job, uint6
 /* The tool that ends the job; NULL: none. */
 static const char *ended_by(struct cg_serve_session *s, const struct cg_job *job)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         return job->ended_by;
 }
@@ -48,7 +48,7 @@ static const char *ended_by(struct cg_serve_session *s, const struct cg_job *job
 /* A cancelled cell is waited for: it is interrupted, and its output is kept. */
 static bool has_ended(struct cg_serve_session *s, const struct cg_job *job)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         return s->sv->stop || job->ended_by;
 }
@@ -62,7 +62,7 @@ static int count_cell(struct cg_serve_session *s, struct cg_err *err)
         const struct cg_pol *p = cg_approve_policy(s->approve);
         unsigned limit = cg_pol_cells_per_minute(p) ?: CELLS_PER_MINUTE;
         int64_t now = cg_now_ms(), left;
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         if (cg_pol_is_empty(p))
                 return 0;
@@ -82,7 +82,7 @@ static int count_cell(struct cg_serve_session *s, struct cg_err *err)
 /* True if the user or the agent can be asked for the text of input(). */
 static bool can_input(struct cg_serve_session *s)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         return s->sv->proto.peer.can_ask || s->sv->opts.toolsets & CG_SERVE_JOBS;
 }
@@ -279,7 +279,7 @@ static int try_explain(struct cg_serve_session *s, struct cg_job *job, struct cg
 /* The second session goes on with the job. 1: it has it; 0: nobody waits for it. */
 static int hand_over(struct cg_serve_session *s, struct cg_job *job, struct cg_err *err)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         struct cg_serve_session *to = cg_serve_session_of(s->sv, cg_serve_bridge_to(job->bridge));
         struct cg_pending *p;
 
@@ -331,9 +331,8 @@ static int try_create(struct cg_serve_session *s, struct cg_job *job, struct cg_
                 }
                 cg_fail(err, CG_E_STATE, "The session was not opened: the call was cancelled.");
         }
-        pthread_mutex_lock(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         cg_serve_session_end(s, "it was not opened");
-        pthread_mutex_unlock(&s->sv->lock);
         return -1;
 }
 
@@ -407,7 +406,7 @@ static void run_job(struct cg_serve_session *s, struct cg_job *job)
 /* No more jobs come. */
 static bool ending(struct cg_serve_session *s)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         return s->sv->stop || (s->life != CG_SERVE_LIVES && TAILQ_EMPTY(&s->jobs));
 }
@@ -415,7 +414,7 @@ static bool ending(struct cg_serve_session *s)
 /* A session of the connection from its beginning: it is opened ahead of the first call. */
 static bool opens_ahead(struct cg_serve_session *s)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         return s->sv->own == s && !s->lost && !(s->sv->opts.toolsets & CG_SERVE_APPROVALS);
 }
@@ -427,7 +426,7 @@ bool cg_serve_knows_client(const struct cg_serve *sv)
 
 static bool initialized(struct cg_serve_session *s)
 {
-        CG_SERVE_HOLD(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
 
         return cg_serve_knows_client(s->sv);
 }
@@ -456,10 +455,9 @@ void *cg_serve_worker(void *data)
         cg_serve_close(s);
         cg_denial_reports_clear(&s->out.denials);
         free(s->end.text);
-        pthread_mutex_lock(&s->sv->lock);
+        CG_HOLD(&s->sv->lock);
         s->life = CG_SERVE_GONE;
         pthread_cond_signal(&s->sv->gone);
         cg_serve_wake(s->sv->io_fd);
-        pthread_mutex_unlock(&s->sv->lock);
         return NULL;
 }

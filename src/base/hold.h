@@ -1,0 +1,21 @@
+/* A mutex that is held until the end of the block. */
+#ifndef CG_BASE_HOLD_H
+#define CG_BASE_HOLD_H
+
+#include <pthread.h>
+
+static inline pthread_mutex_t *cg_hold_(pthread_mutex_t *m)
+{
+        pthread_mutex_lock(m);
+        return m;
+}
+
+static inline void cg_release_(pthread_mutex_t **m)
+{
+        pthread_mutex_unlock(*m);
+}
+
+#define CG_HOLD(mutex) \
+        __attribute__((unused, cleanup(cg_release_))) pthread_mutex_t *cg_held_ = cg_hold_(mutex)
+
+#endif
