@@ -7,7 +7,7 @@
  * token.
  *
  *      front.c     the process: loop, timers, messages of the monitor
- *      exchange.c  connections and requests of HTTP
+ *      exchange.c  connections of HTTP, routes; requests.c  what requests ask for; response.c
  *      guard.c     who may send a request at all
  *      certificate.c  the certificate of TLS
  *      session.c   session processes, and which stream a message of theirs belongs to
