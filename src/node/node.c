@@ -236,8 +236,8 @@ static int start_front(struct node_monitor *n, struct cg_err *err)
 
 /*
  * A dozen ways out of a kernel and out of a command, tried on this machine in two seconds. They
- * start in a new folder, since what a command starts in is searched for files that it may not write:
- * a service starts in /. Without ":freeze" the landlock tier refuses commands with such files.
+ * start in a new folder: the one that a command starts in is searched for files that it may not
+ * write, and a service starts in /. Without ":freeze" the landlock tier refuses such commands.
  */
 static int start_selftest(struct node_monitor *n, struct cg_err *err)
 {
