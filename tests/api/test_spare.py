@@ -214,17 +214,23 @@ def test_spares_that_keep_ending_are_not_restarted_without_end(tmp_path: Path) -
             eventually(lambda: kernels(c) == 3)
 
 
-def test_spare_is_only_for_the_same_options(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    with Client() as c, c.session(workspace=tmp_path, env=["A=1"]) as first:
+@pytest.mark.parametrize(
+    ("options", "cell", "value"),
+    [
+        ({"workspace": "other"}, "import os; os.getcwd()", "{base}/other"),
+        ({"env": ["A=2"]}, "import os; os.environ['A']", "2"),
+        ({"sandbox": 1}, "import os; os.getppid() > 2", "True"),  # inside of a sandbox the parent is init
+    ],
+)
+def test_spare_is_only_for_the_same_options(tmp_path: Path, options: dict, cell: str, value: str) -> None:
+    for name in ("work", "other"):
+        (tmp_path / name).mkdir()
+    given = {"workspace": "work", "env": ["A=1"]}
+    with Client() as c, c.session(**given | {"workspace": tmp_path / given["workspace"]}) as first:
         eventually(lambda: kernels(c) == 2)
-        with c.session(workspace=other, env=["A=1"]) as s:
-            assert s.run("import os; os.getcwd()").value == repr(str(other))
-        with c.session(workspace=tmp_path, env=["A=2"]) as s:
-            assert s.run("import os; os.environ['A']").value == "'2'"
-        with c.session(workspace=tmp_path, env=["A=2"], sandbox=1) as s:
-            assert s.info["sandbox"] is False
+        different = given | options
+        with c.session(**different | {"workspace": tmp_path / different["workspace"]}) as s:
+            assert s.run(cell).value.strip("'") == value.format(base=tmp_path)
         assert first.run("1").value == "1"
 
 
