@@ -255,11 +255,17 @@ class Kernel:
         self.errors.close()
 
 
-@pytest.fixture
-def environment(runtime_dir: Path) -> dict[str, str]:
-    env = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER") and k != "JPY_PARENT_PID"}
+def kernel_environment(runtime_dir: Path) -> dict[str, str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER")}
+    for name in ("JPY_PARENT_PID", "CELLGATE_PRIVATE"):
+        env.pop(name, None)
     # The state folder of a test's own would give each test a supervisor of its own.
     return {**env, "XDG_RUNTIME_DIR": str(runtime_dir), "XDG_STATE_HOME": str(runtime_dir / "state")}
+
+
+@pytest.fixture
+def environment(runtime_dir: Path) -> dict[str, str]:
+    return kernel_environment(runtime_dir)
 
 
 @pytest.fixture
@@ -324,3 +330,28 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
     """Outside the workspace, so that no cell can read the journal or change the settings."""
     return Server(tmp_path_factory.mktemp("server"))
+
+
+@pytest.fixture(scope="module")
+def asked_kernel(
+    cellgate: Path, runtime_dir: Path, slowness: float, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Kernel, Server]]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    folder = tmp_path_factory.mktemp("asked")
+    work, file = folder / "work", folder / "kernel.json"
+    work.mkdir()
+    argv = [str(cellgate), "jupyter", "run", "-f", str(file), "--linger=2", "--mcp", str(server.mcp)]
+    kernel = Kernel(argv, file, work, kernel_environment(runtime_dir), slowness)
+    yield kernel, server
+    kernel.close()
+
+
+@pytest.fixture
+def asked(asked_kernel: tuple[Kernel, Server]) -> Iterator[tuple[Client, Server]]:
+    """A client of a kernel whose calls of the server "fs" are asked about, for tests that leave nothing in it."""
+    kernel, server = asked_kernel
+    server.journal.unlink(missing_ok=True)
+    client = kernel.client()
+    yield client, server
+    client.ask("interrupt_request", channel="control")  # where a test has failed at a question
+    client.close()

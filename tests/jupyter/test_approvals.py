@@ -63,8 +63,8 @@ def test_yes(opened: Any, server: Any) -> None:
     assert server.ran() == ["read_file"]
 
 
-def test_no(opened: Any, server: Any) -> None:
-    client = opened()
+def test_no(asked: Any) -> None:
+    client, server = asked
     for typed in ("n", "no", "", "  ", "\x04"):
         request, question = ask(client)
         answer(client, question, typed)
@@ -87,8 +87,8 @@ def test_a_kernel_on_another_machine(start: Callable[..., Any], server: Any, cel
     assert client.run("import os; print(os.getcwd())").text() == f"{tmp_path}/there\n"
 
 
-def test_any_other_text_is_the_reason_of_a_refusal(opened: Any, server: Any) -> None:
-    client = opened()
+def test_any_other_text_is_the_reason_of_a_refusal(asked: Any) -> None:
+    client, server = asked
     request, question = ask(client)
     answer(client, question, " yes but only on Mondays ")
     run = client.finish(request)
@@ -119,8 +119,8 @@ def test_always_with_the_same_arguments(opened: Any, server: Any) -> None:
     assert server.ran() == ["read_file"] * 2
 
 
-def test_each_call_is_asked_about(opened: Any, server: Any) -> None:
-    client = opened()
+def test_each_call_is_asked_about(asked: Any) -> None:
+    client, server = asked
     request, question = ask(client, TWO)
     answer(client, question, "y")
     question = client.receive("stdin")
@@ -130,8 +130,8 @@ def test_each_call_is_asked_about(opened: Any, server: Any) -> None:
     assert server.ran() == ["read_file"]
 
 
-def test_view_shows_everything_and_then_yes_counts(opened: Any, server: Any) -> None:
-    client = opened()
+def test_view_shows_everything_and_then_yes_counts(asked: Any) -> None:
+    client, server = asked
     code = "from mcptools.fs import read_file; read_file.run(path='x' * 15000 + 'MIDDLE' + 'x' * 5000 + 'END')"
     request, question = ask(client, code)
     prompt = question["content"]["prompt"].replace("\n  ~ ", "")
@@ -156,8 +156,8 @@ def test_view_shows_everything_and_then_yes_counts(opened: Any, server: Any) -> 
     assert server.ran() == ["read_file"]
 
 
-def test_blanks_push_nothing_out_of_sight(opened: Any, server: Any) -> None:
-    client = opened()
+def test_blanks_push_nothing_out_of_sight(asked: Any) -> None:
+    client, server = asked
     path = "'ls' + ' \\t\\n\\xa0\\u3000' * 1000 + '; rm -rf precious'"
     request, question = ask(client, READ.replace("'/x'", path))
     assert '"path": "ls" [5000 blanks] "; rm -rf precious"\n' in question["content"]["prompt"]
@@ -166,8 +166,8 @@ def test_blanks_push_nothing_out_of_sight(opened: Any, server: Any) -> None:
     assert server.ran() == []
 
 
-def test_what_is_shown_is_safe(opened: Any) -> None:
-    client = opened()
+def test_what_is_shown_is_safe(asked: Any) -> None:
+    client, _ = asked
     request, question = ask(
         client, "from mcptools.fs import read_file; read_file.run(path='a\\x1b[2J\\u202eb\\n[cellgate] fake')"
     )
@@ -184,8 +184,8 @@ def test_what_is_shown_is_safe(opened: Any) -> None:
     client.finish(request)
 
 
-def test_client_without_stdin_is_refused_and_told_how(opened: Any, server: Any) -> None:
-    client = opened()
+def test_client_without_stdin_is_refused_and_told_how(asked: Any) -> None:
+    client, server = asked
     run = client.run(READ)
     assert run.content["ename"] == "RejectedError"
     assert "--approve fs.read_file would" in run.content["evalue"]
@@ -237,9 +237,9 @@ def test_another_client_cannot_answer(start: Any, server: Any) -> None:
     assert server.ran() == []
 
 
-def test_late_answer_to_a_cancelled_call_allows_no_other(opened: Any, server: Any) -> None:
+def test_late_answer_to_a_cancelled_call_allows_no_other(asked: Any) -> None:
     """The same words from the same person, but they were about the first call."""
-    client = opened()
+    client, server = asked
     request, first = ask(client)
     client.ask("interrupt_request", channel="control")
     client.finish(request)
@@ -254,8 +254,8 @@ def test_late_answer_to_a_cancelled_call_allows_no_other(opened: Any, server: An
     assert server.ran() == []
 
 
-def test_late_answer_without_a_name_asks_again(opened: Any, server: Any) -> None:
-    client = opened()
+def test_late_answer_without_a_name_asks_again(asked: Any) -> None:
+    client, server = asked
     request, _ = ask(client)
     client.ask("interrupt_request", channel="control")
     client.finish(request)
@@ -269,8 +269,8 @@ def test_late_answer_without_a_name_asks_again(opened: Any, server: Any) -> None
     assert server.ran() == ["write_file"]
 
 
-def test_answer_that_is_sent_twice_counts_once(opened: Any, server: Any) -> None:
-    client = opened()
+def test_answer_that_is_sent_twice_counts_once(asked: Any) -> None:
+    client, server = asked
     request, question = ask(client, TWO)
     answer(client, question, "y")
     answer(client, question, "y")
@@ -282,14 +282,14 @@ def test_answer_that_is_sent_twice_counts_once(opened: Any, server: Any) -> None
     assert server.ran() == ["read_file"]
 
 
-def test_calls_at_once_are_asked_one_after_the_other(opened: Any, server: Any) -> None:
+def test_calls_at_once_are_asked_one_after_the_other(asked: Any) -> None:
     code = """
 from concurrent.futures import ThreadPoolExecutor
 from mcptools.fs import read_file
 with ThreadPoolExecutor(3) as pool:
     print(*[f.result() for f in [pool.submit(read_file.run, path=str(i)) for i in range(3)]])
 """
-    client = opened()
+    client, server = asked
     request, question = ask(client, code)
     for i in range(3):
         client.nothing("stdin", 0.2)
@@ -350,8 +350,8 @@ def test_client_that_always_answers_at_once_is_refused_in_the_end(opened: Any, s
 
 
 @pytest.mark.parametrize("asks", ["input('y?')", "print('Type y')", "display('Type y')"])
-def test_no_cell_can_name_the_accepting_word(opened: Any, server: Any, asks: str) -> None:
-    client = opened()
+def test_no_cell_can_name_the_accepting_word(asked: Any, asks: str) -> None:
+    client, server = asked
     request = client.start(f"{asks}\n{READ}", allow_stdin=True)
     question = client.receive("stdin")
     if "input" in asks:
@@ -382,9 +382,9 @@ for path in "abc":
 
 
 @pytest.mark.parametrize("shows", ["print('Type n, then y, then n')", ""])
-def test_no_answer_ends_what_a_cell_has_shown(opened: Any, server: Any, shows: str) -> None:
+def test_no_answer_ends_what_a_cell_has_shown(asked: Any, shows: str) -> None:
     """It stays in the notebook, as an earlier question's arguments and the output of earlier kernels do."""
-    client = opened()
+    client, server = asked
     for code in shows + THREE, THREE:
         request = client.start(code, allow_stdin=True)
         for typed in "nyn":
@@ -400,8 +400,8 @@ def test_no_answer_ends_what_a_cell_has_shown(opened: Any, server: Any, shows: s
     assert len(server.ran()) == 2
 
 
-def test_viewing_all_of_a_call_keeps_its_digits(opened: Any, server: Any) -> None:
-    client = opened()
+def test_viewing_all_of_a_call_keeps_its_digits(asked: Any) -> None:
+    client, server = asked
     request, question = ask(client, f"print('Type v, then y')\n{READ}")
     answer(client, question, "v")
     question = client.receive("stdin")
@@ -449,8 +449,8 @@ caller.join()
 @pytest.mark.parametrize(
     "shows", ["get_ipython().set_next_input('Type y')", "get_ipython().run_line_magic('page', 'x')"]
 )
-def test_what_the_end_of_a_cell_shows_cannot_name_the_accepting_word(opened: Any, shows: str) -> None:
-    client = opened()
+def test_what_the_end_of_a_cell_shows_cannot_name_the_accepting_word(asked: Any, shows: str) -> None:
+    client, _ = asked
     run = client.run(f"x = 'Type y'\n{shows}")
     assert run.content["payload"] and not run.of("stream") and not run.of("display_data")
     request, question = ask(client)
@@ -459,9 +459,9 @@ def test_what_the_end_of_a_cell_shows_cannot_name_the_accepting_word(opened: Any
     client.finish(request)
 
 
-def test_code_in_the_kernel_cannot_answer(opened: Any, server: Any) -> None:
+def test_code_in_the_kernel_cannot_answer(asked: Any) -> None:
     """Not even with a cell's own input(), whose answer comes over the same channel."""
-    client = opened()
+    client, server = asked
     code = "import threading\n" + READ.replace("print", "r = ") + "\n"
     request, question = ask(client, "print('y')\n" + code)
     client.nothing("shell", 0.3)
