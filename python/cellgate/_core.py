@@ -302,13 +302,13 @@ def environment_name(python: PathLike | None = None) -> str | None:
     return os.path.abspath(os.path.expanduser(name)) if name and "/" in name else name
 
 
-def shared_client(python: PathLike | None = None, private: bool = False) -> Client:
-    """The client of sessions that are given none, one for each environment; others in a forked process."""
+def shared_client(python: PathLike | None = None, private: bool = False, ended: Client | None = None) -> Client:
+    """The client of sessions that are given none, one for each environment; a new one in a fork, or for `ended`."""
     name = environment_name(python)
     clients = _private if private else _shared
     with _shared_lock:
         client = clients.get(name)
-        if not client or not client._end.alive or client._pid != os.getpid():
+        if not client or client is ended or not client._end.alive or client._pid != os.getpid():
             client = clients[name] = Client(kernel_env=name, private=private)
         return client
 
@@ -728,8 +728,18 @@ def open_core(
     """Opens a session, or takes part in one; blocks."""
     if client and python is not None:
         raise InvalidArgumentError("python belongs to the client: cellgate.Client(kernel_env=...)", lib.CG_E_INVAL)
+    if client:
+        return _open_by(client, on_event, attach, members)
     # Code without a sandbox could end a supervisor, and with it the sessions of other programs.
-    client = client or shared_client(python, private or not members.get("sandbox", True))
+    private = private or not members.get("sandbox", True)
+    client = shared_client(python, private)
+    try:
+        return _open_by(client, on_event, attach, members)
+    except ClosedError:  # its supervisor has ended
+        return _open_by(shared_client(python, private, ended=client), on_event, attach, members)
+
+
+def _open_by(client: Client, on_event: Handler | None, attach: str | None, members: dict[str, Any]) -> Core:
     args = Arguments()
     ret, err = ffi.new("struct cg_session **"), ffi.new("struct cg_err *")
     if attach is not None:

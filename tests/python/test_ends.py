@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +247,24 @@ def kill_hosts(package: Path, folder: Path, times: int, seconds: float) -> None:
 
 def test_killed_programs_leave_nothing(package: Path, tmp_path: Path) -> None:
     kill_hosts(package, tmp_path, int(os.environ.get("CG_KILLS", "5")), 2)
+
+
+def test_sessions_open_after_the_supervisor_has_ended(script: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    run = script(
+        """
+        import pathlib, signal
+        session = cellgate.Session()
+        session.run("1")
+        for pid in pathlib.Path("/proc/self/task").glob("*/children"):
+            for child in pid.read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+        try:
+            session.run("1")
+        except cellgate.ClosedError:
+            print("ended")
+        for _ in range(2):
+            with cellgate.Session() as session:
+                print(session.run("6 * 7").value)
+        """
+    )
+    assert run.stdout == "ended\n42\n42\n", run.stderr

@@ -29,11 +29,14 @@ static pid_t canary(const struct cg_try *t)
         return (pid_t)cg_scene_number(t, "canary_pid");
 }
 
+/* In a container the number of the canary may be that of a process or thread inside as well. */
 static enum cg_verdict on_canary(struct cg_try *t, long result)
 {
-        if (result < 0)
-                return cg_filtered(t, result);
-        return cg_hole_if(t, cg_is_canary(t), "done", "that number is another process in here");
+        enum cg_verdict v = result < 0 ? cg_filtered(t, result) : cg_hole(t, "done");
+
+        if (v == CG_HOLE && !cg_is_canary(t) && (result >= 0 || kill(canary(t), 0) == 0))
+                return cg_held(t, "that number is another process in here");
+        return v;
 }
 
 static enum cg_verdict signal_canary(struct cg_try *t, const struct cg_attempt *a)

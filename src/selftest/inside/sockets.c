@@ -274,10 +274,10 @@ static enum cg_verdict own_loopback(struct cg_try *t, const struct cg_attempt *a
 }
 
 static const struct cg_attempt attempts[] = {
-/* The last three errors: this Linux does not have it. */
+/* EINVAL: denied by a profile of Docker or containerd. The others: this Linux has none of it. */
 #define FAMILY_(name, layer, who, what, ...) \
         CG_DENY(name, layer, cg_try_call, what, .bare = CG_BARE_##who, .call = { SYS_socket, __VA_ARGS__ }, \
-                .also = { EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT })
+                .also = { EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT, EINVAL })
 #define FAMILY(name, who, what, ...) FAMILY_(name, "seccomp", who, what, __VA_ARGS__)
         FAMILY("socket-unix-stream", ALL, "AF_UNIX sockets", AF_UNIX, SOCK_STREAM, 0),
         FAMILY("socket-unix-dgram", ALL, "AF_UNIX datagrams", AF_UNIX, SOCK_DGRAM, 0),
