@@ -18,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -32,8 +31,7 @@ def run(*argv: str | Path, cwd: Path = REPO) -> str:
 def debian_packages(archive: Path, out: Path) -> None:
     """Binary packages of the source archive, without those of debugging symbols."""
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+        subprocess.run(["tar", "--extract", "--file", archive, "--directory", folder], check=True)
         (source,) = Path(folder).iterdir()
         argv = ["dpkg-buildpackage", "-us", "-uc", "-b"]
         subprocess.run(argv, cwd=source, env={**os.environ, "DEB_BUILD_OPTIONS": "noautodbgsym"}, check=True)

@@ -387,7 +387,7 @@ def test_system_calls(session: Session) -> None:
     assert e.json["errno"] == "EPERM"
     assert e.cell == out.result.cell
     assert "AF_UNIX is not allowed: Unix sockets lead to programs outside of the sandbox" in sentences(out)[0]
-    caught = session.run("try: socket.socket(1)\nexcept PermissionError: pass")
+    caught = session.run("try: socket.socket(1, socket.SOCK_DGRAM)\nexcept PermissionError: pass")
     assert one(caught).json["operation"] == "socket"
 
 

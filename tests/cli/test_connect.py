@@ -99,7 +99,7 @@ def test_what_cannot_be(prefix: Path, tmp_path: Path, words: list[str], why: str
     ("how", "why"),
     [
         ("says", r"it printed: cellgate: command not found\\x1b"),
-        ("other-wire", r"this host has cellgate .* \(wire \d+, relay 2\), and the node 9.9.9 \(wire 99, relay 2\)"),
+        ("other-wire", r"this host has cellgate .* \(wire \d+, relay \d+\), and the node 9.9.9 \(wire 99, relay \d+\)"),
         ("no-object", "first line"),
         ("endless", "the other side is no relay of cellgate"),
     ],

@@ -41,7 +41,8 @@ def message(like: bytes, kind: int, number: int, body: bytes, raw: str) -> bytes
 
 
 WIRE_VERSION = 5
-GOOD = {"relay": 2, "wire": WIRE_VERSION, "version": "0.1.0", "cwd": "/", "user_env": {}}
+LINK_VERSION = 3
+GOOD = {"relay": LINK_VERSION, "wire": WIRE_VERSION, "version": "0.1.0", "cwd": "/", "user_env": {}}
 BAD_FRAMES = {
     "unknown-type": frame(0, 77),
     "too-long": frame(1, DATA, length=0xFFFFFF),
