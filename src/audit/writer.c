@@ -21,7 +21,7 @@
 
 /* Records of one transaction. */
 #define BATCH 256
-/* What is read at once: several records mostly. */
+/* Bytes of one read: mostly several records. */
 #define READ_SIZE 16384
 /* Records of a transaction that are the writer's own. */
 #define OWN 2

@@ -1,6 +1,6 @@
 /*
- * What requests of MCP ask for: Streamable HTTP, revisions 2025-03-26 to 2025-11-25 and the
- * stateless one, and HTTP+SSE of 2024-11-05. Runs in the front of cellgate-mcp-http.
+ * Requests of MCP over Streamable HTTP, revisions 2025-03-26 to 2025-11-25 and the stateless one,
+ * and over HTTP+SSE of 2024-11-05. Runs in the front of cellgate-mcp-http.
  */
 #include "mcp_http/exchange.h"
 
@@ -266,7 +266,7 @@ static struct hf_session *find_named(const struct hf_exchange *x, const struct c
 
 /* ---- the stateless era */
 
-/* Whether a header is there once, with the value of a member of the body, perhaps in base64. */
+/* Checks that a header is there once, with the value of a member of the body, perhaps in base64. */
 static bool says_same(const struct hf_exchange *x, const char *name, struct cg_slice value)
 {
         static const char begin[] = "=?base64?", end[] = "?=";
@@ -290,8 +290,8 @@ static bool says_same(const struct hf_exchange *x, const char *name, struct cg_s
 }
 
 /*
- * What the session process cannot see is checked here: that proxies which read the headers, and we,
- * who read the body, understand the same. A version that is missing or wrong is its error.
+ * Checks what the session process cannot see: proxies, which read the headers, and cellgate, which
+ * reads the body, must understand the same. A version that is missing or wrong is its error.
  */
 static enum MHD_Result stateless(struct hf_exchange *x, const struct cg_rpc *m, struct cg_slice text)
 {

@@ -60,7 +60,7 @@ enum { LIFE_FD, WIRE_FD, LOG_FD, READY_FD };
 /* And of `keep`. */
 enum { LENT_FD = 3 };
 #define TOKEN 32u
-/* Of the name of a link. */
+/* Characters and length of a link's name. */
 #define LETTERS        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 #define NAME_MAX_BYTES ((size_t)16)
 

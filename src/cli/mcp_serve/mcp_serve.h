@@ -273,7 +273,7 @@ struct cg_serve_users {
         json_t *others; /* by name; true: the next result says that the session is shared */
 };
 
-/* What clients are sent while calls wait (progress.c). */
+/* State of the messages to clients whose calls wait (progress.c). */
 struct cg_serve_shown {
         size_t chars;             /* of the output of the cell that runs */
         char line[CG_SERVE_LINE]; /* its last line, or the progress of a tool */

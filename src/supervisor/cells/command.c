@@ -212,7 +212,7 @@ static bool read_output(struct command *c, struct watch *w, size_t *left)
         return !w->active || !*left;
 }
 
-/* What the program may have written before its end: background processes may go on writing. */
+/* Reads what the program wrote before its end; background processes may go on writing. */
 static size_t last_output(const struct command *c, const struct watch *w)
 {
         int size = w->active ? fcntl(w->fd, F_GETPIPE_SZ) : 0;
