@@ -333,45 +333,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
 
 
 @pytest.fixture(scope="module")
-def long_running(
+def asked_kernel(
     cellgate: Path, runtime_dir: Path, slowness: float, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[..., Kernel]]:
-    """long_running(OPTION...): a kernel with these options that the tests of a file share."""
-    kernels: dict[tuple[str, ...], Kernel] = {}
-
-    def one(*options: str) -> Kernel:
-        if options not in kernels:
-            folder = tmp_path_factory.mktemp("shared")
-            (folder / "work").mkdir()
-            argv = [str(cellgate), "jupyter", "run", "-f", str(folder / "kernel.json"), "--linger=2", *options]
-            environment = kernel_environment(runtime_dir)
-            kernels[options] = Kernel(argv, folder / "kernel.json", folder / "work", environment, slowness)
-        return kernels[options]
-
-    yield one
-    for kernel in kernels.values():
-        kernel.close()
+) -> Iterator[tuple[Kernel, Server]]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    folder = tmp_path_factory.mktemp("asked")
+    work, file = folder / "work", folder / "kernel.json"
+    work.mkdir()
+    argv = [str(cellgate), "jupyter", "run", "-f", str(file), "--linger=2", "--mcp", str(server.mcp)]
+    kernel = Kernel(argv, file, work, kernel_environment(runtime_dir), slowness)
+    yield kernel, server
+    kernel.close()
 
 
 @pytest.fixture
-def shared_client(long_running: Callable[..., Kernel]) -> Iterator[Client]:
-    """A client of a kernel that other tests use before and after, for tests that find and leave nothing in it."""
-    client = long_running().client()
-    yield client
-    client.ask("interrupt_request", channel="control")  # where a test has failed at a cell
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def asked_server(tmp_path_factory: pytest.TempPathFactory) -> Server:
-    return Server(tmp_path_factory.mktemp("server"))
-
-
-@pytest.fixture
-def asked(long_running: Callable[..., Kernel], asked_server: Server) -> Iterator[tuple[Client, Server]]:
-    """The same of a kernel whose calls of the server "fs" are asked about."""
-    asked_server.journal.unlink(missing_ok=True)
-    client = long_running("--mcp", str(asked_server.mcp)).client()
-    yield client, asked_server
-    client.ask("interrupt_request", channel="control")
+def asked(asked_kernel: tuple[Kernel, Server]) -> Iterator[tuple[Client, Server]]:
+    """A client of a kernel whose calls of the server "fs" are asked about, for tests that leave nothing in it."""
+    kernel, server = asked_kernel
+    server.journal.unlink(missing_ok=True)
+    client = kernel.client()
+    yield client, server
+    client.ask("interrupt_request", channel="control")  # where a test has failed at a question
     client.close()
