@@ -20,7 +20,7 @@ def program(prefix: Path) -> manual.Program:
 def test_every_command_and_option_is_in_the_manual(prefix: Path, program: manual.Program) -> None:
     named = set(program.all())
     assert {"run", "mcp serve", "mcp add", "jupyter install", "sandbox", "env create"} <= named
-    # Those that --help does not list, and those without a help of their own.
+    # --help does not list some of these, and the others have no help of their own.
     assert {"session kill", "queue status", "job cancel", "config schema", "artifacts", "verify", "sandboxmcp"} <= named
     text = "".join((prefix / "share/man" / page).read_text() for page in PAGES[:2]).replace("\\-", "-")
     for words in named:

@@ -34,8 +34,8 @@
 #endif
 
 /*
- * What there is for all sessions, and the default limit of a kernel's memory: half of it; on a node
- * a slot's share. Determined once: it reads the mounts and the control groups.
+ * Finds the memory for all sessions, and the default limit of a kernel: half of it; on a node a
+ * slot's share. Called once, since it reads the mounts and the control groups.
  */
 static void find_memory(struct sup *s)
 {
