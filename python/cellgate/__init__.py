@@ -60,6 +60,7 @@ from cellgate._events import (
     render,
 )
 from cellgate._session import Approve, Cell, Command, Completed, Files, Session
+from cellgate._sync import Sync
 
 if TYPE_CHECKING:
     from cellgate import aio
@@ -110,6 +111,7 @@ __all__ = [
     "SessionClosed",
     "Status",
     "Stream",
+    "Sync",
     "TimedOutError",
     "UnknownEvent",
     "UnsupportedError",

@@ -241,6 +241,10 @@ static const struct cg_opt table[] = {
           " \"kubectl exec -i POD --\". --workspace and --kernel-env are names there (default: the folder in which"
           " COMMAND starts; mcp serve: required); give --connect first. MCP servers run here, and calls are asked about"
           " here. Not with --audit (docs/cluster.md)" },
+        { CG_KOPT_SYNC, 0, "sync", "FOLDER", CG_CMD_RUN,
+          "with --connect: copy FOLDER to the machine, in a new folder of --workspace, in which cells start, and what"
+          " they change there back at the end. Hidden names are not copied, and names that are never written do not"
+          " come back (docs/names.md); what has changed on both sides stays. Needs the Python package" },
         { CG_KOPT_DETACH, 0, "detach", "SECONDS", STARTS,
           "with --connect: for so long sessions wait on both sides when the connection is lost, and go on after"
           " another one (default: 30, in a job of a batch system 0; 0: they end, at most 3600)" },

@@ -91,6 +91,7 @@ enum cg_kernel_opt {
         CG_KOPT_SPARES,
         CG_KOPT_ADDRESS,
         CG_KOPT_CONNECT,
+        CG_KOPT_SYNC,
         CG_KOPT_DETACH,
 };
 

@@ -32,8 +32,8 @@ int cg_run_help(void)
                 "unless NO_COLOR is set, and name FILE:LINE of a .py file. input() works at a terminal and with\n"
                 "--json.\n"
                 "\n"
-                "Exit status: 0; 1 a cell raised; 2 command line, settings, or output that cannot be written; 3\n"
-                "the kernel died; 4 a tool call was refused and the cell did not catch that; 124 timeout; 130\n"
+                "Exit status: 0; 1 a cell raised; 2 command line, settings, --sync, or output that cannot be\n"
+                "written; 3 the kernel died; 4 a tool call was refused and the cell did not catch that; 124 timeout; 130\n"
                 "cancelled; 141 the reader of standard output has exited; 128 and the signal's number when a\n"
                 "signal ended the program, whatever became of the cell: 130 for SIGINT (^C), 143 for SIGTERM, 129\n"
                 "for SIGHUP. A cell that goes on asking after a signal is ended within seconds, except after ^C at\n"
@@ -80,6 +80,7 @@ static int apply(struct cg_run_options *o, int id, const char *value, struct cg_
         static const struct cg_opt_place places[] = {
                 { CG_KOPT_JSON, offsetof(struct cg_run_options, json) },
                 { CG_KOPT_STAY, offsetof(struct cg_run_options, stay) },
+                { CG_KOPT_SYNC, offsetof(struct cg_run_options, sync) },
         };
         int r = cg_kernel_options_apply(&o->kernel, id, value, err);
 
@@ -122,6 +123,9 @@ int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err 
                                "--images saves nothing with --json: images are in the events");
         if (cg_kernel_options_check(&o->kernel, err) < 0)
                 return -1;
+        if (o->sync && !o->kernel.connect.command)
+                return cg_fail(err, CG_E_INVAL,
+                               "--sync is for --connect: here cells work in the --workspace");
         if (o->stay && !o->json)
                 return cg_fail(err, CG_E_INVAL, "--stay waits for cells on standard input: it needs --json");
         if (o->server_requests && !o->json)

@@ -489,6 +489,7 @@ static int set_up(struct cg_run *run, struct cg_err *err)
 
 static int run_all(struct cg_run *run)
 {
+        struct cg_run_sync sync = { .fd = -1 };
         struct cg_err err;
 
         cg_screen_init(&run->screen);
@@ -498,7 +499,7 @@ static int run_all(struct cg_run *run)
                 cg_screen_note(&run->screen, "%s has no code cells: nothing was run", run->opts.file);
                 return CG_EXIT_OK;
         }
-        if (set_up(run, &err) < 0) {
+        if ((run->opts.sync && cg_run_sync_start(&run->opts, &sync, &err) < 0) || set_up(run, &err) < 0) {
                 run->status = CG_EXIT_USAGE;
                 if (run->output)
                         report_end(run, -1, &err);
@@ -511,6 +512,10 @@ static int run_all(struct cg_run *run)
                 _exit(run->status); /* the supervisor ends all the rest */
         run->session = cg_session_free(run->session);
         run->client = cg_client_close(run->client);
+        if (cg_run_sync_end(&sync, &err) < 0) {
+                cg_cli_fail("run", &err);
+                run->status = run->status ?: CG_EXIT_USAGE;
+        }
         if (run->output)
                 run->output->free(run);
         free(run->settings);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include "cellgate.h"
 #include "cli/common/approve.h"
+#include "base/proc.h"
 #include "cli/run/cells.h"
 #include "cli/common/cli.h"
 #include "cli/common/kernel_options.h"
@@ -19,6 +20,7 @@ struct cg_run_options {
         struct cg_kernel_options kernel;
         struct cg_cells cells;
         const char *file;
+        const char *sync; /* the folder of --sync; NULL: none */
         int64_t timeout_ms;
         bool json;
         bool stay;                /* with json: the host says when the run ends */
@@ -125,6 +127,19 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, bool again, struct cg_e
 
 /* Called for each event that was shown: the RESULT of the running cell ends it. */
 void cg_run_result(struct cg_run *run, const struct cg_event *e);
+
+/* sync.c */
+/* The process of --sync: python/cellgate/_sync.py. */
+struct cg_run_sync {
+        struct cg_proc proc;
+        int fd;              /* its input, whose end is the end of the run; -1: it does not run */
+        char path[PATH_MAX]; /* of the copy, on the other machine */
+};
+
+/* Copies the folder, and makes the copy the workspace. */
+int cg_run_sync_start(struct cg_run_options *o, struct cg_run_sync *s, struct cg_err *err);
+/* Waits until what has changed in the copy was brought back. */
+int cg_run_sync_end(struct cg_run_sync *s, struct cg_err *err);
 
 /* The command line. 0; negative with what is wrong. Free with cg_run_options_fini() in any case. */
 int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err *err);
