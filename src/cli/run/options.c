@@ -33,11 +33,11 @@ int cg_run_help(void)
                 "--json.\n"
                 "\n"
                 "Exit status: 0; 1 a cell raised; 2 command line, settings, --sync, or output that cannot be\n"
-                "written; 3 the kernel died; 4 a tool call was refused and the cell did not catch that; 124 timeout; 130\n"
-                "cancelled; 141 the reader of standard output has exited; 128 and the signal's number when a\n"
-                "signal ended the program, whatever became of the cell: 130 for SIGINT (^C), 143 for SIGTERM, 129\n"
-                "for SIGHUP. A cell that goes on asking after a signal is ended within seconds, except after ^C at\n"
-                "a terminal, where the user may answer or press it again.\n"
+                "written; 3 the kernel died; 4 a tool call was refused and the cell did not catch that; 124\n"
+                "timeout; 130 cancelled; 141 the reader of standard output has exited; 128 and the signal's number\n"
+                "when a signal ended the program, whatever became of the cell: 130 for SIGINT (^C), 143 for\n"
+                "SIGTERM, 129 for SIGHUP. A cell that goes on asking after a signal is ended within seconds, except\n"
+                "after ^C at a terminal, where the user may answer or press it again.\n"
                 "\n"
                 "Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n");
 }
