@@ -67,12 +67,15 @@ def of_supervisor(client: Client, name: str) -> int:
 
 @pytest.mark.parametrize("what", ["kernel", "--zygote", "toolserver", "supervisor"])
 @pytest.mark.parametrize("n_sessions", [2, 50])
-def test_nothing_is_lost_when_a_process_is_killed(workspace: Path, n_sessions: int, what: str) -> None:
+def test_nothing_is_lost_when_a_process_is_killed(
+    monkeypatch: pytest.MonkeyPatch, workspace: Path, n_sessions: int, what: str
+) -> None:
+    monkeypatch.setenv("CELLGATE_JOBS_MAX_CONCURRENT_JOBS", "4")  # most cells wait when the process is killed
     with Client(log_level=0, no_spare=1) as client:
         sessions = [client.session(workspace=workspace) for _ in range(n_sessions)]
         for s in sessions:
             s.run("1")
-        counts = submit(sessions, "import time; time.sleep(.005) # {}")
+        counts = submit(sessions, "import time; time.sleep(.02) # {}")
         pid = client.status()["pid"]
         if what == "kernel":
             sessions[0].execute("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
@@ -92,7 +95,9 @@ def test_nothing_is_lost_when_a_process_is_killed(workspace: Path, n_sessions: i
                 ends["closed"] += 1
             assert set(results.values()) <= {1}
         print(f"{n_sessions} sessions, {what}: {dict(ends)}")
+        assert (what in ("kernel", "toolserver")) == (ends["ok"] >= SUBMITTERS)
         assert ends["closed"] == n_sessions * (what == "supervisor")
         if what != "supervisor":
             eventually(lambda: [client.status()["queue"][k] for k in ("running", "waiting", "paused")] == [0, 0, 0])
-            assert sessions[-1].run("2").status == "ok"
+            # The supervisor may notice the end of an idle kernel after it has taken the next cell.
+            eventually(lambda: sessions[-1].run("2").status == "ok")
