@@ -195,18 +195,54 @@ def test_set_resource_limits(serve: Callable[..., Sandbox]) -> None:
 
 
 def test_artifacts(box: Sandbox) -> None:
-    code = "import os; os.mkdir('d'); open('d/big', 'wb').write(b'x' * (11 << 20)); open('a.txt', 'w').write('hello')"
+    code = "import os; os.mkdir('d'); open('d/big', 'wb').write(b'x' * ((10 << 20) + 1)); open('a.txt', 'w').write('hello')"
     ran = box.run(code)
     found = {a["name"]: a for a in box.call("get_artifacts", request_id=ran["request_id"])["artifacts"]}
     assert found == {a["name"]: a for a in ran["artifacts"]} and set(found) == {"a.txt", "d/big"}
     assert found["a.txt"]["sha256"] == hashlib.sha256(b"hello").hexdigest() and len(found["a.txt"]["signature"]) == 128
     assert base64.b64decode(found["a.txt"]["content_b64"]) == b"hello"
-    assert found["d/big"]["size_bytes"] == 11 << 20 and found["d/big"]["content_b64"] == ""
+    assert found["d/big"]["size_bytes"] == (10 << 20) + 1 and found["d/big"]["content_b64"] == ""
     one = box.call("get_artifacts", request_id=ran["request_id"], name="a.txt")["artifacts"]
     assert [a["name"] for a in one] == ["a.txt"]
-    assert "made no b" in box.refused("get_artifacts", request_id=ran["request_id"], name="b")
-    assert "no artifacts are kept" in box.refused("get_artifacts", request_id=ran["request_id"], namespace="other")
-    assert "no artifacts are kept" in box.refused("get_artifacts", request_id="1")
+    for name in (
+        "b",
+        "..",
+        "./a.txt",
+        "a.txt/",
+        "d/../a.txt",
+        "/etc/passwd",
+        "/dev/zero",
+        "a.txt\0",
+        "",
+        "x" * 100_000,
+    ):
+        assert "made no" in box.refused("get_artifacts", request_id=ran["request_id"], name=name)
+    for given in (
+        {"namespace": "other"},
+        {"request_id": "1"},
+        {"request_id": "../etc"},
+        {"request_id": ran["request_id"][:8]},
+    ):
+        assert "no artifacts are kept" in box.refused("get_artifacts", **{"request_id": ran["request_id"], **given})
+
+
+def test_limits_of_artifacts(box: Sandbox) -> None:
+    most = box.run("open('f', 'wb').write(bytes(10 << 20))")["artifacts"]
+    assert [len(base64.b64decode(a["content_b64"])) for a in most] == [10 << 20]
+    # A file over the limit of all does not hide the others, wherever it is in the list.
+    ran = box.run("for n in 'abcdefgh': open(n, 'w').write(n)\nopen('e', 'w').truncate(200 << 20)")
+    assert {a["name"] for a in ran["artifacts"]} == set("abcdfgh")
+    assert "over 128 MiB" in ran["metadata"]["artifacts_truncated"]
+
+
+def test_a_file_that_changes_while_it_is_read(box: Sandbox) -> None:
+    code = "import os\nwhile 1:\n for c in '12': open('w2', 'w').write(c * 9999); os.replace('w2', 'w')"
+    ran = box.run(
+        f"import subprocess, os\nsubprocess.Popen(['python3', '-c', {code!r}])\nwhile not os.path.exists('w'): pass"
+    )
+    for found in ran["artifacts"]:
+        assert hashlib.sha256(data := base64.b64decode(found["content_b64"])).hexdigest() == found["sha256"]
+        assert len(data) == found["size_bytes"]
 
 
 def test_signed_lists(serve: Callable[..., Sandbox], run_cellgate: Callable[..., Any]) -> None:

@@ -493,10 +493,10 @@ class SandboxPipeline:
         for path, size in (await self._changed(opened, done)).items():
             if not Path(path).is_relative_to(opened.folder):
                 continue
-            hashed += size
-            if hashed > _HASHED_MAX:
+            if hashed + size > _HASHED_MAX:
                 result.metadata["artifacts_truncated"] = f"files over {_HASHED_MAX >> 20} MiB together were left out"
-                break
+                continue
+            hashed += size
             try:
                 data = await opened.session.files.read(path, limit=size + 1, timeout=60)
             except CellgateError:
@@ -524,9 +524,9 @@ class SandboxPipeline:
         """Of one of the last executions."""
         found = self._artifacts.get(request_id)
         if found is None or found[0] != namespace:
-            raise RefusedError(f"no artifacts are kept of {request_id}: those of the last {KEPT} executions are")
+            raise RefusedError(f"no artifacts are kept of {request_id[:100]}: those of the last {KEPT} executions are")
         if name is not None and not any(a.name == name for a in found[1]):
-            raise RefusedError(f"the execution has made no {name}")
+            raise RefusedError(f"the execution has made no {name[:1000]}")
         return [a for a in found[1] if name in (None, a.name)]
 
     async def verify_artifact(self, artifact: Artifact, expected_hash: str) -> bool:
