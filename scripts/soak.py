@@ -550,9 +550,9 @@ def ray() -> list[str]:
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 
-def manifests() -> list[str]:
-    """deploy/ against the schemas of three versions of Kubernetes."""
-    tally = run_tests.pytest(run_tests.build_main(), "soak-manifests", ["cluster/soak_manifests.py"], 600, workers=1)
+def deployment(name: str) -> list[str]:
+    """deploy/ against the schemas of three versions of Kubernetes, or its Deployment as a pod of podman."""
+    tally = run_tests.pytest(run_tests.build_main(), f"soak-{name}", [f"cluster/soak_{name}.py"], 900, workers=1)
     for name, why in tally.skipped:
         print(f"{name}: not run: {why}")
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
@@ -615,7 +615,8 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "jobs": ("500 submitters on 2 and on 50 sessions, with killed processes", lambda _: jobs()),
     "slurm": ("300 sessions on three nodes of Slurm, with killed processes", lambda _: slurm()),
     "ray": ("200 sessions on two nodes of Ray, with killed processes", lambda _: ray()),
-    "manifests": ("deploy/ against the schemas of Kubernetes 1.30, 1.33 and 1.37", lambda _: manifests()),
+    "manifests": ("deploy/ against the schemas of Kubernetes 1.30, 1.33 and 1.37", lambda _: deployment("manifests")),
+    "pod": ("the Deployment as a pod of podman, with an image that is there", lambda _: deployment("pod")),
     "inspector": ("MCP's Inspector, its command line and its page in Chromium", lambda _: inspector()),
     "srt": ("the tests of srt's Python port", lambda _: srt_port()),
     "sandboxmcp": ("the tests of sandboxmcp, which pip downloads", lambda _: sandboxmcp()),

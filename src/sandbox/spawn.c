@@ -91,8 +91,10 @@ static const char *clone_hint(int e)
                        "if the weaker tier \"landlock\" is available)";
         case EAGAIN:
                 return " (too many processes: see ulimit -u)";
+        case ENOSYS: /* as seccomp profiles of Docker and containerd have it for clone3() */
+                return " (the container's seccomp profile forbids new namespaces; `cellgate doctor` says if the weaker tier "
+                       "\"landlock\" is available)";
         case EINVAL:
-        case ENOSYS:
                 return " (this Linux lacks a namespace: user, mount, pid, net, ipc, uts and cgroup are needed)";
         default:
                 return "";
