@@ -72,6 +72,8 @@ ABOVE_C = (
     "kernel/test_notebook_signs.py",
     "kernel/test_plaintext.py",
     "kernel/test_preload.py",
+    "kernel/test_requests.py",
+    "kernel/test_subshells.py",
     "kernel/test_tracebacks.py",
     "kernel/test_widgets.py",
     "kernel/test_working_dir.py",
