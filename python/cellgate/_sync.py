@@ -6,6 +6,7 @@ workspace: what comes back from the other machine is read there alone, and can d
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -76,7 +77,8 @@ class Sync:
             code = f"side = sync.Side({self.path!r}, trusting=True); r = side.apply({self._archive!r}); side.remember()"
             _do(self._there, f"{code}\nif r['refused']: raise OSError(str(r['refused'])[:500])")
         except BaseException:
-            self._end(bool(self.path))
+            with contextlib.suppress(CellgateError):
+                self._end(bool(self.path))
             raise
 
     def close(self) -> None:

@@ -27,8 +27,8 @@ NODE = "cellgate-node-pod-0-node"
 DRAIN_S = "20"
 
 
-def podman(*argv: str | Path, check: bool = True) -> str:
-    done = subprocess.run([PODMAN, *argv], capture_output=True, text=True, timeout=120, check=False)
+def podman(*argv: str | Path, check: bool = True, input: str = "") -> str:
+    done = subprocess.run([PODMAN, *argv], capture_output=True, text=True, timeout=120, check=False, input=input)
     assert not check or done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 
@@ -78,6 +78,35 @@ def pod(repo: Path, tmp_path: Path) -> Iterator[list[str]]:
 def test_selftest(pod: list[str]) -> None:
     text = podman("exec", NODE, "cellgate", "selftest", "--tier", "landlock:freeze", check=False)
     assert re.search(r"\d{3} held, 0 holes, \d+ skipped\n", text), text[-3000:]
+
+
+def test_100_sessions(pod: list[str], repo: Path) -> None:
+    """The recipe of docs/cluster.md, its last line."""
+    (line,) = re.findall(r"exec rollouts -- (env .*)", (repo / "docs/cluster.md").read_text())
+    podman(
+        "exec",
+        "-i",
+        NODE,
+        "sh",
+        "-c",
+        "cat >/tmp/rollouts.py",
+        input=(repo / "examples/cluster/rollouts.py").read_text(),
+    )
+    assert '"episodes": 100, "score": 1.0' in podman("exec", NODE, *line.split())
+
+
+def test_a_folder_there_and_back(pod: list[str], tmp_path: Path) -> None:
+    import cellgate
+
+    podman("exec", NODE, "mkdir", "/home/user/work")
+    (tmp_path / "folder").mkdir()
+    with (
+        cellgate.Client(connect=pod) as client,
+        cellgate.Sync(tmp_path / "folder", client, "/home/user/work", tier="landlock") as copy,
+        cellgate.Session(copy.path, client=client, tier="landlock") as session,
+    ):
+        session.run("open('made', 'w').write('42')").check()
+    assert copy.report and copy.report["changed"] == ["made"] and (tmp_path / "folder/made").read_text() == "42"
 
 
 def test_its_end(pod: list[str]) -> None:
