@@ -526,10 +526,10 @@ static int parse(struct signed_options *o, int argc, char **argv, struct cg_err 
 {
         struct cg_optscan scan = CG_OPT_SCAN(table, o->command, argc, argv, 1);
         static const struct cg_opt_place places[] = {
-                { OUT, offsetof(struct signed_options, out) },
-                { KEY, offsetof(struct signed_options, key) },
-                { KEY_FILE, offsetof(struct signed_options, key_file) },
-                { JSON, offsetof(struct signed_options, json) },
+                CG_OPT_PLACE(OUT, struct signed_options, out),
+                CG_OPT_PLACE(KEY, struct signed_options, key),
+                CG_OPT_PLACE(KEY_FILE, struct signed_options, key_file),
+                CG_OPT_PLACE(JSON, struct signed_options, json),
         };
         const size_t most = o->command == VERIFY ? 2 : 1;
         uint8_t digest[SHA256_DIGEST_SIZE];
@@ -537,11 +537,9 @@ static int parse(struct signed_options *o, int argc, char **argv, struct cg_err 
         size_t n = 0;
         int id;
 
-        while ((id = cg_opt_next(&scan, &value, err)) > CG_OPT_END) {
+        while ((id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), o, &value, err)) > CG_OPT_END) {
                 if (id == HELP)
                         return HELP;
-                if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
-                        continue;
                 if (n == most)
                         return cg_fail(err, CG_E_INVAL, "unexpected argument %s", value);
                 o->words[n++] = value;

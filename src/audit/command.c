@@ -58,7 +58,8 @@ static const char help[] =
 struct audit_options {
         unsigned what;
         const char *session, *key, *kept, *exported;
-        int64_t since_us, from, to;
+        int64_t since_us;
+        int from, to; /* 0: not given */
         bool json, ocsf, partial;
 };
 
@@ -98,56 +99,33 @@ static int parse(struct audit_options *c, int argc, char **argv, struct cg_err *
                 const char *name;
                 unsigned what;
         } commands[] = { { "verify", VERIFY }, { "head", HEAD }, { "export", EXPORT } };
-        struct cg_optscan o = { .table = table, .n = CG_ARRAY_LEN(table), .command = SHOW };
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(SESSION, struct audit_options, session),
+                CG_OPT_PLACE(JSON, struct audit_options, json),
+                CG_OPT_PLACE(OCSF, struct audit_options, ocsf),
+                CG_OPT_PLACE(KEY, struct audit_options, key),
+                CG_OPT_PLACE(KEPT, struct audit_options, kept),
+                CG_OPT_PLACE(EXPORTED, struct audit_options, exported),
+                CG_OPT_PLACE(PARTIAL, struct audit_options, partial),
+                CG_OPT_PLACE_INT(FROM, "--from", struct audit_options, from, 1, INT32_MAX),
+                CG_OPT_PLACE_INT(TO, "--to", struct audit_options, to, 1, INT32_MAX),
+        };
+        struct cg_optscan o;
         const char *value;
-        int id, number;
+        int id;
 
         for (size_t i = 0; argc > 1 && i < CG_ARRAY_LEN(commands); i++)
                 if (strcmp(argv[1], commands[i].name) == 0)
-                        o.command = commands[i].what;
-        c->what = o.command;
-        o.argc = argc;
-        o.argv = argv;
-        o.i = o.command == SHOW ? 1 : 2;
-        while ((id = cg_opt_next(&o, &value, err)) > CG_OPT_END) {
-                switch (id) {
-                case HELP:
+                        c->what = commands[i].what;
+        o = CG_OPT_SCAN(table, c->what, argc, argv, c->what == SHOW ? 1 : 2);
+        while ((id = cg_opt_read(&o, places, CG_ARRAY_LEN(places), c, &value, err)) > CG_OPT_END) {
+                if (id == HELP)
                         return HELP;
-                case SESSION:
-                        c->session = value;
-                        break;
-                case SINCE:
-                        if (parse_since(value, &c->since_us, err) < 0)
-                                return -1;
-                        break;
-                case JSON:
-                        c->json = true;
-                        break;
-                case OCSF:
-                        c->ocsf = true;
-                        break;
-                case KEY:
-                        c->key = value;
-                        break;
-                case KEPT:
-                        c->kept = value;
-                        break;
-                case EXPORTED:
-                        c->exported = value;
-                        break;
-                case PARTIAL:
-                        c->partial = true;
-                        break;
-                case FROM:
-                case TO:
-                        if (cg_opt_int(id == FROM ? "--from" : "--to", value, 1, INT32_MAX, &number, err) < 0)
-                                return -1;
-                        *(id == FROM ? &c->from : &c->to) = number;
-                        break;
-                default:
+                if (id != SINCE)
                         return cg_fail(err, CG_E_INVAL, "unexpected argument %s: --help lists the commands",
                                        value);
-                }
+                if (parse_since(value, &c->since_us, err) < 0)
+                        return -1;
         }
         if (c->json && c->ocsf)
                 return cg_fail(err, CG_E_INVAL, "--json and --ocsf exclude each other");

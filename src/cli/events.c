@@ -194,24 +194,25 @@ static int watch(struct events *ev, struct cg_err *err)
 
 static int parse(struct events *ev, int argc, char **argv, struct cg_err *err)
 {
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(NAMESPACE, struct events, namespace),
+                CG_OPT_PLACE(NO_WAIT, struct events, no_wait),
+                CG_OPT_PLACE(JSON, struct events, json),
+        };
         struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 1);
         const char *value;
         bool since = false;
         int id;
 
-        while ((id = cg_opt_next(&scan, &value, err)) > 0) {
+        while ((id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), ev, &value, err)) > 0) {
                 if (id == HELP)
                         return 1;
                 if (id == CG_OPT_ARG)
                         return cg_fail(err, CG_E_INVAL,
                                        "unexpected argument \"%s\"; --help lists the options", value);
-                if (id == SINCE && parse_since(value, &ev->since_ms, err) < 0)
+                since = true;
+                if (parse_since(value, &ev->since_ms, err) < 0)
                         return -1;
-                since |= id == SINCE;
-                ev->json |= id == JSON;
-                ev->no_wait |= id == NO_WAIT;
-                if (id == NAMESPACE)
-                        ev->namespace = value;
         }
         return id < 0 || since || ev->no_wait ? id : parse_since("0", &ev->since_ms, err);
 }

@@ -60,47 +60,35 @@ struct gen {
         const char *name, *out, *tools;
         char **command; /* NULL-terminated; the words after "--" */
         int64_t timeout_ms;
-        bool verbose, help;
+        bool verbose;
 };
 
-static int apply(struct gen *g, int id, const char *value, struct cg_err *err)
-{
-        static const struct cg_opt_place places[] = {
-                { OUT, offsetof(struct gen, out) },
-                { TOOLS, offsetof(struct gen, tools) },
-                { VERBOSE, offsetof(struct gen, verbose) },
-                { HELP, offsetof(struct gen, help) },
-        };
-
-        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, g))
-                return 0;
-        if (id == TIMEOUT)
-                return cg_opt_seconds("--timeout", value, &g->timeout_ms, err);
-        if (g->name)
-                return cg_fail(err, CG_E_INVAL,
-                               "one server at a time: %s and %s were given; a COMMAND follows --", g->name,
-                               value);
-        g->name = value;
-        return 0;
-}
-
+/* Return: 0; HELP; negative. */
 static int parse(struct gen *g, int argc, char **argv, struct cg_err *err)
 {
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(OUT, struct gen, out),
+                CG_OPT_PLACE(TOOLS, struct gen, tools),
+                CG_OPT_PLACE(VERBOSE, struct gen, verbose),
+                CG_OPT_PLACE_SECONDS(TIMEOUT, "--timeout", struct gen, timeout_ms),
+        };
         struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 1);
         const char *value = NULL;
         int id;
 
-        *g = (struct gen){ .name = NULL };
-        while (!g->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
-                if (id == CG_OPT_ARG && scan.dashes) {
+        while (!g->command &&
+               (id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), g, &value, err)) != CG_OPT_END) {
+                if (id < 0 || id == HELP)
+                        return id;
+                if (scan.dashes)
                         g->command = argv + scan.i - 1;
-                        break;
-                }
-                if (id < 0 || apply(g, id, value, err) < 0)
-                        return -1;
+                else if (g->name)
+                        return cg_fail(err, CG_E_INVAL,
+                                       "one server at a time: %s and %s were given; a COMMAND follows --",
+                                       g->name, value);
+                else
+                        g->name = value;
         }
-        if (g->help)
-                return 0;
         if (!g->name)
                 return cg_fail(err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
         if (!g->out)
@@ -192,10 +180,11 @@ static int generate(const struct gen *g)
 
 int cg_cli_gen(int argc, char **argv)
 {
+        struct gen g = { .name = NULL };
         struct cg_err err;
-        struct gen g;
+        int r = parse(&g, argc, argv, &err);
 
-        if (parse(&g, argc, argv, &err) < 0)
+        if (r < 0)
                 return cg_cli_fail("gen", &err);
-        return g.help ? help() : generate(&g);
+        return r == HELP ? help() : generate(&g);
 }

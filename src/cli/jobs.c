@@ -231,23 +231,18 @@ static int act_on_match(struct state *st, struct cg_err *err)
 
 static int parse(struct state *st, int argc, char **argv, struct cg_err *err)
 {
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(ID, struct state, id),
+                CG_OPT_PLACE(NAMESPACE, struct state, namespace),
+                CG_OPT_PLACE(JSON, struct state, json),
+        };
         struct cg_optscan scan = CG_OPT_SCAN(table, st->words->command, argc, argv, 2);
         const char *value;
-        int id;
+        int id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), st, &value, err);
 
-        while ((id = cg_opt_next(&scan, &value, err)) > 0) {
-                if (id == HELP)
-                        return 1;
-                if (id == JSON)
-                        st->json = true;
-                else if (id == ID)
-                        st->id = value;
-                else if (id == NAMESPACE)
-                        st->namespace = value;
-                else
-                        return cg_fail(err, CG_E_INVAL,
-                                       "unexpected argument \"%s\"; --help lists the options", value);
-        }
+        if (id == CG_OPT_ARG)
+                return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"; --help lists the options",
+                               value);
         if (id == 0 && (st->words->command & (KILL | CANCEL | SHOW)) && !(st->id && *st->id))
                 return cg_fail(err, CG_E_INVAL, "--id is missing: `cellgate %s list` shows them",
                                st->words->name);

@@ -74,6 +74,42 @@ TEST(test_errors)
         expect_error(SCAN("--json=1"), "option --json takes no value");
 }
 
+struct places {
+        const char *code;
+        bool json;
+        int64_t ms;
+        int n;
+};
+
+TEST(test_places)
+{
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(CODE, struct places, code),
+                CG_OPT_PLACE(JSON, struct places, json),
+        };
+        static const struct cg_opt_place numbers[] = {
+                CG_OPT_PLACE_SECONDS(CODE, "--code", struct places, ms),
+                CG_OPT_PLACE_INT(WORKSPACE, "--workspace", struct places, n, 1, 3),
+        };
+        struct cg_optscan o = SCAN("--json", "file", "-c", "1", "--workspace", "x");
+        struct cg_optscan last = SCAN("-c1.5", "--workspace=3", "--workspace=4");
+        struct places p = { .n = 0 };
+        const char *value;
+        struct cg_err err;
+
+        assert_int_equal(cg_opt_read(&o, places, 2, &p, &value, NULL), CG_OPT_ARG);
+        assert_string_equal(value, "file");
+        assert_true(p.json && !p.code);
+        assert_int_equal(cg_opt_read(&o, places, 2, &p, &value, NULL), WORKSPACE);
+        assert_string_equal(value, "x");
+        assert_string_equal(p.code, "1");
+        assert_int_equal(cg_opt_read(&o, places, 2, &p, &value, NULL), CG_OPT_END);
+        assert_int_equal(cg_opt_read(&last, numbers, 2, &p, &value, &err), CG_E_INVAL);
+        assert_string_equal(err.msg, "--workspace needs a number from 1 to 3, not \"4\"");
+        assert_int_equal(p.ms, 1500);
+        assert_int_equal(p.n, 3);
+}
+
 TEST(test_distance)
 {
         char longest[300];

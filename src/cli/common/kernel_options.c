@@ -333,10 +333,7 @@ static int read_limit(struct cg_sandbox_limits *l, const char *value, struct cg_
         return cg_fail(err, CG_E_INVAL, "--limit %s: there is no such limit; limits: " LIMITS_, value);
 }
 
-#define PLACE(id_, member) \
-        { \
-                id_, offsetof(struct cg_kernel_options, member) \
-        }
+#define PLACE(id_, member) CG_OPT_PLACE(id_, struct cg_kernel_options, member)
 
 /* CG_E_INVAL: a value that is known without files to be wrong. */
 static int check_value(const struct cg_kernel_options *o, int id, const char *value, struct cg_err *err)
@@ -414,12 +411,14 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 PLACE(CG_KOPT_PRELOAD, preload),
                 PLACE(CG_KOPT_PRIVATE, private),
                 PLACE(CG_KOPT_HELP, help),
+                CG_OPT_PLACE_INT(CG_KOPT_LOG_LEVEL, "--log-level", struct cg_kernel_options, log_level, 0, 3),
         };
+        int r = check_value(o, id, value, err);
 
-        if (check_value(o, id, value, err) < 0)
-                return -1;
-        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
-                return 0;
+        if (r == 0)
+                r = cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o, err);
+        if (r <= 0)
+                return r;
         switch (id) {
         case CG_KOPT_APPROVE:
                 return cg_approve_add(o->approve, value, err);
@@ -461,8 +460,6 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 if (cg_kernel_env_find(value, &o->kernel_env, err) < 0)
                         return -1;
                 return cg_kernel_env_check(o->kernel_env, err);
-        case CG_KOPT_LOG_LEVEL:
-                return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
         default:
                 return 1;
         }

@@ -103,20 +103,38 @@ int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err)
         return unknown(o, word, strlen(word), err);
 }
 
-bool cg_opt_store(const struct cg_opt_place *places, size_t n, int id, const char *value, void *options)
+int cg_opt_store(const struct cg_opt_place *places, size_t n, int id, const char *value, void *options,
+                 struct cg_err *err)
 {
-        for (size_t i = 0; i < n; i++) {
-                char *at = (char *)options + places[i].offset;
+        for (const struct cg_opt_place *p = places; p < places + n; p++) {
+                void *at = (char *)options + p->offset;
 
-                if (places[i].id != id)
+                if (p->id != id)
                         continue;
+                if (p->kind == CG_OPT_SECONDS)
+                        return cg_opt_seconds(p->name, value, at, err);
+                if (p->kind == CG_OPT_INT)
+                        return cg_opt_int(p->name, value, p->min, p->max, at, err);
                 if (value)
                         memcpy(at, &value, sizeof(value));
                 else
                         memcpy(at, &(bool){ true }, sizeof(bool));
-                return true;
+                return 0;
         }
-        return false;
+        return 1;
+}
+
+int cg_opt_read(struct cg_optscan *o, const struct cg_opt_place *places, size_t n, void *options,
+                const char **value, struct cg_err *err)
+{
+        int id, r = 0;
+
+        do {
+                id = cg_opt_next(o, value, err);
+                if (id > CG_OPT_ARG)
+                        r = cg_opt_store(places, n, id, *value, options, err);
+        } while (id > CG_OPT_ARG && r == 0);
+        return r < 0 ? r : id;
 }
 
 /* "-c, --code CODE" */

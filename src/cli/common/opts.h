@@ -54,14 +54,42 @@ int cg_opt_next(struct cg_optscan *o, const char **value, struct cg_err *err);
 /* @command: a bit, or more: the option is one of any of them. */
 bool cg_opt_is_of(const struct cg_opt *opt, unsigned command);
 
-/* An option that is only stored: a const char * at @offset, or a bool where it takes no value. */
+enum cg_opt_kind {
+        CG_OPT_WORD = 0, /* a const char *, or a bool where the option takes no value */
+        CG_OPT_SECONDS,  /* an int64_t of milliseconds */
+        CG_OPT_INT,      /* an int from @min to @max */
+};
+
+/* An option that is only stored, at @offset. @name: for errors, of the kinds that have some. */
 struct cg_opt_place {
         int id;
         size_t offset;
+        enum cg_opt_kind kind;
+        const char *name;
+        int min, max;
 };
 
-/* Stores the option in @options (borrows @value). False: it has no place. */
-bool cg_opt_store(const struct cg_opt_place *places, size_t n, int id, const char *value, void *options);
+#define CG_OPT_PLACE(id_, type, member) \
+        { \
+                .id = (id_), .offset = offsetof(type, member) \
+        }
+#define CG_OPT_PLACE_SECONDS(id_, name_, type, member) \
+        { \
+                .id = (id_), .offset = offsetof(type, member), .kind = CG_OPT_SECONDS, .name = (name_) \
+        }
+#define CG_OPT_PLACE_INT(id_, name_, type, member, min_, max_) \
+        { \
+                .id = (id_), .offset = offsetof(type, member), .kind = CG_OPT_INT, .name = (name_), \
+                .min = (min_), .max = (max_) \
+        }
+
+/* Stores the option in @options (borrows @value). Return: 0; 1: it has no place; CG_E_INVAL. */
+int cg_opt_store(const struct cg_opt_place *places, size_t n, int id, const char *value, void *options,
+                 struct cg_err *err);
+
+/* cg_opt_next() for the options that have no place in @places; those that have one are stored. */
+int cg_opt_read(struct cg_optscan *o, const struct cg_opt_place *places, size_t n, void *options,
+                const char **value, struct cg_err *err);
 
 /*
  * Prints the help of @command on standard output: @before, a line or more for each of its options,

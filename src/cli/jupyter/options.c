@@ -75,21 +75,23 @@ static int apply(struct cg_jup_options *o, enum cg_kernel_command command, int i
                  struct cg_err *err)
 {
         static const struct cg_opt_place places[] = {
-                { CG_KOPT_FILE, offsetof(struct cg_jup_options, file) },
-                { CG_KOPT_USER, offsetof(struct cg_jup_options, user) },
-                { CG_KOPT_PREFIX, offsetof(struct cg_jup_options, prefix) },
-                { CG_KOPT_SYS_PREFIX, offsetof(struct cg_jup_options, sys_prefix) },
-                { CG_KOPT_NAME, offsetof(struct cg_jup_options, name) },
-                { CG_KOPT_DISPLAY_NAME, offsetof(struct cg_jup_options, display_name) },
-                { CG_KOPT_ADDRESS, offsetof(struct cg_jup_options, address) },
-                { CG_KOPT_JSON, offsetof(struct cg_jup_options, json) },
+                CG_OPT_PLACE(CG_KOPT_FILE, struct cg_jup_options, file),
+                CG_OPT_PLACE(CG_KOPT_USER, struct cg_jup_options, user),
+                CG_OPT_PLACE(CG_KOPT_PREFIX, struct cg_jup_options, prefix),
+                CG_OPT_PLACE(CG_KOPT_SYS_PREFIX, struct cg_jup_options, sys_prefix),
+                CG_OPT_PLACE(CG_KOPT_NAME, struct cg_jup_options, name),
+                CG_OPT_PLACE(CG_KOPT_DISPLAY_NAME, struct cg_jup_options, display_name),
+                CG_OPT_PLACE(CG_KOPT_ADDRESS, struct cg_jup_options, address),
+                CG_OPT_PLACE(CG_KOPT_JSON, struct cg_jup_options, json),
+                CG_OPT_PLACE_SECONDS(CG_KOPT_LINGER, "--linger", struct cg_jup_options, linger_ms),
+                CG_OPT_PLACE_INT(CG_KOPT_SPARES, "--spares", struct cg_jup_options, spares, 0, 16),
         };
         int r = cg_kernel_options_apply(&o->kernel, id, value, err);
 
+        if (r > 0)
+                r = cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o, err);
         if (r <= 0)
                 return r;
-        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
-                return 0;
         switch (id) {
         case CG_KOPT_READY_FD:
                 if (cg_opt_int("--ready-fd", value, 3, INT_MAX, &o->ready_fd, err) < 0)
@@ -102,10 +104,6 @@ static int apply(struct cg_jup_options *o, enum cg_kernel_command command, int i
                 if (strcmp(value, "auto") == 0 || strcmp(value, "always") == 0 || strcmp(value, "never") == 0)
                         return 0;
                 return cg_fail(err, CG_E_INVAL, "--provisioner %s: use auto, always or never", value);
-        case CG_KOPT_LINGER:
-                return cg_opt_seconds("--linger", value, &o->linger_ms, err);
-        case CG_KOPT_SPARES:
-                return cg_opt_int("--spares", value, 0, 16, &o->spares, err);
         default:
                 if (command != CG_JUP_ATTACH || o->session)
                         return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);

@@ -66,37 +66,30 @@ static int help(unsigned command)
 struct login_options {
         const char *name, *mcp, *url;
         int64_t timeout_ms;
-        bool no_browser, help;
+        bool no_browser;
 };
 
+/* Return: 0; HELP; negative. */
 static int parse(struct login_options *o, unsigned command, int argc, char **argv, struct cg_err *err)
 {
         struct cg_optscan scan = CG_OPT_SCAN(table, command, argc, argv, 1);
         static const struct cg_opt_place places[] = {
-                { MCP, offsetof(struct login_options, mcp) },
-                { URL, offsetof(struct login_options, url) },
-                { NO_BROWSER, offsetof(struct login_options, no_browser) },
-                { HELP, offsetof(struct login_options, help) },
+                CG_OPT_PLACE(MCP, struct login_options, mcp),
+                CG_OPT_PLACE(URL, struct login_options, url),
+                CG_OPT_PLACE(NO_BROWSER, struct login_options, no_browser),
+                CG_OPT_PLACE_SECONDS(TIMEOUT, "--timeout", struct login_options, timeout_ms),
         };
         const char *value = NULL;
         int id;
 
-        *o = (struct login_options){ .timeout_ms = DEFAULT_MS };
-        while (!o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
-                if (id < 0)
+        while ((id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), o, &value, err)) != CG_OPT_END) {
+                if (id < 0 || id == HELP)
                         return id;
-                if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
-                        continue;
-                if (id == TIMEOUT && cg_opt_seconds("--timeout", value, &o->timeout_ms, err) < 0)
-                        return -1;
-                if (id == CG_OPT_ARG && o->name)
+                if (o->name)
                         return cg_fail(err, CG_E_INVAL, "one server at a time: %s and %s were given", o->name,
                                        value);
-                if (id == CG_OPT_ARG)
-                        o->name = value;
+                o->name = value;
         }
-        if (o->help)
-                return 0;
         if (!o->name)
                 return cg_fail(err, CG_E_INVAL, "NAME is missing: the server's name; see --help");
         if (o->mcp && o->url)
@@ -374,16 +367,15 @@ int cg_cli_mcp_login(int argc, char **argv)
 {
         unsigned command = strcmp(argv[0], "login") == 0 ? LOGIN : LOGOUT;
         const char *title = command == LOGIN ? "mcp login" : "mcp logout";
-        struct login_options o;
+        struct login_options o = { .timeout_ms = DEFAULT_MS };
         struct cg_err err;
-        int r;
+        int r = parse(&o, command, argc, argv, &err);
 
-        if (parse(&o, command, argc, argv, &err) < 0)
-                return cg_cli_fail(title, &err);
-        if (o.help)
+        if (r == HELP)
                 return help(command);
         signal(SIGPIPE, SIG_IGN); /* of libcurl's TLS and of the browser's connection */
-        r = command == LOGIN ? login(&o, &err) : logout(&o, &err);
+        if (r == 0)
+                r = command == LOGIN ? login(&o, &err) : logout(&o, &err);
         if (r < 0)
                 return cg_cli_fail(title, &err);
         return CG_EXIT_OK;

@@ -90,7 +90,7 @@ struct servers_options {
         size_t n;
         char **command; /* after "--" */
         const char *mcp;
-        bool user, yes, help;
+        bool user, yes;
         int64_t timeout_ms;
         json_t *env, *headers, *code, *data;
 };
@@ -129,15 +129,6 @@ static int add_pair(json_t **all, const char *option, const char *pair, const ch
 
 static int apply(struct servers_options *o, int id, const char *value, struct cg_err *err)
 {
-        static const struct cg_opt_place places[] = {
-                { MCP, offsetof(struct servers_options, mcp) },
-                { USER, offsetof(struct servers_options, user) },
-                { YES, offsetof(struct servers_options, yes) },
-                { HELP, offsetof(struct servers_options, help) },
-        };
-
-        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
-                return 0;
         if (id == ENV)
                 return add_pair(&o->env, "--env", value, "=", err);
         if (id == CODE)
@@ -146,34 +137,35 @@ static int apply(struct servers_options *o, int id, const char *value, struct cg
                 return add_path(&o->data, "--data", value, err);
         if (id == HEADER)
                 return add_pair(&o->headers, "--header", value, ": ", err);
-        if (id == TIMEOUT)
-                return cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
         o->words[o->n++] = value;
         return 0;
 }
 
-/* @most: words that the command takes. */
+/* @most: words that the command takes. Return: 0; HELP; negative. */
 static int parse(struct servers_options *o, unsigned command, size_t most, int argc, char **argv,
                  struct cg_err *err)
 {
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(MCP, struct servers_options, mcp),
+                CG_OPT_PLACE(USER, struct servers_options, user),
+                CG_OPT_PLACE(YES, struct servers_options, yes),
+                CG_OPT_PLACE_SECONDS(TIMEOUT, "--timeout", struct servers_options, timeout_ms),
+        };
         struct cg_optscan scan = CG_OPT_SCAN(table, command, argc, argv, 1);
         const char *value = NULL;
         int id;
 
-        while (!o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
-                if (id < 0)
+        while (!o->command &&
+               (id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), o, &value, err)) != CG_OPT_END) {
+                if (id < 0 || id == HELP)
                         return id;
-                if (id == CG_OPT_ARG && scan.dashes && command == ADD) {
+                if (id == CG_OPT_ARG && scan.dashes && command == ADD)
                         o->command = argv + scan.i - 1;
-                        break;
-                }
-                if (id == CG_OPT_ARG && o->n == most)
+                else if (id == CG_OPT_ARG && o->n == most)
                         return cg_fail(err, CG_E_INVAL, "one word too many: %s", value);
-                if (apply(o, id, value, err) < 0)
+                else if (apply(o, id, value, err) < 0)
                         return -1;
         }
-        if (o->help)
-                return 0;
         if (o->mcp && o->user)
                 return cg_fail(err, CG_E_INVAL, "--mcp and --user contradict each other");
         if (!o->n && command != LIST)
@@ -544,12 +536,12 @@ int cg_cli_mcp_servers(int argc, char **argv)
         command = 1u << i;
         snprintf(title, sizeof(title), "mcp %s", argv[0]);
         r = parse(&o, command, commands[i].words, argc, argv, &err);
-        if (r >= 0 && o.help)
+        if (r == HELP)
                 r = help(command);
-        else if (r >= 0)
-                r = cg_mcp_config_load(o.mcp, o.user, command & (ADD | REMOVE), &c, &err);
-        if (r >= 0 && !o.help)
+        else if (r == 0 && cg_mcp_config_load(o.mcp, o.user, command & (ADD | REMOVE), &c, &err) == 0)
                 r = commands[i].run(&o, &c, &err);
+        else
+                r = -1;
         if (r < 0)
                 r = cg_cli_fail(title, &err);
         json_decref(o.env);

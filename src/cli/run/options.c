@@ -78,20 +78,19 @@ static int read_kinds(const char *value, unsigned *kinds, struct cg_err *err)
 static int apply(struct cg_run_options *o, int id, const char *value, struct cg_err *err)
 {
         static const struct cg_opt_place places[] = {
-                { CG_KOPT_JSON, offsetof(struct cg_run_options, json) },
-                { CG_KOPT_STAY, offsetof(struct cg_run_options, stay) },
-                { CG_KOPT_SYNC, offsetof(struct cg_run_options, sync) },
+                CG_OPT_PLACE(CG_KOPT_JSON, struct cg_run_options, json),
+                CG_OPT_PLACE(CG_KOPT_STAY, struct cg_run_options, stay),
+                CG_OPT_PLACE_SECONDS(CG_KOPT_TIMEOUT, "--timeout", struct cg_run_options, timeout_ms),
+                CG_OPT_PLACE(CG_KOPT_SYNC, struct cg_run_options, sync),
         };
         int r = cg_kernel_options_apply(&o->kernel, id, value, err);
 
+        if (r > 0)
+                r = cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o, err);
         if (r <= 0)
                 return r;
-        if (cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o))
-                return 0;
         if (id == CG_KOPT_CODE)
                 return cg_cells_add(&o->cells, value, strlen(value), "-c", err);
-        if (id == CG_KOPT_TIMEOUT)
-                return cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
         if (id == CG_KOPT_SERVER_REQUESTS)
                 return read_kinds(value, &o->server_requests, err);
         if (o->file)
