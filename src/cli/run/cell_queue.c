@@ -60,37 +60,34 @@ int cg_cell_timeout(const json_t *v, int64_t *ret_ms, struct cg_err *err)
 
 static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *err)
 {
-        const json_t *code = json_object_get(o, "code"), *id = json_object_get(o, "id");
-        const json_t *timeout = json_object_get(o, "timeout"), *stop = json_object_get(o, "stop_on_error");
-        const json_t *variables = json_object_get(o, "variables"),
-                     *artifacts = json_object_get(o, "artifacts");
-        size_t members = 1 + (id != NULL) + (timeout != NULL) + (stop != NULL) + (variables != NULL) +
-                         (artifacts != NULL);
+        int stop = 0, variables = 0, artifacts = 0;
+        json_t *id = NULL, *timeout = NULL;
+        const char *code;
 
-        if (!json_is_string(code) || json_object_size(o) != members || (stop && !json_is_boolean(stop)) ||
-            (variables && !json_is_boolean(variables)) || (artifacts && !json_is_boolean(artifacts)))
+        if (json_unpack(cg_json_unconst(o), "{s:s%, s?o, s?o, s?b, s?b, s?b !}", "code", &code, &c->cell.len,
+                        "id", &id, "timeout", &timeout, "stop_on_error", &stop, "variables", &variables,
+                        "artifacts", &artifacts) < 0)
                 return cg_fail(
                         err, CG_E_INVAL,
                         "a cell is {\"execute\": {\"code\": TEXT}} and, if wanted, \"id\": TEXT or NUMBER, "
                         "\"timeout\": SECONDS, \"stop_on_error\": true or false, \"variables\": true or false, "
                         "\"artifacts\": true or false");
-        if (json_string_length(code) > CG_MAX_CODE)
-                return cg_fail(err, CG_E_LIMIT, "a cell of %zu bytes is over the limit of %u",
-                               json_string_length(code), CG_MAX_CODE);
+        if (c->cell.len > CG_MAX_CODE)
+                return cg_fail(err, CG_E_LIMIT, "a cell of %zu bytes is over the limit of %u", c->cell.len,
+                               CG_MAX_CODE);
         if (id && !(c->id = cg_cell_id(id)))
                 return cg_fail(err, CG_E_INVAL, "\"id\" must be an integer, or a string of at most %u bytes",
                                CG_CELL_ID_MAX);
         c->cell.timeout_ms = -1;
         if (cg_cell_timeout(timeout, &c->cell.timeout_ms, err) < 0)
                 return -1;
-        c->stop_on_error = json_is_true(stop);
-        c->cell.variables = json_is_true(variables);
-        c->cell.artifacts = json_is_true(artifacts);
-        c->cell.len = json_string_length(code);
+        c->stop_on_error = stop;
+        c->cell.variables = variables;
+        c->cell.artifacts = artifacts;
         c->cell.code = malloc(c->cell.len + 1);
         if (!c->cell.code)
                 return cg_fail(err, CG_E_NOMEM, "cell");
-        memcpy(c->cell.code, json_string_value(code), c->cell.len + 1);
+        memcpy(c->cell.code, code, c->cell.len + 1);
         return 0;
 }
 

@@ -37,95 +37,86 @@ int cg_json_outcome(struct cg_run *run, int r, const struct cg_err *why, struct 
         return r < 0 ? cg_json_input_error(run, why->msg, err) : 0;
 }
 
-/* "approval": the number of what is decided; 0: none. */
-static uint64_t number_of(const json_t *o)
-{
-        json_int_t n = json_integer_value(json_object_get(o, "approval"));
-
-        return n > 0 ? (uint64_t)n : 0;
-}
-
 /* The outcome of a decision. One that was not accepted may be given again. */
-static int decided(struct cg_run *run, uint64_t n, int r, const struct cg_err *why, struct cg_err *err)
+static int decided(struct cg_run *run, json_int_t n, int r, const struct cg_err *why, struct cg_err *err)
 {
-        if (r == 0)
-                cg_json_forget(cg_json_of(run), n); /* not before: a connection with that number waits on */
+        if (r == 0) /* not before: a connection with that number waits on */
+                cg_json_forget(cg_json_of(run), (uint64_t)n);
         return cg_json_outcome(run, r, why, err);
 }
 
 int cg_json_decide(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        const json_t *accept = json_object_get(o, "accept");
-        const json_t *reason = json_object_get(o, "reason");
-        size_t members = 2 + (reason != NULL);
+        const char *reason = NULL;
         struct cg_err why;
-        uint64_t n = number_of(o);
-        int r;
+        json_int_t n;
+        int accept, r;
 
-        if (!n || !json_is_boolean(accept) || json_object_size(o) != members ||
-            (reason && !json_is_string(reason)))
+        if (json_unpack(cg_json_unconst(o), "{s:I, s:b, s?s !}", "approval", &n, "accept", &accept, "reason",
+                        &reason) < 0 ||
+            n < 1)
                 return cg_json_input_error(
                         run,
                         "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, "
                         "\"reason\": TEXT",
                         err);
-        if (json_is_true(accept))
-                r = cg_approval_accept(run->session, n, &why);
+        if (accept)
+                r = cg_approval_accept(run->session, (uint64_t)n, &why);
         else
-                r = cg_approval_reject(run->session, n, json_string_value(reason), &why);
+                r = cg_approval_reject(run->session, (uint64_t)n, reason, &why);
         return decided(run, n, r, &why, err);
 }
 
 int cg_json_decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        const json_t *reason = json_object_get(o, "reason");
         static const char *const words[] = {
                 [CG_EGRESS_ALLOW_ONCE] = "allow_once",
                 [CG_EGRESS_ALLOW_SESSION] = "allow_session",
                 [CG_EGRESS_DENY_ONCE] = "deny_once",
                 [CG_EGRESS_DENY_SESSION] = "deny_session",
         };
-        const char *word = json_string_value(json_object_get(o, "egress"));
-        size_t members = 2 + (reason != NULL), decision = 0;
+        const char *word = "", *reason = NULL;
+        size_t decision = 0;
         struct cg_err why;
-        uint64_t n = number_of(o);
-        int r;
+        json_int_t n;
+        int r = json_unpack(cg_json_unconst(o), "{s:I, s:s, s?s !}", "approval", &n, "egress", &word,
+                            "reason", &reason);
 
-        while (word && decision < CG_ARRAY_LEN(words) && strcmp(words[decision], word) != 0)
+        while (decision < CG_ARRAY_LEN(words) && strcmp(words[decision], word) != 0)
                 decision++;
-        if (!n || !word || decision == CG_ARRAY_LEN(words) || json_object_size(o) != members ||
-            (reason && !json_is_string(reason)))
+        if (r < 0 || n < 1 || decision == CG_ARRAY_LEN(words))
                 return cg_json_input_error(
                         run,
                         "a decision about a connection is {\"approval\": NUMBER, \"egress\": \"allow_once\","
                         " \"allow_session\", \"deny_once\" or \"deny_session\"} and, if refused, \"reason\": TEXT",
                         err);
-        r = cg_egress_decide(run->session, n, (enum cg_egress_decision)decision, json_string_value(reason),
-                             &why);
+        r = cg_egress_decide(run->session, (uint64_t)n, (enum cg_egress_decision)decision, reason, &why);
         return decided(run, n, r, &why, err);
 }
 
 /* The answer to what an MCP server asks for; one that is not accepted may be given again. */
 int cg_json_answer_server(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        const json_t *result = json_object_get(o, "result");
-        bool decline = !result && json_is_true(json_object_get(o, "decline"));
         cg_auto_free char *text = NULL;
+        json_t *result = NULL;
         struct cg_err why;
-        uint64_t n = number_of(o);
+        int decline = 0;
+        json_int_t n;
 
-        if (!n || json_object_size(o) != 2 || !(decline || json_is_object(result)))
+        if (json_unpack(cg_json_unconst(o), "{s:I, s?o, s?b !}", "approval", &n, "result", &result, "decline",
+                        &decline) < 0 ||
+            n < 1 || json_object_size(o) != 2 || !(decline || json_is_object(result)))
                 return cg_json_input_error(
                         run,
                         "an answer to server_request is {\"approval\": NUMBER, \"result\": {...}} or"
                         " {\"approval\": NUMBER, \"decline\": true}",
                         err);
         if (decline)
-                return decided(run, n, cg_server_request_decline(run->session, n, &why), &why, err);
+                return decided(run, n, cg_server_request_decline(run->session, (uint64_t)n, &why), &why, err);
         text = json_dumps(result, JSON_COMPACT);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "answer");
-        return decided(run, n, cg_server_request_answer(run->session, n, text, &why), &why, err);
+        return decided(run, n, cg_server_request_answer(run->session, (uint64_t)n, text, &why), &why, err);
 }
 
 /* The answer to a function_call; one that is not accepted may be given again. */
@@ -138,16 +129,17 @@ int cg_json_function_return(struct cg_run *run, const json_t *o, struct cg_err *
                          { "result", CG_FUNCTION_RESULT },
                          { "error", CG_FUNCTION_ERROR },
                          { "refuse", CG_FUNCTION_REFUSED } };
-        const json_t *back = json_object_get(o, "return"), *v = NULL;
         cg_auto_free char *text = NULL;
+        const json_t *v = NULL;
+        json_t *back = NULL;
         struct cg_err why;
         size_t i = 0;
-        uint64_t n = number_of(o);
-        int r;
+        json_int_t n;
+        int r = json_unpack(cg_json_unconst(o), "{s:I, s:o !}", "approval", &n, "return", &back);
 
         while (i < CG_ARRAY_LEN(outcomes) && !(v = json_object_get(back, outcomes[i].name)))
                 i++;
-        if (!n || json_object_size(o) != 2 || !v || json_object_size(back) != 1 ||
+        if (r < 0 || n < 1 || !v || json_object_size(back) != 1 ||
             (outcomes[i].outcome >= CG_FUNCTION_ERROR && !json_is_string(v)))
                 return cg_json_input_error(
                         run,
@@ -155,13 +147,14 @@ int cg_json_function_return(struct cg_run *run, const json_t *o, struct cg_err *
                         " \"value\" a \"result\": {...}, an \"error\": TEXT or \"refuse\": TEXT",
                         err);
         if (outcomes[i].outcome >= CG_FUNCTION_ERROR) {
-                r = cg_function_return(run->session, n, outcomes[i].outcome, json_string_value(v),
+                r = cg_function_return(run->session, (uint64_t)n, outcomes[i].outcome, json_string_value(v),
                                        json_string_length(v), &why);
         } else {
                 text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
                 if (!text)
                         return cg_fail(err, CG_E_NOMEM, "answer");
-                r = cg_function_return(run->session, n, outcomes[i].outcome, text, strlen(text), &why);
+                r = cg_function_return(run->session, (uint64_t)n, outcomes[i].outcome, text, strlen(text),
+                                       &why);
         }
         return decided(run, n, r, &why, err);
 }
@@ -169,26 +162,27 @@ int cg_json_function_return(struct cg_run *run, const json_t *o, struct cg_err *
 /* Functions of the host. The event is written once cells can call them. */
 int cg_json_add_functions(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
-        const json_t *name = json_object_get(o, "name"), *tools = json_object_get(o, "tools"),
-                     *ask = json_object_get(o, "ask"), *id = json_object_get(o, "id");
-        size_t members = 2 + (ask != NULL) + (id != NULL);
-        struct cg_functions_options opts = { .size = sizeof(opts), .ask = json_is_true(ask) };
+        struct cg_functions_options opts = { .size = sizeof(opts) };
         cg_auto_free char *text = NULL, *report = NULL;
+        json_t *tools = NULL, *id = NULL;
+        const char *name;
         struct cg_buf l;
         struct cg_err why;
+        int ask = 0;
 
-        if (!json_is_string(name) || !json_is_array(tools) || (ask && !json_is_boolean(ask)) ||
-            (id && !cg_json_of(run)->line_id) || json_object_size(o) != members)
+        if (json_unpack(cg_json_unconst(o), "{s:s, s:o, s?b, s?o !}", "name", &name, "tools", &tools, "ask",
+                        &ask, "id", &id) < 0 ||
+            !json_is_array(tools) || (id && !cg_json_of(run)->line_id))
                 return cg_json_input_error(
                         run,
                         "to add functions is {\"add_functions\": {\"name\": TEXT, \"tools\": [...]}}, with \"ask\": true or"
                         " false, and \"id\", where wanted",
                         err);
+        opts.ask = ask;
         text = json_dumps(tools, JSON_COMPACT);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "functions");
-        if (cg_session_add_functions(run->session, json_string_value(name), text, strlen(text), &opts,
-                                     &report, &why) < 0)
+        if (cg_session_add_functions(run->session, name, text, strlen(text), &opts, &report, &why) < 0)
                 return cg_json_input_error(run, why.msg, err);
         cg_json_line_answer(&l, "functions_added", cg_json_of(run)->line_id, cg_json_of(run)->line);
         cg_json_line_object(&l, "functions", report, strlen(report));
@@ -271,19 +265,19 @@ int cg_json_cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
 int cg_json_give_input(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
-        const json_t *text = json_object_get(o, "input"), *question = json_object_get(o, "question");
-        size_t members = 1 + (question != NULL);
+        json_int_t question = -1;
+        json_t *text = NULL;
         struct cg_err why;
         int r;
 
-        if (!(json_is_string(text) || json_is_null(text)) || (question && !json_is_integer(question)) ||
-            json_object_size(o) != members)
+        if (json_unpack(cg_json_unconst(o), "{s:o, s?I !}", "input", &text, "question", &question) < 0 ||
+            !(json_is_string(text) || json_is_null(text)))
                 return cg_json_input_error(
                         run,
                         "an answer to input_request is {\"input\": TEXT}, or null for end of file, and, to answer no other"
                         " one, its \"question\": NUMBER",
                         err);
-        if (question && !(j->question_open && json_integer_value(question) == j->question))
+        if (json_object_get(o, "question") && !(j->question_open && question == j->question))
                 return cg_json_input_error(
                         run, "no input_request with this question number waits for an answer (any more)",
                         err);
