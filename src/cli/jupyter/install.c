@@ -1,168 +1,81 @@
 /*
- * `cellgate jupyter install`: writes a kernelspec that starts this very program with these very
- * options.
+ * `cellgate jupyter install`: checks the command line. The kernelspec, which starts this very
+ * program with these very options, is written by cellgate_kernel/install_kernelspec.py.
  */
 #include "cli/jupyter/jupyter.h"
 
 #include <limits.h>
-#include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/kernelspecs.h"
 #include "base/language.h"
-#include "base/path_glob.h"
 #include "base/util.h"
 #include "config.h"
-#include "jupyter/kernelspec.h"
+#include "jupyter/message.h"
 
-static int below(const char *prefix, char **ret, struct cg_err *err)
+#define PROGRAM CG_PYTHONDIR "/cellgate_kernel/install_kernelspec.py"
+
+/* Becomes the program. @folder: of Jupyter's data, or a prefix; "" for the active environment. */
+static int exec_python(const struct cg_jup_options *o, const char *options, const char *folder,
+                       struct cg_err *err)
 {
-        return cg_asprintf(ret, "path", err, "%s/share/jupyter/kernels", prefix);
-}
-
-/* The active environment, or NULL. */
-static const char *environment(void)
-{
-        const char *env = getenv("VIRTUAL_ENV");
-
-        if (!env || !*env)
-                env = getenv("CONDA_PREFIX");
-        if (!env || !*env)
-                return NULL;
-        return env;
-}
-
-static int kernels_dir(const struct cg_jup_options *o, char **ret, struct cg_err *err)
-{
-        const char *env = environment();
-
-        if (o->prefix && !*o->prefix) /* a variable that is not set: not the root folder */
-                return cg_fail(err, CG_E_INVAL, "--prefix needs a folder");
-        if (o->prefix)
-                return below(o->prefix, ret, err);
-        if (!o->sys_prefix)
-                return cg_kernelspec_user_dir(ret, err);
-        if (!env)
-                return cg_fail(err, CG_E_NOTFOUND,
-                               "--sys-prefix: no environment is active (VIRTUAL_ENV, CONDA_PREFIX); "
-                               "--prefix DIR names one");
-        return below(env, ret, err);
-}
-
-/*
- * argv of the kernelspec: program, "jupyter", "run", "-f", file, options. @ret: the caller frees
- * the array; the strings are @exe's and those of @o.
- */
-static int make_argv(const struct cg_jup_options *o, char exe[PATH_MAX + 1], const char ***ret,
-                     struct cg_err *err)
-{
-        const char **v = calloc(json_array_size(o->words) + 6, sizeof(*v));
+        const char *python = CG_INSTALLED(CG_PYTHON), *other = getenv("CELLGATE_PYTHON"),
+                   *env = o->kernel.kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV),
+                   *logos = CG_INSTALLED(CG_DATADIR "/logos");
+        char exe[PATH_MAX + 1];
+        const char *first[] = { python,  "-I",   "-S", "-X",  "utf8", CG_INSTALLED(PROGRAM),
+                                options, folder, env,  logos, exe };
+        cg_auto_free const char **argv = calloc(CG_ARRAY_LEN(first) + json_array_size(o->words) + 1,
+                                                sizeof(*argv));
         ssize_t len = readlink("/proc/self/exe", exe, PATH_MAX);
-        size_t n = 0, i;
         json_t *word;
+        size_t i;
 
-        if (!v)
+        if (!argv)
                 return cg_fail(err, CG_E_NOMEM, "options");
-        *ret = v;
         if (len < 0)
                 return cg_fail_errno(err, "this program's path");
         exe[len] = '\0';
-        v[n++] = exe;
-        v[n++] = "jupyter";
-        v[n++] = "run";
-        v[n++] = "-f";
-        v[n++] = "{connection_file}";
+        /* A wheel that was installed with --user has none beside it; its front names one. */
+        if (access(python, X_OK) < 0 && other && *other)
+                first[0] = other;
+        memcpy(argv, first, sizeof(first));
         json_array_foreach(o->words, i, word)
-                v[n++] = json_string_value(word);
-        return 0;
-}
-
-static bool matches(const char *prefix, const char *rest)
-{
-        glob_t found = { 0 };
-        bool yes = cg_path_glob(prefix, rest, &found) == 0;
-
-        globfree(&found);
-        return yes;
-}
-
-/* Debugging needs debugpy where the kernels' Python looks for packages. */
-static bool has_debugger(const char *kernel_env)
-{
-        return matches(kernel_env ?: CG_INSTALLED(CG_KERNEL_ENV), "/lib/python3*/site-packages/debugpy");
-}
-
-/*
- * Jupyter refuses a kernelspec whose provisioner it does not have. The user's folder is that of all
- * Jupyters of this user; that of an environment is most likely its Jupyter's alone.
- */
-static bool names_provisioner(const struct cg_jup_options *o)
-{
-        static const char *const rest[] = { "/lib/python3*/site-packages/cellgate/jupyter_provisioner.py",
-                                            "/lib/python3*/dist-packages/cellgate/jupyter_provisioner.py" };
-        const char *prefix = o->prefix;
-
-        if (!prefix && o->sys_prefix)
-                prefix = environment();
-        if (strcmp(o->provisioner, "auto") != 0)
-                return strcmp(o->provisioner, "always") == 0;
-        return prefix && (matches(prefix, rest[0]) || matches(prefix, rest[1]));
+                argv[CG_ARRAY_LEN(first) + i] = json_string_value(word);
+        execv(argv[0], (char *const *)(uintptr_t)argv);
+        return cg_fail_errno(err, "%s", argv[0]);
 }
 
 int cg_jup_install(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
-        static const struct {
-                const char *option, *name, *display_name, *language;
-        } others[] = { { "shell", "cellgate-shell", "Bash (cellgate)", "bash" },
-                       { "node", "cellgate-node", "JavaScript (cellgate)", "javascript" } };
-        struct cg_kernelspec spec = { .name = o->name ?: "cellgate",
-                                      .display_name = o->display_name ?: "Python (cellgate)",
-                                      .language = "python",
-                                      .subshells = cg_language_check(o->kernel.language, NULL) == 0,
-                                      .debugger = has_debugger(o->kernel.kernel_env),
-                                      .provisioner = names_provisioner(o) };
-        cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL, *name = NULL,
-                          *shown = NULL;
-        const char *kernel = cg_language_kernel(o->kernel.language);
-        cg_auto_json json_t *other = NULL;
-        cg_auto_free const char **argv = NULL;
-        char exe[PATH_MAX + 1];
+        const char *language = o->kernel.language, *kernel = cg_language_kernel(language), *where = "prefix";
+        cg_auto_free char *data = NULL, *settings = NULL, *text = NULL;
+        cg_auto_json json_t *spec = NULL, *other = NULL, *options = NULL;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(others); i++) {
-                if (!o->kernel.language || strcmp(o->kernel.language, others[i].option) != 0)
-                        continue;
-                spec.name = o->name ?: others[i].name;
-                spec.display_name = o->display_name ?: others[i].display_name;
-                spec.language = others[i].language;
-                spec.debugger = false;
-        }
-        if (kernel) {
-                if (cg_kernelspec_find(kernel, &other, err) < 0)
-                        return -1;
-                if (cg_asprintf(&name, "kernelspec", err, "cellgate-%s", kernel) < 0 ||
-                    cg_asprintf(&shown, "kernelspec", err, "%s (cellgate)",
-                                cg_json_text_of(other, "display_name")) < 0)
-                        return -1;
-                spec.name = o->name ?: name;
-                spec.display_name = o->display_name ?: shown;
-                spec.language = cg_json_text_of(other, "language");
-                spec.debugger = false;
-        }
-        if (kernels_dir(o, &kernels, err) < 0)
+        if (kernel && cg_kernelspec_find(kernel, &spec, err) < 0)
+                return -1;
+        if (kernel)
+                other = json_pack("[O, O]", json_object_get(spec, "display_name"),
+                                  json_object_get(spec, "language"));
+        if (o->prefix && !*o->prefix) /* a variable that is not set: not the root folder */
+                return cg_fail(err, CG_E_INVAL, "--prefix needs a folder");
+        if (!o->prefix)
+                where = o->sys_prefix ? "environment" : "user";
+        if (strcmp(where, "user") == 0 && cg_jupyter_data_dir(&data, err) < 0)
                 return -1;
         /* A mistake shows now, not in the log of whatever starts the kernel. */
-        if (cg_kernel_options_settings(&o->kernel, &settings, err) < 0 || make_argv(o, exe, &argv, err) < 0)
+        if (cg_kernel_options_settings(&o->kernel, &settings, err) < 0)
                 return -1;
-        spec.argv = argv;
-        if (cg_kernelspec_write(&spec, kernels, CG_INSTALLED(CG_DATADIR "/logos"), &dir, err) < 0)
-                return -1;
-        if (cg_asprintf(&line, "message", err, "Installed kernelspec %s in %s\n", spec.name, dir) < 0)
-                return -1;
-        if (cg_cli_print(line) != CG_EXIT_OK)
-                return cg_fail(err, CG_E_SYS, "standard output cannot be written");
-        return 0;
+        options = json_pack("{s:s, s:s?, s:s?, s:s?, s:O?, s:b, s:s, s:s}", "where", where, "name", o->name,
+                            "display_name", o->display_name, "kernel", kernel ?: language, "other", other,
+                            "subshells", cg_language_check(language, NULL) == 0, "provisioner",
+                            o->provisioner, "protocol", CG_JUPYTER_PROTOCOL);
+        text = options ? json_dumps(options, JSON_COMPACT) : NULL;
+        if (!text)
+                return cg_fail(err, CG_E_INVAL, "a kernelspec's texts must be UTF-8");
+        return exec_python(o, text, o->prefix ?: data ?: "", err);
 }
