@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include "audit/audit.h"
 #include "audit/log.h"
@@ -117,17 +116,6 @@ static bool is_execution(const char *execution, const char *wanted)
                strcmp(cell, its) == 0;
 }
 
-static void print_time(int64_t seconds)
-{
-        char text[32];
-        time_t t = (time_t)seconds;
-        struct tm tm;
-
-        localtime_r(&t, &tm);
-        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-        printf("%s", text);
-}
-
 /* Prints untrusted text without what a terminal obeys. */
 static int print_safe(const char *text, struct cg_err *err)
 {
@@ -144,6 +132,7 @@ static int on_record(void *data, const struct cg_audit_record *r, struct cg_err 
         struct manifest_search *f = data;
         cg_auto_json json_t *o = NULL;
         const json_t *files;
+        char when[32];
 
         if (strcmp(r->kind, CG_AUDIT_MANIFEST) != 0)
                 return 0;
@@ -156,8 +145,8 @@ static int on_record(void *data, const struct cg_audit_record *r, struct cg_err 
         files = json_object_get(o, "files");
         if (!f->sha256 && !f->options->words[0]) {
                 if (json_array_size(files)) {
-                        print_time(json_integer_value(json_object_get(o, "time")));
-                        printf("  %s  %zu file%s\n", member(o, "execution"), json_array_size(files),
+                        cg_audit_time_text(json_integer_value(json_object_get(o, "time")), when);
+                        printf("%s  %s  %zu file%s\n", when, member(o, "execution"), json_array_size(files),
                                cg_cli_s((long long)json_array_size(files)));
                 }
                 return 0;
@@ -476,6 +465,7 @@ static int read_manifest(const struct signed_options *o, struct manifest_search 
 static int say_signed(const char *path, const struct manifest_search *f, struct cg_err *err)
 {
         const json_t *file = entry_of(f->manifest, f->sha256);
+        char when[32];
 
         if (!file)
                 return cg_fail(err, CG_E_STATE, "%s is none of the files of %s: its SHA-256 is %s", path,
@@ -485,9 +475,9 @@ static int say_signed(const char *path, const struct manifest_search *f, struct 
         fputs(" is ", stdout);
         if (print_safe(shown_path(file), err) < 0)
                 return -1;
-        printf(" of the execution %s, signed at ", member(f->manifest, "execution"));
-        print_time(json_integer_value(json_object_get(f->manifest, "time")));
-        printf("; SHA-256 %s\n", f->sha256);
+        cg_audit_time_text(json_integer_value(json_object_get(f->manifest, "time")), when);
+        printf(" of the execution %s, signed at %s; SHA-256 %s\n", member(f->manifest, "execution"), when,
+               f->sha256);
         return 0;
 }
 

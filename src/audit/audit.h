@@ -38,4 +38,7 @@ int cg_audit_verify_command(int argc, char **argv);
 int cg_audit_writer(int fd, const char *dir, const char *key, const char *head);
 int cg_audit_command(int argc, char **argv);
 
+/* In local time, as 2026-11-24T09:30:00. */
+void cg_audit_time_text(int64_t seconds, char ret[32]);
+
 #endif

@@ -134,9 +134,9 @@ static int parse(struct audit_options *c, int argc, char **argv, struct cg_err *
 
 /* ------------------------------------------------------------------ showing */
 
-static void time_text(int64_t us, char ret[32])
+void cg_audit_time_text(int64_t seconds, char ret[32])
 {
-        time_t t = (time_t)(us / 1000000);
+        time_t t = (time_t)seconds;
         struct tm tm;
 
         localtime_r(&t, &tm);
@@ -159,7 +159,7 @@ static int show_record(void *data, const struct cg_audit_record *r, struct cg_er
 
         if (!is_wanted(c, r))
                 return 0;
-        time_text(r->time_us, when);
+        cg_audit_time_text(r->time_us / 1000000, when);
         if (!c->json && !c->ocsf) {
                 if (cg_text_try_render_as(&b, r->body, r->body_len, SHOWN_BODY, CG_TEXT_LINE, err) < 0)
                         return -1;

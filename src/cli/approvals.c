@@ -24,8 +24,6 @@
 #define AGAIN_MS 3000
 /* After a question, for more of the same cell: they are shown together. */
 #define GATHER_MS 50
-/* A supervisor answers at once; one that hangs must not hold up the others. */
-#define ANSWER_MS 3000
 /* Programs of a user that differ in their preloaded modules, environment, limits or version. */
 #define MAX_SOURCES 32
 /* Questions that one command decides, and that one screen shows. */
@@ -83,7 +81,7 @@ struct approvals {
         const char *ids[MAX_IDS], *digests[MAX_IDS];
         size_t n_ids, n_digests;
         const char *id, *digest, *reason; /* id, digest: of the one that is decided now */
-        bool json, help;
+        bool json;
         struct cg_screen screen;
         struct source sources[MAX_SOURCES];
         size_t n;
@@ -118,17 +116,14 @@ static bool is_absent(const struct cg_err *err)
 /* Connects again: it may have been starting, or another has taken its address. */
 static void try_again(struct source *s)
 {
-        struct cg_client_options co = { .size = sizeof(co), .address = s->address, .timeout_ms = ANSWER_MS };
-
         if (s->client || cg_now_ms() < s->again_ms)
                 return;
-        cg_client_open(&co, &s->client, NULL);
+        cg_supervisor_open(s->address, &s->client, NULL);
         s->again_ms = cg_now_ms() + AGAIN_MS;
 }
 
 static int add_source(const char *address, void *data)
 {
-        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
         struct approvals *a = data;
         struct source *s = &a->sources[a->n];
         struct cg_err err = { 0 };
@@ -144,7 +139,7 @@ static int add_source(const char *address, void *data)
         *s = (struct source){ .address = strdup(address),
                               .list = json_array(),
                               .again_ms = cg_now_ms() + AGAIN_MS };
-        if (!s->address || (cg_client_open(&co, &s->client, &err) < 0 && is_absent(&err))) {
+        if (!s->address || (cg_supervisor_open(address, &s->client, &err) < 0 && is_absent(&err))) {
                 source_free(s);
                 return 0;
         }
@@ -164,8 +159,7 @@ static int read_list(struct approvals *a, struct source *s, struct cg_err *err)
                 return 0;
         if (cg_client_approvals(s->client, &text, err) < 0)
                 return -1;
-        o = json_loads(text, JSON_ALLOW_NUL, NULL);
-        cg_free(text);
+        o = cg_reply_json(text);
         json_decref(s->list);
         s->list = json_deep_copy(json_object_get(o, "approvals")) ?: json_array();
         a->more += cg_reply_number(o, "more");
@@ -188,8 +182,7 @@ static int get(struct approvals *a, struct cg_client *client, const char *id, st
 
         if (r < 0)
                 return r;
-        o = json_loads(text, JSON_ALLOW_NUL, NULL);
-        cg_free(text);
+        o = cg_reply_json(text);
         args = json_object_get(o, "arguments");
         if (!args)
                 json_decref(o);
@@ -256,26 +249,11 @@ static void add_lines(const json_t *q, struct cg_buf *b)
         cg_buf_adds(b, "\n");
 }
 
-/* Takes @o. Returns the exit status, or negative. */
-static int print_json(json_t *o, size_t flags, struct cg_err *err)
-{
-        cg_auto_free char *text = json_dumps(o, flags);
-        int r;
-
-        json_decref(o);
-        if (!text)
-                return cg_fail(err, CG_E_NOMEM, "output");
-        r = cg_cli_print(text);
-        if (r == CG_EXIT_OK)
-                r = cg_cli_print("\n");
-        return r;
-}
-
 static int list(struct approvals *a, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
         json_int_t private = (json_int_t)cg_private_supervisors();
-        cg_auto_json json_t *all = json_array();
+        cg_auto_json json_t *all = json_array(), *answer = NULL;
         const json_t *q;
         size_t i;
 
@@ -284,10 +262,11 @@ static int list(struct approvals *a, struct cg_err *err)
                         cg_screen_note(&a->screen, "questions of one supervisor are not known: %s", err->msg);
                 json_array_extend(all, a->sources[i].list);
         }
-        if (a->json)
-                return print_json(json_pack("{s:O, s:I, s:I, s:I}", "approvals", all, "more", a->more,
-                                            "others", a->others, "private", private),
-                                  JSON_INDENT(2), err);
+        if (a->json) {
+                answer = json_pack("{s:O, s:I, s:I, s:I}", "approvals", all, "more", a->more, "others",
+                                   a->others, "private", private);
+                return cg_cli_print_json(answer, JSON_INDENT(2));
+        }
         json_array_foreach(all, i, q)
                 add_lines(q, &b);
         if (!json_array_size(all))
@@ -318,14 +297,14 @@ static void add_code(const char *code, struct cg_buf *b)
         cg_buf_adds(b, "\n");
 }
 
-static int show(const struct approvals *a, struct cg_err *err)
+static int show(const struct approvals *a)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
         struct cg_call_view view = { .width = WIDTH };
         json_t *q = a->asked[0].q;
 
         if (a->json)
-                return print_json(json_incref(q), JSON_INDENT(2), err);
+                return cg_cli_print_json(q, JSON_INDENT(2));
         add_lines(q, &b);
         cg_buf_addf(&b, "wants to %s:\n", cg_call_words(a->asked[0].call.method)->title);
         cg_call_show(&a->asked[0].call, &view, &b);
@@ -375,8 +354,9 @@ static int show_new(struct approvals *a, const json_t *list, const json_t *old, 
                 }
                 line = json_pack("{s:s}", "type", type);
                 json_object_update(line, cg_json_unconst(q));
-                if (print_json(line, JSON_COMPACT, err) != 0)
+                if (cg_cli_print_json(line, JSON_COMPACT) != CG_EXIT_OK)
                         a->status = CG_EXIT_USAGE;
+                json_decref(line);
         }
         if (cg_buf_end(&b, err) < 0)
                 return -1;
@@ -604,7 +584,7 @@ static int decide_one(struct approvals *a, size_t i, struct cg_err *err)
         a->status = -1;
         if (find(a, err) == 0) {
                 if (a->command == SHOW)
-                        return show(a, err);
+                        return show(a);
                 if (a->command == ACCEPT && !a->digest)
                         return watch(a, err);
                 if (decide(a, 0, a->command == ACCEPT, a->reason, err) == 0)
@@ -648,21 +628,27 @@ static enum approvals_command command_of(const char *word)
         return 0;
 }
 
+/* Return: 0; HELP; negative. */
 static int parse(struct approvals *a, int argc, char **argv, struct cg_err *err)
 {
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(REASON, struct approvals, reason),
+                CG_OPT_PLACE(JSON, struct approvals, json),
+        };
         struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 2);
         const char *value = NULL, *word = argc > 1 ? argv[1] : "";
         bool one;
         int id;
 
-        a->help = strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+                return HELP;
         a->command = command_of(word);
-        if (!a->command && !a->help)
+        if (!a->command)
                 return cg_fail(err, CG_E_INVAL, "list, show, accept, reject or watch? --help says more");
         scan.command = a->command;
         one = a->command & (SHOW | ACCEPT | REJECT);
-        while (!a->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
-                if (id < 0)
+        while ((id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), a, &value, err)) != CG_OPT_END) {
+                if (id < 0 || id == HELP)
                         return id;
                 if (id == CG_OPT_ARG && (!one || (a->command == SHOW && a->n_ids)))
                         return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
@@ -670,14 +656,10 @@ static int parse(struct approvals *a, int argc, char **argv, struct cg_err *err)
                         return cg_fail(err, CG_E_INVAL, "more than %d questions", MAX_IDS);
                 if (id == CG_OPT_ARG)
                         a->ids[a->n_ids++] = value;
-                else if (id == DIGEST)
+                else
                         a->digests[a->n_digests++] = value;
-                else if (id == REASON)
-                        a->reason = value;
-                a->json |= id == JSON;
-                a->help |= id == HELP;
         }
-        if (one && !a->n_ids && !a->help)
+        if (one && !a->n_ids)
                 return cg_fail(err, CG_E_INVAL,
                                "the ID of a question is missing: see cellgate approvals list");
         if (a->n_digests && a->n_digests != a->n_ids)
@@ -692,7 +674,7 @@ int cg_cli_approvals(int argc, char **argv)
         int r = parse(&a, argc, argv, &err);
 
         cg_screen_init(&a.screen);
-        if (r == 0 && a.help)
+        if (r == HELP)
                 r = cg_opt_help(table, CG_ARRAY_LEN(table), ~0u, before, after);
         else if (r == 0)
                 r = run(&a, &err);

@@ -66,7 +66,6 @@ static pid_t listener(const char *address)
 /* The status of the supervisor, or {"address", "pid", "error"}; NULL: none runs. */
 static json_t *status_of(const char *address, struct cg_client **client)
 {
-        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
         pid_t pid = listener(address);
         struct cg_err err;
         char *text = NULL;
@@ -75,9 +74,8 @@ static json_t *status_of(const char *address, struct cg_client **client)
         *client = NULL;
         if (!pid)
                 return NULL;
-        if (cg_client_open(&co, client, &err) == 0 && cg_client_status(*client, &text, &err) == 0)
-                o = json_loads(text, 0, NULL);
-        cg_free(text);
+        if (cg_supervisor_open(address, client, &err) == 0 && cg_client_status(*client, &text, &err) == 0)
+                o = cg_reply_json(text);
         return o ?: json_pack("{s:s, s:i, s:s}", "address", address, "pid", (int)pid, "error", err.msg);
 }
 
@@ -253,15 +251,10 @@ int cg_cli_daemon(int argc, char **argv)
         }
         if (cg_supervisors(stops ? stop : show, &d, &err) < 0)
                 return cg_cli_fail("daemon", &err);
+        if (d.json)
+                return cg_cli_print_json(list, JSON_INDENT(2));
         if (!text.len)
                 cg_buf_adds(&text, "no shared supervisor is running\n");
-        if (d.json) {
-                cg_auto_free char *json = json_dumps(list, JSON_INDENT(2));
-
-                cg_buf_clear(&text);
-                cg_buf_fail(&text, json ? 0 : CG_E_NOMEM);
-                cg_buf_addf(&text, "%s\n", json ?: "");
-        }
         r = cg_cli_print_buf(&text);
         return r == CG_EXIT_OK && d.left ? CG_EXIT_RAISED : r;
 }

@@ -16,7 +16,6 @@
 #include "cli/common/opts.h"
 #include "cli/common/supervisors.h"
 
-#define ANSWER_MS 3000
 /* Supervisors start at any time, and no event says so. */
 #define SCAN_MS     1000
 #define MAX_SOURCES 32
@@ -132,8 +131,7 @@ static bool read_source(struct events *ev, struct followed *s)
                 s->late = cg_client_events(s->client, &o, &text, &err) != 0;
                 if (s->late)
                         return err.code != CG_E_CLOSED;
-                reply = json_loads(text, 0, NULL);
-                cg_free(text);
+                reply = cg_reply_json(text);
                 if (cg_reply_number(reply, "lost"))
                         add_lost(ev, cg_reply_number(reply, "lost"), &b);
                 json_array_foreach(json_object_get(reply, "events"), i, e)
@@ -148,7 +146,6 @@ static bool read_source(struct events *ev, struct followed *s)
 
 static int add_source(const char *address, void *data)
 {
-        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
         struct events *ev = data;
         struct followed *s = &ev->sources[ev->n];
 
@@ -159,7 +156,7 @@ static int add_source(const char *address, void *data)
                 return 0;
         *s = (struct followed){ .after = 0 };
         snprintf(s->address, sizeof(s->address), "%s", address);
-        if (cg_client_open(&co, &s->client, NULL) < 0)
+        if (cg_supervisor_open(address, &s->client, NULL) < 0)
                 return 0;
         if (read_source(ev, s))
                 ev->n++;

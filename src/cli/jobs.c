@@ -14,8 +14,6 @@
 #include "cli/common/opts.h"
 #include "cli/common/supervisors.h"
 
-/* A supervisor answers at once; one that hangs must not hold up the others. */
-#define ANSWER_MS   3000
 #define NAME_MAX_ID 64
 
 enum { JSON = 2, ID, NAMESPACE, HELP };
@@ -80,8 +78,7 @@ static void add_queue(struct state *st, struct cg_client *c)
         json_t *q;
 
         if (cg_client_status(c, &text, NULL) == 0)
-                o = json_loads(text, 0, NULL);
-        cg_free(text);
+                o = cg_reply_json(text);
         q = json_object_get(o, "queue");
         if (!q)
                 return;
@@ -164,8 +161,7 @@ static void add_sessions(struct state *st, struct cg_client *c, const char *addr
         size_t i, k;
 
         if (cg_client_jobs(c, &text, NULL) == 0)
-                list = json_loads(text, 0, NULL);
-        cg_free(text);
+                list = cg_reply_json(text);
         json_array_foreach(list, i, session) {
                 if (st->namespace && strcmp(cg_reply_text(session, "namespace"), st->namespace) != 0)
                         continue;
@@ -183,20 +179,13 @@ static void add_sessions(struct state *st, struct cg_client *c, const char *addr
         }
 }
 
-static struct cg_client *connect_to(const char *address, struct cg_err *err)
-{
-        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
-        struct cg_client *c = NULL;
-
-        return cg_client_open(&co, &c, err) == 0 ? c : NULL;
-}
-
 static int visit(const char *address, void *data)
 {
         struct state *st = data;
-        struct cg_client *c = connect_to(address, NULL);
+        struct cg_client *c;
 
-        if (!c) /* it has ended, or hangs: `cellgate daemon status` says so */
+        /* It has ended, or hangs: `cellgate daemon status` says so. */
+        if (cg_supervisor_open(address, &c, NULL) < 0)
                 return 0;
         if (st->words->command == STATUS)
                 add_queue(st, c);
@@ -218,8 +207,7 @@ static int act_on_match(struct state *st, struct cg_err *err)
                                st->matches, st->words->name, st->id);
         if (st->words->command == SHOW)
                 return 0;
-        c = connect_to(st->address, err);
-        if (!c)
+        if (cg_supervisor_open(st->address, &c, err) < 0)
                 return -1;
         if (st->words->command == KILL)
                 r = cg_client_session_kill(c, st->match, err);
@@ -251,16 +239,11 @@ static int parse(struct state *st, int argc, char **argv, struct cg_err *err)
 
 static int print(struct state *st)
 {
-        cg_auto_free char *json = st->json ? json_dumps(st->list, JSON_INDENT(2)) : NULL;
-
-        if (st->json) {
-                cg_buf_clear(st->text);
-                cg_buf_fail(st->text, json ? 0 : CG_E_NOMEM);
-                cg_buf_addf(st->text, "%s\n", json ?: "");
-        } else if (!st->text->len) {
+        if (st->json)
+                return cg_cli_print_json(st->list, JSON_INDENT(2));
+        if (!st->text->len)
                 cg_buf_addf(st->text, "no %s\n",
                             st->words->command == STATUS ? "shared supervisor is running" : st->words->name);
-        }
         return cg_cli_print_buf(st->text);
 }
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cellgate.h"
 #include "cli/common/cli.h"
+#include "cli/common/supervisors.h"
 
 static const char help[] =
         "Usage: cellgate runtimes [--node FILE] [--json]\n"
@@ -79,16 +80,12 @@ int cg_cli_runtimes(int argc, char **argv)
                 return cg_cli_fail("runtimes", &err);
         r = cg_client_runtimes(c, node, &text, &err);
         cg_client_close(c);
-        list = r < 0 ? NULL : json_loads(text, 0, NULL);
-        if (r < 0) {
-                cg_free(text);
+        if (r < 0)
                 return cg_cli_fail("runtimes", &err);
-        }
         if (json)
                 cg_buf_addf(&b, "%s\n", text);
-        else
-                json_array_foreach(list, i, o)
-                        add_line(&b, o);
-        cg_free(text);
+        list = cg_reply_json(text);
+        json_array_foreach(json ? NULL : list, i, o)
+                add_line(&b, o);
         return cg_cli_print_buf(&b);
 }

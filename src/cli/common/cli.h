@@ -2,6 +2,7 @@
 #ifndef CG_CLI_COMMON_CLI_H
 #define CG_CLI_COMMON_CLI_H
 
+#include <jansson.h>
 #include "cellgate.h"
 
 /* Exit statuses; the --help of each command says the same. */
@@ -56,6 +57,9 @@ int cg_cli_print(const char *text);
 /* The same for a text that may have failed. */
 struct cg_buf;
 int cg_cli_print_buf(const struct cg_buf *b);
+
+/* Prints JSON on lines of its own; @flags are those of json_dumps(). NULL fails. */
+int cg_cli_print_json(const json_t *o, size_t flags);
 
 /* The end of a plural. */
 static inline const char *cg_cli_s(long long n)

@@ -257,3 +257,13 @@ int cg_cli_print_buf(const struct cg_buf *b)
                 return cg_cli_print(b->data ?: "");
         return cg_cli_fail("", &err);
 }
+
+int cg_cli_print_json(const json_t *o, size_t flags)
+{
+        cg_auto_free char *text = o ? json_dumps(o, flags) : NULL;
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+
+        cg_buf_fail(&b, text ? 0 : CG_E_NOMEM);
+        cg_buf_addf(&b, "%s\n", text ?: "");
+        return cg_cli_print_buf(&b);
+}

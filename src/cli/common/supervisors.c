@@ -10,6 +10,8 @@
 #include "base/proc.h"
 #include "base/util.h"
 
+#define ANSWER_MS 3000
+
 int cg_supervisors(int (*each)(const char *address, void *data), void *data, struct cg_err *err)
 {
         static const char prefix[] = "shared-";
@@ -32,6 +34,21 @@ int cg_supervisors(int (*each)(const char *address, void *data), void *data, str
         if (d)
                 closedir(d);
         return r;
+}
+
+int cg_supervisor_open(const char *address, struct cg_client **ret, struct cg_err *err)
+{
+        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = ANSWER_MS };
+
+        return cg_client_open(&co, ret, err);
+}
+
+json_t *cg_reply_json(char *text)
+{
+        json_t *o = text ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
+
+        cg_free(text);
+        return o;
 }
 
 /* The command line is that of a private supervisor with a folder in @parent. */

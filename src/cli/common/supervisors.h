@@ -7,18 +7,24 @@
 #include <stdint.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "cellgate.h"
 
 /*
  * Calls @each for the folder of each, also of those that were killed; stops when it returns other
  * than 0.
  */
 int cg_supervisors(int (*each)(const char *address, void *data), void *data, struct cg_err *err);
+/* Connects to the supervisor of that folder; one that hangs does not hold up the others. */
+int cg_supervisor_open(const char *address, struct cg_client **ret, struct cg_err *err);
+
 /* How many of this user's supervisors have no address; as far as /proc shows them. */
 size_t cg_private_supervisors(void);
 /* Appends "12 s", "5 min" or "3 h". */
 void cg_add_duration(struct cg_buf *b, int64_t ms);
 
-/* Members of what a supervisor has answered; "" and 0 where they are absent. */
+/* What a supervisor has answered (returns; takes @text). NULL: nothing, or no JSON. */
+json_t *cg_reply_json(char *text);
+/* Members of it; "" and 0 where they are absent. */
 static inline const char *cg_reply_text(const json_t *o, const char *key)
 {
         return json_string_value(json_object_get(o, key)) ?: "";

@@ -15,9 +15,6 @@
 #include "cli/common/supervisors.h"
 #include "cli/common/webhook.h"
 
-/* A supervisor that is there answers at once; one that hangs must not hold up a listing. */
-#define LOOK_MS 3000
-
 /* ------------------------------------------------------------------ run */
 
 /*
@@ -101,17 +98,14 @@ int cg_jup_run(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 /* The list of one supervisor: a JSON array, or NULL when none answers there. */
 static json_t *sessions_at(const char *address, struct cg_err *err)
 {
-        struct cg_client_options co = { .size = sizeof(co), .address = address, .timeout_ms = LOOK_MS };
         struct cg_client *c;
         char *text = NULL;
         json_t *list = NULL;
 
-        if (cg_client_open(&co, &c, err) < 0)
+        if (cg_supervisor_open(address, &c, err) < 0)
                 return NULL;
-        if (cg_client_sessions(c, &text, err) == 0) {
-                list = json_loads(text, 0, NULL);
-                cg_free(text);
-        }
+        if (cg_client_sessions(c, &text, err) == 0)
+                list = cg_reply_json(text);
         cg_client_close(c);
         return list;
 }
@@ -150,30 +144,22 @@ int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
         cg_auto_json json_t *all = NULL;
-        cg_auto_free char *json = NULL;
         json_t *s;
         size_t i;
 
         if (collect_all(o->address, &all, err) < 0)
                 return -1;
-        if (o->json) {
-                json = json_dumps(all, JSON_INDENT(2));
-                cg_buf_fail(&b, json ? 0 : CG_E_NOMEM);
-                cg_buf_addf(&b, "%s\n", json ?: "");
-        } else if (!json_array_size(all)) {
+        if (!json_array_size(all))
                 cg_buf_adds(&b, "no session is open\n");
-        } else {
-                json_array_foreach(all, i, s) {
-                        cg_buf_addf(&b, "%s  %-7s  Python %-7s  %-10s  ", cg_reply_text(s, "id"),
-                                    json_is_true(json_object_get(s, "running")) ? "running" : "idle",
-                                    cg_reply_text(s, "python"),
-                                    json_is_true(json_object_get(s, "sandbox")) ? "sandbox" : "no sandbox");
-                        cg_text_render(&b, cg_reply_text(s, "workspace"),
-                                       strlen(cg_reply_text(s, "workspace")), 0);
-                        cg_buf_adds(&b, "\n");
-                }
+        json_array_foreach(all, i, s) {
+                cg_buf_addf(&b, "%s  %-7s  Python %-7s  %-10s  ", cg_reply_text(s, "id"),
+                            json_is_true(json_object_get(s, "running")) ? "running" : "idle",
+                            cg_reply_text(s, "python"),
+                            json_is_true(json_object_get(s, "sandbox")) ? "sandbox" : "no sandbox");
+                cg_text_render(&b, cg_reply_text(s, "workspace"), strlen(cg_reply_text(s, "workspace")), 0);
+                cg_buf_adds(&b, "\n");
         }
-        if (cg_cli_print_buf(&b) != CG_EXIT_OK)
+        if ((o->json ? cg_cli_print_json(all, JSON_INDENT(2)) : cg_cli_print_buf(&b)) != CG_EXIT_OK)
                 return cg_fail(err, CG_E_SYS, "standard output cannot be written");
         return 0;
 }
