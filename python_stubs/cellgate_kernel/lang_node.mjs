@@ -559,7 +559,7 @@ globalThis.__dirname = process.cwd();
 globalThis.__filename = path.join(process.cwd(), "cell.js");
 
 // Names that node defines itself; another value would break it.
-const own = new Set([...Object.getOwnPropertyNames(globalThis), "exports", "module"]);
+const own = new Set([...Object.getOwnPropertyNames(globalThis), "exports", "module", "__proto__"]);
 
 let parts = []; // of a line, or of data, that has not ended
 let length = 0; // of the parts

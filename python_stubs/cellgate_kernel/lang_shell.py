@@ -174,7 +174,8 @@ class Shell(Language):
                 continue
             texts = [part.decode(errors=errors) for part in parts]
             if kind[:1] == b"A":
-                found[name] = dict(zip(texts[::2], texts[1::2], strict=True))
+                half = len(texts) // 2
+                found[name] = dict(zip(texts[:half], texts[half:], strict=True))
             else:
                 found[name] = texts if kind[:1] == b"a" else texts[0]
         return found

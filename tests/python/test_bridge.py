@@ -133,9 +133,10 @@ def test_what_the_languages_see(sessions: dict[str, Any]) -> None:
     python.bridge(shell, "t", "n", "o", as_=["t1", "n1", "o1"])
     assert node.run("[t, n + 1, o.a[0]]").value == "[ 'two words', 6, 1 ]"
     assert shell.run('echo "$t1:$((n1 + 1)):$o1"').stdout == 'two words:6:{"a":[1]}\n'
-    shell.run("s=5; a=(x 'y z'); declare -A m=([k]=v); g=([2]=z); n1=7; declare -i i=3; e=()")
+    shell.run("s=5; a=(x 'y z'); declare -A m=([k]=v [l]=w); g=([2]=z [5]=y); n1=7; declare -i i=3; e=()")
     shell.bridge(python, "s", "a", "m", "g", "n1", "i", "e")
-    assert python.run("s, a, m, g, n1, i, e").value == ("('5', ['x', 'y z'], {'k': 'v'}, {'2': 'z'}, '7', '3', [])")
+    found = ("5", ["x", "y z"], {"k": "v", "l": "w"}, {"2": "z", "5": "y"}, "7", "3", [])
+    assert eval(python.run("s, a, m, g, n1, i, e").value) == found
     node.run("let late = [1, {x: 2}]; var old = null; const fixed = 'f'; bare = {__proto__: null, p: 1}")
     node.bridge(python, "late", "old", "fixed", "bare")
     assert python.run("late, old, fixed, bare").value == "([1, {'x': 2}], None, 'f', {'p': 1})"
@@ -252,6 +253,7 @@ def test_values_that_node_cannot_give(sessions: dict[str, Any]) -> None:
         ("node", "x;process.exit()", "not the name"),
         ("node", "JSON", "a name of node"),
         ("node", "globalThis", "a name of node"),
+        ("node", "__proto__", "a name of node"),
         ("shell", "a[$(id)]", "not the name"),
         ("shell", "PS4", "reserved"),
         ("shell", "BASH_ENV", "reserved"),
