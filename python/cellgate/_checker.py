@@ -51,6 +51,21 @@ IPYTHON = re.compile(r"In|Out|get_ipython|display|exit|quit|_+|_i+|_[io]h|_dh|_i
 URL = re.compile(r"\b(?:https?|ftp|wss?)://(?:[^\s/@'\"]*@)?(\[[0-9a-fA-F:.]+\]|[\w.-]+)")
 WORD = re.compile(r"\s*([\w./+-]+)(?:\s|$)")
 SHELL_WORDS = re.compile(r"cd|echo|export|set|unset|source|test|true|false|if|for|while|case|until|exec|eval|\.|\[")
+# Blanks and comments, what separates, and words with their quotes.
+SHELL_TOKEN = re.compile(
+    r"""((?<![^\s;|&()])\#[^\n]*|[ \t\r]+|\\\n)|([;|&\n()<>]+)|((?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\s;|&()<>'"\\])+)""",
+    re.S,
+)
+BEFORE_COMMANDS = frozenset({"if", "then", "else", "elif", "do", "while", "until", "!", "{", "time"})
+NODE_MODULE = (
+    r"(?m)(?:\brequire\s*\(|\bimport\s*\(|\bfrom|^[ \t]*import)\s*"
+    r"""['"]((?:@[\w.-]{1,200}/)?[a-zA-Z][\w.-]{0,200})['"/]"""
+)
+NODE_MISSING = """const m = require("module"), found = (n) => {
+  try { return m.isBuiltin(n) || require.resolve(n, { paths: [process.cwd()] }); }
+  catch (e) { return e.code !== "MODULE_NOT_FOUND"; }
+};
+console.log(process.argv.slice(1).filter((n) => !found(n)).join(" "));"""
 SUBPROCESS = frozenset({"run", "Popen", "call", "check_call", "check_output", "getoutput", "getstatusoutput"})
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.IfExp, ast.comprehension, ast.BoolOp)
 LOCAL = ["", "/run/cellgate/lib"]
@@ -101,6 +116,7 @@ NODE_PATTERNS = (
 )
 
 Issue = dict[str, Any]
+which = cache(shutil.which)
 
 
 class Check:
@@ -248,17 +264,18 @@ class Check:
             return
         member = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if member in ("system", "popen", "getoutput") or (names[0] == "subprocess" and member in SUBPROCESS):
-            self._program(node, text.value)
+            word = WORD.match(text.value)
+            name = "" if not word or SHELL_WORDS.fullmatch(word[1]) else word[1]
+            self._program(name, node.lineno, node.col_offset)
         elif names == ["open"]:
             self._file(node, text.value)
 
-    def _program(self, node: ast.AST, line: str) -> None:
-        word = WORD.match(line)
+    def _program(self, name: str, line: int, col: int) -> None:
         if self.exec in ("deny", "ask"):
             what = "are refused" if self.exec == "deny" else "wait for an approval"
-            self.at(node, "program", f"programs that cells start {what} (exec: {self.exec})")
-        elif word and not SHELL_WORDS.fullmatch(word[1]) and not shutil.which(word[1]):
-            self.at(node, "program", f"there is no program {word[1]} in the sandbox")
+            self.add("program", f"programs that cells start {what} (exec: {self.exec})", line, col)
+        elif name and not which(name):
+            self.add("program", f"there is no program {name} in the sandbox", line, col)
 
     def _file(self, node: ast.Call, name: str) -> None:
         mode = [k.value for k in node.keywords if k.arg == "mode"] + node.args[1:2]
@@ -296,6 +313,33 @@ class Check:
             self.add("syntax", p.stderr.strip() or f"bash -n: exit status {p.returncode}", severity="error")
         self.patterns(SHELL_PATTERNS, code, offset)
         self.urls(code, 1 + offset, 0)
+        self._shell_programs(code, offset)
+
+    def _shell_programs(self, code: str, offset: int) -> None:
+        """Names of commands, outside of parentheses and up to a here-document, `case`, or a file with functions."""
+        if "PATH=" in code:
+            return
+        p = subprocess.run(["bash", "--norc", "-c", "compgen -bk"], capture_output=True, text=True)
+        defined = re.findall(r"(?<![\w-])[\w-]+(?=\s*\(\))|(?<=function )[\w-]+|(?<=alias )[\w-]+", code)
+        known = {*p.stdout.split(), *self.names, *defined}
+        line, begin, depth, first, test = 1, 0, 0, True, False
+        for found in SHELL_TOKEN.finditer(code):
+            _, separator, word = found.groups()
+            if separator:
+                depth = max(0, depth + separator.count("(") - separator.count(")"))
+                first = not set(separator) & set("<>()")
+                if "<<" in separator:
+                    return
+            elif word and first and not depth and not test and not re.match(r"\w+(\[.*?\])?\+?=", word):
+                if word in (".", "source", "eval", "exec", "case"):
+                    return
+                first, test = word in BEFORE_COMMANDS, word == "[["
+                if re.fullmatch(r"[\w.+-]+", word) and word not in known and not code.startswith(")", found.end()):
+                    self._program(word, line + offset, found.start() - begin)
+            elif word == "]]":
+                test = False
+            if lines := found[0].count("\n"):
+                line, begin = line + lines, found.start() + found[0].rindex("\n") + 1
 
     def node(self) -> None:
         """node --check, as a script or else as a module."""
@@ -314,6 +358,14 @@ class Check:
                 self.add("syntax", text, int(where[1]) if where else 1, severity="error")
         self.patterns(NODE_PATTERNS, self.code)
         self.urls(self.code, 1, 0)
+        used: dict[str, int] = {}
+        for line, match in numbered(NODE_MODULE, self.code, 1):
+            if match[1] != "mcptools":
+                used.setdefault(match[1], line)
+        p = subprocess.run(["node", "-e", NODE_MISSING, "--", *list(used)[:ISSUES_MAX]], capture_output=True, text=True)
+        for name in p.stdout.split():
+            text = f"there is no module {name}: `npm install {name}` in the workspace, or install_package, adds it"
+            self.add("module-missing", text, used.get(name, 1))
 
 
 # ---------------------------------------------------------------- Python code

