@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -130,15 +130,15 @@ def test_two_clients_see_all_output_and_each_its_own_replies(kernel: Any, client
     other.nothing("shell", 0.2)
 
 
-def test_sleeping_reader_of_20000_displays_loses_nothing(client: Any) -> None:
-    code = "from IPython.display import display\nfor i in range(20000): display({'text/plain': str(i)}, raw=True)"
+def test_sleeping_reader_of_5000_displays_loses_nothing(client: Any) -> None:
+    code = "from IPython.display import display\nfor i in range(5000): display({'text/plain': str(i)}, raw=True)"
     request = client.start(code)
     reply = client.reply(request, timeout=60)
     time.sleep(1)  # the reader sleeps: all of it waits for it
     published = client.published(request, timeout=30)
     assert reply["content"]["status"] == "ok"
     numbers = [int(m["content"]["data"]["text/plain"]) for m in published if m["msg_type"] == "display_data"]
-    assert numbers == list(range(20000))
+    assert numbers == list(range(5000))
 
 
 def test_output_over_the_budget_ends_in_one_notice(client: Any) -> None:
@@ -216,12 +216,13 @@ t = threading.Thread(target=later); t.start()
     assert texts["late\n"] in (first, second)
 
 
-def test_many_threads_of_output_do_not_hold_control_up(client: Any) -> None:
-    request = client.start("import sys\nfor i in range(300000): sys.stdout.write('x' * 80 + '\\n')")
-    done = threading.Event()
+def test_output_without_end_does_not_hold_control_up(client: Any, tmp_path: Path) -> None:
+    request = client.start("import os\nwhile not os.path.exists('done'): print('x' * 800)")
+    while client.receive("iopub")["msg_type"] != "stream":
+        pass
     for _ in range(20):
         assert client.reply(client.send("control", "kernel_info_request"), "control")["content"]["status"] == "ok"
-    done.set()
+    (tmp_path / "work/done").touch()
     assert client.finish(request).content["status"] == "ok"
 
 

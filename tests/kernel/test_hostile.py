@@ -47,11 +47,11 @@ def test_siblings_survive(spawn: Callable[..., Kernel]) -> None:
     assert spawn().run("2").result == "2"
 
 
-def test_fork_bomb_of_two_hundred_ends_with_the_kernel(kernel: Kernel) -> None:
+def test_forked_processes_end_with_the_kernel(kernel: Kernel) -> None:
     r = kernel.run(
         "import os, time\n"
         "pids = []\n"
-        "for _ in range(200):\n"
+        "for _ in range(40):\n"
         "    pid = os.fork()\n"
         "    if not pid:\n"
         "        time.sleep(1000)\n"
@@ -59,9 +59,9 @@ def test_fork_bomb_of_two_hundred_ends_with_the_kernel(kernel: Kernel) -> None:
         "len(pids)",
         timeout=30,
     )
-    assert r.result == "200"
+    assert r.result == "40"
     inside = [kernel.pid, *descendants(kernel.pid)]
-    assert len(inside) >= 201
+    assert len(inside) >= 41
     signal.pidfd_send_signal(kernel.pidfd, signal.SIGKILL)
     assert kernel.wait_gone() is None
     deadline = time.monotonic() + 30 * SLOWNESS

@@ -50,6 +50,7 @@ def test_completion_is_as_good_as_ipykernels(kernel: Kernel) -> None:
         assert signed == [bool(signature) for _, _, signature in row["found"]], row["code"]
 
 
+@no_sanitizer
 def test_preparing_completion_ends_for_a_request(prefix: Path, workspace: Path) -> None:
     """In the middle of a part, which is taken again and continues with what has been parsed."""
     code = """
@@ -149,9 +150,9 @@ def test_interrupted_completion_still_answers(kernel: Kernel) -> None:
 
 
 def test_an_interrupt_of_another_request_is_ignored(kernel: Kernel) -> None:
-    ident = kernel.request("complete_request", {"code": "zi"})
+    ident = kernel.request("inspect_request", {"code": "zip"})
     kernel.interrupt(ident + 1)
-    assert kernel.reply(ident)[0]["matches"] == ["zip"]
+    assert kernel.reply(ident)[0]["found"] is True
     assert kernel.run("import time; time.sleep(0.05); 1").result == "1"
 
 
@@ -317,10 +318,10 @@ def test_every_request_has_one_reply_whatever_a_cell_breaks(kernel: Kernel, code
 
 def test_requests_and_cells_in_order(kernel: Kernel) -> None:
     first = kernel.execute("x = 1")
-    second = kernel.request("complete_request", {"code": "zi"})
+    second = kernel.request("inspect_request", {"code": "x"})
     third = kernel.execute("x")
     assert kernel.collect(first).status == "ok"
-    assert kernel.reply(second)[0]["matches"] == ["zip"]
+    assert kernel.reply(second)[0]["found"] is True
     assert kernel.collect(third).result == "1"
 
 

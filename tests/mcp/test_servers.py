@@ -326,7 +326,7 @@ def test_calls_of_others_go_on_while_wrappers_are_written(ts, fake, waiting):
 def test_a_request_that_fails_does_not_hold_up_the_next(ts, fake, waiting):
     """Two wait while the first is long at it; one of them has too many servers together with the first."""
     body = {"out": str(ts.out), "timeout_ms": 0}
-    ts.broker.send(BROKER.SERVERS, 6, {**body, "servers": {"large": fake(many=10_000)}})
+    ts.broker.send(BROKER.SERVERS, 6, {**body, "servers": {"large": fake(many=5_000)}})
     waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30, "the wrappers")
     ts.broker.send(BROKER.SERVERS, 8, {**body, "servers": {"small": fake()}})
     ts.broker.send(BROKER.SERVERS, 7, {**body, "servers": {f"s{i}": fake() for i in range(64)}})
