@@ -25,6 +25,11 @@ COMMAND_LINES = [
     (["selftest", "--only", "unix-*", "--only", "nosuch", "--list"], "--only nosuch: there is no such attempt"),
     (["run"], "nothing to run"),
     (["run", "--wrokspace", "x", "-c", "1"], "unknown option --wrokspace: did you mean --workspace?"),
+    (["run", "--workspce=x", "-c", "1"], "unknown option --workspce: did you mean --workspace?"),
+    (["run", "-json"], "did you mean --json?"),
+    (["run", "--jso"], "did you mean --json?"),
+    (["run", "--nothing-like-it"], "unknown option --nothing-like-it: --help"),
+    (["run", "--workspace"], "option --workspace needs a value"),
     (["run", "-z"], "unknown option -z"),
     (["run", "-c"], "option -c needs a value"),
     (["run", "--json=1", "-c", "1"], "option --json takes no value"),
@@ -122,11 +127,9 @@ def test_settings_name_all_keys_that_are_wrong(run_cellgate: Run, tmp_path: Path
 
 
 FILES = [
-    ("a.py", b"x = '\xff'\n", "a.py is not UTF-8 text: line 1"),
+    ("a.py", b"a = 1\nb = '\xe9'\n", "a.py is not UTF-8 text: line 2"),
     ("a.txt", b"x = 1\n", "a.txt is neither a .py file nor a notebook"),
     ("a.ipynb", b"x = 1\n", "a.ipynb is not valid JSON: line 1, column 1"),
-    ("a.ipynb", b'{"nbformat": 3}', "notebook format 3"),
-    ("a.ipynb", b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": 5}]}', "a.ipynb: cell 1"),
 ]
 
 

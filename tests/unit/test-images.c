@@ -77,22 +77,6 @@ TEST_WITH(test_nothing_is_replaced, enter, leave)
         cg_images_free(im);
 }
 
-TEST_WITH(test_a_link_for_the_folder_is_refused, enter, leave)
-{
-        cg_auto_free char *path = NULL;
-        struct cg_images *im;
-        struct cg_err err;
-
-        assert_int_equal(mkdir("secret", 0700), 0);
-        assert_int_equal(cg_images_new("images", &im, NULL), 0);
-        /* as a kernel could do in the workspace */
-        assert_int_equal(symlink("secret", "images"), 0);
-        assert_true(cg_images_write(im, 1, "png", "data", 4, &path, &err) < 0);
-        assert_non_null(strstr(err.msg, "images"));
-        assert_int_equal(rmdir("secret"), 0);
-        cg_images_free(im);
-}
-
 /* The folder above is the one that was there before any cell ran. */
 TEST_WITH(test_a_link_above_is_refused_in_relative_paths, enter, leave)
 {

@@ -51,29 +51,6 @@ TEST(test_forms)
         expect(&o, CG_OPT_END, NULL);
 }
 
-static void expect_error(struct cg_optscan o, const char *says)
-{
-        const char *value;
-        struct cg_err err;
-
-        assert_int_equal(cg_opt_next(&o, &value, &err), CG_E_INVAL);
-        if (!strstr(err.msg, says))
-                fail_msg("\"%s\" does not say \"%s\"", err.msg, says);
-}
-
-TEST(test_errors)
-{
-        expect_error(SCAN("--wrokspace", "x"), "unknown option --wrokspace: did you mean --workspace?");
-        expect_error(SCAN("--workspce=x"), "unknown option --workspce: did you mean --workspace?");
-        expect_error(SCAN("-json"), "did you mean --json?");
-        expect_error(SCAN("--nothing-like-it"), "unknown option --nothing-like-it: --help");
-        expect_error(SCAN("-x"), "unknown option -x");
-        expect_error(SCAN("--jso"), "did you mean --json?");
-        expect_error(SCAN("-c"), "option -c needs a value");
-        expect_error(SCAN("--workspace"), "option --workspace needs a value");
-        expect_error(SCAN("--json=1"), "option --json takes no value");
-}
-
 struct places {
         const char *code;
         bool json;

@@ -49,18 +49,6 @@ TEST(test_blank_cells_are_left_out)
         CHECK_PY("# %%\n\n# %%\n# only a comment\n", "# only a comment\n");
 }
 
-TEST(test_not_utf8)
-{
-        static const char text[] = "a = 1\nb = '\xe9'\n";
-        cg_auto_cells struct cg_cells c = CG_CELLS_EMPTY;
-        struct cg_err err;
-
-        assert_true(cg_cells_add_py(&c, text, sizeof(text) - 1, "x.py", &err) < 0);
-        assert_non_null(strstr(err.msg, "x.py"));
-        assert_non_null(strstr(err.msg, "line 2"));
-        assert_int_equal(c.n, 0);
-}
-
 TEST(test_nul_reaches_python)
 {
         cg_auto_cells struct cg_cells c = CG_CELLS_EMPTY;

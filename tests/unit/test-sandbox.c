@@ -67,17 +67,6 @@ static void spawn_ok(struct cg_sandbox *sb, const int *keep, size_t n, int (*fn)
 
 /* ---- the plan */
 
-TEST_WITH(write_root_must_be_absolute_and_there, new_plan, free_plan)
-{
-        struct cg_err err = { 0 };
-
-        assert_int_equal(cg_sandbox_add_write(*state, "relative", &err), CG_E_INVAL);
-        assert_int_equal(cg_sandbox_add_write(*state, "", &err), CG_E_INVAL);
-        assert_int_equal(cg_sandbox_add_write(*state, "/no/such/folder", &err), CG_E_SYS);
-        assert_int_equal(err.sys_errno, ENOENT);
-        assert_non_null(strstr(err.msg, "/no/such/folder"));
-}
-
 TEST_WITH(write_root_is_not_the_kernels, new_plan, free_plan)
 {
         static const char *const bad[] = { "/proc", "/proc/sys", "/sys/fs", "/dev", "/dev/shm" };
@@ -197,45 +186,6 @@ static int return_data(void *data)
         return *(int *)data;
 }
 
-static int die_of_data(void *data)
-{
-        signal(*(int *)data, SIG_DFL);
-        raise(*(int *)data);
-        return 0;
-}
-
-static void status_of(struct cg_sandbox *sb)
-{
-        static int codes[] = { 0, 1, 42, 255 }, signals[] = { SIGKILL, SIGSEGV, SIGTERM };
-        struct cg_sandbox_child child;
-        struct cg_sandbox_status st;
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(codes); i++) {
-                spawn_ok(sb, NULL, 0, return_data, &codes[i], &child);
-                st = finish(&child);
-                assert_int_equal(st.exit_code, codes[i]);
-                assert_int_equal(st.signal, 0);
-        }
-        for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++) {
-                spawn_ok(sb, NULL, 0, die_of_data, &signals[i], &child);
-                st = finish(&child);
-                assert_int_equal(st.exit_code, -1);
-                assert_int_equal(st.signal, signals[i]);
-                assert_int_equal(st.core, 0);
-        }
-}
-
-TEST_WITH(status_on, new_plan, free_plan)
-{
-        status_of(*state);
-}
-
-TEST_WITH(status_off, new_plan, free_plan)
-{
-        cg_sandbox_set_off(*state);
-        status_of(*state);
-}
-
 static void *wait_for_go(void *fd)
 {
         uint64_t v;
@@ -260,16 +210,6 @@ TEST_WITH(threads_are_refused, new_plan, free_plan)
         close(go);
         spawn_ok(*state, NULL, 0, return_data, &zero, &child);
         finish(&child);
-}
-
-TEST_WITH(keeping_what_is_not_open_is_refused, new_plan, free_plan)
-{
-        int zero = 0, keep[] = { 0, 999 };
-        struct cg_sandbox_child child;
-        struct cg_err err = { 0 };
-
-        assert_int_equal(cg_sandbox_spawn(*state, keep, 2, return_data, &zero, &child, &err), CG_E_INVAL);
-        assert_non_null(strstr(err.msg, "999"));
 }
 
 /* Bits of the descriptors below 64 that are open. */
@@ -613,53 +553,4 @@ TEST_WITH(removed_write_root_is_left_out, new_plan, free_plan)
         assert_non_null(strstr(err.msg, gone));
         assert_int_equal(unlink(file), 0);
         assert_int_equal(rmdir(kept), 0);
-}
-
-static int sleep_on(void *unused)
-{
-        for (;;)
-                pause();
-        return unused ? 1 : 0;
-}
-
-TEST_WITH(killed_init_leaves_an_empty_pipe, new_plan, free_plan)
-{
-        struct cg_sandbox_child child;
-        char byte;
-        struct pollfd p;
-
-        spawn_ok(*state, NULL, 0, sleep_on, NULL, &child);
-        kill(child.init_pid, SIGKILL);
-        p = (struct pollfd){ .fd = child.status_fd, .events = POLLIN };
-        assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
-        assert_int_equal(read(child.status_fd, &byte, 1), 0);
-        assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
-        close(child.status_fd);
-        close(child.init_pidfd);
-        cg_cgroup_free(child.cgroup);
-}
-
-static void closing_the_status_pipe_ends_it(struct cg_sandbox *sb)
-{
-        struct cg_sandbox_child child;
-        struct pollfd p;
-
-        spawn_ok(sb, NULL, 0, sleep_on, NULL, &child);
-        close(child.status_fd);
-        p = (struct pollfd){ .fd = child.init_pidfd, .events = POLLIN };
-        assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
-        assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
-        close(child.init_pidfd);
-        cg_cgroup_free(child.cgroup);
-}
-
-TEST_WITH(lifeline_on, new_plan, free_plan)
-{
-        closing_the_status_pipe_ends_it(*state);
-}
-
-TEST_WITH(lifeline_off, new_plan, free_plan)
-{
-        cg_sandbox_set_off(*state);
-        closing_the_status_pipe_ends_it(*state);
 }
