@@ -297,17 +297,12 @@ static int print_line(json_t *o, struct cg_err *err)
         return 0;
 }
 
-struct last_head {
-        struct cg_audit_record r;
-};
-
 static int keep_head(void *data, const struct cg_audit_record *r, struct cg_err *err)
 {
-        struct last_head *h = data;
+        struct cg_audit_record *last = data;
 
-        (void)err;
         if (r->is_head)
-                h->r = *r;
+                *last = *r;
         return 0;
 }
 
@@ -325,15 +320,15 @@ static struct hex hex(const uint8_t *bytes, size_t n)
 
 static int head(struct cg_audit_log *log, struct cg_err *err)
 {
-        struct last_head h = { .r = { .seq = 0 } };
+        struct cg_audit_record last = { .seq = 0 };
         char text[CG_AUDIT_HEAD_TEXT];
         int64_t seq;
 
-        if (cg_audit_last_head(log, &seq, err) < 0 || cg_audit_read(log, seq, keep_head, &h, err) < 0)
+        if (cg_audit_last_head(log, &seq, err) < 0 || cg_audit_read(log, seq, keep_head, &last, err) < 0)
                 return -1;
-        if (!h.r.seq)
+        if (!last.seq)
                 return cg_fail(err, CG_E_NOTFOUND, "nothing is signed yet");
-        cg_audit_head_text(&h.r, cg_audit_public_key(log), text);
+        cg_audit_head_text(&last, cg_audit_public_key(log), text);
         puts(text);
         return 0;
 }

@@ -166,18 +166,22 @@ bool cg_audit_manifest_signed(const char *text, size_t len, const uint8_t key[CG
                ed25519_sha512_verify(key, b.len, (const uint8_t *)b.data, signature);
 }
 
-bool cg_audit_unhex(const char *text, uint8_t *ret, size_t n)
+/* Reads 2 * @n digits; the end of the text is none. */
+static bool unhex(const char *text, uint8_t *ret, size_t n)
 {
-        if (!text || strlen(text) != 2 * n)
-                return false;
         for (size_t i = 0; i < n; i++) {
-                int high = cg_hex_digit(text[2 * i]), low = cg_hex_digit(text[2 * i + 1]);
+                int high = cg_hex_digit(text[2 * i]), low = high < 0 ? -1 : cg_hex_digit(text[2 * i + 1]);
 
-                if (high < 0 || low < 0)
+                if (low < 0)
                         return false;
                 ret[i] = (uint8_t)(high << 4 | low);
         }
         return true;
+}
+
+bool cg_audit_unhex(const char *text, uint8_t *ret, size_t n)
+{
+        return text && strlen(text) == 2 * n && unhex(text, ret, n);
 }
 
 /* ------------------------------------------------------------------ files */
@@ -288,19 +292,6 @@ static int make_key(const char *path, struct cg_err *err)
         return r;
 }
 
-static bool unhex(const char *text, size_t len, uint8_t key[CG_AUDIT_KEY])
-{
-        for (size_t i = 0; i < CG_AUDIT_KEY; i++) {
-                int high = len >= 2 * CG_AUDIT_KEY ? cg_hex_digit(text[2 * i]) : -1;
-                int low = high >= 0 ? cg_hex_digit(text[2 * i + 1]) : -1;
-
-                if (low < 0)
-                        return false;
-                key[i] = (uint8_t)(high << 4 | low);
-        }
-        return true;
-}
-
 /* The key that the log's first file names: of a log that is signed with a key from elsewhere. */
 static int read_named_key(struct cg_audit_log *log, struct cg_err *err)
 {
@@ -316,7 +307,7 @@ static int read_named_key(struct cg_audit_log *log, struct cg_err *err)
             sqlite3_step(st) == SQLITE_ROW)
                 text = (const char *)sqlite3_column_text(st, 0);
         found = text && strncmp(text, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
-                unhex(text + strlen(KEY_MEMBER), strlen(text) - strlen(KEY_MEMBER), log->public_key);
+                unhex(text + strlen(KEY_MEMBER), log->public_key, CG_AUDIT_KEY);
         sqlite3_finalize(st);
         if (!found)
                 return cg_fail(err, CG_E_STATE, "record 1 does not name the key of the log in %s", log->dir);
@@ -351,7 +342,7 @@ static int read_key(struct cg_audit_log *log, const char *file, struct cg_err *e
                                path);
         if (cg_read_regular(path, 256, &text, &len, err) < 0)
                 return -1;
-        if (!unhex(text, len, log->private_key))
+        if (!unhex(text, log->private_key, CG_AUDIT_KEY))
                 return cg_fail(err, CG_E_PARSE, "%s is not a key: 64 hexadecimal digits", path);
         ed25519_sha512_public_key(log->public_key, log->private_key);
         explicit_bzero(text, len);

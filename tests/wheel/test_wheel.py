@@ -331,6 +331,23 @@ def test_the_default_environment_is_one_of_cellgate_env(env: Path, changed: Path
     shutil.rmtree(data)
 
 
+def test_a_kernelspec_is_written_by_the_interpreter_beside_the_program_or_a_named_one(
+    changed: Path, tmp_path: Path
+) -> None:
+    """An installation with --user has none beside it; the package's front names its own."""
+    program = changed / PACKAGES / "cellgate_runtime/bin/cellgate"
+
+    def install(name: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        argv = [program, "jupyter", "install", "--prefix", tmp_path, "--name", name]
+        return subprocess.run(argv, env=os.environ | environ, capture_output=True, text=True, timeout=60)
+
+    assert install("own").returncode == 0
+    (changed / "bin/python").unlink()
+    assert "bin/python: No such file or directory" in install("none").stderr
+    assert install("named", CELLGATE_PYTHON=sys.executable).returncode == 0
+    assert sorted(p.name for p in (tmp_path / "share/jupyter/kernels").iterdir()) == ["named", "own"]
+
+
 def set_version(env: Path, version: str) -> None:
     """As if the environment were of another Python: only what pyvenv.cfg states and the folder of packages."""
     config = (env / "pyvenv.cfg").read_text()
