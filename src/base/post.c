@@ -9,17 +9,12 @@
 #include "base/util.h"
 #include "config.h"
 
-extern char **environ;
-
 int cg_post_start(const char *url, struct cg_proc *ret, int *fd, struct cg_err *err)
 {
         const char *argv[] = { "cellgate-post", NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 } };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-post"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds) };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-post"), argv, environ,
+                                                fds);
         cg_auto_fd int ours = -1, theirs = -1;
         int pair[2];
 

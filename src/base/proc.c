@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include "base/fd.h"
@@ -228,6 +229,19 @@ static int status_of(const siginfo_t *info)
         if (info->si_code == CLD_EXITED)
                 return info->si_status << 8;
         return info->si_status | (info->si_code == CLD_DUMPED ? WCOREFLAG : 0);
+}
+
+int cg_block_end_signals(sigset_t *old, int *ret, struct cg_err *err)
+{
+        sigset_t set;
+
+        sigemptyset(&set);
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGHUP);
+        pthread_sigmask(SIG_BLOCK, &set, old);
+        *ret = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        return *ret < 0 ? cg_fail_errno(err, "signals") : 0;
 }
 
 int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_err *err)

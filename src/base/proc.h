@@ -8,6 +8,7 @@
 #include <linux/limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <signal.h>
 #include <sys/types.h>
 #include "base/err.h"
 
@@ -33,6 +34,13 @@ struct cg_proc_spec {
         bool die_with_parent;
 };
 
+/* A program by its path, words, environment and array of descriptors; then other members. */
+#define CG_PROC_SPEC(path_, argv_, envp_, fds_, ...) \
+        { \
+                .path = (path_), .argv = (char *const *)(uintptr_t)(argv_), .envp = (envp_), .fds = (fds_), \
+                .n_fds = CG_ARRAY_LEN(fds_), __VA_ARGS__ \
+        }
+
 struct cg_proc {
         pid_t pid;
         int pidfd;
@@ -47,6 +55,12 @@ struct cg_proc {
  * Threads: any; only async-signal-safe calls happen between vfork and exec.
  */
 int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct cg_err *err);
+
+/*
+ * Blocks SIGINT, SIGTERM and SIGHUP, which end programs; *ret: a signalfd that does not block. @old
+ * (may be NULL): the mask before.
+ */
+int cg_block_end_signals(sigset_t *old, int *ret, struct cg_err *err);
 
 /*
  * Waits up to @timeout_ms (-1 for ever) and reaps. 0: ended, *status as waitpid(2) gives it (-1

@@ -48,6 +48,12 @@ static inline char *cg_strdup(const char *s)
         return s ? strdup(s) : NULL;
 }
 
+/* NULL for a text of length 0. */
+static inline const char *cg_or_null(const char *s)
+{
+        return *s ? s : NULL;
+}
+
 /* Hands a pointer on and leaves NULL behind, so that a cleanup attribute does not free it. */
 #define CG_STEAL(p) \
         __extension__({ \
@@ -107,6 +113,18 @@ static inline void cg_closedirp_(DIR **dir)
                 closedir(*dir);
 }
 #define cg_auto_dir CG_CLEANUP(cg_closedirp_)
+
+/* The folder @fd (takes, also when this fails). NULL: errno, that of @fd where it is negative. */
+static inline DIR *cg_dir_of(int fd)
+{
+        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        int e = errno;
+
+        if (!dir && fd >= 0)
+                close(fd);
+        errno = e;
+        return dir;
+}
 
 static inline int cg_steal_fd(int *fd)
 {

@@ -5,13 +5,12 @@
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/proc.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/approve.h"
@@ -533,16 +532,9 @@ static int wait_once(struct approvals *a, int sig, struct cg_err *err)
 static int watch(struct approvals *a, struct cg_err *err)
 {
         cg_auto_fd int sig = -1;
-        sigset_t set;
 
-        sigemptyset(&set);
-        sigaddset(&set, SIGINT);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGHUP);
-        pthread_sigmask(SIG_BLOCK, &set, NULL);
-        sig = signalfd(-1, &set, SFD_CLOEXEC);
-        if (sig < 0)
-                return cg_fail_errno(err, "signals");
+        if (cg_block_end_signals(NULL, &sig, err) < 0)
+                return -1;
         if (!a->json && !a->prompt && cg_prompt_open(&a->screen, &a->prompt, err) < 0 && a->command == ACCEPT)
                 return cg_err_prefix(err, "give the --digest that show prints");
         if (a->n_asked && cg_prompt_ask(a->prompt, &a->asked[0].call, err) < 0)

@@ -31,8 +31,6 @@
 /* The most bytes of a report about the start. */
 #define READY_MAX ((size_t)2 << 20)
 
-extern char **environ;
-
 CG_API const char *cg_version(void)
 {
         return CG_VERSION;
@@ -98,12 +96,7 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         cg_auto_free char *env = NULL;
         cg_auto_fd int theirs = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { log_fd, 2 }, { -1, 3 } };
-        struct cg_proc_spec spec = { .path = path,
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = few ?: environ,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(path, argv, few ?: environ, fds, .new_session = true);
         size_t n = 7;
         int p[2];
 

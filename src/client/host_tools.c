@@ -32,8 +32,6 @@
 
 static const char out_of_memory[] = "this program is out of memory";
 
-extern char **environ;
-
 /* A call that the node has sent. */
 struct host_call {
         struct host_call *next;
@@ -531,12 +529,7 @@ static int start(struct host_tools *t, struct cg_err *err)
         const char *argv[] = { "cellgate-toolserver", NULL };
         int life[2] = { -1, -1 }, wire[2] = { -1, -1 }, r;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { t->log_fd, 2 }, { -1, 3 }, { -1, 4 } };
-        struct cg_proc_spec spec = { .path = t->path,
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(t->path, argv, environ, fds, .new_session = true);
 
         if (t->proc.pidfd >= 0)
                 return 0;

@@ -27,8 +27,6 @@
 #define MAX_CALLS 256
 #define CALLS_MAX ((size_t)64 << 20)
 
-extern char **environ;
-
 static unsigned random_below(unsigned n)
 {
         unsigned x = 0;
@@ -117,13 +115,9 @@ int cg_remote_start(struct cg_client *c, const struct cg_client_options *o, stru
         const char *argv[MAX_WORDS + 6] = { "cellgate-relay", "host" };
         int life[2] = { -1, -1 }, wire[2] = { -1, -1 }, ready[2] = { -1, -1 };
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { o->log_fd > 0 ? o->log_fd : 2, 2 }, { -1, 3 } };
-        struct cg_proc_spec spec = { .path = cg_installed_with(o->supervisor, path,
-                                                               CG_LIBEXECDIR "/cellgate-relay"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(
+                cg_installed_with(o->supervisor, path, CG_LIBEXECDIR "/cellgate-relay"), argv, environ, fds,
+                .new_session = true);
         cg_auto_free char *options = NULL;
         cg_auto_json json_t *list = json_pack("{s:s*, s:s*, s:i, s:i, s:b, s:I}", "kernel_env", o->kernel_env,
                                               "preload", o->preload, "log_level", o->log_level, "spares",

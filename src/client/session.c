@@ -11,8 +11,6 @@
 #include "base/text.h"
 #include "base/user_env.h"
 
-extern char **environ;
-
 #define DEFAULT_START_MS 30000
 /* Longest "startTimeout" that the tool server accepts. */
 #define MAX_START_S        3600

@@ -39,8 +39,6 @@ static const char *const passed[] = {
         "LD_*", "GLIBC_TUNABLES", "MALLOC_*", "*SAN_OPTIONS", "SLURM_MEM_PER_NODE"
 };
 
-extern char **environ;
-
 static bool matches(const char *pattern, const char *name, size_t len)
 {
         size_t n = strlen(pattern);

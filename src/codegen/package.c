@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "base/path.h"
 #include "codegen/codegen.h"
 #include "codegen/ceilings.h"
 
@@ -40,13 +41,11 @@ static int remove_folder(int at, const char *name, unsigned depth)
 
         if (fd < 0 || depth > CG_GEN_MAX_REMOVE_DEPTH)
                 return -1;
-        dir = fdopendir(fd);
+        dir = cg_dir_of(cg_steal_fd(&fd));
         if (!dir)
                 return -1;
-        cg_steal_fd(&fd); /* the stream's now */
         while ((e = readdir(dir))) {
-                if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-                    unlinkat(dirfd(dir), e->d_name, 0) == 0)
+                if (cg_path_is_dots(e->d_name) || unlinkat(dirfd(dir), e->d_name, 0) == 0)
                         continue;
                 if ((errno != EISDIR && errno != EPERM) ||
                     remove_folder(dirfd(dir), e->d_name, depth + 1) < 0)

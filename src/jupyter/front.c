@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
+#include "base/proc.h"
 #include "base/util.h"
 #include "jupyter/internal.h"
 
@@ -320,7 +321,6 @@ static int start(struct front *f, struct cg_err *err)
 {
         const rlim_t wanted = CG_JCHANNELS * CG_PEERS_MAX + 512;
         struct rlimit l;
-        sigset_t set;
 
         /* The file may be a pipe that nobody writes to: signals end the process meanwhile. */
         if (cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
@@ -329,14 +329,8 @@ static int start(struct front *f, struct cg_err *err)
         warn_of_strangers(f);
         /* Blocked before the first thread starts, so that no library's thread gets them. */
         signal(SIGPIPE, SIG_IGN);
-        sigemptyset(&set);
-        sigaddset(&set, SIGINT);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGHUP);
-        pthread_sigmask(SIG_BLOCK, &set, NULL);
-        f->events.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-        if (f->events.signal_fd < 0)
-                return cg_fail_errno(err, "signals");
+        if (cg_block_end_signals(NULL, &f->events.signal_fd, err) < 0)
+                return -1;
 
         /* Each connection takes a descriptor; a login shell's limit may be too low. */
         if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < wanted) {

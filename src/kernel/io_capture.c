@@ -43,7 +43,7 @@ size_t cg_io_read_capture_locked(struct cg_io *io, struct capture *c, size_t max
                 if (n <= 0)
                         break;
                 total += (size_t)n;
-                cg_error_lines_add(&io->error_lines, c->flags & CG_FLAG_STDERR ? 1 : 0, buf, (size_t)n);
+                cg_error_lines_add(&io->error_lines, (c->flags & CG_FLAG_STDERR) != 0, buf, (size_t)n);
                 cg_outq_bytes(&io->out, &c->utf8, c->flags, cg_io_running_locked(io), buf, (size_t)n,
                               cg_now_ms() + COALESCE_MS, NULL);
                 if ((size_t)n < want)

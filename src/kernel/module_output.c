@@ -69,7 +69,7 @@ static int write_all(PyObject *module, write_fn fn, unsigned flags, const char *
         uint64_t cell;
 
         if (cg_io_forked(io))
-                return write_forked(module, flags & CG_FLAG_STDERR ? 1 : 0, data, len);
+                return write_forked(module, (flags & CG_FLAG_STDERR) != 0, data, len);
         cell = cg_py_current_cell(module);
         while (len) {
                 size_t n = CG_MIN(len, PIECE);

@@ -93,12 +93,9 @@ static int start_child(struct hf_monitor *m, struct hf_child *c, uint64_t sessio
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 } };
         char name[64];
         cg_auto_free char **env = with_variable(name);
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_BINDIR "/cellgate"),
-                                     .argv = session & CG_HF_APPROVER ? approver_words : m->o->words,
-                                     .envp = env,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_BINDIR "/cellgate"),
+                                                session & CG_HF_APPROVER ? approver_words : m->o->words, env,
+                                                fds, .new_session = true);
         const char *kind = "";
         int pair[2];
 
@@ -299,13 +296,8 @@ static int start_part(const char *option, struct cg_proc *proc, const void *setu
         char *argv[] = { (char *)(uintptr_t) "cellgate-mcp-http", (char *)(uintptr_t)option, NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 }, { -1, CG_HF_CONTROL } };
         char *env[9] = { NULL };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-mcp-http"),
-                                     .argv = argv,
-                                     .envp = env,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true,
-                                     .die_with_parent = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-mcp-http"), argv, env,
+                                                fds, .new_session = true, .die_with_parent = true);
         cg_auto_fd int theirs = -1;
         int pair[2];
 
@@ -484,18 +476,12 @@ static int loop(struct hf_monitor *m, struct cg_err *err)
 
 static int run(struct hf_monitor *m, struct hf_options *o, int *listener, struct cg_err *err)
 {
-        sigset_t set;
-
-        sigemptyset(&set);
-        sigaddset(&set, SIGINT);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGHUP);
-        sigprocmask(SIG_BLOCK, &set, NULL);
-        m->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        if (cg_block_end_signals(NULL, &m->sig, err) < 0)
+                return -1;
         m->n = 2 * (size_t)o->setup.max_sessions;
         m->children = calloc(m->n, sizeof(*m->children));
         m->waiting = calloc(o->setup.max_sessions, sizeof(*m->waiting));
-        if (m->sig < 0 || !m->children || !m->waiting)
+        if (!m->children || !m->waiting)
                 return cg_fail_errno(err, "monitor");
         for (size_t i = 0; i < m->n; i++)
                 m->children[i].proc = CG_PROC_NONE;

@@ -325,14 +325,12 @@ static int walk_entry(struct tree_walk *w, int dir, const struct dirent *d, size
 /* Takes @fd. */
 static int walk_folder(struct tree_walk *w, int fd, size_t len, int depth)
 {
-        cg_auto_dir DIR *dir = fdopendir(fd);
+        cg_auto_dir DIR *dir = cg_dir_of(fd);
         const struct dirent *d;
         int r = 0;
 
-        if (!dir) {
-                close(fd);
+        if (!dir)
                 return cg_fail(w->s->err, CG_E_NOMEM, "search");
-        }
         while (r == 0 && (errno = 0, d = readdir(dir)))
                 r = walk_entry(w, dirfd(dir), d, len, depth);
         w->path[len] = '\0';

@@ -18,8 +18,6 @@
 
 #define PREFIX "CELLGATE_"
 
-extern char **environ;
-
 /* One level of the configuration: the command line, the environment, .env, or the file. */
 struct level {
         const char *origin;   /* for messages */

@@ -5,8 +5,6 @@
 #include <string.h>
 #include "base/util.h"
 
-extern char **environ;
-
 char **cg_pip_environment(void)
 {
         static const char *const dropped[] = { "PIP_TARGET=",   "PIP_USER=",

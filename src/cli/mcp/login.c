@@ -216,16 +216,10 @@ static void person_fini(struct person *p)
 /* The browser gets no terminal, and its end is not waited for. */
 static void open_browser(const char *url, struct cg_proc *ret)
 {
-        extern char **environ;
         const char *argv[] = { "xdg-open", url, NULL };
         const struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
-        struct cg_proc_spec spec = { .path = "xdg-open",
-                                     .search_path = getenv("PATH"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC("xdg-open", argv, environ, fds, .search_path = getenv("PATH"),
+                                                .new_session = true);
 
         if (cg_proc_spawn(&spec, ret, NULL) < 0)
                 *ret = CG_PROC_NONE;

@@ -155,14 +155,8 @@ int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job
         char *argv[MAX_WHEELS + 16] = { python, isolated };
         cg_auto_free char **env = cg_pip_environment();
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
-        struct cg_proc_spec spec = { .path = python,
-                                     .argv = argv,
-                                     .envp = env,
-                                     .cwd = "/",
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true,
-                                     .die_with_parent = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(python, argv, env, fds, .cwd = "/", .new_session = true,
+                                                .die_with_parent = true);
         int64_t end = cg_now_ms() + PIP_MS, left;
         struct cg_proc pip = CG_PROC_NONE;
         cg_auto_fd int in = -1;

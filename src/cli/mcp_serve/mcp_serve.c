@@ -26,6 +26,7 @@
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/path.h"
+#include "base/proc.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/config.h"
@@ -488,23 +489,6 @@ static int draw_first_ask(struct cg_serve *sv, struct cg_err *err)
         return 0;
 }
 
-/* Reads the signals that end the program from io->sig. */
-static int block_signals(struct io *io, struct cg_err *err)
-{
-        sigset_t set;
-
-        signal(SIGPIPE, SIG_IGN); /* seen as EPIPE */
-        sigemptyset(&set);
-        sigaddset(&set, SIGINT);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGHUP);
-        if (pthread_sigmask(SIG_BLOCK, &set, NULL) == 0)
-                io->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-        if (io->sig < 0)
-                return cg_fail_errno(err, "signals");
-        return 0;
-}
-
 static void io_fini(struct io *io)
 {
         cg_closep_(&io->in);
@@ -528,8 +512,9 @@ static int run(struct cg_serve *sv, struct cg_err *err)
                                      .tasks = !(sv->opts.toolsets & CG_SERVE_APPROVALS) };
 
         if (set_up(sv, err) < 0 || draw_first_ask(sv, err) < 0 || move_standard(&io, err) < 0 ||
-            block_signals(&io, err) < 0)
+            cg_block_end_signals(NULL, &io.sig, err) < 0)
                 return -1;
+        signal(SIGPIPE, SIG_IGN); /* seen as EPIPE */
         if (isatty(io.in))
                 cg_log(&sv->log, CG_LOG_WARN,
                        "waiting for the messages of an MCP client, which starts this program itself;"

@@ -8,8 +8,6 @@
 #include "mcp/client/client.h"
 #include "mcp/client/failure.h"
 
-extern char **environ;
-
 struct listing {
         struct cg_mcp_client *client;
         struct cg_mcp_tool_call *call; /* NULL: only the list is wanted */

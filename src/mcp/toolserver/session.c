@@ -18,8 +18,6 @@
 #include "mcp/client/failure.h"
 #include "mcp/toolserver/toolserver.h"
 
-extern char **environ;
-
 /* One server of a SERVERS request. */
 struct ts_new {
         struct ts_adding *adding;

@@ -321,8 +321,7 @@ static json_t *denial_of_file(const struct cg_sandbox_denial *d, bool by_setting
         struct cg_access_words w;
         json_t *o;
 
-        cg_access_words((enum cg_access_rule)d->rule, d->setting[0] ? d->setting : NULL, d->path, by_settings,
-                        &w);
+        cg_access_words((enum cg_access_rule)d->rule, cg_or_null(d->setting), d->path, by_settings, &w);
         o = json_pack("{s:s, s:o, s:s, s:s, s:s?, s:s, s:o}", "operation",
                       cg_access_operation((enum cg_access)d->access), "path", any_text(d->path), "rule",
                       w.rule, "why", w.why, "how", w.how, "source", "sandbox", "process", process_json(d));

@@ -18,8 +18,6 @@
 #define SEND_MS    5000
 #define END_MS     2000
 
-extern char **environ;
-
 struct cg_egress {
         struct cg_proc proc;
         struct cg_chan chan;

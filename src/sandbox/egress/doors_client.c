@@ -16,8 +16,6 @@
 #define FD_DOORS   4
 #define FD_REACH   5
 
-extern char **environ;
-
 static unsigned int doors_of(const struct cg_settings *s)
 {
         unsigned int doors = 0;

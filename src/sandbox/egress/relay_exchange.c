@@ -34,7 +34,7 @@ void cg_conn_start_exchange(struct conn *c, bool to_proxy, const char *auth, boo
         c->state = EXCHANGE;
         c->scanned = 0;
         cg_conn_active(c);
-        if (cg_http_request_write(&q, to_proxy, auth[0] ? auth : NULL, &c->out.out, NULL) < 0) {
+        if (cg_http_request_write(&q, to_proxy, cg_or_null(auth), &c->out.out, NULL) < 0) {
                 cg_conn_end(c);
                 return;
         }

@@ -138,14 +138,13 @@ static int compare_paths(const void *a, const void *b)
 /* The folder @fd (takes), whose path is w->path. */
 static void walk(struct walk *w, int fd, int depth)
 {
-        cg_auto_dir DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+        cg_auto_dir DIR *folder = cg_dir_of(fd);
         const struct dirent *d;
         size_t len;
 
         if (!folder) {
                 if (errno != ENOENT) /* removed since */
                         skip(w, "a folder cannot be read");
-                cg_closep_(&fd);
                 return;
         }
         if (w->path_len > 1)

@@ -460,7 +460,7 @@ static void answer(struct broker_call *c, int r)
                                     .setting = c->setting };
 
         if (c->denied && !(c->mediator && r == -EACCES)) {
-                cg_reply_deny(c->notify, c->notif, -r, c->path[0] ? c->path : NULL);
+                cg_reply_deny(c->notify, c->notif, -r, cg_or_null(c->path));
                 return;
         }
         if (c->denied)

@@ -162,7 +162,7 @@ static int start_program(struct runner *r, const struct command_request *q, int 
                                      .search_path = variable(q->envp, "PATH") ?: "/usr/bin:/bin",
                                      .argv = q->argv,
                                      .envp = q->envp,
-                                     .cwd = q->cwd[0] ? q->cwd : NULL,
+                                     .cwd = cg_or_null(q->cwd),
                                      .fds = table,
                                      .n_fds = CG_ARRAY_LEN(table),
                                      .new_session = true,

@@ -103,7 +103,7 @@ static void refuse(struct cg_door_call *c)
         if (strcmp(c->path, "/var/run/nscd/socket") == 0 || strcmp(c->path, "/run/nscd/socket") == 0)
                 cg_reply_result(c->notify, &call, -EPERM);
         else
-                cg_reply_deny(c->notify, &call, EPERM, c->path[0] ? c->path : NULL);
+                cg_reply_deny(c->notify, &call, EPERM, cg_or_null(c->path));
 }
 
 /* Connects without waiting, since init serves other calls as well. */

@@ -200,9 +200,8 @@ static int find_program(const struct cg_med_call *c, const struct cg_sandbox *sb
                     p->given[0] != '/')
                         return -EACCES;
                 *why = NULL;
-                if (insert_args(args,
-                                (const char *const[]){ interpreter, argument[0] ? argument : NULL, script },
-                                3) < 0)
+                if (insert_args(args, (const char *const[]){ interpreter, cg_or_null(argument), script }, 3) <
+                    0)
                         return -E2BIG;
                 memcpy(script, interpreter, strlen(interpreter) + 1);
                 if (base < 0 && interpreter[0] != '/')

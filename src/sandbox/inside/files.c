@@ -313,8 +313,7 @@ static int do_stat(char *const *argv)
 
 static int do_list(char *const *argv)
 {
-        int fd = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        cg_auto_dir DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+        cg_auto_dir DIR *dir = cg_dir_of(open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         cg_auto_buf struct cg_buf b;
         const struct dirent *d;
         bool ok = true, first = true;
@@ -399,14 +398,11 @@ static bool remove_at(int dir, const char *name, int depth)
                 errno = ELOOP;
                 return false;
         }
-        fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        folder = fd >= 0 ? fdopendir(fd) : NULL;
-        if (!folder) {
-                cg_closep_(&fd);
+        folder = cg_dir_of(openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        if (!folder)
                 return false;
-        }
         while (ok && (errno = 0, d = readdir(folder)))
-                if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0)
+                if (!cg_path_is_dots(d->d_name))
                         ok = remove_at(dirfd(folder), d->d_name, depth + 1) || errno == ENOENT;
         fd = errno;
         closedir(folder);

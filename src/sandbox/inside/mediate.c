@@ -146,13 +146,11 @@ static bool has_pattern(const struct move_scan *s, const char *path, const char 
 static bool has_protected_below(struct move_scan *s, int fd, const char *path, int depth)
 {
         const struct cg_sandbox *sb = s->call->mediator->sb;
-        int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        cg_auto_dir DIR *dir = fdopendir(own);
+        cg_auto_dir DIR *dir = cg_dir_of(openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         const struct dirent *d;
         bool found = false;
 
         if (!dir) {
-                cg_closep_(&own);
                 s->left = 0; /* its mode may have been changed to prevent this */
                 return false;
         }

@@ -99,35 +99,28 @@ static bool is_folder(int dir, const struct dirent *d)
 static int walk_into(struct walk *w, int parent, const char *name, const char *path, size_t depth,
                      const struct cg_pattern_at *at)
 {
-        int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK), r;
+        cg_auto_fd int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
         char child[PATH_MAX];
         const struct dirent *d;
         struct stat st;
         cg_auto_dir DIR *dir = NULL;
+        int r;
 
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
                 return 0;
         if (fd < 0 && errno == EACCES)
                 return w->found(w->data, path, true, w->err);
-        if (fd < 0 || fstat(fd, &st) < 0) {
-                r = cg_fail_errno(w->err, "%s", path);
-                cg_closep_(&fd);
-                return r;
-        }
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(w->err, "%s", path);
         r = note_folder(w, &st, at);
         if (r == 0 && depth > CG_GLOB_DEPTH_MAX)
                 r = cg_fail(w->err, CG_E_LIMIT, "pattern %s: folders are more than %d deep at %s",
                             w->pattern.text, CG_GLOB_DEPTH_MAX, path);
-        if (r != 0) {
-                cg_closep_(&fd);
-                return r < 0 ? r : 0;
-        }
-        dir = fdopendir(fd);
-        if (!dir) {
-                r = cg_fail_errno(w->err, "%s", path);
-                close(fd);
-                return r;
-        }
+        if (r != 0)
+                return CG_MIN(r, 0);
+        dir = cg_dir_of(cg_steal_fd(&fd));
+        if (!dir)
+                return cg_fail_errno(w->err, "%s", path);
         while (r == 0 && (d = readdir(dir))) {
                 struct cg_pattern_at here = *at;
 
@@ -147,8 +140,8 @@ static int walk_into(struct walk *w, int parent, const char *name, const char *p
                         r = w->found(w->data, child, false, w->err);
                 if (r < 0)
                         break;
-                if (cg_pattern_advance(&w->pattern, &here, "/") && is_folder(fd, d))
-                        r = walk_into(w, fd, d->d_name, child, depth + 1, &here);
+                if (cg_pattern_advance(&w->pattern, &here, "/") && is_folder(dirfd(dir), d))
+                        r = walk_into(w, dirfd(dir), d->d_name, child, depth + 1, &here);
         }
         return r;
 }

@@ -205,15 +205,13 @@ static __attribute__((noinline)) int check_file(struct search *s, const struct s
  */
 static int search_folder(struct search *s, int fd, size_t len)
 {
-        cg_auto_dir DIR *dir = fdopendir(fd);
+        cg_auto_dir DIR *dir = cg_dir_of(fd);
         const struct dirent *d;
         struct stat st;
         int r = 0, n, sub;
 
-        if (!dir) {
-                close(fd);
+        if (!dir)
                 return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
-        }
         while (r == 0 && (d = readdir(dir))) {
                 n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name);
                 if (cg_path_is_dots(d->d_name) || n < 0 || (size_t)n >= sizeof(s->path) - len ||

@@ -177,14 +177,12 @@ static int search_child(struct search *f, int dir, const char *name, const char 
 /* Takes @fd. */
 static int search_folder(struct search *f, int fd, const char *path, int depth)
 {
-        cg_auto_dir DIR *dir = fdopendir(fd);
+        cg_auto_dir DIR *dir = cg_dir_of(fd);
         const struct dirent *d;
         int r = 0;
 
-        if (!dir) {
-                close(fd);
+        if (!dir)
                 return cg_fail(f->err, CG_E_NOMEM, "sandbox: looking through %s", path);
-        }
         while (r == 0 && (d = readdir(dir))) {
                 char child[PATH_MAX];
 

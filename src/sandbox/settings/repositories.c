@@ -55,14 +55,12 @@ typedef int (*git_fn)(struct git *g, int dir, const char *name, const char *path
 
 static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
 {
-        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
-        cg_auto_dir DIR *dir = fdopendir(fd);
+        cg_auto_dir DIR *dir = cg_dir_of(open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
         const struct dirent *d;
+        int r = 0;
 
-        if (!dir) {
-                cg_closep_(&fd);
+        if (!dir)
                 return 0; /* no such folder */
-        }
         while (r == 0 && (d = readdir(dir))) {
                 char child[PATH_MAX];
 

@@ -13,13 +13,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
+#include "base/proc.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "cli/common/cli.h"
@@ -306,18 +306,9 @@ static int read_options(struct selftest *s, int argc, char **argv, struct cg_err
 
 static int run_all(struct selftest *s, struct cg_err *err)
 {
-        sigset_t set;
-
         /* From here on signals must not end the process before it has cleaned up. */
-        sigemptyset(&set);
-        sigaddset(&set, SIGINT);
-        sigaddset(&set, SIGTERM);
-        sigaddset(&set, SIGHUP);
-        if (sigprocmask(SIG_BLOCK, &set, &s->old_mask) < 0 ||
-            (s->signals = signalfd(-1, &set, SFD_CLOEXEC)) < 0)
-                return cg_fail_errno(err, "signals");
-
-        if (cg_scene_make(&s->scene, s->bare, err) < 0 || cg_scene_write_settings(&s->scene, err) < 0)
+        if (cg_block_end_signals(&s->old_mask, &s->signals, err) < 0 ||
+            cg_scene_make(&s->scene, s->bare, err) < 0 || cg_scene_write_settings(&s->scene, err) < 0)
                 return -1;
         if (!s->bare && find_layers(s, err) < 0)
                 return -1;

@@ -13,8 +13,6 @@
 
 #include "selftest/inside/attempt.h"
 
-extern char **environ;
-
 static struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 
 static enum cg_verdict no_caps(struct cg_try *t, const struct cg_attempt *a)

@@ -27,8 +27,6 @@
 #define QUICK_MS  10000
 #define MAX_QUICK 3
 
-extern char **environ;
-
 struct broker {
         struct cg_proc proc;
         struct watch pid;
@@ -267,7 +265,7 @@ static void refuse_host(struct ask *a, bool timed_out, const char *why)
 
 static void host_decided(struct ask *a, const struct decision *d)
 {
-        answer_host(a, d->answer, *d->reason ? d->reason : NULL);
+        answer_host(a, d->answer, cg_or_null(d->reason));
         cg_sup_ask_end(a);
 }
 
@@ -640,12 +638,8 @@ int cg_sup_broker_start(struct sup *s, struct cg_err *err)
         const char *argv[] = { "cellgate-toolserver", "--log-level", level, NULL };
         cg_auto_fd int ours = -1, theirs = -1, life = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 }, { -1, 4 } };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-toolserver"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-toolserver"), argv,
+                                                environ, fds, .new_session = true);
         int pair[2];
 
         b->started_ms = cg_now_ms();

@@ -388,7 +388,7 @@ static bool may_run(struct session *ss)
 static void run_next(struct shell *l)
 {
         struct cg_out out = { .type = CG_HOST_EXECUTE_INPUT, .raw = "", .has_raw = true };
-        const char *subshell = l->subshell[0] ? l->subshell : NULL;
+        const char *subshell = cg_or_null(l->subshell);
         cg_auto_json json_t *body = NULL;
         struct session *ss = l->ss;
         struct cg_bytes code;
@@ -589,8 +589,8 @@ void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         TAILQ_INSERT_HEAD(&ss->queue.unordered, c, entry);
         cg_sup_costs_shared(ss);
         send_to_kernel(ss, c, CG_KERNEL_REQUEST,
-                       json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell",
-                                 subshell[0] ? subshell : NULL, "offer", offer));
+                       json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell", cg_or_null(subshell),
+                                 "offer", offer));
         arm_unordered_timer(ss);
         return;
 fail:

@@ -42,8 +42,6 @@
 /* Of read_replies(): the record is written, but heads of the log cannot be sent elsewhere. */
 #define CG_E_UNSENT CG_E_CLOSED
 
-extern char **environ;
-
 struct session_audit {
         bool strict;
         bool opened;
@@ -85,12 +83,9 @@ static int start_writer(struct sup *s, struct cg_err *err)
         const char *argv[] = { "cellgate-audit",          "--writer", number, dir, s->setup.audit_key ?: "",
                                s->setup.audit_head ?: "", NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, FD_WRITER } };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ, /* with proxies, for what sends heads */
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true };
+        /* with proxies, for what sends heads */
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-audit"), argv, environ,
+                                                fds, .new_session = true);
         struct timeval limit = { .tv_sec = WAIT_S };
         cg_auto_fd int ours = -1, theirs = -1;
         cg_auto_free struct audit *a = calloc(1, sizeof(*a));

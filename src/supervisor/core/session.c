@@ -143,7 +143,7 @@ static const char *path_notice(struct session *ss)
 
         if (!ss->path_notice && cg_sup_is_sandboxed(ss) &&
             cg_session_say_path_folders(ss->settings, &paths, &text, NULL) == 0)
-                ss->path_notice = strdup(text.len ? text.data : "");
+                ss->path_notice = strdup(cg_buf_str(&text));
         return ss->path_notice ?: "";
 }
 

@@ -246,13 +246,8 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
         size_t n = 1;
         cg_auto_fd int ours = -1, theirs = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 } };
-        struct cg_proc_spec spec = { .path = program,
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .cwd = "/",
-                                     .new_session = true,
-                                     .die_with_parent = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(program, argv, NULL, fds, .cwd = "/", .new_session = true,
+                                                .die_with_parent = true);
         char python[PATH_MAX + 16], script[PATH_MAX + 64], tmp[128];
         /* /tmp may be a workspace: cells could change temporary files of preloaded modules. */
         char *const env[] = { tmp, NULL };

@@ -142,7 +142,7 @@ static void refuse(struct ask *a, bool timed_out, const char *why)
 
 static void connection_decided(struct ask *a, const struct decision *d)
 {
-        answer(a->session->sup, a->number, cg_egress_answer_of(d->answer), *d->reason ? d->reason : NULL);
+        answer(a->session->sup, a->number, cg_egress_answer_of(d->answer), cg_or_null(d->reason));
         cg_sup_ask_end(a);
 }
 

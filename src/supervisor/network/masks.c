@@ -88,7 +88,7 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
         }
         k->masks.inject = cg_masks_hosts(&masks, s);
         /* One notice for each line about a value that could not be masked as requested. */
-        for (const char *p = masks.warnings.len ? masks.warnings.data : ""; *p; p += n + (p[n] == '\n')) {
+        for (const char *p = cg_buf_str(&masks.warnings); *p; p += n + (p[n] == '\n')) {
                 n = strcspn(p, "\n");
                 cg_sup_notice(ss, "%.*s", (int)n, p);
         }

@@ -71,11 +71,8 @@ int cg_sup_search_start(struct sup *s, struct search_run *run, const json_t *req
         static const char what[] = "search for files of MCP servers";
         const char *argv[] = { "cellgate-search", NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 } };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-search"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .die_with_parent = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-search"), argv, NULL,
+                                                fds, .die_with_parent = true);
         cg_auto_fd int in = -1, ours = -1, theirs = -1;
         cg_auto_free char *text = NULL;
         size_t len;
