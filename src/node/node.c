@@ -23,8 +23,6 @@
 #include "config.h"
 #include "node/node.h"
 
-extern char **environ;
-
 /* For the supervisor and its zygote to start, and for an answer about its figures. */
 #define START_MS  60000
 #define STATUS_MS 3000

@@ -34,8 +34,6 @@
 #include "config.h"
 #include "relay/relay.h"
 
-extern char **environ;
-
 /* For the host's line: it is sent when COMMAND has started. */
 #define LINE_MS 60000
 /* The supervisor ends so long after its relay. */
