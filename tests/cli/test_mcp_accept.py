@@ -199,17 +199,19 @@ def test_cells_cannot_write_the_pins(changing, run_cellgate: Run, tmp_path: Path
     run_cellgate("run", "--mcp", changing.mcp, "-c", "1")
     (pins,) = (state / "cellgate/mcp-tools").glob("*.json")
     before = pins.read_bytes()
-    for code in (
+    attempts = [
         f"open({str(pins)!r}, 'w').write('x')",
-        f"import os; os.unlink({str(pins)!r})",
+        f"os.unlink({str(pins)!r})",
         f"open({str(pins)!r}).read()",
-        f"import os; os.rename({str(pins.parent)!r}, 'gone')",
-        f"import os; os.rename({str(state / 'cellgate')!r}, 'gone')",
-        f"import os; os.rename({str(state)!r}, 'gone')",
-    ):
-        r = run_cellgate("run", "--mcp", changing.mcp, "-c", code)
-        assert r.returncode == 1, (code, r.stdout, r.stderr)
-        assert pins.read_bytes() == before
+        f"os.rename({str(pins.parent)!r}, 'gone')",
+        f"os.rename({str(state / 'cellgate')!r}, 'gone')",
+        f"os.rename({str(state)!r}, 'gone')",
+        "open('own', 'w').write('x')",
+    ]
+    code = f"import os\nfor a in {attempts!r}:\n    try: exec(a); print(a)\n    except OSError: pass"
+    r = run_cellgate("run", "--mcp", changing.mcp, "-c", code)
+    assert (r.returncode, r.stdout) == (0, attempts[-1] + "\n"), r.stderr
+    assert pins.read_bytes() == before
 
 
 def test_a_cell_that_writes_generated_modules_changes_no_pin(changed, run_cellgate: Run) -> None:

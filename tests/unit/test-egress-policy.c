@@ -98,21 +98,6 @@ TEST(test_by_name)
         cg_policy_free(p);
 }
 
-TEST(test_asking)
-{
-        struct cg_policy *ask = policy(
-                "{\"ask\": true, \"deniedDomains\": [\"a.b\"], \"allowedDomains\": [\"c.d\"]}");
-        struct cg_policy *strict = policy("{\"ask\": true, \"strictAllowlist\": true}");
-        struct cg_decision d;
-
-        assert_int_equal(decide(ask, "x.y", 1, &d), CG_VERDICT_ASK);
-        assert_int_equal(decide(ask, "a.b", 1, &d), CG_VERDICT_DENY);
-        assert_int_equal(decide(ask, "c.d", 1, &d), CG_VERDICT_ALLOW);
-        assert_int_equal(decide(strict, "x.y", 1, &d), CG_VERDICT_DENY);
-        cg_policy_free(ask);
-        cg_policy_free(strict);
-}
-
 static const char *vet(const struct cg_policy *p, const char *name, uint16_t port, const char *addr)
 {
         static const struct cg_addr own = { .family = 4, .b = { 8, 8, 4, 4 } };
