@@ -373,6 +373,7 @@ def test_a_cancelled_creation_leaves_no_session(serve: Serve) -> None:
 def test_a_session_in_another_language(serve: Serve) -> None:
     server = started(serve)
     shell = create(server, language="shell")
+    assert [line.split(", ")[1] for line in server.ask("list_sessions").splitlines()] == ["python", "shell"]
     run(server, "x=5; cd /usr", shell)
     assert run(server, "echo $x; pwd", shell) == "5\n/usr"
     assert "exit status 3" in server.fails("execute_ipython_cell", code="exit 3", session_id=shell)

@@ -142,11 +142,11 @@ static int add_cell(struct cg_serve *sv, struct cg_pending *p, const char *args,
         return add_code(sv, p, code, timeout, err);
 }
 
-static int check_python(const struct cg_serve *sv, const struct cg_pending *p, struct cg_err *err)
+static int check_python(const struct cg_pending *p, struct cg_err *err)
 {
-        const char *language = p->session->given.language ?: sv->opts.kernel.language;
+        const char *language = cg_serve_language(p->session);
 
-        if (!language || strcmp(language, "python") == 0)
+        if (strcmp(language, "python") == 0)
                 return 0;
         return cg_fail(err, CG_E_INVAL, "%s is for sessions of Python; this one's language is %s",
                        cg_serve_tool_defs[p->tool].name, language);
@@ -157,7 +157,7 @@ static int begin_called(struct cg_serve *sv, struct cg_pending *p, const char *a
 {
         char *code;
 
-        if (check_python(sv, p, err) < 0 || cg_serve_call_code(sv, p->tool, args, &code, err) < 0)
+        if (check_python(p, err) < 0 || cg_serve_call_code(sv, p->tool, args, &code, err) < 0)
                 return -1;
         p->max_chars = CALLED_CHARS;
         if (add_code(sv, p, code, LONG_TIMEOUT_S, err) < 0)
@@ -186,7 +186,7 @@ static int begin_variables(struct cg_serve *sv, struct cg_pending *p, const char
 {
         struct cg_job *j;
 
-        if (check_python(sv, p, err) < 0)
+        if (check_python(p, err) < 0)
                 return -1;
         j = calloc(1, sizeof(*j));
         if (!j)

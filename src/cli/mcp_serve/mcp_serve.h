@@ -488,6 +488,8 @@ void cg_serve_session_end(struct cg_serve_session *s, const char *why);
 int cg_serve_session_prepare(struct cg_serve_session *s, struct cg_err *err);
 /* Takes the arguments of create_session (worker). CG_E_INVAL or CG_E_LIMIT says what is refused. */
 int cg_serve_session_configure(struct cg_serve_session *s, const char *args, struct cg_err *err);
+/* The language of its cells (borrowed). */
+const char *cg_serve_language(const struct cg_serve_session *s);
 
 /* Something was refused in the session (worker). */
 void cg_serve_remember_refusal(struct cg_serve_session *s, const char *text);

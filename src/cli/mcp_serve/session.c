@@ -129,6 +129,11 @@ int cg_serve_session_new(struct cg_serve *sv, struct cg_serve_session **ret, str
         return 0;
 }
 
+const char *cg_serve_language(const struct cg_serve_session *s)
+{
+        return s->given.language ?: s->sv->opts.kernel.language ?: "python";
+}
+
 void cg_serve_session_end(struct cg_serve_session *s, const char *why)
 {
         cg_auto_free char *text = NULL;

@@ -191,7 +191,7 @@ void cg_serve_list_sessions(const struct cg_serve *sv, struct cg_buf *b)
                         cg_buf_addf(b, ": %zu call%s running or queued", n, cg_cli_s((long long)n));
                 else
                         cg_buf_addf(b, ": idle for %lld s", (long long)(now - s->used_ms) / 1000);
-                cg_buf_adds(b, ", in ");
+                cg_buf_addf(b, ", %s, in ", cg_serve_language(s));
                 folder = s->given.folder ?: sv->workspace;
                 cg_name_render(b, folder);
         }

@@ -184,7 +184,7 @@ static int check_keep(const struct cg_serve_session *s, const char *args, struct
 static int try_install(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
                        struct cg_err *err)
 {
-        const char *own = s->given.language ?: s->sv->opts.kernel.language ?: "python";
+        const char *own = cg_serve_language(s);
         struct cg_slice args = { job->args, strlen(job->args) }, scripts;
         cg_auto_free char *text = NULL, *requirements = NULL, *language = NULL;
         bool node = strcmp(own, "node") == 0;
