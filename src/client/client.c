@@ -424,14 +424,14 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
         pthread_cond_init(&c->cond, &attr);
         pthread_condattr_destroy(&attr);
-        pthread_cond_init(&c->read_done, NULL);
-        c->read_epoll = epoll_create1(EPOLL_CLOEXEC);
+        pthread_cond_init(&c->reader.done, NULL);
+        c->reader.epoll = epoll_create1(EPOLL_CLOEXEC);
         c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         c->conn = CG_ZCONN_NONE;
         c->shared = o->address;
         c->timeout_ms = cg_ms_or(o->timeout_ms, DEFAULT_TIMEOUT_MS);
         c->answer_ms = o->share ? CG_MIN(c->timeout_ms, SHARED_ANSWER_MS) : c->timeout_ms;
-        if (c->wake_fd < 0 || c->read_epoll < 0) {
+        if (c->wake_fd < 0 || c->reader.epoll < 0) {
                 cg_client_close(c);
                 return cg_fail(err, CG_E_NOMEM, "client");
         }
@@ -548,13 +548,13 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
         cg_zconn_fini(&c->conn);
         if (c->wake_fd >= 0)
                 close(c->wake_fd);
-        if (c->read_epoll >= 0)
-                close(c->read_epoll);
+        if (c->reader.epoll >= 0)
+                close(c->reader.epoll);
         if (c->approvals_fd >= 0)
                 close(c->approvals_fd);
         if (c->events_fd >= 0)
                 close(c->events_fd);
-        pthread_cond_destroy(&c->read_done);
+        pthread_cond_destroy(&c->reader.done);
         pthread_cond_destroy(&c->cond);
         pthread_mutex_destroy(&c->lock);
         for (struct cg_session *s = c->sessions; s; s = s->next)

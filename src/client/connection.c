@@ -328,14 +328,15 @@ static void on_end(struct cg_zconn *conn, const struct cg_err *err)
 /* Makes the library's thread wait for the socket, or not. */
 static void update_watch(struct cg_client *c)
 {
-        bool wanted = !c->led && !c->conn.ended && !c->broken;
+        bool wanted = !c->reader.led && !c->conn.ended && !c->broken;
         struct epoll_event ev = { .events = EPOLLIN };
 
-        if (wanted == c->watched)
+        if (wanted == c->reader.watched)
                 return;
-        c->watched = epoll_ctl(c->read_epoll, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, c->conn.fd, &ev) == 0 &&
-                     wanted;
-        if (wanted && !c->watched)
+        c->reader.watched = epoll_ctl(c->reader.epoll, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, c->conn.fd,
+                                      &ev) == 0 &&
+                            wanted;
+        if (wanted && !c->reader.watched)
                 cg_client_break(c, CG_E_SYS, "the connection to the supervisor cannot be watched (epoll)");
 }
 
@@ -343,12 +344,12 @@ static void read_socket(struct cg_client *c)
 {
         /* on_message() releases the lock; when the supervisor ends, two threads read */
         while (c->conn.serving)
-                pthread_cond_wait(&c->read_done, &c->lock);
+                pthread_cond_wait(&c->reader.done, &c->lock);
         do
                 cg_zconn_read(&c->conn, BURST, true);
         while (c->conn.again && !c->conn.ended && !c->read_err.code);
         cg_zconn_opened(&c->conn);
-        pthread_cond_broadcast(&c->read_done);
+        pthread_cond_broadcast(&c->reader.done);
         /*
          * The end of the connection alone is not reported: the lifeline shows whether the
          * supervisor has ended.
@@ -365,23 +366,23 @@ void cg_client_wait_event(struct cg_session *s, int64_t timeout_ms)
         struct timespec end = cg_client_deadline(timeout_ms);
         int n;
 
-        if (c->led || c->conn.serving || c->conn.ended || c->broken) {
+        if (c->reader.led || c->conn.serving || c->conn.ended || c->broken) {
                 if (timeout_ms < 0)
                         pthread_cond_wait(&s->cond, &c->lock);
                 else
                         pthread_cond_timedwait(&s->cond, &c->lock, &end);
                 return;
         }
-        c->led = true;
+        c->reader.led = true;
         update_watch(c);
         pthread_mutex_unlock(&c->lock);
         n = poll(p, CG_ARRAY_LEN(p), timeout_ms > INT_MAX ? INT_MAX : (int)timeout_ms);
         pthread_mutex_lock(&c->lock);
-        c->read_for = s;
+        c->reader.for_session = s;
         if (n > 0 && p[0].revents && !c->broken)
                 read_socket(c);
-        c->read_for = NULL;
-        c->led = false;
+        c->reader.for_session = NULL;
+        c->reader.led = false;
         update_watch(c);
 }
 
@@ -400,7 +401,7 @@ static void *client_thread(void *arg)
         pthread_mutex_lock(&c->lock);
         while (!c->stop) {
                 bool out = cg_zconn_wants_out(&c->conn) && !c->conn.ended;
-                struct pollfd p[] = { { .fd = c->read_epoll, .events = POLLIN },
+                struct pollfd p[] = { { .fd = c->reader.epoll, .events = POLLIN },
                                       { .fd = c->wake_fd, .events = POLLIN },
                                       { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN },
                                       { .fd = out ? c->conn.fd : -1, .events = POLLOUT },
@@ -420,7 +421,7 @@ static void *client_thread(void *arg)
                         cg_zconn_flush(&c->conn);
                 if (p[4].revents)
                         CG_TOOLS_OPS(c)->serve(c, p[4].revents);
-                if (!c->broken && !c->led && p[0].revents)
+                if (!c->broken && !c->reader.led && p[0].revents)
                         read_socket(c);
                 if (p[2].revents && lifeline_ended(c->life_fd)) {
                         read_socket(c); /* its last messages */

@@ -126,6 +126,15 @@ struct cg_session {
         struct session_policy *policy; /* NULL: no files. Constant */
 };
 
+/* Who reads the socket: the library's thread, or one in cg_client_wait_event(). */
+struct client_reader {
+        int epoll;    /* has the socket while the library's thread is to read it */
+        bool watched; /* it has it */
+        bool led;     /* a thread in cg_client_wait_event() reads */
+        pthread_cond_t done;
+        struct cg_session *for_session; /* its thread has the messages and takes an event of them next */
+};
+
 struct cg_client {
         pthread_mutex_t lock; /* guards all members below except those marked */
         pthread_cond_t cond;  /* a request is done, or the connection ended */
@@ -139,11 +148,7 @@ struct cg_client {
         json_t *node;             /* what it has said of itself; NULL: this machine */
         struct host_tools *tools; /* with a node only */
         int wake_fd;              /* eventfd: look at the socket again, or at stop */
-        int read_epoll;           /* has the socket while the library's thread is to read it */
-        bool watched;             /* it has it */
-        bool led;                 /* a thread in cg_client_wait_event() reads */
-        pthread_cond_t read_done;
-        struct cg_session *read_for; /* its thread has the messages and takes an event of them next */
+        struct client_reader reader;
         bool stop, broken;
         struct cg_err broken_err;
         uint64_t next_request, next_socket;

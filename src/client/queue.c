@@ -92,7 +92,7 @@ void cg_session_update_fd(struct cg_session *s)
 
 static void wake(struct cg_session *s)
 {
-        if (s->client->read_for != s || s->closed) /* else pop_event() follows */
+        if (s->client->reader.for_session != s || s->closed) /* else pop_event() follows */
                 cg_session_update_fd(s);
         pthread_cond_broadcast(&s->cond); /* one may wait for events, and others to write input */
 }

@@ -84,9 +84,9 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         link_init(&io->calls[FUNCTIONS], io, config->function_fd, &cg_wire_tool, CG_ROLE_SUPERVISOR,
                   cg_io_on_call_msg);
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        io->crash_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        io->crash.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (io->wake_fd < 0 || io->crash_fd < 0 || io->capture_epoll < 0)
+        if (io->wake_fd < 0 || io->crash.fd < 0 || io->capture_epoll < 0)
                 return cg_fail_errno(err, "eventfd");
         for (size_t i = 0; i < CALL_LINKS; i++) {
                 io->calls[i].epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -317,7 +317,7 @@ static void send_before_crash(struct cg_io *io)
                         p.events &= ~POLLIN;
                 } while (io->blocked && cg_now_ms() < end_ms && poll(&p, 1, EXIT_MS / 2) > 0);
         }
-        cg_io_event_set(io->crash_fd);
+        cg_io_event_set(io->crash.fd);
         for (;;)
                 pause();
 }
@@ -370,7 +370,7 @@ static void *io_main(void *arg)
                 n = CG_ARRAY_LEN(p) - (full ? 2 : 0);
                 if (poll(p, n, poll_timeout(next)) < 0 && errno != EINTR)
                         poll_singly(p, n);
-                if (io->crashing)
+                if (io->crash.waits)
                         send_before_crash(io);
                 if (p[1].revents) {
                         cg_io_event_clear(io->wake_fd);
@@ -400,10 +400,10 @@ static void on_crash(int sig)
 
         signal(sig, SIG_DFL);
         cg_crash_show();
-        if (!cg_io_forked(io) && !pthread_equal(pthread_self(), io->thread) && !io->crashing) {
-                struct pollfd p = { .fd = io->crash_fd, .events = POLLIN };
+        if (!cg_io_forked(io) && !pthread_equal(pthread_self(), io->thread) && !io->crash.waits) {
+                struct pollfd p = { .fd = io->crash.fd, .events = POLLIN };
 
-                io->crashing = 1;
+                io->crash.waits = 1;
                 cg_io_event_set(io->wake_fd);
                 while (poll(&p, 1, EXIT_MS) < 0 && errno == EINTR)
                         ;

@@ -133,6 +133,19 @@ struct io_exit {
         int64_t at_ms;
 };
 
+struct io_numbers {
+        uint64_t last_cell;     /* that ended */
+        uint64_t named_cell;    /* cg_io_set_running() */
+        uint64_t last_call;     /* of a CALL */
+        uint64_t last_question; /* of an INPUT_REQUEST */
+};
+
+/* A thread is about to die of a signal and waits until earlier output is sent. */
+struct io_crash {
+        volatile sig_atomic_t waits;
+        int fd; /* eventfd: the output is sent */
+};
+
 struct cg_io {
         struct cg_io_config config;
         struct link kernel, calls[CALL_LINKS];
@@ -155,18 +168,12 @@ struct cg_io {
         size_t n_sent; /* calls, on both connections: CG_MAX_CALLS at most */
         struct cg_shell shells[CG_IO_MAX_SHELLS];
         pthread_cond_t control_queued; /* a request of the control shell was queued */
-        uint64_t last_cell;            /* the cell that ended last */
-        uint64_t named_cell;           /* cg_io_set_running() */
+        struct io_numbers numbers;
         struct cg_wait *waits;
-        int spare_fd;           /* eventfd of a former wait, for the next one, possibly set; -1: none */
-        uint64_t last_call;     /* number of the last CALL */
-        uint64_t last_question; /* number of the last INPUT_REQUEST */
+        int spare_fd; /* eventfd of a former wait, for the next one, possibly set; -1: none */
         struct io_interrupt interrupt;
         struct io_exit exit;
-
-        /* a thread is about to die of a signal and waits until earlier output is sent */
-        volatile sig_atomic_t crashing;
-        int crash_fd; /* eventfd: the output is sent */
+        struct io_crash crash;
 
         struct cg_usage usage; /* used by the I/O thread only */
 

@@ -168,7 +168,7 @@ int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *
         if (r == 0) {
                 cg_io_end_questions_locked(io, sh->cell);
                 if (reply->type == CG_KERNEL_EXECUTE_REPLY)
-                        io->last_cell = sh->cell;
+                        io->numbers.last_cell = sh->cell;
                 sh->cell = 0;
         }
         io->out.flush = io->out.head != NULL;

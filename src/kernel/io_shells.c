@@ -265,7 +265,7 @@ bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
         sh->thread = pthread_self();
         sh->began = began;
         sh->cell = cell;
-        io->named_cell = 0;
+        io->numbers.named_cell = 0;
         sh->open = true;
         sh->input = allow_stdin;
         sh->interrupting = false;
@@ -416,5 +416,5 @@ void cg_io_set_running(struct cg_io *io, uint64_t cell)
 {
         CG_HOLD(&io->lock);
 
-        io->named_cell = cell;
+        io->numbers.named_cell = cell;
 }

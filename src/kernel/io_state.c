@@ -68,11 +68,11 @@ void cg_io_flush_locked(struct cg_io *io)
 
 uint64_t cg_io_running_locked(const struct cg_io *io)
 {
-        uint64_t cell = io->named_cell ?: io->shells[MAIN].cell;
+        uint64_t cell = io->numbers.named_cell ?: io->shells[MAIN].cell;
 
         for (size_t i = FIRST_SUBSHELL; !cell && i < CG_IO_MAX_SHELLS; i++)
                 cell = io->shells[i].cell;
-        return cell ?: io->last_cell;
+        return cell ?: io->numbers.last_cell;
 }
 
 uint64_t cg_io_resolve_locked(const struct cg_io *io, uint64_t cell)

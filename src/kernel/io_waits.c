@@ -318,9 +318,9 @@ int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len
                         r = CG_TIMEOUT;
                 }
         } else {
-                r = add_question_locked(io, &m, w->cell, io->last_question + 1, err);
+                r = add_question_locked(io, &m, w->cell, io->numbers.last_question + 1, err);
                 if (r == 0)
-                        w->question = ++io->last_question;
+                        w->question = ++io->numbers.last_question;
         }
         if (r >= 0)
                 register_locked(w);
@@ -397,7 +397,7 @@ int cg_io_call(struct cg_wait *w, bool function, uint64_t key, struct cg_bytes b
         c->key = key;
         w->link = l;
         pthread_mutex_lock(&io->lock);
-        c->id = c->message->id = ++io->last_call;
+        c->id = c->message->id = ++io->numbers.last_call;
         *l->queued_tail = c;
         l->queued_tail = &c->next;
         pthread_mutex_unlock(&io->lock);
@@ -429,7 +429,7 @@ int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_
         c->read = true;
         w->link = l;
         CG_HOLD(&io->lock);
-        c->id = t->id = ++io->last_call;
+        c->id = t->id = ++io->numbers.last_call;
         c->next = l->sent;
         l->sent = c;
         push_locked(l, t);

@@ -334,6 +334,20 @@ struct cg_serve_session {
         char *lost; /* why the kernel's session has ended; NULL: it has not */
 };
 
+/* The last sessions that have ended. */
+struct cg_serve_ended {
+        struct {
+                char id[CG_SERVE_ID + 1], why[80];
+        } v[CG_SERVE_MAX_ENDED];
+        size_t n; /* since the start */
+};
+
+/* The minute that began with its first cell. */
+struct cg_serve_rate {
+        int64_t since_ms;
+        unsigned cells;
+};
+
 struct cg_serve {
         /* constant while the threads run */
         struct cg_serve_options opts;
@@ -355,12 +369,7 @@ struct cg_serve {
         TAILQ_HEAD(cg_serve_sessions, cg_serve_session) sessions; /* oldest first, as the other lists */
         struct cg_serve_session *own; /* of calls that name none; NULL: it has ended, */
         char own_lost[80];            /* for this reason; "": it has never been */
-        struct {
-                struct {
-                        char id[CG_SERVE_ID + 1], why[80];
-                } v[CG_SERVE_MAX_ENDED];
-                size_t n; /* since the start */
-        } ended;          /* the last sessions that have */
+        struct cg_serve_ended ended;
         TAILQ_HEAD(, cg_pending) pending;
         TAILQ_HEAD(, cg_pending) held; /* calls that were answered by questions */
         size_t n_pending, n_held;
@@ -368,10 +377,7 @@ struct cg_serve {
         bool has_tokens; /* a call wants progress; set by the I/O thread */
         struct cg_buf out;
         struct cg_mcpd proto;
-        struct {
-                int64_t since_ms;
-                unsigned cells;
-        } rate; /* of the minute that began with its first cell */
+        struct cg_serve_rate rate;
         bool stop;
         struct cg_err refused; /* why it does not start; code 0: it does */
 };

@@ -357,7 +357,7 @@ static void handle_asked(struct kernel *k, uint32_t number, int fd)
         text = asked ? text_of(asked) : NULL;
         if (!question.denial || !text)
                 why = asked ? "out of memory" : err.msg;
-        else if (!ss->host || ss->warming)
+        else if (!ss->host || ss->use.warming)
                 why = "there is no host that could be asked";
         else if (text->len > CG_MAX_TOOL_ARGS)
                 why = "its arguments are too long to ask about them";

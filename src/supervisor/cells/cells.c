@@ -395,13 +395,13 @@ static void run_next(struct shell *l)
         struct cell *c;
 
         if (l->running || TAILQ_EMPTY(&l->queue) || !ss->kernel || ss->kernel->state != K_READY ||
-            ss->warming)
+            ss->use.warming)
                 return;
         c = TAILQ_FIRST(&l->queue);
         if (c->kind == CELL_EXECUTE && !may_run(ss))
                 return;
         l->running = pop(l, c);
-        ss->used = ss->ever_used = true;
+        ss->use.kernel = ss->use.ever = true;
         ss->queue.late_output = 0;
         l->stop = STOP_NONE;
         l->timed_out = false;

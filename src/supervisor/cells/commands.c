@@ -251,7 +251,7 @@ void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *
         }
         c->id = id;
         cg_sup_costs_shared(ss);
-        ss->used = ss->ever_used = true;
+        ss->use.kernel = ss->use.ever = true;
         enqueue(ss, c);
 }
 

@@ -22,7 +22,8 @@ void cg_sup_attach(struct host *h, const struct cg_msg *m)
         for (size_t i = 0; i < CG_MAX_SESSIONS && !ss; i++) {
                 struct session *x = h->sup->sessions[i];
 
-                if (x && x->host && x->opened && !x->ending && x->attachable && strcmp(x->id, id) == 0)
+                if (x && x->host && x->life.opened && !x->life.ending && x->attachable &&
+                    strcmp(x->id, id) == 0)
                         ss = x;
         }
         if (!ss) {
@@ -48,7 +49,8 @@ void cg_sup_list(struct host *h, const struct cg_msg *m)
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct session *ss = h->sup->sessions[i];
 
-                if (!ss || !ss->host || !ss->opened || ss->ending || (!ss->attachable && ss->host != h))
+                if (!ss || !ss->host || !ss->life.opened || ss->life.ending ||
+                    (!ss->attachable && ss->host != h))
                         continue;
                 json_array_append_new(
                         list,

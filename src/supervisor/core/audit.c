@@ -208,7 +208,8 @@ static void report_gap(struct session *ss, const struct cg_err *why)
         struct cg_out out = { .type = CG_HOST_NOTICE, .session = ss->number };
         char text[1200];
 
-        if (ss->audit->reported || !ss->opened || ss->start.opening) /* before the host knows the session */
+        if (ss->audit->reported || !ss->life.opened ||
+            ss->start.opening) /* before the host knows the session */
                 return;
         ss->audit->reported = true;
         snprintf(text, sizeof(text), "%s: %s",

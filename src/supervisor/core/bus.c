@@ -208,7 +208,7 @@ void cg_sup_bus_add(struct session *ss, enum cg_bus_event type, uint64_t id, jso
         char message[MAX_MESSAGE];
         va_list ap;
 
-        if (!ss->host && !ss->opened_ms)
+        if (!ss->host && !ss->life.opened_ms)
                 return;
         va_start(ap, fmt);
         vsnprintf(message, sizeof(message), fmt, ap);

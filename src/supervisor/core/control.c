@@ -20,7 +20,7 @@ static struct session *session_at(const struct sup *s, size_t i)
 {
         struct session *ss = s->sessions[i];
 
-        return ss && ss->host && ss->opened && !ss->ending ? ss : NULL;
+        return ss && ss->host && ss->life.opened && !ss->life.ending ? ss : NULL;
 }
 
 static json_t *describe(const struct session *ss)
@@ -34,7 +34,7 @@ static json_t *describe(const struct session *ss)
                          ss->workspace, "namespace", cg_sup_namespace(ss), "language", language ?: "python",
                          "front", json_object_get(ss->options, "front"), "pid", (json_int_t)ss->host->pid,
                          "sandbox", cg_sup_is_sandboxed(ss), "uptime_ms",
-                         (json_int_t)(cg_now_ms() - ss->opened_ms), "jobs", jobs);
+                         (json_int_t)(cg_now_ms() - ss->life.opened_ms), "jobs", jobs);
 }
 
 void cg_sup_jobs_list(struct host *h, const struct cg_msg *m)

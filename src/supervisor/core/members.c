@@ -250,7 +250,7 @@ void cg_sup_detach(struct session *ss, struct member *mb, const char *why)
         LIST_REMOVE(mb, entry);
         if (why)
                 cg_sup_host_send(mb->host, &out, json_pack("{s:o}", "text", cg_sup_text_json(why)));
-        if (!ss->ending)
+        if (!ss->life.ending)
                 ss->sup->upper.session->member_gone(ss, mb->slot);
         free(mb);
         cg_sup_pause_if_full(ss);

@@ -197,7 +197,7 @@ static void answer_start(struct session *ss, const struct cg_err *err)
         if (err) {
                 cg_sup_host_failed(ss->host, ss->number, request, err);
         } else if (ss->start.opening) {
-                ss->opened_ms = cg_now_ms();
+                ss->life.opened_ms = cg_now_ms();
                 cg_sup_bus_add(ss, CG_BUS_SESSION_CREATED, 0, json_pack("{s:s}", "workspace", ss->workspace),
                                "session in %s", ss->workspace);
                 cg_sup_masks_report(ss);
@@ -215,10 +215,10 @@ static void answer_start(struct session *ss, const struct cg_err *err)
 static void kernel_ready(struct session *ss)
 {
         /* or a spare whose kernel ended while a host took it over */
-        bool first = !ss->opened || ss->start.opening;
+        bool first = !ss->life.opened || ss->start.opening;
 
         answer_start(ss, NULL);
-        ss->opened = true;
+        ss->life.opened = true;
         ss->start.lost = 0;
         if (cg_sup_spare_ready(ss))
                 return;
@@ -239,7 +239,7 @@ static void warmed(struct session *ss)
 
 static void kernel_failed(struct session *ss, const struct cg_err *err)
 {
-        bool first = !ss->opened;
+        bool first = !ss->life.opened;
         char text[1100];
 
         if (cg_sup_spare_ended(ss)) {
@@ -257,11 +257,11 @@ static void kernel_failed(struct session *ss, const struct cg_err *err)
  */
 static int check_workspace(struct session *ss, const struct stat *st, struct cg_err *err)
 {
-        if (!ss->workspace_ino) {
-                ss->workspace_dev = st->st_dev;
-                ss->workspace_ino = st->st_ino;
+        if (!ss->folder.ino) {
+                ss->folder.dev = st->st_dev;
+                ss->folder.ino = st->st_ino;
         }
-        if (st->st_dev == ss->workspace_dev && st->st_ino == ss->workspace_ino)
+        if (st->st_dev == ss->folder.dev && st->st_ino == ss->folder.ino)
                 return 0;
         return cg_fail(
                 err, CG_E_STATE,
@@ -271,7 +271,7 @@ static int check_workspace(struct session *ss, const struct stat *st, struct cg_
 static int start_kernel(struct session *ss, struct cg_err *err)
 {
         if (!ss->host) {
-                ss->view = cg_sup_spare_view(ss);
+                ss->use.view = cg_sup_spare_view(ss);
                 forget_path_notice(ss);
                 path_notice(ss);
         }
@@ -284,7 +284,7 @@ static void start_again(struct session *ss)
         struct cg_err err;
         int r;
 
-        ss->warming = false; /* the old kernel will not reply */
+        ss->use.warming = false; /* the old kernel will not reply */
         cg_sup_broker_detach(ss->sup, ss->number, true);
         r = stat(ss->workspace, &st) < 0 ? cg_fail_errno(&err, "workspace %s", ss->workspace)
                                          : check_workspace(ss, &st, &err);
@@ -326,7 +326,7 @@ static void kernel_dead(struct session *ss, const char *how, bool was_ready)
         if (cg_sup_spare_ended(ss))
                 return;
         cg_sup_asks_close(ss, ASK_APPROVALS, "the kernel ended");
-        if (!ss->opened || ss->start.resetting) {
+        if (!ss->life.opened || ss->start.resetting) {
                 cg_sup_limits_explain_start(ss, text, sizeof(text));
                 cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s%s", how, text);
                 kernel_failed(ss, &err);
@@ -393,11 +393,11 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
                 return;
         }
         cg_sup_commands_end_all(ss, "cancelled", "the session was reset");
-        if (ss->kernel && ss->used)
+        if (ss->kernel && ss->use.kernel)
                 cg_sup_kernel_retire(ss->kernel, NULL, 0, 0);
         else
                 cg_sup_kernel_end(ss->kernel);
-        ss->used = false;
+        ss->use.kernel = false;
         cg_sup_asks_close(ss, ASK_APPROVALS, "the session was reset");
         cg_sup_cells_end_all(ss, "cancelled", "the session was reset", "the session was reset");
         ss->start.quick_deaths = 0;
@@ -525,7 +525,7 @@ void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m
                 handle_servers(ss, m);
                 break;
         case CG_HOST_SESSION_END:
-                ss->end_request = m->id;
+                ss->life.end_request = m->id;
                 cg_sup_session_end(ss, NULL);
                 break;
         default:
@@ -561,17 +561,17 @@ void cg_sup_session_end(struct session *ss, const char *why)
         const char *text = why ?: "the session ended";
         struct sup *s = ss->sup;
 
-        if (ss->ending)
+        if (ss->life.ending)
                 return;
-        ss->ending = true;
+        ss->life.ending = true;
         cg_sup_asks_close(ss, ASK_APPROVALS, "the session ended");
         cg_sup_commands_end_all(ss, "cancelled", text);
-        if (ss->kernel && ss->used) {
-                cg_sup_kernel_retire(ss->kernel, ss->host, ss->number, ss->end_request);
+        if (ss->kernel && ss->use.kernel) {
+                cg_sup_kernel_retire(ss->kernel, ss->host, ss->number, ss->life.end_request);
         } else {
                 cg_sup_kernel_end(ss->kernel);
-                if (ss->end_request)
-                        send_done(ss->host, ss, ss->end_request);
+                if (ss->life.end_request)
+                        send_done(ss->host, ss, ss->life.end_request);
         }
         cg_sup_cells_end_all(ss, "cancelled", text, text);
         while (!LIST_EMPTY(&ss->members))
@@ -581,7 +581,7 @@ void cg_sup_session_end(struct session *ss, const char *why)
                 cg_sup_event_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
         cg_sup_broker_detach(s, ss->number, false);
         cg_sup_audit_ended(ss, why);
-        if (ss->opened_ms)
+        if (ss->life.opened_ms)
                 cg_sup_bus_add(ss, CG_BUS_SESSION_KILLED, 0, NULL, "%s", text);
         cg_sup_servers_session_ends(ss);
         s->sessions[ss->number % CG_MAX_SESSIONS] = NULL;
@@ -838,7 +838,7 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
                 cg_sup_session_end(ss, NULL);
                 return;
         }
-        if (ss->opened && !ss->warming) { /* otherwise it is answered when it is ready */
+        if (ss->life.opened && !ss->use.warming) { /* otherwise it is answered when it is ready */
                 answer_start(ss, NULL);
                 cg_sup_spare_plan(ss);
         }
@@ -849,7 +849,7 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
          * A spare with an outdated view gets another kernel, and cells wait for it. With the same
          * view and variables, the paths that were checked for the spare are still as they were.
          */
-        if (!cg_sup_is_sandboxed(ss) || (ss->view && ss->view == cg_sup_spare_view(ss)))
+        if (!cg_sup_is_sandboxed(ss) || (ss->use.view && ss->use.view == cg_sup_spare_view(ss)))
                 return;
         if (same_env && cg_sup_protected_check(ss, &err) < 0) {
                 kernel_failed(ss, &err);

@@ -367,7 +367,7 @@ bool cg_sup_spare_ready(struct session *ss)
 
         if (!find(ss->sup, ss))
                 return false;
-        ss->warming = true;
+        ss->use.warming = true;
         cg_sup_kernel_send(ss->kernel, &out,
                            json_pack("{s:b, s:b, s:b, s:b}", "silent", 0, "store_history", 1, "allow_stdin",
                                      0, "warm", 1));
@@ -376,10 +376,10 @@ bool cg_sup_spare_ready(struct session *ss)
 
 bool cg_sup_spare_message(struct session *ss, const struct cg_msg *m)
 {
-        if (!ss->warming)
+        if (!ss->use.warming)
                 return find(ss->sup, ss) != NULL;
         if (m->type == CG_KERNEL_EXECUTE_REPLY && m->id == WARM_CELL) {
-                ss->warming = false;
+                ss->use.warming = false;
                 ss->sup->upper.session->warmed(ss);
                 if (find(ss->sup, ss)) /* perhaps more are wanted */
                         arm(ss->sup);

@@ -119,7 +119,7 @@ static void on_timer_closed(uv_handle_t *h)
 {
         struct session *ss = h->data;
 
-        if (--ss->open_timers == 0)
+        if (--ss->life.open_timers == 0)
                 ss->sup->upper.session->release(ss);
 }
 
@@ -127,7 +127,7 @@ void cg_sup_timer_init(struct session *ss, uv_timer_t *t, void *data)
 {
         uv_timer_init(&ss->sup->loop, t);
         t->data = data;
-        ss->open_timers++;
+        ss->life.open_timers++;
 }
 
 void cg_sup_timer_close(struct session *ss, uv_timer_t *t)

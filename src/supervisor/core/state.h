@@ -110,6 +110,28 @@ struct session_bounds {
         struct counted counted; /* for the costs of cells */
 };
 
+/* From its host's request to its end. */
+struct session_life {
+        bool opened, ending;
+        int64_t opened_ms;    /* when its host got it */
+        uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
+        int open_timers;
+};
+
+/* What its kernel has run. */
+struct session_use {
+        uint64_t view; /* of the kernel of a spare, see cg_sup_spare_view() */
+        bool warming;  /* it was made as a spare, and runs its first cell */
+        bool kernel;   /* its kernel has run a cell of a host */
+        bool ever;     /* one of its kernels has */
+};
+
+/* The folder that it was opened for. */
+struct session_folder {
+        dev_t dev;
+        ino_t ino; /* 0: not known yet */
+};
+
 struct session {
         struct sup *sup;
         struct host *host; /* that opened it */
@@ -135,20 +157,12 @@ struct session {
         struct asks asks;
         TAILQ_HEAD(, command) commands; /* beside cells: commands.c */
         struct session_jobs jobs;
-        bool opened, ending;
-        int64_t opened_ms; /* when its host got it */
-        bool attachable;   /* other hosts can list it and attach to it */
-        /* of a spare: the view of its kernel, see cg_sup_spare_view() */
-        uint64_t view;
-        char *path_notice;    /* what its host is told about PATH; NULL: not known yet */
-        bool warming;         /* it was made as a spare, and runs its first cell */
-        bool used;            /* its kernel has run a cell of a host */
-        bool ever_used;       /* one of its kernels has */
-        uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
-        int open_timers;
-        size_t unread;       /* bytes of events the host has not acknowledged */
-        dev_t workspace_dev; /* the folder that it was opened for */
-        ino_t workspace_ino; /* 0: not known yet */
+        struct session_life life;
+        bool attachable; /* other hosts can list it and attach to it */
+        struct session_use use;
+        char *path_notice; /* what its host is told about PATH; NULL: not known yet */
+        size_t unread;     /* bytes of events the host has not acknowledged */
+        struct session_folder folder;
 };
 
 /* Events of a session's kernel; session.c implements them. */

@@ -38,8 +38,8 @@ void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial)
         cg_auto_buf struct cg_buf b = { .max = 32768 };
 
         ss->bounds.counted.denials += 1 + json_integer_value(json_object_get(denial, "untold"));
-        if (!ss->host || ss->warming || ss->unread > MAX_UNREAD) {
-                ss->denials.unreported += ss->host && !ss->warming;
+        if (!ss->host || ss->use.warming || ss->unread > MAX_UNREAD) {
+                ss->denials.unreported += ss->host && !ss->use.warming;
                 json_decref(denial);
                 return;
         }

@@ -57,7 +57,7 @@ int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
         cg_sup_masks_free(k);
         if (!has_masks(s))
                 return 0;
-        if (ss->opened_ms)
+        if (ss->life.opened_ms)
                 cg_sup_masks_report(ss);
 
         /* The masks change this copy of the session's variables. */

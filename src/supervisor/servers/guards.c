@@ -444,7 +444,7 @@ static int list_examined(struct registration *g)
                 bool started = x && x->kernel && x->kernel->state != K_WAITING;
                 json_t *guards;
 
-                if (!x || !cg_sup_is_sandboxed(x) || (!started && !x->ever_used))
+                if (!x || !cg_sup_is_sandboxed(x) || (!started && !x->use.ever))
                         continue;
                 guards = started && x->kernel->guards ? json_incref(x->kernel->guards) : json_array();
                 if (!guards)
@@ -471,7 +471,7 @@ static int close_kernels(struct registration *g)
                 if (r < 0 || !e->open)
                         continue;
                 /* A reset does not undo what they wrote. */
-                if (e->session->ever_used)
+                if (e->session->use.ever)
                         return cg_fail(&g->err, CG_E_STATE,
                                        "%s, which the server runs, could be written by cells of %s, and some "
                                        "have run already: add the server before the first cell, when the "
@@ -661,7 +661,7 @@ void cg_sup_servers_session_ends(const struct session *ss)
         struct registration *g;
         struct cg_err err;
 
-        if (!ss->ever_used || !cg_sup_is_sandboxed(ss))
+        if (!ss->use.ever || !cg_sup_is_sandboxed(ss))
                 return;
         LIST_FOREACH(g, &ss->sup->registrations, entry) {
                 cg_auto_json json_t *guards = cg_sup_server_guards(ss->sup);
