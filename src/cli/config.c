@@ -39,7 +39,8 @@ static json_t *shown(const char *key, const json_t *value)
         if (strncmp(key, "env ", 4) == 0)
                 return json_string("***");
         if (text && strncmp(key, "limit ", 6) == 0)
-                return json_real(strtod(strchr(text, '=') + 1, NULL));
+                return json_loads(strchr(text, '=') + 1, JSON_DECODE_ANY, NULL)
+                               ?: json_real(strtod(strchr(text, '=') + 1, NULL)); /* ".5" */
         if (text && text[0] == '{')
                 return json_loads(text, 0, NULL);
         if (path && strcspn(path + 3, "/?#@") < strlen(path + 3))

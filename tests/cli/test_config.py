@@ -159,7 +159,8 @@ def test_other_programs_get_the_name_of_the_file(run_cellgate: Run, config, fold
     [
         ({"timout": 3}, '"timout": unknown option --timout: did you mean --timeout?'),
         ({"limit": {"memoryMb": 5}}, '"limit" needs a text or a number'),
-        ({"limits": {"memory": 5}}, "there is no such limit"),
+        ({"limits": {"memory": 5}}, "config.json: --limit memory=5: there is no such limit"),
+        ({"limits": {"memoryMb": "x"}}, "config.json: --limit needs NAME=NUMBER"),
         ({"limits": 5}, '"limits" needs an object'),
         ({"env": {"A": {}}}, '"A" of "env" needs a text or a number'),
         ({"exec": ["ask", "deny"]}, '"exec" needs one value, not a list'),

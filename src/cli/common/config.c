@@ -63,6 +63,8 @@ static int add(struct level *l, const struct cg_opt *o, const char *member, cons
 
         if (o->value && text_of(l, o, value, &text, err) < 0)
                 return -1;
+        if (o->id == CG_KOPT_LIMIT && cg_limit_read(&(struct cg_sandbox_limits){ 0 }, text, err) < 0)
+                return cg_err_prefix(err, "%s", l->origin);
         /* Policies add up, since the strictest decision counts: no level takes back another's. */
         if (o->id == CG_KOPT_POLICY)
                 member = text;

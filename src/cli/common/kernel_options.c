@@ -309,7 +309,7 @@ static bool is_url(const char *text)
 
 #define LIMITS_ "memoryMb, cores, processes, openFiles, fileMb, outputMb, cpuSeconds, wallSeconds"
 
-static int read_limit(struct cg_sandbox_limits *l, const char *value, struct cg_err *err)
+int cg_limit_read(struct cg_sandbox_limits *l, const char *value, struct cg_err *err)
 {
         size_t len = strcspn(value, "=");
         const char *number = value[len] ? value + len + 1 : "", *wrong;
@@ -440,7 +440,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         case CG_KOPT_PROFILE:
                 return cg_profile_add(value, &o->profiles, err);
         case CG_KOPT_LIMIT:
-                return read_limit(&o->limits, value, err);
+                return cg_limit_read(&o->limits, value, err);
         case CG_KOPT_CONNECT:
                 return set_connect(o, value, err);
         case CG_KOPT_DETACH:

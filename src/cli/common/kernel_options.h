@@ -155,6 +155,9 @@ int cg_kernel_options_init(struct cg_kernel_options *o, enum cg_kernel_command c
                            struct cg_optscan *scan, struct cg_err *err);
 void cg_kernel_options_fini(struct cg_kernel_options *o);
 
+/* Sets the limit of the @value "NAME=NUMBER". CG_E_INVAL. */
+int cg_limit_read(struct cg_sandbox_limits *l, const char *value, struct cg_err *err);
+
 /* 0; negative: CG_E_INVAL; 1: the command itself reads this option. Borrows @value. */
 int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err);
 /*
