@@ -23,6 +23,8 @@ START = ["mcp", "serve", "--compat"]
 def test_options(run_cellgate: Run, package: Path) -> None:
     p = run_cellgate(*START, "nothing")
     assert (p.returncode, p.stdout) == (2, "") and "invalid choice: 'nothing'" in p.stderr
+    p = run_cellgate(*START, "ipybox")
+    assert (p.returncode, p.stdout) == (2, "") and "`cellgate mcp serve --plain-results`" in p.stderr
     p = run_cellgate(*START, "context-forge", "--approve", "all")
     assert (p.returncode, p.stdout) == (2, "")
     assert "argument --approve: invalid choice: 'all'" in p.stderr

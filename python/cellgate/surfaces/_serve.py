@@ -66,7 +66,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
     """The command line of `cellgate mcp serve`, which the command has checked."""
     p = _Parser(prog="cellgate mcp serve", allow_abbrev=False, add_help=False)
-    p.add_argument("--compat", choices=surfaces, required=True, action="append")
+    p.add_argument("--compat", choices=(*surfaces, "ipybox"), required=True, action="append")
     for name in ("workspace", "tier", "exec", "audit", "kernel-env", "http", "token-file"):
         p.add_argument(f"--{name}")
     p.add_argument("--sign-artifacts", action="store_true")
@@ -74,6 +74,8 @@ def parse(argv: Sequence[str], surfaces: Sequence[str]) -> Options:
     for name in ("allow-host", "policy", "limit"):
         p.add_argument(f"--{name}", action="append", default=[])
     given = p.parse_args(argv)
+    if "ipybox" in given.compat:
+        raise RefusedOptionError("--compat ipybox: its tools are those of `cellgate mcp serve --plain-results`")
     if "srt" in given.compat and (given.exec or given.policy):
         # Both are about cells, and this surface runs commands.
         raise RefusedOptionError("--exec and --policy have no effect on the commands of --compat srt")
