@@ -235,14 +235,14 @@ static int pass_socket(struct ends *e, int *there)
 static void end(struct ends *e)
 {
         cut.at = -1;
-        pthread_mutex_lock(&cut.lock);
-        cut.ending = true;
-        pthread_cond_broadcast(&cut.cond);
-        pthread_mutex_unlock(&cut.lock);
         for (int i = 0; i < 2; i++) {
                 expect_nothing(e->life[i]);
                 expect_nothing(e->wire[i]);
         }
+        pthread_mutex_lock(&cut.lock);
+        cut.ending = true; /* a relay whose link was cut just now ends */
+        pthread_cond_broadcast(&cut.cond);
+        pthread_mutex_unlock(&cut.lock);
         close(e->life[0]);
         close(e->wire[0]);
         expect_end(e->life[1]);

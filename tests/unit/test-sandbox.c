@@ -532,7 +532,11 @@ TEST_WITH(removed_write_root_is_left_out, new_plan, free_plan)
         char work[256], kept[300], gone[300], in[310], file[310];
         struct cg_plan_mount protected = { .kind = CG_PLAN_READ, .path = in, .why = (char *)"test" };
 
-        assert_non_null(getcwd(work, sizeof(work))); /* /tmp and /var/tmp are the sandbox's own */
+        assert_non_null(getcwd(work, sizeof(work)));
+        if (strncmp(work, "/tmp/", 5) == 0 || strncmp(work, "/var/tmp/", 9) == 0) {
+                print_message("the build is in %s: /tmp and /var/tmp are the sandbox's own\n", work);
+                skip();
+        }
         snprintf(kept, sizeof(kept), "%s/cg-kept-XXXXXX", work);
         snprintf(gone, sizeof(gone), "%s/cg-gone-XXXXXX", work);
         assert_non_null(mkdtemp(kept));
