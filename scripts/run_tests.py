@@ -44,8 +44,8 @@ JOBS = len(os.sched_getaffinity(0))
 WORKERS = 2 * JOBS
 # Limit of a run of pytest; it takes a third of it on a machine that does nothing else.
 PYTEST_S = 3000
-# With sanitizers the deadlines of tests are five times as long, so more of them can run at once.
-SANITIZED_WORKERS = 3 * JOBS
+# These run beside the others.
+SANITIZED_WORKERS = 3 * JOBS // 2
 # Niceness of the steps that run beside the tests.
 BESIDE_NICE = 5
 # Two builds of one folder would disturb each other.

@@ -326,7 +326,7 @@ class Kernel:
             if result is not None:
                 self.finish_call(ident, *result)
 
-    def receive(self, timeout: float = 10.0) -> Message:
+    def receive(self, timeout: float = 30.0) -> Message:
         """The next message of the kernel wire; calls are passed to tool_functions meanwhile."""
         deadline = time.monotonic() + timeout * SLOWNESS
         while True:
@@ -347,12 +347,12 @@ class Kernel:
             if not events and left <= 0:
                 raise TimeoutError("no message from the kernel; log: " + self.zygote.log)
 
-    def expect(self, kind: str, timeout: float = 10.0) -> Message:
+    def expect(self, kind: str, timeout: float = 30.0) -> Message:
         message = self.receive(timeout)
         assert message.type == kind, message
         return message
 
-    def collect(self, cell: int, timeout: float = 10.0, on: Callable[[Message], None] | None = None) -> Result:
+    def collect(self, cell: int, timeout: float = 30.0, on: Callable[[Message], None] | None = None) -> Result:
         """All messages up to the reply of `cell`."""
         result = Result({})
         while True:
@@ -371,11 +371,11 @@ class Kernel:
                 on(message)
 
     def run(
-        self, code: str, timeout: float = 10.0, on: Callable[[Message], None] | None = None, **options: Any
+        self, code: str, timeout: float = 30.0, on: Callable[[Message], None] | None = None, **options: Any
     ) -> Result:
         return self.collect(self.execute(code, **options), timeout, on)
 
-    def reply(self, ident: int, timeout: float = 10.0) -> tuple[dict[str, Any], list[Message]]:
+    def reply(self, ident: int, timeout: float = 30.0) -> tuple[dict[str, Any], list[Message]]:
         """The content of the REPLY to a request, and the messages before it."""
         messages = []
         while (message := self.receive(timeout)).type != "REPLY":
@@ -384,11 +384,11 @@ class Kernel:
         assert message.id == ident, message
         return message.json, messages
 
-    def ask(self, kind: str, content: Any, *buffers: bytes, timeout: float = 10.0, **options: Any) -> dict[str, Any]:
+    def ask(self, kind: str, content: Any, *buffers: bytes, timeout: float = 30.0, **options: Any) -> dict[str, Any]:
         """Send REQUEST; returns the content of its REPLY."""
         return self.reply(self.request(kind, content, *buffers, **options), timeout)[0]
 
-    def wait_for_text(self, needle: str, timeout: float = 10.0) -> str:
+    def wait_for_text(self, needle: str, timeout: float = 30.0) -> str:
         """Read until the streams contain this text."""
         seen = ""
         while needle not in seen:

@@ -9,9 +9,6 @@ import pytest
 from kernel.harness import Kernel, Zygote
 from wire_table import KERNEL
 
-# A kernel's first completion takes Python seconds with a sanitizer: test_completion has one there.
-no_sanitizer = pytest.mark.no_sanitizer
-
 
 def complete(kernel: Kernel, code: str, pos: int | None = None) -> dict[str, Any]:
     content = {"code": code} if pos is None else {"code": code, "cursor_pos": pos}
@@ -32,7 +29,6 @@ def test_completion(kernel: Kernel) -> None:
     assert complete(kernel, "%timei")["matches"] == ["%timeit", "%%timeit"]
 
 
-@no_sanitizer
 def test_completion_is_as_good_as_ipykernels(kernel: Kernel) -> None:
     """completions.json: replies of ipykernel 7.4 with IPython 9.18 and Python 3.11."""
     table = json.loads((Path(__file__).parent / "completions.json").read_text())
@@ -50,7 +46,6 @@ def test_completion_is_as_good_as_ipykernels(kernel: Kernel) -> None:
         assert signed == [bool(signature) for _, _, signature in row["found"]], row["code"]
 
 
-@no_sanitizer
 def test_preparing_completion_ends_for_a_request(prefix: Path, workspace: Path) -> None:
     """In the middle of a part, which is taken again and continues with what has been parsed."""
     code = """
@@ -74,7 +69,6 @@ def test_completion_writes_and_reads_no_files(kernel: Kernel) -> None:
     assert kernel.run("import parso.cache\nparso.cache.load_module.__globals__['_load_from_file_system']()").result is None
 
 
-@no_sanitizer
 def test_completion_touches_no_cache_folder(kernel: Kernel) -> None:
     """The zygote completes as well: links in that folder, which cells may have made, would lead it anywhere."""
     kernel.run(
@@ -87,7 +81,6 @@ def test_completion_touches_no_cache_folder(kernel: Kernel) -> None:
     assert kernel.run("os.listdir('elsewhere')").result == "['old']"
 
 
-@no_sanitizer
 def test_completion_counts_characters_not_bytes(kernel: Kernel) -> None:
     kernel.run("name_with_a_tail = 1")
     reply = complete(kernel, "'\U0001f600\u20ac'; name_with")
@@ -95,7 +88,6 @@ def test_completion_counts_characters_not_bytes(kernel: Kernel) -> None:
     assert (reply["cursor_start"], reply["cursor_end"]) == (6, 15)
 
 
-@no_sanitizer
 @pytest.mark.parametrize("pos", [-5, 10_000, 0])
 def test_cursor_outside_the_code(kernel: Kernel, pos: int) -> None:
     reply = complete(kernel, "zi", pos)
@@ -287,7 +279,6 @@ def test_a_request_that_breaks_the_wire_ends_the_kernel(kernel: Kernel, body: di
     assert kernel.wait_gone() == (71, 0)
 
 
-@pytest.mark.no_sanitizer  # what is broken is Python's
 @pytest.mark.parametrize(
     "code",
     [

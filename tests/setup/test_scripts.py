@@ -38,7 +38,7 @@ class System:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
 
     def asked_of_root(self, *args: str) -> set[str]:
@@ -122,7 +122,7 @@ def test_help_needs_no_python(repo: Path) -> None:
         ["bwrap", "--dev-bind", "/", "/", "--bind", "/dev/null", "/usr/bin/python3", repo / "scripts/test", "--help"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert (p.returncode, p.stderr) == (0, "")
     assert "--only" in p.stdout

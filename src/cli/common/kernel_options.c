@@ -429,13 +429,13 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 cg_approve_set_lax(o->approve);
                 return 0;
         case CG_KOPT_POLICY:
-                o->policies[o->n_policies++] = value;
+                o->policies[o->n.policies++] = value;
                 return 0;
         case CG_KOPT_ENV:
-                o->env[o->n_env++] = value;
+                o->env[o->n.env++] = value;
                 return 0;
         case CG_KOPT_ALLOW_HOST:
-                o->hosts[o->n_hosts++] = value;
+                o->hosts[o->n.hosts++] = value;
                 return 0;
         case CG_KOPT_PROFILE:
                 return cg_profile_add(value, &o->profiles, err);
@@ -500,7 +500,7 @@ int cg_kernel_options_help(enum cg_kernel_command command, const char *before, c
 
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err)
 {
-        if (o->n_policies && o->no_sandbox)
+        if (o->n.policies && o->no_sandbox)
                 return cg_fail(
                         err, CG_E_INVAL,
                         "--policy and --no-sandbox contradict each other: without a sandbox cells can change"
@@ -534,7 +534,7 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                                o->no_sandbox ? "no-sandbox" : "private");
         if (o->sandbox && o->no_sandbox)
                 return cg_fail(err, CG_E_INVAL, "--sandbox and --no-sandbox contradict each other");
-        if (o->n_hosts && o->no_sandbox)
+        if (o->n.hosts && o->no_sandbox)
                 return cg_fail(
                         err, CG_E_INVAL,
                         "--allow-host and --no-sandbox contradict each other: without a sandbox every host"
@@ -542,9 +542,9 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
         if (o->profiles && (o->sandbox || o->no_sandbox))
                 return cg_fail(err, CG_E_INVAL, "--profile and --%s contradict each other",
                                o->sandbox ? "sandbox" : "no-sandbox");
-        if (o->profiles && o->n_hosts && !(o->profiles & CG_PROFILE_NETWORK))
+        if (o->profiles && o->n.hosts && !(o->profiles & CG_PROFILE_NETWORK))
                 return cg_fail(err, CG_E_INVAL, "--allow-host needs --profile network beside other profiles");
-        if (o->n_hosts && o->sandbox)
+        if (o->n.hosts && o->sandbox)
                 return cg_fail(
                         err, CG_E_INVAL,
                         "--allow-host takes the place of --sandbox: name the host in network.allowedDomains"
@@ -651,7 +651,7 @@ static int read_policies(struct cg_kernel_options *o, const struct cg_settings *
                 return -1;
         if (workspace && (check_audit(o, workspace, s, err) < 0 || check_http(o, workspace, s, err) < 0))
                 return -1;
-        for (size_t i = 0; i < o->n_policies; i++) {
+        for (size_t i = 0; i < o->n.policies; i++) {
                 cg_auto_free char *text = NULL;
                 size_t len;
 

@@ -121,13 +121,18 @@ struct cg_decider_options {
         const char *webhook;
 };
 
+/* How many of each were given. */
+struct cg_option_counts {
+        size_t env, hosts, policies;
+};
+
 struct cg_kernel_options {
         enum cg_kernel_command command;
         struct cg_approve *approve;
         const char **env;   /* NULL-terminated; the strings are argv's */
         const char **hosts; /* of --allow-host; the same */
         const char **policies;
-        size_t n_env, n_hosts, n_policies;
+        struct cg_option_counts n;
         unsigned profiles; /* bits of enum cg_profile */
         bool env_by_name;  /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *config, *sandbox, *images, *preload, *tier, *exec, *language, *node,

@@ -20,7 +20,7 @@ static int read_all(const struct cg_kernel_options *o, const char *settings, str
 
         if (settings && cg_settings_parse(settings, strlen(settings), "settings", 0, &s, err) < 0)
                 return -1;
-        for (size_t i = 0; i < o->n_policies; i++) {
+        for (size_t i = 0; i < o->n.policies; i++) {
                 files[i].name = o->policies[i];
                 if (cg_policy_file_read(files[i].name, workspace, s, &files[i].text, &files[i].len, err) < 0)
                         return -1;
@@ -32,21 +32,21 @@ static int read_all(const struct cg_kernel_options *o, const char *settings, str
 static int find(const struct cg_kernel_options *o, const char *settings, const struct cg_pol_call *call,
                 char **rule, const char **file, struct cg_buf *b, struct cg_err *err)
 {
-        struct cg_pol_text *files = calloc(o->n_policies + 1, sizeof(*files));
+        struct cg_pol_text *files = calloc(o->n.policies + 1, sizeof(*files));
         struct cg_pol_call c = cg_approve_complete(o->approve, call);
         size_t which;
         int r = -1;
 
         *rule = NULL;
-        if (!o->n_policies)
+        if (!o->n.policies)
                 cg_fail(err, CG_E_NOTFOUND, "there is no file of --policy");
         else if (!files)
                 cg_fail(err, CG_E_NOMEM, "policy");
         else if (cg_pol_rule_for(&c, rule, err) == 0 && read_all(o, settings, files, err) == 0)
-                r = cg_pol_add_rule(files, o->n_policies, &c, *rule, &which, b, err);
+                r = cg_pol_add_rule(files, o->n.policies, &c, *rule, &which, b, err);
         if (r == 0)
                 *file = files[which].name;
-        for (size_t i = 0; files && i < o->n_policies; i++)
+        for (size_t i = 0; files && i < o->n.policies; i++)
                 free(files[i].text);
         free(files);
         if (r < 0)

@@ -23,12 +23,12 @@
  */
 static int make_env(const struct cg_jup_options *o, char ***ret, struct cg_err *err)
 {
-        char **v = calloc(o->kernel.n_env + 1, sizeof(*v));
+        char **v = calloc(o->kernel.n.env + 1, sizeof(*v));
 
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "environment");
         *ret = v;
-        for (size_t i = 0; i < o->kernel.n_env; i++) {
+        for (size_t i = 0; i < o->kernel.n.env; i++) {
                 const char *name = o->kernel.env[i], *value = getenv(name);
                 bool given = strchr(name, '=');
 

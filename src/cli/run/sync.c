@@ -53,7 +53,7 @@ int cg_run_sync_start(struct cg_run_options *o, struct cg_run_sync *s, struct cg
 {
         const struct cg_kernel_options *k = &o->kernel;
         const char *const own[] = { k->mcp, k->sandbox, k->config };
-        cg_auto_free const char **words = calloc(CG_PACKAGE_WORDS + 16 + k->n_policies, sizeof(*words));
+        cg_auto_free const char **words = calloc(CG_PACKAGE_WORDS + 16 + k->n.policies, sizeof(*words));
         cg_auto_fd int in = -1, to = -1, from = -1, out = -1;
         size_t n = CG_PACKAGE_WORDS, n_connect = 0;
         char count[24];
@@ -75,7 +75,7 @@ int cg_run_sync_start(struct cg_run_options *o, struct cg_run_sync *s, struct cg
         for (size_t i = 0; i < CG_ARRAY_LEN(own); i++)
                 if (own[i])
                         words[n++] = own[i];
-        for (size_t i = 0; i < k->n_policies; i++)
+        for (size_t i = 0; i < k->n.policies; i++)
                 words[n++] = k->policies[i];
         if (pipe2(p, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");

@@ -29,6 +29,12 @@ enum exchange_kind {
 };
 
 /* A request of HTTP, with those that replace it: redirects, and GETs that go on with its stream. */
+struct exchange_login {
+        bool unauthorized; /* it was refused, and waits for a token */
+        unsigned attempts; /* to get one */
+        unsigned token;    /* number of the one that was sent */
+};
+
 struct http_exchange {
         struct http_transport *t;
         struct http_exchange *next;
@@ -42,9 +48,7 @@ struct http_exchange {
         bool resumes;    /* it is a GET now */
         bool busy, dead; /* busy: a callback runs, and frees it afterwards if it is dead */
         bool is_sse, had_event;
-        bool unauthorized; /* it was refused, and waits for a token */
-        unsigned attempts; /* to get one */
-        unsigned token;    /* number of the one that was sent */
+        struct exchange_login login;
         unsigned redirects, failures;
         unsigned session;            /* number of the one that it was sent in; 0: none */
         unsigned made_in;            /* number of the one in which it was to be sent */
@@ -404,7 +408,7 @@ static bool authorize(struct http_exchange *x)
         int r = 0;
 
         if ((status != 401 && status != 403) || !t->oauth || t->ending ||
-            x->attempts >= CG_OAUTH_MAX_ATTEMPTS)
+            x->login.attempts >= CG_OAUTH_MAX_ATTEMPTS)
                 return false;
         for (size_t i = 0; (value = cg_http_header(x->req, "WWW-Authenticate", i)); i++)
                 cg_oauth_challenge_add(&challenge, value, NULL);
@@ -415,14 +419,14 @@ static bool authorize(struct http_exchange *x)
                 cg_oauth_challenge_fini(&challenge);
                 return false;
         }
-        x->attempts++;
+        x->login.attempts++;
         place = cg_http_peer(x->req);
         x->body = cg_http_take_body(x->req, &x->skip, &x->len);
         x->req = NULL;
         x->answer.len = 0;
-        x->unauthorized = true;
-        if (x->token != t->tokens) /* another request has got one in the meantime */
-                x->unauthorized = false;
+        x->login.unauthorized = true;
+        if (x->login.token != t->tokens) /* another request has got one in the meantime */
+                x->login.unauthorized = false;
         else if (!cg_oauth_work_is_busy(t->oauth))
                 r = cg_oauth_work_begin(t->oauth, status, &challenge, place, &err);
         cg_oauth_challenge_fini(&challenge);
@@ -441,10 +445,10 @@ static void on_authorized(void *data, const struct cg_err *err)
 
         t->tokens += !err;
         do { /* a callback may drop others */
-                for (x = t->exchanges; x && !x->unauthorized; x = x->next)
+                for (x = t->exchanges; x && !x->login.unauthorized; x = x->next)
                         ;
                 if (x) {
-                        x->unauthorized = false;
+                        x->login.unauthorized = false;
                         if (err)
                                 fail(x, false, "%s", err->msg);
                 }
@@ -605,7 +609,7 @@ static void on_listen_end(struct http_exchange *x, const struct cg_err *err)
         }
         x->failures = x->had_event ? 1 : x->failures + 1;
         if (x->had_event) /* its token was accepted */
-                x->attempts = 0;
+                x->login.attempts = 0;
         x->had_event = false;
         x->req = NULL;
         wait_to_resume(x, CG_MCP_RETRY_MS << x->failures);
@@ -667,7 +671,7 @@ static void make_headers(struct http_exchange *x, bool get, struct cg_strv *h)
                 cg_strv_addf(h, "Mcp-Session-Id: %s", t->session);
                 x->session = t->sessions;
         }
-        x->token = t->tokens;
+        x->login.token = t->tokens;
         if (t->oauth && cg_oauth_work_header(t->oauth))
                 cg_strv_addf(h, "Authorization: %s", cg_oauth_work_header(t->oauth));
         if (last_id)

@@ -38,6 +38,10 @@ enum phase {
         DONE,    /* handles are being closed */
 };
 
+struct cg_stdio_ends {
+        bool exited, in, out, err, control;
+};
+
 struct cg_stdio {
         struct cg_transport base;
         const struct cg_mcp_def *def;
@@ -55,9 +59,8 @@ struct cg_stdio {
         size_t unread; /* by it, of what it was sent */
         enum phase phase;
         bool polled, stray_polled; /* these are handles */
-        bool control_ended;
-        bool controlled; /* so is control: its sandbox is at the other end */
-        bool exited, in_broken, out_eof, err_eof;
+        bool controlled;           /* so is control: its sandbox is at the other end */
+        struct cg_stdio_ends ended;
         bool silent; /* its start failed: no callbacks */
         int status;
         struct cg_buf err_kept; /* the last lines on standard error, safe to show */
@@ -160,7 +163,7 @@ static void serve_lines(struct cg_stdio *s)
                         s->cbs.line(s->data, line, 0, false);
         }
         /* Half a message is no answer: the request fails with the server's end, and its reason. */
-        if (s->phase == RUNNING && s->out_eof && cg_lines_rest(&s->lines, &line) == 0 &&
+        if (s->phase == RUNNING && s->ended.out && cg_lines_rest(&s->lines, &line) == 0 &&
             cg_json_skip(line.p, line.len, CG_JSON_WALK_DEPTH, &n, NULL) == 0)
                 s->cbs.line(s->data, line, 0, false);
 }
@@ -177,7 +180,7 @@ static void serve_err_lines(struct cg_stdio *s)
                 keep_words(s, line);
                 cg_server_log_line(s->server_log, CG_LOG_INFO, "stderr", line);
         }
-        if (s->err_eof && cg_lines_rest(&s->err_lines, &line) == 0) {
+        if (s->ended.err && cg_lines_rest(&s->err_lines, &line) == 0) {
                 keep_words(s, line);
                 cg_server_log_line(s->server_log, CG_LOG_INFO, "stderr", line);
         }
@@ -226,7 +229,7 @@ static void on_control(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
                 serve_control_lines(s);
         } else if (n < 0) {
                 uv_read_stop(h);
-                s->control_ended = true;
+                s->ended.control = true;
                 if (!s->silent)
                         s->cbs.sandbox(s->data, CG_SLICE_NONE);
                 go_on(s);
@@ -238,7 +241,7 @@ static bool send_sandbox(struct cg_transport *t, const char *line, size_t len)
         struct cg_stdio *s = (struct cg_stdio *)t;
         int fd = -1;
 
-        return s->controlled && !s->control_ended && s->phase < DONE &&
+        return s->controlled && !s->ended.control && s->phase < DONE &&
                uv_fileno((uv_handle_t *)&s->control, &fd) == 0 &&
                send(fd, line, len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)len;
 }
@@ -258,11 +261,11 @@ static void on_out(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
                         return;
                 }
         } else {
-                s->out_eof = true;
+                s->ended.out = true;
                 uv_read_stop(h);
         }
         serve_lines(s);
-        if (s->out_eof)
+        if (s->ended.out)
                 go_on(s);
 }
 
@@ -275,11 +278,11 @@ static void on_err(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
         if (n > 0) {
                 cg_lines_added(&s->err_lines, (size_t)n);
         } else {
-                s->err_eof = true;
+                s->ended.err = true;
                 uv_read_stop(h);
         }
         serve_err_lines(s);
-        if (s->err_eof)
+        if (s->ended.err)
                 go_on(s);
 }
 
@@ -300,7 +303,7 @@ static void on_written(uv_write_t *req, int status)
         free(w->text);
         free(w);
         if (status < 0 && status != UV_ECANCELED && s->phase == RUNNING) {
-                s->in_broken = true;
+                s->ended.in = true;
                 go_on(s);
         }
 }
@@ -317,7 +320,7 @@ static int send_message(struct cg_transport *t, const struct cg_mcp_msg *m, stru
         struct write *w;
         int r;
 
-        if (s->phase != RUNNING || s->in_broken) {
+        if (s->phase != RUNNING || s->ended.in) {
                 free(m->text);
                 return cg_fail(err, CG_E_CLOSED, "it does not listen any more");
         }
@@ -374,7 +377,7 @@ static void close_all(struct cg_stdio *s)
         close_handle((uv_handle_t *)&s->in);
         close_handle((uv_handle_t *)&s->out);
         close_handle((uv_handle_t *)&s->errp);
-        if (s->controlled && !s->control_ended && !s->silent)
+        if (s->controlled && !s->ended.control && !s->silent)
                 s->cbs.sandbox(s->data, CG_SLICE_NONE);
         if (s->controlled)
                 close_handle((uv_handle_t *)&s->control);
@@ -401,7 +404,7 @@ static void on_timer(uv_timer_t *t);
  */
 static void finish(struct cg_stdio *s)
 {
-        if (kill(-s->proc.pid, SIGKILL) < 0 && s->exited)
+        if (kill(-s->proc.pid, SIGKILL) < 0 && s->ended.exited)
                 cg_log(s->log, CG_LOG_DEBUG, "MCP server %s: nothing left to kill", s->def->name);
         /*
          * Before its descriptor is closed: closing the handle takes the descriptor's number out of
@@ -427,13 +430,13 @@ static void finish(struct cg_stdio *s)
 
 static bool all_over(const struct cg_stdio *s)
 {
-        return s->exited && s->out_eof && s->err_eof && (!s->controlled || s->control_ended);
+        return s->ended.exited && s->ended.out && s->ended.err && (!s->controlled || s->ended.control);
 }
 
 static void enter(struct cg_stdio *s, enum phase phase)
 {
         s->phase = phase;
-        if (!s->exited)
+        if (!s->ended.exited)
                 cg_strays_gather(&s->strays, s->proc.pid);
         if (phase == TERM)
                 kill(-s->proc.pid, SIGTERM);
@@ -448,11 +451,11 @@ static void tell_ended(struct cg_stdio *s)
 {
         char how[CG_MCP_STDERR_SHOWN + 256], status[64];
 
-        if (s->exited) {
+        if (s->ended.exited) {
                 cg_proc_describe(s->status, status, sizeof(status));
                 snprintf(how, sizeof(how), "it ended (%s)%s", status, last_words(&s->base));
         } else {
-                snprintf(how, sizeof(how), "it closed its standard %s%s", s->out_eof ? "output" : "input",
+                snprintf(how, sizeof(how), "it closed its standard %s%s", s->ended.out ? "output" : "input",
                          last_words(&s->base));
         }
         log_words(s);
@@ -465,7 +468,7 @@ static void go_on(struct cg_stdio *s)
 {
         if (s->phase >= REAPED)
                 return;
-        if (s->phase == RUNNING && (s->exited || s->out_eof || s->in_broken)) {
+        if (s->phase == RUNNING && (s->ended.exited || s->ended.out || s->ended.in)) {
                 if (!all_over(s)) {
                         /*
                          * Exit, last output and the ends of the pipes arrive in any order: collect
@@ -477,7 +480,7 @@ static void go_on(struct cg_stdio *s)
                 }
                 tell_ended(s);
         }
-        if (s->phase != RUNNING && (all_over(s) || (s->phase == KILL && s->exited)))
+        if (s->phase != RUNNING && (all_over(s) || (s->phase == KILL && s->ended.exited)))
                 finish(s);
 }
 
@@ -517,7 +520,7 @@ static void on_exit_seen(uv_poll_t *h, int status, int events)
         siginfo_t si = { .si_pid = 0 };
 
         uv_poll_stop(h);
-        s->exited = true;
+        s->ended.exited = true;
         s->status = 0; /* as of waitpid(), without reaping */
         if (waitid(P_PID, (id_t)s->proc.pid, &si, WEXITED | WNOWAIT | WNOHANG) == 0)
                 s->status = si.si_code == CLD_EXITED ? si.si_status << 8 : si.si_status;

@@ -31,6 +31,20 @@ struct cg_http {
         bool closing;
 };
 
+struct req_times {
+        int64_t idle_ms, idle_since_ms, total_ms, deadline_ms, connect_ms;
+};
+
+/* Where it goes. */
+struct req_address {
+        char *origin;
+        bool foreign;
+        bool direct;                  /* false: libcurl may connect to a proxy */
+        enum cg_addr_class named_by;  /* when it is foreign */
+        enum cg_addr_class forbidden; /* the class of an address that was not connected to */
+        enum cg_addr_class peer;
+};
+
 struct cg_http_req {
         struct cg_http *h;
         struct cg_http_req *next;
@@ -45,18 +59,13 @@ struct cg_http_req {
         struct cg_buf head; /* the last response's: lines, each ended by NUL */
         struct cg_buf in;   /* of the body: not given out yet */
         uint64_t received, max_body;
-        int64_t idle_ms, idle_since_ms, total_ms, deadline_ms, connect_ms;
+        struct req_times times;
         int status;
         bool head_done, head_given, curl_paused, ended, aborted, calling, sent;
         int code; /* 0: complete; else of err */
         struct cg_err err;
         char errbuf[CURL_ERROR_SIZE];
-        char *origin;
-        bool foreign;
-        bool direct;                  /* false: libcurl may connect to a proxy */
-        enum cg_addr_class named_by;  /* when it is foreign */
-        enum cg_addr_class forbidden; /* the class of an address that was not connected to */
-        enum cg_addr_class peer;
+        struct req_address address;
 };
 
 /* A connection's descriptor as libcurl wants it watched. */
@@ -83,7 +92,7 @@ static void fail(struct cg_http_req *r, int code, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        r->code = cg_fail(&r->err, code, "%s: %s", r->origin, text);
+        r->code = cg_fail(&r->err, code, "%s: %s", r->address.origin, text);
 }
 
 /* GnuTLS says only that it failed; the reasons are bits of gnutls_certificate_status_t. */
@@ -116,7 +125,7 @@ static int refuse_place(const struct cg_http_req *r, enum cg_addr_class to, stru
         return cg_fail(
                 err, CG_E_INVAL,
                 "%s: a server named this address, and it leads to %s, which a server at %s cannot name: nothing was sent",
-                r->origin, cg_addr_class_name(to), cg_addr_class_name(r->named_by));
+                r->address.origin, cg_addr_class_name(to), cg_addr_class_name(r->address.named_by));
 }
 
 static void fail_by_curl(struct cg_http_req *r, CURLcode code)
@@ -143,15 +152,15 @@ static void fail_by_curl(struct cg_http_req *r, CURLcode code)
                 fail(r, CG_E_NOTFOUND, "the proxy's name was not found: check http_proxy and https_proxy");
                 return;
         case CURLE_COULDNT_CONNECT:
-                if (r->forbidden) {
-                        r->code = refuse_place(r, r->forbidden, &r->err);
+                if (r->address.forbidden) {
+                        r->code = refuse_place(r, r->address.forbidden, &r->err);
                         return;
                 }
                 fail(r, CG_E_SYS, "no connection: %s; is the server running?", os ? strerror((int)os) : text);
                 r->err.sys_errno = (int)os;
                 return;
         case CURLE_OPERATION_TIMEDOUT: /* the only one of libcurl's own that is used */
-                fail(r, CG_E_TIMEDOUT, "no connection within %lld ms", (long long)r->connect_ms);
+                fail(r, CG_E_TIMEDOUT, "no connection within %lld ms", (long long)r->times.connect_ms);
                 return;
         case CURLE_PEER_FAILED_VERIFICATION:
                 c->easy_getinfo(r->easy, CURLINFO_SSL_VERIFYRESULT, &verify);
@@ -200,7 +209,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *data)
         struct cg_http_req *r = data;
         size_t len = n * size;
 
-        r->idle_since_ms = cg_now_ms();
+        r->times.idle_since_ms = cg_now_ms();
         r->sent = true;
         if (r->head_done) /* trailers, which nothing here needs */
                 return len;
@@ -227,7 +236,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *data)
 {
         struct cg_http_req *r = data;
 
-        r->idle_since_ms = cg_now_ms();
+        r->times.idle_since_ms = cg_now_ms();
         if (r->in.len >= CG_HTTP_MAX_HELD) {
                 r->curl_paused = true;
                 return CURL_WRITEFUNC_PAUSE;
@@ -255,12 +264,12 @@ static curl_socket_t on_open(void *data, curlsocktype purpose, struct curl_socka
         struct cg_addr a;
 
         (void)purpose;
-        if (r->foreign && r->direct) {
+        if (r->address.foreign && r->address.direct) {
                 if (!cg_addr_from_sockaddr(&to->addr, &a))
                         return CURL_SOCKET_BAD;
                 class = cg_addr_class_here(&a);
-                if (!cg_addr_class_may_name(r->named_by, class)) {
-                        r->forbidden = class;
+                if (!cg_addr_class_may_name(r->address.named_by, class)) {
+                        r->address.forbidden = class;
                         return CURL_SOCKET_BAD;
                 }
         }
@@ -277,11 +286,12 @@ static int on_attempt(void *data, char *address, char *local_address, int port, 
         struct cg_addr peer;
         long sent = 0;
 
-        if (r->direct && cg_addr_parse(address, strcspn(address, "%"), &peer))
-                r->peer = cg_addr_class_here(&peer);
+        if (r->address.direct && cg_addr_parse(address, strcspn(address, "%"), &peer))
+                r->address.peer = cg_addr_class_here(&peer);
         /* A kept connection, which was made for another request, was not checked for this one. */
-        if (r->foreign && r->direct && !cg_addr_class_may_name(r->named_by, r->peer)) {
-                r->code = refuse_place(r, r->peer, &r->err);
+        if (r->address.foreign && r->address.direct &&
+            !cg_addr_class_may_name(r->address.named_by, r->address.peer)) {
+                r->code = refuse_place(r, r->address.peer, &r->err);
                 return CURL_PREREQFUNC_ABORT;
         }
         r->h->curl.easy_getinfo(r->easy, CURLINFO_REQUEST_SIZE, &sent);
@@ -302,7 +312,7 @@ static void req_free(struct cg_http_req *r)
         c->easy_cleanup(r->easy);
         c->slist_free_all(r->headers);
         free(r->body);
-        free(r->origin);
+        free(r->address.origin);
         cg_buf_fini(&r->head);
         cg_buf_fini(&r->in);
         free(r);
@@ -408,12 +418,12 @@ static void serve(struct cg_http *h)
 
 static int64_t deadline(const struct cg_http_req *r)
 {
-        int64_t idle = r->idle_since_ms + r->idle_ms;
+        int64_t idle = r->times.idle_since_ms + r->times.idle_ms;
 
         if (r->ended)
                 return 0;
-        if (!r->idle_ms || r->curl_paused || (r->deadline_ms && r->deadline_ms < idle))
-                return r->deadline_ms;
+        if (!r->times.idle_ms || r->curl_paused || (r->times.deadline_ms && r->times.deadline_ms < idle))
+                return r->times.deadline_ms;
         return idle;
 }
 
@@ -428,10 +438,12 @@ static void on_timer(uv_timer_t *t)
                 if (!at || at > now)
                         continue;
                 r->sent = true; /* nobody knows */
-                if (at == r->deadline_ms)
-                        fail(r, CG_E_TIMEDOUT, "no complete answer within %lld ms", (long long)r->total_ms);
+                if (at == r->times.deadline_ms)
+                        fail(r, CG_E_TIMEDOUT, "no complete answer within %lld ms",
+                             (long long)r->times.total_ms);
                 else
-                        fail(r, CG_E_TIMEDOUT, "nothing was received for %lld ms", (long long)r->idle_ms);
+                        fail(r, CG_E_TIMEDOUT, "nothing was received for %lld ms",
+                             (long long)r->times.idle_ms);
                 detach(r);
         }
         serve(h);
@@ -667,18 +679,19 @@ static int choose_route(struct cg_http_req *r, struct cg_http_request *q, struct
         bool https;
 
         if (!read_host(&r->h->curl, q->url, &https, &h))
-                return r->foreign ? cg_fail(err, CG_E_INVAL, "%s: malformed host", r->origin) : 0;
+                return r->address.foreign ? cg_fail(err, CG_E_INVAL, "%s: malformed host", r->address.origin)
+                                          : 0;
         /* By http a proxy would get the headers of a request to this machine unencrypted. */
         if (!https && cg_host_is_this_machine(&h))
                 q->proxy = "";
-        r->peer = cg_host_class(&h);
-        if (r->foreign && !cg_addr_class_may_name(r->named_by, r->peer))
-                return refuse_place(r, r->peer, err);
+        r->address.peer = cg_host_class(&h);
+        if (r->address.foreign && !cg_addr_class_may_name(r->address.named_by, r->address.peer))
+                return refuse_place(r, r->address.peer, err);
         if (h.is_addr) /* checked; whether it is in no_proxy is for libcurl to say */
                 return 0;
         q->proxy = cg_http_proxy_of(https, &h, q->proxy, q->no_proxy);
         q->no_proxy = "";
-        r->direct = !*q->proxy;
+        r->address.direct = !*q->proxy;
         return 0;
 }
 
@@ -707,7 +720,7 @@ static CURLcode set_options(struct cg_http_req *r, const struct cg_http_request 
         SET(CURLOPT_HTTPHEADER, r->headers);
         SET(CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE);
         SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-        SET(CURLOPT_CONNECTTIMEOUT_MS, (long)r->connect_ms);
+        SET(CURLOPT_CONNECTTIMEOUT_MS, (long)r->times.connect_ms);
         SET(CURLOPT_TCP_NODELAY, 1L);
         SET(CURLOPT_TCP_KEEPALIVE, 1L);
         /* Without it libcurl waits for the thread of a name lookup that is given up. */
@@ -763,14 +776,14 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
         r->body_len = r->body ? q->body_len : 0;
         r->body_skip = r->body ? q->body_skip : 0;
         r->repeatable = q->repeatable;
-        r->foreign = q->foreign;
-        r->named_by = q->named_by;
+        r->address.foreign = q->foreign;
+        r->address.named_by = q->named_by;
         r->max_body = q->max_body;
-        r->connect_ms = q->connect_ms ?: CG_HTTP_CONNECT_MS;
-        r->idle_ms = q->idle_ms;
-        r->total_ms = q->total_ms;
-        r->idle_since_ms = cg_now_ms();
-        r->deadline_ms = q->total_ms ? r->idle_since_ms + q->total_ms : 0;
+        r->times.connect_ms = q->connect_ms ?: CG_HTTP_CONNECT_MS;
+        r->times.idle_ms = q->idle_ms;
+        r->times.total_ms = q->total_ms;
+        r->times.idle_since_ms = cg_now_ms();
+        r->times.deadline_ms = q->total_ms ? r->times.idle_since_ms + q->total_ms : 0;
         cg_buf_init(&r->head, q->max_head ?: CG_HTTP_MAX_HEAD);
         cg_buf_init(&r->in, 2 * CG_HTTP_MAX_HELD);
         if (h->closing)
@@ -778,7 +791,7 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
         if (e == 0)
                 e = cg_http_check_url(h, q->url, err);
         if (e == 0)
-                e = cg_http_origin(h, q->url, &r->origin, err);
+                e = cg_http_origin(h, q->url, &r->address.origin, err);
         if (e == 0)
                 e = choose_route(r, &routed, err);
         for (size_t i = 0; e == 0 && q->headers && q->headers[i]; i++)
@@ -793,7 +806,7 @@ int cg_http_start(struct cg_http *h, const struct cg_http_request *q, const stru
         if (e == 0 && code == CURLE_OK)
                 mcode = h->curl.multi_add_handle(h->multi, r->easy);
         if (code != CURLE_OK || mcode != CURLM_OK)
-                e = cg_fail(err, CG_E_SYS, "%s: %s", r->origin,
+                e = cg_fail(err, CG_E_SYS, "%s: %s", r->address.origin,
                             code != CURLE_OK ? h->curl.easy_strerror(code) : h->curl.multi_strerror(mcode));
         if (e < 0) {
                 req_free(r);
@@ -845,7 +858,7 @@ char *cg_http_take_body(struct cg_http_req *r, size_t *skip, size_t *len)
 
 enum cg_addr_class cg_http_peer(const struct cg_http_req *r)
 {
-        return r->peer;
+        return r->address.peer;
 }
 
 bool cg_http_was_sent(const struct cg_http_req *r)

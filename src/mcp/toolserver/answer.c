@@ -42,7 +42,7 @@ void cg_ts_call_free(struct ts_call *call)
         free(call->server);
         free(call->tool);
         cg_frame_unref(call->args);
-        free(call->progress_text);
+        free(call->progress.text);
         free(call->held);
         free(call);
 }

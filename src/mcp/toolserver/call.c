@@ -180,7 +180,7 @@ static void finish_call(struct ts_call *call, enum cg_mcp_outcome outcome, const
 {
         const char *status = outcome == CG_MCP_ERROR ? "protocol_error" : "failed";
 
-        if (call->progress_waits)
+        if (call->progress.waits)
                 cg_ts_send_progress(call);
         if (outcome == CG_MCP_NOT_SENT || (outcome == CG_MCP_NOT_RUN && !call->not_run)) {
                 if (outcome == CG_MCP_NOT_RUN) {

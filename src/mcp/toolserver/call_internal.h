@@ -20,6 +20,14 @@
 
 enum place { LISTING, ASKING, RUNNING, KEEPING, AT_HOST };
 
+/* What the server has reported of a call. */
+struct ts_progress {
+        struct cg_mcp_progress last; /* its message is in @text */
+        char *text;
+        bool waits; /* to be reported to the host */
+        int64_t ms; /* when a value was reported last */
+};
+
 struct ts_call {
         struct ts_kernel *kernel;
         struct ts_call *next;
@@ -40,11 +48,7 @@ struct ts_call {
         enum cg_mcp_method method;
         char *server, *tool; /* tool: or the prompt's name, or the resource's URI; NULL: a list */
         struct cg_frame *args;
-        /* the last value that the server has reported; its message is in progress_text */
-        struct cg_mcp_progress progress;
-        char *progress_text;
-        bool progress_waits; /* to be reported to the host */
-        int64_t progress_ms; /* when a value was reported last */
+        struct ts_progress progress;
         /* RUNNING: denials of its server's sandbox before it; see sandbox.c */
         uint64_t denials_before;
         /* RUNNING: an error that waits for that sandbox to report all denials until now */

@@ -41,11 +41,11 @@ static void add_progress(const struct ts_call *call, struct cg_buf *b)
                     (unsigned long long)call->kernel->number, (unsigned long long)call->approval,
                     (unsigned long long)call->cell);
         cg_ts_add_names(call, b);
-        if (!isnan(call->progress.progress))
-                add_number(b, ",\"progress\":", call->progress.progress);
-        if (!isnan(call->progress.total))
-                add_number(b, ",\"total\":", call->progress.total);
-        if (call->progress_text && cg_json_string(cg_slice_of(call->progress_text), &text, NULL) == 0 &&
+        if (!isnan(call->progress.last.progress))
+                add_number(b, ",\"progress\":", call->progress.last.progress);
+        if (!isnan(call->progress.last.total))
+                add_number(b, ",\"total\":", call->progress.last.total);
+        if (call->progress.text && cg_json_string(cg_slice_of(call->progress.text), &text, NULL) == 0 &&
             text.len) {
                 cg_text_render_as(&shown, text.data, text.len, CG_MCP_SHOW_PROGRESS_TEXT, CG_TEXT_LINE);
                 cg_buf_fail(b, shown.failed);
@@ -67,8 +67,8 @@ void cg_ts_send_progress(struct ts_call *call)
         add_progress(call, &b);
         if (b.failed)
                 return;
-        call->progress_waits = false;
-        call->progress_ms = cg_now_ms();
+        call->progress.waits = false;
+        call->progress.ms = cg_now_ms();
         out.body = b.data;
         out.body_len = b.len;
         cg_ts_broker_send(s->ts, &out, NULL, &err);
@@ -81,10 +81,10 @@ static void on_progress_timer(uv_timer_t *t)
 
         for (const struct ts_session *s = ts->sessions; s; s = s->next) {
                 for (struct ts_call *call = s->kernel ? s->kernel->calls : NULL; call; call = call->next) {
-                        if (call->progress_waits &&
-                            cg_now_ms() - call->progress_ms >= CG_MCP_CALL_PROGRESS_MS)
+                        if (call->progress.waits &&
+                            cg_now_ms() - call->progress.ms >= CG_MCP_CALL_PROGRESS_MS)
                                 cg_ts_send_progress(call);
-                        any |= call->progress_waits;
+                        any |= call->progress.waits;
                 }
         }
         if (!any)
@@ -97,13 +97,13 @@ void cg_ts_call_progress(void *data, const struct cg_mcp_progress *p)
         uv_timer_t *timer = &call->kernel->session->ts->call_progress;
         bool keep = p->message.len && p->message.len <= CG_MCP_MAX_PROGRESS_TEXT;
 
-        free(call->progress_text);
-        call->progress_text = keep ? strndup(p->message.p, p->message.len) : NULL;
-        call->progress = *p;
-        call->progress.message = CG_SLICE_NONE;
-        call->progress_waits = true;
-        if (cg_now_ms() - call->progress_ms >= CG_MCP_CALL_PROGRESS_MS)
+        free(call->progress.text);
+        call->progress.text = keep ? strndup(p->message.p, p->message.len) : NULL;
+        call->progress.last = *p;
+        call->progress.last.message = CG_SLICE_NONE;
+        call->progress.waits = true;
+        if (cg_now_ms() - call->progress.ms >= CG_MCP_CALL_PROGRESS_MS)
                 cg_ts_send_progress(call);
-        if (call->progress_waits && !uv_is_active((uv_handle_t *)timer))
+        if (call->progress.waits && !uv_is_active((uv_handle_t *)timer))
                 uv_timer_start(timer, on_progress_timer, CG_MCP_CALL_PROGRESS_MS, CG_MCP_CALL_PROGRESS_MS);
 }

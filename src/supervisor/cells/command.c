@@ -33,7 +33,7 @@ static void closed_one(struct command *c)
 {
         if (--c->closing > 0)
                 return;
-        free(c->pending);
+        free(c->input.pending);
         free(c);
 }
 
@@ -76,13 +76,13 @@ void cg_sup_command_free(struct command *c)
         c->ss = NULL;
         c->kernel = NULL;
         cg_closep_(&c->spec);
-        cg_closep_(&c->socket);
+        cg_closep_(&c->socket.fd);
         c->closing++; /* for the timer */
         uv_close((uv_handle_t *)&c->timer, on_timer_closed);
         close_watch(c, &c->orders);
         close_watch(c, &c->output);
         close_watch(c, &c->errors);
-        close_watch(c, &c->input);
+        close_watch(c, &c->input.watch);
         if (c->done)
                 report_own(c);
         closed_one(c);
@@ -96,15 +96,15 @@ void cg_sup_command_event(struct command *c, struct cg_out *out, json_t *body)
                 json_decref(body);
                 return;
         }
-        if (!c->own_socket) {
+        if (!c->socket.own) {
                 cg_sup_event_to_host(c->ss, out, body, NULL);
                 return;
         }
         out->session = c->ss->number;
         out->id = CELL_NUMBER(c->id);
         out->flags |= CG_FLAG_OWN_WINDOW;
-        c->messages += out->raw_len;
-        if (c->messages > MAX_MESSAGES && out->type == CG_HOST_COMMAND_OUTPUT)
+        c->socket.messages += out->raw_len;
+        if (c->socket.messages > MAX_MESSAGES && out->type == CG_HOST_COMMAND_OUTPUT)
                 return;
         cg_sup_host_send(cg_sup_host_of(c->ss, CELL_SLOT(c->id)), out, body);
 }
@@ -150,10 +150,10 @@ static void finish(struct command *c, const char *status, const char *why)
         c->state = LEFT;
         cg_sup_job_end(&c->job);
         cg_sup_command_report_end(c, status, why);
-        cg_closep_(&c->socket);
+        cg_closep_(&c->socket.fd);
         close_watch(c, &c->output);
         close_watch(c, &c->errors);
-        close_watch(c, &c->input);
+        close_watch(c, &c->input.watch);
         cg_sup_command_event(c, &out, body);
 }
 
@@ -184,7 +184,7 @@ void cg_sup_command_end_now(struct command *c, const char *status, const char *w
 
 static bool has_room(const struct command *c)
 {
-        return c->own_socket || c->done || cg_sup_has_room(c->ss, CELL_SLOT(c->id));
+        return c->socket.own || c->done || cg_sup_has_room(c->ss, CELL_SLOT(c->id));
 }
 
 /* Reads what is there and fits into the host's window, at most *@left. False: more may be there. */
@@ -264,29 +264,30 @@ void cg_sup_command_write_input(struct command *c)
 {
         size_t done = 0;
 
-        if (!c->input_open || !c->pending)
+        if (!c->input.open || !c->input.pending)
                 return;
-        while (c->input.active && done < c->n_pending) {
-                ssize_t n = write(c->input.fd, c->pending + c->pending_at + done, c->n_pending - done);
+        while (c->input.watch.active && done < c->input.n_pending) {
+                ssize_t n = write(c->input.watch.fd, c->input.pending + c->input.at + done,
+                                  c->input.n_pending - done);
 
                 if (n < 0 && errno == EAGAIN)
                         break;
                 if (n < 0 && errno != EINTR) /* the program reads no more */
-                        close_watch(c, &c->input);
+                        close_watch(c, &c->input.watch);
                 done += CG_MAX(n, 0);
         }
-        if (!c->input.active)
-                done = c->n_pending;
-        c->n_pending -= done;
-        c->pending_at = c->n_pending ? c->pending_at + done : 0;
-        if (c->input_ended && !c->n_pending && c->input.active) {
+        if (!c->input.watch.active)
+                done = c->input.n_pending;
+        c->input.n_pending -= done;
+        c->input.at = c->input.n_pending ? c->input.at + done : 0;
+        if (c->input.ended && !c->input.n_pending && c->input.watch.active) {
                 /* The end of a terminal's input is a character. */
                 if (c->terminal)
-                        c->input_ended = write(c->input.fd, "\4", 1) < 0 && errno == EAGAIN;
+                        c->input.ended = write(c->input.watch.fd, "\4", 1) < 0 && errno == EAGAIN;
                 else
-                        close_watch(c, &c->input);
+                        close_watch(c, &c->input.watch);
         }
-        cg_sup_watch_for(&c->input, c->n_pending || c->input_ended ? UV_WRITABLE : 0);
+        cg_sup_watch_for(&c->input.watch, c->input.n_pending || c->input.ended ? UV_WRITABLE : 0);
         taken(c, done);
 }
 
@@ -317,9 +318,9 @@ static int take_terminal(struct command *c, int *fd, struct cg_err *err)
                 cg_closep_(&copy);
                 return cg_fail_errno(err, "terminal");
         }
-        if (cg_sup_watch_start(c->ss->sup, &c->input, copy, on_writable, c, err) < 0)
+        if (cg_sup_watch_start(c->ss->sup, &c->input.watch, copy, on_writable, c, err) < 0)
                 return -1;
-        c->input_open = true;
+        c->input.open = true;
         return cg_sup_watch_start(c->ss->sup, &c->output, cg_steal_fd(fd), on_output, c, err);
 }
 
@@ -366,14 +367,14 @@ static void on_orders(struct watch *w)
  */
 static int make_pipes(struct command *c, int theirs[3], struct cg_err *err)
 {
-        struct watch *watches[] = { &c->input, &c->output, &c->errors };
+        struct watch *watches[] = { &c->input.watch, &c->output, &c->errors };
         watch_cb callbacks[] = { on_writable, on_output, on_output };
 
         for (size_t i = 0; i < 3; i++) {
                 int fds[2], mine = i == 0;
 
-                if (c->socket >= 0 && i == (c->socket_is_input ? 0 : 1)) {
-                        theirs[i] = cg_steal_fd(&c->socket);
+                if (c->socket.fd >= 0 && i == (c->socket.is_input ? 0 : 1)) {
+                        theirs[i] = cg_steal_fd(&c->socket.fd);
                         continue;
                 }
                 if (i == 0 && !c->has_input) {
@@ -393,7 +394,7 @@ static int make_pipes(struct command *c, int theirs[3], struct cg_err *err)
                 if (cg_sup_watch_start(c->ss->sup, watches[i], fds[mine], callbacks[i], c, err) < 0)
                         return -1;
         }
-        c->input_open = true;
+        c->input.open = true;
         return 0;
 }
 

@@ -13,6 +13,21 @@
 
 enum command_state { WAITING, STARTED, ENDED, LEFT };
 
+/* Of a host's file operation: its events are not the session's, other output is error messages. */
+struct command_socket {
+        bool own, is_input; /* its input or output goes through @fd */
+        int fd;             /* -1: given to it */
+        size_t messages;    /* bytes */
+};
+
+struct program_input {
+        struct watch watch;   /* writable end; active as long as it is open */
+        bool open;            /* @watch has been set */
+        char *pending;        /* what the program has not read yet: @n_pending */
+        size_t n_pending, at; /* bytes from @at on */
+        bool ended;           /* closed once pending is written */
+};
+
 struct command {
         TAILQ_ENTRY(command) entry;
         struct session *ss;
@@ -22,22 +37,12 @@ struct command {
         bool terminal, has_input, builtin;
         bool begun; /* the runner has reported */
         struct queued_job job;
-        /*
-         * It is a file operation of a host with its input or output through @socket (-1: given to
-         * it). Its events are not the session's, and its other output is error messages.
-         */
-        bool own_socket, socket_is_input;
-        int socket;
-        size_t messages; /* bytes */
+        struct command_socket socket;
         int64_t timeout_ms;
         int spec;                            /* until it is started; else -1 */
         struct watch orders, output, errors; /* a terminal: output has both */
         size_t last_output, last_errors;     /* ended: what is still read at most */
-        struct watch input;                  /* writable end; active as long as it is open */
-        bool input_open;                     /* @input has been set */
-        char *pending;                       /* input that the program has not read yet: @n_pending */
-        size_t n_pending, pending_at;        /* bytes from @pending_at on */
-        bool input_ended;                    /* closed once pending is written */
+        struct program_input input;
         uv_timer_t timer;
         int closing;        /* handles whose close callback is still to come, 1 for the command itself */
         const char *status; /* why it was ended from here; NULL: it was not */

@@ -205,20 +205,20 @@ static int read_exec(struct session *ss, struct command *c, uint64_t id, const s
             (r = cg_json_bool(body, "input", false, &c->has_input, err)) < 0 ||
             (r = make_spec(c, body, texts, len, err)) < 0)
                 return r;
-        if (c->own_socket) {
-                c->socket_is_input = c->has_input;
+        if (c->socket.own) {
+                c->socket.is_input = c->has_input;
                 c->has_input = false;
-                if (c->socket < 0 || c->terminal)
+                if (c->socket.fd < 0 || c->terminal)
                         return cg_fail(err, CG_E_PROTO, "the command's socket is missing");
         }
-        if (c->has_input && !(c->pending = malloc(CG_MAX_COMMAND_INPUT)))
+        if (c->has_input && !(c->input.pending = malloc(CG_MAX_COMMAND_INPUT)))
                 return cg_fail(err, CG_E_NOMEM, "command");
         return cg_sup_audit_request(ss, id, m, err);
 }
 
 void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *m)
 {
-        struct command *c = calloc(1, sizeof(*c)), refused = { .ss = ss, .id = id, .socket = -1 };
+        struct command *c = calloc(1, sizeof(*c)), refused = { .ss = ss, .id = id, .socket = { .fd = -1 } };
         struct cg_out failed = { .type = CG_HOST_COMMAND_RESULT, .id = id };
         cg_auto_json json_t *body = NULL;
         cg_auto_fd int fd = -1;
@@ -228,20 +228,19 @@ void cg_sup_commands_exec(struct session *ss, uint64_t id, const struct cg_msg *
 
         if (r >= 0)
                 r = cg_json_int(body, "socket", 0, &socket, &err);
-        refused.own_socket = r >= 0 && socket > 0;
-        if (refused.own_socket)
+        refused.socket.own = r >= 0 && socket > 0;
+        if (refused.socket.own)
                 fd = cg_sup_host_socket(cg_sup_host_of(ss, CELL_SLOT(id)), (uint64_t)socket);
         if (c)
                 *c = (struct command){ .spec = -1,
-                                       .socket = cg_steal_fd(&fd),
-                                       .own_socket = refused.own_socket };
+                                       .socket = { .own = refused.socket.own, .fd = cg_steal_fd(&fd) } };
         if (r >= 0)
                 r = c ? read_exec(ss, c, id, m, body, &err) : cg_fail(&err, CG_E_NOMEM, "command");
         if (r < 0) {
                 if (c) {
                         cg_closep_(&c->spec);
-                        cg_closep_(&c->socket);
-                        free(c->pending);
+                        cg_closep_(&c->socket.fd);
+                        free(c->input.pending);
                 }
                 free(c);
                 cg_sup_command_event(
@@ -268,7 +267,7 @@ void cg_sup_commands_own(struct session *ss, const char *texts, size_t len, uint
                 return;
         }
         *c = (struct command){ .spec = -1,
-                               .socket = -1,
+                               .socket = { .fd = -1 },
                                .builtin = true,
                                .timeout_ms = timeout_ms,
                                .done = done,
@@ -301,18 +300,18 @@ void cg_sup_commands_input(struct session *ss, uint64_t id, const struct cg_msg 
 
         data = cg_msg_raw(m, 0, &len);
         if (!c || !c->has_input)
-                return;                                  /* it has ended meanwhile */
-        if (len > CG_MAX_COMMAND_INPUT - c->n_pending) { /* a host that does not count what was taken */
+                return;                                        /* it has ended meanwhile */
+        if (len > CG_MAX_COMMAND_INPUT - c->input.n_pending) { /* a host that does not count what was taken */
                 end_program(c, "error", "more input than the host may send at once");
                 return;
         }
-        if (len > CG_MAX_COMMAND_INPUT - c->n_pending - c->pending_at) {
-                memmove(c->pending, c->pending + c->pending_at, c->n_pending);
-                c->pending_at = 0;
+        if (len > CG_MAX_COMMAND_INPUT - c->input.n_pending - c->input.at) {
+                memmove(c->input.pending, c->input.pending + c->input.at, c->input.n_pending);
+                c->input.at = 0;
         }
-        memcpy(c->pending + c->pending_at + c->n_pending, data, len);
-        c->n_pending += len;
-        c->input_ended |= len == 0;
+        memcpy(c->input.pending + c->input.at + c->input.n_pending, data, len);
+        c->input.n_pending += len;
+        c->input.ended |= len == 0;
         cg_sup_command_write_input(c);
 }
 

@@ -213,7 +213,7 @@ void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, ui
         k->session->kernel = NULL;
         k->session = NULL;
         k->retiring.on = true;
-        k->sup->n_retiring++;
+        k->sup->unfinished.kernels++;
         if (!k->lost_open) { /* sending may have found that the kernel has closed its connection */
                 uv_timer_init(&k->sup->loop, &k->lost);
                 k->lost.data = k;
@@ -322,7 +322,7 @@ static void on_kernel_end(struct watch *w)
         k->state = K_DEAD;
         uv_poll_stop(&w->poll);
         if (k->retiring.on) {
-                k->sup->n_retiring--;
+                k->sup->unfinished.kernels--;
                 report_retired(k);
                 kernel_dispose(k);
                 return;

@@ -171,7 +171,7 @@ static void on_waited(uv_timer_t *t)
 {
         struct sup *s = t->data;
 
-        s->n_retiring = 0; /* they end with the zygote */
+        s->unfinished.kernels = 0; /* they end with the zygote */
 }
 
 /*
@@ -186,7 +186,7 @@ static void finish(struct sup *s)
         uv_timer_init(&s->loop, &timer);
         timer.data = s;
         uv_timer_start(&timer, on_waited, RETIRING_MS, 0);
-        while (s->n_retiring)
+        while (s->unfinished.kernels)
                 uv_run(&s->loop, UV_RUN_ONCE);
         uv_close((uv_handle_t *)&timer, NULL);
         uv_run(&s->loop, UV_RUN_NOWAIT);

@@ -39,7 +39,7 @@ static void on_done(uv_work_t *w, int status)
         struct removal *r = w->data;
 
         (void)status;
-        r->sup->n_removing--;
+        r->sup->unfinished.removals--;
         if (r->err.code < 0) /* most likely some process in it is still ending */
                 cg_log(&r->sup->log, CG_LOG_INFO, "%s; it is removed with this supervisor's own folder",
                        r->err.msg);
@@ -53,7 +53,7 @@ void cg_sup_remove(struct sup *s, const char *path)
 
         if (access(path, F_OK) < 0)
                 return;
-        if (s->n_removing < MAX_WAITING)
+        if (s->unfinished.removals < MAX_WAITING)
                 r = calloc(1, sizeof(*r) + len);
         if (r) {
                 r->sup = s;
@@ -66,5 +66,5 @@ void cg_sup_remove(struct sup *s, const char *path)
                 free(r);
                 return;
         }
-        s->n_removing++;
+        s->unfinished.removals++;
 }

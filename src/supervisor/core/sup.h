@@ -161,6 +161,12 @@ struct sup_status {
         size_t n_waiting;
 };
 
+struct sup_unfinished {
+        size_t removals; /* of folders */
+        size_t resets;   /* of peaks, see costs.c */
+        size_t kernels;  /* that are still ending in order */
+};
+
 struct sup {
         uv_loop_t loop;
         struct cg_log log;
@@ -188,9 +194,7 @@ struct sup {
         uint64_t next_session, next_approval, next_kernel, next_request;
         struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
         size_t n_sessions;
-        size_t n_removing;    /* folders */
-        size_t n_peak_resets; /* see costs.c */
-        size_t n_retiring;    /* kernels that are still ending in order */
+        struct sup_unfinished unfinished;
 };
 
 /* Calls @cb whenever @fd (takes) is readable. */

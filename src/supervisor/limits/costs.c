@@ -159,7 +159,7 @@ static void on_reset_done(uv_work_t *w, int status)
         struct reset *r = w->data;
 
         (void)status;
-        r->sup->n_peak_resets--;
+        r->sup->unfinished.resets--;
         close(r->fd);
         free(r);
 }
@@ -172,7 +172,7 @@ void cg_sup_costs_reset(struct session *ss, const struct cell *c)
         for (const struct shell *l = &ss->queue.main; l; l = l->next)
                 if (l->running) /* its peak would be lost */
                         return;
-        if (!k || !c->costs.peak_is_old || ss->sup->n_peak_resets >= MAX_RESETS)
+        if (!k || !c->costs.peak_is_old || ss->sup->unfinished.resets >= MAX_RESETS)
                 return;
         r = calloc(1, sizeof(*r));
         if (!r)
@@ -186,7 +186,7 @@ void cg_sup_costs_reset(struct session *ss, const struct cell *c)
                 return;
         }
         k->costs.last.faults = -1; /* its peak changes without one */
-        ss->sup->n_peak_resets++;
+        ss->sup->unfinished.resets++;
 }
 
 /* ------------------------------------------------------------------ cells */
