@@ -22,7 +22,7 @@ size_t cg_private_supervisors(void);
 /* Appends "12 s", "5 min" or "3 h". */
 void cg_add_duration(struct cg_buf *b, int64_t ms);
 
-/* What a supervisor has answered (returns; takes @text). NULL: nothing, or no JSON. */
+/* Parses the answer of a supervisor (returns; takes @text). NULL: nothing, or no JSON. */
 json_t *cg_reply_json(char *text);
 /* Members of it; "" and 0 where they are absent. */
 static inline const char *cg_reply_text(const json_t *o, const char *key)

@@ -20,7 +20,7 @@
 
 enum place { LISTING, ASKING, RUNNING, KEEPING, AT_HOST };
 
-/* What the server has reported of a call. */
+/* The last progress that the server has reported of a call. */
 struct ts_progress {
         struct cg_mcp_progress last; /* its message is in @text */
         char *text;

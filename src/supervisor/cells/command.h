@@ -13,7 +13,7 @@
 
 enum command_state { WAITING, STARTED, ENDED, LEFT };
 
-/* Of a host's file operation: its events are not the session's, other output is error messages. */
+/* A host's file operation: its events are not the session's, other output is error messages. */
 struct command_socket {
         bool own, is_input; /* its input or output goes through @fd */
         int fd;             /* -1: given to it */

@@ -118,7 +118,7 @@ struct session_life {
         int open_timers;
 };
 
-/* What its kernel has run. */
+/* Cells that its kernel has run. */
 struct session_use {
         uint64_t view; /* of the kernel of a spare, see cg_sup_spare_view() */
         bool warming;  /* it was made as a spare, and runs its first cell */
