@@ -44,8 +44,8 @@ JOBS = len(os.sched_getaffinity(0))
 WORKERS = 2 * JOBS
 # Limit of a run of pytest; it takes a third of it on a machine that does nothing else.
 PYTEST_S = 3000
-# These run beside the others.
-SANITIZED_WORKERS = 3 * JOBS // 2
+# With sanitizers the deadlines of tests are five times as long, so more of them can run at once.
+SANITIZED_WORKERS = 3 * JOBS
 # Niceness of the steps that run beside the tests.
 BESIDE_NICE = 5
 # Two builds of one folder would disturb each other.
@@ -695,9 +695,8 @@ STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
     "valgrind": step_valgrind,
 }
 QUICK = ("unit", "pytest", "lint-python", "lint-c")
-# Lanes run at the same time, since most tests wait for about half of their time; the first that has a step at a higher
-# priority: the deadlines of the tests in "pytest" are the shortest.
-LANES = (("pytest",), ("asan",), ("unit", "lint-python", "lint-c", "fuzz", "valgrind", "tsan", "sessions"))
+# These measure no times: they run beside the other steps, which often wait; all but "sessions" at a lower priority.
+BESIDE = ("unit", "lint-python", "lint-c", "fuzz", "valgrind", "tsan", "sessions")
 
 
 def parse_args() -> argparse.Namespace:
@@ -749,20 +748,21 @@ def main() -> int:
     os.environ["LC_ALL"] = "C.UTF-8"
     os.environ["CELLGATE_PRIVATE"] = "1"  # no supervisor that stays after a test
     total = Tally()
-    lanes = [[name for name in lane if name in opt.steps] for lane in LANES]
+    beside = [name for name in BESIDE if name in opt.steps]
+    alone = [name for name in opt.steps if name not in BESIDE]
 
-    def run_lane(names: Sequence[str]) -> list[Tally]:
-        # While the step pytest builds. A failure is reported by the steps that need it, which try again.
-        if "pytest" in opt.steps and names is lanes[-1]:
-            with contextlib.suppress(StepError):
-                compile_tests()
-        return [run_step(name, opt) for name in names]
+    def run_beside() -> list[Tally]:
+        # While the step pytest builds and runs. A failure is reported by the step that needs it, which tries again.
+        for name, prepare in (("pytest", compile_tests), ("asan", build_asan)):
+            if name in alone:
+                with contextlib.suppress(StepError):
+                    prepare()
+        return [run_step(name, opt) for name in beside]
 
-    first, *others = [lane for lane in lanes if lane]
-    pool = ThreadPoolExecutor(len(LANES))
-    running = [pool.submit(run_lane, lane) for lane in others]
+    # Where there is nothing to run beside, the main thread runs all.
+    lane = ThreadPoolExecutor(1).submit(run_beside) if alone and beside else None
     try:
-        for tally in [*run_lane(first), *(t for lane in running for t in lane.result())]:
+        for tally in [run_step(name, opt) for name in (alone or beside)] + (lane.result() if lane else []):
             total.add(tally)
     except KeyboardInterrupt:
         interrupted.set()
