@@ -27,7 +27,7 @@ NAME = "agent.example.org"
 class Gate:
     """stunnel in front of `cellgate relay`, with an authority and certificates in folders of @tmp."""
 
-    def __init__(self, cellgate: str, tmp: Path, files: int = 1024) -> None:
+    def __init__(self, cellgate: str, tmp: Path, files: int = 4096) -> None:
         self.tmp = tmp
         self.authority = self.folder("authority", Authority)
         self.own = self.issue("node", "localhost")
