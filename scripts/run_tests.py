@@ -404,10 +404,13 @@ def step_pytest(opt: argparse.Namespace) -> Tally:
     return pytest(folder, "test", ["-m", "not sanitized"], PYTEST_S)
 
 
+LSAN_THREAD_WENT = re.compile(r"Unable to get registers from thread|Running thread \d+ was not suspended")
+
+
 def only_a_thread_that_went(report: Path) -> bool:
     """LeakSanitizer says so when a thread ends while it looks for leaks at the process's end; it has found nothing."""
     lines = [line for line in report.read_text(errors="replace").splitlines() if line.strip()]
-    return all("Unable to get registers from thread" in line for line in lines)
+    return all(LSAN_THREAD_WENT.search(line) for line in lines)
 
 
 def step_asan(opt: argparse.Namespace) -> Tally:
