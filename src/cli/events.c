@@ -19,6 +19,7 @@
 /* Supervisors start at any time, and no event says so. */
 #define SCAN_MS     1000
 #define MAX_SOURCES 32
+#define MAX_PRINT   (1u << 20) /* at once, so that few pages fill the buffer */
 
 enum { JSON = 2, NAMESPACE, SINCE, NO_WAIT, HELP };
 
@@ -35,8 +36,8 @@ static const struct cg_opt table[] = {
 static const char before[] =
         "Usage: cellgate events [--json] [--namespace NAME] [--since TIME] [--no-wait]\n\n"
         "What happens in the sessions of all of this user's programs that share a supervisor: cells, commands, tools,\n"
-        "decisions, refusals (docs/events.md). A supervisor keeps its last 4,096 events. A reader that is too slow loses\n"
-        "the oldest, and is told how many.\n\n";
+        "decisions, refusals (docs/events.md), by time. A supervisor keeps its last 4,096 events. A reader that is too slow\n"
+        "loses the oldest, and is told how many.\n\n";
 static const char after_options[] =
         "\nExit status: 0; 2 command line, or output that cannot be written; 130 interrupted.\n";
 
@@ -44,7 +45,9 @@ struct followed {
         char address[400];
         struct cg_client *client;
         uint64_t after;
-        bool late; /* it did not answer: to be asked again */
+        json_t *page; /* the last reply; its events from @next on are not printed yet */
+        size_t next;
+        bool more; /* there may be another page, or it did not answer */
 };
 
 struct events {
@@ -103,45 +106,100 @@ static void add_event(const struct events *ev, const json_t *e, struct cg_buf *b
         cg_buf_adds(b, "\n");
 }
 
-static void add_lost(const struct events *ev, long long n, struct cg_buf *b)
+static void print(struct events *ev, struct cg_buf *b)
 {
-        if (ev->json)
-                cg_buf_addf(b, "{\"type\":\"events.lost\",\"data\":{\"lost\":%lld}}\n", n);
-        else
-                cg_buf_addf(b, "(%lld events were lost: this reader was too slow)\n", n);
+        if (b->len && cg_cli_print_buf(b) != CG_EXIT_OK)
+                ev->status = CG_EXIT_USAGE;
 }
 
-/* Prints what is new. False: the supervisor has ended. */
-static bool read_source(struct events *ev, struct followed *s)
+static void print_lost(struct events *ev, long long n)
 {
-        struct cg_events_options o = { .size = sizeof(o),
-                                       .since_ms = ev->since_ms,
-                                       .namespace_name = ev->namespace };
-        size_t n = 1;
+        cg_auto_buf struct cg_buf b = { .max = 200 };
 
-        while (n && ev->status < 0) {
-                cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
-                cg_auto_json json_t *reply = NULL;
-                char *text = NULL;
-                const json_t *e;
-                struct cg_err err = { 0 };
-                size_t i;
+        if (ev->json)
+                cg_buf_addf(&b, "{\"type\":\"events.lost\",\"data\":{\"lost\":%lld}}\n", n);
+        else
+                cg_buf_addf(&b, "(%lld events were lost: this reader was too slow)\n", n);
+        print(ev, &b);
+}
 
-                o.after = s->after;
-                s->late = cg_client_events(s->client, &o, &text, &err) != 0;
-                if (s->late)
-                        return err.code != CG_E_CLOSED;
-                reply = cg_reply_json(text);
-                if (cg_reply_number(reply, "lost"))
-                        add_lost(ev, cg_reply_number(reply, "lost"), &b);
-                json_array_foreach(json_object_get(reply, "events"), i, e)
-                        add_event(ev, e, &b);
-                n = i;
-                s->after = (uint64_t)cg_reply_number(reply, "last");
-                if (b.len && cg_cli_print_buf(&b) != CG_EXIT_OK)
-                        ev->status = CG_EXIT_USAGE;
-        }
+static const json_t *head(const struct followed *s)
+{
+        return json_array_get(json_object_get(s->page, "events"), s->next);
+}
+
+/* False: the supervisor has ended, or does not answer and is not to be waited for. */
+static bool read_page(struct events *ev, struct followed *s)
+{
+        const struct cg_events_options o = { .size = sizeof(o),
+                                             .after = s->after,
+                                             .since_ms = ev->since_ms,
+                                             .namespace_name = ev->namespace };
+        struct cg_err err = { 0 };
+        char *text = NULL;
+
+        s->more = true;
+        if (cg_client_events(s->client, &o, &text, &err) != 0)
+                return err.code != CG_E_CLOSED && !ev->no_wait;
+        json_decref(s->page);
+        s->page = cg_reply_json(text);
+        s->next = 0;
+        s->after = (uint64_t)cg_reply_number(s->page, "last");
+        s->more = head(s);
+        if (cg_reply_number(s->page, "lost"))
+                print_lost(ev, cg_reply_number(s->page, "lost"));
         return true;
+}
+
+static void close_source(struct followed *s)
+{
+        cg_client_close(s->client);
+        json_decref(s->page);
+}
+
+static void read_pages(struct events *ev)
+{
+        for (size_t i = ev->n; i-- > 0;) {
+                struct followed *s = &ev->sources[i];
+
+                if (head(s) || !s->more || read_page(ev, s))
+                        continue;
+                close_source(s);
+                *s = ev->sources[--ev->n];
+        }
+}
+
+static struct followed *earliest(struct events *ev)
+{
+        struct followed *found = NULL;
+        double time, first = 0;
+
+        for (size_t i = 0; i < ev->n; i++) {
+                if (!head(&ev->sources[i]))
+                        continue;
+                time = json_number_value(json_object_get(head(&ev->sources[i]), "time"));
+                if (found && time >= first)
+                        continue;
+                found = &ev->sources[i];
+                first = time;
+        }
+        return found;
+}
+
+/* By time, up to the end of a page: the next one may begin before what the others have. */
+static bool print_pages(struct events *ev)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_REPORT };
+        struct followed *s = earliest(ev);
+        bool any = s;
+
+        while (s && b.len < MAX_PRINT) {
+                add_event(ev, head(s), &b);
+                s->next++;
+                s = head(s) ? earliest(ev) : NULL;
+        }
+        print(ev, &b);
+        return any;
 }
 
 static int add_source(const char *address, void *data)
@@ -154,37 +212,32 @@ static int add_source(const char *address, void *data)
                         return 0;
         if (ev->n == MAX_SOURCES)
                 return 0;
-        *s = (struct followed){ .after = 0 };
+        *s = (struct followed){ .more = true };
         snprintf(s->address, sizeof(s->address), "%s", address);
-        if (cg_supervisor_open(address, &s->client, NULL) < 0)
-                return 0;
-        if (read_source(ev, s))
+        if (cg_supervisor_open(address, &s->client, NULL) == 0)
                 ev->n++;
-        else
-                cg_client_close(s->client);
         return 0;
 }
 
 static int watch(struct events *ev, struct cg_err *err)
 {
         struct pollfd fds[MAX_SOURCES];
+        bool printed = false;
 
         while (ev->status < 0) {
-                if (cg_supervisors(add_source, ev, err) < 0)
+                if (!printed && cg_supervisors(add_source, ev, err) < 0)
                         return -1;
-                if (ev->no_wait)
+                read_pages(ev);
+                printed = print_pages(ev);
+                if (!printed && ev->no_wait)
                         ev->status = CG_EXIT_OK;
                 for (size_t i = 0; i < ev->n; i++)
                         fds[i] = (struct pollfd){ .fd = cg_client_events_fd(ev->sources[i].client, NULL),
                                                   .events = POLLIN };
-                if (ev->status >= 0 || poll(fds, ev->n, SCAN_MS) < 0)
+                if (ev->status >= 0 || poll(fds, ev->n, printed ? 0 : SCAN_MS) < 0)
                         continue;
-                for (size_t i = ev->n; i-- > 0;) {
-                        if ((!fds[i].revents && !ev->sources[i].late) || read_source(ev, &ev->sources[i]))
-                                continue;
-                        cg_client_close(ev->sources[i].client);
-                        ev->sources[i] = ev->sources[--ev->n];
-                }
+                for (size_t i = 0; i < ev->n; i++)
+                        ev->sources[i].more |= fds[i].revents != 0;
         }
         return 0;
 }
@@ -225,7 +278,7 @@ int cg_cli_events(int argc, char **argv)
         if (r == 0)
                 r = watch(&ev, &err);
         while (ev.n)
-                cg_client_close(ev.sources[--ev.n].client);
+                close_source(&ev.sources[--ev.n]);
         if (r < 0)
                 return cg_cli_fail("events", &err);
         return ev.status;

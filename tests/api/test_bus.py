@@ -71,6 +71,15 @@ def follow() -> Iterator[Callable[[Shared], subprocess.Popen[str]]]:
         process.communicate()
 
 
+def all_events(reader: Client) -> list[dict[str, Any]]:
+    found, events = reader.events(after=0), []
+    while found["events"]:
+        assert found["lost"] == 0
+        events += found["events"]
+        found = reader.events(after=found["last"])
+    return events
+
+
 def install_a_package(shared: Shared, folder: Path, slowness: float) -> None:
     """By an agent of `mcp serve`, from a folder in place of the index."""
     info = "cgbus-1.0.dist-info"
@@ -145,13 +154,7 @@ def test_each_event_is_caused_once_and_read_by_all(
         s.close()
         eventually(lambda: json.dumps(reader.events()).count("session.killed") == 4)
 
-        events, last = [], 0
-        while found := reader.events(after=last):
-            assert found["lost"] == 0
-            events += found["events"]
-            last = found["last"]
-            if not found["events"]:
-                break
+        events = all_events(reader)
         types = [e["type"] for e in events]
         assert SANDBOXMCP - set(types) == set()
         assert MORE - set(types) == set()
@@ -296,6 +299,30 @@ def test_the_command_repeats_nothing_after_a_late_answer(
         s.add_event("package.installed", "after")
         read_to("after")
         assert seen[-3:] == ["before", "between", "after"] and seen.count("before") == 1
+
+
+def test_the_command_prints_events_of_several_supervisors_by_time(
+    shared: Shared, follow: Callable[[Shared], subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of each than it reads at once."""
+    with Client(share=1) as one, one.session(workspace=str(shared.cwd)) as a:
+        monkeypatch.setenv("CELLGATE_JOBS_MAX_QUEUE", "2")
+        with Client(share=1) as two, two.session(workspace=str(shared.cwd)) as b:
+            assert one.status()["pid"] != two.status()["pid"]
+            for i in range(400):
+                (a if i % 4 else b).add_event("package.installed", f"{i}")
+                (b if i % 4 else a).add_event("package.installed", f"{i}")
+            expected = [*all_events(one), *all_events(two)]
+            followed = follow(shared)
+            assert followed.stdout
+            lines = [followed.stdout.readline() for _ in expected]
+            done = shared("events", "--json", "--no-wait").stdout.splitlines(keepends=True)
+    assert done == lines
+    times = [json.loads(line)["time"] for line in lines]
+    assert times == sorted(e["time"] for e in expected)
+    for id in {e["session_id"] for e in expected}:
+        mine = [e for e in map(json.loads, lines) if e["session_id"] == id]
+        assert mine == [e for e in expected if e["session_id"] == id]
 
 
 def test_a_secret_is_no_part_of_the_events_own_words(shared: Shared) -> None:
