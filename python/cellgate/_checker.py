@@ -24,6 +24,8 @@ from functools import cache
 from importlib.machinery import PathFinder
 from typing import Any
 
+from cellgate._imports import permitted
+
 ALIASES = {
     "mpl": "matplotlib",
     "np": "numpy",
@@ -393,15 +395,6 @@ def imported(node: ast.AST) -> Iterator[tuple[str, list[str]]]:
         name, value = (dotted(node.func) or ([""], node))[0][-1], node.args[0].value
         if name in ("__import__", "import_module") and isinstance(value, str) and value and value[0] != ".":
             yield value, []
-
-
-def permitted(module: str, members: list[str], allowed: list[str] | None) -> bool:
-    """The rule of the surfaces' import hook as well (surfaces/_profiles.py)."""
-
-    def listed(name: str) -> bool:
-        return any(name == entry or name.startswith(entry + ".") for entry in allowed or ())
-
-    return allowed is None or listed(module) or (bool(members) and all(listed(f"{module}.{m}") for m in members))
 
 
 @cache

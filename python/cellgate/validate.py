@@ -8,6 +8,7 @@ can do is decided by the sandbox when it runs.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, TypedDict
 from cellgate import aio
 from cellgate._errors import CellgateError, InvalidArgumentError, LimitExceededError, UnsupportedError
 from cellgate._events import Reply
+from cellgate._imports import permitted
 from cellgate._session import Completed, Session
 
 NOTICE = "This check protects nothing: whatever it says, the sandbox decides what the code can do when it runs."
@@ -27,7 +29,9 @@ SETTINGS = {
     "filesystem": {"allowWrite": [], "denyWrite": [], "denyRead": []},
     "cellgate": {"networkOff": True},
 }
-_PROGRAM = Path(__file__).with_name("_checker.py").read_text()
+# The sandbox has no package: what the program imports of it becomes a part of its text.
+_IMPORT = "from cellgate._imports import permitted\n"
+_PROGRAM = Path(__file__).with_name("_checker.py").read_text().replace(_IMPORT, inspect.getsource(permitted))
 _RESULT_MAX = 16 << 20
 _LOOKUPS = 32
 """Names that are looked up in the session; no imports are added for more."""

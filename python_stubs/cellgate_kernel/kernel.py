@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import faulthandler
 import gc
+import importlib
 import json
 import os
 import signal
@@ -187,6 +188,8 @@ def configure() -> None:
         places = [*config.get("python_path", []), sys.prefix]
         _kernel.watcher.changed = lambda: preload.show_fonts(cache, places)
         _kernel.watcher.changed()
+    if profiles := os.environ.get("CELLGATE_PROFILES"):  # of `cellgate run --profile`
+        importlib.import_module("cellgate_kernel.imports").follow(profiles.split())
     reserve.hold()
     gc.enable()
 

@@ -203,14 +203,30 @@ def test_profiles(run_cellgate: Run, home: Path, port: int, profiles: str) -> No
         options += ["--allow-host", f"127.0.0.1:{port}"]
     code = PROFILES + f"print(look('mine'), look('.env'), look({str(home / 'other')!r}), put('/tmp/x'), run())\n"
     code += f"print(put('new'), threads())\n{cell(f'http://127.0.0.1:{port}/')}"
-    r = run_cellgate("run", *options, "--workspace", work, "-c", code, env={"HOME": str(home)})
+    free = f"exec({code!r}, {{}})"  # no cell's own imports
+    r = run_cellgate("run", *options, "--workspace", work, "-c", free, env={"HOME": str(home)})
     files, more, network = r.stdout.splitlines()
     assert files == "mine None None True False"
     assert more == f"{'filesystem' in profiles} {'data_science' in profiles}"
     assert (network == "hello from outside") == ("network" in profiles) and (work / "new").exists() == (
         "filesystem" in profiles
     )
-    assert "True" in run_cellgate("run", *options, "--exec", "allow", "-c", PROFILES + "run()").stdout
+    code = f"exec({PROFILES + 'print(run())'!r}, {{}})"
+    assert "True" in run_cellgate("run", *options, "--exec", "allow", "-c", code).stdout
+
+    # Imports that are on no list of theirs are errors.
+    all_of = dict.fromkeys(["basic", *profiles.split()])
+    scope = f"profile{'s' * (len(all_of) > 1)} {', '.join(all_of)}"
+    modules = {"shutil": "filesystem", "urllib.request": "network", "sympy": "data_science"}
+    errors = [f"`os` is not in {scope}; this list is advisory"]
+    for module, name in modules.items():
+        if name not in all_of:
+            where = f"it is in profile {name} (--profile {name})"
+            errors.append(f"`{module}` is not in {scope}; {where}; this list is advisory")
+    code = f"for m in ['json', 'math', 'mcptools', 'os', *{list(modules)}]:\n try: exec('import ' + m)\n"
+    code += " except ImportError as e: print(e)"
+    lines = run_cellgate("run", *options, "-c", code).stdout.splitlines()
+    assert [line.partition(" (`import")[0] for line in lines if not line.startswith("No module named")] == errors
 
 
 def test_refusals_are_told_once_a_cell_and_not_without_end(run_cellgate: Run, file) -> None:

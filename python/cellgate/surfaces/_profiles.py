@@ -1,12 +1,7 @@
-"""context-forge's profiles: lists of modules, and the settings of a sandbox that go with them.
-
-The lists are an import hook in the kernel, which tells well-meaning code early; code can go around it. What code can
-reach is decided by the settings.
-"""
+"""context-forge's profiles: the settings of a sandbox that go with the lists of modules of cellgate._imports."""
 
 from __future__ import annotations
 
-import inspect
 import os
 import stat
 import tempfile
@@ -14,23 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cellgate._checker import permitted
 from cellgate._errors import CellgateError
+from cellgate._imports import MODULES
 
-_LISTS = """
-basic         math random datetime json re time calendar uuid collections itertools functools operator bisect heapq copy
-basic         dataclasses enum typing string textwrap unicodedata difflib decimal fractions statistics cmath base64
-basic         binascii hashlib hmac secrets html html.parser xml.etree xml.etree.ElementTree csv configparser
-basic         urllib.parse abc contextlib types
-data_science  numpy pandas scipy matplotlib seaborn sklearn statsmodels plotly sympy
-network       httpx requests urllib urllib.request aiohttp websocket email smtplib ftplib
-filesystem    pathlib os.path tempfile shutil glob zipfile tarfile
-"""
-MODULES: dict[str, list[str]] = {}
-for _profile, *_modules in map(str.split, _LISTS.strip().splitlines()):
-    MODULES.setdefault(_profile, []).extend(_modules)
 VARIABLES = {name: f"SANDBOX_ENABLE_{name.upper()}" for name in MODULES if name != "basic"}
-ADVISORY = "this list is advisory (`import uuid; uuid.os` passes it): the sandbox is what holds"
+ENABLED_BY = {name: f"{variable}=true" for name, variable in VARIABLES.items()}
 # People's own files, and what is mounted. The rest of the system is what an interpreter and its packages need.
 PRIVATE = ("/home", "/root", "/srv", "/mnt", "/media")
 
@@ -86,36 +69,6 @@ def summary(name: str, hosts: Sequence[str], workspace: Path | None) -> str:
     return "no network, no programs; the user's files are hidden; only the private /tmp can be written"
 
 
-def hints(enabled: Sequence[str]) -> dict[str, str]:
-    """Where modules of the other profiles are, by their names."""
-    off = [name for name in MODULES if name not in enabled]
-    return {m: f"it is in profile {name} ({VARIABLES[name]}=true)" for name in off for m in MODULES[name]}
-
-
-def why_not(module: str, scope: str, more: dict[str, str]) -> str:
-    """The text of the hook's error. It is copied into the kernel, as permitted() is."""
-    known = next((text for m, text in more.items() if module == m or module.startswith(m + ".")), "")
-    return f"`{module}` is not in {scope}; {known}{'; ' if known else ''}"
-
-
 def hook(allowed: Sequence[str], scope: str, more: dict[str, str]) -> str:
-    """A cell that makes imports of later cells, not those of modules, follow the list."""
-    return f"""
-def _install(allowed, scope, more, advisory):
-    import builtins
-    real = builtins.__import__
-{_indented(permitted)}
-{_indented(why_not)}
-    def __import__(name, globals=None, locals=None, fromlist=(), level=0):
-        own = level == 0 and name != "__future__" and globals is not None and globals.get("__name__") == "__main__"
-        if own and not permitted(name, list(fromlist or ()), allowed):
-            raise ImportError(why_not(name, scope, more) + advisory, name=name)
-        return real(name, globals, locals, fromlist, level)
-    builtins.__import__ = __import__
-_install({list(allowed)!r}, {scope!r}, {more!r}, {ADVISORY!r})
-del _install
-"""
-
-
-def _indented(function: Any) -> str:
-    return "".join(f"    {line}\n" for line in inspect.getsource(function).splitlines())
+    """A cell that makes imports of later cells follow the list."""
+    return f"from cellgate_kernel import imports\nimports.install({list(allowed)!r}, {scope!r}, {more!r})\ndel imports"

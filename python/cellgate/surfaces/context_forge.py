@@ -21,18 +21,8 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult
 
 from cellgate import CellgateError, Denied, Event, ExecuteResult, Execution, Status, aio
-from cellgate._checker import permitted
-from cellgate.surfaces._profiles import (
-    ADVISORY,
-    MODULES,
-    VARIABLES,
-    empty_folder,
-    hints,
-    hook,
-    settings,
-    summary,
-    why_not,
-)
+from cellgate._imports import ADVISORY, MODULES, hints, permitted, scope_of, why_not
+from cellgate.surfaces._profiles import ENABLED_BY, VARIABLES, empty_folder, hook, settings, summary
 from cellgate.surfaces._serve import Options, RefusedError, RefusedOptionError, answer, env_number, name_ignored
 from cellgate.validate import NOTICE, validate_code_async
 
@@ -102,8 +92,7 @@ class Config:
 
     @property
     def scope(self) -> str:
-        profiles = f"profile{'s' if len(self.enabled) > 1 else ''} {', '.join(self.enabled)}"
-        return "SANDBOX_ALLOWED_IMPORTS" if self.listed else profiles
+        return "SANDBOX_ALLOWED_IMPORTS" if self.listed else scope_of(self.enabled)
 
 
 def memory_bytes(text: str) -> int:
@@ -187,7 +176,9 @@ class Sandbox:
 
         facts = await self.facts()
         async with self._slots, self._session(facts["settings"], memory) as session:
-            prelude = hook(allowed, scope, {} if allowed_imports is not None else hints(self.config.enabled))
+            prelude = hook(
+                allowed, scope, {} if allowed_imports is not None else hints(self.config.enabled, ENABLED_BY)
+            )
             if "filesystem" in self.config.enabled and not self.writable:
                 prelude = _PRIVATE + prelude
             (await session.run(prelude, silent=True, history=False, timeout=_PREPARE_S)).check()
@@ -223,7 +214,7 @@ class Sandbox:
         return memory
 
     def _why(self, module: str) -> str:
-        return why_not(module, self.config.scope, hints(self.config.enabled)) + ADVISORY
+        return why_not(module, self.config.scope, hints(self.config.enabled, ENABLED_BY))
 
     def _failure(self, done: Execution, timeout: float, memory_limit: str) -> dict[str, Any]:
         if done.status is Status.TIMEOUT:

@@ -170,15 +170,23 @@ int cg_settings_for_hosts(const char *const *hosts, char **ret, struct cg_err *e
         return cg_made(*ret, "settings", err);
 }
 
-int cg_profile_add(const char *name, unsigned *profiles, struct cg_err *err)
+int cg_profile_add(const char *name, struct cg_profiles *profiles, struct cg_err *err)
 {
         static const char *const names[] = { "basic", "data_science", "network", "filesystem" };
+        char *variable = profiles->variable;
+        size_t len, size = sizeof(profiles->variable);
 
+        if (!profiles->bits)
+                snprintf(variable, size, "CELLGATE_PROFILES=basic");
+        profiles->bits |= CG_PROFILE_BASIC;
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                if (strcmp(name, names[i]) == 0) {
-                        *profiles |= CG_PROFILE_BASIC | 1u << i;
-                        return 0;
-                }
+                if (strcmp(name, names[i]) != 0)
+                        continue;
+                len = strlen(variable);
+                if (!(profiles->bits & 1u << i))
+                        snprintf(variable + len, size - len, " %s", name);
+                profiles->bits |= 1u << i;
+                return 0;
         }
         return cg_fail(err, CG_E_INVAL, "--profile %s: basic, data_science, network or filesystem", name);
 }

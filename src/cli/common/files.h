@@ -59,8 +59,13 @@ enum cg_profile {
         CG_PROFILE_FILESYSTEM = 8,
 };
 
-/* Adds the bit of the profile @name. CG_E_INVAL: there is none. */
-int cg_profile_add(const char *name, unsigned *profiles, struct cg_err *err);
+struct cg_profiles {
+        unsigned bits;
+        char variable[64]; /* "CELLGATE_PROFILES=basic network", for the kernel's import hook */
+};
+
+/* Adds the profile @name. CG_E_INVAL: there is none. */
+int cg_profile_add(const char *name, struct cg_profiles *profiles, struct cg_err *err);
 
 /*
  * Settings of these profiles. @hosts: as above, for CG_PROFILE_NETWORK. @env: the environment of

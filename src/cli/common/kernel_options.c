@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/path.h"
 #include "base/util.h"
-#include "cli/common/files.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
@@ -160,7 +159,8 @@ static const struct cg_opt table[] = {
         { CG_KOPT_PROFILE, 0, "profile", "NAME", CG_CMD_RUN,
           "instead of --sandbox: settings by name; may be repeated. basic: no network, no programs, no files of"
           " people but the workspace, nothing to write but /tmp. These add to it: data_science (256 processes),"
-          " network (hosts of --allow-host, others are asked about), filesystem (writes in the workspace)" },
+          " network (hosts of --allow-host, others are asked about), filesystem (writes in the workspace)."
+          " An import of a module that is not on their lists is an error, which is advice and no border" },
         { CG_KOPT_LIMIT, 0, "limit", "NAME=NUMBER", STARTS,
           "a limit of the kernel, instead of the one in the settings; may be repeated: memoryMb (default: half"
           " of the machine's memory), cores (such as 1.5), processes, openFiles, fileMb, outputMb (of one"
@@ -539,10 +539,10 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
                         err, CG_E_INVAL,
                         "--allow-host and --no-sandbox contradict each other: without a sandbox every host"
                         " can be reached");
-        if (o->profiles && (o->sandbox || o->no_sandbox))
+        if (o->profiles.bits && (o->sandbox || o->no_sandbox))
                 return cg_fail(err, CG_E_INVAL, "--profile and --%s contradict each other",
                                o->sandbox ? "sandbox" : "no-sandbox");
-        if (o->profiles && o->n.hosts && !(o->profiles & CG_PROFILE_NETWORK))
+        if (o->profiles.bits && o->n.hosts && !(o->profiles.bits & CG_PROFILE_NETWORK))
                 return cg_fail(err, CG_E_INVAL, "--allow-host needs --profile network beside other profiles");
         if (o->n.hosts && o->sandbox)
                 return cg_fail(
@@ -682,8 +682,11 @@ int cg_kernel_options_settings(struct cg_kernel_options *o, char **ret, struct c
 
         if (cg_settings_file_read(o->sandbox, &text, err) < 0)
                 return -1;
-        if (o->profiles && cg_settings_for_profiles(o->profiles, o->hosts, o->kernel_env, &text, err) < 0)
+        if (o->profiles.bits &&
+            cg_settings_for_profiles(o->profiles.bits, o->hosts, o->kernel_env, &text, err) < 0)
                 return -1;
+        if (o->profiles.bits)
+                o->env[o->n.env++] = o->profiles.variable;
         if (!text && cg_settings_for_hosts(o->hosts, &text, err) < 0)
                 return -1;
         if ((text && cg_settings_parse(text, strlen(text), "settings", 0, &s, err) < 0) ||

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include "cellgate.h"
 #include "cli/common/approve.h"
+#include "cli/common/files.h"
 #include "cli/common/opts.h"
 #include "sandbox/limit.h"
 
@@ -129,12 +130,12 @@ struct cg_option_counts {
 struct cg_kernel_options {
         enum cg_kernel_command command;
         struct cg_approve *approve;
-        const char **env;   /* NULL-terminated; the strings are argv's */
+        const char **env;   /* NULL-terminated; the strings are argv's, one is @profiles' */
         const char **hosts; /* of --allow-host; the same */
         const char **policies;
         struct cg_option_counts n;
-        unsigned profiles; /* bits of enum cg_profile */
-        bool env_by_name;  /* NAME alone is allowed: the command's own variable */
+        struct cg_profiles profiles;
+        bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *config, *sandbox, *images, *preload, *tier, *exec, *language, *node,
                 *namespace;
         struct cg_connect_options connect;
