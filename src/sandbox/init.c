@@ -134,7 +134,7 @@ static int become_init(const struct cg_spawn *sp, struct cg_err *err)
 /* libc's fork, not a raw clone: it updates the cached thread id, locks and runs atfork handlers. */
 static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
 {
-        pid_t pid = fork();
+        pid_t init = getpid(), pid = fork();
 
         if (pid != 0)
                 return pid < 0 ? cg_fail_errno(err, "sandbox: main process") : pid;
@@ -144,6 +144,9 @@ static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
         prepare(sp);
         if (cg_enter(sp, err) < 0)
                 fail(sp, err);
+        /* Without a pid namespace init may have ended before this process was to end with it. */
+        if (getppid() != init)
+                _exit(125);
         /* On failure the caller has ended meanwhile. */
         if (!report(sp->ready_fd, NULL))
                 _exit(125);
@@ -500,9 +503,10 @@ static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
 enum { STATUS_POLL, SIGNAL_POLL, COMMANDS_POLL, FIRST_LISTENER, FIRST_DOOR = FIRST_LISTENER + LISTENERS };
 
 /*
- * Init's loop, until the main process or the caller has ended, or (plan off) SIGTERM is received.
+ * Init's loop, until the main process, the caller or (landlock tier) the guard has ended, or (plan
+ * off) SIGTERM is received.
  */
-static void watch(const struct cg_spawn *sp, pid_t main_pid)
+static void watch(const struct cg_spawn *sp, pid_t main_pid, pid_t guard_pid)
 {
         /* A pipe's write end reports POLLERR when its last reader is closed. */
         struct pollfd fds[FIRST_DOOR + CG_DOORS_FDS] = { { .fd = STATUS_FD },
@@ -510,7 +514,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                                                          { .fd = sp->commands_fd >= 0 ? COMMANDS_FD : -1,
                                                            .events = POLLIN } };
         struct cg_broker broker = { .sb = sp->sb, .proxies = PROXY_FD };
-        pid_t parent = getppid(), servers[LISTENERS] = { 0 };
+        pid_t servers[LISTENERS] = { 0 };
         struct cg_mediator mediator;
         struct cg_notify notify[LISTENERS];
         struct cg_doors doors;
@@ -563,8 +567,8 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                        take_signals(sp, sp->sb->set.command && !sp->sb->set.off ? main_pid : 0, &child);
                 if (term && sp->sb->set.off)
                         return;
-                /* the guard was killed, so everything ends */
-                if (sp->sb->grants && getppid() != parent)
+                /* SIGTERM has reported its end, which may have been before this loop. */
+                if (sp->sb->grants && getppid() != guard_pid)
                         return;
                 if (sp->sb->set.report_stopped && !child &&
                     (fds[FIRST_LISTENER].revents & (POLLIN | POLLHUP)) == POLLHUP)
@@ -676,7 +680,7 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp)
 {
         int proxies[CG_LANDLOCK_PORTS] = { -1, -1, -1, -1 };
         struct cg_err err = { 0 };
-        pid_t pid = 0;
+        pid_t pid = 0, guard_pid = getpid(); /* in the landlock tier the cloned process is the guard */
 
         if (become_init(sp, &err) < 0 || (cg_plan_traces(sp->sb) && cg_execs_check(&err) < 0) ||
             make_tier(sp, proxies, &pid, &err) < 0)
@@ -685,7 +689,7 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp)
                 fail(sp, &err);
         if (seal_init(sp, proxies, &err) < 0)
                 fail(sp, &err);
-        watch(sp, pid);
+        watch(sp, pid, guard_pid);
         if (sp->sb->set.off)
                 end_all();
         while (sp->sb->grants && !end_all())

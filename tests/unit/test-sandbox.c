@@ -513,6 +513,85 @@ TEST_WITH(failing_init_ends_the_preparation, new_plan, free_plan)
         assert_int_equal(errno, ECHILD);
 }
 
+static int kill_init(void *data, struct cg_err *err)
+{
+        pid_t init = getppid();
+
+        (void)data;
+        (void)err;
+        kill(init, SIGKILL);
+        while (getppid() == init)
+                usleep(1000);
+        return 0;
+}
+
+/* Nothing else would end a main process whose init was killed before it was to end with it. */
+TEST_WITH(main_ends_with_an_init_that_was_killed_early, new_plan, free_plan)
+{
+        struct cg_sandbox_child child;
+        struct cg_err err = { 0 };
+        int zero = 0;
+
+        cg_sandbox_set_off(*state);
+        assert_int_equal(
+                cg_sandbox_spawn_prepared(*state, NULL, 0, kill_init, return_data, &zero, &child, &err),
+                CG_E_CLOSED);
+}
+
+/* Where init waits, which is the second to fork after the clone: the guard is the first. */
+static int gate = -1, forks;
+
+static void count_fork(void)
+{
+        forks++;
+}
+
+static void wait_at_gate(void)
+{
+        char byte;
+
+        while (gate >= 0 && forks == 2 && read(gate, &byte, 1) < 0)
+                ;
+}
+
+static int wait_for_ever(void *unused)
+{
+        while (pause())
+                ;
+        return !unused;
+}
+
+/* While the caller still has the status pipe. */
+TEST_WITH(init_sees_that_the_guard_ended_early, new_plan, free_plan)
+{
+        struct cg_sandbox_child child;
+        struct cg_err err = { 0 };
+        struct pollfd status = { .events = POLLIN };
+        int p[2];
+
+        if (cg_landlock_abi() < CG_TIER_LANDLOCK_ABI) {
+                print_message("the landlock tier needs Linux 6.12 with Landlock\n");
+                skip();
+        }
+        assert_int_equal(cg_sandbox_set_landlock(*state, CG_DENY_RULES_ACCEPT, NULL, &err), 0);
+        assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+        assert_int_equal(pthread_atfork(count_fork, wait_at_gate, NULL), 0);
+        gate = p[0];
+        forks = 0;
+        spawn_ok(*state, NULL, 0, wait_for_ever, NULL, &child);
+        gate = -1;
+        assert_int_equal(kill(child.init_pid, SIGKILL), 0); /* the guard */
+        assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
+        assert_int_equal(write(p[1], "x", 1), 1);
+        status.fd = child.status_fd;
+        assert_int_equal(poll(&status, 1, DEADLINE_MS), 1);
+        assert_int_equal(status.revents, POLLHUP); /* init has ended, and the main process with it */
+        close(child.status_fd);
+        close(child.init_pidfd);
+        close(p[0]);
+        close(p[1]);
+}
+
 static int write_file(void *path)
 {
         int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);

@@ -111,12 +111,15 @@ static bool uses_group(const struct cg_sandbox *sb)
 
 /* ---- watcher */
 
-static void wait_for(int fd, short events)
+/* False: not in time. */
+static bool wait_for(int fd, short events)
 {
         struct pollfd p = { .fd = fd, .events = events };
+        int n;
 
-        while (poll(&p, 1, GONE_MS) < 0 && errno == EINTR)
+        while ((n = poll(&p, 1, GONE_MS)) < 0 && errno == EINTR)
                 ;
+        return n > 0;
 }
 
 /*
@@ -128,7 +131,8 @@ static void wait_gone(const struct cg_command *c, int pidfd, int status_fd)
         wait_for(pidfd, POLLIN);
         if (cg_plan_has_namespaces(c->sb) || status_fd < 0)
                 return;
-        for (struct cg_sandbox_status st; wait_for(status_fd, POLLIN), read(status_fd, &st, sizeof(st)) > 0;)
+        for (struct cg_sandbox_status st;
+             wait_for(status_fd, POLLIN) && read(status_fd, &st, sizeof(st)) > 0;)
                 ;
 }
 
