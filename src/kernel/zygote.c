@@ -41,6 +41,7 @@ struct child {
         json_int_t id; /* of the request */
         pid_t pid;
         int pidfd;
+        const char *tier;
         struct cg_cgroup *cgroup; /* NULL: none */
 };
 
@@ -98,8 +99,8 @@ static int send_json(struct cg_zygote *z, json_t *body, const int *fds, size_t n
 /* ------------------------------------------------------------------ children */
 
 /* Takes @child->cgroup on success. */
-static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child,
-                     struct cg_err *err)
+static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox *plan,
+                     const struct cg_sandbox_child *child, struct cg_err *err)
 {
         int pidfd = child->init_pidfd;
         struct child *c = calloc(1, sizeof(*c));
@@ -114,6 +115,7 @@ static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox
         c->id = id;
         c->pid = child->init_pid;
         c->pidfd = pidfd;
+        c->tier = cg_sandbox_tier(plan);
         c->cgroup = child->cgroup;
         LIST_INSERT_HEAD(&z->children, c, entry);
         return 0;
@@ -155,7 +157,7 @@ struct cg_zygote *cg_zygote_free(struct cg_zygote *z)
         struct child *c;
 
         LIST_FOREACH(c, &z->children, entry)
-                cg_pidfd_kill(c->pidfd, SIGKILL);
+                cg_sandbox_kill(c->pidfd, c->tier);
         while ((c = LIST_FIRST(&z->children)))
                 remove_child(z, c);
         if (z->epoll >= 0)
@@ -279,7 +281,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, bool spare, const int *fds,
         r = fork_kernel(z, &spec, fds, &child, err);
         if (r < 0)
                 return r;
-        r = add_child(z, id, &child, err);
+        r = add_child(z, id, spec.plan, &child, err);
         if (r < 0) {
                 cg_pidfd_kill(child.init_pidfd, SIGKILL);
                 reap(child.init_pid);

@@ -103,6 +103,8 @@ int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_deny_rules deny_rules
 bool cg_sandbox_has_own_tmp(const struct cg_sandbox *sb);
 /* "full", "landlock", or "off". */
 const char *cg_sandbox_tier(const struct cg_sandbox *sb);
+/* Ends everything inside of a sandbox of that tier. Without a sandbox init does it, within 5 s. */
+void cg_sandbox_kill(int init_pidfd, const char *tier);
 
 /* Disables isolation (--no-sandbox): the child still has init, status pipe and limits. */
 void cg_sandbox_set_off(struct cg_sandbox *sb);
@@ -233,8 +235,8 @@ int cg_sandbox_set_commands(struct cg_sandbox *sb, const char *const *envp, stru
 struct cg_sandbox_child {
         pid_t init_pid; /* in the caller's pid namespace; a child of the caller, which reaps it */
         /*
-         * readable when init has ended; kill through it (SIGKILL) ends everything inside. In a plan
-         * that is off, SIGTERM does that; SIGKILL ends init and the main process only
+         * readable when init has ended; cg_sandbox_kill() ends everything inside. In a plan that is
+         * off, SIGKILL would end init and the main process only
          */
         int init_pidfd;
         /*

@@ -1,6 +1,8 @@
-/* The names of tiers. Linked into every program that reads settings. */
+/* The names of tiers, and how a tier is ended. Linked into every program that reads settings. */
+#include <signal.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/sandbox.h"
 
@@ -30,4 +32,14 @@ int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *e
         c.deny_rules = d;
         *ret = c;
         return 0;
+}
+
+void cg_sandbox_kill(int init_pidfd, const char *tier)
+{
+        if (strcmp(tier, "off") != 0) {
+                cg_pidfd_kill(init_pidfd, SIGKILL);
+                return;
+        }
+        cg_pidfd_kill(init_pidfd, SIGTERM);
+        cg_pidfd_kill(init_pidfd, SIGCONT); /* processes inside can have stopped it */
 }

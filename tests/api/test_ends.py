@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from cellgate_api import Client
+from cellgate_api import Client, Session
 from kernel_environment import PACKAGES, copy_environment
-from processes import children, eventually, named
+from processes import alive, children, eventually, named, parent, words
 
 REGISTER = "import atexit; atexit.register(lambda: open('left', 'w').write('bye'))"
 
@@ -221,6 +221,40 @@ def test_atexit_runs_when_the_host_is_killed(workspace: Path, prefix: Path) -> N
     p.send_signal(signal.SIGKILL)
     p.wait()
     eventually(lambda: (workspace / "left").exists())
+
+
+STRAY = "import os, subprocess\nsubprocess.run(['setsid', '--fork', 'sleep', f'1000.{os.getpid()}'])\nos.getpid()"
+
+
+def start_stray(session: Session) -> tuple[int, int]:
+    """The kernel, and a process that it has started without a sandbox, in a session of its own, without its parent."""
+    kernel = int(session.run(STRAY).value)
+    mark = f"1000.{kernel}".encode()
+    found: list[int] = []
+
+    def is_there() -> bool:
+        found[:] = [p for p in children(parent(kernel)) if mark in words(p)]
+        return bool(found)
+
+    eventually(is_there)
+    return kernel, found[0]
+
+
+def test_without_a_sandbox_all_ends_with_a_kernel_that_does_not_end(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, sandbox=1) as s:
+        kernel, stray = start_stray(s)
+        os.kill(kernel, signal.SIGSTOP)
+    eventually(lambda: not alive(stray))
+
+
+def test_without_a_sandbox_all_ends_with_a_supervisor_that_was_killed(prefix: Path, workspace: Path) -> None:
+    """Init is stopped: it cannot see the supervisor's end before the zygote ends it."""
+    with Client(no_spare=True) as c, c.session(workspace=workspace, sandbox=1) as s:
+        _, stray = start_stray(s)
+        init = parent(stray)
+        os.kill(init, signal.SIGSTOP)
+        os.kill(named(children(os.getpid()), "cellgate-superv"), signal.SIGKILL)
+        eventually(lambda: not alive(stray) and not alive(init))
 
 
 @pytest.mark.parametrize("cell", [None, "pass"])

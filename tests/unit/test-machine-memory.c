@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "supervisor/core/kernel.h"
+#include "supervisor/core/kernel_link.h"
 #include "supervisor/limits/machine_memory.h"
 #include "supervisor/core/state.h"
 #include "unit.h"
@@ -50,12 +51,10 @@ pid_t cg_pidfd_pid(int pidfd)
         return number_of(pidfd) + 1;
 }
 
-int cg_pidfd_kill(int pidfd, int sig)
+void cg_sup_kernel_kill(const struct kernel *k)
 {
-        (void)sig;
-        killed[number_of(pidfd)] = true;
+        killed[k - kernels] = true;
         n_killed++;
-        return 0;
 }
 
 int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err)

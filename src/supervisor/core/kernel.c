@@ -145,8 +145,7 @@ void cg_sup_kernel_end(struct kernel *k)
                 return;
         if (k->state == K_WAITING)
                 cg_sup_zygote_forget(k);
-        if (k->pid.active)
-                cg_pidfd_kill(k->pid.fd, SIGKILL);
+        cg_sup_kernel_kill(k);
         cg_sup_programs_close(k, "the kernel ended");
         cg_sup_commands_close(k, k->session, "kernel_died", "the sandbox has ended");
         if (k->session)
@@ -186,9 +185,7 @@ static void on_status(struct watch *w)
 
 static void on_overdue(uv_timer_t *t)
 {
-        struct kernel *k = t->data;
-
-        cg_pidfd_kill(k->pid.fd, SIGKILL);
+        cg_sup_kernel_kill(t->data);
 }
 
 void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t request)

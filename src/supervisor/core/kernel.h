@@ -111,7 +111,7 @@ extern const struct cg_zygote_ops cg_sup_kernel_zygote_ops;
 
 /* Starts a kernel for the session; the outcome comes through struct cg_kernel_ops. */
 int cg_sup_kernel_start(struct session *ss, struct cg_err *err);
-/* Ends it (SIGKILL to its init) and forgets it; its session gets no more from it. */
+/* Ends it and forgets it; its session gets no more from it. */
 void cg_sup_kernel_end(struct kernel *k);
 /*
  * Lets it run what its cells have registered with atexit, 1 s at most, then ends it; DONE goes to

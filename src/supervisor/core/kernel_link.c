@@ -2,7 +2,6 @@
 #include "supervisor/core/kernel_link.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include "base/fd.h"
 #include "supervisor/core/kernel.h"
@@ -32,6 +31,12 @@ bool cg_sup_kernel_is_gone(const struct kernel *k)
         return k->state == K_DEAD || (k->pid.active && cg_wait_fd(k->pid.fd, POLLIN, 0, NULL) == 0);
 }
 
+void cg_sup_kernel_kill(const struct kernel *k)
+{
+        if (k->pid.active)
+                cg_sandbox_kill(k->pid.fd, k->report.tier ?: "");
+}
+
 void cg_sup_kernel_violation(struct kernel *k, const char *what)
 {
         if (k->violation_text[0] || k->state == K_DEAD)
@@ -40,8 +45,7 @@ void cg_sup_kernel_violation(struct kernel *k, const char *what)
                  what);
         cg_log(&k->sup->log, CG_LOG_WARN, "kernel of session %llu broke a rule: %s",
                (unsigned long long)(k->session ? k->session->number : 0), what);
-        if (k->pid.active)
-                cg_pidfd_kill(k->pid.fd, SIGKILL);
+        cg_sup_kernel_kill(k);
 }
 
 static void on_lost(uv_timer_t *t)

@@ -26,6 +26,8 @@ void cg_sup_kernel_pause(struct kernel *k, bool paused);
 void cg_sup_kernel_catch_up(struct kernel *k);
 /* Ends a kernel that broke a rule, and reports which. */
 void cg_sup_kernel_violation(struct kernel *k, const char *what);
+/* Ends everything inside, if it runs. */
+void cg_sup_kernel_kill(const struct kernel *k);
 /* Its end of the connection is closed: most likely it is ending. */
 void cg_sup_kernel_lost(struct kernel *k);
 

@@ -8,10 +8,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include "base/fd.h"
 #include "base/util.h"
 #include "supervisor/core/kernel.h"
+#include "supervisor/core/kernel_link.h"
 #include "supervisor/limits/oom.h"
 #include "supervisor/core/state.h"
 
@@ -62,7 +62,7 @@ static void on_memory_timer(uv_timer_t *t)
                 largest->limits.memory_exceeded = true;
                 s->memory.ended = fcntl(largest->pid.fd, F_DUPFD_CLOEXEC, 0);
                 s->memory.ended_ms = uv_now(&s->loop);
-                cg_pidfd_kill(largest->pid.fd, SIGKILL);
+                cg_sup_kernel_kill(largest);
         }
         uv_timer_start(t, on_memory_timer, cg_oom_next_check_ms(available, reserve), 0);
 }

@@ -16,6 +16,7 @@
 #include "sandbox/settings/settings.h"
 #include "supervisor/limits/denials.h"
 #include "supervisor/core/kernel.h"
+#include "supervisor/core/kernel_link.h"
 #include "supervisor/limits/oom.h"
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
@@ -241,7 +242,7 @@ static void on_cpu_timer(uv_timer_t *t)
                 return;
         }
         k->limits.cpu_exceeded = true;
-        cg_pidfd_kill(k->pid.fd, SIGKILL);
+        cg_sup_kernel_kill(k);
 }
 
 static char *copy_path(const json_t *files, const char *name)
