@@ -415,19 +415,22 @@ def only_a_thread_that_went(report: Path) -> bool:
 
 def step_asan(opt: argparse.Namespace) -> Tally:
     """unit tests and tests of the programs with AddressSanitizer and UndefinedBehaviorSanitizer"""
+    return asan("asan", ["-m", "sanitized", *(["-k", opt.k] if opt.k else [])])
+
+
+def asan(name: str, args: Sequence[str]) -> Tally:
     folder = build_asan()
     reports = folder / "reports"
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir()
     # Reports go to files: the programs' standard error is often read by the program under test.
     env = {k: f"{v}:log_path={reports}/report" for k, v in SANITIZER_ENV.items() if k[0] in "AU"}
-    tally = unit_tests(folder, "asan", env)
+    tally = unit_tests(folder, name, env)
     env["CG_SANITIZED"] = "address"
-    args = ["-m", "sanitized", *(["-k", opt.k] if opt.k else []), *SANITIZED_TESTS]
-    tally.add(pytest(folder, "asan", args, PYTEST_S, env, "loadgroup", SANITIZED_WORKERS))
+    tally.add(pytest(folder, name, [*args, *SANITIZED_TESTS], PYTEST_S, env, "loadgroup", SANITIZED_WORKERS))
     found = [f for f in sorted(reports.iterdir()) if not only_a_thread_that_went(f)]
     text = "\n".join(f.read_text(errors="replace")[:4000] for f in found[:3])
-    tally.record("asan:no report", f"{len(found)} reports in {reports}:\n{text}" if found else None)
+    tally.record(f"{name}:no report", f"{len(found)} reports in {reports}:\n{text}" if found else None)
     return tally
 
 

@@ -508,6 +508,12 @@ def races() -> list[str]:
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 
+def asan_tests() -> list[str]:
+    """The tests that take scripts/test too long with AddressSanitizer."""
+    tally = run_tests.asan("soak-asan", ["-m", "sanitized_in_soak"])
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
 def patience() -> list[str]:
     """Clients of `mcp serve --http` that give up a call before its cell ends."""
     tally = run_tests.pytest(run_tests.build_main(), "soak-patience", ["mcp_http/soak_patience.py"], 900)
@@ -601,6 +607,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "kills": ("programs with the Python package, killed at random points", lambda o: kills(o.kills)),
     "audit-kills": ("the audit log's writer, killed at random points", lambda o: audit_kills(o.kills)),
     "python-asan": ("tests/python with AddressSanitizer", lambda _: python_asan()),
+    "asan-tests": ("tests that take scripts/test too long with AddressSanitizer", lambda _: asan_tests()),
     "asan": ("sessions with AddressSanitizer", lambda o: sessions_asan(o.asan_sessions)),
     "valgrind": ("sessions under valgrind", lambda o: sessions_valgrind(o.valgrind_sessions, True)),
     "valgrind-unit": ("the unit tests under valgrind", lambda _: unit_valgrind()),
