@@ -96,7 +96,7 @@ class Sync:
             self.report |= {"skipped": list(json.loads(skipped)), "left": self.path if report["refused"] else None}
         except (ValueError, TypeError, LookupError, RecursionError) as e:
             raise CellgateError(f"what came back from {self.path} of the other machine is no list of changes") from e
-        except CellgateError as e:
+        except (CellgateError, OSError) as e:
             raise CellgateError(f"{e}: not all was brought back from {self.path} of the other machine") from e
         finally:
             self._end(bool(self.report and not self.report["left"]))
@@ -119,6 +119,9 @@ class Sync:
         try:
             if there and remove:
                 there.files.remove(self.path, timeout=_TRANSFER_S)
+            if there:
+                with contextlib.suppress(CellgateError):  # it is gone, or the connection
+                    there.files.remove(self._archive, timeout=_TRANSFER_S)
         finally:
             self._here.close()
             if there:

@@ -173,7 +173,9 @@ class Side:
     def _make(self, made: str, path: str, entry: Entry, f: BinaryIO) -> None:
         if entry[0] == "link":
             target = os.path.normpath(os.path.join(os.path.dirname(path), entry[1]))
-            if not self._trusting and target.startswith(("/", "..")):
+            parts = PurePosixPath(entry[1]).parts
+            climbs = ".." in parts[parts.count("..") :]  # from a name, which may be another link
+            if not self._trusting and (climbs or target.startswith(("/", ".."))):
                 raise OSError(errno.EPERM, "a link that leads out of the folder")
             os.symlink(entry[1], made)
         elif entry[0] == "file":

@@ -112,6 +112,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "no-name": {"entries": {"": ["dir"]}},
     "through-a-link": {"entries": {"outside/evil": ["file", 1, False, ""]}},
     "through-a-link-of-its-own": {"entries": {"l": ["link", "sub"], "l/gone": ["file", 1, False, ""]}},
+    "out-by-a-link-of-its-own": {"entries": {"l": ["link", "."], "x": ["link", "l/../evil"]}},
     "device": {"entries": {"d": ["device", 1, 3]}},
     "zero-byte": {"entries": {"a\0b": ["file", 1, False, ""]}},
     "half-a-character": {"entries": {"\ud800": ["file", 1, False, ""]}},
@@ -144,17 +145,21 @@ def test_an_archive_that_is_none(client: cellgate.Client, folder: Path, there: P
         wanted = [*HOSTILE[name].get("entries", {}), *HOSTILE[name].get("removed", [])]
         assert set(report["refused"]) == set(wanted) - {"l"}
     after = {k: v for k, v in tree(folder.parent).items() if not k.startswith("there/")}
-    assert after == before | ({"folder/l": "sub"} if name == "through-a-link-of-its-own" else {})
+    assert after == before | ({"folder/l": HOSTILE[name]["entries"]["l"][1]} if "own" in name else {})
 
 
-@pytest.mark.parametrize("how", ["endless", "ended"])
-def test_a_node_that_sends_no_end_or_is_gone(client: cellgate.Client, folder: Path, there: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["endless", "ended", "no-room-here"])
+def test_a_node_that_sends_no_end_or_is_gone(
+    client: cellgate.Client, folder: Path, there: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import cellgate
 
     before = tree(folder)
     copy = cellgate.Sync(folder, client, there)
     if how == "ended":
         client.close()
+    elif how == "no-room-here":
+        monkeypatch.setattr("tempfile.tempdir", str(there / "none"))
     else:
         code = (
             "import os; sync.Side.pack = lambda self, name: os.truncate(os.open(name, os.O_CREAT | os.O_RDWR), 1 << 40)"
@@ -163,6 +168,8 @@ def test_a_node_that_sends_no_end_or_is_gone(client: cellgate.Client, folder: Pa
     with pytest.raises(cellgate.CellgateError, match=f"not all was brought back from {copy.path}"):
         copy.close()
     assert tree(folder) == before and copy.report is None
+    if how != "ended":
+        assert [str(p) for p in there.iterdir()] == [copy.path], "no archive beside it"
 
 
 def test_too_much(client: cellgate.Client, folder: Path, there: Path) -> None:
@@ -172,6 +179,17 @@ def test_too_much(client: cellgate.Client, folder: Path, there: Path) -> None:
     with pytest.raises(cellgate.CellgateError, match="its files have more than 1024 MiB"):
         cellgate.Sync(folder, client, there)
     assert not list(there.iterdir())
+
+
+def test_a_copy_that_cannot_be_made(
+    client: cellgate.Client, folder: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cellgate
+
+    monkeypatch.setitem(cellgate._sync._SETTINGS, "cellgate", {})
+    with pytest.raises(cellgate.CellgateError, match=r"\.bashrc"):
+        cellgate.Sync(folder, client, there)
+    assert not list(there.iterdir()), "neither the copy nor its archive"
 
 
 def words(relay: list[str], folder: Path, there: Path) -> list[str]:
@@ -209,3 +227,13 @@ def test_run_without_a_folder(package: Any, relay: list[str], tmp_path: Path) ->
     assert done.returncode == 2 and "none: No such file" in done.stderr and "the folder was not copied" in done.stderr
     done = run("--sync", str(tmp_path))
     assert done.returncode == 2 and "--sync is for --connect" in done.stderr
+
+
+def test_run_with_a_path_that_is_too_long(relay: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' a\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("CELLGATE_PYTHON", str(program))
+    argv = [relay[0], "run", "--connect", " ".join(relay), "--sync", str(tmp_path), "-c", "1"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2 and "the folder was not copied" in done.stderr

@@ -91,6 +91,7 @@ int cg_run_sync_start(struct cg_run_options *o, struct cg_run_sync *s, struct cg
         s->fd = cg_steal_fd(&to);
         close(cg_steal_fd(&out));
         r = read_path(from, s->path, err);
+        close(cg_steal_fd(&from)); /* a longer path, which it would write for ever, ends it */
         if (r < 0)
                 cg_run_sync_end(s, NULL);
         o->kernel.workspace = s->path;
