@@ -480,7 +480,7 @@ def valgrind_env() -> dict[str, str]:
     source = REPO / "tests/valgrind/syscalls.c"
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     must("valgrind-compile", ["gcc", *flags, source, "-o", library], 120)
-    return {"LD_PRELOAD": str(library), "CG_VALGRIND": "1"}  # tests/unit/rounds.h
+    return {"LD_PRELOAD": str(library), "CG_VALGRIND": "1"}  # tests/unit/unit.h
 
 
 def valgrind_unit_tests() -> Tally:
@@ -508,6 +508,15 @@ def fuzz_targets(folder: Path) -> list[Path]:
     return found
 
 
+def case_seeds(name: str, folder: Path) -> None:
+    """Writes the cases of the unit test of that name as inputs; their syntax is in tests/unit/cases.h."""
+    cases = REPO / f"tests/unit/cases/{name}.txt"
+    for number, line in enumerate(cases.read_text().splitlines() if cases.exists() else []):
+        if line and not line.startswith(("#", "== ")):
+            text = line.split(" => ")[0].encode().decode("unicode_escape")
+            (folder / f"case-{number}").write_bytes(text.encode("latin-1"))
+
+
 def fuzz_one(folder: Path, target: Path, seconds: float) -> str | None:
     """Replays the target's corpus, then searches further for so long. Returns what went wrong."""
     name = target.name.removeprefix("fuzz-")
@@ -515,6 +524,7 @@ def fuzz_one(folder: Path, target: Path, seconds: float) -> str | None:
     # libFuzzer writes what it finds into the first folder: a scratch one.
     scratch = folder / "found" / name
     scratch.mkdir(parents=True, exist_ok=True)
+    case_seeds(name, scratch)
     search = f"-max_total_time={max(1, round(seconds))}" if seconds else "-runs=0"
     limits = [search, "-timeout=10", "-rss_limit_mb=2048"]
     argv = [target, *limits, f"-artifact_prefix={scratch}/", scratch, *([corpus] if corpus.is_dir() else [])]

@@ -1,11 +1,7 @@
 /* Approval rules: what decides, and that nothing opens what a ! pattern closed. */
-#include <stdio.h>
-#include <string.h>
-#include "base/json.h"
-#include "base/util.h"
 #include "cli/common/approve.h"
 #include "cli/common/rule_check.h"
-#include "unit.h"
+#include "cases.h"
 
 static struct cg_approve *rules(const char *const *list)
 {
@@ -21,44 +17,9 @@ static struct cg_approve *rules(const char *const *list)
 
 TEST(test_glob)
 {
-        static const struct {
-                const char *pattern, *text;
-                bool want;
-        } cases[] = {
-                { "", "", true },
-                { "", "a", false },
-                { "a", "a", true },
-                { "a", "ab", false },
-                { "ab", "a", false },
-                { "*", "", true },
-                { "*", "anything", true },
-                { "a*", "a", true },
-                { "a*", "ba", false },
-                { "*a", "bba", true },
-                { "*a", "bab", false },
-                { "a*b*c", "aXbYc", true },
-                { "a*b*c", "aXbY", false },
-                { "read_*", "read_file", true },
-                { "read_*", "xread_file", false },
-                { "**", "x", true },
-                { "?", "x", true },
-                { "?", "", false },
-                { "?", "xy", false },
-                { "?", "\xc3\xa9", true },
-                { "??", "\xc3\xa9", false },
-                { "?", "\xff", true },
-                { "[a]", "a", false },
-                { "[a]", "[a]", true },
-                { "a.b", "axb", false },
-                { "A", "a", false },
-                { "\\*", "\\x", true },
-                { "\\*", "*", false },
-        };
-
-        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-                if (cg_pol_glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text,
-                                strlen(cases[i].text)) != cases[i].want)
-                        fail_msg("\"%s\" against \"%s\"", cases[i].pattern, cases[i].text);
+        EACH_CASE(c, "patterns")
+        if (cg_pol_glob(c.in, strlen(c.in), c.out, strlen(c.out)) != !strcmp(c.third, "yes"))
+                fail_msg("against \"%s\"", c.out);
 }
 
 /* Patterns of many stars against long names must not take for ever. */
@@ -103,46 +64,20 @@ TEST(test_denial_wins_in_any_order)
 /* Rules about tools do not decide about resources and prompts; those that refuse all tools do. */
 TEST(test_methods)
 {
-        static const struct {
-                const char *rule, *method, *tool;
-                enum cg_approve_answer want;
-        } cases[] = {
-                { "fs.*", CG_METHOD_READ, "", CG_APPROVE_ASK },
-                { "*.*", CG_METHOD_READ, "", CG_APPROVE_ASK },
-                { "fs.resources/read", CG_METHOD_READ, "", CG_APPROVE_ASK },
-                { "fs.resources/read", CG_METHOD_CALL, "resources/read", CG_APPROVE_ACCEPT },
-                { "fs:resources/read", CG_METHOD_READ, "", CG_APPROVE_ACCEPT },
-                { "fs:resources/read", CG_METHOD_GET, "", CG_APPROVE_ASK },
-                { "fs:resources/read", CG_METHOD_CALL, "resources/read", CG_APPROVE_ASK },
-                { "fs:resources/read", CG_METHOD_CALL, "", CG_APPROVE_ASK },
-                { "*:prompts/get", CG_METHOD_GET, "", CG_APPROVE_ACCEPT },
-                { "other:prompts/get", CG_METHOD_GET, "", CG_APPROVE_ASK },
-                { "!fs:prompts/get", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
-                { "!fs:prompts/get", CG_METHOD_READ, "", CG_APPROVE_ASK },
-                { "!fs.*", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
-                { "!*.*", CG_METHOD_READ, "", CG_APPROVE_REFUSE },
-                { "!fs.r*", CG_METHOD_READ, "", CG_APPROVE_ASK },
-                { "!fs.?*", CG_METHOD_READ, "", CG_APPROVE_REFUSE },
-                { "!f?.*?", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
-                { "!fs.**", CG_METHOD_GET, "", CG_APPROVE_REFUSE },
-                { "!fs.??", CG_METHOD_READ, "", CG_APPROVE_ASK },
-                { "!fs.?*_", CG_METHOD_READ, "", CG_APPROVE_ASK },
-                { "fs.?*", CG_METHOD_READ, "", CG_APPROVE_ASK },
-                { "!other.*", CG_METHOD_READ, "", CG_APPROVE_ASK },
+        static const char *const answers[] = {
+                [CG_APPROVE_ASK] = "ask", [CG_APPROVE_ACCEPT] = "accept", [CG_APPROVE_REFUSE] = "refuse"
         };
-        static const char *const invalid[] = { "fs:tools/call", ":resources/read", "fs:resources/list",
-                                               "fs:*" };
         struct cg_approve *all = RULES("all", "!fs.write");
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
-                struct cg_approve *a = RULES("ask", cases[i].rule);
+        EACH_CASE(c, "methods")
+        {
+                struct cg_approve *a = RULES("ask", c.in);
+                const char *answer = answers[cg_approve_decide(a, "fs", c.out, c.third, NULL)];
 
-                if (cg_approve_decide(a, "fs", cases[i].method, cases[i].tool, NULL) != cases[i].want)
-                        fail_msg("%s for %s", cases[i].rule, cases[i].method);
+                if (strcmp(answer, c.fourth) != 0)
+                        fail_msg("%s for %s", answer, c.out);
                 cg_approve_free(a);
         }
-        for (size_t i = 0; i < CG_ARRAY_LEN(invalid); i++)
-                assert_int_equal(cg_approve_add(all, invalid[i], NULL), CG_E_INVAL);
         assert_int_equal(cg_approve_decide(all, "fs", CG_METHOD_READ, "", NULL), CG_APPROVE_ACCEPT);
         cg_approve_free(all);
 }
@@ -204,16 +139,12 @@ TEST(test_names_with_dots)
 
 TEST(test_bad_rules)
 {
-        static const char *const bad[] = { "",     "!",   "fs", "!fs",  ".x", "fs.",
-                                           "!fs.", "!.x", "*",  "!all", "All" };
         struct cg_approve *a = RULES("ask");
-        struct cg_err err;
 
-        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-                if (cg_approve_add(a, bad[i], &err) != CG_E_INVAL)
-                        fail_msg("\"%s\" was taken for a rule", bad[i]);
+        EACH_CASE(c, "no rules")
+        FAILS(CG_E_INVAL, "", cg_approve_add(a, c.in, &err));
         assert_int_equal(cg_approve_add(a, "ask", NULL), 0);
-        assert_int_equal(cg_approve_add(a, "all", &err), CG_E_INVAL);
+        FAILS(CG_E_INVAL, "", cg_approve_add(a, "all", &err));
         assert_int_equal(cg_approve_decide(a, "fs", CG_METHOD_CALL, "read", NULL), CG_APPROVE_ASK);
         cg_approve_free(a);
 }
@@ -251,70 +182,38 @@ TEST(test_rules_that_match_nothing)
 {
         static const char servers[] = "{\"filesystem\":[\"read_file\",\"write_file\",\"list-dir\",\"a.b\"],"
                                       "\"github\":[\"create_issue\"],\"down\":null,\"empty\":[]}";
-        static const struct {
-                const char *rule, *want;
-        } cases[] = {
-                { "filesystem.read_file", NULL },
-                { "filesystem.write_*", NULL },
-                { "filesystem.read?file", NULL },
-                { "filesystem.a.b", NULL },
-                { "*.create_issue", NULL },
-                { "git*.*", NULL },
-                { "empty.*", NULL },
-                { "*.*", NULL },
-                { "filesystem:resources/read", NULL },
-                { "down:prompts/get", NULL },
-                { "filesytem.write_file", "no MCP server filesytem; did you mean %sfilesystem.write_file?" },
-                { "FileSystem.write_file", "did you mean %sfilesystem.write_file?" },
-                { "filesytem.wirte_file", "did you mean %sfilesystem.write_file?" },
-                { "filesytem:resources/read", "did you mean %sfilesystem:resources/read?" },
-                { "filesystem.wirte_file", "has no tool wirte_file; did you mean %sfilesystem.write_file?" },
-                { "filesystem.wirte_*", "did you mean %sfilesystem.write_file?" },
-                { "filesystem.list_dir", "did you mean %sfilesystem.list-dir?" },
-                { "git*.creat_issue",
-                  "no MCP server git* has a tool creat_issue; did you mean %sgithub.create_issue?" },
-                { "*.creat_issue", "could not be checked: the MCP server down did not start" },
-                { "fs.write_file", "did you mean %sfilesystem.write_file?" },
-                { "githb.*", "did you mean %sgithub.*?" },
-                { "slack.*", "the MCP servers are filesystem, github, down, empty" },
-                { "filesystem.zzzzzzzz", "its tools are read_file, write_file, list-dir, a.b" },
-                { "empty.x", "the MCP server empty has no tool x" },
-                { "down.read", "could not be checked: the MCP server down did not start" },
-                { "x\x1b[2J.read", "x\\x1b[2J" },
-        };
         cg_auto_json json_t *known = json_loads(servers, 0, NULL);
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
-                for (unsigned how = 0; how < 3; how++) { /* accepts; refuses; refuses, and rules are lax */
-                        cg_auto_buf struct cg_buf notes = { .max = 4096 };
-                        bool unknown = cases[i].want && strstr(cases[i].want, "did not start");
-                        char rule[100], want[200];
-                        struct cg_err err = { .msg = "" };
-                        struct cg_approve *a;
-                        bool stops = how == 1 && cases[i].want && !unknown;
+        EACH_CASE(c, "rules of servers")
+        for (unsigned how = 0; how < 3; how++) { /* accepts; refuses; refuses, and rules are lax */
+                cg_auto_buf struct cg_buf notes = { .max = 4096 };
+                bool unknown = c.out && strstr(c.out, "did not start");
+                char rule[100], want[200];
+                struct cg_err err = { .msg = "" };
+                struct cg_approve *a;
+                bool stops = how == 1 && c.out && !unknown;
 
-                        snprintf(rule, sizeof(rule), "%s%s", how ? "!" : "", cases[i].rule);
-                        a = rules((const char *const[]){ rule, "ask", NULL });
-                        if (how == 2)
-                                cg_approve_set_lax(a);
-                        cg_approve_always(a, "gone", CG_METHOD_CALL, "tool", NULL);
-                        if (cg_rules_check(a, known, &notes, &err) != (stops ? CG_E_INVAL : 0))
-                                fail_msg("%s: %s", rule, err.msg);
-                        if (!cases[i].want) {
-                                assert_int_equal(notes.len, 0);
-                        } else {
-                                const char *said = stops ? err.msg : notes.data;
-                                const char *at = strstr(cases[i].want, "%s");
+                snprintf(rule, sizeof(rule), "%s%s", how ? "!" : "", c.in);
+                a = rules((const char *const[]){ rule, "ask", NULL });
+                if (how == 2)
+                        cg_approve_set_lax(a);
+                cg_approve_always(a, "gone", CG_METHOD_CALL, "tool", NULL);
+                if (cg_rules_check(a, known, &notes, &err) != (stops ? CG_E_INVAL : 0))
+                        fail_msg("%s: %s", rule, err.msg);
+                if (!c.out) {
+                        assert_int_equal(notes.len, 0);
+                } else {
+                        const char *said = stops ? err.msg : notes.data;
+                        const char *at = strchr(c.out, '@');
 
-                                snprintf(want, sizeof(want), "%.*s%s%s", at ? (int)(at - cases[i].want) : 0,
-                                         cases[i].want, at && how ? "!" : "", at ? at + 2 : cases[i].want);
-                                if (!said || !strstr(said, want))
-                                        fail_msg("%s: not \"%s\": %s", rule, want, said);
-                                assert_null(strchr(said, '\x1b'));
-                                assert_int_equal(strstr(said, "start with --lax-rules") != NULL, stops);
-                        }
-                        cg_approve_free(a);
+                        snprintf(want, sizeof(want), "%.*s%s%s", at ? (int)(at - c.out) : 0, c.out,
+                                 at && how ? "!" : "", at ? at + 1 : c.out);
+                        if (!said || !strstr(said, want))
+                                fail_msg("%s: not \"%s\": %s", rule, want, said);
+                        assert_null(strchr(said, '\x1b'));
+                        assert_int_equal(strstr(said, "start with --lax-rules") != NULL, stops);
                 }
+                cg_approve_free(a);
         }
 }
 

@@ -1,9 +1,6 @@
 /*
  * JSON as slices, and what a person sees of a tool call: all of it, and nothing that is not in it.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/text.h"
 #include "cli/common/approve.h"
 #include "cli/common/args.h"

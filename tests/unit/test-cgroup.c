@@ -4,16 +4,8 @@
  * group with processes of its own does not share controllers out. What the operating system makes
  * of it is tested in tests/sandbox/test_cgroups.py, as far as the machine has it.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
-#include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/cgroup_int.h"
 #include "unit.h"
 

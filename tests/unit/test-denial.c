@@ -1,16 +1,7 @@
 /* Denials: which rule denied a file, and what is said of it. */
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/capability.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/json.h"
 #include "sandbox/inside/access.h"
 #include "sandbox/command/denial.h"
 #include "sandbox/plan.h"
@@ -31,13 +22,12 @@ static int make_plan(void **state)
                 { .kind = CG_PLAN_HIDE, .path = (char *)"/h", .why = (char *)"credentials.files.1" },
         };
         struct cg_sandbox *sb = NULL;
-        struct cg_err err;
 
-        assert_int_equal(cg_sandbox_new(&sb, &err), 0);
+        OK(cg_sandbox_new(&sb, &err));
         for (size_t i = 0; i < CG_ARRAY_LEN(mounts); i++)
-                assert_int_equal(cg_plan_insert(sb, &mounts[i], &err), 0);
-        assert_int_equal(cg_plan_add_hide(sb, "/etc/passwd", CG_WHY_CREDENTIALS, &err), 0);
-        assert_int_equal(cg_sandbox_add_hide(sb, "/etc/group", &err), 0);
+                OK(cg_plan_insert(sb, &mounts[i], &err));
+        OK(cg_plan_add_hide(sb, "/etc/passwd", CG_WHY_CREDENTIALS, &err));
+        OK(cg_sandbox_add_hide(sb, "/etc/group", &err));
         *state = sb;
         return 0;
 }

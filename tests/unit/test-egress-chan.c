@@ -1,10 +1,4 @@
 /* The control channel: messages in pieces, descriptors beside them, and what is no message. */
-#include <fcntl.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#include "base/json.h"
-#include "base/util.h"
 #include "sandbox/egress/chan.h"
 #include "unit.h"
 

@@ -1,17 +1,7 @@
 /* What a process that reads foreign bytes has left, beside what it still needs: lock.h. */
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/ptrace.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "sandbox/egress/lock.h"
 #include "unit.h"
 

@@ -1,6 +1,4 @@
 /* Lines of a kernel's output that report a refused file, however the output is cut into writes. */
-#include <stdlib.h>
-#include <string.h>
 #include "kernel/error_lines.h"
 #include "unit.h"
 

@@ -1,8 +1,5 @@
 /* ZeroMQ sockets in libuv's loop: no message is missed, sockets take turns, and closing is safe. */
-#include <poll.h>
-#include <stdlib.h>
 #include <zmq.h>
-#include "base/util.h"
 #include "jupyter/loop.h"
 #include "unit.h"
 
@@ -251,9 +248,8 @@ TEST_WITH(test_a_socket_without_descriptor, enter, leave)
 {
         struct env *e = *state;
         struct cg_zsock z;
-        struct cg_err err;
         int no_socket = 0;
 
-        assert_int_equal(cg_zsock_init(&z, &e->zl, &no_socket, on_socket, NULL, &err), CG_E_SYS);
+        FAILS(CG_E_SYS, "", cg_zsock_init(&z, &e->zl, &no_socket, on_socket, NULL, &err));
         cg_zsock_close(&z, on_closed); /* a no-op */
 }

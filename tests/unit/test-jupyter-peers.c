@@ -1,7 +1,4 @@
 /* src/jupyter/peers.c beside the loop that serves the same socket. */
-#include <stdlib.h>
-#include <unistd.h>
-#include "base/util.h"
 #include "jupyter/peers.h"
 #include "unit.h"
 
@@ -43,18 +40,16 @@ static int open_place(void **state)
         struct place *p = calloc(1, sizeof(*p));
         char address[64];
         size_t len = sizeof(address);
-        struct cg_err err;
 
         uv_loop_init(&p->loop);
         p->ctx = zmq_ctx_new();
         p->sock = zmq_socket(p->ctx, ZMQ_ROUTER);
         p->client = zmq_socket(p->ctx, ZMQ_DEALER);
-        assert_int_equal(cg_zloop_init(&p->zl, &p->loop, &err), 0);
-        assert_int_equal(cg_peers_init(&p->peers, p->ctx, p->sock, &p->z, &p->zl, "test", 1 << 20, 1 << 20,
-                                       false, &p->log, &err),
-                         0);
+        OK(cg_zloop_init(&p->zl, &p->loop, &err));
+        OK(cg_peers_init(&p->peers, p->ctx, p->sock, &p->z, &p->zl, "test", 1 << 20, 1 << 20, false, &p->log,
+                         &err));
         assert_int_equal(zmq_bind(p->sock, "tcp://127.0.0.1:*"), 0);
-        assert_int_equal(cg_zsock_init(&p->z, &p->zl, p->sock, on_message, p, &err), 0);
+        OK(cg_zsock_init(&p->z, &p->zl, p->sock, on_message, p, &err));
         assert_int_equal(zmq_getsockopt(p->sock, ZMQ_LAST_ENDPOINT, address, &len), 0);
         assert_int_equal(zmq_connect(p->client, address), 0);
         *state = p;

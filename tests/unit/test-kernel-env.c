@@ -1,27 +1,15 @@
 /* Environments of kernels: how they are named and found, which are refused, and why. */
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include "base/fd.h"
 #include "base/kernel_env.h"
-#include "base/util.h"
 #include "config.h"
 #include "unit.h"
 
 #define PACKAGES "lib/python" CG_PYTHON_VERSION "/site-packages"
 #define DIST     "lib/python" CG_PYTHON_VERSION "/dist-packages"
 
-/* A folder of its own for each test, without symlinks, with an environment "env" in it. */
-struct place {
-        char dir[PATH_MAX];
-        char env[PATH_MAX + 8];
-        char base[PATH_MAX + 32]; /* "base/bin", which pyvenv.cfg names as the home */
-};
+/* A folder of its own for each test, with an environment "env" and its "base" in it. */
+static char env[64], home_dir[64];
 
-static char *path_in(const char *dir, const char *name)
+static char *path_of(const char *dir, const char *name)
 {
         char *path;
 
@@ -29,84 +17,53 @@ static char *path_in(const char *dir, const char *name)
         return path;
 }
 
-static void write_file(const char *dir, const char *name, const char *text)
+static void env_file(const char *name, const char *text)
 {
-        cg_auto_free char *path = path_in(dir, name);
-        FILE *f = fopen(path, "w");
+        cg_auto_free char *path = path_of(env, name);
 
-        assert_non_null(f);
-        assert_true(fputs(text, f) >= 0);
-        assert_int_equal(fclose(f), 0);
-}
-
-static void make_folder(const char *dir, const char *name)
-{
-        cg_auto_free char *path = path_in(dir, name);
-
-        assert_int_equal(cg_make_dirs(path, 0700, NULL), 0);
+        write_file(path, text);
 }
 
 static void remove_file(const char *dir, const char *name)
 {
-        cg_auto_free char *path = path_in(dir, name);
+        cg_auto_free char *path = path_of(dir, name);
 
         assert_int_equal(unlink(path), 0);
 }
 
-static void write_config(const struct place *p, const char *version)
+static void write_config(const char *version)
 {
-        char text[2 * PATH_MAX];
+        char text[400];
 
         snprintf(text, sizeof(text), "home = %s\ninclude-system-site-packages = false\nversion = %s\n",
-                 p->base, version);
-        write_file(p->env, "pyvenv.cfg", text);
+                 home_dir, version);
+        env_file("pyvenv.cfg", text);
 }
 
 static int enter(void **state)
 {
-        struct place *p = calloc(1, sizeof(*p));
-        char dir[] = "/tmp/cellgate-test-XXXXXX";
+        static const char *const folders[] = { "base/bin", "base/lib", "elsewhere", "env/" PACKAGES,
+                                               "env/bin" };
 
-        assert_non_null(p);
-        assert_non_null(mkdtemp(dir));
-        assert_non_null(realpath(dir, p->dir));
-        snprintf(p->env, sizeof(p->env), "%s/env", p->dir);
-        snprintf(p->base, sizeof(p->base), "%s/base/bin", p->dir);
-        make_folder(p->dir, "base/bin");
-        make_folder(p->dir, "base/lib");
-        make_folder(p->dir, "elsewhere");
-        make_folder(p->env, PACKAGES);
-        make_folder(p->env, "bin");
-        write_file(p->env, "bin/python", "");
-        write_config(p, CG_PYTHON_VERSION ".1");
-        *state = p;
+        if (enter_folder(state) < 0)
+                return -1;
+        snprintf(env, sizeof(env), "%s/env", test_dir);
+        snprintf(home_dir, sizeof(home_dir), "%s/base/bin", test_dir);
+        for (size_t i = 0; i < CG_ARRAY_LEN(folders); i++)
+                make_folders(path_in(folders[i]));
+        env_file("bin/python", "");
+        write_config(CG_PYTHON_VERSION ".1");
         return 0;
 }
 
-static int leave(void **state)
+static void accepted(void)
 {
-        struct place *p = *state;
-        int r = cg_remove_tree(p->dir, NULL);
-
-        free(p);
-        return r;
+        OK(cg_kernel_env_check(env, &err));
 }
 
-static void accepted(const struct place *p)
+static void refused(int code, const char *why)
 {
-        struct cg_err err;
-
-        if (cg_kernel_env_check(p->env, &err) < 0)
-                fail_msg("%s", err.msg);
-}
-
-static void refused(const struct place *p, int code, const char *why)
-{
-        struct cg_err err;
-
-        assert_int_equal(cg_kernel_env_check(p->env, &err), code);
-        if (!strstr(err.msg, why))
-                fail_msg("\"%s\" is not in \"%s\"", why, err.msg);
+        FAILS(code, why, cg_kernel_env_check(env, &err));
 }
 
 TEST(test_names)
@@ -135,79 +92,74 @@ TEST(test_folder_of_names)
 {
         cg_auto_free char *data = NULL, *home = NULL;
         char *none = NULL;
-        struct cg_err err;
 
         setenv("HOME", "/h", 1);
         setenv("XDG_DATA_HOME", "/x", 1);
-        assert_int_equal(cg_kernel_envs_dir(&data, &err), 0);
+        OK(cg_kernel_envs_dir(&data, &err));
         assert_string_equal(data, "/x/cellgate/envs");
         setenv("XDG_DATA_HOME", "relative", 1);
-        assert_int_equal(cg_kernel_envs_dir(&home, &err), 0);
+        OK(cg_kernel_envs_dir(&home, &err));
         assert_string_equal(home, "/h/.local/share/cellgate/envs");
         unsetenv("XDG_DATA_HOME");
         unsetenv("HOME");
-        assert_int_equal(cg_kernel_envs_dir(&none, &err), CG_E_INVAL);
+        FAILS(CG_E_INVAL, "", cg_kernel_envs_dir(&none, &err));
         assert_null(none);
 }
 
-TEST_WITH(test_finding, enter, leave)
+TEST_WITH(test_finding, enter, leave_folder)
 {
-        const struct place *p = *state;
-        cg_auto_free char *named = NULL, *linked = NULL, *by_python = NULL, *link = path_in(p->dir, "link"),
-                          *python = path_in(p->env, "bin/python3"), *config = path_in(p->env, "pyvenv.cfg");
+        cg_auto_free char *named = NULL, *linked = NULL, *by_python = NULL, *link = path_of(test_dir, "link"),
+                          *python = path_of(env, "bin/python3"), *config = path_of(env, "pyvenv.cfg");
         char *none = NULL;
-        struct cg_err err;
 
-        setenv("XDG_DATA_HOME", p->dir, 1);
-        make_folder(p->dir, "cellgate/envs/science");
-        assert_int_equal(cg_kernel_env_find("science", &named, &err), 0);
+        setenv("XDG_DATA_HOME", test_dir, 1);
+        make_folders(path_in("cellgate/envs/science"));
+        OK(cg_kernel_env_find("science", &named, &err));
         assert_non_null(strstr(named, "/cellgate/envs/science"));
-        assert_int_equal(symlink(p->env, link), 0);
-        assert_int_equal(cg_kernel_env_find(link, &linked, &err), 0);
-        assert_string_equal(linked, p->env);
+        assert_int_equal(symlink(env, link), 0);
+        OK(cg_kernel_env_find(link, &linked, &err));
+        assert_string_equal(linked, env);
         /* By its interpreter, which is a symlink to that of its base. */
-        write_file(p->base, "python3", "");
+        write_file(path_in("base/bin/python3"), "");
         assert_int_equal(symlink("../../base/bin/python3", python), 0);
-        assert_int_equal(cg_kernel_env_find(python, &by_python, &err), 0);
-        assert_string_equal(by_python, p->env);
-        assert_int_equal(cg_kernel_env_find(config, &none, &err), CG_E_INVAL);
+        OK(cg_kernel_env_find(python, &by_python, &err));
+        assert_string_equal(by_python, env);
+        FAILS(CG_E_INVAL, "", cg_kernel_env_find(config, &none, &err));
 
-        assert_int_equal(cg_kernel_env_find("no-such", &none, &err), CG_E_NOTFOUND);
-        assert_non_null(strstr(err.msg, "cellgate env create no-such"));
-        assert_int_equal(cg_kernel_env_find("./no/such", &none, &err), CG_E_NOTFOUND);
-        assert_int_equal(cg_kernel_env_find("..", &none, &err), CG_E_INVAL);
-        assert_int_equal(cg_kernel_env_find("", &none, &err), CG_E_INVAL);
+        FAILS(CG_E_NOTFOUND, "cellgate env create no-such", cg_kernel_env_find("no-such", &none, &err));
+        FAILS(CG_E_NOTFOUND, "", cg_kernel_env_find("./no/such", &none, &err));
+        FAILS(CG_E_INVAL, "", cg_kernel_env_find("..", &none, &err));
+        FAILS(CG_E_INVAL, "", cg_kernel_env_find("", &none, &err));
         unsetenv("XDG_DATA_HOME");
 }
 
-TEST_WITH(test_versions, enter, leave)
+TEST_WITH(test_versions, enter, leave_folder)
 {
-        const struct place *p = *state;
         char version[64];
 
-        accepted(p);
-        assert_true(cg_kernel_env_fits(p->env, version));
+        accepted();
+        assert_true(cg_kernel_env_fits(env, version));
         assert_string_equal(version, CG_PYTHON_VERSION ".1");
         /* Conda and virtualenv spell the lines otherwise. */
-        write_file(p->env, "pyvenv.cfg", "version_info=3.0.0.final.0 \r\n");
-        assert_true(cg_kernel_env_fits(p->env, version));
+        env_file("pyvenv.cfg", "version_info=3.0.0.final.0 \r\n");
+        assert_true(cg_kernel_env_fits(env, version));
         assert_string_equal(version, "3.0.0.final.0");
-        write_file(p->env, "pyvenv.cfg", "# version\n");
-        assert_true(cg_kernel_env_fits(p->env, version));
+        env_file("pyvenv.cfg", "# version\n");
+        assert_true(cg_kernel_env_fits(env, version));
         assert_string_equal(version, "");
 
-        write_config(p, "3.1.4");
-        remove_file(p->env, "bin/python");
-        assert_false(cg_kernel_env_fits(p->env, version));
+        write_config("3.1.4");
+        remove_file(env, "bin/python");
+        assert_false(cg_kernel_env_fits(env, version));
         assert_string_equal(version, "3.1.4");
-        refused(p, CG_E_INVAL, "is of Python 3.1.4, but kernels need Python " CG_PYTHON_VERSION);
-        make_folder(p->env, "lib/python3.1t/site-packages");
-        refused(p, CG_E_INVAL, "is of a free-threaded build of Python");
-        remove_file(p->env, "pyvenv.cfg");
-        refused(p, CG_E_INVAL, "is no virtual environment");
+        refused(CG_E_INVAL, "is of Python 3.1.4, but kernels need Python " CG_PYTHON_VERSION);
+        make_folders(path_in("env/lib/python3.1t/site-packages"));
+        refused(CG_E_INVAL, "is of a free-threaded build of Python");
+        remove_file(env, "pyvenv.cfg");
+        refused(CG_E_INVAL, "is no virtual environment");
 }
 
-TEST_WITH(test_states, enter, leave)
+TEST_WITH(test_states, enter, leave_folder)
 {
         static const struct {
                 const char *text; /* NULL: no file */
@@ -222,48 +174,45 @@ TEST_WITH(test_states, enter, leave)
                 { "", CG_ENV_UNFINISHED, false },
                 { "ready", CG_ENV_UNFINISHED, false },
         };
-        const struct place *p = *state;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(rows); i++) {
                 if (rows[i].text)
-                        write_file(p->env, CG_ENV_STATE, rows[i].text);
-                assert_int_equal(cg_kernel_env_state(p->env), rows[i].state);
-                assert_int_equal(cg_kernel_env_is_ours(p->env), rows[i].ours);
+                        env_file(CG_ENV_STATE, rows[i].text);
+                assert_int_equal(cg_kernel_env_state(env), rows[i].state);
+                assert_int_equal(cg_kernel_env_is_ours(env), rows[i].ours);
                 if (rows[i].state == CG_ENV_UNFINISHED)
-                        refused(p, CG_E_STATE, "is being changed");
+                        refused(CG_E_STATE, "is being changed");
                 else
-                        accepted(p);
+                        accepted();
         }
 }
 
-TEST_WITH(test_base_python, enter, leave)
+TEST_WITH(test_base_python, enter, leave_folder)
 {
-        const struct place *p = *state;
-        cg_auto_free char *link = path_in(p->dir, "link"), *base = NULL;
+        cg_auto_free char *link = path_of(test_dir, "link"), *base = NULL;
         char home[PATH_MAX], text[2 * PATH_MAX], *none = NULL;
-        struct cg_err err;
 
-        assert_int_equal(symlink(p->base, link), 0);
+        assert_int_equal(symlink(home_dir, link), 0);
         snprintf(text, sizeof(text), "home = %s\n", link);
-        write_file(p->env, "pyvenv.cfg", text);
-        assert_true(cg_pyvenv_home(p->env, home, sizeof(home)));
+        env_file("pyvenv.cfg", text);
+        assert_true(cg_pyvenv_home(env, home, sizeof(home)));
         assert_string_equal(home, link);
-        assert_false(cg_pyvenv_home(p->env, home, strlen(link)));
-        assert_int_equal(cg_kernel_env_base(p->env, &base, &err), 0);
-        assert_string_equal(base, p->base);
+        assert_false(cg_pyvenv_home(env, home, strlen(link)));
+        OK(cg_kernel_env_base(env, &base, &err));
+        assert_string_equal(base, home_dir);
 
-        write_file(p->env, "pyvenv.cfg", "home = bin\n");
-        assert_false(cg_pyvenv_home(p->env, home, sizeof(home)));
-        write_file(p->env, "pyvenv.cfg", "homes = /usr/bin\nhome\n");
-        assert_false(cg_pyvenv_home(p->env, home, sizeof(home)));
-        write_file(p->env, "pyvenv.cfg", "home = /no/such/folder\n");
-        assert_int_equal(cg_kernel_env_base(p->env, &none, &err), 0);
+        env_file("pyvenv.cfg", "home = bin\n");
+        assert_false(cg_pyvenv_home(env, home, sizeof(home)));
+        env_file("pyvenv.cfg", "homes = /usr/bin\nhome\n");
+        assert_false(cg_pyvenv_home(env, home, sizeof(home)));
+        env_file("pyvenv.cfg", "home = /no/such/folder\n");
+        OK(cg_kernel_env_base(env, &none, &err));
         assert_null(none);
-        assert_true(cg_kernel_env_base(p->base, &none, &err) < 0);
+        FAILS(ANY_ERROR, "", cg_kernel_env_base(home_dir, &none, &err));
 }
 
 /* Each row is written to a .pth file; %s is the test's folder. */
-TEST_WITH(test_pth_files, enter, leave)
+TEST_WITH(test_pth_files, enter, leave_folder)
 {
         static const struct {
                 const char *line;
@@ -282,72 +231,69 @@ TEST_WITH(test_pth_files, enter, leave)
                 { "import os; x = '/' and \"it's\"; '%s/env'", false },
                 { "# %s/elsewhere", false },
         };
-        const struct place *p = *state;
         char text[2 * PATH_MAX];
 
         for (size_t i = 0; i < CG_ARRAY_LEN(rows); i++) {
                 const char *at = strstr(rows[i].line, "%s");
 
                 snprintf(text, sizeof(text), "%.*s%s%s\n", at ? (int)(at - rows[i].line) : 0, rows[i].line,
-                         at ? p->dir : "", at ? at + 2 : rows[i].line);
-                write_file(p->env, PACKAGES "/more.pth", text);
+                         at ? test_dir : "", at ? at + 2 : rows[i].line);
+                env_file(PACKAGES "/more.pth", text);
                 if (rows[i].outside)
-                        refused(p, CG_E_INVAL, "more.pth leads to ");
+                        refused(CG_E_INVAL, "more.pth leads to ");
                 else
-                        accepted(p);
+                        accepted();
         }
         /* A neighbour whose name begins like that of the library folder is not in it. */
-        make_folder(p->dir, "base/libs");
-        snprintf(text, sizeof(text), "%s/base/libs\n", p->dir);
-        write_file(p->env, PACKAGES "/more.pth", text);
-        refused(p, CG_E_INVAL, "/base/libs, outside of it");
+        make_folders(path_in("base/libs"));
+        snprintf(text, sizeof(text), "%s/base/libs\n", test_dir);
+        env_file(PACKAGES "/more.pth", text);
+        refused(CG_E_INVAL, "/base/libs, outside of it");
         /* Without a known base Python its library folder allows nothing. */
-        write_file(p->env, "pyvenv.cfg", "version = " CG_PYTHON_VERSION "\n");
-        refused(p, CG_E_INVAL, "/base/libs, outside of it");
+        env_file("pyvenv.cfg", "version = " CG_PYTHON_VERSION "\n");
+        refused(CG_E_INVAL, "/base/libs, outside of it");
 }
 
-TEST_WITH(test_packages_elsewhere, enter, leave)
+TEST_WITH(test_packages_elsewhere, enter, leave_folder)
 {
-        const struct place *p = *state;
-        cg_auto_free char *packages = path_in(p->env, PACKAGES), *inner = path_in(packages, "inner"),
-                          *link = path_in(packages, "linked"), *target = path_in(p->dir, "elsewhere"),
-                          *fifo = path_in(packages, "pipe.pth");
+        cg_auto_free char *packages = path_of(env, PACKAGES), *inner = path_of(packages, "inner"),
+                          *link = path_of(packages, "linked"), *target = path_of(test_dir, "elsewhere"),
+                          *fifo = path_of(packages, "pipe.pth");
 
-        make_folder(packages, "real");
+        make_folders(path_in("env/" PACKAGES "/real"));
         assert_int_equal(symlink("real", inner), 0);
-        accepted(p);
+        accepted();
         assert_int_equal(symlink(target, link), 0);
-        refused(p, CG_E_INVAL, "linked leads to ");
+        refused(CG_E_INVAL, "linked leads to ");
         remove_file(packages, "linked");
-        accepted(p);
-        write_file(packages, "__editable___mine_finder.py", "");
-        refused(p, CG_E_INVAL, "a package's source folder");
+        accepted();
+        env_file(PACKAGES "/__editable___mine_finder.py", "");
+        refused(CG_E_INVAL, "a package's source folder");
         remove_file(packages, "__editable___mine_finder.py");
         /* A .pth file that is no regular file is not read, and does not block. */
         assert_int_equal(mkfifo(fifo, 0600), 0);
-        assert_true(cg_kernel_env_check(p->env, NULL) < 0);
+        assert_true(cg_kernel_env_check(env, NULL) < 0);
 }
 
 /* site.py reads the base Python's, too, unless pyvenv.cfg has "false". */
-TEST_WITH(test_packages_of_the_base, enter, leave)
+TEST_WITH(test_packages_of_the_base, enter, leave_folder)
 {
-        const struct place *p = *state;
         char text[2 * PATH_MAX], folder[PATH_MAX];
 
-        make_folder(p->dir, "base/local/" DIST);
-        snprintf(text, sizeof(text), "%s/elsewhere\n", p->dir);
-        write_file(p->dir, "base/local/" DIST "/mine.pth", text);
-        accepted(p);
-        assert_false(cg_kernel_env_system_packages(p->env, 0, folder));
+        make_folders(path_in("base/local/" DIST));
+        snprintf(text, sizeof(text), "%s/elsewhere\n", test_dir);
+        write_file(path_in("base/local/" DIST "/mine.pth"), text);
+        accepted();
+        assert_false(cg_kernel_env_system_packages(env, 0, folder));
         for (size_t i = 0; i < 2; i++) {
-                snprintf(text, sizeof(text), "home = %s\nversion = " CG_PYTHON_VERSION ".1\n%s", p->base,
+                snprintf(text, sizeof(text), "home = %s\nversion = " CG_PYTHON_VERSION ".1\n%s", home_dir,
                          i ? "include-system-site-packages = True\n" : "");
-                write_file(p->env, "pyvenv.cfg", text);
-                assert_true(cg_kernel_env_system_packages(p->env, 3, folder));
-                refused(p, CG_E_INVAL, DIST "/mine.pth leads to ");
+                env_file("pyvenv.cfg", text);
+                assert_true(cg_kernel_env_system_packages(env, 3, folder));
+                refused(CG_E_INVAL, DIST "/mine.pth leads to ");
         }
-        snprintf(text, sizeof(text), "%s/base/share\n", p->dir);
-        make_folder(p->dir, "base/share");
-        write_file(p->dir, "base/local/" DIST "/mine.pth", text);
-        accepted(p);
+        snprintf(text, sizeof(text), "%s/base/share\n", test_dir);
+        make_folders(path_in("base/share"));
+        write_file(path_in("base/local/" DIST "/mine.pth"), text);
+        accepted();
 }

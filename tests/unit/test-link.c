@@ -2,25 +2,13 @@
  * Links that are cut (src/relay/channels.c): a session between two relays, cut at each byte of each
  * direction, also where what was written last is lost. Nothing is lost, nothing comes twice.
  */
-#include <errno.h>
 #include <linux/sockios.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
-#include <cmocka.h>
-#include "base/fd.h"
-#include "base/util.h"
 #include "relay/relay.h"
+#define CG_OWN_MAIN
+#include "unit.h"
 
 ssize_t __wrap_write(int fd, const void *data, size_t n);
 ssize_t __real_write(int fd, const void *data, size_t n);
@@ -297,7 +285,7 @@ static void cut_at_each_byte(void (*session_of)(const char *data, size_t len), c
         }
 }
 
-static void test_a_cut_at_each_byte(void **state)
+TEST(test_a_cut_at_each_byte)
 {
         char data[400];
 
@@ -330,7 +318,7 @@ static void last_words(const char *data, size_t len)
         close(e.wire[0]);
 }
 
-static void test_a_cut_at_each_byte_of_the_end(void **state)
+TEST(test_a_cut_at_each_byte_of_the_end)
 {
         char data[100];
 
@@ -358,7 +346,7 @@ static void begin_host(struct relay *r, int *life, int *wire, int *to, int *from
 }
 
 /* The node has ended, and its answer is still in the pipe. */
-static void test_what_waits_after_a_write_error(void **state)
+TEST(test_what_waits_after_a_write_error)
 {
         static const char answer[] = "\0\0\0\1\0\0\0\6answer\0\0\0\1\1\0\0\0";
         int life, wire, to, from, unread = 1;
@@ -380,7 +368,7 @@ static void test_what_waits_after_a_write_error(void **state)
 }
 
 /* Nobody reads the link: then its relay waits, also when it is time for a sign of life. */
-static void test_a_frozen_link_costs_no_time(void **state)
+TEST(test_a_frozen_link_costs_no_time)
 {
         const size_t len = 256 << 10; /* more than a pipe has */
         int life, wire, to, from, before, unread = 1;
@@ -422,7 +410,7 @@ static void *send_all(void *arg)
 }
 
 /* More than both sides keep: acknowledgements, credit and back-pressure with cuts between. */
-static void test_much_with_many_cuts(void **state)
+TEST(test_much_with_many_cuts)
 {
         const size_t len = (size_t)24 << 20;
         char *data = malloc(len);
@@ -452,28 +440,18 @@ static void test_much_with_many_cuts(void **state)
 }
 
 /* What the other side says of itself is checked. */
-static void test_numbers_that_cannot_be(void **state)
+TEST(test_numbers_that_cannot_be)
 {
         const struct cg_buf nothing = { 0 };
         struct cg_link r = { .in = -1, .out = -1, .base = 1000, .acked = 10, .sent = 20 };
         const uint64_t wrong[] = { 0, 1009, 1021, UINT64_MAX };
-        struct cg_err err;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(wrong); i++)
-                assert_int_equal(cg_link_resume(&r, -1, -1, wrong[i], &nothing, &err), CG_E_PROTO);
+                FAILS(CG_E_PROTO, "", cg_link_resume(&r, -1, -1, wrong[i], &nothing, &err));
 }
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_a_cut_at_each_byte),
-                cmocka_unit_test(test_a_cut_at_each_byte_of_the_end),
-                cmocka_unit_test(test_what_waits_after_a_write_error),
-                cmocka_unit_test(test_a_frozen_link_costs_no_time),
-                cmocka_unit_test(test_much_with_many_cuts),
-                cmocka_unit_test(test_numbers_that_cannot_be),
-        };
-
         signal(SIGPIPE, SIG_IGN);
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return cg_run_tests(NULL, NULL);
 }

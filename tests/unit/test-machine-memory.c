@@ -1,8 +1,4 @@
 /* Which kernels are ended while the machine is short of memory. */
-#include <poll.h>
-#include <unistd.h>
-#include "base/fd.h"
-#include "base/util.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/kernel_link.h"
 #include "supervisor/limits/machine_memory.h"

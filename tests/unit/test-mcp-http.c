@@ -2,14 +2,8 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <time.h>
-#include "base/fd.h"
 #include "mcp/http/http.h"
 #define CG_OWN_MAIN
 #include "unit.h"
@@ -203,11 +197,9 @@ static void get(struct seen *s, const char *path)
 {
         char url[128];
         struct cg_http_request q = { .url = url, .proxy = "" };
-        struct cg_err err;
 
         snprintf(url, sizeof(url), "%s%s", base, path);
-        if (cg_http_start(http, &q, &cbs, s, &s->r, &err) < 0)
-                fail_msg("%s", err.msg);
+        OK(cg_http_start(http, &q, &cbs, s, &s->r, &err));
 }
 
 static void on_head(void *data, struct cg_http_req *r)
@@ -286,11 +278,8 @@ static void run(const struct seen *s, unsigned ms)
 
 static void start(struct seen *s, struct cg_http_request *q)
 {
-        struct cg_err err;
-
         q->proxy = "";
-        if (cg_http_start(http, q, &cbs, s, &s->r, &err) < 0)
-                fail_msg("%s", err.msg);
+        OK(cg_http_start(http, q, &cbs, s, &s->r, &err));
 }
 
 static char *url_of(const char *path)

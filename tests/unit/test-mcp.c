@@ -2,17 +2,12 @@
  * Parts of the MCP client: definitions, arguments, names, and the list of a server's tools for
  * programs without a loop.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include "base/call_args.h"
-#include "base/json.h"
 #include "mcp/client/def.h"
 #include "mcp/ceilings.h"
 #include "mcp/client/mcp_list.h"
 #include "mcp/client/names.h"
-#include "unit.h"
+#include "cases.h"
 
 static int args(const char *text)
 {
@@ -21,45 +16,11 @@ static int args(const char *text)
 
 TEST(test_args)
 {
-        static const char *const good[] = {
-                "{}",
-                " {} ",
-                "{\"a\":{\"a\":1},\"b\":[{\"a\":1},{\"a\":2}]}",
-                "{\"a\":\"a\",\"b\":\"a\"}",
-                "{\"A\":1,\"a\":2}",
-                "{\"\\u00e9\":1,\"e\":2}",
-                "{\"a\":\"\\\":{\",\"b\":\"}\"}",
-                "{\"\\ud83d\\ude00\":1,\"\\ud83d\\ude01\":2}",
-                "{\"\":1}",
-                "{\"a\":1e308,\"n\":99999999999999999999999}",
-                "{\"a\":\"\\n\\r\"}",
-        };
-        static const char *const bad[] = {
-                "",
-                "[]",
-                "1",
-                "{",
-                "{}{}",
-                "{\"a\":1,\"a\":1}",
-                "{\"a\":1,\"b\":2,\"\\u0061\":3}",
-                "{\"x\":{\"y\":[{\"\":1,\"\":2}]}}",
-                "{\"\\/\":1,\"/\":2}",
-                "{\"\\ud83d\\ude00\":1,\"\xf0\x9f\x98\x80\":2}",
-                "{\"\xc3\xa9\":1,\"\\u00E9\":2}",
-                "{\n}",
-                "{\"a\":1}\n",
-                "\r{}",
-                "{\"a\" :1, \"a\"\t:2}",
-                "{\"\\u2028\":1,\"\xe2\x80\xa8\":1}",
-                "{\"a\":\"\\ud800\"}",
-                "{\"\\udc00\":1}",
-                "{\"a\":1e999}",
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(good); i++)
-                assert_int_equal(args(good[i]), 0);
-        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
-                assert_int_equal(args(bad[i]), CG_E_PARSE);
+        EACH_CASE(c, "arguments")
+        assert_int_equal(args(c.in), 0);
+        EACH_CASE(c, "refused arguments")
+        if (args(c.in) != CG_E_PARSE)
+                fail_msg("accepted");
 }
 
 /* Not one byte behind the text is read. */
@@ -92,11 +53,9 @@ static struct cg_mcp_def *define(const char *json, char *const *env)
 {
         cg_auto_json json_t *j = NULL;
         struct cg_mcp_def *d = NULL;
-        struct cg_err err;
 
-        assert_int_equal(cg_json_object(json, strlen(json), "definition", &j, &err), 0);
-        if (cg_mcp_def_new("srv", j, env, &d, &err) < 0)
-                fail_msg("%s", err.msg);
+        OK(cg_json_object(json, strlen(json), "definition", &j, &err));
+        OK(cg_mcp_def_new("srv", j, env, &d, &err));
         return d;
 }
 
@@ -184,15 +143,12 @@ static int list_tools(const char *list, int64_t timeout_ms, char **ret, size_t *
 
 TEST(test_list)
 {
-        struct cg_err err = { .code = 0 };
         char *tools;
         size_t len;
 
-        assert_int_equal(
-                list_tools(
-                        "printf '%s\\n' '{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"tools\":[ {\"name\":\"a\"} , 5]}}'",
-                        0, &tools, &len, &err),
-                0);
+        OK(list_tools(
+                "printf '%s\\n' '{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"tools\":[ {\"name\":\"a\"} , 5]}}'",
+                0, &tools, &len, &err));
         assert_string_equal(tools, "[{\"name\":\"a\"},5]");
         assert_int_equal(len, strlen(tools));
         free(tools);

@@ -1,6 +1,4 @@
 /* src/sandbox/mountfd.c where the system refuses. */
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
 

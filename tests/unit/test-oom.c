@@ -1,12 +1,4 @@
 /* Where a process's memory group is, by the texts of /proc; and what the counters say. */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include "base/util.h"
 #include "supervisor/limits/oom.h"
 #include "unit.h"
 

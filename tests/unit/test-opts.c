@@ -1,5 +1,4 @@
 /* Command line options: every way to write one, and errors that name it. */
-#include <string.h>
 #include "base/text.h"
 #include "cli/common/opts.h"
 #include "unit.h"

@@ -1,14 +1,8 @@
 /* Differences between definitions of tools: each change is shown, and never looks the same. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
-#include "base/json.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/pins/pins.h"
-#include "rounds.h"
-#include "unit.h"
+#include "cases.h"
 
 static void canonical(const char *tool, struct cg_buf *b)
 {
@@ -45,13 +39,11 @@ static char *diff(const char *then, const char *now, size_t max, size_t *left_ou
 {
         cg_auto_buf struct cg_buf a, b, out = { .max = (size_t)64 << 20 };
         cg_auto_free char *was = NULL, *is = NULL;
-        struct cg_err err;
 
         canonical(then, &a);
         canonical(now, &b);
-        assert_int_equal(cg_pin_diff((struct cg_slice){ a.data, a.len }, (struct cg_slice){ b.data, b.len },
-                                     max, &out, left_out, &err),
-                         0);
+        OK(cg_pin_diff((struct cg_slice){ a.data, a.len }, (struct cg_slice){ b.data, b.len }, max, &out,
+                       left_out, &err));
         for (size_t i = 0; i < out.len; i++)
                 assert_true(out.data[i] == '\n' || (unsigned char)out.data[i] >= ' ');
         if (a.len == b.len && memcmp(a.data, b.data, a.len) == 0) {
@@ -65,73 +57,34 @@ static char *diff(const char *then, const char *now, size_t max, size_t *left_ou
         return cg_buf_steal(&out, NULL);
 }
 
-struct sample {
-        const char *then, *now, *diff;
-};
-
 #define D(text) "{\"name\":\"t\",\"description\":\"" text "\"}"
-
-static const struct sample samples[] = {
-        { D("Reads."), D("Reads all."), "  description\n    - Reads.\n    + Reads all.\n" },
-        { D("a\\nb\\nc"), D("a\\nx\\nc"), "  description\n    - b\n    + x\n" },
-        { D("a"), D("a\\n"), "  description\n    - a\n    + a\n    + \n" },
-        { D("a"), D("a "), "  description\n    - a\n    + a\\x20\n" },
-        /* Shown alike when decoded: a control character, and the text of its escape. */
-        { D("a\\u001bb"), D("a\\\\x1bb"), "  description\n    - \"a\\u001bb\"\n    + \"a\\\\x1bb\"\n" },
-        { D("a\\u202eb"), D("a\\\\u202eb"), "  description\n    - \"a\\u202eb\"\n    + \"a\\\\u202eb\"\n" },
-        { D("a "), D("a\\\\x20"), "  description\n    - \"a \"\n    + \"a\\\\x20\"\n" },
-        { D("\\u00e9t\\u00e9"), D("\\u00e9ta"), "  description\n    - été\n    + éta\n" },
-        { "{\"name\":\"t\",\"inputSchema\":{\"required\":[\"a\",\"b\"]}}",
-          "{\"name\":\"t\",\"inputSchema\":{\"required\":[\"a\"]}}",
-          "  inputSchema.required[1]\n    - \"b\"\n" },
-        { "{\"name\":\"t\",\"inputSchema\":{\"x\":[]}}", "{\"name\":\"t\",\"inputSchema\":{\"x\":[[]]}}",
-          "  inputSchema.x[0]\n    + []\n" },
-        /* The same value at paths that could be taken for one another. */
-        { "{\"name\":\"t\",\"inputSchema\":{\"a\":{\"b\":1}}}",
-          "{\"name\":\"t\",\"inputSchema\":{\"a\":{},\"a.b\":1}}",
-          "  inputSchema.a.b\n    - 1\n  inputSchema.\"a.b\"\n    + 1\n" },
-        { "{\"name\":\"t\",\"inputSchema\":{\"a\":1.0}}", "{\"name\":\"t\",\"inputSchema\":{\"a\":1.00}}",
-          "  inputSchema.a\n    - 1.0\n    + 1.00\n" },
-        { "{\"name\":\"t\",\"inputSchema\":{\"a\":99999999999999999999}}",
-          "{\"name\":\"t\",\"inputSchema\":{\"a\":\"99999999999999999999\"}}",
-          "  inputSchema.a\n    - 99999999999999999999\n    + \"99999999999999999999\"\n" },
-        { "{\"name\":\"t\",\"inputSchema\":{\"a\":{}}}", "{\"name\":\"t\",\"inputSchema\":{\"a\":[]}}",
-          "  inputSchema.a\n    - {}\n    + []\n" },
-};
 
 TEST(test_samples)
 {
         size_t left_out;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(samples); i++) {
-                cg_auto_free char *text = diff(samples[i].then, samples[i].now, CG_PINS_MAX_DIFF, &left_out);
+        EACH_CASE(c, "differences")
+        {
+                cg_auto_free char *text = diff(c.in, c.out, CG_PINS_MAX_DIFF, &left_out);
 
-                assert_string_equal(text, samples[i].diff);
+                assert_string_equal(text, c.third);
                 assert_int_equal(left_out, 0);
         }
 }
 
 TEST(test_definitions_without_a_canonical_form)
 {
-        static const char *const texts[] = {
-                D("a\\u0000b"),
-                D("a\\ud800b"),
-                "{\"name\":\"t\",\"inputSchema\":{\"\\udfff\":1}}",
-                "{\"name\":\"t\",\"description\":\"a\",\"description\":\"b\"}",
-                "{\"name\":\"t\",\"inputSchema\":{\"a\":{\"b\":1,\"c\":2,\"\\u0062\":1}}}",
-        };
         cg_auto_buf struct cg_buf b = { .max = 4096 }, deep = { .max = 4096 };
-        struct cg_err err;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++)
-                assert_int_equal(cg_pin_canonical(cg_slice_of(texts[i]), &b, &err), CG_E_PARSE);
+        EACH_CASE(c, "no canonical form")
+        FAILS(CG_E_PARSE, "", cg_pin_canonical(cg_slice_of(c.in), &b, &err));
         cg_buf_try_adds(&deep, "{\"inputSchema\":", NULL);
         for (int i = 0; i < CG_JSON_DEPTH; i++)
                 cg_buf_try_adds(&deep, "[", NULL);
         for (int i = 0; i < CG_JSON_DEPTH; i++)
                 cg_buf_try_adds(&deep, "]", NULL);
         cg_buf_try_adds(&deep, "}", NULL);
-        assert_int_equal(cg_pin_canonical((struct cg_slice){ deep.data, deep.len }, &b, &err), CG_E_LIMIT);
+        FAILS(CG_E_LIMIT, "", cg_pin_canonical((struct cg_slice){ deep.data, deep.len }, &b, &err));
 }
 
 TEST(test_texts_that_were_not_kept)
@@ -139,12 +92,11 @@ TEST(test_texts_that_were_not_kept)
         cg_auto_buf struct cg_buf b = { .max = 4096 };
         struct cg_slice tool = CG_SLICE("{\"description\":\"x\"}");
         size_t left_out;
-        struct cg_err err;
 
-        assert_int_equal(cg_pin_diff(tool, CG_SLICE_NONE, 4096, &b, &left_out, &err), 0);
+        OK(cg_pin_diff(tool, CG_SLICE_NONE, 4096, &b, &left_out, &err));
         assert_true(left_out > 0);
         b.len = 0;
-        assert_int_equal(cg_pin_diff(CG_SLICE_NONE, tool, 4096, &b, &left_out, &err), 0);
+        OK(cg_pin_diff(CG_SLICE_NONE, tool, 4096, &b, &left_out, &err));
         assert_int_equal(left_out, 0);
         assert_non_null(strstr(b.data, "  description\n    + \"x\"\n"));
 }

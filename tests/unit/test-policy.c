@@ -2,12 +2,8 @@
  * Policies: what depends on time, on repetition, and on what --approve says; and that no rule that
  * denies ever allows more. The table of calls and decisions is in tests/cli/policy_cases.json.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "policy/policy.h"
-#include "rounds.h"
-#include "unit.h"
+#include "cases.h"
 
 static struct cg_pol *policy(const char *const *texts)
 {
@@ -183,52 +179,23 @@ static char *with_rule(const char *text, const struct cg_pol_call *call)
         return NULL;
 }
 
-#define RULE_T \
-        "{\"decision\": \"allow\", \"server\": \"a\", \"tool\": \"t\", \"arguments\": {\"\": {\"equals\": " \
-        "{\"x\": 1}}}, \"front\": [\"run\"]}"
-#define ASK    "{\"decision\": \"ask\", \"server\": \"a\"}"
-#define DENY_B "{\"decision\": \"deny\", \"server\": \"b\"}"
+#define ASK "{\"decision\": \"ask\", \"server\": \"a\"}"
 
 TEST(test_rules_are_added_as_late_as_they_can_be)
 {
-        static const char *const cases[][2] = {
-                { "{}", "{\n  \"rules\": [" RULE_T "]\n}" },
-                { "{\"default\": \"ask\"}", "{\n  \"rules\": [" RULE_T "],\"default\": \"ask\"}" },
-                { "{\"rules\": [ ]}", "{\"rules\": [" RULE_T " ]}" },
-                { "{\"rules\": [" DENY_B "]}", "{\"rules\": [" DENY_B ",\n    " RULE_T "]}" },
-                { "{\"rules\": [" DENY_B ", " ASK "]}",
-                  "{\"rules\": [" DENY_B ", " RULE_T ",\n    " ASK "]}" },
-                { "{\"rules\": [" ASK ", " DENY_B "]}",
-                  "{\"rules\": [" RULE_T ",\n    " ASK ", " DENY_B "]}" },
-        };
         struct cg_pol_call call = call_of("a", "{\"x\":1}");
 
-        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-                char *text = with_rule(cases[i][0], &call);
+        EACH_CASE(c, "with a rule")
+        {
+                cg_auto_free char *text = with_rule(c.in, &call);
 
                 assert_non_null(text);
-                assert_string_equal(text, cases[i][1]);
-                free(text);
+                assert_string_equal(text, c.out);
         }
 }
 
 TEST(test_an_added_rule_allows_the_very_same_call)
 {
-        static const char *const others[] = { "{}",
-                                              "{\"x\":1,\"y\":1}",
-                                              "{\"x\":1.0}",
-                                              "{\"x\":\"1\"}",
-                                              "{\"x\":true}",
-                                              "{\"x\":[1]}",
-                                              "{\"X\":1}",
-                                              "{\"x\":1,\"x\":1}",
-                                              "{\"x\":2}",
-                                              "{\"x\":null}",
-                                              "{\"x\":1e0}",
-                                              "{\"x\":18446744073709551617}",
-                                              "[{\"x\":1}]",
-                                              "1",
-                                              "" };
         struct cg_pol_call call = call_of("a", "{\"x\":1}"), other;
         char *text = with_rule("{\"rules\": [" ASK "]}", &call);
         struct cg_pol *p;
@@ -239,10 +206,11 @@ TEST(test_an_added_rule_allows_the_very_same_call)
         call.args = "{ \"\\u0078\" : 1 }";
         call.args_len = strlen(call.args);
         assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
-        for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-                other = call_of("a", others[i]);
+        EACH_CASE(c, "other calls")
+        {
+                other = call_of("a", c.in);
                 if (decide(p, &other).decision != CG_POL_ASK)
-                        fail_msg("not asked about: %s", others[i]);
+                        fail_msg("not asked about");
         }
         other = call_of("a", "{\"x\":1}");
         other.tool = "T";
@@ -262,23 +230,17 @@ TEST(test_an_added_rule_allows_the_very_same_call)
 
 TEST(test_what_no_rule_can_name_has_none)
 {
-        static const char *const args[] = { "[]",
-                                            "",
-                                            "{\"x\":1,\"x\":1}",
-                                            "{\"x\":\"\\u0000\"}",
-                                            "{\"x\":18446744073709551617}",
-                                            "{\"x\":1e999}",
-                                            "{\"a\":[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}" };
         struct cg_pol_call call = call_of("a*", "{}");
 
         assert_null(with_rule("{}", &call));
         call.server = "a";
         call.tool = "t?";
         assert_null(with_rule("{}", &call));
-        for (size_t i = 0; i < sizeof(args) / sizeof(args[0]); i++) {
-                call = call_of("a", args[i]);
+        EACH_CASE(c, "no rule")
+        {
+                call = call_of("a", c.in);
                 if (with_rule("{}", &call))
-                        fail_msg("there is a rule for %s", args[i]);
+                        fail_msg("there is a rule");
         }
         call = call_of("host", "{\"command\":\"make\"}");
         call.tool = "host_exec";

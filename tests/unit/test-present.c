@@ -1,13 +1,6 @@
 /* Which rows of the table of names are there in a folder: sandbox/names/present.h. */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"
 #include "unit.h"
@@ -72,10 +65,8 @@ static void file(const struct home *h, const char *name)
 
 static void look(struct home *h, unsigned int what)
 {
-        struct cg_err err;
-
         opened = 0;
-        assert_int_equal(cg_present_scan(&h->present, h->path, what, NULL, &err), 0);
+        OK(cg_present_scan(&h->present, h->path, what, NULL, &err));
 }
 
 static bool has(const struct home *h, const char *row)
@@ -125,7 +116,6 @@ TEST_WITH(test_two_kinds_in_one_scan, set_up, tear_down)
                                              ".ssh/id_ed25519", ".local/share/keyrings/x" };
         struct home *h = *state;
         struct cg_present write = { 0 }, hide = { 0 };
-        struct cg_err err;
         size_t n;
 
         cg_names(&n);
@@ -137,8 +127,8 @@ TEST_WITH(test_two_kinds_in_one_scan, set_up, tear_down)
         folder(h, ".local/share/keyrings");
         for (size_t i = 0; i < CG_ARRAY_LEN(files); i++)
                 file(h, files[i]);
-        assert_int_equal(cg_present_scan(&write, h->path, CG_NAME_WRITE, NULL, &err), 0);
-        assert_int_equal(cg_present_scan(&hide, h->path, CG_NAME_HIDE, NULL, &err), 0);
+        OK(cg_present_scan(&write, h->path, CG_NAME_WRITE, NULL, &err));
+        OK(cg_present_scan(&hide, h->path, CG_NAME_HIDE, NULL, &err));
         look(h, CG_NAME_WRITE | CG_NAME_HIDE);
         assert_true(has(h, ".bashrc"));
         assert_true(has(h, ".npmrc"));

@@ -3,22 +3,12 @@
  * so it is the filter that answers, and as root even for calls that capabilities guard. Arguments
  * are nonsense: a call that gets through does nothing.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/util.h"
 #include "sandbox/steps.h"
 #define CG_OWN_MAIN
 #include "unit.h"

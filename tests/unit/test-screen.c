@@ -2,14 +2,8 @@
  * Output to a terminal: standard output and error are a pseudo-terminal during a call, and
  * the output is compared byte for byte.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <pty.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <termios.h>
-#include <unistd.h>
 #include "cli/common/screen.h"
 #include "unit.h"
 

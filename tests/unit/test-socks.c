@@ -1,6 +1,4 @@
 /* SOCKS 5: whole messages, messages cut anywhere, and what is none. */
-#include <string.h>
-#include "base/util.h"
 #include "sandbox/egress/socks.h"
 #include "unit.h"
 

@@ -1,6 +1,4 @@
 /* Server-sent events: the standard's examples, and each input cut at every byte. */
-#include <stdio.h>
-#include <string.h>
 #include "mcp/http/sse.h"
 #include "unit.h"
 

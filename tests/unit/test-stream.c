@@ -1,8 +1,4 @@
 /* Unit tests for src/mcp_http/stream.c: what is sent, kept, resumed and dropped. */
-#include <stdio.h>
-
-#include <string.h>
-#include "base/util.h"
 #include "mcp_http/front.h"
 #include "unit.h"
 

@@ -1,8 +1,4 @@
 /* wire.c, zconn.c: messages that keep a table's rules arrive unchanged, others are refused. */
-#include <string.h>
-#include <sys/socket.h>
-#include "base/json.h"
-#include "base/util.h"
 #include "base/zconn.h"
 #include "unit.h"
 
@@ -91,11 +87,10 @@ TEST_WITH(test_round_trip, setup, teardown)
                               .more = &more,
                               .n_more = 1 };
         cg_auto_json json_t *o = NULL;
-        struct cg_err err;
         size_t len;
 
         open_pair(p, &cg_wire_host, CG_ROLE_HOST);
-        assert_int_equal(cg_zconn_put(&p->a, &out, NULL, NULL, &err), 0);
+        OK(cg_zconn_put(&p->a, &out, NULL, NULL, &err));
         work(p);
         assert_int_equal(p->messages, 1);
         assert_int_equal(p->m.type, CG_HOST_EXECUTE);
@@ -107,7 +102,7 @@ TEST_WITH(test_round_trip, setup, teardown)
         assert_int_equal(len, 2);
         assert_string_equal(cg_msg_raw(&p->m, 2, &len), "");
         assert_int_equal(len, 0);
-        assert_int_equal(cg_msg_json(&p->m, &o, &err), 0);
+        OK(cg_msg_json(&p->m, &o, &err));
         assert_int_equal(json_integer_value(json_object_get(o, "timeout_ms")), 7);
 }
 
@@ -222,8 +217,7 @@ TEST_WITH(test_raw_limit, setup, teardown)
         struct cg_msg m;
 
         header(h, CG_WIRE_VERSION, 2, CG_KERNEL_STREAM);
-        assert_int_equal(
-                cg_msg_start(&m, &cg_wire_kernel, CG_ROLE_KERNEL, (const unsigned char *)h, 24, NULL), 0);
+        OK(cg_msg_start(&m, &cg_wire_kernel, CG_ROLE_KERNEL, (const unsigned char *)h, 24, NULL));
         assert_int_equal(cg_msg_check_frame(&m, 1, CG_MAX_STREAM, 0, false, NULL), 0);
         assert_int_equal(cg_msg_check_frame(&m, 1, CG_MAX_STREAM + 1, 0, false, NULL), CG_E_PROTO);
         assert_int_equal(cg_msg_check_frame(&m, 1, 1, CG_MAX_STREAM, false, NULL), CG_E_PROTO);

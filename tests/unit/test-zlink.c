@@ -1,13 +1,6 @@
 /* zlink.c against libzmq's DEALER, and against peers that break the rules byte by byte. */
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <zmq.h>
-#include "base/fd.h"
-#include "base/util.h"
 #include "base/zlink.h"
-#include "rounds.h"
 #include "unit.h"
 
 /* Long: valgrind checks all of a buffer whenever a part of it is sent or received. */
@@ -99,11 +92,8 @@ static int teardown(void **state)
 
 static void open_link(struct env *e)
 {
-        struct cg_err err = { 0 };
-
-        assert_int_equal(cg_zlink_open(&e->link, &e->loop, e->path, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT,
-                                       on_msg, on_end, e, &err),
-                         0);
+        OK(cg_zlink_open(&e->link, &e->loop, e->path, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT, on_msg,
+                         on_end, e, &err));
         e->open = true;
 }
 
@@ -169,9 +159,8 @@ static void accept_dealer(struct env *e, const char *plain_user)
         assert_int_equal(zmq_connect(e->dealer, endpoint), 0);
         fd = accept4(e->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         assert_true(fd >= 0);
-        assert_int_equal(cg_zlink_take(&e->link, &e->loop, fd, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT,
-                                       on_msg, on_end, e, NULL),
-                         0);
+        OK(cg_zlink_take(&e->link, &e->loop, fd, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT, on_msg, on_end, e,
+                         NULL));
         e->open = true;
 }
 
@@ -203,9 +192,8 @@ static int zmq_take(void *sock, struct cg_msg *m)
                 if (zmq_msg_recv(&f, sock, has_header ? 0 : ZMQ_DONTWAIT) < 0)
                         return CG_TIMEOUT;
                 if (!has_header) {
-                        assert_int_equal(cg_msg_start(m, &cg_wire_kernel, CG_ROLE_SUPERVISOR,
-                                                      zmq_msg_data(&f), zmq_msg_size(&f), NULL),
-                                         0);
+                        OK(cg_msg_start(m, &cg_wire_kernel, CG_ROLE_SUPERVISOR, zmq_msg_data(&f),
+                                        zmq_msg_size(&f), NULL));
                 } else {
                         m->frames[m->n_frames] = cg_frame_new(zmq_msg_size(&f));
                         memcpy(m->frames[m->n_frames++]->data, zmq_msg_data(&f), zmq_msg_size(&f));
