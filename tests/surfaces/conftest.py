@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -39,6 +40,9 @@ class Server:
         assert result == answer.structured_content
         assert answer.is_error == (result.get("success") is False)
         return result
+
+    def read(self, uri: str) -> bytes:
+        return base64.b64decode(self._portal.call(self.session.read_resource, uri).contents[0].blob)
 
     def run(self, code: str, **arguments: Any) -> dict[str, Any]:
         return self.call("execute_code", code=code, **arguments)

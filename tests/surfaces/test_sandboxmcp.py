@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import MCPError
 from processes import eventually
 from shared_supervisor import runtime_folder
 
@@ -202,6 +203,7 @@ def test_artifacts(box: Sandbox) -> None:
     assert found["a.txt"]["sha256"] == hashlib.sha256(b"hello").hexdigest() and len(found["a.txt"]["signature"]) == 128
     assert base64.b64decode(found["a.txt"]["content_b64"]) == b"hello"
     assert found["d/big"]["size_bytes"] == (10 << 20) + 1 and found["d/big"]["content_b64"] == ""
+    assert found["a.txt"]["uri"] == ""
     one = box.call("get_artifacts", request_id=ran["request_id"], name="a.txt")["artifacts"]
     assert [a["name"] for a in one] == ["a.txt"]
     for name in (
@@ -224,6 +226,29 @@ def test_artifacts(box: Sandbox) -> None:
         {"request_id": ran["request_id"][:8]},
     ):
         assert "no artifacts are kept" in box.refused("get_artifacts", **{"request_id": ran["request_id"], **given})
+
+
+def test_large_artifacts_are_resources(serve: Callable[..., Sandbox]) -> None:
+    """Also beside another surface, whole or in parts."""
+    server = serve("--compat", "context-forge").server
+    code = "open({!r}, 'wb').write(bytes(range(256)) * 65536 + b'end')"
+    made = {}
+    for name in "ab":
+        answer = server.raw("sandboxmcp_execute_code", code=code.format(name))
+        (made[name],) = answer.structured_content["artifacts"]
+        assert answer.content[1].uri == made[name]["uri"] and answer.content[1].size == made[name]["size_bytes"]
+    uri, data = made["a"]["uri"], bytes(range(256)) * 65536 + b"end"
+    assert server.read(uri) == data[: 16 << 20] and uri != made["b"]["uri"]
+    rest = server.read(f"{uri}?offset={16 << 20}")
+    assert hashlib.sha256(server.read(uri) + rest).hexdigest() == made["a"]["sha256"]
+    assert server.read(f"{uri}?offset=255&length=3") == b"\xff\0\1"
+    assert server.read(f"{uri}?length=99999999") == data[: 16 << 20]
+    assert server.read(f"{uri}?offset={len(data)}") == b""
+    for wrong in ("?offset=-1", f"?offset={len(data) + 1}", "?length=-1", "?offset=x", "/..", "1"):
+        with pytest.raises(MCPError):
+            server.read(uri + wrong)
+
+
 
 
 def test_limits_of_artifacts(box: Sandbox) -> None:

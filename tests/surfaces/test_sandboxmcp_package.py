@@ -434,13 +434,26 @@ def test_lines_for_a_shell_match_no_pattern(package: Path, line: str) -> None:
 
 
 def test_artifacts_have_bounds(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cellgate import CellgateError
     from cellgate.sandboxmcp import ExecutionRequest
 
     monkeypatch.setattr("cellgate.sandboxmcp.pipeline._CONTENTS_MAX", 1500)
     monkeypatch.setattr("cellgate.sandboxmcp.pipeline._HASHED_MAX", 3500)
 
+    monkeypatch.setattr("cellgate.sandboxmcp.pipeline.KEPT_FILES", 3500)
+
     async def work(sandbox: Any) -> Any:
-        return await sandbox.execute(ExecutionRequest(code="for i in range(9): open(f'f{i}', 'w').write('x' * 1000)"))
+        code = "for i in range(9): open(f'f{i}', 'w').write(f'{i}' * 1000)"
+        first, second = [await sandbox.execute(ExecutionRequest(code=code)) for _ in range(2)]
+        for n in (1, 2):
+            name = second.artifacts[n].name
+            assert second.artifacts[n].uri == f"sandboxmcp://artifact/{second.request_id}/{n}"
+            assert await sandbox.read_artifact(second.request_id, n) == name[1:].encode() * 1000
+        # Those of the first have made room, and the one with content is no resource.
+        for id, n in ((first.request_id, 1), (second.request_id, 0), (second.request_id, 3), ("x", 1)):
+            with pytest.raises(CellgateError, match="no content is kept"):
+                await sandbox.read_artifact(id, n)
+        return second
 
     result = with_sandbox(work)
     assert [bool(a.content_b64) for a in result.artifacts] == [True, False, False]

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import CallToolResult
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from mcp_types import CallToolResult, ResourceLink
 from pydantic import BaseModel, Field
 
 from cellgate import CellgateError, render
 from cellgate.sandboxmcp.core.models import ExecutionRequest, Language, ResourceLimits, SessionStatus
-from cellgate.sandboxmcp.pipeline import RefusedError, SandboxPipeline
+from cellgate.sandboxmcp.pipeline import ARTIFACTS, READ_MAX, RefusedError, SandboxPipeline
 from cellgate.surfaces._serve import answer
 from cellgate.surfaces.commands import PREFIX
 
@@ -84,7 +85,12 @@ async def _call(tool: Callable[..., Awaitable[Any]], context: Context[Any, Any],
 
     token = _CALL.set(context)
     try:
-        return await answer(work(), {})
+        found = await answer(work(), {})
+        for file in (found.structured_content or {}).get("artifacts", ()):
+            if file["uri"]:
+                link = ResourceLink(type="resource_link", name=file["name"], uri=file["uri"], size=file["size_bytes"])
+                found.content.append(link)
+        return found
     finally:
         _CALL.reset(token)
 
@@ -301,10 +307,22 @@ def tools(sandbox: SandboxPipeline) -> MCPServer[Any]:
             found.append({**plain(session), "variables": variables})
         return {"vault_keys": await sandbox.vault_list(namespace), "sessions": found}
 
-    @tool("Files that an execution has made: SHA-256, size, signature, and content up to 10 MB in base64.")
+    @tool("Files that an execution has made: SHA-256, size, signature, and content up to 10 MB in base64, else a uri.")
     async def get_artifacts(request_id: str, name: str | None = None, namespace: str = "default") -> Any:
         found = await sandbox.get_artifacts(request_id, name, namespace)
         return {"request_id": request_id, "artifacts": [plain(a) for a in found]}
+
+    @server.resource(
+        f"{ARTIFACTS}{{request_id}}/{{index}}{{?offset,length}}",
+        name="Content of a file of an execution",
+        mime_type="application/octet-stream",
+        description=f"Of an artifact with a uri. A read returns at most {READ_MAX} bytes: length, from offset (0) on.",
+    )
+    async def content(request_id: str, index: str, offset: str = "0", length: str = str(READ_MAX)) -> bytes:
+        try:
+            return await sandbox.read_artifact(request_id, int(index), int(offset), int(length))
+        except (RefusedError, ValueError) as e:
+            raise ResourceNotFoundError(str(e)) from None
 
     # ------------------------------------------------------------ security
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,9 +40,12 @@ from cellgate.sandboxmcp.security.validator import CodeValidator
 from cellgate.sandboxmcp.security.vault import InMemoryVault, Vault, check_name, mask
 from cellgate.surfaces._profiles import PRIVATE, empty_folder
 
+ARTIFACTS = "sandboxmcp://artifact/"
 CONTENT_MAX = 10 << 20  # of an artifact that a result has
 _CONTENTS_MAX, _HASHED_MAX = 16 << 20, 128 << 20  # of the artifacts of one execution
 KEPT_BYTES, KEPT = 64 << 20, 100  # of artifacts of earlier executions
+KEPT_FILES = 256 << 20  # of those that no result has, in files without a name
+READ_MAX = 16 << 20
 QUEUE_MAX = 256
 AUDIT_MAX = 10_000
 SESSIONS_MAX = 32
@@ -77,6 +82,33 @@ Ask = Callable[[str], Awaitable[bool]]
 
 class RefusedError(CellgateError):
     """A request asks for what this sandbox does not allow; the text says why."""
+
+
+@dataclass
+class _Made:
+    """Artifacts of an execution. `file` has the contents that no result has, at the `places` by index."""
+
+    namespace: str
+    artifacts: list[Artifact] = field(default_factory=list)
+    file: Any = None
+    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.places.values())
+
+    def keep(self, data: bytes) -> None:
+        """Of the next artifact."""
+        self.file = self.file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        start = self.size
+        if os.pwrite(self.file.fileno(), data, start) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.places[len(self.artifacts)] = start, len(data)
+
+    def close(self) -> None:
+        self.places.clear()
+        if self.file:
+            self.file.close()
 
 
 class _Open:
@@ -151,7 +183,7 @@ class SandboxPipeline:
         self._hidden = (*PRIVATE, str(Path.home()))
         self._sessions: dict[str, _Open] = {}
         self._ended: deque[Session] = deque(maxlen=SESSIONS_MAX)
-        self._artifacts: dict[str, tuple[str, list[Artifact]]] = {}
+        self._artifacts: dict[str, _Made] = {}
         self._entries: deque[AuditEntry] = deque(maxlen=AUDIT_MAX)
         self._active = self._queued = self._total = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -182,6 +214,8 @@ class SandboxPipeline:
             for task in tasks:
                 self._drop(task)
         self._ready.clear()
+        for made in self._artifacts.values():
+            made.close()
         while self._closing:
             await asyncio.gather(*self._closing, return_exceptions=True)
         self._ending = False
@@ -489,7 +523,7 @@ class SandboxPipeline:
 
     async def _collect(self, opened: _Open, done: Execution, result: SandboxResult) -> None:
         """Signs the content of files, as it is now: what goes on in the background may still change them."""
-        hashed, kept = 0, 0
+        hashed, kept, made = 0, 0, _Made(result.namespace, result.artifacts)
         for path, size in (await self._changed(opened, done)).items():
             if not Path(path).is_relative_to(opened.folder):
                 continue
@@ -506,28 +540,49 @@ class SandboxPipeline:
             artifact = Artifact.from_bytes(str(Path(path).relative_to(opened.folder)), data)
             if size > CONTENT_MAX or kept + size > _CONTENTS_MAX:
                 artifact.content_b64 = ""
+                try:
+                    made.keep(data)
+                    artifact.uri = f"{ARTIFACTS}{result.request_id}/{len(made.artifacts)}"
+                except OSError as e:
+                    result.metadata["artifacts_not_kept"] = f"a file of the server: {e.strerror}"
             else:
                 kept += size
             result.artifacts.append(ArtifactSigner.sign_artifact(artifact))
             emit(SandboxEventType.artifact_signed, result.namespace, artifact.name, sha256=artifact.sha256)
         if names := [artifact.name for artifact in result.artifacts]:
             await opened.session.add_event("artifact.signed", ", ".join(names)[:1000], {"files": len(names)})
-        self._artifacts[result.request_id] = result.namespace, result.artifacts
-        kept = sum(len(a.content_b64) for _, found in self._artifacts.values() for a in found)
-        while len(self._artifacts) > KEPT or (kept > KEPT_BYTES and len(self._artifacts) > 1):
-            _, found = self._artifacts.pop(next(iter(self._artifacts)))
-            kept -= sum(len(a.content_b64) for a in found)
+        self._artifacts[result.request_id] = made
+        kept = sum(len(a.content_b64) for m in self._artifacts.values() for a in m.artifacts)
+        large = sum(m.size for m in self._artifacts.values())
+        while len(self._artifacts) > KEPT or ((kept > KEPT_BYTES or large > KEPT_FILES) and len(self._artifacts) > 1):
+            oldest = self._artifacts.pop(next(iter(self._artifacts)))
+            kept -= sum(len(a.content_b64) for a in oldest.artifacts)
+            large -= oldest.size
+            oldest.close()
 
     async def get_artifacts(
         self, request_id: str, name: str | None = None, namespace: str = "default"
     ) -> list[Artifact]:
         """Of one of the last executions."""
         found = self._artifacts.get(request_id)
-        if found is None or found[0] != namespace:
+        if found is None or found.namespace != namespace:
             raise RefusedError(f"no artifacts are kept of {request_id[:100]}: those of the last {KEPT} executions are")
-        if name is not None and not any(a.name == name for a in found[1]):
+        if name is not None and not any(a.name == name for a in found.artifacts):
             raise RefusedError(f"the execution has made no {name[:1000]}")
-        return [a for a in found[1] if name in (None, a.name)]
+        return [a for a in found.artifacts if name in (None, a.name)]
+
+    async def read_artifact(self, request_id: str, index: int, offset: int = 0, length: int = READ_MAX) -> bytes:
+        """Of an artifact with a `uri`, which has the first two arguments. At most READ_MAX bytes."""
+        made = self._artifacts.get(request_id)
+        if made is None or index not in made.places:
+            raise RefusedError(
+                f"no content is kept of file {index} of {request_id[:100]}: get_artifacts names the others"
+            )
+        start, size = made.places[index]
+        if not 0 <= offset <= size or length < 0:
+            raise RefusedError(f"offset {offset}, length {length}: the file has {size} bytes")
+        # In this thread: another one could read while the file is closed, and its number is another file's.
+        return os.pread(made.file.fileno(), min(length, READ_MAX, size - offset), start + offset)
 
     async def verify_artifact(self, artifact: Artifact, expected_hash: str) -> bool:
         return ArtifactSigner.verify(artifact, expected_hash)

@@ -173,7 +173,10 @@ def together(servers: Mapping[str, MCPServer[Any]]) -> MCPServer[Any]:
 
     tools = [named(surface, tool) for surface, tools in found.items() for tool in tools]
     name = f"cellgate ({', '.join(servers)})"
-    return MCPServer(name, version="cellgate", tools=tools, lifespan=lifespan, log_level="WARNING")
+    both = MCPServer(name, version="cellgate", tools=tools, lifespan=lifespan, log_level="WARNING")
+    for server in servers.values():
+        both._resource_manager._templates |= server._resource_manager._templates
+    return both
 
 
 def guarded(app: ASGIApp, token: str) -> ASGIApp:

@@ -68,13 +68,14 @@ class ExecutionRequest(BaseModel):
 
 
 class Artifact(BaseModel):
-    """A file that an execution has made. `content_b64` is empty where the file is too large."""
+    """A file that an execution has made. Where it is too large, `content_b64` is empty and `uri` names a resource."""
 
     name: str
     content_b64: str = ""
     size_bytes: int = 0
     sha256: str = ""
     signature: str = ""
+    uri: str = ""
     created_at: datetime = Field(default_factory=now)
 
     @classmethod
