@@ -58,8 +58,7 @@ class Program:
         if group not in GROUPS:
             return {}
         text = self.help[group]
-        usage = re.findall(rf"^(Usage:|      ) cellgate {group} ([a-z]+).*(?:\n\n(.*)$)?", text, re.M)
-        found = {name: what.rstrip(".") if at == "Usage:" else "" for at, name, what in usage}
+        found = dict.fromkeys(re.findall(rf"^(?:Usage:|      ) cellgate {group} ([a-z]+)", text, re.M), "")
         for names, what in re.findall(r"^  ([a-z]+(?:, [a-z]+)*)  +(.*)$", text, re.M):
             found.update(dict.fromkeys(names.split(", "), what))
         return found

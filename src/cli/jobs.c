@@ -32,30 +32,39 @@ static const char status_help[] =
 struct subcommand {
         const char *name, *word;
         enum jobs_command command;
-        const char *usage;
 };
 
 static const struct subcommand commands[] = {
-        { "queue", "status", STATUS,
+        { "queue", "status", STATUS }, { "session", "list", LIST }, { "session", "show", SHOW },
+        { "session", "kill", KILL },   { "job", "list", LIST },     { "job", "cancel", CANCEL },
+};
+
+static const struct {
+        const char *name;
+        unsigned commands; /* bits */
+        const char *usage;
+} groups[] = {
+        { "queue", STATUS,
           "Usage: cellgate queue status [--json]\n\n"
-          "How many cells and commands run and wait in each supervisor that this user's programs share, and its\n"
-          "limits (docs/jobs.md).\n\n" },
-        { "session", "list", LIST,
-          "Usage: cellgate session list [--namespace NAME] [--json]\n\n"
-          "The sessions of all of this user's programs that share a supervisor.\n\n" },
-        { "session", "show", SHOW,
-          "Usage: cellgate session show --id ID [--json]\n\n"
-          "A session and its cells and commands that run or wait. What they contain is shown to nobody but its\n"
-          "program.\n\n" },
-        { "session", "kill", KILL,
-          "Usage: cellgate session kill --id ID\n\n"
-          "Ends a session with its cells and commands, whichever of this user's programs has opened it.\n\n" },
-        { "job", "list", LIST,
-          "Usage: cellgate job list [--namespace NAME] [--json]\n\n"
-          "The cells and commands that run or wait, of all of this user's programs that share a supervisor.\n\n" },
-        { "job", "cancel", CANCEL,
-          "Usage: cellgate job cancel --id ID\n\n"
-          "Interrupts a cell, ends a command, or takes either from the queue.\n\n" },
+          "The queues of cells and commands of the supervisors that this user's programs share\n"
+          "(docs/jobs.md).\n\n"
+          "  status    shows how many run and wait in each, and its limits\n\n" },
+        { "session", LIST | SHOW | KILL,
+          "Usage: cellgate session list [--namespace NAME] [--json]\n"
+          "       cellgate session show --id ID [--json]\n"
+          "       cellgate session kill --id ID\n\n"
+          "The sessions of all of this user's programs that share a supervisor (docs/jobs.md).\n\n"
+          "  list      shows them\n"
+          "  show      shows a session and its cells and commands that run or wait. What they contain is\n"
+          "            shown to nobody but its program\n"
+          "  kill      ends a session with its cells and commands, whichever program has opened it\n\n" },
+        { "job", LIST | CANCEL,
+          "Usage: cellgate job list [--namespace NAME] [--json]\n"
+          "       cellgate job cancel --id ID\n\n"
+          "The cells and commands that run or wait, of all of this user's programs that share a supervisor\n"
+          "(docs/jobs.md).\n\n"
+          "  list      shows them\n"
+          "  cancel    interrupts a cell, ends a command, or takes either from the queue\n\n" },
 };
 
 /* The answers of all supervisors. */
@@ -247,7 +256,7 @@ static int print(struct state *st)
         return cg_cli_print_buf(st->text);
 }
 
-/* The words of `cellgate NAME` that argv[1] may be, for a message or a help. */
+/* The words of `cellgate NAME` that argv[1] may be, for a message. */
 static const struct subcommand *find(const char *name, const char *word, struct cg_buf *b)
 {
         const struct subcommand *found = NULL;
@@ -262,29 +271,33 @@ static const struct subcommand *find(const char *name, const char *word, struct 
         return found;
 }
 
+static int help(const char *name)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(groups); i++)
+                if (strcmp(groups[i].name, name) == 0)
+                        return cg_opt_help(table, CG_ARRAY_LEN(table), groups[i].commands, groups[i].usage,
+                                           status_help);
+        return CG_EXIT_USAGE;
+}
+
 int cg_cli_jobs(int argc, char **argv)
 {
         cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT }, words = { .max = 200 };
         cg_auto_json json_t *list = json_array();
-        bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
         struct state st = { .list = list, .text = &text };
         struct cg_err err = { 0 };
         int r;
 
+        if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+                return help(argv[0]);
         st.words = find(argv[0], argc > 1 ? argv[1] : NULL, &words);
-        for (size_t i = 0; help && i < CG_ARRAY_LEN(commands); i++)
-                if (strcmp(commands[i].name, argv[0]) == 0)
-                        cg_buf_adds(&text, commands[i].usage);
-        if (help)
-                return cg_cli_print_buf(&text);
         if (!st.words) {
                 cg_fail(&err, CG_E_INVAL, "%s? --help says more", words.data);
                 return cg_cli_fail(argv[0], &err);
         }
         r = parse(&st, argc, argv, &err);
         if (r > 0)
-                return cg_opt_help(table, CG_ARRAY_LEN(table), st.words->command, st.words->usage,
-                                   status_help);
+                return help(argv[0]);
         if (r < 0 || cg_supervisors(visit, &st, &err) < 0)
                 return cg_cli_fail(argv[0], &err);
         if (!st.id)

@@ -197,7 +197,7 @@ def test_control_characters_in_arguments_do_not_reach_the_terminal(run_cellgate:
 
 
 COMMANDS = ["", "run", "env", "gen", "mcp", "mcp serve", "jupyter", "doctor", "selftest", "sandbox"]
-COMMANDS += ["jupyter install", "jupyter run", "jupyter attach", "jupyter list"]
+COMMANDS += ["jupyter install", "jupyter run", "jupyter attach", "jupyter list", "queue", "session list", "job"]
 
 
 @pytest.mark.parametrize("command", [c.split() for c in COMMANDS])

@@ -26,6 +26,7 @@ def test_every_command_and_option_is_in_the_manual(prefix: Path, program: manual
     for words in named:
         assert f'.SH "CELLGATE {(words.split() or [""])[0].upper()}"' in text or words in ("", "sandbox"), words
         assert all(option in text for option in program.options(words)), words
+    assert all({**program.options("session"), **program.options("job"), **program.options("queue")}.values())
     assert len(program.options("run")) > 20 and "--approve" in program.options("mcp serve")
 
 
