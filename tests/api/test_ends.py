@@ -247,6 +247,14 @@ def test_without_a_sandbox_all_ends_with_a_kernel_that_does_not_end(client: Clie
     eventually(lambda: not alive(stray))
 
 
+def test_without_a_sandbox_all_ends_with_the_supervisor_where_init_was_killed(workspace: Path) -> None:
+    with Client(no_spare=True) as c, c.session(workspace=workspace, sandbox=1) as s:
+        _, stray = start_stray(s)
+        os.kill(parent(stray), signal.SIGKILL)
+        s.until("kernel_died")
+    assert not alive(stray)
+
+
 def test_without_a_sandbox_all_ends_with_a_supervisor_that_was_killed(prefix: Path, workspace: Path) -> None:
     """Init is stopped: it cannot see the supervisor's end before the zygote ends it."""
     with Client(no_spare=True) as c, c.session(workspace=workspace, sandbox=1) as s:

@@ -197,6 +197,7 @@ static void finish(struct sup *s)
         cg_sup_egress_stop(s);
         cg_sup_broker_stop(s);
         cg_sup_audit_stop(s);
+        cg_sup_reap_orphans(s, true); /* of kernels whose init was killed */
         uv_walk(&s->loop, close_handle, NULL);
         while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
                 ;
