@@ -6,6 +6,7 @@ from cellgate.sandboxmcp.core.models import ExecutionRequest, ResourceLimits
 
 RAM_MAX_MB = 8192
 TIMEOUT_MAX = 3600
+_MOST = 1 << 31  # of the others: more than any machine has, and less than the library's numbers
 
 
 class ResourceGuard:
@@ -22,8 +23,6 @@ class ResourceGuard:
     def why_not(self, limits: ResourceLimits) -> str:
         """What is wrong with limits, or nothing."""
         for name, value in limits:
-            if not value > 0:
-                return f"invalid limit: {name} is {value:g}"
-            if value > self.most.get(name, value):
-                return f"invalid limit: {name} {value:g} is over the maximum of {self.most[name]:g}"
+            if not 0 < value <= (most := self.most.get(name, _MOST)):
+                return f"invalid limit: {name} has to be over 0, and not over the maximum of {most:g}"
         return ""
