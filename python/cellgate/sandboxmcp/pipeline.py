@@ -34,7 +34,7 @@ from cellgate.sandboxmcp.core.models import (
 )
 from cellgate.sandboxmcp.events import SandboxEventType, emit
 from cellgate.sandboxmcp.security.crypto import ArtifactSigner
-from cellgate.sandboxmcp.security.egress import NetworkGuard, covered
+from cellgate.sandboxmcp.security.egress import OFF, NetworkGuard, covered
 from cellgate.sandboxmcp.security.resource import ResourceGuard
 from cellgate.sandboxmcp.security.validator import CodeValidator
 from cellgate.sandboxmcp.security.vault import InMemoryVault, Vault, check_name, mask
@@ -395,7 +395,7 @@ class SandboxPipeline:
         for domain in dict.fromkeys(request.allowed_domains):
             if await self.request_egress(domain, request.namespace):
                 continue
-            off = "" if self.network.enabled else ": the network is off (enable_network)"
+            off = "" if self.network.enabled else f": {OFF}"
             raise RefusedError(f"Domain blocked: {domain} was not approved{off}; the code did not run")
 
     async def request_egress(self, domain: str, namespace: str = "default") -> bool:

@@ -17,6 +17,9 @@ def covered(domain: str, hosts: Iterable[str]) -> bool:
     return any(host_matches(re.sub(r":\d+$", "", domain), host) for host in hosts)
 
 
+OFF = "the network is off (enable_network=True; of a server: SANDBOXMCP_NETWORK=true, --allow-host or --approve ask)"
+
+
 class NetworkGuard:
     """Without `enable_network` nothing is reached and nobody is asked."""
 
@@ -56,7 +59,7 @@ class NetworkGuard:
         """Approves a domain unasked, and answers the questions that wait for it."""
         domain = domain.lower()
         if not self._can_be_asked(domain):
-            raise ValueError(f"Domain blocked: {domain} is no host name, or the network is off (enable_network)")
+            raise ValueError(f"Domain blocked: {f'{domain} is no host name' if self.enabled else OFF}")
         self._approved.setdefault(namespace, set()).add(domain)
         self.approve_egress(namespace, domain)
         emit(SandboxEventType.egress_approved, namespace, domain)
