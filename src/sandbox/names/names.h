@@ -25,7 +25,6 @@ enum {
 struct cg_name {
         /* names separated by "/"; "*" matches any characters of one name */
         const char *path;
-        const char *by;    /* the program that obeys it or owns the credentials */
         unsigned int what; /* CG_NAME_* */
 };
 
