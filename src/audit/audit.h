@@ -1,6 +1,5 @@
 /* cellgate-audit: what its files share, and the messages between a supervisor and its writer. */
-#ifndef CG_AUDIT_AUDIT_H
-#define CG_AUDIT_AUDIT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ int cg_audit_command(int argc, char **argv);
 
 /* In local time, as 2026-11-24T09:30:00. */
 void cg_audit_time_text(int64_t seconds, char ret[32]);
-
-#endif

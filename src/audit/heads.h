@@ -2,8 +2,7 @@
  * Heads of the log, sent elsewhere: appended to a file, or sent to a URL by cellgate-post. Used by
  * the writer, which never waits for a server, except at its own end.
  */
-#ifndef CG_AUDIT_HEADS_H
-#define CG_AUDIT_HEADS_H
+#pragma once
 
 #include <stdint.h>
 #include "audit/log.h"
@@ -27,5 +26,3 @@ void cg_audit_heads_add(struct cg_audit_heads *h, const struct cg_audit_record *
 void cg_audit_heads_send(struct cg_audit_heads *h);
 /* Waits a moment until the newest head was sent or has failed, and ends the sender. */
 void cg_audit_heads_end(struct cg_audit_heads *h);
-
-#endif

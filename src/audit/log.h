@@ -10,8 +10,7 @@
  * of the record before (zeros for the first) and its digest. A head is a signature (Ed25519) of
  * "cellgate audit head", a NUL, the number and the hash of a record.
  */
-#ifndef CG_AUDIT_LOG_H
-#define CG_AUDIT_LOG_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -88,5 +87,3 @@ int cg_audit_sign_manifest(const struct cg_audit_log *log, struct cg_buf *manife
 bool cg_audit_manifest_signed(const char *text, size_t len, const uint8_t key[CG_AUDIT_KEY]);
 /* @n bytes of 2 * @n hexadecimal digits and nothing else. */
 bool cg_audit_unhex(const char *text, uint8_t *ret, size_t n);
-
-#endif

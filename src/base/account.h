@@ -1,6 +1,5 @@
 /* The user's account, as /etc/passwd has it. */
-#ifndef CG_BASE_ACCOUNT_H
-#define CG_BASE_ACCOUNT_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -13,5 +12,3 @@
 const char *cg_account_home(char ret[PATH_MAX]);
 /* The home folder of the user with the first @len bytes of @name, as /etc/passwd has it. */
 bool cg_named_home(const char *name, size_t len, char ret[PATH_MAX]);
-
-#endif

@@ -2,8 +2,7 @@
  * IP addresses: text, ranges, and what kind of place an address is. Pure, except for
  * cg_addr_class_here(); used by the egress proxy, the settings, and MCP over HTTP.
  */
-#ifndef CG_BASE_ADDR_H
-#define CG_BASE_ADDR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ enum cg_addr_class cg_addr_class_here(const struct cg_addr *a);
 bool cg_addr_class_may_name(enum cg_addr_class from, enum cg_addr_class to);
 /* "a loopback address" */
 const char *cg_addr_class_name(enum cg_addr_class c);
-
-#endif

@@ -2,8 +2,7 @@
  * The digest that names what a question asks: who decides elsewhere sends the digest of what was
  * shown, and the supervisor compares it with that of the question. For programs that link nettle.
  */
-#ifndef CG_BASE_APPROVAL_DIGEST_H
-#define CG_BASE_APPROVAL_DIGEST_H
+#pragma once
 
 #include <nettle/sha2.h>
 #include <string.h>
@@ -27,5 +26,3 @@ static inline void cg_approval_digest(const char *server, const char *method, co
         sha256_digest(&sha, sizeof(sum), sum);
         cg_hex(ret, sum, sizeof(sum));
 }
-
-#endif

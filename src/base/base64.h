@@ -1,6 +1,5 @@
 /* Base64 with the standard alphabet and padding. */
-#ifndef CG_BASE_BASE64_H
-#define CG_BASE_BASE64_H
+#pragma once
 
 #include <stddef.h>
 #include "base/buf.h"
@@ -16,5 +15,3 @@ void cg_base64(char *out, const void *data, size_t len);
  * missing. CG_E_PARSE when it is not base64.
  */
 int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_err *err);
-
-#endif

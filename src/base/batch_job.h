@@ -1,6 +1,5 @@
 /* Jobs of batch systems: with one ends all that was started in it. */
-#ifndef CG_BASE_BATCH_JOB_H
-#define CG_BASE_BATCH_JOB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ static inline bool cg_in_batch_job(void)
                         return true;
         return false;
 }
-
-#endif

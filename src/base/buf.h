@@ -1,6 +1,5 @@
 /* A growing byte buffer with a ceiling. */
-#ifndef CG_BASE_BUF_H
-#define CG_BASE_BUF_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,5 +77,3 @@ static inline struct cg_slice cg_buf_slice(const struct cg_buf *b)
 }
 
 #define cg_auto_buf CG_CLEANUP(cg_buf_fini)
-
-#endif

@@ -2,8 +2,7 @@
  * Events of a supervisor for the user's programs (docs/events.md): the enum, the names, which of
  * them clients may add themselves, and the documentation, which a test compares.
  */
-#ifndef CG_BASE_BUS_EVENTS_H
-#define CG_BASE_BUS_EVENTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -40,5 +39,3 @@ enum cg_bus_event {
 #undef X
                 CG_BUS_N
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* The check of a tool call's arguments as a kernel sends them. */
-#ifndef CG_BASE_CALL_ARGS_H
-#define CG_BASE_CALL_ARGS_H
+#pragma once
 
 #include <stddef.h>
 #include "base/err.h"
@@ -12,5 +11,3 @@
  * break: the bytes go unchanged into one line. CG_E_PARSE says what is wrong.
  */
 int cg_check_call_args(const char *text, size_t len, struct cg_err *err);
-
-#endif

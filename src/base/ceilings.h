@@ -1,6 +1,5 @@
 /* Every ceiling that crosses a process boundary, each with its reason. */
-#ifndef CG_BASE_CEILINGS_H
-#define CG_BASE_CEILINGS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -92,5 +91,3 @@
         X(OUTPUT, output_bytes, 1048576, "output", "outputMb", "MiB", "output") \
         X(CPU_TIME, cpu_seconds, 1, "cpuTime", "cpuSeconds", "s", "processor time") \
         X(WALL_TIME, wall_seconds, 1, "wallTime", "wallSeconds", "s", "wall time")
-
-#endif

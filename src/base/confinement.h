@@ -3,8 +3,7 @@
  * A process may use a supervisor that another one has started only where both texts are equal:
  * kernels and MCP servers are the supervisor's children, and get its limits and rights.
  */
-#ifndef CG_BASE_CONFINEMENT_H
-#define CG_BASE_CONFINEMENT_H
+#pragma once
 
 #include <sys/types.h>
 #include "base/buf.h"
@@ -18,5 +17,3 @@
  * everything: CG_E_UNSUPPORTED for a process with no_new_privs, which may be in a Landlock domain.
  */
 int cg_confinement(pid_t pid, struct cg_buf *b, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Accepting answers of a person: when they count, and the digits that make them unpredictable. */
-#ifndef CG_BASE_CONFIRM_H
-#define CG_BASE_CONFIRM_H
+#pragma once
 
 #include <stdbool.h>
 #include "base/err.h"
@@ -25,5 +24,3 @@ int cg_confirm_draw(struct cg_confirm *c, struct cg_err *err);
 
 /* Is @typed the @letter or @word, in any case, followed by blanks and the question's digits? */
 bool cg_confirm_accepts(const struct cg_confirm *c, const char *typed, const char *letter, const char *word);
-
-#endif

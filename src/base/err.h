@@ -1,6 +1,5 @@
 /* The error object's producers. The object itself, struct cg_err, is public: see cellgate.h. */
-#ifndef CG_BASE_ERR_H
-#define CG_BASE_ERR_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ int cg_asprintf(char **ret, const char *what, struct cg_err *err, const char *fm
  * being done.
  */
 int cg_err_prefix(struct cg_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

@@ -1,6 +1,5 @@
 /* File descriptors: passing them, sockets with a path, pidfds. All are born close-on-exec. */
-#ifndef CG_BASE_FD_H
-#define CG_BASE_FD_H
+#pragma once
 
 #include <linux/limits.h>
 #include <stdatomic.h>
@@ -130,5 +129,3 @@ int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err);
         120000 /* a million files take some seconds, or tens of them where a file system is slow */
 int cg_remove_tree(const char *path, struct cg_err *err);
 int cg_remove_tree_within(const char *path, int64_t timeout_ms, struct cg_err *err);
-
-#endif

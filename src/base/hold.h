@@ -1,6 +1,5 @@
 /* A mutex that is held until the end of the block. */
-#ifndef CG_BASE_HOLD_H
-#define CG_BASE_HOLD_H
+#pragma once
 
 #include <pthread.h>
 
@@ -17,5 +16,3 @@ static inline void cg_release_(pthread_mutex_t **m)
 
 #define CG_HOLD(mutex) \
         __attribute__((unused, cleanup(cg_release_))) pthread_mutex_t *cg_held_ = cg_hold_(mutex)
-
-#endif

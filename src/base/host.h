@@ -2,8 +2,7 @@
  * Hosts: names, and addresses in any spelling. Pure: nothing is looked up. A host is parsed once:
  * the same text is compared and dialled.
  */
-#ifndef CG_BASE_HOST_H
-#define CG_BASE_HOST_H
+#pragma once
 
 #include "base/addr.h"
 
@@ -42,5 +41,3 @@ enum cg_addr_class cg_host_class(const struct cg_host *h);
  */
 #define CG_AUTHORITY_MAX (CG_HOST_MAX + 9)
 void cg_host_authority(const struct cg_host *h, uint16_t port, uint16_t default_port, char *buf, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* Paths of this installation's files. */
-#ifndef CG_BASE_INSTALLED_H
-#define CG_BASE_INSTALLED_H
+#pragma once
 
 #include <limits.h>
 
@@ -21,5 +20,3 @@ const char *cg_installed_with(const char *program, char ret[PATH_MAX], const cha
 
 /* For the extension module of kernels, whose program is an interpreter. Before threads start. */
 void cg_installed_below(const char *base);
-
-#endif

@@ -2,8 +2,7 @@
  * JSON envelopes with jansson: loading with line and column, typed getters, output. Payloads are
  * never parsed with this, but read as text: json_text.h.
  */
-#ifndef CG_BASE_JSON_H
-#define CG_BASE_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -87,5 +86,3 @@ static inline int cg_json_try_quote(struct cg_buf *b, const char *s, size_t len,
  * the environment.
  */
 json_t *cg_json_passed_env(void);
-
-#endif

@@ -4,8 +4,7 @@
  * Values stay slices of the text. jansson refuses a whole text for an integer over 63 bits, a lone
  * surrogate escape or \u0000; real arguments, results and tool lists contain all of these.
  */
-#ifndef CG_BASE_JSON_TEXT_H
-#define CG_BASE_JSON_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -119,5 +118,3 @@ int cg_json_string(struct cg_slice value, struct cg_buf *b, struct cg_err *err);
  * or a lone surrogate.
  */
 int cg_json_strdup(struct cg_slice value, char **ret, struct cg_err *err);
-
-#endif

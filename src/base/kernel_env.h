@@ -3,8 +3,7 @@
  * build can use one. Their code runs outside of the sandbox as well (the zygote imports IPython
  * from there), so no cell may write there: supervisor/servers/protected.c.
  */
-#ifndef CG_BASE_KERNEL_ENV_H
-#define CG_BASE_KERNEL_ENV_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -122,5 +121,3 @@ bool cg_kernel_env_system_packages(const char *dir, size_t i, char ret[PATH_MAX]
  * names no folder that exists. Fails if @dir is no virtual environment.
  */
 int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err);
-
-#endif

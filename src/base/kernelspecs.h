@@ -2,8 +2,7 @@
  * Kernelspecs: the kernels that are installed for Jupyter on this machine. They are searched for
  * where Jupyter does: JUPYTER_PATH, the active environment, the user's folder, and the system's.
  */
-#ifndef CG_BASE_KERNELSPECS_H
-#define CG_BASE_KERNELSPECS_H
+#pragma once
 
 #include <jansson.h>
 #include "base/err.h"
@@ -18,5 +17,3 @@ int cg_jupyter_data_dir(char **ret, struct cg_err *err);
 int cg_kernelspec_find(const char *name, json_t **ret, struct cg_err *err);
 /* The names of those that there are, without cellgate's own (caller frees); NULL: no memory. */
 json_t *cg_kernelspec_names(void);
-
-#endif

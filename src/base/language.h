@@ -1,6 +1,5 @@
 /* The languages of sessions other than Python, and the programs that run their cells. */
-#ifndef CG_BASE_LANGUAGE_H
-#define CG_BASE_LANGUAGE_H
+#pragma once
 
 #include <limits.h>
 #include "base/err.h"
@@ -23,5 +22,3 @@ const char *cg_language_kernel(const char *name);
  * has to be given. *ret: without symlinks (caller frees). CG_E_NOTFOUND.
  */
 int cg_language_find(const char *name, const char *given, char **ret, struct cg_err *err);
-
-#endif

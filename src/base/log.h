@@ -1,6 +1,5 @@
 /* Logging for mains: levels, one line a record, never secrets. Libraries return errors instead. */
-#ifndef CG_BASE_LOG_H
-#define CG_BASE_LOG_H
+#pragma once
 
 enum cg_log_level { CG_LOG_ERROR, CG_LOG_WARN, CG_LOG_INFO, CG_LOG_DEBUG };
 
@@ -17,5 +16,3 @@ struct cg_log {
  */
 void cg_log(const struct cg_log *log, enum cg_log_level level, const char *fmt, ...)
         __attribute__((format(printf, 3, 4)));
-
-#endif

@@ -1,6 +1,5 @@
 /* Paths as text. */
-#ifndef CG_BASE_PATH_H
-#define CG_BASE_PATH_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -37,5 +36,3 @@ static inline const char *cg_path_base(const char *path)
 
         return slash ? slash + 1 : path;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Files whose paths match a pattern below a folder. Linked into every process. */
-#ifndef CG_BASE_PATH_GLOB_H
-#define CG_BASE_PATH_GLOB_H
+#pragma once
 
 #include <glob.h>
 
@@ -9,5 +8,3 @@
  * folder cannot be listed, though it can be searched for names.
  */
 int cg_path_glob(const char *dir, const char *rest, glob_t *ret);
-
-#endif

@@ -1,6 +1,5 @@
 /* cellgate-post, which sends lines by HTTP for processes that must not wait (src/post/main.c). */
-#ifndef CG_BASE_POST_H
-#define CG_BASE_POST_H
+#pragma once
 
 #include "base/err.h"
 #include "base/proc.h"
@@ -10,5 +9,3 @@
  * stream socket; write a line for each body, read a line for each: why it was not sent, or nothing.
  */
 int cg_post_start(const char *url, struct cg_proc *ret, int *fd, struct cg_err *err);
-
-#endif

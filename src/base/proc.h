@@ -2,8 +2,7 @@
  * Child processes: spawned by exec with exactly the descriptors of a table, held by a pidfd from
  * birth.
  */
-#ifndef CG_BASE_PROC_H
-#define CG_BASE_PROC_H
+#pragma once
 
 #include <linux/limits.h>
 #include <stdbool.h>
@@ -107,5 +106,3 @@ bool cg_proc_read_text(const char *path, char *text, size_t size);
 
 /* "exit status 3", "killed by SIGSEGV": what @status of waitpid(2) says, for messages. */
 void cg_proc_describe(int status, char *buf, size_t size);
-
-#endif

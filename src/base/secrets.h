@@ -4,8 +4,7 @@
  * and in Python's strings, in base64 and hexadecimal, and long parts of it, since texts are cut and
  * wrapped. It is no boundary against a server that wants to give a secret away.
  */
-#ifndef CG_BASE_SECRETS_H
-#define CG_BASE_SECRETS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -46,5 +45,3 @@ void cg_secrets_redact_with(const json_t *values, char *text);
 void cg_secrets_redact_json(const struct cg_secrets *s, json_t *v);
 
 #define cg_auto_secrets CG_CLEANUP(cg_secrets_fini)
-
-#endif

@@ -1,6 +1,5 @@
 /* SHA-256 as text, for programs that link nettle. */
-#ifndef CG_BASE_SHA256_HEX_H
-#define CG_BASE_SHA256_HEX_H
+#pragma once
 
 #include <nettle/sha2.h>
 #include "base/text.h"
@@ -17,5 +16,3 @@ static inline void cg_sha256_hex(const void *data, size_t len, char ret[CG_SHA25
         sha256_digest(&sha, sizeof(sum), sum);
         cg_hex(ret, sum, sizeof(sum));
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A range of bytes in a text that somebody else owns. */
-#ifndef CG_BASE_SLICE_H
-#define CG_BASE_SLICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,5 +65,3 @@ static inline bool cg_slice_has_word(struct cg_slice list, char separator, const
         }
         return false;
 }
-
-#endif

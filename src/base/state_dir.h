@@ -1,6 +1,5 @@
 /* The folder of cellgate's own state of this user, with credentials of MCP servers. */
-#ifndef CG_BASE_STATE_DIR_H
-#define CG_BASE_STATE_DIR_H
+#pragma once
 
 #include <jansson.h>
 #include <linux/limits.h>
@@ -30,5 +29,3 @@ bool cg_make_state_dir(char ret[PATH_MAX]);
 int cg_state_folder(const char *name, char ret[PATH_MAX], struct cg_err *err);
 /* The paths of at most @max files of @folder whose names end with ".json": an array (returns). */
 int cg_state_files(const char *folder, size_t max, json_t **ret, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Lists of strings that are made one by one, such as arguments, variables and headers. */
-#ifndef CG_BASE_STRV_H
-#define CG_BASE_STRV_H
+#pragma once
 
 #include "base/util.h"
 
@@ -17,5 +16,3 @@ void cg_strv_addf(struct cg_strv *l, const char *fmt, ...) __attribute__((format
 char **cg_strv_take(struct cg_strv *l);
 
 #define cg_auto_strv CG_CLEANUP(cg_strv_fini)
-
-#endif

@@ -1,6 +1,5 @@
 /* Text from outside: UTF-8, and making it safe to show. */
-#ifndef CG_BASE_TEXT_H
-#define CG_BASE_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -138,5 +137,3 @@ static inline int cg_hex_digit(char c)
 }
 /* The same with @n random bytes, at most 256. */
 int cg_random_hex(char *out, size_t n, struct cg_err *err);
-
-#endif

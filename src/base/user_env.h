@@ -4,8 +4,7 @@
  * makes a view of files gets them with the request, and never reads its own environment: the
  * zygote's has none of them, and a shared supervisor's is another client's.
  */
-#ifndef CG_BASE_USER_ENV_H
-#define CG_BASE_USER_ENV_H
+#pragma once
 
 #include <jansson.h>
 
@@ -53,5 +52,3 @@
 json_t *cg_user_env(char *const *env, const char *cwd);
 /* A variable of these; NULL: it is not set, or is empty. @env may be NULL. */
 const char *cg_user_env_get(const json_t *env, const char *name);
-
-#endif

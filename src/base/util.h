@@ -1,6 +1,5 @@
 /* Cleanup attributes, moves, checked sums. */
-#ifndef CG_BASE_UTIL_H
-#define CG_BASE_UTIL_H
+#pragma once
 
 #include <dirent.h>
 #include <errno.h>
@@ -214,5 +213,3 @@ struct cg_budget {
 
 struct cg_budget cg_budget_start(int64_t cpu_ms, int64_t clock_ms);
 bool cg_budget_is_spent(const struct cg_budget *b);
-
-#endif

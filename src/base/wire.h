@@ -6,8 +6,7 @@
  * frame (JSON object text or empty), and up to CG_MAX_FRAMES - 1 raw frames that are relayed
  * unread.
  */
-#ifndef CG_BASE_WIRE_H
-#define CG_BASE_WIRE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -294,5 +293,3 @@ int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t
  */
 int cg_out_header(const struct cg_wire *wire, const struct cg_out *out, unsigned char header[CG_WIRE_HEADER],
                   struct cg_err *err);
-
-#endif

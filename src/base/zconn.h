@@ -12,8 +12,7 @@
  * Threads: one may read while another writes; each of the two sides needs a lock where several
  *          threads use it.
  */
-#ifndef CG_BASE_ZCONN_H
-#define CG_BASE_ZCONN_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -105,5 +104,3 @@ bool cg_zconn_holds(const struct cg_zconn *c);
 bool cg_zconn_wants_out(const struct cg_zconn *c);
 /* Drops what waits to be written. */
 void cg_zconn_drop(struct cg_zconn *c);
-
-#endif

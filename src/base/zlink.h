@@ -2,8 +2,7 @@
  * A connection (zconn.h) that libuv's loop drives; its peer may be hostile. Linked into supervisor
  * and tool server.
  */
-#ifndef CG_BASE_ZLINK_H
-#define CG_BASE_ZLINK_H
+#pragma once
 
 #include <uv.h>
 #include "base/zconn.h"
@@ -55,5 +54,3 @@ void cg_zlink_pause(struct cg_zlink *z, bool paused);
 void cg_zlink_catch_up(struct cg_zlink *z);
 /* Drops queued messages; @closed (may be NULL) runs later from the loop: *z may be freed there. */
 void cg_zlink_close(struct cg_zlink *z, void (*closed)(struct cg_zlink *z));
-
-#endif

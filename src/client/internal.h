@@ -1,6 +1,5 @@
 /* libcellgate's own structures. See connection.c for who owns which thread. */
-#ifndef CG_CLIENT_INTERNAL_H
-#define CG_CLIENT_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -355,5 +354,3 @@ void cg_session_close_all(struct cg_client *c, const char *why);
 void cg_session_forget_approval(struct cg_session *s, uint64_t id);
 /* Returns NULL. */
 struct approval *cg_approval_free(struct approval *a);
-
-#endif

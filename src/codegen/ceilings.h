@@ -2,8 +2,7 @@
  * Ceilings of the code generator. Everything it reads comes from an MCP server, which may be
  * hostile or merely careless.
  */
-#ifndef CG_CODEGEN_CEILINGS_H
-#define CG_CODEGEN_CEILINGS_H
+#pragma once
 
 /* --- what is read --- */
 
@@ -80,5 +79,3 @@
 #define CG_GEN_MAX_REMOVE_DEPTH 16u
 /* Up to this many files are synced one by one, more by one syncfs(). */
 #define CG_GEN_FSYNC_FILES 64u
-
-#endif

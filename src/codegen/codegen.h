@@ -24,8 +24,7 @@
  *   symlinks in and at OUT are refused. OUT's parents must be the host's own: they are followed.
  * - Same input, same bytes; the order of the tools makes no difference.
  */
-#ifndef CG_CODEGEN_CODEGEN_H
-#define CG_CODEGEN_CODEGEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -83,5 +82,3 @@ int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len
  *         ("a-b", "a_b"): cg_codegen() refuses the second.
  */
 int cg_codegen_package_name(const char *server, char *buf, size_t size, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Python names for foreign ones: deterministic, and the same whatever the order. */
-#ifndef CG_CODEGEN_NAMES_H
-#define CG_CODEGEN_NAMES_H
+#pragma once
 
 #include "codegen/read.h"
 
@@ -35,5 +34,3 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_pytho
 struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint);
 
 bool cg_is_keyword(struct cg_slice s);
-
-#endif

@@ -1,6 +1,5 @@
 /* Writing a package: a folder that replaces the old one as a whole, or not at all. */
-#ifndef CG_CODEGEN_PACKAGE_H
-#define CG_CODEGEN_PACKAGE_H
+#pragma once
 
 #include "codegen/read.h"
 
@@ -38,5 +37,3 @@ int cg_package_commit(struct cg_package *p, struct cg_err *err);
 
 CG_FREEP(cg_package_freep_, struct cg_package *, cg_package_free)
 #define cg_auto_package CG_CLEANUP(cg_package_freep_)
-
-#endif

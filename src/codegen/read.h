@@ -5,8 +5,7 @@
  * Real tool lists contain such things (uint64 bounds, descriptions cut in the middle of an emoji),
  * and the schemas must reach the kernel exactly.
  */
-#ifndef CG_CODEGEN_READ_H
-#define CG_CODEGEN_READ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,5 +88,3 @@ int cg_split_tools(const char *text, size_t len, struct cg_slice **ret, size_t *
  * is none.
  */
 struct cg_slice cg_split_name(struct cg_slice element);
-
-#endif

@@ -1,6 +1,5 @@
 /* A tool's definition while it is worked on: its two schemas, $ref, pointers, warnings. */
-#ifndef CG_CODEGEN_SCHEMA_H
-#define CG_CODEGEN_SCHEMA_H
+#pragma once
 
 #include "codegen/read.h"
 
@@ -62,5 +61,3 @@ struct cg_j *cg_schema_follow(struct cg_schema *s, struct cg_j *at);
 
 /* The string of a keyword $ref, empty when there is none. */
 struct cg_slice cg_schema_ref_of(const struct cg_j *at);
-
-#endif

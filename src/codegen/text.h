@@ -7,8 +7,7 @@
  * made visible). Both are pure ASCII. There are no comments, raw strings or f-strings with foreign
  * text.
  */
-#ifndef CG_CODEGEN_TEXT_H
-#define CG_CODEGEN_TEXT_H
+#pragma once
 
 #include "base/buf.h"
 #include "codegen/read.h"
@@ -55,5 +54,3 @@ void cg_put_json_str(struct cg_buf *o, struct cg_slice s);
 void cg_put_json_text(struct cg_buf *o, struct cg_slice s);
 /* Compact JSON, ASCII, numbers as they were written; @j->height must be bounded by the caller. */
 void cg_put_json(struct cg_buf *o, const struct cg_j *j);
-
-#endif

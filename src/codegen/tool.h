@@ -1,6 +1,5 @@
 /* One tool: its module, its entry in _tools.json, its line in the catalogue. */
-#ifndef CG_CODEGEN_TOOL_H
-#define CG_CODEGEN_TOOL_H
+#pragma once
 
 #include "codegen/schema.h"
 #include "codegen/text.h"
@@ -46,5 +45,3 @@ void cg_tool_put_data(struct cg_tool *t, struct cg_buf *o);
 void cg_tool_put_signature(struct cg_tool *t, struct cg_buf *o);
 struct cg_slice cg_tool_title(const struct cg_tool *t);
 struct cg_slice cg_tool_description(const struct cg_tool *t);
-
-#endif

@@ -2,8 +2,7 @@
  * From schemas to classes with annotated fields. Annotations may be loose: the schema itself
  * decides what is valid.
  */
-#ifndef CG_CODEGEN_TYPES_H
-#define CG_CODEGEN_TYPES_H
+#pragma once
 
 #include "codegen/schema.h"
 #include "codegen/text.h"
@@ -81,5 +80,3 @@ struct cg_type cg_const_type(struct cg_types *t, const struct cg_j *v);
 bool cg_put_scalar(struct cg_buf *o, const struct cg_j *j);
 /* An enum that is too long or too wide for a Literal. */
 bool cg_enum_is_long(const struct cg_j *values);
-
-#endif

@@ -3,8 +3,7 @@
  * starts the kernel, or by us where it is missing; ports of 0 are filled in. Runs in `cellgate
  * jupyter`.
  */
-#ifndef CG_JUPYTER_CONNECTION_H
-#define CG_JUPYTER_CONNECTION_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -58,5 +57,3 @@ int cg_jconn_save(struct cg_jconn *c, struct cg_err *err);
 
 /* "shell_port", ... Static. */
 const char *cg_jchannel_key(enum cg_jchannel channel);
-
-#endif

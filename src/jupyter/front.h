@@ -3,8 +3,7 @@
  * five sockets; has no access to the kernel but the C API. Runs in `cellgate jupyter`, a host
  * application like any other.
  */
-#ifndef CG_JUPYTER_FRONT_H
-#define CG_JUPYTER_FRONT_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -84,5 +83,3 @@ struct cg_front_options {
  * waits for this process's end. The supervisor notices that, and ends the rest.
  */
 int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *err);
-
-#endif

@@ -4,8 +4,7 @@
  * cells; local.c answers requests without the kernel; request.c and reply.c do what all requests
  * need; stdin.c asks people; receive.c and info.c need none of the others. One thread, one loop.
  */
-#ifndef CG_JUPYTER_INTERNAL_H
-#define CG_JUPYTER_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -292,5 +291,3 @@ void cg_control_early(struct front *f);
 
 /* events.c */
 void cg_events_readable(uv_poll_t *h, int status, int events);
-
-#endif

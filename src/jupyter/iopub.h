@@ -2,8 +2,7 @@
  * iopub: messages to all clients. None is dropped by a full queue; output over the budget is
  * dropped by us, with a notice. Runs in `cellgate jupyter`.
  */
-#ifndef CG_JUPYTER_IOPUB_H
-#define CG_JUPYTER_IOPUB_H
+#pragma once
 
 #include <stdint.h>
 #include "jupyter/loop.h"
@@ -73,5 +72,3 @@ void cg_iopub_relay(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *ou
  */
 void cg_iopub_settle(struct cg_iopub *io);
 void cg_iopub_flush(struct cg_iopub *io);
-
-#endif

@@ -5,8 +5,7 @@
  * of all dirty sockets and calls their callbacks. A socket that still has messages after its turn
  * stays dirty; the idle handle then keeps the loop from sleeping.
  */
-#ifndef CG_JUPYTER_LOOP_H
-#define CG_JUPYTER_LOOP_H
+#pragma once
 
 #include <stdbool.h>
 #include <uv.h>
@@ -57,5 +56,3 @@ void cg_zsock_pause(struct cg_zsock *z, bool paused);
  * free *z there.
  */
 void cg_zsock_close(struct cg_zsock *z, void (*closed_cb)(struct cg_zsock *z));
-
-#endif

@@ -3,8 +3,7 @@
  * `cellgate jupyter`. Whoever reaches the sockets can send anything; only who has the connection
  * file's key is a client.
  */
-#ifndef CG_JUPYTER_MESSAGE_H
-#define CG_JUPYTER_MESSAGE_H
+#pragma once
 
 #include <jansson.h>
 #include <nettle/hmac.h>
@@ -140,5 +139,3 @@ void cg_jidentity_date(struct cg_jidentity *id, char *buf, size_t size);
 void cg_json_quote_utf8(struct cg_buf *b, const char *s, size_t len);
 /* The same without the quotes around it. */
 void cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len);
-
-#endif

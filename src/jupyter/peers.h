@@ -7,8 +7,7 @@
  *
  * Clients of ipc sockets are not measured: only this user's programs reach them.
  */
-#ifndef CG_JUPYTER_PEERS_H
-#define CG_JUPYTER_PEERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ struct cg_peer *cg_peers_count_frame(struct cg_peers *p, zmq_msg_t *frame, struc
 void cg_peers_close(struct cg_peers *p);
 /* After cg_peers_close(), and before the socket is closed. */
 void cg_peers_fini(struct cg_peers *p);
-
-#endif

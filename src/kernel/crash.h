@@ -1,11 +1,8 @@
 /* Tracebacks of crashes, without the frames of the code that runs cells. Kernel process. */
-#ifndef CG_KERNEL_CRASH_H
-#define CG_KERNEL_CRASH_H
+#pragma once
 
 /* The descriptor for faulthandler: a memory file, or 2 if none can be made. It stays open. */
 int cg_crash_fd(void);
 
 /* Copies the filtered traceback to descriptor 2. Async-signal-safe. */
 void cg_crash_show(void);
-
-#endif

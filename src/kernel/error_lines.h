@@ -2,8 +2,7 @@
  * Lines of a kernel's output in which a program reports that it was refused a file. They are found
  * in the text as it passes, because the file system itself reports no refusal of a read.
  */
-#ifndef CG_KERNEL_ERROR_LINES_H
-#define CG_KERNEL_ERROR_LINES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ struct cg_error_lines {
 
 /* @stream: 0 or 1. */
 void cg_error_lines_add(struct cg_error_lines *e, int stream, const char *text, size_t len);
-
-#endif

@@ -1,6 +1,5 @@
 /* `_cellgate.explain()`: the sandbox rule that caused an exception. Needs the GIL. */
-#ifndef CG_KERNEL_EXPLAIN_H
-#define CG_KERNEL_EXPLAIN_H
+#pragma once
 
 #include <Python.h>
 
@@ -9,5 +8,3 @@ struct cg_sandbox;
 /* See _cellgate.pyi. @plan NULL: nothing is explained. */
 PyObject *cg_py_explain(const struct cg_sandbox *plan, PyObject *args);
 PyObject *cg_py_hidden(const struct cg_sandbox *plan);
-
-#endif

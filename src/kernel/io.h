@@ -6,8 +6,7 @@
  * No function takes or needs the GIL. Release it before calling those that may wait, which say so.
  * A forked child of the kernel must not use any of them but cg_io_forked().
  */
-#ifndef CG_KERNEL_IO_H
-#define CG_KERNEL_IO_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -265,5 +264,3 @@ const struct cg_tool_call_result *cg_tool_call_result(const struct cg_tool_call 
 /* Frees what the tool server keeps of its result, which nobody gets. */
 void cg_tool_call_drop_kept(struct cg_io *io, const struct cg_tool_call *c);
 struct cg_tool_call *cg_tool_call_free(struct cg_tool_call *c);
-
-#endif

@@ -5,8 +5,7 @@
  * at descriptors 1 and 2; io_state.c: what they all use. Two locks: see struct cg_io. Functions
  * whose names end in _locked need `lock` held.
  */
-#ifndef CG_KERNEL_IO_INT_H
-#define CG_KERNEL_IO_INT_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -260,5 +259,3 @@ void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now, bool again);
 void cg_io_calls_lost(struct link *l);
 int cg_io_on_kernel_msg(struct link *l, struct cg_msg *m, struct cg_err *err);
 int cg_io_on_call_msg(struct link *l, struct cg_msg *m, struct cg_err *err);
-
-#endif

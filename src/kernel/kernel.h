@@ -1,6 +1,5 @@
 /* The process that runs a session's cells, from its fork on. */
-#ifndef CG_KERNEL_KERNEL_H
-#define CG_KERNEL_KERNEL_H
+#pragma once
 
 #include <stddef.h>
 #include "base/log.h"
@@ -26,5 +25,3 @@ struct cg_err;
  */
 int cg_kernel_prepare(void *data, struct cg_err *err);
 int cg_kernel_main(void *data);
-
-#endif

@@ -2,8 +2,7 @@
  * The built-in module `_cellgate`: what the Python side of a kernel calls. Its functions are
  * described in _cellgate.pyi.
  */
-#ifndef CG_KERNEL_MODULE_H
-#define CG_KERNEL_MODULE_H
+#pragma once
 
 #include <Python.h>
 
@@ -19,5 +18,3 @@ void cg_py_module_attach(PyObject *module, struct cg_io *io, const struct cg_san
 
 /* Serves the control shell in the calling thread, which Python did not start. Never returns. */
 void cg_py_module_control(void *module);
-
-#endif

@@ -3,8 +3,7 @@
  * module_output.c: streams and display; module_requests.c: requests, replies, the control shell;
  * module_calls.c: input and tool calls; module_util.c: what they all use. Functions need the GIL.
  */
-#ifndef CG_KERNEL_MODULE_INT_H
-#define CG_KERNEL_MODULE_INT_H
+#pragma once
 
 #include <Python.h>
 #include <limits.h>
@@ -63,5 +62,3 @@ void cg_py_buffers_release(struct buffers *b);
 int cg_py_add_output(PyObject *module);
 int cg_py_add_requests(PyObject *module);
 int cg_py_add_calls(PyObject *module);
-
-#endif

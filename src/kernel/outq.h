@@ -2,8 +2,7 @@
  * Queue of the kernel's output, in the order in which it was written. Consecutive text of one
  * stream and cell becomes one message. The caller locks.
  */
-#ifndef CG_KERNEL_OUTQ_H
-#define CG_KERNEL_OUTQ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,5 +65,3 @@ int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, s
  */
 struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due_ms);
 struct cg_outq_item *cg_outq_item_free(struct cg_outq_item *it);
-
-#endif

@@ -1,6 +1,5 @@
 /* The processes of a kernel, read from /proc: this one and its descendants. Needs no GIL. */
-#ifndef CG_KERNEL_PROCS_H
-#define CG_KERNEL_PROCS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,4 +24,3 @@ uint64_t cg_procs_now(void);
  * what the running cell has started. A terminal would signal the whole group.
  */
 void cg_procs_interrupt(uint64_t since);
-#endif

@@ -1,6 +1,5 @@
 /* The zygote as a program: shared by cellgate-kernel and the extension module. */
-#ifndef CG_KERNEL_PROGRAM_H
-#define CG_KERNEL_PROGRAM_H
+#pragma once
 
 #include "base/err.h"
 
@@ -9,5 +8,3 @@ typedef int cg_start_python(const char *env, struct cg_err *err);
 
 /* Ends the process when the supervisor has ended. */
 _Noreturn void cg_kernel_program(int argc, char **argv, cg_start_python *start);
-
-#endif

@@ -2,8 +2,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#ifndef CG_KERNEL_PYJSON_H
-#define CG_KERNEL_PYJSON_H
+#pragma once
 
 #include "base/buf.h"
 
@@ -20,5 +19,3 @@ int cg_pyjson(struct cg_buf *b, PyObject *value);
  * str, a float that is not finite, half of a surrogate pair, or more levels. Runs no Python.
  */
 bool cg_pyjson_exact(struct cg_buf *b, PyObject *value, unsigned levels);
-
-#endif

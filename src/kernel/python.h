@@ -2,8 +2,7 @@
  * Python, for the zygote and the kernel. Does not include Python.h. All functions but
  * cg_py_interrupt() run in the main thread, which holds the GIL.
  */
-#ifndef CG_KERNEL_PYTHON_H
-#define CG_KERNEL_PYTHON_H
+#pragma once
 
 #include <stdbool.h>
 #include "base/err.h"
@@ -61,5 +60,3 @@ int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *
 
 /* See struct cg_io_config. Any thread; needs no GIL. */
 void cg_py_interrupt(struct cg_io *io, bool again);
-
-#endif

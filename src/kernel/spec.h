@@ -1,6 +1,5 @@
 /* The content of a spawn request of the supervisor. Zygote. */
-#ifndef CG_KERNEL_SPEC_H
-#define CG_KERNEL_SPEC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void cg_spawn_spec_fini(struct cg_spawn_spec *spec);
 
 /* Makes jansson wipe what it frees. Call once, before the first spec. */
 void cg_spawn_spec_wipe_json(void);
-
-#endif

@@ -2,8 +2,7 @@
  * Processor and memory use of the kernel's processes and the machine, read from /proc: the content
  * of a usage_reply. I/O thread; needs no GIL.
  */
-#ifndef CG_KERNEL_USAGE_H
-#define CG_KERNEL_USAGE_H
+#pragma once
 
 #include <stdint.h>
 #include "base/buf.h"
@@ -18,5 +17,3 @@ struct cg_usage {
 
 /* Appends one JSON object, without the values that /proc does not have. Negative: no memory. */
 int cg_usage_json(struct cg_usage *last, struct cg_buf *b, struct cg_err *err);
-
-#endif

@@ -15,8 +15,7 @@
  * Members of the spec: spec.c. When the supervisor closes its end, the zygote ends all kernels and
  * itself.
  */
-#ifndef CG_KERNEL_ZYGOTE_H
-#define CG_KERNEL_ZYGOTE_H
+#pragma once
 
 #include "base/err.h"
 #include "base/log.h"
@@ -33,5 +32,3 @@ int cg_zygote_send_ready(struct cg_zygote *z, const struct cg_py_versions *v, co
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err);
 /* Ends all kernels that still run. Returns NULL. */
 struct cg_zygote *cg_zygote_free(struct cg_zygote *z);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Ceilings of the MCP client. What a server says is foreign: it may be hostile or merely careless.
  */
-#ifndef CG_MCP_CEILINGS_H
-#define CG_MCP_CEILINGS_H
+#pragma once
 
 #include "base/ceilings.h"
 
@@ -248,5 +247,3 @@
 #define CG_MCP_PING_MS 5000
 /* Without ping: after so many requests in a row that were not answered in time. */
 #define CG_MCP_MAX_TIMEOUTS 3u
-
-#endif

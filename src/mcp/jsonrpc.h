@@ -6,8 +6,7 @@
  * (params, result, error) are byte ranges into the line; nothing in them is converted, so what a
  * JSON library would refuse or change passes unharmed.
  */
-#ifndef CG_MCP_JSONRPC_H
-#define CG_MCP_JSONRPC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -101,5 +100,3 @@ void cg_lines_added(struct cg_lines *l, size_t n);
 int cg_lines_next(struct cg_lines *l, struct cg_slice *ret, struct cg_err *err);
 /* After the stream's end: what stands there without a newline. CG_TIMEOUT: nothing. */
 int cg_lines_rest(struct cg_lines *l, struct cg_slice *ret);
-
-#endif

@@ -7,8 +7,7 @@
  * tools/list, methods that do not exist) and hands the rest to its owner. No input or output, no
  * threads, and no state but what the handshake settled: whoever carries the bytes owns it.
  */
-#ifndef CG_MCP_SERVER_H
-#define CG_MCP_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include "mcp/jsonrpc.h"
@@ -154,5 +153,3 @@ bool cg_mcpd_is_token(struct cg_slice s);
 
 /* The answer to a line that was left out because it is too long; @why from cg_lines_next(). */
 int cg_mcpd_line_too_long(struct cg_buf *out, const char *why, struct cg_err *err);
-
-#endif

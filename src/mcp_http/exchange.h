@@ -1,8 +1,7 @@
 /*
  * Requests of HTTP and their responses, for the files of the front that have to do with them.
  */
-#ifndef CG_MCP_HTTP_EXCHANGE_H
-#define CG_MCP_HTTP_EXCHANGE_H
+#pragma once
 
 #include "mcp_http/front.h"
 
@@ -67,5 +66,3 @@ enum MHD_Result cg_hf_end_session(struct hf_exchange *x);
 /* HTTP+SSE: a session begins and ends with its stream, whose first event says where messages go. */
 enum MHD_Result cg_hf_open_sse(struct hf_exchange *x);
 enum MHD_Result cg_hf_post(struct hf_exchange *x);
-
-#endif

@@ -13,8 +13,7 @@
  *      session.c   session processes, and which stream a message of theirs belongs to
  *      stream.c    one request's answer and the messages before it, or the messages of GET
  */
-#ifndef CG_MCP_HTTP_FRONT_H
-#define CG_MCP_HTTP_FRONT_H
+#pragma once
 
 #include <gnutls/abstract.h>
 #include <microhttpd.h>
@@ -259,5 +258,3 @@ struct hf_front {
 int cg_hf_front(void);
 /* verifier.c, likewise. */
 int cg_hf_verifier(void);
-
-#endif

@@ -3,8 +3,7 @@
  * 7517). Pure functions over bytes of others; signatures are checked by GnuTLS. Used by the
  * verifier of cellgate-mcp-http only.
  */
-#ifndef CG_MCP_HTTP_JWT_H
-#define CG_MCP_HTTP_JWT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ struct cg_jwt_rules {
 #define CG_JWT_NO_SCOPE 2
 int cg_jwt_claims(const char *text, size_t len, const struct cg_jwt_rules *rules,
                   unsigned char owner[CG_HF_OWNER], int64_t *valid_s, struct cg_err *err);
-
-#endif

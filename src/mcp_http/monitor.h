@@ -1,6 +1,5 @@
 /* The monitor of cellgate-mcp-http: what its files share. */
-#ifndef CG_MCP_HTTP_MONITOR_H
-#define CG_MCP_HTTP_MONITOR_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -24,5 +23,3 @@ int cg_hf_tls_check_hidden(const char *key, struct cg_err *err);
 bool cg_hf_tls_changed(const char *cert, const char *key, struct stat seen[2]);
 /* Serves until a signal ends it, or one of its processes. The exit status. */
 int cg_hf_monitor(struct hf_options *o, const struct cg_log *log);
-
-#endif

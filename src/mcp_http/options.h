@@ -1,6 +1,5 @@
 /* Options of `cellgate mcp serve --http`, as cellgate-mcp-http gets them. */
-#ifndef CG_MCP_HTTP_OPTIONS_H
-#define CG_MCP_HTTP_OPTIONS_H
+#pragma once
 
 #include "mcp_http/wire.h"
 
@@ -21,5 +20,3 @@ struct hf_options {
 
 /* CG_E_INVAL, and CG_E_UNSUPPORTED for addresses that are not served. Borrows @argv. */
 int cg_hf_parse(int argc, char **argv, struct hf_options *o, struct cg_err *err);
-
-#endif

@@ -3,8 +3,7 @@
  * SOCK_SEQPACKET pair, between two processes of one program. The front is not trusted: the monitor
  * checks type and number, and needs nothing else of it.
  */
-#ifndef CG_MCP_HTTP_WIRE_H
-#define CG_MCP_HTTP_WIRE_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -124,5 +123,3 @@ struct hf_msg {
         int64_t life_ms;  /* until it expires */
         char why[CG_HF_MAX_WHY];
 };
-
-#endif

@@ -4,8 +4,7 @@
  * the network's bytes; what it answers comes from here, by the socket at descriptor NODE_CONTROL:
  * it sends a byte, and gets a struct node_state.
  */
-#ifndef CG_NODE_NODE_H
-#define CG_NODE_NODE_H
+#pragma once
 
 #include <stdbool.h>
 #include "base/err.h"
@@ -33,5 +32,3 @@ int cg_node_parse(int argc, char **argv, struct node_options *o, int *status, st
 int cg_node_run(const struct node_options *o);
 /* In a process of its own, started by exec. */
 int cg_node_front(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* src/policy: what its files share. */
-#ifndef CG_POLICY_INTERNAL_H
-#define CG_POLICY_INTERNAL_H
+#pragma once
 
 #include <jansson.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -120,5 +119,3 @@ bool cg_pol_is_host_exec(const struct cg_pol_call *call);
 bool cg_pol_number(const struct cg_pol_condition *sum, const struct cg_pol_call *call, double *ret);
 /* An absolute path without "..", "." and empty parts; false: it is none. @ret: PATH_MAX bytes. */
 bool cg_pol_normal_path(const char *path, char *ret);
-
-#endif

@@ -6,8 +6,7 @@
  * lets it deny. Used by the commands that start kernels, and by libcellgate. One thread at
  * a time.
  */
-#ifndef CG_POLICY_POLICY_H
-#define CG_POLICY_POLICY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -125,5 +124,3 @@ int cg_pol_add_rule(const struct cg_pol_text *files, size_t n_files, const struc
 
 /* True if @pattern matches exactly @len bytes of @text: `*` any characters, `?` one. */
 bool cg_pol_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);
-
-#endif

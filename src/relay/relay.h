@@ -13,8 +13,7 @@
  * another pair of streams can go on where a lost one ended: the lines of both sides then have
  * "received", the number of the byte that is expected next. Channels do not notice it.
  */
-#ifndef CG_RELAY_RELAY_H
-#define CG_RELAY_RELAY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,5 +96,3 @@ int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err);
 /* Closes the link's descriptors. */
 void cg_link_fini(struct cg_link *r);
 #define cg_auto_link CG_CLEANUP(cg_link_fini)
-
-#endif

@@ -3,8 +3,7 @@
  * that has "userns" may make one with capabilities in it. The profiles:
  * share/system/apparmor-profile.in; docs/apparmor.md.
  */
-#ifndef CG_SANDBOX_APPARMOR_H
-#define CG_SANDBOX_APPARMOR_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -33,5 +32,3 @@ bool cg_apparmor_restricts(void);
  * Return: 0; negative: the profile is still there.
  */
 int cg_apparmor_leave(const char *attr, struct cg_err *err);
-
-#endif

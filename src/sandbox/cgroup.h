@@ -12,8 +12,7 @@
  * The process that makes a group locks its folder (flock). A lock ends with its process, so the
  * groups of killed processes are recognised and removed by cg_cgroup_tidy(), without a register.
  */
-#ifndef CG_SANDBOX_CGROUP_H
-#define CG_SANDBOX_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include "sandbox/limit.h"
@@ -58,5 +57,3 @@ struct cg_cgroup *cg_cgroup_free(struct cg_cgroup *g);
 
 /* Removes groups without processes whose makers have ended. */
 void cg_cgroup_tidy(const char *files);
-
-#endif

@@ -1,6 +1,5 @@
 /* Declarations shared by cgroup.c and cgroup_find.c. */
-#ifndef CG_SANDBOX_CGROUP_INT_H
-#define CG_SANDBOX_CGROUP_INT_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -35,5 +34,3 @@ void cg_cgroup_find(const char *files, unsigned int want, struct cg_cgroup_place
  * moved to a child.
  */
 bool cg_cgroup_prepare(const struct cg_cgroup_place *place);
-
-#endif

@@ -2,8 +2,7 @@
  * Covers: an empty read-only folder or an unreadable file is mounted over a path. Also makes
  * missing mount points. Private to src/sandbox.
  */
-#ifndef CG_SANDBOX_COVER_H
-#define CG_SANDBOX_COVER_H
+#pragma once
 
 #include <stdbool.h>
 #include "base/err.h"
@@ -26,5 +25,3 @@ int cg_cover_path(struct cg_cover *c, const char *path, struct cg_err *err);
  * parents, if it is missing.
  */
 int cg_cover_target(const char *path, bool folder, int *ret, struct cg_err *err);
-
-#endif

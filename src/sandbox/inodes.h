@@ -1,6 +1,5 @@
 /* Files that are found again by device and inode number, whatever their names are. */
-#ifndef CG_SANDBOX_INODES_H
-#define CG_SANDBOX_INODES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ int cg_inodes_add(struct cg_inodes *set, dev_t dev, ino_t ino, struct cg_err *er
  */
 int cg_inodes_add_below(struct cg_inodes *set, char *const *folders);
 bool cg_inodes_has(const struct cg_inodes *set, const struct stat *st);
-
-#endif

@@ -1,6 +1,5 @@
 /* Landlock's rights, also those newer than the headers we build with. Private to src/sandbox. */
-#ifndef CG_SANDBOX_LANDLOCK_H
-#define CG_SANDBOX_LANDLOCK_H
+#pragma once
 
 #include <linux/landlock.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ struct cg_ll_ruleset_attr {
         uint64_t handled_access_net;
         uint64_t scoped;
 };
-
-#endif

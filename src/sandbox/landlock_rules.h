@@ -5,8 +5,7 @@
  * below a folder is denied, the folder itself gets no grant, but each of its entries does, down to
  * the denied path. Entries that are made later in such a *frozen* folder have no grant.
  */
-#ifndef CG_SANDBOX_LANDLOCK_RULES_H
-#define CG_SANDBOX_LANDLOCK_RULES_H
+#pragma once
 
 #include "sandbox/plan.h"
 
@@ -63,5 +62,3 @@ struct cg_grants *cg_grants_free(struct cg_grants *g);
 
 /* The state of @path, absolute and without symlinks. */
 enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path);
-
-#endif

@@ -5,8 +5,7 @@
  * The best mechanism of the machine enforces a limit: a control group counts the sandbox as a
  * whole, an rlimit each process for itself. Every result names the mechanism.
  */
-#ifndef CG_SANDBOX_LIMIT_H
-#define CG_SANDBOX_LIMIT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -101,5 +100,3 @@ const char *cg_limit_set(struct cg_sandbox_limits *l, enum cg_limit limit, doubl
 int64_t cg_limit_next_look_ms(uint64_t left_ms);
 /* Sets limits that @l does not have to those of @more. */
 void cg_limits_fill(struct cg_sandbox_limits *l, const struct cg_sandbox_limits *more);
-
-#endif

@@ -2,8 +2,7 @@
  * Mounts by file descriptor (Linux 5.12): source and target of a mount are open files, so that no
  * name is resolved twice. Private to src/sandbox; all return -1 with errno set on failure.
  */
-#ifndef CG_SANDBOX_MOUNTFD_H
-#define CG_SANDBOX_MOUNTFD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ int cg_mount_new(const char *type, const struct cg_mount_option *options, uint64
 int cg_mount_attach(int mount_fd, int target_fd);
 /* @fd is the root of a mount. */
 bool cg_mount_is_root(int fd);
-
-#endif

@@ -8,8 +8,7 @@
  * process, so a placeholder that a killed process left is recognized by its mark and removed by the
  * next user, without a register.
  */
-#ifndef CG_SANDBOX_MOUNTPOINTS_H
-#define CG_SANDBOX_MOUNTPOINTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -38,5 +37,3 @@ int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err);
  * the death of the process that had them.
  */
 void cg_placeholders_remove(const struct cg_sandbox *sb, int *fds);
-
-#endif

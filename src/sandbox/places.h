@@ -1,6 +1,5 @@
 /* The sandbox's own file systems: /dev, /proc, /sys. Private to src/sandbox; runs in init. */
-#ifndef CG_SANDBOX_PLACES_H
-#define CG_SANDBOX_PLACES_H
+#pragma once
 
 #include "sandbox/cover.h"
 #include "sandbox/plan.h"
@@ -23,5 +22,3 @@ int cg_dev_mount(struct cg_dev *dev, uint64_t memory, int target, struct cg_err 
 /* proc.c */
 int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int target, struct cg_err *err);
 int cg_sys_mount(struct cg_cover *cover, int target, struct cg_err *err);
-
-#endif

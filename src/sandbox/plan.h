@@ -1,6 +1,5 @@
 /* The plan's data. Private to src/sandbox; made by the caller, read by every step inside. */
-#ifndef CG_SANDBOX_PLAN_H
-#define CG_SANDBOX_PLAN_H
+#pragma once
 
 #include <linux/filter.h>
 #include <stdbool.h>
@@ -244,5 +243,3 @@ void cg_plan_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMIT
 
 /* A pid namespace has its own pid_max (Linux 6.14); before, writing it would change the host's. */
 bool cg_plan_has_own_pid_max(void);
-
-#endif

@@ -11,8 +11,7 @@
  *      main process        enter.c   drops all privileges in order; landlock.c, seccomp.c; main_fn
  *      command server      commands.c  enters as well, on request; starts programs beside it
  */
-#ifndef CG_SANDBOX_SANDBOX_H
-#define CG_SANDBOX_SANDBOX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -326,5 +325,3 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
  * before Linux 6.14; "names" if init protects no names (cg_sandbox_set_names()).
  */
 const char *const *cg_sandbox_layers(const struct cg_sandbox *sb);
-
-#endif

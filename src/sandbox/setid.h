@@ -11,8 +11,7 @@
  * openat2() has its mode in memory, which a filter cannot read: it fails with ENOSYS inside, and
  * programs use openat() instead.
  */
-#ifndef CG_SANDBOX_SETID_H
-#define CG_SANDBOX_SETID_H
+#pragma once
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -54,5 +53,3 @@ static inline unsigned int cg_setid_asked(int nr, const uint64_t *args)
         }
         return 0;
 }
-
-#endif

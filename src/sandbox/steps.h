@@ -3,8 +3,7 @@
  * new namespaces, in a process that has one thread, and return 0 or a negative code with *err
  * filled; err then travels to the caller.
  */
-#ifndef CG_SANDBOX_STEPS_H
-#define CG_SANDBOX_STEPS_H
+#pragma once
 
 #include <signal.h>
 #include "sandbox/cgroup.h"
@@ -152,5 +151,3 @@ int cg_seccomp_keep_affinity(struct cg_err *err);
 int cg_seccomp_install_brokered(const struct sock_fprog *prog, int *listener, struct cg_err *err);
 /* seccomp_rules.c, in programs with libseccomp: compiles a filter (returns; free filter). */
 int cg_seccomp_compile(unsigned int flags, struct sock_fprog *ret, struct cg_err *err);
-
-#endif

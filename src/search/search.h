@@ -9,8 +9,7 @@
  *   roots.c  programs, scripts, folders of modules
  *   tree.c   folders: symlinks to elsewhere, files with several names
  */
-#ifndef CG_SEARCH_SEARCH_H
-#define CG_SEARCH_SEARCH_H
+#pragma once
 
 #include <jansson.h>
 #include <limits.h>
@@ -78,5 +77,3 @@ int cg_search_named(struct search *s, const char *path);
 /* A path that the definition says is code. */
 int cg_search_code(struct search *s, const char *path);
 int cg_search_cwd(struct search *s, const char *path);
-
-#endif

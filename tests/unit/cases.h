@@ -3,8 +3,7 @@
  * section; each other line is a case: fields between " => " with C's escapes, and "" for an empty
  * one. Empty lines and lines that begin with "#" are none.
  */
-#ifndef CG_TEST_CASES_H
-#define CG_TEST_CASES_H
+#pragma once
 
 #include "unit.h"
 
@@ -120,5 +119,3 @@ static inline int cg_case_code(const char *name)
 
 /* c is a struct cg_case in the loop's body. */
 #define EACH_CASE(c, section) for (struct cg_case c = { .next = NULL }; cg_case_next(&c, section);)
-
-#endif

@@ -3,8 +3,7 @@
  * themselves (TEST(name) { ... }, run in their order in the file), calls that fill a struct cg_err,
  * and a folder for a test's files.
  */
-#ifndef CG_TEST_UNIT_H
-#define CG_TEST_UNIT_H
+#pragma once
 
 #include <errno.h>
 #include <fcntl.h>
@@ -142,6 +141,4 @@ int main(int argc, char **argv)
         cg_cases_path = argc > 1 ? argv[1] : NULL;
         return cg_run_tests(NULL, NULL);
 }
-#endif
-
 #endif

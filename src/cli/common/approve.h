@@ -10,8 +10,7 @@
  * is refused, else one that any pattern matches is accepted. So an added rule never allows what
  * another one refuses.
  */
-#ifndef CG_CLI_COMMON_APPROVE_H
-#define CG_CLI_COMMON_APPROVE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -147,5 +146,3 @@ typedef void (*cg_approve_explain_fn)(struct cg_buf *b, const char *server, cons
 /* Why the call was refused: by a file, else @by_rule says so. Of an accepted one, the rule. */
 void cg_approve_explain_verdict(struct cg_buf *b, const struct cg_pol_call *call,
                                 const struct cg_approve_verdict *v, cg_approve_explain_fn by_rule);
-
-#endif

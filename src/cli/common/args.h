@@ -1,6 +1,5 @@
 /* The text of a tool call for the person who decides about it. */
-#ifndef CG_CLI_COMMON_ARGS_H
-#define CG_CLI_COMMON_ARGS_H
+#pragma once
 
 #include <stdbool.h>
 #include "base/buf.h"
@@ -84,5 +83,3 @@ const struct cg_call_words *cg_call_words(const char *method);
 
 /* A name on one line: as cg_render(), with newline and tab as escapes too. */
 void cg_name_render(struct cg_buf *b, const char *name);
-
-#endif

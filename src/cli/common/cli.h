@@ -1,6 +1,5 @@
 /* The command `cellgate`: its table of subcommands, exit statuses and what they share. */
-#ifndef CG_CLI_COMMON_CLI_H
-#define CG_CLI_COMMON_CLI_H
+#pragma once
 
 #include <jansson.h>
 #include "cellgate.h"
@@ -66,5 +65,3 @@ static inline const char *cg_cli_s(long long n)
 {
         return n == 1 ? "" : "s";
 }
-
-#endif

@@ -3,8 +3,7 @@
  * from the file .env beside it, so that a program has one configuration. Each key is the name of an
  * option. Runs in the command `cellgate`.
  */
-#ifndef CG_CLI_COMMON_CONFIG_H
-#define CG_CLI_COMMON_CONFIG_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -34,5 +33,3 @@ int cg_config_read(unsigned command, int argc, char **argv, json_t **ret, struct
  * @name: for the error, "mcp serve". Return: the exit status.
  */
 int cg_config_run(const char *name, enum cg_kernel_command command, int argc, char **argv, cg_cli_run_fn run);
-
-#endif

@@ -1,6 +1,5 @@
 /* Texts of events for people and agents: files and costs of a cell, denials of the sandbox. */
-#ifndef CG_CLI_COMMON_EVENTS_H
-#define CG_CLI_COMMON_EVENTS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -46,5 +45,3 @@ void cg_denial_reports_add(struct cg_denial_reports *d, const struct cg_event *e
  * "example.org:443 (https)" or "127.0.0.1:80 (http, a loopback address)"; rendered.
  */
 void cg_connection_text(const char *json, struct cg_buf *b);
-
-#endif

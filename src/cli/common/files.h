@@ -4,8 +4,7 @@
  * Both often are in the workspace, where cells may write: so they are hidden from cells. A file of
  * --policy (docs/policy.md) that cells can write is refused. Runs in the command `cellgate`.
  */
-#ifndef CG_CLI_COMMON_FILES_H
-#define CG_CLI_COMMON_FILES_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -96,5 +95,3 @@ int cg_own_file_check(const char *option, const char *path, const char *workspac
 /* The same check of the folder of the file @path, which may not be there yet; with links it is. */
 int cg_own_folder_check(const char *option, const char *path, const char *workspace,
                         const struct cg_settings *s, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Images that cells show, saved as files. Used by `cellgate run` and `cellgate mcp serve`. */
-#ifndef CG_CLI_COMMON_IMAGES_H
-#define CG_CLI_COMMON_IMAGES_H
+#pragma once
 
 #include <stddef.h>
 #include "base/buf.h"
@@ -34,5 +33,3 @@ int cg_images_save(struct cg_images *im, struct cg_event *e, char **ret, struct 
 /* The part of cg_images_save() that needs no event. */
 int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,
                     char **ret, struct cg_err *err);
-
-#endif

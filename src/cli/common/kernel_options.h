@@ -3,8 +3,7 @@
  * kernels are read and passed to a session here, the others by the commands themselves. Runs in the
  * command `cellgate`.
  */
-#ifndef CG_CLI_COMMON_KERNEL_OPTIONS_H
-#define CG_CLI_COMMON_KERNEL_OPTIONS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -219,5 +218,3 @@ int cg_kernel_options_session(const struct cg_kernel_options *o, const char *wor
 void cg_kernel_hides_fini(struct cg_kernel_hides *hides);
 /* Sets the limits of @so, which override those of the settings. */
 void cg_limit_options(const struct cg_sandbox_limits *l, struct cg_session_options *so);
-
-#endif

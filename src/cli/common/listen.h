@@ -1,6 +1,5 @@
 /* Addresses of this machine at which a program listens: the values of --http and --listen. */
-#ifndef CG_CLI_COMMON_LISTEN_H
-#define CG_CLI_COMMON_LISTEN_H
+#pragma once
 
 #include <stdint.h>
 #include "base/host.h"
@@ -11,5 +10,3 @@ int cg_listen_parse(const char *option, const char *text, struct cg_host *host, 
 /* *port: 0 becomes the one that was chosen. *ret (returns): does not block. */
 int cg_listen_tcp(const char *option, const struct cg_host *host, uint16_t *port, int *ret,
                   struct cg_err *err);
-
-#endif

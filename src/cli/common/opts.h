@@ -2,8 +2,7 @@
  * Command line options: tables, from which the help is made too, and errors that name the option
  * and suggest the nearest one.
  */
-#ifndef CG_CLI_COMMON_OPTS_H
-#define CG_CLI_COMMON_OPTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -106,5 +105,3 @@ int cg_opt_seconds(const char *what, const char *text, int64_t *ret_ms, struct c
 
 /* A whole number from @min to @max. */
 int cg_opt_int(const char *what, const char *text, int min, int max, int *ret, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Programs of the Python package. */
-#ifndef CG_CLI_COMMON_PACKAGE_H
-#define CG_CLI_COMMON_PACKAGE_H
+#pragma once
 
 #include "base/err.h"
 
@@ -15,5 +14,3 @@
  */
 int cg_package_words(const char *python, const char *folder, const char *module, const char *command,
                      const char *words[CG_PACKAGE_WORDS], struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* pip, which runs on the host as the user: what of our environment it gets. */
-#ifndef CG_CLI_COMMON_PIP_H
-#define CG_CLI_COMMON_PIP_H
+#pragma once
 
 /*
  * Our environment without the variables that change where pip installs, or what. Its own settings
@@ -8,5 +7,3 @@
  * NULL when out of memory.
  */
 char **cg_pip_environment(void);
-
-#endif

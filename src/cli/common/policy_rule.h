@@ -1,6 +1,5 @@
 /* Rules that a person adds to a file of --policy at a question. Used by `cellgate run`. */
-#ifndef CG_CLI_COMMON_POLICY_RULE_H
-#define CG_CLI_COMMON_POLICY_RULE_H
+#pragma once
 
 #include "cli/common/kernel_options.h"
 
@@ -14,5 +13,3 @@ int cg_policy_rule_find(const struct cg_kernel_options *o, const char *settings,
 /* Adds it to @file: replaces that at once, by what it is now and the rule. */
 int cg_policy_rule_write(const struct cg_kernel_options *o, const char *settings,
                          const struct cg_pol_call *call, const char *file, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* JSON text for persons and for readers of lines. */
-#ifndef CG_CLI_COMMON_PRETTY_H
-#define CG_CLI_COMMON_PRETTY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void cg_pretty_json(struct cg_slice v, size_t string_max, const char *const *ski
  * escapes. Readers that split at U+2028 or a carriage return see one line as well.
  */
 void cg_pretty_ascii(struct cg_slice v, struct cg_buf *b);
-
-#endif

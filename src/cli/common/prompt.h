@@ -3,8 +3,7 @@
  * input() wants. A state machine fed with what was typed, so that the kernel's events can be
  * followed while the question is open.
  */
-#ifndef CG_CLI_COMMON_PROMPT_H
-#define CG_CLI_COMMON_PROMPT_H
+#pragma once
 
 #include <stdbool.h>
 #include "cli/common/args.h"
@@ -76,5 +75,3 @@ void cg_prompt_withdraw(struct cg_prompt *p, const char *why);
 
 /* After CG_ANSWER_TEXT: the text; after CG_ANSWER_NO: the reason, or NULL. Until the next call. */
 const char *cg_prompt_text(const struct cg_prompt *p, size_t *len);
-
-#endif

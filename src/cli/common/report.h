@@ -1,8 +1,7 @@
 /*
  * Prints the reports of cg_codegen() and cg_session_add_mcp_servers() about a server's tools.
  */
-#ifndef CG_CLI_COMMON_REPORT_H
-#define CG_CLI_COMMON_REPORT_H
+#pragma once
 
 #include "base/json_text.h"
 #include "cli/common/screen.h"
@@ -20,5 +19,3 @@ void cg_report_print(struct cg_screen *screen, const char *server, struct cg_sli
 
 /* The same for {"NAME": report, ...}. */
 void cg_report_print_servers(struct cg_screen *screen, const char *json, bool all);
-
-#endif

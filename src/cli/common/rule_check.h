@@ -3,8 +3,7 @@
  * typing error decides nothing, and nobody would notice that. Used by `cellgate run`, `mcp serve`
  * and `jupyter`.
  */
-#ifndef CG_CLI_COMMON_RULE_CHECK_H
-#define CG_CLI_COMMON_RULE_CHECK_H
+#pragma once
 
 #include <jansson.h>
 #include "cli/common/approve.h"
@@ -22,5 +21,3 @@ json_t *cg_rules_known(const char *report, const json_t *servers);
  * @known: of cg_rules_known().
  */
 int cg_rules_check(const struct cg_approve *a, const json_t *known, struct cg_buf *notes, struct cg_err *err);
-
-#endif

@@ -3,8 +3,7 @@
  * shown through cg_render(), and the mark that our own lines begin with cannot be spelled by it;
  * elsewhere bytes pass as they are.
  */
-#ifndef CG_CLI_COMMON_SCREEN_H
-#define CG_CLI_COMMON_SCREEN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ void cg_screen_clear(struct cg_screen *s);
 
 /* The mark with its colour, if any. Static. */
 const char *cg_screen_mark(const struct cg_screen *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* The supervisors that this user's commands share (struct cg_client_options, share). */
-#ifndef CG_CLI_COMMON_SUPERVISORS_H
-#define CG_CLI_COMMON_SUPERVISORS_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ static inline long long cg_reply_number(const json_t *o, const char *key)
 {
         return json_integer_value(json_object_get(o, key));
 }
-
-#endif

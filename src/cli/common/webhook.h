@@ -1,6 +1,5 @@
 /* --webhook: tells a URL about questions that wait for another terminal. */
-#ifndef CG_CLI_COMMON_WEBHOOK_H
-#define CG_CLI_COMMON_WEBHOOK_H
+#pragma once
 
 #include "cellgate.h"
 
@@ -10,5 +9,3 @@
  * process's life. @url NULL: nothing. It ends with the process.
  */
 int cg_webhook_start(const char *url, const struct cg_client_options *o, struct cg_err *err);
-
-#endif

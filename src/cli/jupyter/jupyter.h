@@ -1,6 +1,5 @@
 /* `cellgate jupyter`: what its parts share. The front itself is src/jupyter. */
-#ifndef CG_CLI_JUPYTER_JUPYTER_H
-#define CG_CLI_JUPYTER_JUPYTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err);
 
 /* Rules first, then the person; see struct cg_front_judge. Borrows @rules. */
 struct cg_front_judge cg_jup_judge(struct cg_approve *rules);
-
-#endif

@@ -1,6 +1,5 @@
 /* `cellgate mcp`, but for `mcp serve` (cli/mcp_serve/). */
-#ifndef CG_CLI_MCP_MCP_H
-#define CG_CLI_MCP_MCP_H
+#pragma once
 
 #include <jansson.h>
 #include <linux/limits.h>
@@ -52,5 +51,3 @@ void cg_listen_close(struct cg_listen *l);
  */
 int cg_listen_wait(struct cg_listen *l, const char *state, int64_t timeout_ms, struct cg_oauth_redirect *ret,
                    struct cg_err *err);
-
-#endif

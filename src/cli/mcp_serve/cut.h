@@ -2,8 +2,7 @@
  * `cellgate mcp serve`: a text that comes in pieces, of which the beginning, the end and the number
  * of characters are kept. The kernel may print gigabytes.
  */
-#ifndef CG_CLI_MCP_SERVE_CUT_H
-#define CG_CLI_MCP_SERVE_CUT_H
+#pragma once
 
 #include <stdbool.h>
 #include "base/buf.h"
@@ -36,5 +35,3 @@ void cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b);
 size_t cg_cut_count(const char *text, size_t len);
 /* The place of character @n after the byte @from, or the end. */
 size_t cg_cut_place(const struct cg_buf *b, size_t from, size_t n);
-
-#endif

@@ -6,8 +6,7 @@
  * one after the other, so that it may block in libcellgate while pings, cancellations and other
  * sessions go on. They share the queues of queue.c, under one lock.
  */
-#ifndef CG_CLI_MCP_SERVE_MCP_SERVE_H
-#define CG_CLI_MCP_SERVE_MCP_SERVE_H
+#pragma once
 
 #include <jansson.h>
 #include <pthread.h>
@@ -881,5 +880,3 @@ void cg_serve_list_fonts(struct cg_serve_session *s);
 /* Makes the folder for installed packages; removes those of servers that ended without doing so. */
 int cg_packages_init(struct cg_packages *p, struct cg_err *err);
 void cg_packages_fini(struct cg_packages *p);
-
-#endif

@@ -3,8 +3,7 @@
  * schema is in tools.c. All functions take NULL for results that nobody wants; what cannot be kept
  * for lack of memory is left out.
  */
-#ifndef CG_CLI_MCP_SERVE_STRUCTURED_H
-#define CG_CLI_MCP_SERVE_STRUCTURED_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -43,5 +42,3 @@ size_t cg_structured_memory(const struct cg_structured *s);
  */
 int cg_structured_add(struct cg_structured *s, bool error, const char *notes,
                       const struct cg_secrets *secrets, struct cg_buf *b, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Cells that the host of `cellgate run --json` has sent and that have not run yet. */
-#ifndef CG_CLI_RUN_CELL_QUEUE_H
-#define CG_CLI_RUN_CELL_QUEUE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -58,5 +57,3 @@ char *cg_cell_id(const json_t *id);
  * left as it is.
  */
 int cg_cell_timeout(const json_t *v, int64_t *ret_ms, struct cg_err *err);
-
-#endif

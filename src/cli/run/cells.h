@@ -1,6 +1,5 @@
 /* The cells of a run: from -c, from files in percent format, from notebooks. */
-#ifndef CG_CLI_RUN_CELLS_H
-#define CG_CLI_RUN_CELLS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const c
  * input. *language: that of the session, or NULL, which is set to that of the file.
  */
 int cg_cells_add_file(struct cg_cells *c, const char *path, const char **language, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* The state of `cellgate run --json`, and what its files share. */
-#ifndef CG_CLI_RUN_JSON_INT_H
-#define CG_CLI_RUN_JSON_INT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -132,5 +131,3 @@ void cg_beside_input_ended(struct cg_beside *b);
  * their unfinished files outside were removed.
  */
 bool cg_beside_abandon(struct cg_beside *b);
-
-#endif

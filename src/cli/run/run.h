@@ -3,8 +3,7 @@
  * and json.c are its two outputs; session.c passes events and decisions between an output and the
  * session.
  */
-#ifndef CG_CLI_RUN_RUN_H
-#define CG_CLI_RUN_RUN_H
+#pragma once
 
 #include <poll.h>
 #include <stdbool.h>
@@ -147,5 +146,3 @@ void cg_run_options_fini(struct cg_run_options *o);
 
 /* Prints the help; returns the exit status. */
 int cg_run_help(void);
-
-#endif

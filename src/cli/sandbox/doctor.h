@@ -1,6 +1,5 @@
 /* `cellgate doctor`: tries each feature of this machine that sandboxes need. */
-#ifndef CG_CLI_SANDBOX_DOCTOR_H
-#define CG_CLI_SANDBOX_DOCTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ struct cg_doctor_check {
 
 extern const struct cg_doctor_check cg_doctor_checks[];
 extern const size_t cg_doctor_n_checks;
-
-#endif

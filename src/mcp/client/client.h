@@ -6,8 +6,7 @@
  * caller's libuv loop, one thread. Nothing blocks; every request has its end: an answer, a
  * deadline, a cancel, or the end of the server.
  */
-#ifndef CG_MCP_CLIENT_CLIENT_H
-#define CG_MCP_CLIENT_CLIENT_H
+#pragma once
 
 #include <uv.h>
 #include "base/log.h"
@@ -212,5 +211,3 @@ struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c);
  */
 void cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
                                struct cg_buf *b);
-
-#endif

@@ -2,8 +2,7 @@
  * The definition of one MCP server: what the host says about how to start it. Never seen by a
  * kernel.
  */
-#ifndef CG_MCP_CLIENT_DEF_H
-#define CG_MCP_CLIENT_DEF_H
+#pragma once
 
 #include <jansson.h>
 #include "base/buf.h"
@@ -103,5 +102,3 @@ int cg_mcp_check_name(const char *name, struct cg_err *err);
 
 /* Replaces the definition's secrets in @text (changed in place, never longer) by "***". */
 void cg_mcp_def_redact(const struct cg_mcp_def *d, char *text);
-
-#endif

@@ -4,8 +4,7 @@
  * has written itself (its arguments, mostly). So such a text has a mark: what follows is for the
  * host only.
  */
-#ifndef CG_MCP_CLIENT_FAILURE_H
-#define CG_MCP_CLIENT_FAILURE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ void cg_mcp_failure_for_host(const struct cg_mcp_def *def, char *text);
  * place, in a buffer of @size bytes. True: the host has to be told the rest.
  */
 bool cg_mcp_failure_for_cell(const struct cg_mcp_def *def, char *text, size_t size);
-
-#endif

@@ -11,8 +11,7 @@
  *      rounds.c     calls that the server answers with questions
  *      send.c       writes messages to the server
  */
-#ifndef CG_MCP_CLIENT_INTERNAL_H
-#define CG_MCP_CLIENT_INTERNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -358,5 +357,3 @@ void cg_mcp_on_too_long(void *data, uint64_t id, const char *why);
 bool cg_mcp_waits(void *data, uint64_t id);
 void cg_mcp_on_unannounced(void *data);
 void cg_mcp_on_failed(void *data, uint64_t id, const struct cg_transport_failure *f);
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * The tools of one MCP server, for programs without an event loop (`cellgate gen NAME -- COMMAND`).
  */
-#ifndef CG_MCP_CLIENT_MCP_LIST_H
-#define CG_MCP_CLIENT_MCP_LIST_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -38,5 +37,3 @@ struct cg_mcp_tool_call {
  */
 int cg_mcp_call_tool(const char *name, const json_t *definition, const struct cg_log *log,
                      struct cg_mcp_tool_call *call, char **ret, size_t *len, struct cg_err *err);
-
-#endif

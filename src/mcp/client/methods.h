@@ -1,6 +1,5 @@
 /* The requests of MCP that a kernel may cause. Linked into the tool server and the command line. */
-#ifndef CG_MCP_CLIENT_METHODS_H
-#define CG_MCP_CLIENT_METHODS_H
+#pragma once
 
 #include <stdbool.h>
 #include "base/buf.h"
@@ -49,5 +48,3 @@ enum cg_mcp_method cg_mcp_method_find(const char *name);
  * (returns); NULL for lists.
  */
 int cg_mcp_check_params(enum cg_mcp_method method, struct cg_slice params, char **name, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Suggestions for misspelt names. */
-#ifndef CG_MCP_CLIENT_NAMES_H
-#define CG_MCP_CLIENT_NAMES_H
+#pragma once
 
 #include "base/buf.h"
 
@@ -9,5 +8,3 @@
  * where none is.
  */
 void cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_buf *b);
-
-#endif

@@ -2,8 +2,7 @@
  * Headers that repeat arguments of a call (revision 2026-07-28 over HTTP): a tool's input schema
  * names one by "x-mcp-header": "NAME", and the argument's value is sent as Mcp-Param-NAME.
  */
-#ifndef CG_MCP_CLIENT_PARAM_HEADERS_H
-#define CG_MCP_CLIENT_PARAM_HEADERS_H
+#pragma once
 
 #include "base/buf.h"
 #include "base/slice.h"
@@ -36,5 +35,3 @@ int cg_param_headers_make(const struct cg_param_headers *list, const char *tool,
                           char ***ret, struct cg_err *err);
 /* Appends @text, as "=?base64?...?=" where it cannot be a header's value as it is. */
 void cg_param_headers_encode(struct cg_buf *b, const char *text);
-
-#endif

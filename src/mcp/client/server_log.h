@@ -1,6 +1,5 @@
 /* Logs what an MCP server says: rendered safe, cut, without secrets, and not too often. */
-#ifndef CG_MCP_CLIENT_SERVER_LOG_H
-#define CG_MCP_CLIENT_SERVER_LOG_H
+#pragma once
 
 #include "base/log.h"
 #include "base/slice.h"
@@ -17,5 +16,3 @@ void cg_server_log_line(struct cg_server_log *l, enum cg_log_level level, const 
                         struct cg_slice line);
 /* Foreign text made safe to show, without the definition's secrets; at most 16 kB of it. */
 int cg_server_log_render(const struct cg_mcp_def *def, struct cg_slice text, struct cg_buf *b);
-
-#endif

@@ -3,8 +3,7 @@
  * left its process group, as browsers of automation servers do (a session of their own, no
  * terminal, no end).
  */
-#ifndef CG_MCP_CLIENT_STRAYS_H
-#define CG_MCP_CLIENT_STRAYS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ void cg_strays_gather(struct cg_strays *s, pid_t root);
 void cg_strays_kill(struct cg_strays *s);
 /* Removes processes that have ended; returns true when none is left. */
 bool cg_strays_gone(struct cg_strays *s);
-
-#endif

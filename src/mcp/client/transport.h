@@ -2,8 +2,7 @@
  * How the MCP client reaches a server: a child process with lines (stdio_child.c), or HTTP
  * (http_transport.c). Everything happens on the caller's libuv loop, nothing blocks, one thread.
  */
-#ifndef CG_MCP_CLIENT_TRANSPORT_H
-#define CG_MCP_CLIENT_TRANSPORT_H
+#pragma once
 
 #include <uv.h>
 #include "base/slice.h"
@@ -96,5 +95,3 @@ int cg_stdio_start(const struct cg_transport_options *o, struct cg_transport **r
 /* @sse: HTTP+SSE of revision 2024-11-05, else Streamable HTTP. */
 int cg_http_transport_start(const struct cg_transport_options *o, bool sse, struct cg_transport **ret,
                             struct cg_err *err);
-
-#endif

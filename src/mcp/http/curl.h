@@ -1,6 +1,5 @@
 /* The functions of libcurl that http.c uses, looked up when it is loaded. */
-#ifndef CG_MCP_HTTP_CURL_H
-#define CG_MCP_HTTP_CURL_H
+#pragma once
 
 /* The type checks are macros by the functions' names, which are struct members here. */
 #define CURL_DISABLE_TYPECHECK
@@ -47,5 +46,3 @@ struct cg_curl {
 };
 
 int cg_curl_load(struct cg_curl *c, struct cg_err *err);
-
-#endif

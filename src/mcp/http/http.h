@@ -10,8 +10,7 @@
  * the request, else http_proxy, HTTPS_PROXY, ALL_PROXY and NO_PROXY of this process; none for http
  * to this machine.
  */
-#ifndef CG_MCP_HTTP_HTTP_H
-#define CG_MCP_HTTP_HTTP_H
+#pragma once
 
 #include <stdbool.h>
 #include <uv.h>
@@ -106,5 +105,3 @@ int cg_http_resolve(const struct cg_http *h, const char *base, const char *ref, 
 int cg_http_origin(const struct cg_http *h, const char *url, char **ret, struct cg_err *err);
 /* Same scheme, host and port. False where one is no such URL. */
 bool cg_http_same_origin(const struct cg_http *h, const char *a, const char *b);
-
-#endif

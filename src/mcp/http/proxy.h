@@ -1,6 +1,5 @@
 /* The proxy of a request to a host. Linked into the tool server and the command line. */
-#ifndef CG_MCP_HTTP_PROXY_H
-#define CG_MCP_HTTP_PROXY_H
+#pragma once
 
 #include "base/host.h"
 
@@ -10,5 +9,3 @@
  * in no_proxy are libcurl's.
  */
 const char *cg_http_proxy_of(bool https, const struct cg_host *h, const char *proxy, const char *no_proxy);
-
-#endif

@@ -2,8 +2,7 @@
  * A stream of server-sent events (WHATWG HTML, "Server-sent events"), byte by byte as it arrives.
  * Foreign bytes: everything has a limit.
  */
-#ifndef CG_MCP_HTTP_SSE_H
-#define CG_MCP_HTTP_SSE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ void cg_sse_restart(struct cg_sse *s);
 void cg_sse_shrink(struct cg_sse *s);
 /* The last event's id, or NULL where the stream has sent none, or an empty one. */
 const char *cg_sse_last_id(const struct cg_sse *s);
-
-#endif

@@ -2,8 +2,7 @@
  * Requests of OAuth over HTTP that block: each runs on a loop of its own, so that any thread may
  * have one of these. Redirects of a GET are followed within its origin only.
  */
-#ifndef CG_MCP_OAUTH_FETCH_H
-#define CG_MCP_OAUTH_FETCH_H
+#pragma once
 
 #include <stdatomic.h>
 #include <uv.h>
@@ -24,5 +23,3 @@ void cg_oauth_net_fini(struct cg_oauth_net *n);
 /* A cg_oauth_fetch_fn; @data is the struct cg_oauth_net. */
 int cg_oauth_net_fetch(void *data, const struct cg_oauth_fetch *q, struct cg_oauth_response *ret,
                        struct cg_err *err);
-
-#endif

@@ -11,8 +11,7 @@
  *      work.c       all of it for the tool server's loop
  *      config.c     the member "oauth" of definitions
  */
-#ifndef CG_MCP_OAUTH_INTERNAL_H
-#define CG_MCP_OAUTH_INTERNAL_H
+#pragma once
 
 #include "mcp/oauth/oauth.h"
 
@@ -69,5 +68,3 @@ int cg_oauth_request_token(const struct cg_oauth_server *s, const struct cg_oaut
 const char *cg_oauth_member(const json_t *record, const char *object, const char *key);
 /* Unix time in seconds. */
 int64_t cg_oauth_now_s(void);
-
-#endif

@@ -6,8 +6,7 @@
  * `cellgate mcp login` in its only one. Requests go through struct cg_oauth_server's fetch().
  * Tokens and secrets appear in no error.
  */
-#ifndef CG_MCP_OAUTH_OAUTH_H
-#define CG_MCP_OAUTH_OAUTH_H
+#pragma once
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -119,5 +118,3 @@ int cg_oauth_login(const struct cg_oauth_server *s, const struct cg_oauth_login 
 int cg_oauth_revoke(const struct cg_oauth_server *s, const json_t *record, bool *some, struct cg_err *err);
 /* The redirect URI of the registered client, for the same port again (returns); NULL: none. */
 int cg_oauth_registered_redirect(const struct cg_oauth_server *s, char **ret, struct cg_err *err);
-
-#endif

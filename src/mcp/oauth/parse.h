@@ -3,8 +3,7 @@
  * Pure functions over bytes of others, each with limits; nothing is fetched, and nothing
  * of this machine read but its own addresses.
  */
-#ifndef CG_MCP_OAUTH_PARSE_H
-#define CG_MCP_OAUTH_PARSE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -140,5 +139,3 @@ void cg_oauth_redirect_fini(struct cg_oauth_redirect *r);
  * NULL: nothing is appended.
  */
 void cg_oauth_form_add(struct cg_buf *b, const char *name, const char *value);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * Runs in the tool server and in the command `cellgate`; all functions block.
  */
-#ifndef CG_MCP_OAUTH_STORE_H
-#define CG_MCP_OAUTH_STORE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -35,5 +34,3 @@ int cg_oauth_store_save(const json_t *record, struct cg_err *err);
 int cg_oauth_store_urls(const char *name, json_t **ret, struct cg_err *err);
 /* Removes what is stored; absent is fine. The caller holds the lock. */
 int cg_oauth_store_remove(const char *name, const char *url, struct cg_err *err);
-
-#endif

@@ -3,8 +3,7 @@
  * do about challenges. Each has a thread while it works: in libuv's pool a few servers that do not
  * answer would delay all others. All functions and callbacks: the loop's thread.
  */
-#ifndef CG_MCP_OAUTH_WORK_H
-#define CG_MCP_OAUTH_WORK_H
+#pragma once
 
 #include <uv.h>
 #include "base/log.h"
@@ -41,5 +40,3 @@ void cg_oauth_work_redact(const struct cg_oauth_work *w, char *text);
  */
 int cg_oauth_work_begin(struct cg_oauth_work *w, int status, struct cg_oauth_challenge *challenge,
                         enum cg_addr_class place, struct cg_err *err);
-
-#endif

@@ -2,8 +2,7 @@
  * Accepting changed tools of MCP servers: `cellgate mcp accept`, and `cellgate run` at a terminal.
  * Runs in the command `cellgate`.
  */
-#ifndef CG_MCP_PINS_ACCEPT_H
-#define CG_MCP_PINS_ACCEPT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ struct cg_accept {
  * input, and stores what is accepted. Counts in @a.
  */
 int cg_accept_tools(struct cg_accept *a, struct cg_err *err);
-
-#endif

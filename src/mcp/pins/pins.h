@@ -21,8 +21,7 @@
  * Runs in the tool server and in the command `cellgate`. All functions block, for at most
  * CG_PINS_LOCK_MS.
  */
-#ifndef CG_MCP_PINS_PINS_H
-#define CG_MCP_PINS_PINS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -133,5 +132,3 @@ int cg_pins_find(const char *server, json_t **ret, struct cg_err *err);
  * another.
  */
 int cg_pins_accept(const char *path, const char *tool, const char *digest, struct cg_err *err);
-
-#endif

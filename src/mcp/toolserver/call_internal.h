@@ -9,8 +9,7 @@
  *      progress.c     tells the host what a call is, and what its server says of its progress
  *      sandbox.c      servers with a sandbox of ours: what it denies, and whom it asks
  */
-#ifndef CG_MCP_TOOLSERVER_CALL_INTERNAL_H
-#define CG_MCP_TOOLSERVER_CALL_INTERNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -115,5 +114,3 @@ void cg_ts_send_kept(struct ts_session *s, uint64_t kernel, uint64_t id, const c
 void cg_ts_add_names(const struct ts_call *call, struct cg_buf *b);
 /* Reports the last value, unless the supervisor does not read: then it waits. */
 void cg_ts_send_progress(struct ts_call *call);
-
-#endif

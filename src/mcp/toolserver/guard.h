@@ -2,8 +2,7 @@
  * The parent of the tool server: a process that ends whatever is left of the MCP servers when the
  * tool server has ended, however.
  */
-#ifndef CG_MCP_TOOLSERVER_GUARD_H
-#define CG_MCP_TOOLSERVER_GUARD_H
+#pragma once
 
 #include "base/err.h"
 
@@ -13,5 +12,3 @@
  * on, and ends as it does. Negative: there is no guard, and nothing was started.
  */
 int cg_guard_stay_behind(struct cg_err *err);
-
-#endif

@@ -2,8 +2,7 @@
  * Large results that stay with the tool server. Their long strings are in a file without a name,
  * and the kernel reads parts of it when its Python needs them. Runs in cellgate-toolserver.
  */
-#ifndef CG_MCP_TOOLSERVER_KEPT_H
-#define CG_MCP_TOOLSERVER_KEPT_H
+#pragma once
 
 #include <stdint.h>
 #include "base/buf.h"
@@ -42,5 +41,3 @@ int cg_kept_read(struct cg_kept_list *list, uint64_t id, uint64_t offset, size_t
 /* No-op if there is no such result. */
 void cg_kept_free(struct cg_kept_list *list, uint64_t id);
 void cg_kept_free_all(struct cg_kept_list *list);
-
-#endif

@@ -8,8 +8,7 @@
  *                    call_internal.h describes
  *      question.c    what MCP servers ask the host for
  */
-#ifndef CG_MCP_TOOLSERVER_TOOLSERVER_H
-#define CG_MCP_TOOLSERVER_TOOLSERVER_H
+#pragma once
 
 #include <jansson.h>
 #include <uv.h>
@@ -172,5 +171,3 @@ void cg_ts_box_decided(struct ts_session *s, uint64_t number, const char *answer
 
 /* A server has reported progress of the call @data. */
 void cg_ts_call_progress(void *data, const struct cg_mcp_progress *p);
-
-#endif

@@ -5,8 +5,7 @@
  *      cg_command_explain()   plan -> text
  *      cg_command_run()       plan -> processes (keeper.c) -> exit status
  */
-#ifndef CG_SANDBOX_COMMAND_COMMAND_H
-#define CG_SANDBOX_COMMAND_COMMAND_H
+#pragma once
 
 #include <signal.h>
 #include "base/buf.h"
@@ -96,5 +95,3 @@ json_t *cg_command_entries(const struct cg_command *c);
  * explain.c: the paths that may be read and written, and why: as text, or as one JSON object.
  */
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err);
-
-#endif

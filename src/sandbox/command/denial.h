@@ -2,8 +2,7 @@
  * Denials of the sandbox, as JSON objects and as sentences: docs/denials.md has the members. Runs
  * in the supervisor and in the keeper. Paths, hosts and names of processes come from inside.
  */
-#ifndef CG_SANDBOX_COMMAND_DENIAL_H
-#define CG_SANDBOX_COMMAND_DENIAL_H
+#pragma once
 
 #include <jansson.h>
 #include "base/buf.h"
@@ -43,5 +42,3 @@ void cg_denial_add_text(struct cg_buf *b, const char *text);
  * loopback address)"; rendered.
  */
 void cg_denial_connection(const json_t *o, struct cg_buf *b);
-
-#endif

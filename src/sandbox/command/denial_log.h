@@ -3,8 +3,7 @@
  * summarized at the end. Part
  * of the keeper.
  */
-#ifndef CG_SANDBOX_COMMAND_DENIAL_LOG_H
-#define CG_SANDBOX_COMMAND_DENIAL_LOG_H
+#pragma once
 
 #include <jansson.h>
 #include "sandbox/settings/settings.h"
@@ -47,5 +46,3 @@ void cg_denial_log_debug(const struct cg_denial_log *v, const char *fmt, ...)
 void cg_denial_log_add(struct cg_denial_log *v, json_t *denial);
 /* Lists the denials on standard error, if there were any. */
 void cg_denial_log_summary(const struct cg_denial_log *v);
-
-#endif

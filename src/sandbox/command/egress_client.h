@@ -3,8 +3,7 @@
  * first connection, reports what it denies, and passes its questions to the caller. Part of the
  * keeper.
  */
-#ifndef CG_SANDBOX_COMMAND_EGRESS_CLIENT_H
-#define CG_SANDBOX_COMMAND_EGRESS_CLIENT_H
+#pragma once
 
 #include <poll.h>
 #include "sandbox/command/denial_log.h"
@@ -40,5 +39,3 @@ bool cg_egress_client_answer(struct cg_egress_client *c, const char *line, size_
 void cg_egress_client_stop_asking(struct cg_egress_client *c);
 /* Replaces the policy (takes). */
 void cg_egress_client_change(struct cg_egress_client *c, json_t *policy);
-
-#endif

@@ -4,8 +4,7 @@
  * a newline that counts. Descriptors travel with the first byte of the message that names them.
  * Messages: docs/egress.md.
  */
-#ifndef CG_SANDBOX_EGRESS_CHAN_H
-#define CG_SANDBOX_EGRESS_CHAN_H
+#pragma once
 
 #include <jansson.h>
 #include "base/buf.h"
@@ -42,5 +41,3 @@ int cg_chan_send_fds(struct cg_chan *c, json_t *message, const int *fds, size_t 
                      struct cg_err *err);
 /* Writes more of the queue: 0 when it is empty, CG_TIMEOUT when something is left, negative. */
 int cg_chan_flush(struct cg_chan *c, struct cg_err *err);
-
-#endif

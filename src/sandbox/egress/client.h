@@ -7,8 +7,7 @@
  * and SOCKS 5. The process may be started at the first connection, which waits in the listener's
  * queue. Messages: docs/egress.md.
  */
-#ifndef CG_SANDBOX_EGRESS_CLIENT_H
-#define CG_SANDBOX_EGRESS_CLIENT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -79,5 +78,3 @@ int cg_egress_fd(const struct cg_egress *e);
  * reaches the network any more.
  */
 int cg_egress_next(struct cg_egress *e, json_t **ret, struct cg_err *err);
-
-#endif

@@ -14,8 +14,7 @@
  * lookup -> each address vetted -> connection to a vetted address -> the socket goes to the relay.
  * When the host is gone, everything ends.
  */
-#ifndef CG_SANDBOX_EGRESS_DECIDER_INT_H
-#define CG_SANDBOX_EGRESS_DECIDER_INT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -147,5 +146,3 @@ void cg_decider_job_report(struct job *j, enum cg_egress_result result, const ch
 void cg_decider_job_answer(struct job *j, enum cg_egress_result result, const char *why);
 /* True when the job was freed. */
 bool cg_decider_job_send_answer(struct job *j);
-
-#endif

@@ -2,8 +2,7 @@
  * The entries of network.allowedDomains and network.deniedDomains, understood as srt 0.0.83
  * understands them. Pure: nothing is looked up.
  */
-#ifndef CG_SANDBOX_EGRESS_DOMAIN_H
-#define CG_SANDBOX_EGRESS_DOMAIN_H
+#pragma once
 
 #include "base/host.h"
 
@@ -40,5 +39,3 @@ const struct cg_domain *cg_domains_find(const struct cg_domains *list, const str
 /* The first entry that is this very address: how an address is named explicitly. */
 const struct cg_domain *cg_domains_find_addr(const struct cg_domains *d, const struct cg_addr *a,
                                              uint16_t port);
-
-#endif

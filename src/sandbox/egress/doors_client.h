@@ -1,6 +1,5 @@
 /* Doors, for programs that make sandboxes: see doors.h. */
-#ifndef CG_SANDBOX_EGRESS_DOORS_CLIENT_H
-#define CG_SANDBOX_EGRESS_DOORS_CLIENT_H
+#pragma once
 
 #include "base/buf.h"
 #include "base/proc.h"
@@ -39,5 +38,3 @@ const char *cg_doors_read_report(struct cg_doors_process *p);
 /* After its end: did it end as it should, with its sandbox? */
 bool cg_doors_reap(struct cg_doors_process *p);
 void cg_doors_end(struct cg_doors_process *p);
-
-#endif

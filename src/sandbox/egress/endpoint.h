@@ -2,8 +2,7 @@
  * One of the two sockets of a connection, and its place in a loop. For the parts of
  * cellgate-egress.
  */
-#ifndef CG_SANDBOX_EGRESS_ENDPOINT_H
-#define CG_SANDBOX_EGRESS_ENDPOINT_H
+#pragma once
 
 #include <uv.h>
 
@@ -23,5 +22,3 @@ void cg_endpoint_watch(struct cg_endpoint *e, int events);
 
 /* Closes the socket; freed by the loop, later. Returns NULL; @e may be NULL. */
 struct cg_endpoint *cg_endpoint_close(struct cg_endpoint *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Bytes from one socket to another, in one direction. For the parts of cellgate-egress. */
-#ifndef CG_SANDBOX_EGRESS_FLOW_H
-#define CG_SANDBOX_EGRESS_FLOW_H
+#pragma once
 
 #include "base/buf.h"
 #include "sandbox/egress/http.h"
@@ -57,5 +56,3 @@ void cg_flow_fini(struct cg_flow *f, struct cg_flow_common *c);
  * when a byte moved.
  */
 int cg_flow_run(struct cg_flow *f, struct cg_flow_common *c, bool *activity, struct cg_err *err);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * A parsed head points into the text it was parsed from.
  */
-#ifndef CG_SANDBOX_EGRESS_HTTP_H
-#define CG_SANDBOX_EGRESS_HTTP_H
+#pragma once
 
 #include "base/buf.h"
 #include "base/slice.h"
@@ -122,5 +121,3 @@ struct cg_chunked {
  */
 int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_slice *data,
                     struct cg_err *err);
-
-#endif

@@ -15,8 +15,7 @@
  * sockets over. Neither trusts a text to be terminated. A compromised relay gains nothing that the
  * policy does not allow anyway.
  */
-#ifndef CG_SANDBOX_EGRESS_INTERNAL_H
-#define CG_SANDBOX_EGRESS_INTERNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -105,5 +104,3 @@ int cg_doors_main(int argc, char **argv);
  * connect.c: `cellgate-egress --connect PROXY HOST PORT`, for ssh's ProxyCommand inside a sandbox.
  */
 int cg_connect_main(const char *proxy, const char *host, const char *port);
-
-#endif

@@ -2,8 +2,7 @@
  * How processes that read foreign bytes give up what they do not need: those of cellgate-egress,
  * and the front of cellgate-mcp-http.
  */
-#ifndef CG_SANDBOX_EGRESS_LOCK_H
-#define CG_SANDBOX_EGRESS_LOCK_H
+#pragma once
 
 #include <stddef.h>
 #include "base/err.h"
@@ -18,5 +17,3 @@ int cg_egress_lock_io_uring(struct cg_err *err);
 enum cg_egress_part { CG_EGRESS_RELAY, CG_EGRESS_INJECTOR, CG_EGRESS_DOORS };
 int cg_egress_lock_part(enum cg_egress_part part, struct cg_err *err);
 int cg_egress_lock_decider(const char *file, char *layers, size_t size, struct cg_err *err);
-
-#endif

@@ -2,8 +2,7 @@
  * Masked credentials: inside, a file or a variable has a fake value; the egress proxy replaces it
  * by the real one in requests to the hosts that may have it. Runs on the host.
  */
-#ifndef CG_SANDBOX_EGRESS_MASK_H
-#define CG_SANDBOX_EGRESS_MASK_H
+#pragma once
 
 #include "base/buf.h"
 #include "sandbox/settings/environ.h"
@@ -37,5 +36,3 @@ int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, 
                   struct cg_rules *rules, struct cg_masks *ret, struct cg_err *err);
 void cg_masks_fini(struct cg_masks *masks);
 #define cg_auto_masks CG_CLEANUP(cg_masks_fini)
-
-#endif

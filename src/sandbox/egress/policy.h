@@ -6,8 +6,7 @@
  *      cg_policy_vet()      by address, for each that a name resolved to
  *      cg_policy_route()    directly, or through another proxy
  */
-#ifndef CG_SANDBOX_EGRESS_POLICY_H
-#define CG_SANDBOX_EGRESS_POLICY_H
+#pragma once
 
 #include <jansson.h>
 #include "sandbox/egress/domain.h"
@@ -93,5 +92,3 @@ enum cg_route { CG_ROUTE_DIRECT, CG_ROUTE_PARENT, CG_ROUTE_MITM };
 /* @tunnel: CONNECT or SOCKS. *up (borrowed) is set for PARENT, *path for MITM (a socket's). */
 enum cg_route cg_policy_route(const struct cg_policy *p, const struct cg_host *h, bool tunnel,
                               const struct cg_upstream **up, const char **path);
-
-#endif

@@ -16,8 +16,7 @@
  * A connection is a list of steps, each of which goes on, waits for an event, or ends it: FIRST ->
  *      SOCKS_* or HEAD -> ASKED -> (PARENT) -> TUNNEL or EXCHANGE (-> HEAD again) -> LINGER
  */
-#ifndef CG_SANDBOX_EGRESS_RELAY_INT_H
-#define CG_SANDBOX_EGRESS_RELAY_INT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -191,5 +190,3 @@ void cg_conn_refuse(struct conn *c, const struct cg_egress_msg *m);
 void cg_conn_refuse_request(struct conn *c, unsigned int status, const char *why);
 void cg_conn_bad_gateway(struct conn *c, const char *why);
 void cg_conn_reply_socks(struct conn *c, enum cg_socks_code code);
-
-#endif

@@ -2,8 +2,7 @@
  * SOCKS 5 (RFC 1928, RFC 1929), server side: greeting, user and password (any are taken), CONNECT.
  * Pure.
  */
-#ifndef CG_SANDBOX_EGRESS_SOCKS_H
-#define CG_SANDBOX_EGRESS_SOCKS_H
+#pragma once
 
 #include "base/buf.h"
 #include "sandbox/egress/domain.h"
@@ -49,5 +48,3 @@ void cg_socks_reply(enum cg_socks_code code, uint8_t buf[CG_SOCKS_REPLY_LEN]);
  * @reason. To be sent after CG_SOCKS_OK, in place of a connection.
  */
 void cg_socks_ssh_refusal(const char *reason, struct cg_buf *out);
-
-#endif

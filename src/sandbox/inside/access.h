@@ -3,8 +3,7 @@
  * about exceptions, so the explanation is the kernel's own and not to be trusted. It reveals
  * nothing: the mounts can be seen from inside.
  */
-#ifndef CG_SANDBOX_INSIDE_ACCESS_H
-#define CG_SANDBOX_INSIDE_ACCESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,5 +86,3 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                      struct cg_access_words *ret);
 /* @text is a possible name of a setting or one of the reasons CG_WHY_..., and nothing else. */
 bool cg_access_is_setting(const char *text);
-
-#endif

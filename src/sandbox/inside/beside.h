@@ -4,8 +4,7 @@
  * so Linux allows these calls on a command's processes as well: with a limit of files of 0 bytes it
  * would write nothing, and the host would take its result for the truth.
  */
-#ifndef CG_SANDBOX_INSIDE_BESIDE_H
-#define CG_SANDBOX_INSIDE_BESIDE_H
+#pragma once
 
 #include <linux/filter.h>
 #include <stdbool.h>
@@ -30,5 +29,3 @@ void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS]);
  * In init. False: not such a call, or a rule of the filter denies it. Otherwise it was replied to.
  */
 bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call);
-
-#endif

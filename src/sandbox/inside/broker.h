@@ -12,8 +12,7 @@
  *                                           replaced by one that is connected to the proxy, so the
  *                                           host needs no listening port
  */
-#ifndef CG_SANDBOX_INSIDE_BROKER_H
-#define CG_SANDBOX_INSIDE_BROKER_H
+#pragma once
 
 #include "sandbox/plan.h"
 
@@ -39,5 +38,3 @@ bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const stru
  * mounts decide what may be changed. Replies.
  */
 void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call);
-
-#endif

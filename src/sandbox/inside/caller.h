@@ -4,8 +4,7 @@
  * is the caller's only if cg_caller_waits() is true afterwards. Its memory can change between two
  * reads, so each argument is read once.
  */
-#ifndef CG_SANDBOX_INSIDE_CALLER_H
-#define CG_SANDBOX_INSIDE_CALLER_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -59,5 +58,3 @@ bool cg_caller_proc_text(pid_t tid, const char *name, char *text, size_t size);
 const char *cg_caller_status(pid_t tid, const char *key, char text[CG_CALLER_STATUS_MAX]);
 /* The process of the thread @tid, or -1. */
 pid_t cg_caller_process(pid_t tid);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * All sockets are SOCK_SEQPACKET pairs; what comes from the caller is trusted.
  */
-#ifndef CG_SANDBOX_INSIDE_COMMANDS_H
-#define CG_SANDBOX_INSIDE_COMMANDS_H
+#pragma once
 
 #include <stdint.h>
 #include "base/err.h"
@@ -78,5 +77,3 @@ struct cg_spawn;
  * the caller. Does not return.
  */
 _Noreturn void cg_command_server_run(const struct cg_spawn *sp, int sock);
-
-#endif

@@ -15,8 +15,7 @@
  * Init and cellgate-egress exchange datagrams over a SOCK_SEQPACKET pair. Init trusts what it
  * receives; cellgate-egress treats paths and ports from init as untrusted requests.
  */
-#ifndef CG_SANDBOX_INSIDE_DOORS_H
-#define CG_SANDBOX_INSIDE_DOORS_H
+#pragma once
 
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -88,5 +87,3 @@ void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call);
 
 /* unix_diag.c: the unix socket at @dev, @ino belongs to this network namespace and listens. */
 bool cg_unix_listens_here(dev_t dev, ino_t ino);
-
-#endif

@@ -18,8 +18,7 @@
  * The process keeps its number, parent, descriptors, terminal, limits and signals. It cannot trace
  * others or be traced by them, since the filter denies these calls and /proc is read-only.
  */
-#ifndef CG_SANDBOX_INSIDE_EXEC_H
-#define CG_SANDBOX_INSIDE_EXEC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -127,5 +126,3 @@ bool cg_execs_status(struct cg_execs *e, pid_t pid, int status);
 int cg_execs_timeout(const struct cg_execs *e);
 /* Withdraws questions of processes that have ended, and stops to trace where an execve() failed. */
 void cg_execs_tick(struct cg_execs *e);
-
-#endif

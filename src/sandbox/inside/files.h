@@ -20,8 +20,7 @@
  * and targets that are not UTF-8 are hexadecimal, as "name_hex" and "target_hex". The exit status is
  * 0, or the errno; then the error output says what failed.
  */
-#ifndef CG_SANDBOX_INSIDE_FILES_H
-#define CG_SANDBOX_INSIDE_FILES_H
+#pragma once
 
 #define CG_FILES_LIST_MAX 200000
 #define CG_FILES_DEPTH    512
@@ -32,5 +31,3 @@ struct cg_sandbox;
 
 /* @argv: NULL-terminated. Return: the exit status. */
 int cg_files_run(const struct cg_sandbox *sb, char *const *argv);
-
-#endif

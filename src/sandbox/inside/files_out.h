@@ -1,6 +1,5 @@
 /* Output of file operations (files.h), which run in a process of the sandbox. */
-#ifndef CG_SANDBOX_INSIDE_FILES_OUT_H
-#define CG_SANDBOX_INSIDE_FILES_OUT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -12,5 +11,3 @@ int cg_files_failed(const char *what, const char *path);
 void cg_files_add_name(struct cg_buf *b, const char *key, const char *text);
 /* Writes what was collected to the output, and empties @b. False: or an append has failed. */
 bool cg_files_flush(struct cg_buf *b);
-
-#endif

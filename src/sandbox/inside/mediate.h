@@ -20,8 +20,7 @@
  * moves a folder to a place where names in it would be protected. The caller's memory is read once.
  * Paths are resolved in init's view, as init's user, which is the caller's.
  */
-#ifndef CG_SANDBOX_INSIDE_MEDIATE_H
-#define CG_SANDBOX_INSIDE_MEDIATE_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -142,5 +141,3 @@ bool cg_mediate_holds_root(const struct cg_sandbox *sb, const char *path);
  * none. *setting: the setting of the rule, or NULL. For explanations of denials.
  */
 const char *cg_mediate_explain(const struct cg_sandbox *sb, const char *path, const char **setting);
-
-#endif

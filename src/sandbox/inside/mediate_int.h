@@ -7,8 +7,7 @@
  *      mediate_path.c    resolution of path arguments
  *      mediate_decide.c  whether an operation is allowed at a path
  */
-#ifndef CG_SANDBOX_INSIDE_MEDIATE_INT_H
-#define CG_SANDBOX_INSIDE_MEDIATE_INT_H
+#pragma once
 
 #include <errno.h>
 #include <limits.h>
@@ -214,5 +213,3 @@ void cg_med_made_folder(struct cg_med_call *call, const struct cg_path_arg *arg)
 /* mediate_open.c. Return: the call's result, -errno, or an outcome. */
 int cg_med_openat(struct cg_med_call *call, int dirfd, uint64_t addr, int flags, mode_t mode);
 int cg_med_truncate(struct cg_med_call *call, uint64_t addr, int64_t size);
-
-#endif

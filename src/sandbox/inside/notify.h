@@ -14,8 +14,7 @@
  * the sandbox ends with it. A process can have one listener only: programs inside that want their
  * own get EBUSY. Main process and command servers (commands.h) have a listener each.
  */
-#ifndef CG_SANDBOX_INSIDE_NOTIFY_H
-#define CG_SANDBOX_INSIDE_NOTIFY_H
+#pragma once
 
 #include <poll.h>
 #include <stdbool.h>
@@ -64,5 +63,3 @@ void cg_notify_init(struct cg_notify *n, int sock, int out, bool foreign_proc);
 struct pollfd cg_notify_poll(const struct cg_notify *n);
 /* After poll(2): handles one event. */
 void cg_notify_work(struct cg_notify *n, const struct pollfd *fd);
-
-#endif

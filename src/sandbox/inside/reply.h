@@ -2,8 +2,7 @@
  * init's replies to system calls that wait for one (notify.h), and the reports of those that were
  * denied. Every handler replies exactly once.
  */
-#ifndef CG_SANDBOX_INSIDE_REPLY_H
-#define CG_SANDBOX_INSIDE_REPLY_H
+#pragma once
 
 #include <linux/seccomp.h>
 
@@ -29,5 +28,3 @@ void cg_reply_report(struct cg_notify *n, const struct seccomp_notif *call, cons
  * were.
  */
 void cg_reply_report_lost(struct cg_notify *n);
-
-#endif

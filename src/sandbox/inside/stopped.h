@@ -2,8 +2,7 @@
  * Detects that nothing in a sandbox can act any more, although its main process has not ended yet:
  * most of the time that a process with much memory takes to end is spent on its page tables. Init.
  */
-#ifndef CG_SANDBOX_INSIDE_STOPPED_H
-#define CG_SANDBOX_INSIDE_STOPPED_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -17,5 +16,3 @@
  * are exiting (POLLHUP of its listener): they start no others.
  */
 bool cg_stopped_check(pid_t main_pid);
-
-#endif

@@ -4,8 +4,7 @@
  * init has checked it against the plan, and then continues; the sandbox's mounts decide. See
  * notify.h.
  */
-#ifndef CG_SANDBOX_INSIDE_WATCH_H
-#define CG_SANDBOX_INSIDE_WATCH_H
+#pragma once
 
 #include <linux/filter.h>
 #include "sandbox/inside/notify.h"
@@ -41,5 +40,3 @@ void cg_watch_write(struct cg_notify *n, const struct cg_sandbox *sb, const stru
  * continues and fails. This finds also failures in `!curl` and errors that code catches.
  */
 void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call);
-
-#endif

@@ -8,8 +8,7 @@
  * an agent or a package manager in that folder; and what holds credentials. Instructions for agents
  * (CLAUDE.md), and programs that somebody has to start, are neither.
  */
-#ifndef CG_SANDBOX_NAMES_NAMES_H
-#define CG_SANDBOX_NAMES_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -90,5 +89,3 @@ bool cg_git_is_within(const char *path, size_t root);
  */
 #define CG_GIT_CONFIG_MAX (64u << 10)
 bool cg_git_config_is_plain(const char *text, size_t len);
-
-#endif

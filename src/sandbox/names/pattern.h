@@ -3,8 +3,7 @@
  * character, two stars any number of characters and folders. No escapes, no negation: "[!a]" is one
  * of "!" and "a". Pure text.
  */
-#ifndef CG_SANDBOX_NAMES_PATTERN_H
-#define CG_SANDBOX_NAMES_PATTERN_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -44,5 +43,3 @@ bool cg_pattern_leads(const struct cg_pattern *p, const char *path);
  * rest of the pattern; NULL: no match.
  */
 const char *cg_pattern_match_one(const char *pattern, char c);
-
-#endif

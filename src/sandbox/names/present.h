@@ -2,8 +2,7 @@
  * Finds rows of names.h in a folder, by listing folders, since most of several hundred rows are in
  * no home. Runs in the process that makes a plan, and for homes in the supervisor.
  */
-#ifndef CG_SANDBOX_NAMES_PRESENT_H
-#define CG_SANDBOX_NAMES_PRESENT_H
+#pragma once
 
 #include "base/err.h"
 #include "base/util.h"
@@ -34,5 +33,3 @@ int cg_present_scan(struct cg_present *p, const char *folder, unsigned int what,
                     struct cg_err *err);
 void cg_present_fini(struct cg_present *p);
 #define cg_auto_present CG_CLEANUP(cg_present_fini)
-
-#endif

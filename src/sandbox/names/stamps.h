@@ -2,8 +2,7 @@
  * Stamps of folders, taken before they are listed: whether what was found in them is still all that
  * is there costs one call for each folder.
  */
-#ifndef CG_SANDBOX_NAMES_STAMPS_H
-#define CG_SANDBOX_NAMES_STAMPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ void cg_stamps_add(struct cg_stamps *s, const char *path);
 bool cg_stamps_hold(const struct cg_stamps *s);
 void cg_stamps_fini(struct cg_stamps *s);
 #define cg_auto_stamps CG_CLEANUP(cg_stamps_fini)
-
-#endif

@@ -2,8 +2,7 @@
  * The environment of a command in a sandbox: the caller's without denied and masked variables, and
  * the proxies.
  */
-#ifndef CG_SANDBOX_SETTINGS_ENVIRON_H
-#define CG_SANDBOX_SETTINGS_ENVIRON_H
+#pragma once
 
 #include "sandbox/settings/settings.h"
 
@@ -29,5 +28,3 @@ void cg_environ_fini(struct cg_environ *env);
 /* Replaces or adds; @value NULL removes. */
 int cg_environ_set(struct cg_environ *env, const char *name, const char *value, struct cg_err *err);
 const char *cg_environ_get(const struct cg_environ *env, const char *name);
-
-#endif

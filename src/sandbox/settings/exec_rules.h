@@ -1,6 +1,5 @@
 /* The setting "exec": which programs cells may start (docs/settings.md, Programs of cells). */
-#ifndef CG_SANDBOX_SETTINGS_EXEC_RULES_H
-#define CG_SANDBOX_SETTINGS_EXEC_RULES_H
+#pragma once
 
 #include <jansson.h>
 #include "sandbox/sandbox.h"
@@ -17,5 +16,3 @@ int cg_exec_rules_mode(const json_t *setting, enum cg_exec *ret, struct cg_err *
  */
 #define CG_EXEC_RULE_NAME 32
 enum cg_exec cg_exec_rules_judge(const json_t *setting, const json_t *question, char rule[CG_EXEC_RULE_NAME]);
-
-#endif

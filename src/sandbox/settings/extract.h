@@ -3,8 +3,7 @@
  * language is JavaScript's without flags, as in srt; PCRE2 runs it. Syntax that only PCRE2 has is
  * rejected; syntax that both have with different meanings is translated.
  */
-#ifndef CG_SANDBOX_SETTINGS_EXTRACT_H
-#define CG_SANDBOX_SETTINGS_EXTRACT_H
+#pragma once
 
 #include <stddef.h>
 #include "base/err.h"
@@ -35,5 +34,3 @@ static inline void cg_extract_freep_(struct cg_extract **x)
         cg_extract_free(*x);
 }
 #define cg_auto_extract CG_CLEANUP(cg_extract_freep_)
-
-#endif

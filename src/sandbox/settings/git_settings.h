@@ -2,8 +2,7 @@
  * Git's settings of the user, of the system and of repositories: what they name must not be written
  * by sandboxes (docs/names.md, git).
  */
-#ifndef CG_SANDBOX_SETTINGS_GIT_SETTINGS_H
-#define CG_SANDBOX_SETTINGS_GIT_SETTINGS_H
+#pragma once
 
 #include "sandbox/settings/rules.h"
 
@@ -21,5 +20,3 @@ int cg_git_deny_named(struct cg_rules *rules, const char *file, const char *top,
 int cg_git_deny_user(struct cg_rules *rules, const char *top, struct cg_err *err);
 /* The same for what the variables CG_USER_ENV_NAMED of rules->base->env name. */
 int cg_git_deny_variables(struct cg_rules *rules, struct cg_err *err);
-
-#endif

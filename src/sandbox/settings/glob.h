@@ -1,6 +1,5 @@
 /* Files that match a pattern of the settings (pattern.h). */
-#ifndef CG_SANDBOX_SETTINGS_GLOB_H
-#define CG_SANDBOX_SETTINGS_GLOB_H
+#pragma once
 
 #include <stdbool.h>
 #include "base/err.h"
@@ -23,5 +22,3 @@
  */
 typedef int (*cg_glob_fn)(void *data, const char *path, bool unlisted, struct cg_err *err);
 int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_err *err);
-
-#endif

@@ -3,8 +3,7 @@
  * supervisor keeps them while their folders do not change, and sends them with each kernel's
  * request, since listing these folders takes as long as all else of a view.
  */
-#ifndef CG_SANDBOX_SETTINGS_HOMES_H
-#define CG_SANDBOX_SETTINGS_HOMES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ struct cg_stamps;
 json_t *cg_homes_scan(const char *home, struct cg_stamps *stamps);
 /* Sets *@p to what @homes (may be NULL) has about @folder. False: nothing. */
 bool cg_homes_get(const json_t *homes, const char *folder, struct cg_present *p);
-
-#endif

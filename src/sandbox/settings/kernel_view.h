@@ -2,8 +2,7 @@
  * The view of files that a session's kernels have by its settings. Runs in the zygote, which makes
  * the plans, and in the supervisor, which cleans up.
  */
-#ifndef CG_SANDBOX_SETTINGS_KERNEL_VIEW_H
-#define CG_SANDBOX_SETTINGS_KERNEL_VIEW_H
+#pragma once
 
 #include <stdint.h>
 
@@ -42,4 +41,3 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
  * since a kernel was started, that kernel may show files that a new kernel would not.
  */
 uint64_t cg_session_view_print(const struct cg_sandbox *plan);
-#endif

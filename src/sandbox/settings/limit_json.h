@@ -1,6 +1,5 @@
 /* Limits as JSON, for results and events. */
-#ifndef CG_SANDBOX_SETTINGS_LIMIT_JSON_H
-#define CG_SANDBOX_SETTINGS_LIMIT_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include "sandbox/limit.h"
@@ -18,5 +17,3 @@ json_t *cg_limits_json(const struct cg_sandbox_limits *l, const enum cg_limit_by
  */
 json_t *cg_limit_denial(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_said said,
                         enum cg_limit_by by, const char *what);
-
-#endif

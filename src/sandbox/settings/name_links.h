@@ -3,8 +3,7 @@
  * folder with such a name, leads to a file whose own name is not protected. Such files are denied
  * by their paths, as far as write roots hold them.
  */
-#ifndef CG_SANDBOX_SETTINGS_NAME_LINKS_H
-#define CG_SANDBOX_SETTINGS_NAME_LINKS_H
+#pragma once
 
 #include "sandbox/settings/rules.h"
 
@@ -15,5 +14,3 @@
 int cg_name_links_find(struct cg_present *p, struct cg_stamps *stamps, struct cg_err *err);
 /* For the names of the scanned folder @p, and its links. */
 int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err);
-
-#endif

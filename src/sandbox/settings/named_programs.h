@@ -2,8 +2,7 @@
  * Programs that protected files name: .mcp.json starts ./tools/server.js, and .husky/pre-commit
  * scripts/check.sh. Who can write these needs not write the file that names them.
  */
-#ifndef CG_SANDBOX_SETTINGS_NAMED_PROGRAMS_H
-#define CG_SANDBOX_SETTINGS_NAMED_PROGRAMS_H
+#pragma once
 
 #include "sandbox/settings/rules.h"
 
@@ -13,5 +12,3 @@
  * opens no file whose rows are absent. @p was scanned for CG_NAME_WRITE.
  */
 int cg_rules_deny_named_programs(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err);
-
-#endif

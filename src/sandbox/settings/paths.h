@@ -2,8 +2,7 @@
  * Paths as settings spell them, and their targets. Reads the file system, changes nothing.
  * Runs in the program that reads settings, on the host.
  */
-#ifndef CG_SANDBOX_SETTINGS_PATHS_H
-#define CG_SANDBOX_SETTINGS_PATHS_H
+#pragma once
 
 #include <jansson.h>
 #include <limits.h>
@@ -60,5 +59,3 @@ struct cg_place {
 int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err);
 void cg_place_fini(struct cg_place *place);
 #define cg_auto_place CG_CLEANUP(cg_place_fini)
-
-#endif

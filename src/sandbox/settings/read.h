@@ -3,8 +3,7 @@
  * struct that it fills. Error texts are those of srt (Anthropic's sandbox runtime), whose format it
  * is. For the settings' own files and front ends that read a part of them.
  */
-#ifndef CG_SANDBOX_SETTINGS_READ_H
-#define CG_SANDBOX_SETTINGS_READ_H
+#pragma once
 
 #include "sandbox/settings/settings.h"
 
@@ -126,5 +125,3 @@ const char *cg_check_tier(const char *text);
 
 /* True if allowed entries cover an entry of injectHosts. */
 bool cg_domain_covered(const char *host, const struct cg_strs *allowed);
-
-#endif

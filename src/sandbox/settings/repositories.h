@@ -1,6 +1,5 @@
 /* Files of repositories that git reads or runs, for mandatory.c. */
-#ifndef CG_SANDBOX_SETTINGS_REPOSITORIES_H
-#define CG_SANDBOX_SETTINGS_REPOSITORIES_H
+#pragma once
 
 #include <dirent.h>
 
@@ -13,5 +12,3 @@ int cg_rules_deny_repository(struct cg_rules *rules, const char *folder, const c
 bool cg_rules_has_head(int dir, const char *name);
 /* True if the entry is a folder, and no link to one. */
 bool cg_is_folder(int dir, const struct dirent *d);
-
-#endif

@@ -2,8 +2,7 @@
  * Settings about paths, resolved against this machine's file system: a list of rules with
  * real paths. view.c makes mounts of them. Runs on the host, before a sandbox exists.
  */
-#ifndef CG_SANDBOX_SETTINGS_RULES_H
-#define CG_SANDBOX_SETTINGS_RULES_H
+#pragma once
 
 #include "base/buf.h"
 #include "sandbox/inodes.h"
@@ -173,5 +172,3 @@ int cg_rules_add_found(struct cg_rules *rules, const char *folder, struct cg_err
  * shells use even if HOME differs. Sets rules->homes.
  */
 int cg_rules_add_homes(struct cg_rules *rules, const char *home, bool git_config_too, struct cg_err *err);
-
-#endif

@@ -5,8 +5,7 @@
  * Pure: text in, struct out; no file is opened and no name is looked up. The effects on a sandbox
  * are in rules.h and egress/client.h; the documentation is docs/settings.md.
  */
-#ifndef CG_SANDBOX_SETTINGS_SETTINGS_H
-#define CG_SANDBOX_SETTINGS_SETTINGS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -190,5 +189,3 @@ static inline void cg_settings_freep_(struct cg_settings **s)
         cg_settings_free(*s);
 }
 #define cg_auto_settings CG_CLEANUP(cg_settings_freep_)
-
-#endif

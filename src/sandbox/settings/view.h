@@ -1,6 +1,5 @@
 /* Rules about paths become mounts of a plan. Pure: nothing is looked up. */
-#ifndef CG_SANDBOX_SETTINGS_VIEW_H
-#define CG_SANDBOX_SETTINGS_VIEW_H
+#pragma once
 
 #include "sandbox/settings/rules.h"
 #include "sandbox/sandbox.h"
@@ -22,5 +21,3 @@ enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path)
 
 /* Adds the mounts and placeholders for these states. */
 int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_err *err);
-
-#endif

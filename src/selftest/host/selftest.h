@@ -8,8 +8,7 @@
  * - mcp.c: an MCP server for it.
  * The attempts themselves are in src/selftest/inside, a program of its own.
  */
-#ifndef CG_SELFTEST_HOST_SELFTEST_H
-#define CG_SELFTEST_HOST_SELFTEST_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -150,5 +149,3 @@ int cg_selftest_mcp_main(const char *marks);
  */
 int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_report *r, int signals,
                        struct cg_err *err);
-
-#endif

@@ -7,8 +7,7 @@
  * opened and not written, and calls that would change the machine get arguments that are rejected
  * after the permission check.
  */
-#ifndef CG_SELFTEST_INSIDE_ATTEMPT_H
-#define CG_SELFTEST_INSIDE_ATTEMPT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -198,5 +197,3 @@ enum cg_verdict cg_try_readable(struct cg_try *t, const struct cg_attempt *a);
 #define CG_TABLE(name, title) \
         const struct cg_attempts cg_attempts_##name = { title, attempts, \
                                                         sizeof(attempts) / sizeof(attempts[0]) }
-
-#endif

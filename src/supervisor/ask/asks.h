@@ -3,8 +3,7 @@
  * requests of MCP servers and of their sandboxes, connections, calls of functions of the host, and
  * input() of cells.
  */
-#ifndef CG_SUPERVISOR_ASK_ASKS_H
-#define CG_SUPERVISOR_ASK_ASKS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -130,5 +129,3 @@ void cg_sup_ask_end(struct ask *a);
 /* Ends it, and reports to the host that no answer is needed any more. */
 void cg_sup_ask_close(struct ask *a, const char *why);
 void cg_sup_asks_close(struct session *ss, unsigned kinds, const char *why);
-
-#endif

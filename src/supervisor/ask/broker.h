@@ -1,6 +1,5 @@
 /* The tool server's process and wire; approvals. */
-#ifndef CG_SUPERVISOR_ASK_BROKER_H
-#define CG_SUPERVISOR_ASK_BROKER_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -37,5 +36,3 @@ void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_
  * its long strings if it can, and answers with KEPT. False: there is no tool server.
  */
 bool cg_sup_broker_keep(struct kernel *k, uint64_t call, struct cg_msg *m);
-
-#endif

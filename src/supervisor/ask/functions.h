@@ -1,6 +1,5 @@
 /* Calls of functions of the host, on a connection of the kernel of their own. */
-#ifndef CG_SUPERVISOR_ASK_FUNCTIONS_H
-#define CG_SUPERVISOR_ASK_FUNCTIONS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -25,5 +24,3 @@ void cg_sup_functions_added(struct session *ss, const json_t *definitions);
 void cg_sup_functions_kept(struct session *ss, struct cg_msg *m);
 /* The tool server has ended: large results that it was given go to the kernel as a whole. */
 void cg_sup_functions_unkept(struct session *ss);
-
-#endif

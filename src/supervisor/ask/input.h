@@ -1,6 +1,5 @@
 /* input() of cells. */
-#ifndef CG_SUPERVISOR_ASK_INPUT_H
-#define CG_SUPERVISOR_ASK_INPUT_H
+#pragma once
 
 #include "base/wire.h"
 
@@ -12,5 +11,3 @@ struct session;
  * cancelled the older one.
  */
 void cg_sup_input_request(struct session *ss, struct cg_msg *m);
-
-#endif

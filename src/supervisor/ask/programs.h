@@ -1,6 +1,5 @@
 /* Programs that cells want to start, where the session's setting "exec" restricts that. */
-#ifndef CG_SUPERVISOR_ASK_PROGRAMS_H
-#define CG_SUPERVISOR_ASK_PROGRAMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ int cg_sup_programs_open(struct kernel *k, int fd, struct cg_err *err);
 void cg_sup_programs_close(struct kernel *k, const char *why);
 /* The cell is interrupted: refuses what it waits for. */
 void cg_sup_programs_interrupted(struct session *ss, uint64_t cell);
-
-#endif

@@ -1,6 +1,5 @@
 /* Files that a cell made or changed: the member "artifacts" of its RESULT. */
-#ifndef CG_SUPERVISOR_CELLS_ARTIFACTS_H
-#define CG_SUPERVISOR_CELLS_ARTIFACTS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ void cg_sup_artifacts_search(struct session *ss, const struct cell *c,
  */
 void cg_sup_artifacts_add(struct session *ss, const struct cell *c, struct cg_buf *b, const char *found,
                           size_t len, const char *why);
-
-#endif

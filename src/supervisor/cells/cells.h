@@ -1,6 +1,5 @@
 /* Cells and requests: queues, interrupts, results. */
-#ifndef CG_SUPERVISOR_CELLS_CELLS_H
-#define CG_SUPERVISOR_CELLS_CELLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ void cg_sup_cells_wait_for_input(struct session *ss, uint64_t id);
 void cg_sup_cells_end_all(struct session *ss, const char *status, const char *text, const char *queued);
 /* The kernel was replaced because of the cell in @l, which ends with @status and @text. */
 void cg_sup_cells_end_replaced(struct session *ss, struct shell *l, const char *status, const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* The time limit of running cells; rates of what cells cause. */
-#ifndef CG_SUPERVISOR_CELLS_CLOCK_H
-#define CG_SUPERVISOR_CELLS_CLOCK_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -20,5 +19,3 @@ void cg_sup_asks_changed(struct session *ss);
 bool cg_sup_rate_take(struct rate *r);
 /* Gives one back. */
 void cg_sup_rate_give(struct rate *r);
-
-#endif

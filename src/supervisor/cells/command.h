@@ -1,6 +1,5 @@
 /* One command beside cells, for the files of this folder that have to do with commands. */
-#ifndef CG_SUPERVISOR_CELLS_COMMAND_H
-#define CG_SUPERVISOR_CELLS_COMMAND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,5 +73,3 @@ int cg_sup_command_connect(struct command *c, int fds[CG_COMMAND_FDS], struct cg
 /* ---- command_server.c */
 /* Starts commands whose turn it is, if there is a sandbox. */
 void cg_sup_commands_start(struct session *ss);
-
-#endif

@@ -1,6 +1,5 @@
 /* Commands that hosts run beside cells, in the sandbox of a session's kernel. */
-#ifndef CG_SUPERVISOR_CELLS_COMMANDS_H
-#define CG_SUPERVISOR_CELLS_COMMANDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ int cg_sup_commands_open(struct kernel *k, int fd, struct cg_err *err);
 void cg_sup_commands_close(struct kernel *k, struct session *ss, const char *status, const char *why);
 /* No sandbox comes any more: also those that wait end. */
 void cg_sup_commands_end_all(struct session *ss, const char *status, const char *why);
-
-#endif

@@ -2,8 +2,7 @@
  * The queue of a supervisor: how many cells and commands of all sessions run at once. A session's
  * cells are one job at a time, which its subshells share; each command is one.
  */
-#ifndef CG_SUPERVISOR_CELLS_JOBS_H
-#define CG_SUPERVISOR_CELLS_JOBS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -69,5 +68,3 @@ void cg_sup_jobs_answers(struct session *ss);
 void cg_sup_jobs_refuse(struct session *ss, size_t n, const char *what, struct cg_err *err);
 /* For STATUS_IS. */
 json_t *cg_sup_jobs_status(const struct sup *s);
-
-#endif

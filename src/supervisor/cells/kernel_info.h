@@ -1,6 +1,5 @@
 /* Filters what the kernel of another language says about itself, for hosts and clients. */
-#ifndef CG_SUPERVISOR_CELLS_KERNEL_INFO_H
-#define CG_SUPERVISOR_CELLS_KERNEL_INFO_H
+#pragma once
 
 #include <jansson.h>
 #include "base/wire.h"
@@ -10,5 +9,3 @@
  * hostile kernel @name, says in members that are known: names, no paths, no markup, and a banner.
  */
 json_t *cg_sup_kernel_info(const char *name, struct cg_bytes given);
-
-#endif

@@ -2,8 +2,7 @@
  * What sessions with the option "audit" do, for the audit log, whose writer is a process of its own
  * (src/audit).
  */
-#ifndef CG_SUPERVISOR_CORE_AUDIT_H
-#define CG_SUPERVISOR_CORE_AUDIT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -56,5 +55,3 @@ bool cg_sup_audit_signs(const struct session *ss);
 int cg_sup_audit_artifacts(struct session *ss, uint64_t id, const json_t *found, json_t **ret,
                            struct cg_err *err);
 void cg_sup_audit_stop(struct sup *s);
-
-#endif

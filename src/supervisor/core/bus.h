@@ -2,8 +2,7 @@
  * Events of all sessions, for programs of the same user (docs/events.md). The last ones are kept as
  * texts without secrets, and clients fetch them, so that a slow reader costs nothing.
  */
-#ifndef CG_SUPERVISOR_CORE_BUS_H
-#define CG_SUPERVISOR_CORE_BUS_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void cg_sup_bus_host_event(struct session *ss, const struct cg_out *event);
 /* Requests of hosts: EVENTS_GET, EVENT_ADD. */
 void cg_sup_bus_get(struct host *h, const struct cg_msg *m);
 void cg_sup_bus_add_asked(struct session *ss, struct host *h, const struct cg_msg *m);
-
-#endif

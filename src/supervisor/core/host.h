@@ -1,6 +1,5 @@
 /* Connections of host applications. */
-#ifndef CG_SUPERVISOR_CORE_HOST_H
-#define CG_SUPERVISOR_CORE_HOST_H
+#pragma once
 
 #include "base/err.h"
 
@@ -10,5 +9,3 @@ int cg_sup_hosts_start(struct sup *s, struct cg_err *err);
 /* Ends the supervisor when @fd (takes), a socket of the process that started it, does first. */
 int cg_sup_hosts_watch_starter(struct sup *s, int fd, struct cg_err *err);
 void cg_sup_hosts_stop(struct sup *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* Hosts and their connections; messages to them. */
-#ifndef CG_SUPERVISOR_CORE_HOST_LINK_H
-#define CG_SUPERVISOR_CORE_HOST_LINK_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -63,5 +62,3 @@ struct host *cg_sup_host_by_number(const struct sup *s, uint64_t number);
  * @text as a JSON string. Bytes that are not UTF-8, such as a character that was cut, become "?".
  */
 json_t *cg_sup_text_json(const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* struct kernel, and one kernel's process from the request to the zygote to its end. */
-#ifndef CG_SUPERVISOR_CORE_KERNEL_H
-#define CG_SUPERVISOR_CORE_KERNEL_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -118,5 +117,3 @@ void cg_sup_kernel_end(struct kernel *k);
  * @h (may be NULL) for @request of @session. Its session gets no more from it.
  */
 void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t request);
-
-#endif

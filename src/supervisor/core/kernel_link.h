@@ -1,6 +1,5 @@
 /* The connection to one kernel. Everything that comes from it is untrusted. */
-#ifndef CG_SUPERVISOR_CORE_KERNEL_LINK_H
-#define CG_SUPERVISOR_CORE_KERNEL_LINK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ void cg_sup_kernel_violation(struct kernel *k, const char *what);
 void cg_sup_kernel_kill(const struct kernel *k);
 /* Its end of the connection is closed: most likely it is ending. */
 void cg_sup_kernel_lost(struct kernel *k);
-
-#endif

@@ -1,6 +1,5 @@
 /* The hosts of a session: events to those they concern, flow control. */
-#ifndef CG_SUPERVISOR_CORE_MEMBERS_H
-#define CG_SUPERVISOR_CORE_MEMBERS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -47,5 +46,3 @@ struct member *cg_sup_member(struct session *ss, const struct host *h);
 struct member *cg_sup_member_new(struct session *ss, struct host *h, struct cg_err *err);
 /* @why NULL: the host knows. */
 void cg_sup_detach(struct session *ss, struct member *mb, const char *why);
-
-#endif

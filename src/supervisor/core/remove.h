@@ -1,6 +1,5 @@
 /* Removes folders while the event loop goes on. */
-#ifndef CG_SUPERVISOR_CORE_REMOVE_H
-#define CG_SUPERVISOR_CORE_REMOVE_H
+#pragma once
 
 struct sup;
 
@@ -9,5 +8,3 @@ struct sup;
  * must never be used again.
  */
 void cg_sup_remove(struct sup *s, const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* Sessions: their options, kernels and ends. */
-#ifndef CG_SUPERVISOR_CORE_SESSION_H
-#define CG_SUPERVISOR_CORE_SESSION_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ json_t *cg_sup_session_info(const struct session *ss);
 /* Ends it; @why NULL: the host asked (no event), else SESSION_CLOSED. */
 void cg_sup_session_end(struct session *ss, const char *why);
 void cg_sup_sessions_host_gone(struct sup *s, struct host *h);
-
-#endif

@@ -1,6 +1,5 @@
 /* Cells and requests of one session, and the shells that run them. */
-#ifndef CG_SUPERVISOR_CORE_SHELL_H
-#define CG_SUPERVISOR_CORE_SHELL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,5 +94,3 @@ struct shell {
         uv_timer_t clock, grace;
         void (*on_clock)(uv_timer_t *t); /* the running cell's time is over */
 };
-
-#endif

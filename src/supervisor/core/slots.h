@@ -1,6 +1,5 @@
 /* A node (`cellgate node`): how many sessions it has, figures of their starts, its end in order. */
-#ifndef CG_SUPERVISOR_CORE_SLOTS_H
-#define CG_SUPERVISOR_CORE_SLOTS_H
+#pragma once
 
 #include <jansson.h>
 #include "base/err.h"
@@ -24,5 +23,3 @@ void cg_sup_slots_ended(struct sup *s);
 void cg_sup_drain(struct sup *s);
 /* Members of the status: see cg_client_status(). */
 json_t *cg_sup_slots_status(const struct sup *s);
-
-#endif

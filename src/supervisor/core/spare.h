@@ -1,6 +1,5 @@
 /* Sessions that are started in advance, so that the next one opens at once. */
-#ifndef CG_SUPERVISOR_CORE_SPARE_H
-#define CG_SUPERVISOR_CORE_SPARE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -33,5 +32,3 @@ void cg_sup_spares_host_gone(struct sup *s, const struct host *h);
 bool cg_sup_spare_ready(struct session *ss);
 bool cg_sup_spare_message(struct session *ss, const struct cg_msg *m);
 bool cg_sup_spare_ended(struct session *ss);
-
-#endif

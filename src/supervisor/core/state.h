@@ -1,6 +1,5 @@
 /* struct session, what can be asked of it, and the tables of calls to session.c. */
-#ifndef CG_SUPERVISOR_CORE_STATE_H
-#define CG_SUPERVISOR_CORE_STATE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -236,5 +235,3 @@ void cg_sup_job_id(const struct session *ss, uint64_t id, char buf[CG_JOB_ID]);
 /* A timer of the session, which is freed when all of them are closed. */
 void cg_sup_timer_init(struct session *ss, uv_timer_t *t, void *data);
 void cg_sup_timer_close(struct session *ss, uv_timer_t *t);
-
-#endif

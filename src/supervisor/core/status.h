@@ -1,6 +1,5 @@
 /* Status of the supervisor, and its end on request. */
-#ifndef CG_SUPERVISOR_CORE_STATUS_H
-#define CG_SUPERVISOR_CORE_STATUS_H
+#pragma once
 
 #include "base/wire.h"
 
@@ -10,5 +9,3 @@ struct sup;
 void cg_sup_status_start(struct sup *s);
 void cg_sup_status(struct host *h, const struct cg_msg *m);
 void cg_sup_stop_asked(struct host *h, const struct cg_msg *m);
-
-#endif

@@ -41,8 +41,7 @@
  *      host                    connections of hosts: lifelines, HELLO, requests
  *      main
  */
-#ifndef CG_SUPERVISOR_CORE_SUP_H
-#define CG_SUPERVISOR_CORE_SUP_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -215,5 +214,3 @@ void cg_sup_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t ms);
  * that it adopted.
  */
 void cg_sup_reap_orphans(struct sup *s, bool kill_them);
-
-#endif

@@ -1,6 +1,5 @@
 /* The zygote's process and control socket. */
-#ifndef CG_SUPERVISOR_CORE_ZYGOTE_H
-#define CG_SUPERVISOR_CORE_ZYGOTE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -41,5 +40,3 @@ void cg_sup_zygote_want(struct kernel *k);
 void cg_sup_zygote_forget(struct kernel *k);
 /* @fds: spec; listeners of the kernel wire, of the tool wire, and of function calls */
 int cg_sup_zygote_request(struct sup *s, uint64_t seq, bool spare, const int fds[4], struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* Costs of each cell: the member "costs" of its RESULT. */
-#ifndef CG_SUPERVISOR_LIMITS_COSTS_H
-#define CG_SUPERVISOR_LIMITS_COSTS_H
+#pragma once
 
 /* For the member: its name and nine of at most 20 digits, 15 letters and 4 signs. */
 #define COSTS_SIZE 512
@@ -22,5 +21,3 @@ void cg_sup_costs_shared(struct session *ss);
 void cg_sup_costs_end(const struct session *ss, struct cell *c, char buf[COSTS_SIZE]);
 /* After that: an earlier peak of memory must not hide those of the next cells. */
 void cg_sup_costs_reset(struct session *ss, const struct cell *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* Denials of the sandbox, reported to the session's hosts. */
-#ifndef CG_SUPERVISOR_LIMITS_DENIALS_H
-#define CG_SUPERVISOR_LIMITS_DENIALS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ void cg_sup_denial_from_kernel(struct session *ss, const struct cg_msg *m);
 void cg_sup_denials_drain(struct kernel *k);
 /* A cell has ended: sends the reports that waited for that. */
 void cg_sup_denials_cell_ended(struct session *ss, uint64_t cell);
-
-#endif

@@ -1,6 +1,5 @@
 /* The machine's memory, for kernels without a control group. */
-#ifndef CG_SUPERVISOR_LIMITS_MACHINE_MEMORY_H
-#define CG_SUPERVISOR_LIMITS_MACHINE_MEMORY_H
+#pragma once
 
 struct kernel;
 struct sup;
@@ -11,5 +10,3 @@ void cg_sup_memory_start(struct sup *s);
  * limits the kernel.
  */
 void cg_sup_memory_watch(struct kernel *k);
-
-#endif

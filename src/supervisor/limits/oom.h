@@ -3,8 +3,7 @@
  * or else of the whole machine: its SIGKILL does not differ from others. Also measures the memory
  * that there is, and that is used. Runs in cellgate-supervisor.
  */
-#ifndef CG_SUPERVISOR_LIMITS_OOM_H
-#define CG_SUPERVISOR_LIMITS_OOM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ uint64_t cg_oom_share(pid_t pid);
  * /proc/PID/cgroup. *version: 1 or 2. -1: none.
  */
 int cg_oom_find(const char *mountinfo, const char *cgroup, char *dir, size_t size, int *version);
-
-#endif

@@ -1,6 +1,5 @@
 /* Limits of sessions: how they are enforced, and the report when one is reached. */
-#ifndef CG_SUPERVISOR_LIMITS_SESSION_LIMITS_H
-#define CG_SUPERVISOR_LIMITS_SESSION_LIMITS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -42,5 +41,3 @@ void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, c
 bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m);
 /* The session is open: its time runs. */
 void cg_sup_limits_opened(struct session *ss);
-
-#endif

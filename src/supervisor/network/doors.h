@@ -1,6 +1,5 @@
 /* Doors of kernels' sandboxes: unix sockets and ports that the settings forward. */
-#ifndef CG_SUPERVISOR_NETWORK_DOORS_H
-#define CG_SUPERVISOR_NETWORK_DOORS_H
+#pragma once
 
 #include "base/err.h"
 
@@ -9,5 +8,3 @@ struct kernel;
 /* Starts the process that serves the doors of a kernel's sandbox. Borrows @doors_fd and @reach. */
 int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *err);
 void cg_sup_doors_close(struct kernel *k);
-
-#endif

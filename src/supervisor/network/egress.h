@@ -1,6 +1,5 @@
 /* The egress proxy: which kernel may reach what, questions about connections, denials. */
-#ifndef CG_SUPERVISOR_NETWORK_EGRESS_H
-#define CG_SUPERVISOR_NETWORK_EGRESS_H
+#pragma once
 
 #include <stddef.h>
 #include "base/err.h"
@@ -26,5 +25,3 @@ void cg_sup_egress_close(struct kernel *k);
  * refusal.
  */
 void cg_sup_egress_drain(struct sup *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* Registration of MCP servers: the files that they run become read-only in all kernels. */
-#ifndef CG_SUPERVISOR_SERVERS_GUARDS_H
-#define CG_SUPERVISOR_SERVERS_GUARDS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err 
 /* CG_E_INVAL: cells of a session other than @ss could write @path, which is a @what. */
 int cg_sup_server_files_check_others(const struct session *ss, const char *what, const char *path,
                                      struct cg_err *err);
-
-#endif

@@ -11,8 +11,7 @@
  * Everything but the search is decided from the definition alone. What a cell may write later is
  * refused by name, whether it exists yet or not; so a restart finds the same files.
  */
-#ifndef CG_SUPERVISOR_SERVERS_INTERNAL_H
-#define CG_SUPERVISOR_SERVERS_INTERNAL_H
+#pragma once
 
 #include <jansson.h>
 #include <limits.h>
@@ -137,5 +136,3 @@ void cg_sup_server_check_fini(struct check *c);
  * CG_E_INVAL: it leads to where cells write.
  */
 int cg_sup_server_check_found(struct check *c, const json_t *found);
-
-#endif

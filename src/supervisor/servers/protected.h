@@ -1,6 +1,5 @@
 /* Paths that no kernel may write, and the environments and workspaces that are refused for them. */
-#ifndef CG_SUPERVISOR_SERVERS_PROTECTED_H
-#define CG_SUPERVISOR_SERVERS_PROTECTED_H
+#pragma once
 
 #include <jansson.h>
 #include "base/err.h"
@@ -27,5 +26,3 @@ const json_t *cg_sup_homes(struct sup *s);
  * session is refused.
  */
 int cg_sup_protected_check(const struct session *ss, struct cg_err *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* A run of cellgate-search beside the event loop. */
-#ifndef CG_SUPERVISOR_SERVERS_SEARCH_H
-#define CG_SUPERVISOR_SERVERS_SEARCH_H
+#pragma once
 
 #include "base/buf.h"
 #include "base/proc.h"
@@ -26,5 +25,3 @@ int cg_sup_search_start(struct sup *s, struct search_run *run, const json_t *req
                         struct cg_err *err);
 /* Ends it; on_closed() follows from the loop. */
 void cg_sup_search_close(struct search_run *run);
-
-#endif
