@@ -1,7 +1,4 @@
-/*
- * Hides usual places of credentials: rows of names.h and a table of the system's paths. Runs in the
- * caller.
- */
+/* Hides usual places of credentials: rows of names.h and paths of the system. In the caller. */
 #include "sandbox/plan.h"
 
 #include <dirent.h>
@@ -16,44 +13,22 @@
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"
 
-/*
- * Paths of the system. An ordinary user cannot read most of them, but a sandbox that root starts
- * owns them.
- */
+/* Paths of the system, most unreadable for ordinary users; a sandbox that root starts owns them. */
 static const char *const in_system[] = {
-        "/etc/shadow",
-        "/etc/shadow-",
-        "/etc/gshadow",
-        "/etc/gshadow-",
-        "/etc/security/opasswd",
-        "/etc/sudoers",
-        "/etc/sudoers.d",
-        "/etc/ssh/ssh_host_rsa_key",
-        "/etc/ssh/ssh_host_ecdsa_key",
-        "/etc/ssh/ssh_host_ed25519_key",
-        "/etc/ssh/ssh_host_dsa_key",
-        "/etc/ssl/private",
-        "/etc/pki/tls/private",
-        "/etc/letsencrypt",
-        "/etc/krb5.keytab",
-        "/etc/NetworkManager/system-connections",
-        "/etc/wireguard",
-        "/etc/openvpn",
-        "/etc/ppp",
+        /* accounts and keys */
+        "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd",
+        "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key",
+        "/etc/ssh/ssh_host_ed25519_key", "/etc/ssh/ssh_host_dsa_key", "/etc/ssl/private",
+        "/etc/pki/tls/private", "/etc/letsencrypt", "/etc/krb5.keytab",
+        /* networks */
+        "/etc/NetworkManager/system-connections", "/etc/wireguard", "/etc/openvpn", "/etc/ppp",
         "/etc/ipsec.secrets",
-        "/etc/kubernetes",
-        "/etc/rancher",
-        "/etc/docker/key.json",
-        "/var/lib/kubelet",
-        "/var/lib/docker",
+        /* clusters and containers */
+        "/etc/kubernetes", "/etc/rancher", "/etc/docker/key.json", "/var/lib/kubelet", "/var/lib/docker",
         "/var/lib/containerd",
-        "/var/lib/private",
-        "/var/lib/sss/secrets",
-        "/var/spool/cron",
-        "/var/log/journal",
-        "/var/log/auth.log",
-        "/var/lib/systemd/random-seed",
-        "/var/backups",
+        /* data of services, and logs */
+        "/var/lib/private", "/var/lib/sss/secrets", "/var/spool/cron", "/var/log/journal",
+        "/var/log/auth.log", "/var/lib/systemd/random-seed", "/var/backups"
 };
 
 const char *cg_plan_system_credentials(const char *path)

@@ -100,10 +100,7 @@ static int check_abi(int least, int *abi, struct cg_err *err)
 
 int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
 {
-        /*
-         * All rights to change something; in the full tier mounts decide about reading and
-         * executing.
-         */
+        /* All rights to change something; in the full tier mounts decide about reading. */
         struct cg_ll_ruleset_attr attr = { .handled_access_fs = CG_LL_ALTER_FILE | CG_LL_ALTER_DIR };
         /*
          * Processes may not do themselves what init does for them, except to bind a unix socket,
@@ -154,51 +151,16 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
  * processes cannot be named.
  */
 static const char *const of_proc[] = {
-        "cpuinfo",
-        "meminfo",
-        "stat",
-        "loadavg",
-        "uptime",
-        "version",
-        "filesystems",
-        "sys/kernel/random",
-        "sys/kernel/osrelease",
-        "sys/kernel/ostype",
-        "sys/kernel/pid_max",
-        "sys/kernel/threads-max",
-        "sys/kernel/cap_last_cap",
-        "sys/kernel/ngroups_max",
-        "sys/vm/overcommit_memory",
-        "sys/vm/max_map_count",
-        "sys/fs/file-max",
-        "sys/fs/pipe-max-size",
-        "self/auxv",
-        "self/cgroup",
-        "self/children" /* of the main thread */,
-        "self/cmdline",
-        "self/comm",
-        "self/coredump_filter",
-        "self/environ",
-        "self/fd",
-        "self/fdinfo",
-        "self/gid_map",
-        "self/io",
-        "self/limits",
-        "self/maps",
-        "self/map_files",
-        "self/mountinfo",
-        "self/mounts",
-        "self/oom_score",
-        "self/oom_score_adj",
-        "self/personality",
-        "self/setgroups",
-        "self/smaps",
-        "self/smaps_rollup",
-        "self/stat",
-        "self/statm",
-        "self/status",
-        "self/uid_map",
-        "self/wchan",
+        "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "sys/kernel/random",
+        "sys/kernel/osrelease", "sys/kernel/ostype", "sys/kernel/pid_max", "sys/kernel/threads-max",
+        "sys/kernel/cap_last_cap", "sys/kernel/ngroups_max", "sys/vm/overcommit_memory",
+        "sys/vm/max_map_count", "sys/fs/file-max", "sys/fs/pipe-max-size", "self/auxv", "self/cgroup",
+        /* of the main thread */
+        "self/children", "self/cmdline", "self/comm", "self/coredump_filter", "self/environ", "self/fd",
+        "self/fdinfo", "self/gid_map", "self/io", "self/limits", "self/maps", "self/map_files",
+        "self/mountinfo", "self/mounts", "self/oom_score", "self/oom_score_adj", "self/personality",
+        "self/setgroups", "self/smaps", "self/smaps_rollup", "self/stat", "self/statm", "self/status",
+        "self/uid_map", "self/wchan"
 };
 
 static const char *const of_sys[] = { "/sys/devices/system/cpu", "/sys/devices/system/node" };
@@ -249,10 +211,7 @@ int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PIN
         static const uint64_t read_rights = CG_LL_EXECUTE | CG_LL_READ_FILE | CG_LL_READ_DIR;
         struct cg_ll_ruleset_attr attr = {
                 .handled_access_fs = read_rights | CG_LL_ALTER_FILE | CG_LL_ALTER_DIR,
-                /*
-                 * No rules, so no TCP. seccomp denies it first; the broker connects to the proxy's
-                 * ports.
-                 */
+                /* No rules, so no TCP. seccomp denies it first; the broker connects to ports. */
                 .handled_access_net = CG_LL_NET_BIND_TCP | CG_LL_NET_CONNECT_TCP,
                 .scoped = CG_LL_SCOPE_ABSTRACT_UNIX | CG_LL_SCOPE_SIGNAL,
         };

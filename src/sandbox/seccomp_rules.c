@@ -46,10 +46,7 @@
 #define NR_FIRST_UNKNOWN  470 /* listns and later calls */
 #define NR_LAST_UNKNOWN   511
 
-/*
- * Mounts, roots and other namespaces: the file system view is made once, by init. clone and unshare
- * are below.
- */
+/* Mounts, roots and other namespaces: init makes the view, once. clone and unshare are below. */
 static const int denied_views[] = {
         SCMP_SYS(mount),    SCMP_SYS(umount),    SCMP_SYS(umount2),    SCMP_SYS(pivot_root),
         SCMP_SYS(chroot),   SCMP_SYS(open_tree), SCMP_SYS(move_mount), SCMP_SYS(fsopen),
@@ -67,63 +64,24 @@ static const int denied_silently[] = { SCMP_SYS(io_uring_setup), SCMP_SYS(io_uri
 
 static const int denied[] = {
         /* Another process's memory, registers and descriptors. */
-        SCMP_SYS(ptrace),
-        SCMP_SYS(process_vm_readv),
-        SCMP_SYS(process_vm_writev),
-        SCMP_SYS(pidfd_getfd),
-        SCMP_SYS(kcmp),
-        SCMP_SYS(process_madvise),
+        SCMP_SYS(ptrace), SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
+        SCMP_SYS(kcmp), SCMP_SYS(process_madvise),
         /* Keyrings belong to the user, not to the namespace. */
-        SCMP_SYS(keyctl),
-        SCMP_SYS(add_key),
-        SCMP_SYS(request_key),
+        SCMP_SYS(keyctl), SCMP_SYS(add_key), SCMP_SYS(request_key),
         /* Files by handle, which bypass path-based checks. */
-        SCMP_SYS(open_by_handle_at),
-        SCMP_SYS(name_to_handle_at),
-        /*
-         * Large, privileged or rarely used parts of the kernel with a history of vulnerabilities.
-         */
-        SCMP_SYS(bpf),
-        SCMP_SYS(perf_event_open),
-        SCMP_SYS(userfaultfd),
-        SCMP_SYS(fanotify_init),
-        SCMP_SYS(fanotify_mark),
-        SCMP_SYS(lookup_dcookie),
-        SCMP_SYS(uselib),
-        SCMP_SYS(modify_ldt),
-        SCMP_SYS(vm86),
-        SCMP_SYS(vm86old),
-        SCMP_SYS(_sysctl),
-        SCMP_SYS(sysfs),
-        SCMP_SYS(ustat),
-        SCMP_SYS(nfsservctl),
-        SCMP_SYS(remap_file_pages),
+        SCMP_SYS(open_by_handle_at), SCMP_SYS(name_to_handle_at),
+        /* Large, privileged or rarely used parts of the kernel with many past vulnerabilities. */
+        SCMP_SYS(bpf), SCMP_SYS(perf_event_open), SCMP_SYS(userfaultfd), SCMP_SYS(fanotify_init),
+        SCMP_SYS(fanotify_mark), SCMP_SYS(lookup_dcookie), SCMP_SYS(uselib), SCMP_SYS(modify_ldt),
+        SCMP_SYS(vm86), SCMP_SYS(vm86old), SCMP_SYS(_sysctl), SCMP_SYS(sysfs), SCMP_SYS(ustat),
+        SCMP_SYS(nfsservctl), SCMP_SYS(remap_file_pages),
         /* Settings of the machine. They need capabilities as well. */
-        SCMP_SYS(kexec_load),
-        SCMP_SYS(kexec_file_load),
-        SCMP_SYS(init_module),
-        SCMP_SYS(finit_module),
-        SCMP_SYS(delete_module),
-        SCMP_SYS(create_module),
-        SCMP_SYS(query_module),
-        SCMP_SYS(get_kernel_syms),
-        SCMP_SYS(reboot),
-        SCMP_SYS(swapon),
-        SCMP_SYS(swapoff),
-        SCMP_SYS(acct),
-        SCMP_SYS(quotactl),
-        SCMP_SYS(quotactl_fd),
-        SCMP_SYS(syslog),
-        SCMP_SYS(vhangup),
-        SCMP_SYS(iopl),
-        SCMP_SYS(ioperm),
-        SCMP_SYS(settimeofday),
-        SCMP_SYS(stime),
-        SCMP_SYS(clock_settime),
-        SCMP_SYS(clock_adjtime),
-        SCMP_SYS(adjtimex),
-        SCMP_SYS(sethostname),
-        SCMP_SYS(setdomainname),
+        SCMP_SYS(kexec_load), SCMP_SYS(kexec_file_load), SCMP_SYS(init_module), SCMP_SYS(finit_module),
+        SCMP_SYS(delete_module), SCMP_SYS(create_module), SCMP_SYS(query_module), SCMP_SYS(get_kernel_syms),
+        SCMP_SYS(reboot), SCMP_SYS(swapon), SCMP_SYS(swapoff), SCMP_SYS(acct), SCMP_SYS(quotactl),
+        SCMP_SYS(quotactl_fd), SCMP_SYS(syslog), SCMP_SYS(vhangup), SCMP_SYS(iopl), SCMP_SYS(ioperm),
+        SCMP_SYS(settimeofday), SCMP_SYS(stime), SCMP_SYS(clock_settime), SCMP_SYS(clock_adjtime),
+        SCMP_SYS(adjtimex), SCMP_SYS(sethostname), SCMP_SYS(setdomainname)
 };
 
 /*
@@ -159,10 +117,7 @@ static const int denied_without_namespaces[] = {
         SCMP_SYS(msgctl),     SCMP_SYS(mq_open), SCMP_SYS(mq_unlink),
 };
 
-/*
- * Extended attributes and flags of files, for which Landlock has no right. Programs work without
- * them.
- */
+/* Extended attributes and flags of files: no right of Landlock. Programs do without. */
 #define NR_SETXATTRAT    463
 #define NR_REMOVEXATTRAT 466
 #define NR_FILE_SETATTR  469
@@ -416,9 +371,7 @@ static void add_rules(struct rules *r, unsigned int flags)
                 /* Part of clone()'s signal number. */
                 deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, CLONE_NEWTIME));
                 deny_if1(r, SCMP_SYS(unshare), ARG_HAS(0, UNSHARE_EMPTY_MNTNS));
-                /*
-                 * Its flags are in memory, which a filter cannot read. On ENOSYS libc uses clone().
-                 */
+                /* Its flags are in memory, unreadable for a filter. On ENOSYS libc uses clone(). */
                 deny(r, SCMP_SYS(clone3), ENOSYS);
                 if (flags & CG_FILTER_NAMES)
                         add_folders(r);
@@ -427,10 +380,7 @@ static void add_rules(struct rules *r, unsigned int flags)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_ioctls[i]));
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_copies); i++)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_copies[i]));
-        /*
-         * A lease on a readable file would make every program outside that opens the file wait for
-         * 45 s.
-         */
+        /* A lease on a readable file makes every program outside that opens it wait for 45 s. */
         deny_if1(r, SCMP_SYS(fcntl), ARG_IS(1, F_SETLEASE));
         /* Only the query is allowed: some personalities disable memory protections. */
         deny_if1(r, SCMP_SYS(personality), ARG_NOT(0, LOW32));

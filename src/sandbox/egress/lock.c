@@ -61,9 +61,7 @@ static int drop_rights(struct cg_err *err)
         /* Processes of the same user must not read this memory, which holds the traffic. */
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "not dumpable");
-        /*
-         * An ordinary user has none; root in a container may lack the one that the full way takes.
-         */
+        /* An ordinary user has none; root in a container may lack one that the full way takes. */
         if (syscall(SYS_capget, &header, caps) < 0)
                 return cg_fail_errno(err, "reading capabilities");
         if (caps[0].effective & (1u << CAP_SETPCAP)) {
@@ -167,52 +165,21 @@ static const int doors_only[] = {
 
 /* Looking names up, in threads; connecting. */
 static const int decider_only[] = {
-        SCMP_SYS(connect),
-        SCMP_SYS(bind),
-        SCMP_SYS(getsockname),
-        SCMP_SYS(getpeername),
-        SCMP_SYS(sendmmsg),
+        /* sockets */
+        SCMP_SYS(connect), SCMP_SYS(bind), SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(sendmmsg),
         SCMP_SYS(recvmmsg),
-        SCMP_SYS(fstat),
-        SCMP_SYS(fstat64),
-        SCMP_SYS(newfstatat),
-        SCMP_SYS(fstatat64),
-        SCMP_SYS(stat),
-        SCMP_SYS(stat64),
-        SCMP_SYS(lstat),
-        SCMP_SYS(lstat64),
-        SCMP_SYS(statx),
-        SCMP_SYS(statfs),
-        SCMP_SYS(fstatfs),
-        SCMP_SYS(lseek),
-        SCMP_SYS(_llseek),
-        SCMP_SYS(pread64),
-        SCMP_SYS(access),
-        SCMP_SYS(faccessat),
-        SCMP_SYS(faccessat2),
-        SCMP_SYS(readlink),
-        SCMP_SYS(readlinkat),
-        SCMP_SYS(getcwd),
+        /* files, which libc reads to look names up */
+        SCMP_SYS(fstat), SCMP_SYS(fstat64), SCMP_SYS(newfstatat), SCMP_SYS(fstatat64), SCMP_SYS(stat),
+        SCMP_SYS(stat64), SCMP_SYS(lstat), SCMP_SYS(lstat64), SCMP_SYS(statx), SCMP_SYS(statfs),
+        SCMP_SYS(fstatfs), SCMP_SYS(lseek), SCMP_SYS(_llseek), SCMP_SYS(pread64), SCMP_SYS(access),
+        SCMP_SYS(faccessat), SCMP_SYS(faccessat2), SCMP_SYS(readlink), SCMP_SYS(readlinkat), SCMP_SYS(getcwd),
         SCMP_SYS(getdents64),
-        SCMP_SYS(uname),
-        SCMP_SYS(sysinfo),
-        SCMP_SYS(getuid),
-        SCMP_SYS(geteuid),
-        SCMP_SYS(getgid),
-        SCMP_SYS(getegid),
-        SCMP_SYS(getppid),
-        SCMP_SYS(set_robust_list),
-        SCMP_SYS(rseq),
-        SCMP_SYS(sigaltstack),
-        SCMP_SYS(sched_getaffinity),
-        SCMP_SYS(nanosleep),
-        SCMP_SYS(clock_nanosleep),
-        SCMP_SYS(clock_nanosleep_time64),
-        SCMP_SYS(eventfd2),
-        SCMP_SYS(time),
-        SCMP_SYS(mmap),
-        SCMP_SYS(mmap2),
-        SCMP_SYS(mprotect),
+        /* threads and memory */
+        SCMP_SYS(uname), SCMP_SYS(sysinfo), SCMP_SYS(getuid), SCMP_SYS(geteuid), SCMP_SYS(getgid),
+        SCMP_SYS(getegid), SCMP_SYS(getppid), SCMP_SYS(set_robust_list), SCMP_SYS(rseq),
+        SCMP_SYS(sigaltstack), SCMP_SYS(sched_getaffinity), SCMP_SYS(nanosleep), SCMP_SYS(clock_nanosleep),
+        SCMP_SYS(clock_nanosleep_time64), SCMP_SYS(eventfd2), SCMP_SYS(time), SCMP_SYS(mmap), SCMP_SYS(mmap2),
+        SCMP_SYS(mprotect)
 };
 
 /* Collects the first failure, so that the lists below stay lists. */
@@ -310,9 +277,7 @@ static int filter(const struct calls *calls, struct cg_err *err)
                 add_decider(&r);
         for (size_t i = 0; calls->sockets && i < CG_ARRAY_LEN(families); i++)
                 allow_masked(&r, SCMP_SYS(socket), 0, LOW32, families[i]);
-        /*
-         * Memory, never of a file that was executable, and never code. The decider loads libraries.
-         */
+        /* Memory, never of a file that was executable, never code. The decider loads libraries. */
         for (size_t i = 0; !calls->decider && i < CG_ARRAY_LEN(memory); i++)
                 allow_masked(&r, memory[i], 2, PROT_EXEC, 0);
         if (!r.error)
