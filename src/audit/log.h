@@ -51,9 +51,7 @@ int cg_audit_open(const char *dir, const char *key, bool write, struct cg_audit_
 struct cg_audit_log *cg_audit_close(struct cg_audit_log *log);
 const uint8_t *cg_audit_public_key(const struct cg_audit_log *log);
 
-/*
- * Appends records in one transaction, all or none; sets their seq and hash. Signs where it is due.
- */
+/* Appends records in one transaction; sets their seq and hash. Signs where it is due. */
 int cg_audit_append(struct cg_audit_log *log, struct cg_audit_record *records, size_t n, struct cg_err *err);
 /* The next file is begun when one has this size. */
 void cg_audit_set_max_bytes(struct cg_audit_log *log, int64_t bytes);

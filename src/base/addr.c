@@ -102,10 +102,7 @@ int cg_range_parse(const char *text, struct cg_range *ret, struct cg_err *err)
         const char *slash = strchr(text, '/');
         size_t len = slash ? (size_t)(slash - text) : strlen(text);
         const char *zone = memchr(text, '%', len);
-        /*
-         * The prefix counts the bits as they were written: a mapped address has 96 more than what
-         * is kept of it.
-         */
+        /* The prefix counts the written bits: a mapped address has 96 more than what is kept. */
         bool six = memchr(text, ':', len) != NULL;
         unsigned long max = six ? 128 : 32, prefix = max;
         struct cg_addr a;

@@ -12,10 +12,7 @@
 
 #define CG_ADDR_TEXT 46 /* INET6_ADDRSTRLEN */
 
-/*
- * An IPv4-mapped IPv6 address (::ffff:a.b.c.d) is always held as the IPv4 address that it connects
- * to.
- */
+/* An IPv4-mapped IPv6 address (::ffff:a.b.c.d) is held as the IPv4 address it connects to. */
 struct cg_addr {
         uint8_t family; /* 4 or 6 */
         uint8_t b[16];  /* network order; the first 4 for IPv4 */

@@ -20,10 +20,7 @@ void cg_asan_report_live_bytes(int signo)
                          __sanitizer_get_current_allocated_bytes());
 
         (void)signo;
-        /*
-         * One write, so that lines of several processes do not mix. A failure shows as a missing
-         * line.
-         */
+        /* One write, so that lines of processes do not mix. A failure shows as a missing line. */
         if (write(STDERR_FILENO, line, (size_t)n) < 0)
                 return;
 }

@@ -47,10 +47,7 @@ int cg_buf_try_addf(struct cg_buf *b, struct cg_err *err, const char *fmt, ...)
  * has failed; then the queue is as it was before.
  */
 int cg_buf_end_entry(struct cg_buf *b, size_t start, struct cg_err *err);
-/*
- * Room for @n more bytes; *ret points at it. Follow with b->len += n (and keep the NUL by
- * cg_buf_terminate()).
- */
+/* Room for @n more bytes at *ret. Then b->len += n (the NUL is kept by cg_buf_terminate()). */
 int cg_buf_reserve(struct cg_buf *b, size_t n, char **ret, struct cg_err *err);
 void cg_buf_terminate(struct cg_buf *b);
 /* Empties the buffer and forgets a failure. The memory is kept. */

@@ -1,7 +1,4 @@
-/*
- * The check of a tool call's arguments as a kernel sends them. Linked into
- * supervisor and tool server.
- */
+/* The check of a kernel's arguments of a tool call. Linked into supervisor and tool server. */
 #include "base/call_args.h"
 
 #include <stdint.h>

@@ -5,10 +5,7 @@
 
 /* A cell, as source text. Notebooks with embedded data reach some MB; more belongs in a file. */
 #define CG_MAX_CODE (16u << 20)
-/*
- * One piece of stream text. The kernel splits longer writes; small enough that queues of them stay
- * small.
- */
+/* One piece of stream text, to which the kernel splits longer writes: queues of them stay small. */
 #define CG_MAX_STREAM (64u << 10)
 /* Arguments, variables and folder of a command, each with a NUL: what Linux takes by default. */
 #define CG_MAX_COMMAND_TEXT (2u << 20)
@@ -16,18 +13,13 @@
 #define CG_MAX_COMMAND_INPUT (1u << 20)
 /* One display: a 20 MB image is 27 MB of base64. */
 #define CG_MAX_DISPLAY (64u << 20)
-/*
- * Arguments of a tool call. A person must be able to judge them; a file's content must still fit.
- */
+/* Arguments of a tool call: a person must be able to judge them; a file's content must fit. */
 #define CG_MAX_TOOL_ARGS (4u << 20)
 /* Arguments of a question and code of the cell that asks: CG_MAX_TOOL_ARGS + CG_MAX_CODE. */
 #define CG_MAX_APPROVAL_TEXT (20u << 20)
 /* Questions in a list for other clients: more than a person decides. */
 #define CG_MAX_APPROVALS 256u
-/*
- * Their depth: enough for any data; a server's parser must survive it, too (Python's stops near
- * 1000).
- */
+/* Their depth: enough for any data; a server's parser survives it (Python's stops near 1000). */
 #define CG_MAX_ARGS_DEPTH 256u
 /*
  * Characters of one JSON number from a kernel. Parsers fail on longer ones or take quadratic time:
@@ -70,10 +62,7 @@
 #define CG_EVENT_WINDOW (8u << 20)
 /* MCP servers of one session. */
 #define CG_MAX_SERVERS 64
-/*
- * Name of an MCP server and of a tool, bytes. The protocol suggests 128 for tools; some servers go
- * over it.
- */
+/* Name of an MCP server and of a tool, bytes. The protocol suggests 128; some tools go over it. */
 #define CG_MAX_NAME 256
 
 /* ---- limits of a sandbox ---- */

@@ -1,6 +1,4 @@
-/*
- * The error object: fixed size, belongs to the caller, needs no freeing. Linked into every process.
- */
+/* The error object: fixed size, the caller's, needs no freeing. Linked into every process. */
 #include "base/err.h"
 
 #include <errno.h>

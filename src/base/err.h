@@ -21,8 +21,5 @@ static inline int cg_made(bool made, const char *what, struct cg_err *err)
 int cg_asprintf(char **ret, const char *what, struct cg_err *err, const char *fmt, ...)
         __attribute__((format(printf, 4, 5)));
 
-/*
- * Puts "text: " before the message that is there already; returns err->code. For adding what was
- * being done.
- */
+/* Puts "text: ", what was being done, before the message in *err; returns err->code. */
 int cg_err_prefix(struct cg_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

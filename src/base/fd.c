@@ -71,9 +71,7 @@ int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err)
                 return fd;
         if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
                 return cg_fail_errno(err, "cannot bind %s", path);
-        /*
-         * The folder is 0700 already; this keeps the socket closed if somebody opens the folder up.
-         */
+        /* The folder is 0700 already; this keeps the socket closed if somebody opens the folder. */
         if (chmod(path, 0600) < 0)
                 return cg_fail_errno(err, "chmod %s", path);
         if (listen(fd, backlog) < 0)

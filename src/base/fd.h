@@ -12,9 +12,7 @@
 
 #define CG_MAX_FDS 32
 
-/*
- * Listening AF_UNIX stream socket at @path (made mode 0600; must not exist). *ret: caller closes.
- */
+/* Listening AF_UNIX stream socket at @path (mode 0600; must not exist). *ret: caller closes. */
 int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err);
 
 /*
@@ -25,10 +23,7 @@ int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_er
 /* Does not wait for a full queue, as a hostile listener's may be. */
 int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err);
 
-/*
- * One datagram with up to CG_MAX_FDS descriptors on a SOCK_SEQPACKET socket. The descriptors stay
- * the caller's.
- */
+/* One datagram with up to CG_MAX_FDS descriptors (which stay the caller's) over SOCK_SEQPACKET. */
 int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err);
 
 /*
@@ -114,10 +109,7 @@ bool cg_make_own_dir(const char *path);
  */
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err);
 
-/*
- * Like mkdir -p: makes @path and the missing folders above it, each with @mode; never the user's
- * home.
- */
+/* mkdir -p: makes @path and missing folders above it, each with @mode; never the user's home. */
 int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err);
 
 /*

@@ -10,10 +10,7 @@
 
 #define LABEL_MAX 63
 
-/*
- * One part of an IPv4 address: decimal, octal after "0", hexadecimal after "0x". "0x" alone is 0.
- * Lower case.
- */
+/* One part of an IPv4 address: decimal, octal after "0", hexadecimal after "0x" (alone: 0). */
 static bool parse_number(const char *s, size_t len, uint64_t *ret)
 {
         unsigned int base = 10;

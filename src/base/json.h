@@ -23,10 +23,7 @@ static inline json_t *cg_json_unconst(const json_t *o)
         return (json_t *)(uintptr_t)o;
 }
 
-/*
- * Parses one JSON object. @what names it in the error ("servers.json"), which is CG_E_PARSE with
- * line and column.
- */
+/* Parses one JSON object. @what names it in the error: CG_E_PARSE with line and column. */
 int cg_json_object(const char *text, size_t len, const char *what, json_t **ret, struct cg_err *err);
 
 /*
@@ -43,10 +40,7 @@ static inline const char *cg_json_text_of(const json_t *o, const char *key)
         return json_string_value(json_object_get(o, key)) ?: "";
 }
 
-/*
- * Compact text, ASCII when @ascii; returns NULL when out of memory (or text that cannot be JSON).
- * Caller frees.
- */
+/* Compact text, ASCII when @ascii; NULL: no memory (or text that cannot be JSON). Caller frees. */
 char *cg_json_text(const json_t *j, size_t *len);
 
 /*

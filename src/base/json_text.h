@@ -27,10 +27,7 @@ int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg
  */
 int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct cg_err *err);
 
-/*
- * The same check for the one JSON value at the start of @text; *ret: where it ends, leading white
- * space included.
- */
+/* The same for the one JSON value at the start of @text; *ret: its end, leading space included. */
 int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err);
 
 /* Deeper than any real content, shallow enough for recursion over it. */

@@ -13,8 +13,6 @@
 /* The environment that a wheel's kernels run in where its own cannot be used. */
 #define CG_ENV_DEFAULT "default"
 
-/* The lock file of `cellgate env` in an environment. */
-#define CG_ENV_LOCK ".cellgate-env.lock"
 /*
  * Its state file. The file has one of these lines; the last two are for an environment that `add`
  * has changed and `create` has not made.

@@ -46,10 +46,7 @@ static _Noreturn void child_fail(const struct child_plan *p, int step)
         _exit(127);
 }
 
-/*
- * Two passes: first everything above all targets, then onto the targets, so that no dup2 hits a
- * source.
- */
+/* First everything above all targets, then onto the targets, so that no dup2 hits a source. */
 static void child_fds(struct child_plan *p)
 {
         const struct cg_proc_spec *s = p->spec;
@@ -79,10 +76,7 @@ static void child_fds(struct child_plan *p)
                 if (dup2(p->moved[i], s->fds[i].as) < 0)
                         child_fail(p, 0);
         }
-        /*
-         * err_fd stays open to report a failed exec. This call makes it and all others close-on-
-         * exec.
-         */
+        /* err_fd stays open to report a failed exec; this makes it and all others close-on-exec. */
         if (syscall(SYS_close_range, p->top, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */) < 0)
                 child_fail(p, 0);
 }
@@ -311,10 +305,7 @@ static bool listed(pid_t pid, const pid_t *list, size_t n)
         return false;
 }
 
-/*
- * Kills and reaps the process; false when it does not end in time, for example because it waits for
- * a dead disk.
- */
+/* Kills and reaps the process; false: it does not end in time, as when it waits for a dead disk. */
 static bool end_child(pid_t pid)
 {
         cg_auto_fd int pidfd = cg_pidfd_open(pid, NULL);
@@ -354,10 +345,7 @@ static bool reap_children(const pid_t *keep, size_t n, bool kill_them)
 
 void cg_proc_kill_children(const pid_t *keep, size_t n)
 {
-        /*
-         * A killed child's children become ours when we are a subreaper: a bounded number of
-         * rounds.
-         */
+        /* A killed child's children become ours if we are a subreaper: bounded rounds. */
         for (int round = 0; round < 16 && reap_children(keep, n, true); round++)
                 ;
 }

@@ -1,7 +1,4 @@
-/*
- * Child processes: spawned by exec with exactly the descriptors of a table, held by a pidfd from
- * birth.
- */
+/* Child processes: spawned by exec with exactly the descriptors of a table, held by a pidfd. */
 #pragma once
 
 #include <linux/limits.h>

@@ -187,10 +187,7 @@ static void begin_word(struct cg_text_scan *s, const char *p, const char *end)
         s->word_end = p;
 }
 
-/*
- * True when the letter is of another script than its word, or the word consists of look-alikes of
- * ASCII.
- */
+/* True if the letter is of another script than its word, or the word of look-alikes of ASCII. */
 static bool letter_deceives(const struct cg_text_scan *s, unsigned class)
 {
         unsigned script = script_of(class);
@@ -249,10 +246,7 @@ static void add_escape(struct cg_buf *b, const char *p, size_t n, uint32_t c)
 
 void cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what)
 {
-        /*
-         * Text may continue a letter that an earlier call has written: no marks before the first
-         * letter.
-         */
+        /* Text may continue a letter of an earlier call: no marks before the first letter. */
         struct cg_text_scan s = { .next = next_utf8, .judged = what != CG_TEXT_OUTPUT, .marks = MAX_MARKS };
         const char *end = text + len;
         size_t start = b->len;

@@ -7,10 +7,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/*
- * Length of the UTF-8 sequence at @p and its code point; 0 when the bytes are no such sequence.
- * @left >= 1.
- */
+/* Length of the UTF-8 sequence at @p and its code point; 0: it is none. @left >= 1. */
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);
 
 /* True where all of @text is UTF-8. */
@@ -42,10 +39,7 @@ static inline size_t cg_utf8_length(unsigned char c)
         return 1 + (size_t)((c >= 0xc0) + (c >= 0xe0) + (c >= 0xf0));
 }
 
-/*
- * Writes @c as UTF-8 and returns the length in bytes, at most 4. Surrogates become three bytes, as
- * in WTF-8.
- */
+/* Writes @c as UTF-8, returns the bytes, at most 4. Surrogates become three, as in WTF-8. */
 size_t cg_utf8_put(uint32_t c, char *out);
 
 /*
@@ -104,10 +98,7 @@ static inline int cg_text_try_render(struct cg_buf *b, const char *text, size_t 
 
 /* The same rules character by character, for text in another encoding than UTF-8. */
 struct cg_text_scan {
-        /*
-         * Reads the character at @p. Returns its length in bytes; 0: end of the text, or no
-         * character.
-         */
+        /* Reads the character at @p. Returns its bytes; 0: end of the text, or no character. */
         size_t (*next)(const char *p, const char *end, uint32_t *c);
         bool judged;
         /* state of cg_text_shown(), initially zero */

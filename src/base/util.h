@@ -167,10 +167,7 @@ static inline int cg_error_of(long result)
         return result < 0 ? errno : 0;
 }
 
-/*
- * @list with room for one more than its @n elements of @size bytes. NULL: out of memory, and it is
- * unchanged.
- */
+/* @list with room for one more than its @n elements of @size bytes. NULL: no memory, unchanged. */
 static inline void *cg_grow(void *list, size_t *cap, size_t n, size_t size)
 {
         size_t more = *cap ? *cap * 2 : 32;

@@ -24,10 +24,7 @@ enum cg_zconn_state { CG_ZCONN_GREETING, CG_ZCONN_HANDSHAKE, CG_ZCONN_OPEN };
 struct cg_zconn;
 
 struct cg_zconn_ops {
-        /*
-         * A message, checked against the table. Frames may be moved out of *m; the others are
-         * dropped afterwards.
-         */
+        /* A message, checked against the table. Frames may be moved out; the others are dropped. */
         void (*on_msg)(struct cg_zconn *c, struct cg_msg *m);
         /*
          * Once, when nothing more will be read: CG_E_PROTO, the peer broke a rule; CG_E_CLOSED, it

@@ -1,7 +1,4 @@
-/*
- * `cellgate daemon`: the supervisors that this user's commands share. Runs in the command
- * `cellgate`.
- */
+/* `cellgate daemon`: the supervisors that this user's commands share. Part of `cellgate`. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,4 @@
-/*
- * `cellgate events`: what happens in the sessions of this user's programs. Runs in the command
- * `cellgate`.
- */
+/* `cellgate events`: what happens in the sessions of this user's programs. Part of `cellgate`. */
 #include <jansson.h>
 #include <poll.h>
 #include <stdio.h>

@@ -23,10 +23,7 @@
 #define JOB_LINGER_MS 5000
 /* A private supervisor ends its MCP servers in order first, which may take 6 s. */
 #define CLOSE_MS 10000
-/*
- * For a shared supervisor that listens: it answers at once unless it hangs, and then a private one
- * is started.
- */
+/* A shared supervisor that listens answers at once or hangs; then a private one is started. */
 #define SHARED_ANSWER_MS 5000
 /* The most bytes of a report about the start. */
 #define READY_MAX ((size_t)2 << 20)
@@ -80,10 +77,7 @@ static int n_spares(const struct cg_client_options *o)
         return o->spares > 0 ? o->spares : 1;
 }
 
-/*
- * Starts a supervisor for c->dir and waits until it serves. @extra: further arguments,
- * NULL-terminated.
- */
+/* Starts a supervisor for c->dir and waits until it serves. @extra: arguments, NULL-terminated. */
 static int start_supervisor(struct cg_client *c, const struct cg_client_options *o, int log_fd,
                             const char *const *extra, struct cg_err *err)
 {
@@ -336,10 +330,7 @@ static int give_err(struct cg_err *err, const struct cg_err *from)
         return from->code;
 }
 
-/*
- * Connects to the supervisor at c->dir; where there is none, starts one, unless somebody else is
- * doing so.
- */
+/* Connects to the supervisor at c->dir, or starts one unless somebody else is doing so. */
 static int find_or_start(struct cg_client *c, const struct cg_client_options *o, char token[33],
                          struct cg_err *err)
 {

@@ -350,10 +350,7 @@ static void read_socket(struct cg_client *c)
         while (c->conn.again && !c->conn.ended && !c->read_err.code);
         cg_zconn_opened(&c->conn);
         pthread_cond_broadcast(&c->reader.done);
-        /*
-         * The end of the connection alone is not reported: the lifeline shows whether the
-         * supervisor has ended.
-         */
+        /* The connection's end alone is not reported: the lifeline shows the supervisor's end. */
         if (c->read_err.code && c->read_err.code != CG_E_CLOSED)
                 cg_client_break(c, c->read_err.code, c->read_err.msg);
 }

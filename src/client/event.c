@@ -1,7 +1,4 @@
-/*
- * libcellgate: events, made from messages and read by the host. Content from a kernel is checked
- * here, once.
- */
+/* libcellgate: events, made from messages and read by the host. A kernel's are checked here. */
 #include "client/internal.h"
 
 #include <string.h>

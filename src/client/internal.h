@@ -54,9 +54,7 @@ struct request {
         bool to_tools; /* to this host's tool server */
         bool done, failed;
         struct cg_err err;
-        /*
-         * added to the client's sessions as soon as its number is known, so that no event is missed
-         */
+        /* added to the client's sessions once its number is known, so that no event is missed */
         struct cg_session *opening;
         char *body;
         size_t len;
@@ -183,9 +181,7 @@ int cg_remote_open(const struct cg_client_options *o,
                    struct cg_client **ret, struct cg_err *err);
 /* Starts the link: c->life_fd and c->node_fd, and c->start_fd, from which its report is read. */
 int cg_remote_start(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err);
-/*
- * Changes the request for a session to what a node may get; CG_E_UNSUPPORTED says what it may not.
- */
+/* Changes the session's request to what a node may get; CG_E_UNSUPPORTED: what it may not. */
 int cg_remote_request(const struct cg_client *c, const struct cg_session_options *o, json_t *req,
                       struct cg_err *err);
 /* Calls of the functions @name become questions. */

@@ -6,17 +6,11 @@
 
 /* --- what is read --- */
 
-/*
- * A whole tool list. The largest real server has 0.4 MB; beyond 128 MB something is wrong and
- * memory is at stake.
- */
+/* A whole tool list. The largest real server has 0.4 MB; beyond 128 MB memory is at stake. */
 #define CG_GEN_MAX_TEXT (128u << 20)
 /* Tools of one server. Real ones have up to 200; each costs a file. */
 #define CG_GEN_MAX_TOOLS 20000u
-/*
- * One tool definition. The largest real one is 82 kB. The tree made of it takes about ten times its
- * text.
- */
+/* One tool definition. The largest real one is 82 kB. Its tree takes about ten times its text. */
 #define CG_GEN_MAX_TOOL_TEXT (4u << 20)
 /* Nesting that is read at all. Reading needs no stack, but a definition this deep has no reader. */
 #define CG_GEN_MAX_READ_DEPTH 8192u
@@ -38,15 +32,9 @@
 #define CG_GEN_MAX_CLASS_DEPTH 40u
 /* Classes of one tool: a class costs 14 us at import and a reader's patience. */
 #define CG_GEN_MAX_CLASSES 300u
-/*
- * Fields of one class. 10,000 is absurd and still works; above that the rest stays usable by its
- * original name.
- */
+/* Fields of one class. 10,000 is absurd and works; the rest is usable by its original name. */
 #define CG_GEN_MAX_FIELDS 20000u
-/*
- * Properties that come from branches (anyOf, allOf, if ...) of one object: each is looked up in a
- * list.
- */
+/* Properties from branches (anyOf, allOf, if ...) of one object: each is looked up in a list. */
 #define CG_GEN_MAX_MERGED 2000u
 /* Schemas visited to collect one object's properties. */
 #define CG_GEN_MAX_MERGE_DEPTH 16u

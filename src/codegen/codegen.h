@@ -35,9 +35,7 @@
 
 struct cg_codegen_options {
         const char *server; /* the server's name as it is registered: what a tool call names */
-        /*
-         * folder that gets the server's package OUT/NAME/; made if it is missing (not its parents)
-         */
+        /* folder that gets the server's package OUT/NAME/; made if missing (not its parents) */
         const char *out_dir;
         /* not NULL: no tools; importing the package raises ImportError with this text */
         const char *unavailable;

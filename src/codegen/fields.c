@@ -182,10 +182,7 @@ static void collect_required(struct cg_types *t, struct cg_class *c, struct cg_j
         require_common(t, c, cg_j_getz(at, "oneOf"));
 }
 
-/*
- * True if names that the schema does not list are data. Without a keyword about them they count as
- * typing errors.
- */
+/* True if names outside of the schema are data. Without a keyword they count as typing errors. */
 static bool is_open(const struct cg_class *c)
 {
         static const char *const keywords[] = { "additionalProperties", "unevaluatedProperties" };

@@ -58,7 +58,7 @@ bool cg_is_keyword(struct cg_slice s)
 }
 
 /* FNV-1a and a final mix, so that the first six digits depend on every byte. */
-uint64_t cg_name_hash(struct cg_slice s)
+static uint64_t name_hash(struct cg_slice s)
 {
         uint64_t h = cg_fnv1a(CG_FNV1A, s.p, s.len);
 
@@ -77,7 +77,7 @@ static void put_hash(struct cg_buf *o, struct cg_slice original, int digits)
 {
         char hex[17];
 
-        snprintf(hex, sizeof(hex), "%016" PRIx64, cg_name_hash(original));
+        snprintf(hex, sizeof(hex), "%016" PRIx64, name_hash(original));
         cg_puts(o, (struct cg_slice){ hex, (size_t)digits });
 }
 
@@ -122,10 +122,7 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
                 cg_puts(&raw, (struct cg_slice){ &out, 1 });
         }
         s = cg_buf_slice(&raw);
-        /*
-         * A leading underscore means private (fields: name mangling); a dunder has a meaning of its
-         * own.
-         */
+        /* A leading underscore means private (fields: name mangling); dunders are special. */
         if (s.len && *s.p == '_') {
                 size_t n = strspn(s.p, "_");
 

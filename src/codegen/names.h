@@ -3,12 +3,6 @@
 
 #include "codegen/read.h"
 
-/*
- * 64 bits of a name, for telling apart names that look alike. Not cryptographic: equal ones are
- * handled.
- */
-uint64_t cg_name_hash(struct cg_slice s);
-
 struct cg_python_name {
         struct cg_slice original;
         struct cg_slice name; /* out; empty when no unique name was found */
@@ -27,10 +21,7 @@ enum cg_name_kind { CG_NAME_PACKAGE, CG_NAME_MODULE, CG_NAME_FIELD, CG_NAME_RESU
 bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *names, size_t n,
                      const struct cg_slice *reserved, size_t n_reserved);
 
-/*
- * CamelCase from a hint; never empty, never a keyword or a name that generated modules use. Not yet
- * unique.
- */
+/* CamelCase from a hint; never empty, a keyword or a name of generated modules. Not yet unique. */
 struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint);
 
 bool cg_is_keyword(struct cg_slice s);

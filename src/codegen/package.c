@@ -182,10 +182,7 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
 
 /* ------------------------------------------------------------------ replacing */
 
-/*
- * 0: there is no folder, 1: it is a package of this server, or an empty folder; negative: it is
- * something else.
- */
+/* 0: there is no folder; 1: this server's package, or an empty folder; negative: something else. */
 static int check_old(struct cg_package *p, struct cg_err *err)
 {
         cg_auto_fd int fd = openat(p->out_fd, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -3,10 +3,7 @@
 
 #include "codegen/read.h"
 
-/*
- * The first line of _tools.json up to the server's name: by it a folder is known as a generated
- * package.
- */
+/* The first line of _tools.json up to the server's name marks a folder as a generated package. */
 #define CG_PACKAGE_DATA "_tools.json"
 #define CG_PACKAGE_MARK "{\"server\":"
 /* The start of a root __init__.py of ours. */

@@ -14,10 +14,7 @@
 #include "base/slice.h"
 #include "base/util.h"
 
-/*
- * Memory that is freed as a whole. After a failed allocation all further ones return NULL, and
- * failed is set.
- */
+/* Memory that is freed as a whole. After a failed allocation all others return NULL; see failed. */
 struct cg_arena_chunk;
 struct cg_arena {
         struct cg_arena_chunk *chunks;
@@ -34,9 +31,7 @@ enum cg_j_kind { CG_J_NULL, CG_J_FALSE, CG_J_TRUE, CG_J_NUMBER, CG_J_STRING, CG_
 /* One JSON value. Lives in the arena it was read into. */
 struct cg_j {
         enum cg_j_kind kind;
-        /*
-         * string: decoded, UTF-8 where lone surrogates take three bytes; number: as it was written
-         */
+        /* string: decoded, UTF-8 with lone surrogates in three bytes; number: as written */
         struct cg_slice text;
         struct cg_slice key; /* member of an object: its key, decoded */
         struct cg_j *parent;
@@ -83,8 +78,5 @@ struct cg_slice cg_j_string(const struct cg_j *o, const char *key);
  */
 int cg_split_tools(const char *text, size_t len, struct cg_slice **ret, size_t *n, struct cg_err *err);
 
-/*
- * The raw "name" member of an element that could not be read, without its quotes; empty when there
- * is none.
- */
+/* The raw "name" of an element that could not be read, without its quotes; empty: none. */
 struct cg_slice cg_split_name(struct cg_slice element);

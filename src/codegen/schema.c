@@ -52,10 +52,7 @@ void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struc
 
 /* ------------------------------------------------------------------ pointers */
 
-/*
- * Longer pointers are cut: they are for readers only. Classes are not made that far down
- * (cg_schema_reachable).
- */
+/* Longer pointers are cut, for readers only. No classes are that deep (cg_schema_reachable). */
 #define MAX_POINTER 4000
 
 struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at)

@@ -21,10 +21,7 @@ struct cg_gen_report {
 };
 
 void cg_gen_report_init(struct cg_gen_report *r, struct cg_arena *a);
-/*
- * Notes something about the value at @at (NULL: the tool) and lowers the status to @status if it
- * was better.
- */
+/* Notes something about the value at @at (NULL: the tool); lowers the status to @status at most. */
 void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struct cg_j *at, const char *fmt,
                  ...) __attribute__((format(printf, 4, 5)));
 
@@ -43,9 +40,7 @@ void cg_schema_init(struct cg_schema *s, struct cg_j *root, bool output, struct 
 
 /* JSON pointer to @at from @root; cut and ended by "..." when it is very long. */
 struct cg_slice cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at);
-/*
- * True if @at can be pointed to from @root in _tools.json: not too deep, and the pointer not cut.
- */
+/* True if @at can be pointed to from @root in _tools.json: not too deep, and no pointer is cut. */
 bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at);
 
 enum cg_ref { CG_REF_OK, CG_REF_DANGLING, CG_REF_EXTERNAL };
@@ -53,10 +48,7 @@ enum cg_ref { CG_REF_OK, CG_REF_DANGLING, CG_REF_EXTERNAL };
 /* One step: the schema that @ref names. *ret only with CG_REF_OK. */
 enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_slice ref, struct cg_j **ret);
 
-/*
- * Follows $ref as long as there is one that counts alone; NULL at a loop, a dead end or after too
- * many.
- */
+/* Follows $ref while there is one that counts alone; NULL at a loop, a dead end or too many. */
 struct cg_j *cg_schema_follow(struct cg_schema *s, struct cg_j *at);
 
 /* The string of a keyword $ref, empty when there is none. */

@@ -26,10 +26,7 @@ static inline void cg_puts(struct cg_buf *o, struct cg_slice s)
         cg_buf_add(o, s.p, s.len);
 }
 
-/*
- * The next code point, surrogates included. @s must not be empty and must come from the reader.
- * Shortens @s.
- */
+/* The next code point, surrogates included; shortens @s, which is not empty and from the reader. */
 uint32_t cg_next_char(struct cg_slice *s);
 size_t cg_count_chars(struct cg_slice s);
 /* The first @max characters; *cut: there were more. */

@@ -111,10 +111,7 @@ int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
                 cg_gen_warn(&t->report, CG_GEN_DEGRADED, out, "outputSchema is not an object: ignored");
         }
 
-        /*
-         * Fields without a unique name have no place in a class; they can still be
-         * given by their original names.
-         */
+        /* Fields without a unique name are in no class; their original names can still be given. */
         cg_types_name_fields(&t->types);
         for (struct cg_class *c = t->types.first; c; c = c->next)
                 for (size_t i = 0; i < c->n_fields; i++)

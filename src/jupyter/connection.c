@@ -19,10 +19,7 @@
 #define MAX_FILE  65536u
 #define RETRY_MS  10
 #define KEY_BYTES 24 /* of a new signature key */
-/*
- * A peer that vanished, for example with a cable pulled out, is noticed after idle + count *
- * interval seconds.
- */
+/* A vanished peer, such as with a cable pulled out, is noticed after idle + count * interval s. */
 #define KEEPALIVE_IDLE_S     60
 #define KEEPALIVE_INTERVAL_S 10
 #define KEEPALIVE_COUNT      6

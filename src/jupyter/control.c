@@ -1,6 +1,4 @@
-/*
- * The control channel, which is served while cells run. Runs in `cellgate jupyter`.
- */
+/* The control channel, which is served while cells run. Runs in `cellgate jupyter`. */
 #include "jupyter/internal.h"
 
 #include <stdlib.h>

@@ -260,9 +260,7 @@ static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_s
                 cg_iopub_send(&f->iopub, o, "execute_input", cg_buf_slice(&b));
 }
 
-/*
- * A cell of another host starts. It gets a header of ours, by which clients group its output.
- */
+/* A cell of another host starts. It gets a header of ours, by which clients group its output. */
 static void foreign_input(struct front *f, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf code = { .max = SIZE_MAX / 2 };

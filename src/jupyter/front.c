@@ -84,10 +84,7 @@ static void heartbeat(struct cg_zsock *z)
         }
 }
 
-/*
- * The first subscriber has come. Clients have not received earlier messages, so for them the kernel
- * starts now.
- */
+/* The first subscriber. Clients have no earlier messages: for them the kernel starts now. */
 static void joined(void *data)
 {
         struct front *f = data;

@@ -68,10 +68,7 @@ struct cg_front_options {
         int ready_fd;
         /* prints the connection file's path once clients can connect */
         bool announce;
-        /*
-         * a kernel that ends by itself is not replaced: the client notices the end, and runs no
-         * further cell
-         */
+        /* a kernel that ends is not replaced: the client notices, and runs no further cell */
         bool ends_with_kernel;
         struct cg_log log;
 };

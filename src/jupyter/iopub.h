@@ -67,8 +67,6 @@ void cg_iopub_notice(struct cg_iopub *io, struct cg_origin *o, const char *text)
  * out depends on its type.
  */
 void cg_iopub_relay(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *out);
-/*
- * No event waits any more: stream text goes out now, or very soon when some went out just before.
- */
+/* No event waits any more: stream text goes out now, or very soon if some went out just before. */
 void cg_iopub_settle(struct cg_iopub *io);
 void cg_iopub_flush(struct cg_iopub *io);

@@ -51,8 +51,5 @@ int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_
 void cg_zsock_touch(struct cg_zsock *z);
 /* No callbacks for incoming messages until resumed: this is how a full queue pushes back. */
 void cg_zsock_pause(struct cg_zsock *z, bool paused);
-/*
- * Stops watching; @closed_cb (may be NULL) runs later from the loop: close the ZeroMQ socket and
- * free *z there.
- */
+/* Stops watching; the loop calls @closed_cb (or NULL) later: close the ZeroMQ socket, free *z. */
 void cg_zsock_close(struct cg_zsock *z, void (*closed_cb)(struct cg_zsock *z));

@@ -106,8 +106,9 @@ void cg_jsign_make(const struct cg_jsign *s, const struct cg_slice parts[4], cha
         cg_hex(hex, d, sizeof(d));
 }
 
-int cg_jsign_check(struct cg_jsign *s, struct cg_slice signature, const struct cg_slice parts[4],
-                   struct cg_err *err)
+/* 0 when @signature is right and was not seen before; it is remembered then. CG_E_PROTO. */
+static int sign_check(struct cg_jsign *s, struct cg_slice signature, const struct cg_slice parts[4],
+                      struct cg_err *err)
 {
         char hex[CG_JSIGN_HEX + 1];
         unsigned char d[DIGEST];
@@ -198,7 +199,7 @@ int cg_jmsg_parse(struct cg_jsign *s, const struct cg_slice *frames, size_t n, s
                 if (!cg_size_add(sum, frames[i].len, &sum) || sum > CG_JMSG_MAX_BYTES)
                         return cg_fail(err, CG_E_LIMIT, "the message has more than %zu bytes",
                                        CG_JMSG_MAX_BYTES);
-        r = cg_jsign_check(s, frames[at + 1], frames + at + 2, err);
+        r = sign_check(s, frames[at + 1], frames + at + 2, err);
         if (r < 0)
                 return r;
 

@@ -43,14 +43,8 @@ struct cg_jsign {
 /* With an empty key nothing is signed and every message is accepted, as the protocol requires. */
 int cg_jsign_init(struct cg_jsign *s, const char *key, size_t len, struct cg_err *err);
 void cg_jsign_fini(struct cg_jsign *s);
-/*
- * Signature over header, parent header, metadata and content, in hexadecimal; "" where nothing is
- * signed.
- */
+/* Signature over header, parent header, metadata and content, in hex; "": nothing is signed. */
 void cg_jsign_make(const struct cg_jsign *s, const struct cg_slice parts[4], char hex[CG_JSIGN_HEX + 1]);
-/* 0 when @signature is right and was not seen before; it is remembered then. CG_E_PROTO. */
-int cg_jsign_check(struct cg_jsign *s, struct cg_slice signature, const struct cg_slice parts[4],
-                   struct cg_err *err);
 
 /* ------------------------------------------------------------------ what comes in */
 

@@ -1,6 +1,4 @@
-/*
- * Requests of clients, from their arrival to their `idle`. Runs in `cellgate jupyter`.
- */
+/* Requests of clients, from their arrival to their `idle`. Runs in `cellgate jupyter`. */
 #include "jupyter/internal.h"
 
 #include <stdlib.h>

@@ -90,9 +90,7 @@ static bool is_connection(const struct cg_event *e)
         return cg_event_type(e) == CG_EVENT_EGRESS_REQUEST;
 }
 
-/*
- * The text of an input_request about a call, with new digits. NULL: no memory, or no random bytes.
- */
+/* The text of an input_request about a call, with new digits. NULL: no memory or random bytes. */
 static char *call_content(struct front *f, struct client_question *q)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 4 };
@@ -180,10 +178,7 @@ static void remove_questions(struct front *f, const struct jreq *r, bool only_in
         send_next(f);
 }
 
-/*
- * About @call, or with the @content of input(). Takes @content; *call is taken when it returns
- * true.
- */
+/* About @call, or with input()'s @content. Takes @content; takes *call when it returns true. */
 static bool add_question(struct front *f, struct jreq *r, struct cg_event *call, char *content)
 {
         struct client_question *q = calloc(1, sizeof(*q));

@@ -15,10 +15,7 @@ static const struct {
         { "peration not permitted", 22, 8 },   /* EPERM */
 };
 
-/*
- * The first of the texts; NULL: none is there. By blanks, since memmem() is slow for what print()
- * writes.
- */
+/* The first of the texts; NULL: none. By blanks, since memmem() is slow for what print() writes. */
 static const char *find(const char *p, const char *end)
 {
         for (const char *at = p; (at = memchr(at, ' ', (size_t)(end - at))); at++) {

@@ -1,7 +1,4 @@
-/*
- * Explains a failure by the plan of this kernel's sandbox, which has already refused the access.
- * See explain.h.
- */
+/* Explains a failure by the plan of this kernel's sandbox, which refused it. See explain.h. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -157,10 +157,7 @@ int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *
 int cg_io_answer(struct cg_io *io, const struct cg_out *reply, struct cg_err *err);
 /* True if @cell (or CG_IO_RUNNING) may ask for input now. */
 bool cg_io_may_ask(struct cg_io *io, uint64_t cell);
-/*
- * The cell that output with CG_IO_RUNNING belongs to: the running cell, else the last one; 0 before
- * the first.
- */
+/* The cell of output with CG_IO_RUNNING: the running one, else the last; 0 before the first. */
 uint64_t cg_io_running(struct cg_io *io);
 /* Output with CG_IO_RUNNING belongs to @cell until the next cell or request; 0: as before. */
 void cg_io_set_running(struct cg_io *io, uint64_t cell);

@@ -101,10 +101,7 @@ struct link { /* our end of a wire: the peer connects to an inherited listener *
         const struct cg_wire *wire;
         unsigned sender;
         int (*handle)(struct link *l, struct cg_msg *m, struct cg_err *err);
-        /*
-         * read by the I/O thread, or see cg_io_take_link(); written, opened and closed with
-         * out_lock held
-         */
+        /* read by the I/O thread, or see cg_io_take_link(); written, opened, closed: out_lock */
         struct cg_zconn conn;
         bool lost; /* the peer has closed the connection */
 
@@ -191,10 +188,7 @@ int cg_io_check_size(const struct cg_out *m, struct cg_err *err);
 int cg_io_add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_buf *raw,
                      struct cg_err *err);
 void cg_io_flush_locked(struct cg_io *io);
-/*
- * The cell that output without a cell belongs to: the main shell's, else that of a subshell, else
- * the last one.
- */
+/* The cell of output without one: the main shell's, else that of a subshell, else the last. */
 uint64_t cg_io_running_locked(const struct cg_io *io);
 uint64_t cg_io_resolve_locked(const struct cg_io *io, uint64_t cell);
 

@@ -116,10 +116,7 @@ static void flush_stdio(FILE *f)
         funlockfile(f);
 }
 
-/*
- * Queues what is in the pipes now. Not what is written later: a background process may print for
- * ever.
- */
+/* Queues what is in the pipes now, not later output: a background process may print for ever. */
 static void drain(struct cg_io *io)
 {
         size_t left[2] = { PIPE_BYTES, PIPE_BYTES };

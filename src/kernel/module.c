@@ -283,9 +283,7 @@ static PyObject *m_b2a_base64(PyObject *module, PyObject *args, PyObject *option
         return ret;
 }
 
-/*
- * MurmurHash2 by Austin Appleby (public domain). Front-ends use it for the file names of cells.
- */
+/* MurmurHash2 by Austin Appleby (public domain). Front-ends use it for the file names of cells. */
 static uint32_t murmur2(const unsigned char *p, size_t len, uint32_t seed)
 {
         const uint32_t m = 0x5bd1e995;

@@ -74,9 +74,7 @@ static void call_body(struct cg_buf *b, const char *server, size_t server_len, e
         cg_buf_addf(b, ",\"timeout_ms\":%lld}", timeout_ms);
 }
 
-/*
- * Queues a call. @args: server, name, arguments, timeout_ms and the key. -1 with an exception.
- */
+/* Queues a call. @args: server, name, arguments, timeout_ms and the key. -1 with an exception. */
 static int start_call(struct cg_wait *w, enum what what, PyObject *args)
 {
         unsigned long long key = 1;

@@ -154,10 +154,7 @@ static bool is_prefix(const unsigned char *p, size_t n)
         return false;
 }
 
-/*
- * Adds bytes to the pending sequence until it is complete or invalid. Returns the number of bytes
- * used.
- */
+/* Adds bytes to the pending sequence until it is complete or invalid. Returns how many it used. */
 static ssize_t finish_pending(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
                               const unsigned char *data, size_t len, int64_t due_ms, struct cg_err *err)
 {

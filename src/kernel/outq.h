@@ -47,10 +47,7 @@ void cg_outq_fini(struct cg_outq *q);
  */
 int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *text, size_t len,
                  int64_t due_ms, struct cg_err *err);
-/*
- * Appends bytes of a stream; invalid UTF-8 becomes U+FFFD. An incomplete sequence at the end is
- * kept in @st.
- */
+/* Appends bytes of a stream; invalid UTF-8 becomes U+FFFD. @st keeps an incomplete end. */
 int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
                   const char *data, size_t len, int64_t due_ms, struct cg_err *err);
 /* No more bytes follow: appends U+FFFD for an incomplete sequence in @st. */

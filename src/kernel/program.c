@@ -98,9 +98,7 @@ static int run(const struct options *o, cg_start_python *start, const struct cg_
         } else {
                 r = cg_zygote_send_ready(z, &versions, NULL, err);
         }
-        /*
-         * From here on the socket reports the supervisor's end. A signal would skip the clean-up.
-         */
+        /* From here on the socket reports the supervisor's end; a signal would skip clean-up. */
         prctl(PR_SET_PDEATHSIG, 0);
         if (r == 0)
                 r = cg_zygote_serve(z, err);

@@ -1,6 +1,4 @@
-/*
- * Calls into the package cellgate_kernel. Zygote and kernel process.
- */
+/* Calls into the package cellgate_kernel. Zygote and kernel process. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

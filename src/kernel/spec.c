@@ -1,7 +1,4 @@
-/*
- * Spawn requests: makes a sandbox plan and the kernel's configuration of JSON text. Zygote. See
- * spec.h.
- */
+/* Spawn requests: a sandbox plan and the kernel's configuration from JSON. Zygote. See spec.h. */
 #include "kernel/spec.h"
 
 #include <malloc.h>
@@ -226,10 +223,7 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
         bool on = !json_is_false(json_object_get(o, "sandbox"));
         bool color = json_is_true(json_object_get(o, "color"));
         bool no_ports = on && !json_is_true(json_object_get(o, "ports"));
-        /*
-         * Without a network: programs do not try again for seconds, or look for newer versions of
-         * themselves.
-         */
+        /* Without a network: programs do not retry for seconds, or look for newer versions. */
         static const struct {
                 const char *name, *value;
         } no_network[] = {

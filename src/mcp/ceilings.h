@@ -1,6 +1,4 @@
-/*
- * Ceilings of the MCP client. What a server says is foreign: it may be hostile or merely careless.
- */
+/* Ceilings of the MCP client. What a server says may be hostile or merely careless. */
 #pragma once
 
 #include "base/ceilings.h"
@@ -16,10 +14,7 @@
 #define CG_MCP_MAX_MEMBERS 32u
 /* An id that is echoed: whatever a sane server counts with. */
 #define CG_MCP_MAX_ID 256u
-/*
- * Bytes that wait until a server reads its standard input, and the cost of each piece beside its
- * bytes.
- */
+/* Bytes that wait until a server reads its standard input, and a piece's cost beside its bytes. */
 #define CG_MCP_MAX_SENDQ ((size_t)64 << 20)
 #define CG_MCP_SEND_COST 512u
 /*

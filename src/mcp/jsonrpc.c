@@ -28,10 +28,7 @@ static struct cg_slice *top_slot(struct top *t, struct cg_slice key)
         return NULL;
 }
 
-/*
- * No name twice, and no second spelling of a name ("\u0069d"): another JSON library must read the
- * same members.
- */
+/* No name twice, in no other spelling ("\u0069d"): another JSON library must read the same. */
 static int check_top_key(const struct cg_slice *keys, size_t n, struct cg_slice key, struct cg_err *err)
 {
         if (n == CG_MCP_MAX_MEMBERS)
@@ -45,10 +42,7 @@ static int check_top_key(const struct cg_slice *keys, size_t n, struct cg_slice 
         return 0;
 }
 
-/*
- * Goes on to the end even when a rule is broken: text that is not JSON at all is CG_E_PARSE,
- * whatever came first.
- */
+/* Goes on when a rule is broken: text that is not JSON is CG_E_PARSE, whatever came first. */
 static int find_top(struct cg_slice text, struct top *t, struct cg_err *err)
 {
         struct cg_slice keys[CG_MCP_MAX_MEMBERS], key = CG_SLICE_NONE, value = CG_SLICE_NONE, *slot;

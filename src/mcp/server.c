@@ -1,7 +1,4 @@
-/*
- * The protocol core of an MCP server. Linked into the command line; every byte here comes from an
- * MCP client.
- */
+/* The protocol core of an MCP server, in the command line; every byte comes from an MCP client. */
 #include "mcp/server.h"
 
 #include <string.h>

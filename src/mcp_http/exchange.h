@@ -1,6 +1,4 @@
-/*
- * Requests of HTTP and their responses, for the files of the front that have to do with them.
- */
+/* Requests of HTTP and their responses, for the files of the front that have to do with them. */
 #pragma once
 
 #include "mcp_http/front.h"

@@ -30,10 +30,7 @@ json_t *cg_pol_words(const char *text, bool pattern)
         return json_array_size(words) && text[strlen(text) - 1] != ' ' ? CG_STEAL(words) : NULL;
 }
 
-/*
- * A pattern with a wildcard that allows matches no option and no way up: both are rarely meant by
- * it.
- */
+/* A pattern with a wildcard that allows matches no option and no "..": both are rarely meant. */
 static bool word_matches(const char *pattern, const char *word, bool allows)
 {
         size_t fixed = strcspn(pattern, "*?");
@@ -43,7 +40,8 @@ static bool word_matches(const char *pattern, const char *word, bool allows)
         return cg_pol_glob(pattern, strlen(pattern), word, strlen(word));
 }
 
-enum cg_pol_match cg_pol_words_match(const json_t *patterns, const json_t *words, bool allows)
+/* @allows: of a rule that allows. */
+static enum cg_pol_match words_match(const json_t *patterns, const json_t *words, bool allows)
 {
         size_t n = json_array_size(patterns), i;
         const char *last = json_string_value(json_array_get(patterns, n - 1));
@@ -74,7 +72,7 @@ enum cg_pol_match cg_pol_match_argv(const json_t *patterns, struct cg_slice v, b
         else if (cg_json_kind(v) == '"' && cg_json_string(v, &text, NULL) == 0 &&
                  strlen(cg_buf_str(&text)) == text.len)
                 words = cg_pol_words(cg_buf_str(&text), false);
-        return json_array_size(words) ? cg_pol_words_match(patterns, words, allows) : CG_MATCH_UNCLEAR;
+        return json_array_size(words) ? words_match(patterns, words, allows) : CG_MATCH_UNCLEAR;
 }
 
 bool cg_pol_is_host_exec(const struct cg_pol_call *call)

@@ -109,9 +109,7 @@ enum cg_pol_match cg_pol_matches(const struct cg_pol_rule *rule, const struct cg
  * syntax. @pattern: "*" and "?" are none.
  */
 json_t *cg_pol_words(const char *text, bool pattern);
-/* @allows: of a rule that allows. */
-enum cg_pol_match cg_pol_words_match(const json_t *patterns, const json_t *words, bool allows);
-/* @v: an array of words, or a text. */
+/* @v: an array of words, or a text; @allows: of a rule that allows. */
 enum cg_pol_match cg_pol_match_argv(const json_t *patterns, struct cg_slice v, bool allows);
 bool cg_pol_is_host_exec(const struct cg_pol_call *call);
 

@@ -324,9 +324,7 @@ static bool has_front(const json_t *fronts, const char *front)
         return !fronts;
 }
 
-/*
- * A pattern of a text also matches the line of a shell that goes on: "cat *" matches "cat x; id".
- */
+/* A pattern of a text also matches a shell's line that goes on: "cat *" matches "cat x; id". */
 static bool is_line(const struct cg_pol_condition *c, const struct cg_pol_call *call)
 {
         cg_auto_json json_t *args = NULL, *words = NULL;

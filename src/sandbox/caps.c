@@ -39,10 +39,7 @@ int cg_caps_set(bool setfcap, uint32_t more, struct cg_err *err)
 
 int cg_caps_drop(bool setfcap, uint32_t more, struct cg_err *err)
 {
-        /*
-         * Being or becoming uid 0 gives no capabilities, a change of user keeps none, and these
-         * bits are locked.
-         */
+        /* Becoming uid 0 gives no capabilities, other users keep none, and the bits are locked. */
         static const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
                                           SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                                           SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;

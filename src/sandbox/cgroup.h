@@ -19,9 +19,7 @@
 
 struct cg_cgroup;
 
-/*
- * @files: folder with files like those of /proc/self that say where groups are; NULL: /proc/self.
- */
+/* @files: folder with files like those of /proc/self that name the groups; NULL: /proc/self. */
 
 /*
  * Makes a group with those limits of @l that a group can enforce: memory, processes, cores; it also

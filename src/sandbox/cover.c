@@ -41,10 +41,7 @@ static int make_unreadable(void)
         return cg_steal_fd(&copy);
 }
 
-/*
- * Attaches the result of @make the first time and copies of it later, which takes a third of the
- * time.
- */
+/* Attaches the result of @make the first time and then copies, which take a third of the time. */
 static int attach(int *first, int (*make)(void), int target)
 {
         cg_auto_fd int copy = -1;

@@ -332,10 +332,7 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
         return r < 0 ? r : limit_open_files(&limits, err);
 }
 
-/*
- * Layers apply to the thread that installs them and its later children, so the main process must
- * have one thread.
- */
+/* Layers apply to the installing thread and its children: the main process must have one thread. */
 static int check_one_thread(struct cg_err *err)
 {
         struct stat st;
@@ -362,10 +359,7 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         /* Before seccomp, which denies keyctl. The user's keys are not for the sandbox. */
         if (join_session_keyring(err) < 0)
                 return -1;
-        /*
-         * Leaves the caller's folder, which is in covered mounts, for the same path in the new
-         * mounts.
-         */
+        /* Leaves the caller's folder in covered mounts for the same path in the new mounts. */
         if (start_in(sp, err) < 0)
                 return -1;
         if (set_limits(&sp->sb->set.limits, err) < 0 || (sp->affinity && limit_cpus(sp, err) < 0))
@@ -382,9 +376,7 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         if ((sp->late ? cg_caps_set(sp->sb->set.nested_users && !sp->uid, 0, err)
                       : cg_caps_drop(sp->sb->set.nested_users && !sp->uid, 0, err)) < 0)
                 return -1;
-        /*
-         * No program can regain privileges; required for Landlock and seccomp without capabilities.
-         */
+        /* No program can regain privileges; Landlock and seccomp without capabilities need it. */
         if (no_new_privs(err) < 0)
                 return -1;
         /* Opens the write roots by name, in the complete view, with the sandbox's rights. */

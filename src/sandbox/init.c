@@ -48,10 +48,7 @@ enum {
         FIXED_FDS = PROXY_FD + CG_LANDLOCK_PORTS
 };
 
-/*
- * How long killed processes may take to end without a pid namespace (they may hang in the kernel on
- * a dead disk).
- */
+/* Time for killed processes to end without a pid namespace (they may hang on a dead disk). */
 #define END_DEADLINE_MS 5000
 
 /* Reports the outcome to the caller; @err NULL: success. True if it was sent. */
@@ -99,10 +96,7 @@ static int become_init(const struct cg_spawn *sp, struct cg_err *err)
                 return cg_fail_errno(err, "sandbox: end with the caller");
         if (setsid() < 0)
                 return cg_fail_errno(err, "sandbox: session of init");
-        /*
-         * With an inherited SIG_IGN the kernel would reap the main process, and its status would be
-         * lost.
-         */
+        /* With an inherited SIG_IGN the kernel would reap the main process and lose its status. */
         signal(SIGCHLD, SIG_DFL);
         /*
          * The OOM killer prefers the sandbox's processes. The score is inherited and cannot be
@@ -211,9 +205,7 @@ static int keep_only(int fds[FIXED_FDS])
         return close_range(FIXED_FDS, ~0U, 0);
 }
 
-/*
- * Opens the signal descriptor and resets all handlers, so that no code of the caller runs any more.
- */
+/* Opens the signal descriptor and resets all handlers: no code of the caller runs any more. */
 static int open_signals(const struct cg_spawn *sp)
 {
         sigset_t wanted;
@@ -585,10 +577,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid, pid_t guard_pid)
 
 /* ---- the landlock tier */
 
-/*
- * One socket for each of the plan's ports, by which the broker sends connections to the proxy as
- * descriptors.
- */
+/* One socket for each of the plan's ports: by it the broker sends connections to the proxy. */
 static int send_proxies(const struct cg_spawn *sp, int mine[CG_LANDLOCK_PORTS], struct cg_err *err)
 {
         int fds[CG_LANDLOCK_PORTS], r = 0;

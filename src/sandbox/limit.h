@@ -43,9 +43,7 @@ struct cg_sandbox_limits {
         uint64_t processes;
         uint64_t open_files; /* RLIMIT_NOFILE; 0: 4096. Never more than the caller's hard limit */
         uint64_t file_bytes; /* RLIMIT_FSIZE */
-        /*
-         * RLIMIT_CPU, of each process; of all together if a cgroup counts and the caller checks it
-         */
+        /* RLIMIT_CPU, of each process; of all if a cgroup counts and the caller checks it */
         uint64_t cpu_seconds;
         /* Recorded only; the supervisor or monitor enforces them. */
         uint64_t output_bytes;
@@ -74,10 +72,7 @@ double cg_limit_figure(const struct cg_sandbox_limits *l, enum cg_limit limit);
 /* "memory limit of 512 MiB reached (cgroup v1)" */
 void cg_limit_why(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_by by, char *buf,
                   size_t size);
-/*
- * The interface by which a limit was set, or would be, so that errors and hints name what the user
- * used.
- */
+/* The interface by which a limit was set, or would be: errors and hints name what the user used. */
 enum cg_limit_said {
         CG_SAID_SETTINGS, /* "cellgate.limits.memoryMb" */
         CG_SAID_CLI,      /* "--limit memoryMb" */

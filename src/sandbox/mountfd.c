@@ -18,10 +18,7 @@
 #define STATX_ATTR_MOUNT_ROOT 0x00002000
 #endif
 
-/*
- * Running writes end within this time, also on a slow disk; a file may stay open for writing for
- * ever.
- */
+/* Running writes end within this time, also on a slow disk; a file may stay open for ever. */
 #define BUSY_MS 5000
 
 int cg_open_path(int dir_fd, const char *path, uint64_t flags, uint64_t resolve)

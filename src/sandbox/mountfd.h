@@ -19,10 +19,7 @@ struct cg_mount_option {
 
 /* openat2() with O_PATH and these other @flags. */
 int cg_open_path(int dir_fd, const char *path, uint64_t flags, uint64_t resolve);
-/*
- * O_PATH descriptor of absolute @path; a symlink anywhere in it is ELOOP: plans hold resolved
- * paths.
- */
+/* O_PATH descriptor of absolute @path; any symlink in it is ELOOP: plans hold resolved paths. */
 int cg_mount_open(const char *path);
 /* The same; if the last part is a symlink, the symlink itself. */
 int cg_mount_open_link(const char *path);

@@ -32,10 +32,7 @@ struct view {
         struct cg_cover cover;
 };
 
-/*
- * Files of masks are made in /dev, which the sandbox's own /dev covers later: each is a mount of
- * its own.
- */
+/* Files of masks are made in /dev, which the sandbox's own later covers: each is a mount itself. */
 static int collect_masks(struct view *v, struct cg_err *err)
 {
         static const struct cg_mount_option options[] = { { "mode", "0700" },

@@ -4,10 +4,7 @@
 #include "sandbox/cover.h"
 #include "sandbox/plan.h"
 
-/*
- * Device nodes of the host, copied as mounts before everything is made read-only and without
- * devices.
- */
+/* Device nodes of the host, copied as mounts before all is made read-only and without devices. */
 #define CG_DEV_NODES 6
 struct cg_dev {
         int nodes[CG_DEV_NODES]; /* -1 when absent */

@@ -1,6 +1,4 @@
-/*
- * Setters of the plan, which only check and record. Runs in the caller, before the sandbox exists.
- */
+/* Setters of the plan, which only check and record. In the caller, before the sandbox exists. */
 #include "sandbox/plan.h"
 
 #include <errno.h>
@@ -478,10 +476,7 @@ static bool is_unlimited_root(const struct cg_sandbox *sb)
 void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret)
 {
         *ret = sb->set.limits;
-        /*
-         * The default is enforced without a group, which would take a tenth of a sandbox's start
-         * time.
-         */
+        /* The default is enforced without a group, which costs a tenth of a sandbox's start. */
         if (ret->processes == CG_PLAN_NO_LIMIT || (!sb->set.processes_asked && !is_unlimited_root(sb)))
                 ret->processes = 0;
 }
@@ -600,9 +595,7 @@ int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, s
         if (r < 0)
                 return r;
         if (!cg_real_path(path, real)) {
-                /*
-                 * The sandbox cannot access a path that the caller cannot: same user, fewer rights.
-                 */
+                /* The sandbox cannot access what the caller cannot: same user, fewer rights. */
                 if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
                         return 0;
                 return cg_fail_errno(err, "sandbox: hidden path %s", path);

@@ -92,9 +92,7 @@ struct cg_plan_pattern {
 struct cg_plan_values {
         bool off;
         bool root_writable; /* "/" is a write root */
-        /*
-         * plan of a command: signals from the host are forwarded, only limits of the settings apply
-         */
+        /* plan of a command: the host's signals are forwarded, only limits of the settings apply */
         bool command;
         bool weak_proc;    /* the host's /proc is shown if a new one cannot be mounted */
         bool nested_users; /* user namespaces may be made inside */
@@ -188,10 +186,7 @@ static inline const struct cg_plan_mount *cg_plan_mount_at(const struct cg_sandb
         return best;
 }
 
-/*
- * Processes inside can write, replace or remove what is at the absolute path @path, or move a
- * folder above it.
- */
+/* Processes inside can write, replace or remove the absolute path @path, or move a folder above. */
 bool cg_plan_is_writable(const struct cg_sandbox *sb, const char *path);
 /* Init traces programs that start, to check what they are. */
 bool cg_plan_traces(const struct cg_sandbox *sb);
@@ -203,9 +198,7 @@ bool cg_plan_traces(const struct cg_sandbox *sb);
 #define CG_WHY_PATH "PATH"
 /* The same: named_programs.c. " " and the name of the protected file follow. */
 #define CG_WHY_NAMED "named by"
-/*
- * The name after such a reason has no other characters, since kernels report it and hosts show it.
- */
+/* The name after such a reason has no other characters: kernels report it, hosts show it. */
 static inline bool cg_why_is_plain(const char *name)
 {
         return !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-")];
@@ -226,10 +219,7 @@ const char *cg_plan_system_credentials(const char *path);
 #define CG_PLAN_SIZE_TEXT 24
 const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PLAN_SIZE_TEXT]);
 
-/*
- * connect() is reported: the caller asked for it, there is no network, and no other handler replies
- * to it.
- */
+/* connect() is reported: the caller asked for it, there is no network and no other handler. */
 static inline bool cg_plan_reports_network(const struct cg_sandbox *sb)
 {
         return sb->set.watch_network && cg_plan_has_namespaces(sb) && !sb->set.n_ports && !sb->set.doors &&

@@ -75,9 +75,7 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
         cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
         if (fs < 0 && errno == EPERM && sb->set.weak_proc) {
-                /*
-                 * Keeps the existing one: it shows processes outside, and not those of the sandbox.
-                 */
+                /* Keeps the existing one: it shows processes outside, not those of the sandbox. */
                 cg_auto_fd int old = cg_mount_open("/proc");
 
                 fs = mount_read_only(old);

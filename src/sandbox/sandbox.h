@@ -81,12 +81,7 @@ int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *e
  * a process with one thread.
  */
 int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err);
-/* 0 if the full tier works here; otherwise *err says what is missing. */
-int cg_tier_try_full(struct cg_err *err);
-/*
- * The kernel's Landlock ABI version, or negative errno. The landlock tier needs
- * CG_TIER_LANDLOCK_ABI.
- */
+/* The kernel's Landlock ABI version, or -errno. The landlock tier needs CG_TIER_LANDLOCK_ABI. */
 int cg_landlock_abi(void);
 #define CG_TIER_LANDLOCK_ABI 6
 
@@ -132,10 +127,7 @@ int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *
 struct cg_present;
 int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, const struct cg_present *scanned,
                                  struct cg_err *err);
-/*
- * Hides files of @workspace with credentials (.env, *.kdbx) that a search of a few milliseconds
- * finds.
- */
+/* Hides files of @workspace with credentials (.env, *.kdbx) that a search of some ms finds. */
 int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, struct cg_err *err);
 /* Working directory inside. Default: the caller's, or "/" if that cannot be entered inside. */
 int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err);
@@ -271,10 +263,7 @@ struct cg_sandbox_status {
 #define CG_SANDBOX_STATUS_MAGIC  0x43475331u
 #define CG_SANDBOX_STOPPED_MAGIC 0x43475332u
 
-/*
- * Written by init to denials_fd: a system call that the filter denied. Its contents come from
- * inside.
- */
+/* Written by init to denials_fd: a system call that the filter denied. Its contents are foreign. */
 struct cg_sandbox_denial {
         uint32_t magic; /* CG_SANDBOX_DENIAL_MAGIC */
         int32_t nr;     /* of the system call; -1: none, only `lost` is reported */

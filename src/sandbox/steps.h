@@ -37,10 +37,7 @@ struct cg_spawn {
          */
         bool late;
         bool counted; /* the group limits processes */
-        /*
-         * no limit on the memory of all processes together: they are killed before others if the
-         * machine runs out
-         */
+        /* no limit on the memory of all together: killed before others if the machine runs out */
         bool oom_first;
         /* the caller's; all signals are blocked from before the clone until main_fn */
         sigset_t old_mask;

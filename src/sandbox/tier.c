@@ -19,7 +19,8 @@ static int do_nothing(void *data)
         return 0;
 }
 
-int cg_tier_try_full(struct cg_err *err)
+/* 0 if the full tier works here; otherwise *err says what is missing. */
+static int try_full(struct cg_err *err)
 {
         cg_auto_sandbox struct cg_sandbox *sb = NULL;
         struct cg_sandbox_child child;
@@ -44,7 +45,7 @@ int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
 
         if (choice->tier == CG_TIER_FULL)
                 return 0;
-        if (choice->tier == CG_TIER_AUTO && cg_tier_try_full(&full) == 0) {
+        if (choice->tier == CG_TIER_AUTO && try_full(&full) == 0) {
                 choice->tier = CG_TIER_FULL;
                 return 0;
         }

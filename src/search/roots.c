@@ -301,9 +301,7 @@ static int search_words(struct search *s, const char *program, bool env, char *s
         return 0;
 }
 
-/*
- * "#!" of a script: its interpreter, whose operand it is: all arguments are the script's own.
- */
+/* "#!" of a script: its interpreter, whose operand it is: all arguments are the script's own. */
 static int search_interpreter(struct search *s, const char *program, int depth)
 {
         cg_auto_fd int fd = open(program, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

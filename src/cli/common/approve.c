@@ -81,10 +81,7 @@ static bool is_call(const char *method)
         return strcmp(method, CG_METHOD_CALL) == 0;
 }
 
-/*
- * The end of the pattern of servers. Names of servers have no dot (cg_mcp_check_name()), those of
- * tools may.
- */
+/* The end of the pattern of servers: their names have no dot (cg_mcp_check_name()), tools' may. */
 static const char *pattern_end(const struct rule *r)
 {
         return r->method ? strrchr(r->text, ':') : strchr(r->text, '.');

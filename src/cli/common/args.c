@@ -18,10 +18,7 @@
 /* Longer arguments are not tried whole in the first view. */
 #define TRY_WHOLE ((size_t)64 << 10)
 #define INDENT    "  "
-/*
- * Before the rest of a line that was broken: nothing that a call contains can look like a line of
- * its own.
- */
+/* Before the rest of a broken line: nothing in a call can look like a line of its own. */
 #define INDENT_REST "  ~ "
 
 void cg_name_render(struct cg_buf *b, const char *name)
@@ -175,9 +172,7 @@ static void add_part(struct cg_buf *b, const char *at, const char *to, const cha
         cg_text_render_as(b, from, (size_t)(to - from), 0, CG_TEXT_LINE);
 }
 
-/*
- * A name or a command. Of one with more than @max characters (0: no limit) the middle is left out.
- */
+/* A name or a command. With more than @max characters (0: no limit) its middle is left out. */
 static void add_name(struct cg_buf *b, const char *name, size_t max)
 {
         const char *end = name + strlen(name), *head = end, *tail = end;

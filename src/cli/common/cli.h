@@ -45,10 +45,7 @@ int cg_cli_doctor(int argc, char **argv);
 int cg_cli_selftest(int argc, char **argv);
 int cg_cli_sandbox(int argc, char **argv); /* returns the command's exit status */
 
-/*
- * Prints "cellgate NAME: TEXT" on standard error, with whatever is unsafe to show escaped. Returns
- * CG_EXIT_USAGE.
- */
+/* Prints "cellgate NAME: TEXT", escaped where unsafe, on standard error. Returns CG_EXIT_USAGE. */
 int cg_cli_fail(const char *command, const struct cg_err *err);
 
 /* Prints help on standard output: CG_EXIT_OK, or CG_EXIT_USAGE when it cannot be written. */

@@ -13,10 +13,7 @@
  */
 void cg_artifacts_text(const struct cg_event *e, const char *prefix, const char *listed, struct cg_buf *b);
 
-/*
- * The known costs of a RESULT, named as in struct cg_costs (returns). NULL: the cell has not run,
- * or no memory.
- */
+/* The known costs of a RESULT, as in struct cg_costs (returns). NULL: not run, or no memory. */
 json_t *cg_costs_object(const struct cg_event *e);
 
 /*
@@ -34,10 +31,7 @@ struct cg_denial_reports {
 /* Call at the end of a cell. */
 void cg_denial_reports_clear(struct cg_denial_reports *d);
 
-/*
- * Appends the report of a DENIED event, a sentence without line end; nothing where it was reported
- * already.
- */
+/* Appends the report of a DENIED event, a sentence without line end, unless it was reported. */
 void cg_denial_reports_add(struct cg_denial_reports *d, const struct cg_event *e, struct cg_buf *b);
 
 /*

@@ -86,10 +86,7 @@ int cg_settings_check_host(const char *host, struct cg_err *err);
 int cg_policy_file_read(const char *path, const char *workspace, const struct cg_settings *s, char **text,
                         size_t *len, struct cg_err *err);
 
-/*
- * The same check of the file @path of another @option, "audit-key". *real: its path without links
- * (returns).
- */
+/* The same check of @path of another @option, "audit-key". *real: without links (returns). */
 int cg_own_file_check(const char *option, const char *path, const char *workspace,
                       const struct cg_settings *s, char **real, struct cg_err *err);
 /* The same check of the folder of the file @path, which may not be there yet; with links it is. */

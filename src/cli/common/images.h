@@ -15,10 +15,7 @@ struct cg_images;
 int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err);
 struct cg_images *cg_images_free(struct cg_images *im);
 
-/*
- * The type of an event's image: "image/png", "image/jpeg" or "image/svg+xml", the first of these;
- * NULL for none.
- */
+/* The first of "image/png", "image/jpeg" and "image/svg+xml" that an event has; NULL: none. */
 const char *cg_images_mime(struct cg_event *e);
 
 /*

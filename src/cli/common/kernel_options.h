@@ -183,10 +183,7 @@ static inline bool cg_kernel_options_shares(const struct cg_kernel_options *o)
 /* CG_E_INVAL when they contradict each other. */
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err);
 
-/*
- * Sets the preloaded modules, the environment and the log of @co, and whether it shares a
- * supervisor.
- */
+/* Sets the preloaded modules, environment and log of @co, and whether it shares a supervisor. */
 void cg_kernel_options_client(const struct cg_kernel_options *o, struct cg_client_options *co);
 
 /*

@@ -33,10 +33,7 @@ enum cg_prompt_answer {
 int cg_prompt_open(struct cg_screen *screen, struct cg_prompt **ret, struct cg_err *err);
 struct cg_prompt *cg_prompt_free(struct cg_prompt *p);
 
-/*
- * Should a person be asked by default? Yes where there is a terminal that standard input or
- * standard error is at.
- */
+/* True: a person is asked by default: standard input or standard error is a terminal. */
 bool cg_prompt_is_interactive(const struct cg_prompt *p);
 
 /* Descriptor to poll for reading while a question is open, and the function to call then. */
@@ -52,9 +49,7 @@ bool cg_prompt_is_open(const struct cg_prompt *p);
 int cg_prompt_timeout(const struct cg_prompt *p);
 int cg_prompt_due(struct cg_prompt *p, struct cg_err *err);
 
-/*
- * Puts the terminal back into its mode. Async-signal-safe: for a process that is about to _exit().
- */
+/* Puts the terminal back into its mode. Async-signal-safe: for a process about to _exit(). */
 void cg_prompt_abandon(const struct cg_prompt *p);
 
 /*

@@ -1,6 +1,4 @@
-/*
- * Prints the reports of cg_codegen() and cg_session_add_mcp_servers() about a server's tools.
- */
+/* Prints the reports of cg_codegen() and cg_session_add_mcp_servers() about a server's tools. */
 #pragma once
 
 #include "base/json_text.h"

@@ -12,10 +12,7 @@
 #include "base/text.h"
 #include "cli/common/cli.h"
 
-/*
- * A note is one line for a person; the longest is an error message of cg_err with its rendered
- * escapes.
- */
+/* A note is one line for a person; the longest is a cg_err message with rendered escapes. */
 #define MAX_NOTE 8192u
 
 void cg_screen_init(struct cg_screen *s)

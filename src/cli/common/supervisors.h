@@ -8,10 +8,7 @@
 #include "base/err.h"
 #include "cellgate.h"
 
-/*
- * Calls @each for the folder of each, also of those that were killed; stops when it returns other
- * than 0.
- */
+/* Calls @each for each folder, also of those that were killed; stops when it returns non-zero. */
 int cg_supervisors(int (*each)(const char *address, void *data), void *data, struct cg_err *err);
 /* Connects to the supervisor of that folder; one that hangs does not hold up the others. */
 int cg_supervisor_open(const char *address, struct cg_client **ret, struct cg_err *err);

@@ -27,10 +27,7 @@ STUB(gss_wrap)
 extern const void *const GSS_C_NT_HOSTBASED_SERVICE, *const GSS_C_NT_USER_NAME;
 const void *const GSS_C_NT_HOSTBASED_SERVICE = 0, *const GSS_C_NT_USER_NAME = 0;
 
-/*
- * libzmq starts its multicast transport with every context: that reads /etc/protocols. Nobody uses
- * it.
- */
+/* libzmq starts its multicast transport with every context: it reads /etc/protocols. Unused. */
 int __wrap_pgm_init(void *err);
 int __wrap_pgm_shutdown(void);
 

@@ -136,10 +136,7 @@ static bool is_ipykernels(const char *word)
         return false;
 }
 
-/*
- * The next option. Those that `run` ignores are remembered, and logged once the kernel's log is
- * open.
- */
+/* The next option. Those that `run` ignores are remembered, and logged once the log is open. */
 static int next_word(struct cg_optscan *scan, struct cg_jup_options *o, const char **value,
                      struct cg_err *err)
 {

@@ -45,9 +45,6 @@ struct cg_listen {
 /* @port: 0: any. CG_E_EXISTS: another program uses it. */
 int cg_listen_open(int port, struct cg_listen *ret, struct cg_err *err);
 void cg_listen_close(struct cg_listen *l);
-/*
- * Waits for the first redirect with @state; others get an error page. Closes the listener.
- * CG_E_TIMEDOUT.
- */
+/* Waits for the first redirect with @state, then closes; others get an error. CG_E_TIMEDOUT. */
 int cg_listen_wait(struct cg_listen *l, const char *state, int64_t timeout_ms, struct cg_oauth_redirect *ret,
                    struct cg_err *err);

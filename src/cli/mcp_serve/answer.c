@@ -14,10 +14,7 @@
 #include "base/text.h"
 #include "base/util.h"
 
-/*
- * Images in one answer, and base64 of one and of all. What is over is in files only: models refuse
- * more.
- */
+/* Images in one answer, and base64 of one and of all. The rest is in files: models refuse more. */
 #define MAX_IMAGES     20u
 #define MAX_IMAGE      ((size_t)5 << 20)
 #define MAX_ALL_IMAGES ((size_t)20 << 20)
@@ -248,10 +245,7 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
         struct cg_err err;
         size_t len = 0;
 
-        /*
-         * "<Figure size 640x480 with 1 Axes>" says nothing beside the figure; the value of an
-         * expression does.
-         */
+        /* "<Figure size 640x480 with 1 Axes>" says nothing beside the figure; a value does. */
         if (!mime || cg_event_type(e) == CG_EVENT_EXECUTE_RESULT) {
                 for (size_t i = 0; i < CG_ARRAY_LEN(texts) && !text; i++)
                         text = cg_event_mime(e, texts[i], &len);

@@ -701,10 +701,7 @@ void cg_serve_send_input(struct cg_serve_session *s, struct cg_serve_ask *a, cha
         cg_serve_wake(s->work_fd);
 }
 
-/*
- * A traceback of the interrupted code often keeps its connection open: without this the question
- * would stay open.
- */
+/* A traceback of the interrupted code often keeps its connection, and so the question, open. */
 void cg_serve_refuse_connections(struct cg_serve_session *s)
 {
         struct cg_serve_ask *a;

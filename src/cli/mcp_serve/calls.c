@@ -368,10 +368,7 @@ static int begin_bridge(struct cg_serve *sv, struct cg_pending *p, const char *a
         return cg_serve_add_job(p, j, OWN_CHARS, err);
 }
 
-/*
- * Carry out a call, or set what it waits for. CG_E_INVAL or CG_E_NOTFOUND says what is wrong, for
- * the agent.
- */
+/* Carry out a call, or set what it waits for. CG_E_INVAL, CG_E_NOTFOUND: why, for the agent. */
 static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending *, const char *args,
                                             struct cg_err *) = {
         [CG_SERVE_EXECUTE] = begin_execute,

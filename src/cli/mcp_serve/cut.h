@@ -26,10 +26,7 @@ bool cg_cut_is_cut(const struct cg_cut *c);
 /* The bytes from *begin to *end are left out; the end is SIZE_MAX where they are not all kept. */
 void cg_cut_left_out(const struct cg_cut *c, size_t *begin, size_t *end);
 size_t cg_cut_memory(const struct cg_cut *c);
-/*
- * Appends what is shown, with a line about what is left out; @readable: the tool read_output has
- * that.
- */
+/* Appends what is shown, and a line about the rest; @readable: the tool read_output has it. */
 void cg_cut_render(struct cg_cut *c, bool readable, struct cg_buf *b);
 
 size_t cg_cut_count(const char *text, size_t len);

@@ -318,10 +318,7 @@ const char *cg_serve_package_run(struct cg_serve_session *s, const struct cg_job
         return ok ? NULL : "its installer failed";
 }
 
-/*
- * pip without programs: --only-binary does not hold for URLs, neither in a call nor in what a wheel
- * requires.
- */
+/* pip without programs: --only-binary does not hold for URLs, of a call or in a wheel. */
 static const char no_builds[] =
         "import runpy, sys\n"
         "def hook(event, args):\n"

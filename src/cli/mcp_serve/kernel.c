@@ -40,9 +40,7 @@ static void report_unavailable(struct cg_serve_session *s, const char *name, con
         cg_serve_remark(s, err.msg);
 }
 
-/*
- * Reports to the agent which servers could not be started. Returns their tools (cg_rules_known()).
- */
+/* Reports to the agent which servers did not start. Returns their tools (cg_rules_known()). */
 static json_t *add_servers(struct cg_serve_session *s, json_t *servers)
 {
         cg_auto_free char *text = NULL;

@@ -35,10 +35,7 @@
 #include "config.h"
 
 #define READ_SIZE ((size_t)64 << 10)
-/*
- * A pipe that poll() calls writable takes this much without blocking: POSIX promises it for that
- * much only.
- */
+/* A pipe that poll() calls writable takes this much without blocking: POSIX promises no more. */
 #define WRITE_SIZE ((size_t)PIPE_BUF)
 /*
  * The end of standard input. Calls that came before it may finish for a moment: so `printf ... |
@@ -177,10 +174,7 @@ static bool take_output(struct io *io)
         return io->writing.len > 0;
 }
 
-/*
- * Standard output may be shared, so it is not made non-blocking: each write is small enough not to
- * block.
- */
+/* Standard output may be shared, so it may block: each write is small enough not to. */
 static void write_output(struct io *io)
 {
         size_t n = io->writing.len - io->written;

@@ -425,10 +425,7 @@ int cg_serve_unknown_args(const struct cg_serve_options *o, enum cg_serve_tool t
 bool cg_serve_has_schema(enum cg_serve_tool tool);
 /* The tool has the argument session_id. */
 bool cg_serve_has_session(enum cg_serve_tool tool);
-/*
- * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent. A string is the
- * caller's to free.
- */
+/* Arguments of a call, checked. CG_E_INVAL says why, for the agent. A string is the caller's. */
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err);
 /* *ret is NULL where it is absent or null. */
 int cg_serve_arg_optional(const char *args, const char *name, char **ret, struct cg_err *err);
@@ -464,7 +461,6 @@ int cg_serve_add_result(struct cg_serve *sv, struct cg_job *job, struct cg_answe
 /* Answers a call and frees it (lock held). @a: NULL when out of memory. */
 void cg_serve_reply(struct cg_serve *sv, struct cg_pending *p, struct cg_answer *a);
 void cg_serve_send_result(struct cg_serve *sv, struct cg_slice id, const char *result, size_t len);
-struct cg_pending *cg_pending_free(struct cg_pending *p);
 /* Frees a call that is held (lock held). */
 void cg_serve_free_held(struct cg_serve *sv, struct cg_pending *p);
 /* The job ends, or is forgotten (NULL: all are): sees to the calls held for it (lock held). */
@@ -870,10 +866,7 @@ int cg_serve_approver(struct cg_serve_session *s, struct cg_job *job, struct cg_
                       struct cg_err *err);
 
 /* ---- fonts.c */
-/*
- * After an installation: makes matplotlib's list of fonts where that is new. A failure is logged
- * (worker).
- */
+/* After an installation: makes matplotlib's font list if that is new. Logs a failure (worker). */
 void cg_serve_list_fonts(struct cg_serve_session *s);
 
 /* ---- packages.c */

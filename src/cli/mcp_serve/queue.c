@@ -51,7 +51,7 @@ int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const
 
 /* ------------------------------------------------------------------ calls */
 
-struct cg_pending *cg_pending_free(struct cg_pending *p)
+static struct cg_pending *pending_free(struct cg_pending *p)
 {
         if (!p)
                 return NULL;
@@ -79,7 +79,7 @@ void cg_serve_remove_pending(struct cg_serve *sv, struct cg_pending *p)
 {
         TAILQ_REMOVE(&sv->pending, p, entry);
         sv->n_pending--;
-        cg_pending_free(p);
+        pending_free(p);
 }
 
 struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcpd_in *in)
@@ -101,7 +101,7 @@ struct cg_pending *cg_serve_add_pending(struct cg_serve *sv, const struct cg_mcp
         if (p->stateless && sv->proto.peer.can_ask && in->arguments.p)
                 p->args = strndup(in->arguments.p, in->arguments.len);
         if (!p->id || (in->progress_token.p && !p->token))
-                return cg_pending_free(p);
+                return pending_free(p);
         TAILQ_INSERT_TAIL(&sv->pending, p, entry);
         sv->n_pending++;
         sv->has_tokens |= p->token != NULL;
@@ -180,7 +180,7 @@ void cg_serve_free_held(struct cg_serve *sv, struct cg_pending *p)
 {
         TAILQ_REMOVE(&sv->held, p, entry);
         sv->n_held--;
-        cg_pending_free(p);
+        pending_free(p);
 }
 
 void cg_serve_held_ends(struct cg_serve *sv, struct cg_job *job)

@@ -1,6 +1,4 @@
-/*
- * `cellgate mcp serve`: register_mcp_server, by which the agent adds MCP servers to its session.
- */
+/* `cellgate mcp serve`: register_mcp_server, by which the agent adds MCP servers to its session. */
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <stdarg.h>

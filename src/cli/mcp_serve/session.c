@@ -1,7 +1,4 @@
-/*
- * `cellgate mcp serve`: one session: its beginning, what it was asked to be by create_session, and
- * its end.
- */
+/* `cellgate mcp serve`: one session: its start, what create_session asked for, and its end. */
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <errno.h>

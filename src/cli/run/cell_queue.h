@@ -9,10 +9,7 @@
 #include "base/err.h"
 #include "cli/run/cells.h"
 
-/*
- * Limits of queued cells and their bytes. A host that sends more gets an error, and may send again
- * later.
- */
+/* Limits of queued cells and their bytes. A host that sends more gets an error, and may retry. */
 #define CG_CELL_QUEUE_MAX   256u
 #define CG_CELL_QUEUE_BYTES (64u << 20)
 /* Bytes of an id that the host chose. */
@@ -40,20 +37,11 @@ void cg_cell_queue_fini(struct cg_cell_queue *q);
  */
 int cg_cell_queue_add(struct cg_cell_queue *q, const json_t *o, uint64_t line, struct cg_err *err);
 
-/*
- * Takes the first cell out of the queue, or the one with @id. NULL: there is none. The caller frees
- * it.
- */
+/* Takes the first cell, or the one with @id, out of the queue. NULL: none. The caller frees it. */
 struct cg_queued_cell *cg_cell_queue_take(struct cg_cell_queue *q, const char *id);
 struct cg_queued_cell *cg_queued_cell_free(struct cg_queued_cell *c);
 
-/*
- * JSON text of an id (returns): a string of at most CG_CELL_ID_MAX bytes, or an integer; NULL for
- * anything else.
- */
+/* JSON text of an id (returns): a string of at most CG_CELL_ID_MAX bytes or an integer; or NULL. */
 char *cg_cell_id(const json_t *id);
-/*
- * A "timeout" in seconds, 0 for no limit, as milliseconds; at most ten years. @v NULL: *ret_ms is
- * left as it is.
- */
+/* A "timeout" in seconds (0: no limit, at most ten years) as ms. @v NULL: *ret_ms stays. */
 int cg_cell_timeout(const json_t *v, int64_t *ret_ms, struct cg_err *err);

@@ -67,10 +67,7 @@ int cg_cells_add(struct cg_cells *c, const char *code, size_t len, const char *w
         return 0;
 }
 
-/*
- * The line, from 1, of a cell's first line that is not blank. IPython drops the blank lines before
- * it.
- */
+/* The line, from 1, of a cell's first line that is not blank. IPython drops those before it. */
 static size_t first_line(const char *text, const char *code, const char *end)
 {
         const char *p = code, *line = code;

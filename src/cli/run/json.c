@@ -26,10 +26,7 @@ static const char input_ended[] = "the host's input has ended: nobody can approv
 
 /* ------------------------------------------------------------------ events */
 
-/*
- * The host's id of the cell that runs; NULL: the event is of no cell or an earlier one, or there is
- * no id.
- */
+/* The host's id of the running cell; NULL: no id, or the event is of no cell or an earlier one. */
 static const char *id_of(const struct cg_run *run, uint64_t cell)
 {
         const struct cg_queued_cell *c = cg_json_of(run)->running;
@@ -248,9 +245,7 @@ static int write_reset(struct cg_run *run, struct cg_err *err)
         return cg_json_line_end(run, &l, err);
 }
 
-/*
- * The kernel is replaced now. The answer is written once the events of the old kernel's cell are.
- */
+/* The kernel is replaced now. The answer comes after the events of the old kernel's cell. */
 static int reset(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
@@ -302,9 +297,7 @@ static int report_not_run(struct cg_run *run, struct cg_err *err)
 static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait, struct cg_err *err)
 {
         struct json *j = cg_json_of(run);
-        /*
-         * A reset has dropped what was queued before it: what is queued now is for the new kernel.
-         */
+        /* A reset dropped what was queued before it: what is queued now is for the new kernel. */
         bool failed = j->running && j->running->stop_on_error && j->failed && !j->reset_line;
 
         j->running = cg_queued_cell_free(j->running);

@@ -1,6 +1,4 @@
-/*
- * Lines of `cellgate run --json`, and their members about events of a session (docs/cli-json.md).
- */
+/* Lines of `cellgate run --json`, and their members about events of a session: docs/cli-json.md. */
 #include "cli/run/json_int.h"
 
 #include <inttypes.h>

@@ -89,10 +89,7 @@ static int catch_signals(struct cg_err *err)
         if (pipe2(interrupt.pipe, O_CLOEXEC | O_NONBLOCK) < 0)
                 return cg_fail_errno(err, "pipe");
         for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
-                /*
-                 * Ignored signals stay ignored: nohup, and background jobs of a shell without job
-                 * control.
-                 */
+                /* Ignored signals stay ignored: nohup, background jobs without job control. */
                 if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
                         sigaction(signals[i], &sa, NULL);
         return 0;
@@ -115,9 +112,7 @@ static bool signal_came(struct cg_run *run)
         return true;
 }
 
-/*
- * The status of a run that a signal ends is the signal's, whatever else happened at the same time.
- */
+/* The status of a run that a signal ends is the signal's, whatever else happened. */
 static bool ended_by_signal(struct cg_run *run)
 {
         if (!run->signal && !signal_came(run))
@@ -221,9 +216,7 @@ static int output_failed(struct cg_run *run, struct cg_err *err)
         return -1;
 }
 
-/*
- * Runs one cell to its result. Negative: the run cannot go on; run->status says what it ends with.
- */
+/* Runs one cell to its result. Negative: the run cannot go on; run->status is how it ends. */
 static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_err *err)
 {
         struct cg_execute_options o = { .size = sizeof(o),

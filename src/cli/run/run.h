@@ -103,10 +103,7 @@ struct cg_run {
         int status; /* what the program will exit with */
 };
 
-/*
- * Set run->output and run->output_data. On failure, call run->output->free() where run->output is
- * set.
- */
+/* Set run->output and run->output_data. On failure, call run->output->free() if output is set. */
 int cg_run_text_init(struct cg_run *run, struct cg_err *err);
 int cg_run_json_init(struct cg_run *run, struct cg_err *err);
 

@@ -1,7 +1,4 @@
-/*
- * `cellgate run`: events and decisions between the session and the output. Runs in the command
- * `cellgate`.
- */
+/* `cellgate run`: events and decisions between session and output. Part of `cellgate`. */
 #include "cli/run/run.h"
 #include "cli/common/args.h"
 

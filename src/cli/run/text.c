@@ -95,10 +95,7 @@ static void show_display(struct cg_run *run, struct cg_event *e, struct cg_slice
 
         if (!cg_json_find(content, "data", &data))
                 return;
-        /*
-         * With an image the text is "<Figure size 640x480 with 1 Axes>": shown only where it is the
-         * cell's value.
-         */
+        /* With an image "<Figure size 640x480 with 1 Axes>" is shown only as the cell's value. */
         if (content_text(data, "text/plain", &plain) && (result || !image)) {
                 cg_screen_line(&run->screen, 1, plain.data ?: "", plain.len);
         } else if (!image) {

@@ -56,10 +56,7 @@ static struct check_outcome try(const struct cg_doctor_check *check)
         return o;
 }
 
-/*
- * A command in a sandbox as it comes, in a child because that can be done once. The message goes to
- * @note.
- */
+/* A command in a sandbox, in a child since that can be done once. The message goes to @note. */
 static int run_tier(const char *tier, char *note, size_t size)
 {
         static char *const argv[] = { (char *)"true", NULL }, *const env[] = { (char *)"PATH=/usr/bin:/bin",

@@ -81,10 +81,7 @@ static const char help_text[] =
         "Exit status: the command's; 128 + n when signal n ended it; 124 when its time limit ended it; 1 when\n"
         "it could not be run.\n";
 
-/*
- * Names in it may be those of files that an earlier command has made: nothing of them may act on
- * the terminal.
- */
+/* Names in it may be of files that an earlier command made: none may act on the terminal. */
 static int fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 static int fail(const char *fmt, ...)

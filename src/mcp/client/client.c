@@ -1,7 +1,4 @@
-/*
- * The client of one MCP server. Linked into the tool server and the command line. By
- * file: internal.h.
- */
+/* The client of one MCP server. Linked into tool server and command line. Files: internal.h. */
 #include "mcp/client/internal.h"
 
 #include <stdlib.h>

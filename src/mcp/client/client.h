@@ -116,10 +116,7 @@ void cg_mcp_client_end(struct cg_mcp_client *c, const char *why);
 int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms);
 /* How long a call may take: @timeout_ms, or where that is 0 by its definition; 0: no limit. */
 int64_t cg_mcp_client_call_ms(const struct cg_mcp_client *c, int64_t timeout_ms);
-/*
- * The program's name without its folder, or the URL's scheme and host; the rest may hold secrets.
- * Borrowed.
- */
+/* The program's name without folder, or the URL's scheme and host: no secrets. Borrowed. */
 const char *cg_mcp_client_program(const struct cg_mcp_client *c);
 const char *cg_mcp_client_name(const struct cg_mcp_client *c);
 /* Borrowed. */
@@ -197,17 +194,11 @@ bool cg_mcp_client_answer(struct cg_mcp_client *c, uint64_t number, const char *
  * that announces nothing, for as long as its list is valid.
  */
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c);
-/*
- * Where the subscription to changes has ended, all lists count as changed. The next list subscribes
- * again.
- */
+/* Without the subscription to changes all lists count as changed. The next list subscribes. */
 void cg_mcp_client_check_subscription(struct cg_mcp_client *c);
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool);
 /* Its pins (borrowed), or NULL. */
 struct cg_pins *cg_mcp_client_pins(const struct cg_mcp_client *c);
-/*
- * Appends up to three names of tools or prompts like @name as `"a", "b"`; nothing where none is
- * close.
- */
+/* Appends up to three names of tools or prompts like @name as `"a", "b"`, if any is close. */
 void cg_mcp_client_close_names(const struct cg_mcp_client *c, enum cg_mcp_method method, const char *name,
                                struct cg_buf *b);

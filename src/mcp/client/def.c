@@ -90,9 +90,7 @@ static int bad_member(const char *name, const char *what, const char *must, stru
         return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": %s must be %s", name, what, must);
 }
 
-/*
- * The text of a JSON string that can be an argument or a variable; NULL when it is none. Borrowed.
- */
+/* The text (borrowed) of a JSON string that can be an argument or a variable; NULL: it is none. */
 static const char *plain_string(const json_t *j)
 {
         if (!json_is_string(j) || json_string_length(j) != strlen(json_string_value(j)))

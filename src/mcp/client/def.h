@@ -1,7 +1,4 @@
-/*
- * The definition of one MCP server: what the host says about how to start it. Never seen by a
- * kernel.
- */
+/* The definition of one MCP server: how the host says to start it. Never seen by a kernel. */
 #pragma once
 
 #include <jansson.h>

@@ -724,10 +724,7 @@ static int launch(struct http_exchange *x, struct cg_err *err)
         return cg_http_start(t->http, &q, &cbs, x, &x->req, err);
 }
 
-/*
- * Whether it may be sent now: with HTTP+SSE not before the address is known, and none beside one
- * that is alone.
- */
+/* May it be sent now? With HTTP+SSE once the address is known, and none beside a lone one. */
 static bool may_launch(const struct http_exchange *x)
 {
         const struct http_transport *t = x->t;

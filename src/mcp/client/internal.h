@@ -294,10 +294,7 @@ void cg_mcp_add_capabilities(const struct cg_mcp_client *c, struct cg_buf *b);
  */
 void cg_mcp_add_meta(const struct cg_mcp_client *c, struct cg_buf *b, bool modern, uint64_t token);
 void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params);
-/*
- * Sends notifications/cancelled. The protocol forbids to cancel initialize; it is never cancelled
- * here.
- */
+/* Sends notifications/cancelled. The protocol forbids it for initialize, never cancelled here. */
 void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason);
 /* @cursor is a JSON string as the server wrote it, or nothing for the first page. */
 int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_slice cursor, struct cg_err *err);

@@ -18,10 +18,7 @@ static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_e
 
         if (!CG_GROW(q->pages.names, q->pages.n_names, q->pages.cap_names))
                 return cg_fail(err, CG_E_NOMEM, "names of a list");
-        /*
-         * A tool whose name is not text, empty or too long, cannot be called; the generator's
-         * report says so.
-         */
+        /* A tool whose name is no text, empty or too long cannot be called; the report says so. */
         if (cg_json_member(tool, "name", &name, NULL) < 0 || cg_json_strdup(name, &text, NULL) < 0)
                 return 0;
         if (!*text || strlen(text) > CG_MAX_NAME) {

@@ -1,6 +1,4 @@
-/*
- * The tools of one MCP server, for programs without an event loop (`cellgate gen NAME -- COMMAND`).
- */
+/* The tools of one MCP server, without an event loop (`cellgate gen NAME -- COMMAND`). */
 #pragma once
 
 #include <jansson.h>

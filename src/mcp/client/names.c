@@ -14,10 +14,7 @@ static char fold(char c)
         return c == '-' || c == '.' || c == '/' ? '_' : c;
 }
 
-/*
- * Edit distance of @name and @wanted; SIZE_MAX when it is not close. A name that contains the other
- * one is close.
- */
+/* Edit distance of @name and @wanted; SIZE_MAX: not close. A name that contains the other is. */
 static size_t rank(const char *wanted, const char *name)
 {
         size_t n = strlen(wanted), m = strlen(name), d;

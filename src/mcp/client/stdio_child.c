@@ -470,10 +470,7 @@ static void go_on(struct cg_stdio *s)
                 return;
         if (s->phase == RUNNING && (s->ended.exited || s->ended.out || s->ended.in)) {
                 if (!all_over(s)) {
-                        /*
-                         * Exit, last output and the ends of the pipes arrive in any order: collect
-                         * them.
-                         */
+                        /* Exit, last output and the ends of the pipes arrive in any order. */
                         if (!uv_is_active((uv_handle_t *)&s->timer))
                                 uv_timer_start(&s->timer, on_timer, CG_MCP_DRAIN_MS, 0);
                         return;
@@ -558,10 +555,7 @@ static void pipes_close(struct pipes *p)
                                 close(fds[i][k]);
 }
 
-/*
- * Settings of a sandbox that stand in the definition: in memory, so that they appear in no list of
- * processes.
- */
+/* Settings of a sandbox in the definition: in memory, to appear in no list of processes. */
 static int settings_fd(const struct cg_mcp_def *def, struct cg_err *err)
 {
         int fd = memfd_create("sandbox-settings", MFD_CLOEXEC);

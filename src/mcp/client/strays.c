@@ -41,10 +41,7 @@ static void add(struct cg_strays *s, pid_t pid, pid_t parent)
         fd = s->epfd < 0 ? -1 : cg_pidfd_open(pid, NULL);
         if (fd < 0)
                 return;
-        /*
-         * The number may have been reused before pidfd_open(); it cannot be reused while the pidfd
-         * is open.
-         */
+        /* The number may have been reused before pidfd_open(), but cannot be while it is open. */
         e.data.u64 = (uint64_t)pid;
         if (!cg_proc_read_stat(pid, &stat) || stat.parent != parent ||
             epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, &e) < 0) {

@@ -60,10 +60,7 @@ struct cg_http_cbs {
         void (*head)(void *data, struct cg_http_req *r);
         /* Bytes of its body, as they arrive. */
         void (*body)(void *data, struct cg_http_req *r, const char *p, size_t len);
-        /*
-         * Exactly once, and last: @err is NULL for a complete response of any status. @r is freed
-         * after it.
-         */
+        /* Once, and last: @err is NULL for a complete response of any status. Then @r is freed. */
         void (*end)(void *data, struct cg_http_req *r, const struct cg_err *err);
 };
 
@@ -80,10 +77,7 @@ int cg_http_status(const struct cg_http_req *r);
  * valid until end() returns.
  */
 const char *cg_http_header(const struct cg_http_req *r, const char *name, size_t nth);
-/*
- * In end(): the request's body, to be sent again (returns); NULL: it has none. From *skip to *len
- * are its bytes.
- */
+/* In end(): the request's body, to send again (returns), from *skip to *len; NULL: it has none. */
 char *cg_http_take_body(struct cg_http_req *r, size_t *skip, size_t *len);
 /* In end(): false when nothing of the request can have reached the server. */
 bool cg_http_was_sent(const struct cg_http_req *r);

@@ -127,8 +127,5 @@ void cg_pins_save_list(const char *path, const char *tools, size_t len);
  * [{"path", "pins"} or {"path", "error"}...] (returns).
  */
 int cg_pins_find(const char *server, json_t **ret, struct cg_err *err);
-/*
- * Accepts the pending definition of @tool if it still is the one with @digest. CG_E_STATE: it is
- * another.
- */
+/* Accepts the pending definition of @tool if it still has @digest. CG_E_STATE: it is another. */
 int cg_pins_accept(const char *path, const char *tool, const char *digest, struct cg_err *err);

@@ -30,7 +30,7 @@ void cg_ts_send_kept(struct ts_session *s, uint64_t kernel, uint64_t id, const c
                 cg_ts_send_kept(s, kernel, id, "whole", "", "", 0);
 }
 
-void cg_ts_call_free(struct ts_call *call)
+static void call_free(struct ts_call *call)
 {
         struct ts_kernel *k = call->kernel;
 
@@ -115,7 +115,7 @@ void cg_ts_kernel_detach(struct ts_session *s, const char *why)
         s->kernel = NULL;
         while (k->calls) {
                 cg_ts_call_withdraw(k->calls, why);
-                cg_ts_call_free(k->calls);
+                call_free(k->calls);
         }
         cg_kept_free_all(&k->kept);
         k->session = NULL;
@@ -221,7 +221,7 @@ void cg_ts_call_end(struct ts_call *call, const char *status, const char *raw, s
                 raw = text;
                 len = strlen(text);
         }
-        cg_ts_call_free(call);
+        call_free(call);
         if (!keeping)
                 cg_ts_kernel_answer(k, id, status, kind, raw, len);
         else if (strcmp(kind, "kept") == 0)

@@ -1,7 +1,4 @@
-/*
- * The tool server's broker wire, its end, and looking up sessions and their servers: what its other
- * files share.
- */
+/* The tool server's broker wire, its end, sessions and their servers: for its other files. */
 #include <string.h>
 #include "base/json.h"
 #include "mcp/toolserver/toolserver.h"

@@ -103,7 +103,6 @@ void cg_ts_call_withdraw(struct ts_call *call, const char *why);
 /* Bytes of the text of a failure. */
 #define CG_TS_FAILURE 4608
 
-void cg_ts_call_free(struct ts_call *call);
 /* Answers KEEP. */
 void cg_ts_send_kept(struct ts_session *s, uint64_t kernel, uint64_t id, const char *status, const char *kind,
                      const char *raw, size_t len);

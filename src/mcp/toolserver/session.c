@@ -803,7 +803,8 @@ static void report_progress(const struct ts_adding *a, const struct ts_new *v)
         cg_ts_broker_send_text(a->session->ts, &out, "text", text);
 }
 
-void cg_ts_session_progress(uv_timer_t *t)
+/* Reports servers that do not answer yet; its timer runs while there are some. */
+static void send_progress(uv_timer_t *t)
 {
         struct ts *ts = t->data;
         bool any = false, early = false;
@@ -823,7 +824,7 @@ void cg_ts_session_progress(uv_timer_t *t)
         if (!any)
                 uv_timer_stop(t);
         else if (early) /* another session has waited for longer */
-                uv_timer_start(t, cg_ts_session_progress, CG_MCP_PROGRESS_MS, CG_MCP_PROGRESS_EVERY_MS);
+                uv_timer_start(t, send_progress, CG_MCP_PROGRESS_MS, CG_MCP_PROGRESS_EVERY_MS);
 }
 
 static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body, struct ts_adding **ret,
@@ -914,8 +915,7 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m)
         /* It may run for another session, or still for one whose servers have answered. */
         if (a->n_waiting && (!uv_is_active((uv_handle_t *)&s->ts->progress) ||
                              uv_timer_get_due_in(&s->ts->progress) > CG_MCP_PROGRESS_MS))
-                uv_timer_start(&s->ts->progress, cg_ts_session_progress, CG_MCP_PROGRESS_MS,
-                               CG_MCP_PROGRESS_EVERY_MS);
+                uv_timer_start(&s->ts->progress, send_progress, CG_MCP_PROGRESS_MS, CG_MCP_PROGRESS_EVERY_MS);
         if (!a->n_waiting) /* none is started, or each failed at once */
                 generate_next(s);
 }

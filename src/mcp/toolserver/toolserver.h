@@ -95,8 +95,6 @@ struct ts_server *cg_ts_session_server(const struct ts_session *s, const char *s
 struct ts_session *cg_ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err);
 /* Ends its servers and forgets it; DETACHED follows when all are gone, if @report. */
 void cg_ts_session_end(struct ts_session *s, bool report);
-/* Reports servers that do not answer yet; its timer runs while there are some. */
-void cg_ts_session_progress(uv_timer_t *t);
 /* Handles SERVERS. */
 void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m);
 
@@ -107,10 +105,7 @@ void cg_ts_session_add(struct ts_session *s, const struct cg_msg *m);
  * kernel on another machine, whose calls come and are answered on the broker wire.
  */
 int cg_ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err);
-/*
- * Cancels its calls (the host of those that wait for a decision gets @why) and closes the
- * connection.
- */
+/* Cancels its calls (the host of those that wait gets @why) and closes the connection. */
 void cg_ts_kernel_detach(struct ts_session *s, const char *why);
 /* Fails the calls of @server that wait for a decision: the host was asked about another program. */
 void cg_ts_calls_replaced(struct ts_session *s, const char *server);

@@ -91,7 +91,5 @@ json_t *cg_command_policy(const struct cg_command *c, json_t *policy);
  */
 json_t *cg_command_entries(const struct cg_command *c);
 
-/*
- * explain.c: the paths that may be read and written, and why: as text, or as one JSON object.
- */
+/* explain.c: the paths that may be read and written, and why: as text, or as one JSON object. */
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err);

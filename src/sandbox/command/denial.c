@@ -259,9 +259,7 @@ static void add_name(char *buf, size_t size, const struct named *v, size_t n, ui
         snprintf(buf + len, size - len, "%llu", (unsigned long long)value);
 }
 
-/*
- * "socket(AF_UNIX, SOCK_STREAM)": the arguments that the filter inspected; they are 32 bits wide.
- */
+/* "socket(AF_UNIX, SOCK_STREAM)": the arguments that the filter inspected, of 32 bits. */
 static void describe_call(const struct cg_sandbox_denial *d, const char *name, char *buf, size_t size)
 {
         unsigned int setid = cg_setid_asked(d->nr, d->args);

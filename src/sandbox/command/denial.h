@@ -8,10 +8,7 @@
 #include "base/buf.h"
 #include "sandbox/sandbox.h"
 
-/*
- * Next message of cg_sandbox_child.denials_fd. 0; CG_TIMEOUT: none now; CG_CLOSED: there will be no
- * more.
- */
+/* Next message of cg_sandbox_child.denials_fd. 0; CG_TIMEOUT: none now; CG_CLOSED: no more. */
 int cg_denial_recv(int fd, struct cg_sandbox_denial *ret);
 
 /*

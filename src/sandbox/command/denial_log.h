@@ -10,10 +10,7 @@
 
 /* Different denials that are listed at the end. */
 #define CG_DENIAL_LOG_LISTED 16
-/*
- * Bytes that one command may have logged: one that is denied on purpose, again and again, must not
- * fill a disk.
- */
+/* Bytes that one command may have logged: one denied again and again must not fill a disk. */
 #define CG_DENIAL_LOG_BYTES (16u << 20)
 
 struct cg_denial_log {
@@ -37,9 +34,7 @@ struct cg_denial_log {
 void cg_denial_log_init(struct cg_denial_log *v, const struct cg_settings *s, const char *home, int log,
                         bool debug);
 void cg_denial_log_fini(struct cg_denial_log *v);
-/*
- * With debug: a line on standard error, in srt's format. Control characters are escaped.
- */
+/* With debug: a line on standard error, in srt's format. Control characters are escaped. */
 void cg_denial_log_debug(const struct cg_denial_log *v, const char *fmt, ...)
         __attribute__((format(printf, 2, 3)));
 /* A denial: an object as denial.h has them (takes). */

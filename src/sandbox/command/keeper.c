@@ -70,9 +70,7 @@ static int exec_command(void *data)
                 dprintf(2, "cellgate sandbox: %s: %s\n", c->argv[0], strerror(errno));
                 return errno == ENOENT ? 127 : 126;
         }
-        /*
-         * It may be a shell builtin or keyword; if not, the shell reports the missing command.
-         */
+        /* It may be a shell builtin or keyword; if not, the shell reports the missing command. */
         while (c->argv[n])
                 n++;
         by_shell = calloc(n + 5, sizeof(*by_shell));
@@ -227,9 +225,7 @@ static void send_watcher(const struct keeper *k)
 {
         const int fds[2] = { k->child.init_pidfd, k->child.status_fd };
 
-        /*
-         * The status pipe's reader is the full tier's lifeline: nobody but the keeper has it there.
-         */
+        /* The status pipe's reader is the full tier's lifeline: only the keeper has it there. */
         if (k->watcher >= 0)
                 cg_send_fds(k->watcher, "i", 1, fds, 2 - cg_plan_has_namespaces(k->c->sb), NULL);
 }

@@ -31,10 +31,7 @@ int cg_chan_next(struct cg_chan *c, json_t **ret, struct cg_err *err);
 /* The first @n received descriptors (the caller's now). CG_E_PROTO: there are fewer. */
 int cg_chan_take_fds(struct cg_chan *c, size_t n, int *ret, struct cg_err *err);
 
-/*
- * Queues a message (steals it) and writes what can be written. CG_E_LIMIT: the other side does not
- * read.
- */
+/* Queues a message (steals it) and writes what it can. CG_E_LIMIT: the other side does not read. */
 int cg_chan_send(struct cg_chan *c, json_t *message, struct cg_err *err);
 /* The same, with descriptors (the caller's still): waits up to @timeout_ms until all is written. */
 int cg_chan_send_fds(struct cg_chan *c, json_t *message, const int *fds, size_t n, int64_t timeout_ms,

@@ -51,10 +51,7 @@ int cg_egress_policy(const struct cg_settings *settings, char *const *env, json_
 
         if (json_object_set(o, "network", json_object_get(settings->root, "network")) < 0)
                 return cg_fail(err, CG_E_NOMEM, "network policy");
-        /*
-         * The proxies that the caller itself uses: some machines reach the network through one
-         * only.
-         */
+        /* The proxies that the caller uses: some machines reach the network only through one. */
         if (!settings->network.has_parent && (h || s))
                 json_object_set_new(
                         o, "parentProxy",

@@ -92,9 +92,7 @@ static void on_ask(struct decider *d, const struct cg_egress_msg *m)
                 cg_decider_job_answer(j, CG_EGRESS_DENIED, dec.why);
 }
 
-/*
- * The relay refused a request that names no host. The text is the relay's own, not the sandbox's.
- */
+/* The relay refused a request that names no host. The text is the relay's, not the sandbox's. */
 static void on_note(struct decider *d, const struct cg_egress_msg *m)
 {
         struct box *b = cg_decider_box_find(d, m->box);

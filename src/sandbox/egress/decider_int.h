@@ -118,10 +118,7 @@ void cg_decider_box_close(struct decider *d, struct box *b);
 void cg_decider_grants_forget(struct box *b);
 /* Asks the host, unless it has answered before. @j may be freed. */
 void cg_decider_question_ask(struct job *j);
-/*
- * A job does not wait for @q (NULL: none) any more. The last one ends @q; @notify reports that to
- * the host.
- */
+/* A job stops waiting for @q (NULL: none). The last one ends @q; @notify reports it to the host. */
 void cg_decider_question_leave(struct decider *d, struct question *q, bool notify);
 /* The host's message. */
 int cg_decider_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err);

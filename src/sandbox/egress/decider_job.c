@@ -1,6 +1,4 @@
-/*
- * A question of the relay: its end, its answer, and the event for the host.
- */
+/* A question of the relay: its end, its answer, and the event for the host. */
 #include "sandbox/egress/decider_int.h"
 
 #include <stdio.h>

@@ -93,10 +93,7 @@ static bool classify(struct cg_domain *d, bool brackets, bool deny)
         d->kind = CG_DOMAIN_NAME;
         if (strcmp(d->host, "localhost") != 0 && !is_domain(d->host, "/*:"))
                 return false;
-        /*
-         * No destination is ever named 127.1, but it denies the address: too much denied is the
-         * safe side.
-         */
+        /* No destination is named 127.1, but it denies the address: denying too much is safe. */
         if ((deny || brackets) && cg_host_parse(d->host, strlen(d->host), &h, NULL) == 0 && h.is_addr) {
                 d->kind = CG_DOMAIN_ADDR;
                 d->addr = h.addr;

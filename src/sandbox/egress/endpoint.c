@@ -41,10 +41,7 @@ struct cg_endpoint *cg_endpoint_close(struct cg_endpoint *e)
         if (!e)
                 return NULL;
         e->owner = NULL;
-        /*
-         * Out of the loop first: a descriptor that is closed while it is watched would still be
-         * watched.
-         */
+        /* Out of the loop first: a descriptor closed while it is watched would still be watched. */
         uv_close((uv_handle_t *)&e->poll, on_closed);
         close(e->fd);
         return NULL;

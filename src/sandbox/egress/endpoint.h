@@ -1,7 +1,4 @@
-/*
- * One of the two sockets of a connection, and its place in a loop. For the parts of
- * cellgate-egress.
- */
+/* One of the two sockets of a connection, and its place in a loop. For parts of cellgate-egress. */
 #pragma once
 
 #include <uv.h>

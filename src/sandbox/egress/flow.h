@@ -6,9 +6,7 @@
 
 /* The most bytes of one read, and those buffered for a slow receiver. */
 #define CG_FLOW_CHUNK (64u << 10)
-/*
- * Bytes in one direction after which they go through a pipe, without being copied to here and back.
- */
+/* Bytes in one direction after which they go through a pipe, without a copy to here and back. */
 #define CG_FLOW_SPLICE_AFTER (256u << 10)
 #define CG_FLOW_PIPE_SIZE    (1 << 20)
 /* Bytes of one direction before the other connections get a turn. */

@@ -1,7 +1,4 @@
-/*
- * HTTP/1.x heads and chunked bodies. Pure; runs in the part of cellgate-egress that can open
- * nothing.
- */
+/* HTTP/1.x heads and chunked bodies. Pure; for the part of cellgate-egress that opens nothing. */
 #include "sandbox/egress/http.h"
 
 #include <stdio.h>
@@ -27,10 +24,7 @@ static bool is_token(struct cg_slice t)
         return t.len > 0;
 }
 
-/*
- * No control characters; space and tab only with @blanks. Bytes over 127 may be in paths and
- * reasons.
- */
+/* No control characters; space and tab only with @blanks. Bytes over 127: in paths and reasons. */
 static bool is_text(struct cg_slice t, bool blanks)
 {
         for (size_t i = 0; i < t.len; i++) {
@@ -372,9 +366,7 @@ int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_ht
                 h->framing = CG_HTTP_UNTIL_END;
         if (!to_head && status >= 200 && status != 204 && status != 304)
                 return 0;
-        /*
-         * No body follows. Its length is worth passing on, which chunks cannot announce.
-         */
+        /* No body follows. Its length is worth passing on, which chunks cannot announce. */
         for (size_t i = 0; i < h->n_fields; i++)
                 if (status >= 200 && status != 204 && same(h->fields[i].name, "content-length"))
                         h->fields[i].skip = false;

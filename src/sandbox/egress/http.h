@@ -87,18 +87,13 @@ int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_ht
  */
 int cg_http_request_write(const struct cg_http_request *r, bool absolute, const char *auth,
                           struct cg_buf *out, struct cg_err *err);
-/*
- * Writes the response; @chunked: the body follows in chunks (@r may have another framing).
- */
+/* Writes the response; @chunked: the body follows in chunks (@r may have another framing). */
 int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive,
                            struct cg_buf *out, struct cg_err *err);
 
 /* Compares the Host fields with the request line: 0 if equal, 400 without one, else 421. */
 unsigned int cg_http_check_host(const struct cg_http_request *r);
-/*
- * Leaves out fields by name: @names one a line, compared without case, "-", "_" and "." being one
- * character.
- */
+/* Leaves out fields by name: @names one a line, without case; "-", "_" and "." are the same. */
 void cg_http_strip(struct cg_http_head *h, const char *names);
 
 /* Appends one chunk; no bytes: nothing. CG_HTTP_LAST_CHUNK ends the body. */

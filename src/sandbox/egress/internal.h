@@ -28,10 +28,7 @@
 #define CG_EGRESS_LISTENERS_MAX 4
 
 enum cg_egress_type {
-        /*
-         * to the relay: a sandbox, its options, its listeners as descriptors; to the injector: its
-         * secrets
-         */
+        /* to the relay: a sandbox, options, listeners as descriptors; to the injector: secrets */
         CG_EGRESS_BOX_OPEN = 1,
         CG_EGRESS_BOX_OPTIONS, /* to the relay: they have changed */
         CG_EGRESS_BOX_CLOSE,   /* to both */
@@ -100,7 +97,5 @@ int cg_decider_run(int control, int relay, int injector);
 /* doors.c: `cellgate-egress --doors`, the outer side of doors (doors.h). */
 int cg_doors_main(int argc, char **argv);
 
-/*
- * connect.c: `cellgate-egress --connect PROXY HOST PORT`, for ssh's ProxyCommand inside a sandbox.
- */
+/* connect.c: `cellgate-egress --connect PROXY HOST PORT`, for ssh's ProxyCommand in a sandbox. */
 int cg_connect_main(const char *proxy, const char *host, const char *port);

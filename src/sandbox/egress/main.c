@@ -52,9 +52,7 @@ static int start_part(const struct part *part, pid_t self)
                 prctl(PR_SET_NAME, part->name, 0, 0, 0);
                 /* A second net: the first is the end of the socket. */
                 prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-                /*
-                 * Nothing but its own socket: neither the control channel nor that of another part.
-                 */
+                /* Nothing but its own socket: neither the control channel nor another part's. */
                 if (getppid() != self || dup2(pair[1], FD_CONTROL) < 0 ||
                     close_range(FD_CONTROL + 1, ~0U, 0) < 0)
                         _exit(1);

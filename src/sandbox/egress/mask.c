@@ -27,9 +27,7 @@ void cg_masks_fini(struct cg_masks *masks)
         *masks = (struct cg_masks){ 0 };
 }
 
-/*
- * "fake_value_" and a random UUID, as long as the secret: some programs check a token's length.
- */
+/* "fake_value_" and a random UUID, as long as the secret: some programs check a token's length. */
 static char *make_fake(size_t len, struct cg_err *err)
 {
         static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_0";
@@ -198,10 +196,7 @@ static int find_matches(struct cg_masks *m, const struct cg_settings_cred *cred,
         return r;
 }
 
-/*
- * Writes @text to @out with every match's first group replaced. Returns how many matches there
- * were, or negative.
- */
+/* Writes @text to @out, every match's first group replaced. Returns how many, or negative. */
 static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
                            size_t len, struct cg_buf *out, struct cg_err *err)
 {

@@ -247,9 +247,7 @@ static int read_upstream(struct cg_upstream *u, const char *url, const char *wha
         return 0;
 }
 
-/*
- * NO_PROXY: "*", ranges, addresses, and ends of names. Ports are ignored, malformed ranges as well.
- */
+/* NO_PROXY: "*", ranges, addresses, ends of names. Ports and malformed ranges are ignored. */
 static int read_no_proxy(struct no_proxy *np, const char *text, struct cg_err *err)
 {
         cg_auto_free char *copy = strdup(text);
@@ -503,10 +501,7 @@ const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, ui
 {
         static const uint8_t loopback6[16] = { [15] = 1 };
         struct cg_addr v4;
-        /*
-         * The carried address only adds denials: it earns no exception, and makes nothing
-         * loopback.
-         */
+        /* The carried address only adds denials: no exception, and nothing becomes loopback. */
         const struct cg_addr *carried = cg_addr_embedded4(a, &v4) ? &v4 : NULL;
         enum cg_addr_class class;
 

@@ -1,7 +1,4 @@
-/*
- * An HTTP exchange of the relay: one request, written anew, and the response to it; then perhaps
- * the next.
- */
+/* An HTTP exchange of the relay: one request, written anew, and its response; then the next. */
 #include "sandbox/egress/relay_int.h"
 
 #include "base/util.h"

@@ -137,9 +137,7 @@ void cg_conn_abort(struct conn *c);
 bool cg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id);
 /* The connection that waits for the answer to this question, or NULL. */
 struct conn *cg_conn_find(struct relay *r, uint32_t box, uint32_t id);
-/*
- * 0: something new is in c->in; CG_TIMEOUT: nothing yet; CG_CLOSED: nothing more, ever; negative.
- */
+/* 0: something new is in c->in; CG_TIMEOUT: nothing yet; CG_CLOSED: nothing more; negative. */
 int cg_conn_read(struct conn *c, size_t limit);
 /* 0: something new is in c->up_in; CG_TIMEOUT; CG_CLOSED; negative. */
 int cg_conn_read_up(struct conn *c);
@@ -148,10 +146,7 @@ int cg_conn_flush(struct conn *c);
 void cg_conn_stop_flows(struct conn *c);
 /* Bytes have moved: its time begins anew. */
 void cg_conn_active(struct conn *c);
-/*
- * After the reply, everything that the client still sends is discarded until it has ended,
- * or for a moment.
- */
+/* After the reply, what the client still sends is discarded until it ends, or for a moment. */
 void cg_conn_linger(struct conn *c);
 void cg_conn_set_to_ask(struct conn *c, bool yes);
 

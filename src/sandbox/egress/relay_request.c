@@ -1,7 +1,4 @@
-/*
- * A connection of the relay from its first byte to the question where it may go, and what the
- * answer starts.
- */
+/* A connection of the relay from its first byte to the question where it may go, and the answer. */
 #include "sandbox/egress/relay_int.h"
 
 #include <string.h>

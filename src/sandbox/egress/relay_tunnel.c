@@ -1,7 +1,4 @@
-/*
- * Tunnels of the relay: bytes in both directions, unread; directly to the host, or through another
- * proxy.
- */
+/* Tunnels of the relay: bytes in both directions, unread; to the host or through another proxy. */
 #include "sandbox/egress/relay_int.h"
 
 #include <string.h>

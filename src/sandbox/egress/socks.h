@@ -1,7 +1,4 @@
-/*
- * SOCKS 5 (RFC 1928, RFC 1929), server side: greeting, user and password (any are taken), CONNECT.
- * Pure.
- */
+/* SOCKS 5 (RFC 1928, RFC 1929), server: greeting, user and password (any), CONNECT. Pure. */
 #pragma once
 
 #include "base/buf.h"
@@ -24,10 +21,7 @@ enum cg_socks_code {
         CG_SOCKS_NO_ADDRESS_TYPE = 8,
 };
 
-/*
- * Each: 0 with *used, CG_SOCKS_MORE, or CG_E_PROTO for what is not SOCKS 5 (close; there is nothing
- * to answer).
- */
+/* Each: 0 with *used, CG_SOCKS_MORE, or CG_E_PROTO: not SOCKS 5 (close; there is no answer). */
 int cg_socks_greeting(const uint8_t *p, size_t len, size_t *used, enum cg_socks_method *ret,
                       struct cg_err *err);
 int cg_socks_password(const uint8_t *p, size_t len, size_t *used, struct cg_err *err);

@@ -96,10 +96,7 @@ static enum cg_access_rule by_mount(const struct cg_plan_mount *m, enum cg_acces
         }
 }
 
-/*
- * The mode and owner of @path, or of the folder that it would be changed in, refuse the access to
- * this process.
- */
+/* The mode and owner of @path, or of the folder to change it in, refuse it to this process. */
 static bool mode_refuses(const char *path, enum cg_access how)
 {
         char folder[PATH_MAX];

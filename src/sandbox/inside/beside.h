@@ -25,7 +25,5 @@ struct seccomp_notif;
  */
 void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS]);
 
-/*
- * In init. False: not such a call, or a rule of the filter denies it. Otherwise it was replied to.
- */
+/* In init. False: not such a call, or a rule of the filter denies it. Else it was replied to. */
 bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call);

@@ -60,10 +60,7 @@ static int read_memory(const struct broker_call *c, uint64_t at, void *buf, size
         return cg_caller_waits(c->notify, c->notif) ? 0 : -ESRCH;
 }
 
-/*
- * Paths by which libc names a descriptor where a call takes only paths. In init "self" would be
- * init.
- */
+/* Paths by which libc names a descriptor where a call takes paths. In init "self" would be init. */
 static bool is_own_fd(const char *path, int *fd)
 {
         static const char *const ways[] = { "/proc/self/fd/", "/dev/fd/", "/proc/thread-self/fd/" };
@@ -83,10 +80,7 @@ static bool is_own_fd(const char *path, int *fd)
         return false;
 }
 
-/*
- * Opens (O_PATH) the file that the arguments name: the same descriptor is checked and then changed.
- * Or -errno.
- */
+/* Opens (O_PATH) the file of the arguments: that descriptor is checked, then changed. Or -errno. */
 static int open_target(struct broker_call *c, int dirfd, uint64_t at, int flags)
 {
         char path[PATH_MAX];
@@ -415,10 +409,7 @@ static int do_connect(struct broker_call *c)
                 return flags;
         if (tcp_pair(&client, &server) < 0)
                 return -ECONNREFUSED;
-        /*
-         * The proxy's end first: if the proxy has ended or its queue is full, the connection is
-         * refused.
-         */
+        /* The proxy's end first: if it ended or its queue is full, the connection is refused. */
         if (cg_send_fds(c->broker->proxies + port, "c", 1, &server, 1, NULL) < 0)
                 return -ECONNREFUSED;
         if (!(flags & O_NONBLOCK) && fcntl(client, F_SETFL, 0) < 0)

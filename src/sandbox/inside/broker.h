@@ -18,10 +18,7 @@
 
 struct cg_broker {
         const struct cg_sandbox *sb;
-        /*
-         * first of n_ports descriptors: sockets by which the proxy receives connections as
-         * descriptors
-         */
+        /* first of n_ports descriptors: sockets by which the proxy receives connections */
         int proxies;
 };
 

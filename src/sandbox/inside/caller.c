@@ -48,10 +48,7 @@ int cg_caller_read_path(const struct seccomp_notif *call, uint64_t at, char path
         size_t len = 0;
 
         while (len < PATH_MAX) {
-                /*
-                 * Not across the end of a page, since the next page may not be mapped. Most paths
-                 * are short.
-                 */
+                /* Not across the end of a page: the next may be unmapped. Most paths are short. */
                 size_t page = PAGE - (size_t)((at + len) % PAGE), most = len ? PATH_MAX - len : SHORT;
                 ssize_t n = read_some(call, at + len, path + len, CG_MIN(page, most));
 

@@ -21,15 +21,10 @@ bool cg_caller_waits(const struct cg_notify *n, const struct seccomp_notif *call
 int cg_caller_read(const struct seccomp_notif *call, uint64_t at, void *buf, size_t len);
 /* The path at @at with its NUL. 0, -EFAULT, -EPERM, or -ENAMETOOLONG. */
 int cg_caller_read_path(const struct seccomp_notif *call, uint64_t at, char path[PATH_MAX]);
-/*
- * The link in /proc to the file of the descriptor @fd, or to the working directory with AT_FDCWD.
- */
+/* The link in /proc to the file of the descriptor @fd, or to the working folder with AT_FDCWD. */
 #define CG_CALLER_LINK_MAX 64
 void cg_caller_link(const struct seccomp_notif *call, int fd, char link[CG_CALLER_LINK_MAX]);
-/*
- * Opens (O_PATH) that file. Checks that the call still waits. A descriptor, -EBADF, -EPERM, or
- * -ESRCH.
- */
+/* Opens (O_PATH) that file if the call still waits. A descriptor, -EBADF, -EPERM, or -ESRCH. */
 int cg_caller_open(const struct cg_notify *n, const struct seccomp_notif *call, int fd);
 /* Processes that have made calls, the last one first. */
 #define CG_CALLER_PROCESSES 16
@@ -48,10 +43,7 @@ struct cg_caller_process *cg_caller_find(struct cg_caller_process list[CG_CALLER
 /* A copy of the process's descriptor @fd, which is the same open file; -1: unknown. */
 int cg_caller_take(const struct cg_notify *n, const struct seccomp_notif *call, int fd,
                    struct cg_caller_process list[CG_CALLER_PROCESSES]);
-/*
- * The text after @key (such as "\nTgid:") in /proc/@tid/status, which is read into @text. NULL: no
- * such line.
- */
+/* The text after @key ("\nTgid:") in /proc/@tid/status, which is read into @text. NULL: none. */
 #define CG_CALLER_STATUS_MAX 4096
 /* Reads the start of /proc/TID/@name as text; "" and false when it cannot be read. */
 bool cg_caller_proc_text(pid_t tid, const char *name, char *text, size_t size);

@@ -20,10 +20,7 @@
 #include <stdint.h>
 #include "base/err.h"
 
-/*
- * From the server, once, when it is ready or has failed. Later a byte for each request that it has
- * taken.
- */
+/* From the server, once, when ready or failed; later a byte for each request that it has taken. */
 struct cg_command_server_ready {
         uint32_t ok;
         struct cg_err err;

@@ -28,10 +28,7 @@ enum cg_door_type {
         CG_DOOR_WANT_SOCKET = 1, /* to init: @value is a family */
         CG_DOOR_SOCKET,          /* from init: a descriptor, or an errno in @value */
         CG_DOOR_WANT_UNIX,       /* from init: @path, absolute */
-        /*
-         * to init: the socket's file as a descriptor (O_PATH), or an errno in @value; EPERM: not
-         * listed
-         */
+        /* to init: the socket's file (O_PATH), or an errno in @value; EPERM: not listed */
         CG_DOOR_UNIX_IS,
         CG_DOOR_LISTENS, /* from init: @value is a TCP port */
 };

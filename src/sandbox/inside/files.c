@@ -140,9 +140,7 @@ static bool receive(int fd)
         }
 }
 
-/*
- * A name in @dir for the file that replaces @base: of a new file, or with @unnamed of that one.
- */
+/* A name in @dir for the file that replaces @base: of a new file, or with @unnamed of that one. */
 static int make_name(int dir, const char *base, int unnamed, mode_t mode, char name[NAME_MAX + 1])
 {
         size_t len = strlen(base);
@@ -207,10 +205,7 @@ static int do_write(char *const *argv)
         if (!realpath(argv[1], target) &&
             (errno != ENOENT || snprintf(target, sizeof(target), "%s", argv[1]) >= (int)sizeof(target)))
                 return cg_files_failed("write", argv[1]);
-        /*
-         * Names are made and removed in this folder, wherever it is moved meanwhile, so that none
-         * is left behind.
-         */
+        /* Names are made and removed in this folder, wherever it is moved: none is left behind. */
         dir = open_folder(target, &base);
         if (dir < 0)
                 return cg_files_failed("write", argv[1]);

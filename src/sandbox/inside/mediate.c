@@ -139,10 +139,7 @@ static bool has_pattern(const struct move_scan *s, const char *path, const char 
                 cg_med_pattern_rule(sb, moved, false, setting));
 }
 
-/*
- * Whether something in the folder @fd of @path is protected; then cg_med_deny() has been called for
- * it.
- */
+/* Tests if anything in the folder @fd of @path is protected; then cg_med_deny() has been called. */
 static bool has_protected_below(struct move_scan *s, int fd, const char *path, int depth)
 {
         const struct cg_sandbox *sb = s->call->mediator->sb;
@@ -346,9 +343,7 @@ static int do_renameat(struct cg_med_call *call, int from_fd, uint64_t from_addr
         return cg_med_deny(call, &to, NULL);
 }
 
-/*
- * Finds the existing file of a link in init's view; *unlinked: its descriptor, if it has no name.
- */
+/* Finds the existing file of a link in init's view; *unlinked: its descriptor if it has no name. */
 static bool lookup_link_source(struct cg_med_call *call, int dirfd, uint64_t addr, int flags,
                                struct cg_path_arg *arg, int *unlinked)
 {

@@ -169,10 +169,7 @@ enum cg_git_part cg_med_git_part(const struct cg_path_arg *arg)
         return part;
 }
 
-/*
- * 0, or -1: the file system has no creation time, so that another file may get the same inode
- * number later.
- */
+/* 0, or -1: the file system has no creation time: another file may get the inode number. */
 static int identify(int dir, const char *name, struct cg_made *ret)
 {
         struct statx st;
@@ -395,9 +392,7 @@ bool cg_mediate_may_run(struct cg_mediator *m, const char *path, mode_t mode)
         return cg_med_decide_program(&call, &arg, mode, 1) == 0;
 }
 
-/*
- * Git finds @arg, which has just been made, as HEAD: also "head" on a case-insensitive file system.
- */
+/* Git finds @arg, just made, as HEAD: also "head" on a case-insensitive file system. */
 static bool is_head(const struct cg_path_arg *arg)
 {
         const char *last = strrchr(arg->path, '/') + 1;

@@ -20,10 +20,7 @@
 
 #define CG_MED_LINKS_MAX 40
 
-/*
- * Outcomes of handlers, beside the call's result (not negative) and -errno, which is at least
- * -4095.
- */
+/* Outcomes of handlers, beside the call's result (not negative) and -errno, at least -4095. */
 enum cg_med_outcome {
         CG_MED_CONTINUE = -10000, /* the kernel executes the call */
         CG_MED_ANSWERED,          /* the reply has been sent, or a child of init sends it */
@@ -53,9 +50,7 @@ struct cg_path_arg {
         char path[PATH_MAX]; /* without that "/", and without symlinks above the name */
         enum cg_region region;
         size_t root;
-        /*
-         * why it was not found: ENOENT, a folder of the path is missing; ENAMETOOLONG; 0: unknown
-         */
+        /* why it was not found: ENOENT, a missing folder in the path; ENAMETOOLONG; 0: unknown */
         int error;
 };
 
@@ -77,10 +72,7 @@ enum cg_operation {
         CG_OP_SETATTR, /* mode of an existing file */
 };
 
-/*
- * Reads a path from the caller's memory. False: it is invalid or too long, so the call fails
- * anyway.
- */
+/* Reads a path from the caller's memory. False: invalid or too long, so the call fails anyway. */
 bool cg_med_read_path(const struct cg_med_call *call, uint64_t addr, char text[PATH_MAX]);
 void cg_med_set_umask(struct cg_mediator *m, mode_t mask);
 /* Sets init's umask so that a new file with @mode has the mode that the caller's umask gives it. */
@@ -115,10 +107,7 @@ int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path
 void cg_med_leave_folder(struct cg_med_call *call);
 /* Finds the name that a call's descriptor and path mean, with symlinks above the name followed. */
 bool cg_med_lookup(const struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg);
-/*
- * The same for calls that change the name itself, whose region is that of the folder if a mount
- * covers the name.
- */
+/* The same for calls that change the name itself: the folder's region if a mount covers it. */
 bool cg_med_lookup_entry(struct cg_med_call *call, int dirfd, uint64_t addr, struct cg_path_arg *arg);
 /* The name is taken; otherwise sets errno. */
 bool cg_med_exists(const struct cg_path_arg *arg);
@@ -126,9 +115,7 @@ bool cg_med_exists(const struct cg_path_arg *arg);
 int cg_med_lookup_error(const struct cg_med_call *call, const struct cg_path_arg *arg);
 /* @path is writable by cellgate.writableNames. */
 bool cg_med_is_writable_name(const struct cg_sandbox *sb, const char *path, size_t root);
-/*
- * The denied path (one that must not be made) that @path is or is below, or with @leads is above.
- */
+/* The denied path (must not be made) that @path is or is below, or with @leads is above. */
 const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bool leads,
                                const char **setting);
 /*

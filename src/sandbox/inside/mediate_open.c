@@ -21,16 +21,10 @@
 #include "sandbox/inside/notify.h"
 #include "sandbox/inside/reply.h"
 
-/*
- * Interval at which the opener of a FIFO checks whether its caller still waits: that is not
- * reported.
- */
+/* Interval at which a FIFO's opener checks if its caller still waits: that is not reported. */
 #define HELPER_CHECK_US 200000
 
-/*
- * O_TRUNC is done after the caller has the descriptor: if there is no room for one, the file must
- * be unchanged.
- */
+/* O_TRUNC comes after the caller has the descriptor: without room for one, nothing changes. */
 static bool is_truncate_deferred(int flags)
 {
         return flags & O_TRUNC && ((flags & O_ACCMODE) == O_WRONLY || (flags & O_ACCMODE) == O_RDWR);
@@ -370,10 +364,7 @@ int cg_med_truncate(struct cg_med_call *call, uint64_t addr, int64_t size)
                         return -errno;
                 if (cg_med_is_linked(call->mediator, fd, ""))
                         return cg_med_deny(call, &arg, CG_WHY_LINK);
-                /*
-                 * The caller's own limit, since init has none. If it cannot be read the file does
-                 * not grow.
-                 */
+                /* The caller's own limit: init has none. Unreadable: the file does not grow. */
                 if (size > st.st_size && prlimit(call->tid, RLIMIT_FSIZE, NULL, &most) < 0)
                         return -errno;
                 if (size > st.st_size && (uint64_t)size > most.rlim_cur) {

@@ -467,10 +467,7 @@ int cg_med_open_base(const struct cg_med_call *call, int dirfd, const char *path
                 *ok = path[0] && base >= 0;
                 return base;
         }
-        /*
-         * With nested user namespaces the caller may have another root, and its absolute paths
-         * another meaning.
-         */
+        /* With nested user namespaces the caller may have another root, so other absolute paths. */
         *ok = !call->mediator->sb->set.nested_users;
         if (*ok)
                 return -1;

@@ -85,10 +85,7 @@ static void take_call(struct cg_notify *n)
         cg_reply_deny(n, &c.n, EPERM, NULL);
 }
 
-/*
- * Caller and init never run at the same time, so waking up on the same processor is cheaper. Linux
- * 6.6; optional.
- */
+/* Caller and init never run at once: waking on the same CPU is cheaper. Linux 6.6; optional. */
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS      SECCOMP_IOW(4, __u64)
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)

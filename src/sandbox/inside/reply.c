@@ -97,9 +97,7 @@ static void report(struct cg_notify *n, const struct seccomp_notif *call, int er
         }
         n->tokens -= 1000;
         memcpy(d.args, call->data.args, sizeof(d.args));
-        /*
-         * A call names a thread, a report its process: number and name as the process itself says.
-         */
+        /* A call names a thread, a report its process: number and name as the process says. */
         if (!n->foreign_proc) {
                 const char *process = cg_caller_status((pid_t)call->pid, "\nTgid:", text);
 

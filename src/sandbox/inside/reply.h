@@ -23,8 +23,5 @@ struct cg_path_denial {
 };
 /* Reports @p as denied without a reply. */
 void cg_reply_report(struct cg_notify *n, const struct seccomp_notif *call, const struct cg_path_denial *p);
-/*
- * The main process has ended: reports how many denials were left out since the last report, if any
- * were.
- */
+/* The main process has ended: reports how many denials were left out since the last report. */
 void cg_reply_report_lost(struct cg_notify *n);

@@ -33,10 +33,7 @@ static bool is_this(const struct nlmsghdr *h, dev_t dev, ino_t ino)
                 if (a.rta_type != UNIX_DIAG_VFS || a.rta_len < RTA_LENGTH(sizeof(v)))
                         continue;
                 memcpy(&v, p + RTA_LENGTH(0), sizeof(v));
-                /*
-                 * The kernel's own format of device numbers; inode numbers are truncated to 32
-                 * bits.
-                 */
+                /* The kernel's own format of device numbers; inode numbers are cut to 32 bits. */
                 return (v.udiag_vfs_dev >> 20) == major(dev) && (v.udiag_vfs_dev & 0xfffff) == minor(dev) &&
                        v.udiag_vfs_ino == (uint32_t)ino;
         }

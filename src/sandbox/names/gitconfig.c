@@ -66,10 +66,7 @@ static const struct {
         { "options", false, "allow-rerere-auto", BOOL },
 };
 
-/*
- * Bytes without a special meaning in any version of git: no quotes, escapes, comments or continued
- * lines.
- */
+/* Bytes without special meaning in any git: no quotes, escapes, comments or continued lines. */
 static bool all_of(const char *s, size_t n, const char *more)
 {
         for (size_t i = 0; i < n; i++)

@@ -45,9 +45,7 @@ const struct cg_name *cg_names_plain(size_t *n);
 const char *cg_names_find(const char *path, size_t root, unsigned int what);
 /* @name is hidden by @row of CG_NAME_BELOW, which are single names. Templates are not hidden. */
 bool cg_names_has(const struct cg_name *row, const char *name);
-/*
- * The row of which @path is the beginning (".claude"): a folder moved there could contain the rest.
- */
+/* The row of which @path is the beginning (".claude"): a folder moved there could hold the rest. */
 const char *cg_names_leads(const char *path, size_t root);
 /* @path has the name @pattern (as in struct cg_name) or is below it. */
 bool cg_names_match(const char *pattern, const char *path, size_t root);

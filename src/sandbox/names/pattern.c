@@ -4,10 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/*
- * The end of the set that starts at @p ("["), or NULL when there is none: then "[" is a character
- * like others.
- */
+/* The end of the set that starts at @p ("["), or NULL: then "[" is an ordinary character. */
 static const char *set_end(const char *p)
 {
         const char *close = strchr(p + 1, ']');

@@ -15,10 +15,7 @@
         "allowed for security reasons. Names with other letters than ASCII's are written as clients send them: xn--..."
 #define DOMAIN_MAX 512
 
-/*
- * The host of "host", "host:port", "[address]" and "[address]:port" in @buf; false when it is none
- * of these.
- */
+/* The host of "host", "host:port", "[address]", "[address]:port" in @buf; false: none of these. */
 static bool split_port(const char *text, char buf[DOMAIN_MAX])
 {
         const char *end = text + strlen(text), *port = NULL, *close;

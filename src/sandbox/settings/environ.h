@@ -1,7 +1,4 @@
-/*
- * The environment of a command in a sandbox: the caller's without denied and masked variables, and
- * the proxies.
- */
+/* A sandbox's environment: the caller's without denied and masked variables, and the proxies. */
 #pragma once
 
 #include "sandbox/settings/settings.h"

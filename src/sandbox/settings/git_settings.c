@@ -137,10 +137,7 @@ static int deny_everywhere(struct git_reader *g, const char *word)
         return cg_rules_add_pattern(g->rules, pattern, why, g->err);
 }
 
-/*
- * A path as git reads it. "~/" is HOME, and the account's home in a login shell that has another
- * HOME.
- */
+/* A path as git reads it: "~/" is HOME, and in a login shell with another HOME the account's. */
 static int each_path(struct git_reader *g, const char *base, const char *word, path_fn fn, enum named to,
                      int depth)
 {

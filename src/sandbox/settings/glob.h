@@ -5,10 +5,7 @@
 #include "base/err.h"
 #include "sandbox/names/pattern.h"
 
-/*
- * Entries that are visited for one pattern: a pattern over a whole disk must fail instead of taking
- * an hour.
- */
+/* Entries visited for one pattern: one over a whole disk must fail instead of taking an hour. */
 #define CG_GLOB_ENTRIES_MAX 1000000
 /* Depth of folders below the one in which a pattern begins. */
 #define CG_GLOB_DEPTH_MAX 64

@@ -65,10 +65,7 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
                 r = add_mask(&rules, base, json_array_get(masks, i), err);
         if (r < 0)
                 return r;
-        /*
-         * A workspace in /tmp or another private folder is visible; without rules it may be
-         * written.
-         */
+        /* A workspace in /tmp or another private folder is visible; writable without rules. */
         if (rules.off)
                 r = cg_sandbox_add_write(plan, base->cwd, err);
         else if (cg_view_state(&rules, base->cwd) == CG_VIEW_READ)

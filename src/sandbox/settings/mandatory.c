@@ -38,10 +38,7 @@ static const char *const claude_folders[] = { "commands", "agents" };
 
 /* ---- names in a folder */
 
-/*
- * In such a folder an absent name costs one system call; with a link on the way, the link itself
- * has to be kept.
- */
+/* An absent name in it costs one system call; with a link on the way, the link is kept. */
 static bool has_no_links(const char *folder)
 {
         char real[PATH_MAX];

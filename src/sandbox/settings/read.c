@@ -80,7 +80,7 @@ static const char *type_name(const json_t *v)
         }
 }
 
-int cg_reader_type(struct cg_reader *r, const json_t *v, json_type want, const char *name)
+static int reader_type(struct cg_reader *r, const json_t *v, json_type want, const char *name)
 {
         json_type is = json_typeof(v);
 
@@ -142,7 +142,7 @@ int cg_reader_object(struct cg_reader *r, const json_t *o, const struct cg_field
 {
         const char *key;
         json_t *v;
-        int one, status = cg_reader_type(r, o, JSON_OBJECT, "object");
+        int one, status = reader_type(r, o, JSON_OBJECT, "object");
 
         if (status < 0)
                 return status;
@@ -177,7 +177,7 @@ int cg_reader_list(struct cg_reader *r, const json_t *v, const struct cg_field *
 {
         size_t len, mark;
         char *list;
-        int status = cg_reader_type(r, v, JSON_ARRAY, "array");
+        int status = reader_type(r, v, JSON_ARRAY, "array");
 
         if (status < 0)
                 return status;
@@ -203,7 +203,7 @@ int cg_reader_members(struct cg_reader *r, const json_t *v, const struct cg_fiel
         const char *key;
         json_t *value;
         char *at;
-        int status = cg_reader_type(r, v, JSON_OBJECT, "object");
+        int status = reader_type(r, v, JSON_OBJECT, "object");
 
         if (status < 0)
                 return status;
@@ -231,7 +231,7 @@ int cg_reader_members(struct cg_reader *r, const json_t *v, const struct cg_fiel
 static int read_text(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         const char *wrong;
-        int status = cg_reader_type(r, v, JSON_STRING, "string");
+        int status = reader_type(r, v, JSON_STRING, "string");
 
         if (status < 0)
                 return status;
@@ -267,7 +267,7 @@ int cg_reader_strs(struct cg_reader *r, const json_t *v, const struct cg_field *
 
 int cg_reader_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        int status = cg_reader_type(r, v, JSON_TRUE, "boolean");
+        int status = reader_type(r, v, JSON_TRUE, "boolean");
 
         if (status == 0)
                 *(bool *)to = json_is_true(v);
@@ -340,7 +340,7 @@ int cg_reader_paths(struct cg_reader *r, const json_t *v, const struct cg_field 
 
 int cg_reader_ignored_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        return cg_reader_type(r, v, JSON_TRUE, "boolean");
+        return reader_type(r, v, JSON_TRUE, "boolean");
 }
 
 int cg_reader_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -361,7 +361,7 @@ int cg_reader_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg
 
 int cg_reader_ignored_object(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        return cg_reader_type(r, v, JSON_OBJECT, "object");
+        return reader_type(r, v, JSON_OBJECT, "object");
 }
 
 int cg_reader_refused(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

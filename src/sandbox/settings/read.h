@@ -106,7 +106,6 @@ int cg_reader_list(struct cg_reader *r, const json_t *v, const struct cg_field *
  */
 int cg_reader_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
                       size_t *n);
-int cg_reader_type(struct cg_reader *r, const json_t *v, json_type want, const char *name);
 
 /* network.c: the field "network". */
 int cg_reader_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);

@@ -100,9 +100,7 @@ static int deny_worktree(struct git *g, int dir, const char *name, const char *p
         return cg_rules_deny_name(g->rules, path, "config.worktree", false, false, g->err);
 }
 
-/*
- * True if git would read a config.worktree: only where config, which cannot be written, enables it.
- */
+/* True if git would read a config.worktree: only where config, which is read-only, enables it. */
 static bool wants_worktree_config(const char *gitdir)
 {
         char path[PATH_MAX], text[GIT_CONFIG_MAX + 1];

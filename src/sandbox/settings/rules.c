@@ -39,9 +39,7 @@ static int deny_root(struct list *l, struct cg_err *err)
         return r;
 }
 
-/*
- * A symlink in a write root may have been made by an earlier command to lead a later one out of it.
- */
+/* A symlink in a write root may come from an earlier command, to lead a later one out of it. */
 static bool crosses_untrusted_link(const struct list *l, const struct cg_place *place)
 {
         if (place->link)

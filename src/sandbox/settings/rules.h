@@ -140,16 +140,10 @@ bool cg_rule_is_program(const struct cg_rule *rule);
 /* CG_E_INVAL: the workspace is, or is in, a folder of cellgate's own or of Jupyter in @home. */
 int cg_own_check_workspace(const char *workspace, const char *home, struct cg_err *err);
 
-/*
- * hardlinks.c: other names, in write roots, of files that must not be written. After all other
- * rules.
- */
+/* hardlinks.c: other names, in write roots, of files that must not be written. The last rules. */
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);
 
-/*
- * mandatory.c: denials that settings cannot lift. Write roots must be among the
- * rules already.
- */
+/* mandatory.c: denials that settings cannot lift. Write roots must be among the rules already. */
 int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base,
                            struct cg_rules *rules, struct cg_err *err);
 /*

@@ -90,10 +90,7 @@ static ssize_t receive(int fd, char *buf, size_t size)
         return poll(&p, 1, IDLE_MS) == 1 ? recv(fd, buf, size, 0) : -1;
 }
 
-/*
- * All HTTP requests get the same answer, with the Host that was asked for. All SOCKS requests are
- * granted.
- */
+/* All HTTP requests get the same answer, with the requested Host. SOCKS requests are granted. */
 static void answer(int fd)
 {
         static const char yes5[] = { 5, 0, 0, 1, 0, 0, 0, 0, 0, 0 }, yes4[] = { 0, 0x5a, 0, 0, 0, 0, 0, 0 };

@@ -128,10 +128,7 @@ struct kernel_host {
         struct cg_attempt_list *list;
         struct cg_report *report;
         int signals;
-        /*
-         * of the program that a command's sandbox runs as well: "kernel", or "default" for one
-         * without settings
-         */
+        /* of the program, as of a command's sandbox: "kernel", or "default" without settings */
         const char *where;
         struct cg_session *session;
         /* of the cell that runs */

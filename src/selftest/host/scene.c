@@ -158,7 +158,9 @@ const char *cg_scene_search_path(const struct cg_scene *s, char buf[CG_SCENE_SEA
         return buf;
 }
 
-int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
+/* Adds parameters of the attempts. */
+static __attribute__((format(printf, 3, 4))) int scene_set(struct cg_scene *s, struct cg_err *err,
+                                                           const char *fmt, ...)
 {
         char line[PATH_MAX + 100];
         va_list ap;
@@ -289,10 +291,10 @@ static int make_sockets(struct cg_scene *s, struct cg_err *err)
                 return cg_fail_errno(err, "selftest: %s", path);
         while (i < CG_ARRAY_LEN(known) && access(known[i], W_OK) < 0)
                 i++;
-        if (i < CG_ARRAY_LEN(known) && cg_scene_set(s, err, "unix_known=%s", known[i]) < 0)
+        if (i < CG_ARRAY_LEN(known) && scene_set(s, err, "unix_known=%s", known[i]) < 0)
                 return -1;
-        return cg_scene_set(s, err, "unix_stream=../out/stream\nunix_dgram=../out/dgram\nunix_abstract=%s",
-                            name);
+        return scene_set(s, err, "unix_stream=../out/stream\nunix_dgram=../out/dgram\nunix_abstract=%s",
+                         name);
 }
 
 /* Shared memory, queues, a key, a terminal. Missing ones have their attempts skipped. */
@@ -318,16 +320,16 @@ static int make_shared(struct cg_scene *s, struct cg_err *err)
                 return cg_fail_errno(err, "selftest: shared memory %s", name);
         close(fd);
         s->mqueue = mq_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &attr);
-        if (s->mqueue >= 0 && cg_scene_set(s, err, "mqueue=%s", name + 1) < 0)
+        if (s->mqueue >= 0 && scene_set(s, err, "mqueue=%s", name + 1) < 0)
                 return -1;
-        if (cg_scene_set(s, err, "sysv_key=%ld\nshm=%s", (long)key, name + 1) < 0)
+        if (scene_set(s, err, "sysv_key=%ld\nshm=%s", (long)key, name + 1) < 0)
                 return -1;
 
         s->key = syscall(SYS_add_key, "user", KEY_NAME, s->secret, strlen(s->secret), KEY_SPEC_USER_KEYRING);
         if (s->key >= 0) {
                 syscall(SYS_keyctl, KEYCTL_SETPERM, s->key, 0x3f3f0000);
                 syscall(SYS_keyctl, KEYCTL_LINK, s->key, KEY_SPEC_SESSION_KEYRING);
-                if (cg_scene_set(s, err, "key=" KEY_NAME "\nkey_serial=%ld", s->key) < 0)
+                if (scene_set(s, err, "key=" KEY_NAME "\nkey_serial=%ld", s->key) < 0)
                         return -1;
         }
 
@@ -337,7 +339,7 @@ static int make_shared(struct cg_scene *s, struct cg_err *err)
         }
         close(slave);
         fcntl(s->terminal, F_SETFD, FD_CLOEXEC);
-        return cg_scene_set(s, err, "terminal=%s", s->terminal_name);
+        return scene_set(s, err, "terminal=%s", s->terminal_name);
 }
 
 /* ---- the canary */
@@ -377,11 +379,11 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         s->canary_out = out[0];
         if (r < 0)
                 return r;
-        if (cg_scene_set(s, err,
-                         "canary_pid=%d\ncanary_argument=" ARGUMENT
-                         "\ncanary_environ=canary-%s\ncanary_memory=m%.10s\n"
-                         "canary_content=" PRIVATE "\ncanary_exe=cellgate-cli",
-                         (int)s->canary.pid, s->secret, s->secret) < 0)
+        if (scene_set(s, err,
+                      "canary_pid=%d\ncanary_argument=" ARGUMENT
+                      "\ncanary_environ=canary-%s\ncanary_memory=m%.10s\n"
+                      "canary_content=" PRIVATE "\ncanary_exe=cellgate-cli",
+                      (int)s->canary.pid, s->secret, s->secret) < 0)
                 return -1;
 
         /* Its ports and addresses, up to the line "end". */
@@ -415,7 +417,7 @@ static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
         for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
                 if (sscanf(line, "%63s %255s", address, name) == 2 && strncmp(address, "127.", 4) == 0 &&
                     strchr(name, '.') && !strpbrk(name, "\"\\%#"))
-                        return cg_scene_set(s, err, "loopback_name=%s", name);
+                        return scene_set(s, err, "loopback_name=%s", name);
         return 0;
 }
 
@@ -443,8 +445,8 @@ int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
             make_sockets(s, err) < 0 || make_shared(s, err) < 0 || start_canary(s, err) < 0 ||
             find_loopback_name(s, err) < 0)
                 return -1;
-        return cg_scene_set(s, err, "secret=%s\nhidden_content=" HIDDEN "\nhidden_path=%s\nport_80=80",
-                            s->secret, cg_scene_path(s, "work/secret.txt", path));
+        return scene_set(s, err, "secret=%s\nhidden_content=" HIDDEN "\nhidden_path=%s\nport_80=80",
+                         s->secret, cg_scene_path(s, "work/secret.txt", path));
 }
 
 /* %A, %D: ports; %N: a name that resolves to loopback, where the machine has one; %T: the tier. */

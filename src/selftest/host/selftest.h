@@ -80,10 +80,7 @@ int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r
  * Returns their number.
  */
 size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel);
-/*
- * Counts and prints a line of the program inside (changes @line). -1: it is not about a due
- * attempt.
- */
+/* Counts and prints a line of the program inside (changes @line). -1: not about a due attempt. */
 int cg_report_take(struct cg_report *r, struct cg_attempt_list *l, const char *where, char *line);
 /* Reports the attempts that are still due as failed. Returns their number. */
 size_t cg_report_missing(struct cg_report *r, struct cg_attempt_list *l, const char *where, const char *why);
@@ -115,9 +112,6 @@ struct cg_scene {
 int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err);
 /* Removes everything that was made. */
 void cg_scene_end(struct cg_scene *s);
-/* Adds parameters of the attempts. */
-int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
-        __attribute__((format(printf, 3, 4)));
 /* Appends "layers=" and the layers of a sandbox, the array "layers" of @info, to @out. */
 void cg_scene_add_layers(struct cg_buf *out, const json_t *info);
 /* DIR/@name into @buf, of PATH_MAX bytes. */
@@ -131,10 +125,7 @@ int cg_scene_write(const struct cg_scene *s, struct cg_err *err);
 /* Makes the checks of cg_attempts_after. */
 void cg_scene_after(const struct cg_scene *s, struct cg_report *r, const struct cg_attempt_list *l);
 
-/*
- * The process that attempts try to reach: `cellgate-cli selftest --canary`. Ends with its standard
- * input.
- */
+/* The process that attempts try to reach: `cellgate-cli selftest --canary`. Ends with its stdin. */
 int cg_canary_main(void);
 
 /*

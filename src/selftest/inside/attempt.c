@@ -291,7 +291,7 @@ int cg_change(enum cg_change change, const char *from, const char *to)
         }
 }
 
-void cg_undo(enum cg_change change, const char *from, const char *to)
+static void undo(enum cg_change change, const char *from, const char *to)
 {
         switch (change) {
         case CG_MAKE:
@@ -343,7 +343,7 @@ enum cg_verdict cg_try_change(struct cg_try *t, const struct cg_attempt *a)
                 return cg_fails(t, "the scene has no %s", a->arg);
         v = r == 0 && a->then ? a->then(t, &next) : cg_refused(t, r);
         if (r == 0)
-                cg_undo(a->change, a->arg, a->arg2);
+                undo(a->change, a->arg, a->arg2);
         if (fresh)
                 unlink("fresh");
         return v;

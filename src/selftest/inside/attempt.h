@@ -19,10 +19,7 @@
 enum cg_verdict {
         CG_HELD, /* a denied operation was denied */
         CG_HOLE, /* a denied operation was possible */
-        /*
-         * a required operation was possible, which shows that the related denial is not caused by a
-         * failure
-         */
+        /* a required operation was possible: the related denial is not caused by a failure */
         CG_WORKS,
         CG_FAILS, /* a required operation failed */
         CG_SKIP,  /* cannot be tested here: the note has the reason */
@@ -141,10 +138,7 @@ unsigned long cg_scene_number(const struct cg_try *t, const char *name);
 /* All the layers of @layer are missing in the scene's "layers". */
 bool cg_scene_lacks(const struct cg_try *t, const char *layer);
 
-/*
- * Reads up to @size - 1 bytes and adds a NUL; the length, or -1 and errno. Does not wait for a
- * FIFO's other end.
- */
+/* Reads up to @size - 1 bytes, adds a NUL; the length, or -1 and errno. Never waits for a FIFO. */
 long cg_slurp(const char *path, char *buf, size_t size);
 /* The @len bytes at @buf contain @text. */
 bool cg_has(const char *buf, size_t len, const char *text);
@@ -157,7 +151,6 @@ int cg_make(const char *path);
 long cg_append(const char *path);
 /* -1 and errno */
 int cg_change(enum cg_change change, const char *from, const char *to);
-void cg_undo(enum cg_change change, const char *from, const char *to);
 /* A race is run for 0.3 s. */
 bool cg_race_goes_on(const struct timespec *start);
 

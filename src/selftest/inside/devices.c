@@ -44,10 +44,7 @@ static enum cg_verdict disks(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "%d disks, none can be opened", tried);
 }
 
-/*
- * Standard input is a terminal of the host: text pushed into it would be executed there after the
- * sandbox's end.
- */
+/* Standard input is a host's terminal: text pushed into it would be executed there later. */
 static enum cg_verdict host_terminal(struct cg_try *t, const struct cg_attempt *a)
 {
         char c = ' ';

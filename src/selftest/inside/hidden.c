@@ -34,10 +34,7 @@ static enum cg_verdict by_exec(struct cg_try *t, const struct cg_attempt *a)
         static char *const argv[] = { (char *)"x", NULL };
 
         execve("secret.txt", argv, NULL);
-        /*
-         * A file that is not executable fails with EACCES anyway; ENOEXEC would mean that it was
-         * read.
-         */
+        /* A file that is not executable fails with EACCES; ENOEXEC would mean that it was read. */
         return cg_hole_if(t, errno == ENOEXEC, "its beginning was read", cg_errno_name(errno));
 }
 

@@ -62,9 +62,7 @@ static int list(void)
         return fflush(stdout) ? 1 : 0;
 }
 
-/*
- * Result of the attempt's process, in shared memory, since the attempt may close all descriptors.
- */
+/* Result of the attempt's process, in shared memory: the attempt may close all descriptors. */
 struct attempt_outcome {
         bool done;
         enum cg_verdict verdict;

@@ -290,9 +290,7 @@ static enum cg_verdict bring_folder(struct cg_try *t, const struct cg_attempt *a
 
 /* ---- git */
 
-/*
- * Makes a new repository: the configuration of one that an earlier sandbox made cannot be changed.
- */
+/* Makes a new repository: a configuration that an earlier sandbox made cannot be changed. */
 static int repository(const char *top)
 {
         static const char *const parts[] = { "objects", "refs/heads",  "refs", "HEAD",

@@ -45,10 +45,7 @@ static enum cg_verdict securebits(struct cg_try *t, const struct cg_attempt *a)
 
         if (bits >= 0 && (bits & wanted) == wanted)
                 return cg_held(t, "locked");
-        /*
-         * Without a user namespace an ordinary user may not set them, and cannot gain what they
-         * deny.
-         */
+        /* Without a user namespace an ordinary user cannot set them, nor gain what they deny. */
         if (getuid() && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
                 return cg_held(t, "an ordinary user, without new privileges");
         return cg_hole(t, "securebits %x: being uid 0 may give power", (unsigned)bits);

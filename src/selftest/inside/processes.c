@@ -136,10 +136,7 @@ static enum cg_verdict nice_canary(struct cg_try *t, const struct cg_attempt *a)
 
 #define IOPRIO_NONE 0
 
-/*
- * The attempts on pid 1 set present values, or name a user without processes, so that success does
- * no harm.
- */
+/* The attempts on pid 1 set present values, or a user without processes: success does no harm. */
 static enum cg_verdict nice_init(struct cg_try *t, const struct cg_attempt *a)
 {
         return cg_filtered(t, setpriority((__priority_which_t)a->call[0], (id_t)a->call[1],
@@ -247,10 +244,7 @@ static enum cg_verdict all_memory(struct cg_try *t, const struct cg_attempt *a)
 #endif
 }
 
-/*
- * Reserved address space without use must be possible: allocators of numpy, pyarrow and Java need
- * it.
- */
+/* Reserved address space without use must work: allocators of numpy, pyarrow and Java need it. */
 static enum cg_verdict reserve_memory(struct cg_try *t, const struct cg_attempt *a)
 {
         size_t size = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) * 2;
@@ -278,10 +272,7 @@ static enum cg_verdict inherited(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "only 0, 1 and 2");
 }
 
-/*
- * A process that leaves session, group and parent. It holds a lock that the host checks after the
- * sandbox's end.
- */
+/* A process that leaves session, group and parent, with a lock that the host checks later. */
 static enum cg_verdict stray(struct cg_try *t, const struct cg_attempt *a)
 {
         int ready[2];

@@ -47,10 +47,7 @@ static enum cg_verdict folder_absent(struct cg_try *t, const struct cg_attempt *
         return v;
 }
 
-/*
- * The folder with sockets, generated modules and folders of MCP servers, by XDG_RUNTIME_DIR of the
- * scene.
- */
+/* The folder with sockets, generated modules and MCP servers' folders (XDG_RUNTIME_DIR). */
 static enum cg_verdict runtime_folder(struct cg_try *t, const struct cg_attempt *a)
 {
         char folder[64], file[80];
@@ -98,9 +95,7 @@ static enum cg_verdict by_folder_fd(struct cg_try *t, const struct cg_attempt *a
         return cg_refused(t, cg_write_to(fd, "x"));
 }
 
-/*
- * Moves the folder above away and makes a new one, with another file in place of the protected one.
- */
+/* Moves the folder above away and makes a new one, with another file in place of the protected. */
 static enum cg_verdict parent_aside(struct cg_try *t, const struct cg_attempt *a)
 {
         int r = rename("d", "d-aside"), fd;

@@ -236,10 +236,7 @@ static const char *const socks_errors[] = {
         "5 refused", "6 TTL",    "7 command",     "8 address type"
 };
 
-/*
- * Sends a greeting without a password, then a request for @n bytes of address at the scene's port
- * a->arg2.
- */
+/* Sends a greeting without a password, then a request for @n address bytes at port a->arg2. */
 static enum cg_verdict socks(struct cg_try *t, const struct cg_attempt *a, unsigned char *request, size_t n)
 {
         const unsigned port = (unsigned)cg_scene_number(t, a->arg2);

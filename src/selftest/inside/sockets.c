@@ -121,10 +121,7 @@ static bool is_unreachable(int error)
                error == EACCES || error == EAFNOSUPPORT;
 }
 
-/*
- * No packet may leave, even if nothing replies. @refusal: the address is the host's own, which
- * would reply.
- */
+/* No packet may leave, even if nothing replies. @refusal: the host's own address would reply. */
 static enum cg_verdict tcp(struct cg_try *t, const char *text, unsigned port, bool refusal)
 {
         struct sockaddr_storage to;

@@ -1,6 +1,4 @@
-/*
- * cellgate-supervisor: the tool server, and what it asks the hosts of sessions.
- */
+/* cellgate-supervisor: the tool server, and what it asks the hosts of sessions. */
 #include "supervisor/ask/broker.h"
 
 #include <fcntl.h>
@@ -49,10 +47,7 @@ int cg_sup_broker_new(struct sup *s, struct cg_err *err)
         return 0;
 }
 
-/*
- * Takes @body. A message is dropped when there is no tool server: its successor gets all state from
- * restart().
- */
+/* Takes @body. Dropped when there is no tool server: its successor gets all from restart(). */
 static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
 {
         struct cg_err err;
@@ -536,9 +531,7 @@ static void on_broker_link_end(struct cg_zlink *z, const struct cg_err *err)
 
 static void restart(struct sup *s);
 
-/*
- * A successor uses the same handles of struct broker: it starts when the last of them is closed.
- */
+/* A successor uses the same handles of struct broker: it starts when the last of them is closed. */
 static void closed_one(struct sup *s)
 {
         if (--s->broker->closing == 0 && s->broker->restart && !s->stopping)

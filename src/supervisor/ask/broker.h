@@ -27,9 +27,7 @@ int cg_sup_broker_start(struct sup *s, struct cg_err *err);
 void cg_sup_broker_stop(struct sup *s);
 void cg_sup_broker_attach(struct kernel *k);
 void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers);
-/*
- * Takes @servers. The answer goes to the host as SERVERS_ADDED or FAILED of @request; 0: to nobody.
- */
+/* Takes @servers. The host gets SERVERS_ADDED or FAILED of @request; 0: nobody does. */
 void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request);
 /*
  * Gives the raw frame of @m, the result of @call of the kernel @k, to the tool server, which keeps

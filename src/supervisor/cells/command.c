@@ -1,7 +1,4 @@
-/*
- * cellgate-supervisor: one command beside cells: its output, input, orders to its runner, and its
- * end.
- */
+/* cellgate-supervisor: one command beside cells: output, input, orders to its runner, its end. */
 #include "supervisor/cells/command.h"
 
 #include <errno.h>

@@ -165,10 +165,7 @@ static void on_job(void *data)
         cg_sup_commands_start(c->ss);
 }
 
-/*
- * It starts when it can. Operations on files are no jobs: they are short, and a cell that ends
- * waits for one.
- */
+/* It starts when it can. Operations on files are no jobs: short, and an ending cell waits. */
 static void enqueue(struct session *ss, struct command *c)
 {
         c->last_output = c->last_errors = SIZE_MAX;

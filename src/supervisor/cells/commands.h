@@ -35,10 +35,7 @@ void cg_sup_commands_room(struct session *ss);
 
 /* The sandbox is there: takes its cg_sandbox_child.commands_fd, and starts commands that wait. */
 int cg_sup_commands_open(struct kernel *k, int fd, struct cg_err *err);
-/*
- * The sandbox ends: the commands of @ss (NULL: none) that run in it end with @status (by name) and
- * @why.
- */
+/* The sandbox ends: the commands in it of @ss (NULL: none) end with @status (by name) and @why. */
 void cg_sup_commands_close(struct kernel *k, struct session *ss, const char *status, const char *why);
 /* No sandbox comes any more: also those that wait end. */
 void cg_sup_commands_end_all(struct session *ss, const char *status, const char *why);

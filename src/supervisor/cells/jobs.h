@@ -62,9 +62,7 @@ bool cg_sup_job_take(struct queued_job *j);
 void cg_sup_job_end(struct queued_job *j);
 /* Whether the session's cell waits for an answer or a tool may have changed. */
 void cg_sup_jobs_answers(struct session *ss);
-/*
- * Refuses a job of a session whose queue is full (@n @what): *err says when to try again.
- */
+/* Refuses a job of a session whose queue is full (@n @what): *err says when to try again. */
 void cg_sup_jobs_refuse(struct session *ss, size_t n, const char *what, struct cg_err *err);
 /* For STATUS_IS. */
 json_t *cg_sup_jobs_status(const struct sup *s);

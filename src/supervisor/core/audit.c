@@ -220,9 +220,7 @@ static void report_gap(struct session *ss, const struct cg_err *why)
         cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "text", cg_sup_text_json(text)));
 }
 
-/*
- * Negative: it must not happen; *err says why. @ask: whether it must be written before it happens.
- */
+/* Negative: it must not happen; *err says why. @ask: must it be written before it happens? */
 static int record(struct session *ss, const char *kind, struct cg_buf *body, bool ask, struct cg_err *err)
 {
         struct session_audit *a = ss->audit;

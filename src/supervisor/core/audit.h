@@ -1,7 +1,4 @@
-/*
- * What sessions with the option "audit" do, for the audit log, whose writer is a process of its own
- * (src/audit).
- */
+/* What sessions with the option "audit" do, for the audit log; its writer is src/audit. */
 #pragma once
 
 #include <jansson.h>
@@ -32,10 +29,7 @@ void cg_sup_audit_free(struct session *ss);
 /* The session belongs to a host from now on; it has ended. Ended without having opened: nothing. */
 int cg_sup_audit_opened(struct session *ss, struct cg_err *err);
 void cg_sup_audit_ended(struct session *ss, const char *why);
-/*
- * A host's message, before it is carried out. Negative: it must not be, since it cannot be
- * recorded.
- */
+/* A host's message, before it is carried out. Negative: refuse it, it cannot be recorded. */
 int cg_sup_audit_request(struct session *ss, uint64_t id, const struct cg_msg *m, struct cg_err *err);
 /*
  * A question (@question: the body of its event, @raw: its raw frame, may be NULL) and what became

@@ -40,25 +40,17 @@ struct host {
         size_t n_sockets;
 };
 
-/*
- * Sends to one host. A host that has ended is not an error here: the end of its lifeline reports
- * it. Takes @body.
- */
+/* Sends to one host (takes @body). A host that has ended is no error: its lifeline reports it. */
 void cg_sup_host_send(struct host *h, const struct cg_out *out, json_t *body);
 /* The same with the frames of @m, which are moved out of it. */
 void cg_sup_host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m);
 /* Sends FAILED for @request. */
 void cg_sup_host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err);
-/*
- * Takes the sockets that the host has sent on its lifeline. False: it has ended, or sent something
- * else.
- */
+/* Takes the sockets that the host sent on its lifeline. False: it ended, or sent something else. */
 bool cg_sup_host_take_sockets(struct host *h);
 /* The socket with that number (returns), or -1; those with lower ones are closed. */
 int cg_sup_host_socket(struct host *h, uint64_t number);
 /* NULL: it has ended. */
 struct host *cg_sup_host_by_number(const struct sup *s, uint64_t number);
-/*
- * @text as a JSON string. Bytes that are not UTF-8, such as a character that was cut, become "?".
- */
+/* @text as a JSON string. Bytes that are not UTF-8, such as of a cut character, become "?". */
 json_t *cg_sup_text_json(const char *text);

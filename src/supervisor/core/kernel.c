@@ -461,10 +461,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         }
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
 
-        /*
-         * Hide the folders of all supervisors of this user, which are in one folder: a workspace
-         * may contain it.
-         */
+        /* Hide all supervisors' folders of this user, in one folder: a workspace may contain it. */
         if (!hides)
                 hides = json_array();
         if (len < (size_t)n || memcmp(s->setup.dir + len - n, user, (size_t)n) != 0)

@@ -174,9 +174,7 @@ static void on_waited(uv_timer_t *t)
         s->unfinished.kernels = 0; /* they end with the zygote */
 }
 
-/*
- * Ends kernels and processes, and lets close callbacks run, so that everything is freed.
- */
+/* Ends kernels and processes, and lets close callbacks run, so that everything is freed. */
 static void finish(struct sup *s)
 {
         struct stat held, named;
@@ -342,10 +340,7 @@ int main(int argc, char **argv)
         if (CG_WHEEL && !s->setup.kernel_env)
                 s->setup.kernel_env = cg_kernel_env_default(env);
         if (detach_process) {
-                /*
-                 * Before there is any thread. The starting process still gets the report of the
-                 * start.
-                 */
+                /* Before there is any thread. The starting process still gets the report. */
                 pid = fork();
                 if (pid != 0)
                         _exit(pid < 0);

@@ -36,7 +36,8 @@ void cg_sup_pause_if_full(struct session *ss)
         cg_sup_kernel_pause(ss->kernel, full);
 }
 
-void cg_sup_count_unread(struct session *ss, size_t bytes)
+/* Counts an event's bytes against the window of the host that opened the session. */
+static void count_unread(struct session *ss, size_t bytes)
 {
         ss->unread += bytes + EVENT_COST;
         cg_sup_pause_if_full(ss);
@@ -174,7 +175,7 @@ static void send_event(struct session *ss, const struct cg_out *event, json_t *b
         if (CELL_SLOT(out.id) == 0 && to != TO_OTHERS) {
                 bytes = event_bytes(&out, m);
                 send_one(ss->host, &out, m);
-                cg_sup_count_unread(ss, bytes);
+                count_unread(ss, bytes);
         }
 }
 

@@ -32,8 +32,6 @@ void cg_sup_event_to_others(struct session *ss, const struct cg_out *event, json
 void cg_sup_event_text(struct session *ss, uint16_t type, uint64_t cell, const char *text);
 /* Reports something to the people at the session's hosts: a NOTICE, of the running cell. */
 void cg_sup_notice(struct session *ss, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Counts an event's bytes against the window of the host that opened the session. */
-void cg_sup_count_unread(struct session *ss, size_t bytes);
 /* @mb NULL: of the host that opened the session. */
 void cg_sup_credit(struct session *ss, struct member *mb, uint64_t bytes);
 /* The host with that slot; NULL: it has left. */

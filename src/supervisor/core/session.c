@@ -1,7 +1,4 @@
-/*
- * cellgate-supervisor: sessions, from their options to their end, and the kernels they have
- * meanwhile.
- */
+/* cellgate-supervisor: sessions, from their options to their end, and their kernels meanwhile. */
 #include "supervisor/core/session.h"
 
 #include <stdio.h>
@@ -857,9 +854,7 @@ void cg_sup_session_new(struct host *h, const struct cg_msg *m)
         }
         told = CG_STEAL(ss->path_notice);
         notice_path(ss, told ?: "");
-        /*
-         * Its kernel has been ready once, so the next one's readiness is not the session's first.
-         */
+        /* Its kernel has been ready once, so the next readiness is not the session's first. */
         cg_sup_spare_plan(ss);
         cg_sup_kernel_end(ss->kernel);
         start_again(ss);

@@ -26,10 +26,7 @@
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
 
-/*
- * Spares for other options than the last that a shared supervisor keeps: users have a few notebooks
- * open.
- */
+/* Spares for other options than the last in a shared supervisor: users have few notebooks open. */
 #define MAX_OTHERS 2
 /*
  * A spare's start costs as much as any other: it is delayed, so that it does not slow down the

@@ -178,10 +178,7 @@ struct cg_kernel_ops {
 
 /* Calls of lower layers to sessions; session.c implements them. */
 struct cg_session_ops {
-        /*
-         * Makes a session and starts its kernel. Borrows @options. NULL and *err when that fails at
-         * once.
-         */
+        /* Makes a session (borrows @options), starts its kernel. NULL and *err: failed at once. */
         struct session *(*make)(struct sup *s, struct host *h, json_t *options, uint64_t request,
                                 struct cg_err *err);
         /* See cg_sup_session_end(). */

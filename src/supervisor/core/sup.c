@@ -1,6 +1,4 @@
-/*
- * cellgate-supervisor: watched descriptors, adopted children, and the supervisor's end. See sup.h.
- */
+/* cellgate-supervisor: watched descriptors, adopted children, and its end. See sup.h. */
 #include "supervisor/core/sup.h"
 
 #include <unistd.h>

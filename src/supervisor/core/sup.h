@@ -114,9 +114,7 @@ struct sup_clients {
         struct watch listener, lifeline_listener;
         LIST_HEAD(host_links, hostlink) links; /* connections of the host wire */
         size_t n_unauthenticated;              /* of them, those that no HELLO has bound to a lifeline yet */
-        /*
-         * Ends a supervisor without hosts: a private one at its start, a lingering one at any time.
-         */
+        /* Ends a supervisor without hosts: a private one at its start, a lingering one any time. */
         uv_timer_t no_host;
         struct watch starter; /* of a private supervisor, until its host has connected */
         LIST_HEAD(host_list, host) hosts;

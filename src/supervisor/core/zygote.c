@@ -24,10 +24,7 @@
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
 
-/*
- * A zygote that dies sooner than this counts as a quick death; after MAX_QUICK in a row it is not
- * started again.
- */
+/* A zygote's end before this is a quick death; after MAX_QUICK in a row it is not started again. */
 #define QUICK_MS  10000
 #define MAX_QUICK 3
 /* For its orderly end, which kills all kernels. */
@@ -157,10 +154,7 @@ static void on_control(struct watch *w)
                         s->upper.zygote->spawn(k);
                 }
         } else if (json_is_false(json_object_get(o, "ready"))) {
-                /*
-                 * It exits by itself now. Waiting kernels fail; the next request starts another
-                 * one.
-                 */
+                /* It exits by itself now. Waiting kernels fail; the next request starts another. */
                 cg_fail(&err, CG_E_STATE, "kernels cannot be started: %s",
                         json_string_value(json_object_get(o, "message")) ?: "the zygote gave no reason");
                 /* Sessions that wait for a kernel report it. */

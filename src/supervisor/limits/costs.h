@@ -15,9 +15,7 @@ void cg_sup_costs_close(struct kernel *k);
 void cg_sup_costs_begin(struct session *ss, struct cell *c);
 /* Something else starts in the session while cells run. */
 void cg_sup_costs_shared(struct session *ss);
-/*
- * Of a cell that ends: `,"costs":{...}` behind the members of its RESULT, or "" if it has not run.
- */
+/* Of a cell that ends: `,"costs":{...}` behind the members of its RESULT; "": it has not run. */
 void cg_sup_costs_end(const struct session *ss, struct cell *c, char buf[COSTS_SIZE]);
 /* After that: an earlier peak of memory must not hide those of the next cells. */
 void cg_sup_costs_reset(struct session *ss, const struct cell *c);

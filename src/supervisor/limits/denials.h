@@ -11,10 +11,7 @@ struct kernel;
 struct rate;
 struct session;
 
-/*
- * Reports a denial during @cell (0: none is known): an object as sandbox/command/denial.h has it
- * (takes).
- */
+/* Reports a denial during @cell (0: none known): an object of sandbox/command/denial.h (takes). */
 void cg_sup_denial_report(struct session *ss, uint64_t cell, json_t *denial);
 /* The same within @rate. False: beyond it; only counted, and the next report says how many were. */
 bool cg_sup_denial_report_some(struct session *ss, uint64_t cell, json_t *denial, struct rate *rate);

@@ -19,10 +19,7 @@
 
 /* ------------------------------------------------------------------ where the group is */
 
-/*
- * The group's path by /proc/PID/cgroup: "4:memory:/a/b" (version 1) or, without such a line,
- * "0::/a/b".
- */
+/* The group's path by /proc/PID/cgroup: "4:memory:/a/b" (version 1), else "0::/a/b". */
 static bool group_path(const char *cgroup, char *path, size_t size, int *version)
 {
         *version = 0;
@@ -218,10 +215,7 @@ uint64_t cg_oom_next_check_ms(uint64_t available, uint64_t reserve)
         return CG_MIN(ms, CHECK_MAX_MS);
 }
 
-/*
- * Memory of a sandbox: that of its processes, and of files in memory, which need not be mapped by
- * any of them.
- */
+/* Memory of a sandbox: of its processes, and of files in memory, mapped by any or not. */
 struct use {
         uint64_t anon, shmem, held;
         size_t descriptors; /* examined so far */

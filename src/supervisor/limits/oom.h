@@ -22,14 +22,9 @@ enum cg_oom_verdict {
         CG_OOM_GROUP,   /* in this process's control group */
 };
 
-/*
- * Stores the counters of @pid's group. Never fails: a counter that cannot be read is unknown.
- */
+/* Stores the counters of @pid's group. Never fails: a counter that cannot be read is unknown. */
 void cg_oom_mark(pid_t pid, struct cg_oom *ret);
-/*
- * The verdict by the counters' changes since then. *limit_bytes: the group's limit; 0: none, or
- * unknown.
- */
+/* The verdict by the counters' changes since. *limit_bytes: the group's limit; 0: none, unknown. */
 enum cg_oom_verdict cg_oom_since(const struct cg_oom *o, uint64_t *limit_bytes);
 
 /*

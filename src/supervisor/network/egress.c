@@ -232,10 +232,7 @@ void cg_sup_egress_drain(struct sup *s)
         if (!s->egress->proxy || r == CG_TIMEOUT)
                 return;
 
-        /*
-         * The proxy has ended. Every sandbox's port is closed: programs inside get a refusal at
-         * once.
-         */
+        /* The proxy has ended. Every sandbox's port is closed: programs are refused at once. */
         close_proxy(s);
         if (s->stopping)
                 return;

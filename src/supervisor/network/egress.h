@@ -20,8 +20,5 @@ int cg_sup_egress_apply_settings(struct session *ss, struct cg_err *err);
 /* The sandbox's listening sockets @ports (borrows) become the proxy's. */
 int cg_sup_egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err);
 void cg_sup_egress_close(struct kernel *k);
-/*
- * Handles the proxy's events so far. It reports a denial before the program inside gets the
- * refusal.
- */
+/* Handles the proxy's events so far. A denial is reported before the program inside is refused. */
 void cg_sup_egress_drain(struct sup *s);

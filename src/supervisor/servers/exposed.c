@@ -1,7 +1,4 @@
-/*
- * cellgate-supervisor: which paths cells can write, and the refusal of a definition that leads to
- * them.
- */
+/* cellgate-supervisor: which paths cells can write; refuses definitions that lead to them. */
 #include "supervisor/servers/internal.h"
 
 #include <stdio.h>

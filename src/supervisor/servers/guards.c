@@ -93,10 +93,7 @@ json_t *cg_sup_server_guards(const struct sup *s)
         return all;
 }
 
-/*
- * True if denials in write roots hold in the session's kernel: the landlock tier has them with
- * ":freeze" only.
- */
+/* True if denials in write roots hold in the kernel: the landlock tier needs ":freeze" for it. */
 static bool enforces_deny_rules(const struct session *ss)
 {
         const char *tier = cg_sup_tier(ss);
@@ -324,10 +321,7 @@ static const char *find_open(const struct cg_rules *before, const struct cg_rule
         return NULL;
 }
 
-/*
- * True if some guard can concern the session at all: without settings, cells write in the workspace
- * only.
- */
+/* True if a guard can concern the session: without settings, cells write in the workspace only. */
 static bool is_near(const struct examined *x, const json_t *all)
 {
         const char *workspace = json_string_value(json_object_get(x->session->options, "workspace"));

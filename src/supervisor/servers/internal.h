@@ -87,9 +87,7 @@ bool cg_sup_file_is_data(const struct check *c, const char *path);
  * in is data only as a whole, since what is in it may be code.
  */
 bool cg_sup_file_is_narrow_data(const struct check *c, const char *real);
-/*
- * True if a write root is in @folder: a program that starts there finds names that cells chose.
- */
+/* True if a write root is in @folder: a program that starts there finds names that cells chose. */
 bool cg_sup_file_holds_write_root(const struct check *c, const char *folder);
 /* @spelled as the server would open it: ".." is left to the file system. CG_E_LIMIT: too long. */
 int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX]);

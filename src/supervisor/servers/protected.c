@@ -182,10 +182,7 @@ int cg_sup_protected_check(const struct session *ss, struct cg_err *err)
         if (r < 0 || !cg_sup_is_sandboxed(ss) ||
             (r = cg_own_check_workspace(ss->workspace, base.home, err)) < 0)
                 return r;
-        /*
-         * A place of cellgate's own must not be a workspace: it would be as if it were not
-         * protected.
-         */
+        /* A place of cellgate's own must not be a workspace: it would be unprotected. */
         places = realpath(ss->workspace, real) ? cg_own_places(base.home, base.env) : NULL;
         json_array_foreach(places, i, place) {
                 if (realpath(json_string_value(place), own) && cg_path_within(real, own))
