@@ -80,7 +80,8 @@ int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err)
         return 0;
 }
 
-int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err)
+/* @timeout_ms: -1 does not wait at all. */
+static int connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err)
 {
         /* Linux applies it to the wait for room in the listener's queue. */
         const struct timeval limit = { .tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000 + 1 };
@@ -102,7 +103,22 @@ int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_er
 
 int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err)
 {
-        return cg_connect_unix(path, -1, ret, err);
+        return connect_unix(path, -1, ret, err);
+}
+
+int cg_connect_own(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err)
+{
+        struct ucred cred;
+        socklen_t len = sizeof(cred);
+        cg_auto_fd int fd = -1;
+        int r = connect_unix(path, timeout_ms, &fd, err);
+
+        if (r < 0)
+                return r;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != geteuid())
+                return cg_fail(err, CG_E_INVAL, "%s is another user's", path);
+        *ret = cg_steal_fd(&fd);
+        return 0;
 }
 
 int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err)

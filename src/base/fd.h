@@ -16,11 +16,11 @@
 int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err);
 
 /*
- * Connected AF_UNIX stream socket, non-blocking from then on. EAGAIN: the listener's queue was full
- * for @timeout_ms; -1 does not wait at all.
+ * Connected AF_UNIX stream socket of a process of this user (else CG_E_INVAL), whoever can write the
+ * folder; non-blocking from then on. EAGAIN: the listener's queue was full for @timeout_ms.
  */
-int cg_connect_unix(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err);
-/* Does not wait for a full queue, as a hostile listener's may be. */
+int cg_connect_own(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err);
+/* Of any user. Does not wait for a full queue, as a hostile listener's may be. */
 int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err);
 
 /* One datagram with up to CG_MAX_FDS descriptors (which stay the caller's) over SOCK_SEQPACKET. */

@@ -161,16 +161,12 @@ static int read_token(struct cg_client *c, char token[33], struct cg_err *err)
 
 static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
 {
-        struct ucred cred;
-        socklen_t len = sizeof(cred);
         char path[160];
 
         snprintf(path, sizeof(path), "%s/life.sock", c->dir);
-        if (cg_connect_unix(path, c->answer_ms, &c->life_fd, err) < 0)
-                return cg_err_prefix(err, "no supervisor at %s", c->dir);
         /* The supervisor receives code and secrets: it must run as this user. */
-        if (getsockopt(c->life_fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0 || cred.uid != geteuid())
-                return cg_fail(err, CG_E_INVAL, "the supervisor at %s is another user's", c->dir);
+        if (cg_connect_own(path, c->answer_ms, &c->life_fd, err) < 0)
+                return cg_err_prefix(err, "no supervisor at %s", c->dir);
         return read_token(c, token, err);
 }
 
@@ -186,7 +182,7 @@ static int connect_supervisor(struct cg_client *c, const struct cg_client_option
                 return cg_fail(err, CG_E_INVAL, "place and approver have at most 100 bytes");
         snprintf(path, sizeof(path), "%s/host.sock", c->dir);
         fd = cg_steal_fd(&c->node_fd);
-        if ((fd < 0 && cg_connect_unix(path, c->answer_ms, &fd, err) < 0) ||
+        if ((fd < 0 && cg_connect_own(path, c->answer_ms, &fd, err) < 0) ||
             cg_client_connected(c, fd, err) < 0)
                 return -1;
         r = cg_client_request(c, CG_HOST_HELLO, 0,

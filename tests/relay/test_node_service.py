@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -129,6 +131,40 @@ def test_what_a_client_of_a_node_cannot_do(start: Callable[..., Node], tmp_path:
                 with pytest.raises(cellgate.UnsupportedError, match="MCP servers run at the host"):
                     mine.add_mcp_servers(servers)
             assert s.run("2").ok
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="listens as another user, which only root may do")
+@pytest.mark.parametrize("name", ["host.sock", "link-a.sock"])
+def test_a_folder_of_another_user(start: Callable[..., Node], tmp_path: Path, name: str) -> None:
+    """Its life.sock leads to the real node; what else is there is not given a token, code or streams."""
+    import cellgate
+
+    node = start()
+    folder = Path(tempfile.mkdtemp(prefix="cg-"))
+    (folder / "life.sock").symlink_to(f"{node.ready['node']}/life.sock")
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(folder / name))
+        os.seteuid(65534)
+        other.listen()
+        os.seteuid(0)
+        connect = ["env", f"CELLGATE_NODE={folder}", str(node.cellgate), "relay"]
+
+        def say(first: dict[str, object]) -> bytes:
+            line = f"cellgate-relay {json.dumps(first)}\n".encode()
+            return subprocess.run(connect, input=line, stdout=subprocess.PIPE, check=True, timeout=60).stdout
+
+        if name == "host.sock":
+            for options in ({"connect": connect}, {"address": folder}):
+                with pytest.raises(cellgate.CellgateError, match="another user"):
+                    cellgate.Client(timeout=10, **options)  # type: ignore[arg-type]
+        else:
+            versions = json.loads(say({}).removeprefix(b"cellgate-relay "))
+            resume = {"resume": {"link": "a", "token": "0" * 32}, "received": 0, "attempt": 1}
+            assert say(versions | resume) == b"", "the host tries again"
+        other.setblocking(False)
+        with other.accept()[0] as got:
+            assert got.recv(1000) == b""
+    shutil.rmtree(folder)
 
 
 def test_tools_of_a_session_stay_at_the_host(start: Callable[..., Node], tmp_path: Path) -> None:
