@@ -16,8 +16,8 @@
 int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err);
 
 /*
- * Connected AF_UNIX stream socket of a process of this user (else CG_E_INVAL), whoever can write the
- * folder; non-blocking from then on. EAGAIN: the listener's queue was full for @timeout_ms.
+ * Connected AF_UNIX stream socket of a process of this user (else CG_E_INVAL), whoever can write
+ * the folder; non-blocking from then on. EAGAIN: the listener's queue was full for @timeout_ms.
  */
 int cg_connect_own(const char *path, int64_t timeout_ms, int *ret, struct cg_err *err);
 /* Of any user. Does not wait for a full queue, as a hostile listener's may be. */
