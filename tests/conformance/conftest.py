@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from shared_supervisor import _account, _own_account, _own_state, runtime_folder  # noqa: F401
 
 
 @pytest.fixture
-def suite(tmp_path: Path, slowness: float) -> Callable[..., subprocess.CompletedProcess[str]]:
+def suite(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `SUITE's program WORDS...` to its end. Its files are below tmp_path."""
     packages = Path(os.environ.get("CG_NPM", "")).parent / "test-npm/node_modules"
     if not (packages / "conformance-next").exists():
@@ -27,21 +29,27 @@ def suite(tmp_path: Path, slowness: float) -> Callable[..., subprocess.Completed
     def run(suite: str, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         argv = [node, packages / f"conformance-{suite}/dist/index.js", *words, "-o", tmp_path]
         environment = {**os.environ, **(env or {})}
-        return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=200 * slowness)
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=550)
 
     return run
 
 
 @pytest.fixture
-def scenario(suite: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Callable[..., None]:
-    """Runs `SUITE's program WORDS...`, and judges its checks."""
+def failing(suite: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Runs `SUITE's program WORDS...`. Returns what the scenarios that fail said; there must be COUNT scenarios."""
 
-    def run(name: str, *words: str, env: dict[str, str] | None = None) -> None:
-        p = suite(name, *words, env=env)
-        checks = [c for f in tmp_path.rglob("checks.json") for c in json.loads(f.read_text())]
-        passed = [c["id"] for c in checks if c["status"] == "SUCCESS"]
-        failed = [f"{c['id']}: {c['description']}" for c in checks if c["status"] in ("FAILURE", "WARNING")]
-        log = "".join(f.read_text() for f in tmp_path.rglob("stderr.txt"))
-        assert passed and not failed, f"{len(passed)} passed; {failed}\n{p.stdout[-1000:]}\n{log[-2000:]}"
+    def run(name: str, count: int, *words: str, env: dict[str, str]) -> dict[str, str]:
+        with runtime_folder() as slots:
+            p = suite(name, *words, env={**env, "CG_CONFORMANCE_SLOTS": str(slots)})
+        wrong = {}
+        found = list(tmp_path.rglob("checks.json"))
+        assert len(found) == count, p.stdout
+        for file in found:
+            checks = json.loads(file.read_text())
+            failed = [f"{c['id']}: {c['description']}" for c in checks if c["status"] in ("FAILURE", "WARNING")]
+            if failed or "SUCCESS" not in [c["status"] for c in checks]:
+                scenario = re.sub(r"-\d{4}-\d\d-\d\dT.*", "", str(file.parent.relative_to(tmp_path)))
+                wrong[scenario] = f"{failed}\n{(file.parent / 'stderr.txt').read_text()[-2000:]}"
+        return wrong
 
     return run

@@ -7,6 +7,7 @@ each redirect.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -21,10 +22,19 @@ from urllib.parse import urljoin
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cellgate_api import CellgateError, Client, Event, Session
 
-SERVER = "srv"
+SERVER = f"srv{os.getpid()}"  # tools are pinned by it
 ELICITATION = 1  # forms are accepted with their defaults
 CLIENT_ID_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 LOGINS = 3  # for one request: what a person would put up with
+# The sets run these as well, and do not score them: extensions that cellgate does not have.
+UNSUPPORTED = {
+    "auth/client-credentials-jwt",
+    "auth/dpop",
+    "auth/dpop-nonce",
+    "auth/enterprise-managed-authorization",
+    "auth/wif-jwt-bearer",
+    "json-schema-2020-12-preservation",
+}
 # Arguments of tools whose scenarios want some; others get none.
 ARGUMENTS: dict[str, dict[str, Any]] = {"add_numbers": {"a": 2, "b": 3}, "valid_tool": {"region": "eu"}}
 BROWSER = '#!/bin/sh\nexec curl --silent --location --output /dev/null -- "$1"\n'
@@ -70,7 +80,8 @@ def definition(url: str, scenario: str, context: dict[str, Any]) -> dict[str, An
 
 
 class Driver:
-    def __init__(self, folder: Path, url: str, scenario: str, context: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, supervisor: Path, url: str, scenario: str, context: dict[str, Any]) -> None:
+        self.supervisor = supervisor
         self.scenario, self.context, self.logins = scenario, context, 0
         self.program = Path(os.environ["CG_PREFIX"]) / "bin/cellgate"
         self.servers = {SERVER: definition(url, scenario, context)}
@@ -113,7 +124,10 @@ class Driver:
             self.login()
 
     def run(self) -> None:
-        with Client(no_spare=1) as c, c.session(workspace=self.work, server_requests=ELICITATION) as s:
+        with (
+            Client(address=str(self.supervisor), start=1, no_spare=1) as c,
+            c.session(workspace=self.work, server_requests=ELICITATION) as s,
+        ):
             report = self.add(s)
             print(json.dumps(report), file=sys.stderr)
             modules = {t["tool"]: t["module"] for t in report[SERVER]["tools"]}
@@ -125,10 +139,18 @@ class Driver:
 
 def main() -> None:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    if scenario in UNSUPPORTED:
+        sys.exit(f"{scenario} is not supported")
+    # The suite starts all drivers of a set at once. Four of them run, each with a supervisor and state that the others
+    # of its slot have used before it.
+    slot = Path(os.environ["CG_CONFORMANCE_SLOTS"]) / str(os.getpid() % 4)
+    slot.mkdir(exist_ok=True)
+    lock = open(slot / "lock", "w")  # noqa: SIM115
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.environ["XDG_STATE_HOME"] = str(slot / "state")
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     with tempfile.TemporaryDirectory(prefix="cellgate-conformance-") as folder:
-        os.environ["XDG_STATE_HOME"] = str(Path(folder) / "state")
-        Driver(Path(folder), sys.argv[-1], scenario, context).run()
+        Driver(Path(folder), slot / "supervisor", sys.argv[-1], scenario, context).run()
 
 
 if __name__ == "__main__":
