@@ -167,7 +167,8 @@ def test_a_host_that_reads_late_does_not_cost_the_state(session: Session, client
     cell = session.execute("while True: print('x' * 999)", timeout_ms=limit)
     with client.session() as other:
         code = (
-            "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: pass"
+            "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\n"
+            "while True: time.sleep(9)"
         )
         deaf = other.execute(code, timeout_ms=limit)
         other.until("stream")

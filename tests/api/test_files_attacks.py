@@ -404,6 +404,7 @@ def test_many_entries(scene: Scene) -> None:
     assert scene.s.command("python3", "-c", make, "100000", "200001")[0].json == {"exit_code": 0}
     scene.refused("file_list", "/tmp/a", codes=(errno.E2BIG,))
     scene.s.file_remove("/tmp/a")
+    scene.refused("file_stat", "/tmp/a", codes=(errno.ENOENT,))
 
 
 def test_deep_folders(scene: Scene) -> None:

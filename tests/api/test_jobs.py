@@ -97,7 +97,7 @@ def test_what_is_behind_a_cell_that_leaves_the_queue_goes_on(one: Client, worksp
         go = workspace / "go"
         holds(a, go)
         cell = b.execute("1")
-        request = b.request("complete_request", '{"code": "prin", "cursor_pos": 4}')
+        request = b.request("is_complete_request", '{"code": "1"}')
         b.cancel(cell)
         assert b.until("reply")[-1].cell == request
         go.touch()

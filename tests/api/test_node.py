@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client, Event, Session
+from rounds import rounds
 from server_definitions import echo
 
 from .node_cells import CELLS, Err, Fails, Out
@@ -90,8 +91,8 @@ def test_an_interrupt_keeps_the_state(session: Session, code: str) -> None:
 def test_interrupts_within_what_a_cell_calls_keep_the_state(session: Session, code: str) -> None:
     """Where an exception may leave a stream in the middle of write()."""
     assert session.run("let x = 5").status == "ok"
-    for i in range(10):
-        session.execute(f"while (true) {code}", timeout_ms=30 + 7 * i)
+    for i in range(rounds(10, 5)):
+        session.execute(f"while (true) {code}", timeout_ms=30 + 14 * i)
         assert session.until("result")[-1].status == "timeout"
         out = session.run("x")
         assert out.value == "5", out

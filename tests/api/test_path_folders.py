@@ -97,7 +97,7 @@ def test_kernels_put_no_program_there(
     monkeypatch.chdir(workspace)
     shell = path if kind != "home" else path.replace("~", str(workspace.parent), 1)
     with (
-        Client(log_level=0) as client,
+        Client(log_level=0, no_spare=1) as client,
         client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s,
     ):
         s.run("import subprocess, shutil")
@@ -135,7 +135,7 @@ def test_the_working_folder_in_path(prefix: Path, workspace: Path, entry: str, m
     (workspace / "evil").write_text("#!/bin/sh\n")
     (workspace / "evil").chmod(0o755)
     (workspace.parent / "settings.json").write_text(json.dumps(SETTINGS))
-    with Client(log_level=0) as client, client.session(workspace=workspace) as s:
+    with Client(log_level=0, no_spare=1) as client, client.session(workspace=workspace) as s:
         s.run("import subprocess, shutil, os")
         for attack in AT_THE_TOP:
             argv = [prefix / "bin/cellgate", "sandbox", "--settings", workspace.parent / "settings.json", "-c", attack]

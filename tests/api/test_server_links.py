@@ -522,10 +522,11 @@ def test_packages_above_what_a_variable_leads_to(client: Client, workspace: Path
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with more entries than are searched where a program may or may not load files."""
     folder = tmp_path_factory.mktemp("many")
-    for i in range(100):
+    os.mknod(folder / "0")
+    for i in range(101):  # links: files are more work to make
         (folder / str(i)).mkdir()
-        for k in range(1010):
-            os.mknod(folder / str(i) / str(k))
+        for k in range(1000):
+            os.link(folder / "0", folder / str(i) / str(k))
     yield folder
     shutil.rmtree(folder)
 

@@ -113,13 +113,6 @@ def test_lists(session: Session) -> None:
     assert session.file_read("/tmp/d/link") == b"123"
 
 
-def test_many_entries(session: Session) -> None:
-    session.run("import os\nos.mkdir('/tmp/many')\nfor i in range(20000): open(f'/tmp/many/{i}', 'w')")
-    assert len(session.file_list("/tmp/many")) == 20000
-    session.file_remove("/tmp/many")
-    fails(E_NOTFOUND, session.file_stat, "/tmp/many")
-
-
 def test_rename_and_remove(session: Session) -> None:
     session.file_write("/tmp/a", b"a")
     session.file_rename("/tmp/a", "/tmp/b")
@@ -237,11 +230,11 @@ while True:
             os.close(fd)
         except OSError: pass
 """
-    session.run("import os\nos.mkdir('/tmp/many')\nfor i in range(20000): open(f'/tmp/many/{i}', 'w')")
+    session.run("import os\nos.mkdir('/tmp/many')\nfor i in range(5000): open(f'/tmp/many/{i}', 'w')")
     number = session.exec("python3", "-c", forge)
     session.until("command_output")
     for _ in range(8):
-        assert len(session.file_list("/tmp/many")) == 20000
+        assert len(session.file_list("/tmp/many")) == 5000
     session.cancel(number)
 
 

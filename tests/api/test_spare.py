@@ -13,6 +13,7 @@ import pytest
 import web
 from cellgate_api import CellgateError, Client
 from processes import by_age, children, eventually, named, words
+from rounds import rounds
 
 
 def kernels(client: Client) -> int:
@@ -100,9 +101,9 @@ def test_a_spare_that_is_replaced_at_any_moment_has_a_successor(tmp_path: Path) 
     """It is asked for while it starts, while it runs its first cell, and after that."""
     settings = web.settings(filesystem={"denyRead": ["**/.env"]})
     with Client() as c, c.session(workspace=tmp_path, settings=settings):
-        for i in range(24):
+        for i in range(rounds(24, 12)):
             eventually(lambda: kernels(c) == 2)
-            time.sleep(i / 1000)
+            time.sleep(i / 500)
             (tmp_path / f"{i}.d").mkdir()
             (tmp_path / f"{i}.d" / ".env").write_text("secret")
             with c.session(workspace=tmp_path, settings=settings) as s:
@@ -156,10 +157,10 @@ def test_a_spare_that_ends_while_it_is_taken(tmp_path: Path) -> None:
     """Its kernel is stopped at any moment of its start, and is killed after the session was requested."""
     opened = 0
     with Client() as c, c.session(workspace=tmp_path):
-        for i in range(24):
+        for i in range(rounds(24, 12)):
             eventually(lambda: kernels(c) == 2)
             init = _newest(children(zygote_of()))
-            time.sleep(i / 2000)
+            time.sleep(i / 1000)
             for pid in children(init):
                 kill(pid, signal.SIGSTOP)
             timer = threading.Timer(0.05, kill, (init, signal.SIGKILL))

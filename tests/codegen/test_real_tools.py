@@ -301,7 +301,7 @@ WRONG = {i for i, line in enumerate(USE.splitlines(), 1) if line.endswith("# wro
 def typed(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Packages of all tool lists, hostile ones as well, and use.py."""
     out = tmp_path_factory.mktemp("typed")
-    for i, case in enumerate(CASES):
+    for i, case in enumerate(c for c in CASES if c.name != "many-tools"):  # whose thousand modules are alike
         with contextlib.suppress(GenerationFailed):
             generate(build_dir, f"hostile{i}", out / "mcptools", case.text, root=True)
     for path in FILES:

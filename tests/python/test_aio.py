@@ -23,7 +23,7 @@ async def test_cells_state_and_events(client: Any, workspace: Path) -> None:
         assert [type(e) for e in events] == [cellgate.ExecuteResult, cellgate.Result] and events[0].text == "40"
         assert [f.path for f in (await s.run("open('/tmp/a', 'w')", artifacts=True)).artifacts] == ["/tmp/a"]
         assert (await s.run("input('n ')", input=lambda e: e.prompt)).value == "'n '"
-        assert (await s.request("complete_request", {"code": "import jso", "cursor_pos": 10})).content["matches"]
+        assert (await s.request("is_complete_request", {"code": "if 1:"})).content["status"] == "incomplete"
         await s.set_variables({"v": [1, 2.5]})
         assert await s.get_variables("v", "x") == {"v": [1, 2.5], "x": 20}
         with pytest.raises(cellgate.VariableError, match="no exact form"):

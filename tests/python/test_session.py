@@ -182,8 +182,8 @@ def test_reset(session: Any) -> None:
 
 
 def test_request(session: Any) -> None:
-    reply = session.request("complete_request", {"code": "import jso", "cursor_pos": 10})
-    assert "json" in reply.content["matches"]
+    reply = session.request("is_complete_request", {"code": "if 1:"})
+    assert reply.content["status"] == "incomplete"
 
 
 def test_variables(session: Any) -> None:
