@@ -270,16 +270,18 @@ def test_a_restart_ends_what_runs(jupyter: Jupyter, kernel: Kernel, slowness: fl
     assert all_gone(sleepers, 10 * slowness)
 
 
-def test_too_many_processes_are_an_exception(kernel: Kernel) -> None:
+def test_too_many_processes_are_an_exception(jupyter: Jupyter) -> None:
     """The sandbox's limit, not the machine's: the kernel lives."""
     code = (
         "import os, signal\nstate = []\ntry:\n    for _ in range(5000):\n        pid = os.fork()\n        if not pid:\n"
         "            signal.pause()\n        state.append(pid)\nexcept OSError as e:\n    print(type(e).__name__)\n"
         "finally:\n    for pid in state:\n        os.kill(pid, 9)\n        os.waitpid(pid, 0)"
     )
-    reply, outputs = kernel.run(code, 60)
-    assert reply["status"] == "ok", reply
-    assert text_of(outputs) == "BlockingIOError\n"
+    with jupyter.kernel(jupyter.install("cellgate-few", "--limit", "processes=100")) as kernel:
+        reply, outputs = kernel.run(code, 60)
+        assert reply["status"] == "ok", reply
+        assert text_of(outputs) == "BlockingIOError\n"
+        assert text_of(kernel.run("print(len(state) < 100)")[1]) == "True\n"
 
 
 def test_cells_that_wait_behind_a_death_are_answered(kernel: Kernel) -> None:

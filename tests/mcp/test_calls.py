@@ -693,12 +693,12 @@ def test_no_more_results_are_kept_than_the_limit(ts, k):
 @pytest.mark.slow
 def test_no_more_bytes_are_kept_than_the_limit(ts, k):
     for i in range(5):
-        assert ts.run(k, i, "fake", "big", b'{"size":200000000}')[0] == "ok" and k.kind == "kept"
-    status, text = ts.run(k, 9, "fake", "big", b'{"size":200000000}')
+        assert ts.run(k, i, "fake", "big", b'{"size":210000000}')[0] == "ok" and k.kind == "kept"
+    status, text = ts.run(k, 9, "fake", "big", b'{"size":30000000}')
     assert status == "failed" and k.kind == "too_large" and b"over the limit" in text
     for i in range(5):
         k.send(TOOL.RESULT_FREE, i)
-    assert ts.run(k, 10, "fake", "big", b'{"size":200000000}')[0] == "ok" and k.kind == "kept"
+    assert ts.run(k, 10, "fake", "big", b'{"size":30000000}')[0] == "ok" and k.kind == "kept"
 
 
 def test_without_a_state_folder_results_are_kept_beside_the_socket(start, fake, tmp_path):
@@ -744,13 +744,13 @@ def test_end_of_a_call_whose_result_is_being_written(ts, k, waiting, end):
 def test_large_results_at_once(ts, k):
     """More than are converted beside the event loop."""
     for i in range(4):
-        k.call(i, "fake", "big", b'{"size":150000000}')
+        k.call(i, "fake", "big", b'{"size":40000000}')
     for _ in range(4):
         ts.decide(ts.asked())
     results = [k.expect(TOOL.CALL_RESULT, 60) for _ in range(4)]
     assert sorted(m.id for m in results) == list(range(4))
     assert all(m.body == {"status": "ok", "kind": "kept"} for m in results) and files(ts) == 4
-    assert all(k.read(i, 149_999_999, 1) == ("ok", b"b") for i in range(4))
+    assert all(k.read(i, 39_999_999, 1) == ("ok", b"b") for i in range(4))
 
 
 def test_kept_results_belong_to_one_kernel(ts, k, fake):

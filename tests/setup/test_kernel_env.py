@@ -54,10 +54,15 @@ def tree(repo: Path, tmp_path: Path) -> Tree:
     return Tree(path, tmp_path / "env")
 
 
-def test_an_update_keeps_what_was_added(tree: Tree) -> None:
+def test_what_was_left_unfinished_is_made_anew_and_an_update_keeps_what_was_added(tree: Tree) -> None:
+    tree.require("3")
+    assert tree.install().returncode != 0
+    for path in tree.site.glob("pip*"):
+        shutil.rmtree(path)
     tree.require("1")
     p = tree.install()
     assert (p.returncode, "making" in p.stdout) == (0, True), p.stderr
+    assert (tree.site / "thing.py").exists()
     (tree.site / "added.py").write_text("")
     p = tree.install()
     assert (p.returncode, p.stdout) == (0, "")
@@ -68,14 +73,3 @@ def test_an_update_keeps_what_was_added(tree: Tree) -> None:
     assert (p.returncode, "updating" in p.stdout) == (0, True), p.stderr
     assert (tree.site / "thing.py").read_text() == "version = '2'\n"
     assert (tree.site / "added.py").exists()
-
-
-def test_what_was_left_unfinished_is_made_anew(tree: Tree) -> None:
-    tree.require("3")
-    assert tree.install().returncode != 0
-    for path in tree.site.glob("pip*"):
-        shutil.rmtree(path)
-    tree.require("1")
-    p = tree.install()
-    assert (p.returncode, "making" in p.stdout) == (0, True), p.stderr
-    assert (tree.site / "thing.py").exists()

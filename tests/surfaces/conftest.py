@@ -18,6 +18,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ElicitResult
 from package_fixtures import package  # noqa: F401
+from shared_supervisor import _account, _own_account, _own_state  # noqa: F401
 
 
 class Server:

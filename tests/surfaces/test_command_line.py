@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Callable
@@ -23,16 +24,16 @@ START = ["mcp", "serve", "--compat"]
 def test_options(run_cellgate: Run, package: Path) -> None:
     p = run_cellgate(*START, "nothing")
     assert (p.returncode, p.stdout) == (2, "") and "invalid choice: 'nothing'" in p.stderr
-    p = run_cellgate(*START, "ipybox")
-    assert (p.returncode, p.stdout) == (2, "") and "`cellgate mcp serve --plain-results`" in p.stderr
-    p = run_cellgate(*START, "context-forge", "--approve", "all")
-    assert (p.returncode, p.stdout) == (2, "")
-    assert "argument --approve: invalid choice: 'all'" in p.stderr
-    p = run_cellgate(*START, "context-forge", "--approve", "ask")
-    assert (p.returncode, p.stdout) == (2, "") and "only --compat sandboxmcp" in p.stderr
-    p = run_cellgate(*START, "context-forge", "--images", "x")
-    assert (p.returncode, p.stdout) == (2, "")
-    assert "unrecognized arguments: --images x: with --compat only" in p.stderr
+    from cellgate.surfaces._serve import RefusedOptionError, parse
+
+    for options, why in (
+        (["ipybox"], "`cellgate mcp serve --plain-results`"),
+        (["context-forge", "--approve", "all"], "argument --approve: invalid choice: 'all'"),
+        (["context-forge", "--approve", "ask"], "only --compat sandboxmcp"),
+        (["context-forge", "--images", "x"], "unrecognized arguments: --images x: with --compat only"),
+    ):
+        with pytest.raises(RefusedOptionError, match=re.escape(why)):
+            parse(["--compat", *options], ["context-forge", "sandboxmcp"])
     p = run_cellgate(*START, "context-forge", "--workspace", "missing")
     assert (p.returncode, p.stdout) == (2, "") and "No such file or directory" in p.stderr
     assert "did you mean --compat?" in run_cellgate("mcp", "serve", "--compatt").stderr
