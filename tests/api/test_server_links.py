@@ -522,11 +522,11 @@ def test_packages_above_what_a_variable_leads_to(client: Client, workspace: Path
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with more entries than are searched where a program may or may not load files."""
     folder = tmp_path_factory.mktemp("many")
-    os.mknod(folder / "0")
-    for i in range(101):  # links: files are more work to make
+    for i in range(100):
         (folder / str(i)).mkdir()
-        for k in range(1000):
-            os.link(folder / "0", folder / str(i) / str(k))
+        os.mknod(folder / str(i) / "0")
+        for k in range(1, 1010):  # links: files are more work to make
+            os.link(folder / str(i) / "0", folder / str(i) / str(k))
     yield folder
     shutil.rmtree(folder)
 

@@ -693,12 +693,12 @@ def test_no_more_results_are_kept_than_the_limit(ts, k):
 @pytest.mark.slow
 def test_no_more_bytes_are_kept_than_the_limit(ts, k):
     for i in range(5):
-        assert ts.run(k, i, "fake", "big", b'{"size":210000000}')[0] == "ok" and k.kind == "kept"
-    status, text = ts.run(k, 9, "fake", "big", b'{"size":30000000}')
+        assert ts.run(k, i, "fake", "big", b'{"size":200000000}')[0] == "ok" and k.kind == "kept"
+    status, text = ts.run(k, 9, "fake", "big", b'{"size":100000000}')
     assert status == "failed" and k.kind == "too_large" and b"over the limit" in text
     for i in range(5):
         k.send(TOOL.RESULT_FREE, i)
-    assert ts.run(k, 10, "fake", "big", b'{"size":30000000}')[0] == "ok" and k.kind == "kept"
+    assert ts.run(k, 10, "fake", "big", b'{"size":100000000}')[0] == "ok" and k.kind == "kept"
 
 
 def test_without_a_state_folder_results_are_kept_beside_the_socket(start, fake, tmp_path):
