@@ -46,9 +46,14 @@ def _look(path: str) -> Entry | None:
     return ["other"]
 
 
+def _leads_out(path: str) -> bool:
+    """True for a normal form that begins above the folder."""
+    return path.startswith("/") or path.split("/", 1)[0] == ".."
+
+
 def _check(path: str) -> None:
     """A path below the folder, on which no link is followed."""
-    if path != os.path.normpath(path) or path.startswith(("/", "..")) or path == ".":
+    if path != os.path.normpath(path) or path == "." or _leads_out(path):
         raise OSError(errno.EINVAL, "no path below the folder")
     for parent in PurePosixPath(path).parents:
         if os.path.islink(parent):
@@ -175,7 +180,7 @@ class Side:
             target = os.path.normpath(os.path.join(os.path.dirname(path), entry[1]))
             parts = PurePosixPath(entry[1]).parts
             climbs = ".." in parts[parts.count("..") :]  # from a name, which may be another link
-            if not self._trusting and (climbs or target.startswith(("/", ".."))):
+            if not self._trusting and (climbs or _leads_out(target)):
                 raise OSError(errno.EPERM, "a link that leads out of the folder")
             os.symlink(entry[1], made)
         elif entry[0] == "file":

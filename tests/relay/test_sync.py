@@ -25,6 +25,7 @@ os.unlink('sub/gone')
 os.rmdir('sub')
 os.makedirs('new/deep')
 os.symlink('deep', 'new/link')
+os.symlink('..data/x', '..link')
 os.unlink('to a folder')
 os.mkdir('to a folder')
 """
@@ -34,7 +35,7 @@ os.mkdir('to a folder')
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "folder"
     (folder / "sub").mkdir(parents=True)
-    for name in ("both", "program", "sub/gone", "here", "to a folder"):
+    for name in ("both", "program", "sub/gone", "here", "to a folder", "..data"):
         (folder / name).write_text("old")
     (folder / "program").chmod(0o600)
     (folder / ".env").write_text("SECRET=1")
@@ -71,12 +72,13 @@ def test_there_and_back(client: cellgate.Client, folder: Path, there: Path) -> N
         (folder / "sub/late").write_text("new")
     assert copy.report
     assert sorted(copy.report.pop("changed")) == [
-        "made", "new", "new/deep", "new/link", "only there", "program", "to a folder"
+        "..link", "made", "new", "new/deep", "new/link", "only there", "program", "to a folder"
     ]  # fmt: skip
     kept = {"both": "both.theirs", "sub": None}
     assert copy.report == {"removed": ["sub/gone"], "kept": kept, "refused": {}, "skipped": [], "left": None}
     changes = {"made": "42", "both": "here", "both.theirs": "there", "only there": "there", "here": "new"}
-    changes |= {"new": None, "new/deep": None, "new/link": "deep", "to a folder": None, "sub/late": "new"}
+    changes |= {"new": None, "new/deep": None, "new/link": "deep", "..link": "..data/x"}
+    changes |= {"to a folder": None, "sub/late": "new"}
     assert tree(folder) == {k: v for k, v in (before | changes).items() if k != "sub/gone"}
     assert (folder / "program").stat().st_mode & 0o777 == 0o700, "others still may not read it"
     assert not list(there.iterdir())
