@@ -9,7 +9,7 @@
  * own place. Returns @ret.
  */
 const char *cg_installed(char ret[PATH_MAX], const char *path);
-/* The same in storage of the caller's block. */
+/* The same in storage of the caller's block. An if with its condition is a block as well. */
 #define CG_INSTALLED(path) cg_installed((char[PATH_MAX]){ "" }, path)
 
 /*

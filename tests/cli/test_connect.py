@@ -85,6 +85,7 @@ def test_how_long_a_lost_link_is_waited_for(prefix: Path, tmp_path: Path, detach
         (["--kernel-env", sys.prefix, "--connect", "env"], "give --connect before --kernel-env"),
         (["--connect", "env", "--kernel-env", "nope"], "the node: there is no environment nope"),
         (["--connect", "env", "--workspace", "/no/where"], "/no/where: No such file"),
+        (["--connect", "env", "--sync", "none"], "--sync: the folder was not copied"),
         (["--detach", "5"], "--detach is for --connect"),
         (["--connect", "env", "--detach", "never"], "--detach needs seconds"),
         (["--connect", "env", "--detach", "3601"], "--detach is at most 3600 seconds"),

@@ -32,11 +32,12 @@ static int name_runtime_folder(struct cg_err *err)
 static int exec_module(const char *module, const char *command, int argc, char **argv, struct cg_err *err)
 {
         cg_auto_free const char **words = calloc((size_t)argc + CG_PACKAGE_WORDS, sizeof(*words));
+        int r;
 
         if (!words)
                 return cg_fail(err, CG_E_NOMEM, "options");
-        if (cg_package_words(CG_PACKAGE_PLACE, module, command, words, err) < 0 ||
-            name_runtime_folder(err) < 0)
+        r = cg_package_words(CG_PACKAGE_PLACE, module, command, words, err);
+        if (r < 0 || name_runtime_folder(err) < 0)
                 return -1;
         /* No other PYTHONPATH: its folders may be ones that cells can write. */
         if ((*CG_PACKAGE_DIR ? setenv("PYTHONPATH", CG_PACKAGE_DIR, 1) : unsetenv("PYTHONPATH")) < 0)

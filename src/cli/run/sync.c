@@ -61,8 +61,9 @@ int cg_run_sync_start(struct cg_run_options *o, struct cg_run_sync *s, struct cg
 
         if (!words)
                 return cg_fail(err, CG_E_NOMEM, "--sync");
-        if (cg_package_words(CG_PACKAGE_PLACE, "cellgate._sync", "run --sync", words, err) < 0)
-                return -1;
+        r = cg_package_words(CG_PACKAGE_PLACE, "cellgate._sync", "run --sync", words, err);
+        if (r < 0)
+                return r;
         while (k->connect.words[n_connect])
                 n_connect++;
         snprintf(count, sizeof(count), "%zu", n_connect);

@@ -242,7 +242,7 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 } };
         struct cg_proc_spec spec = CG_PROC_SPEC(program, argv, NULL, fds, .cwd = "/", .new_session = true,
                                                 .die_with_parent = true);
-        char python[PATH_MAX + 16], script[PATH_MAX + 64], tmp[128];
+        char python[PATH_MAX + 16], script[PATH_MAX + 64], runtime[PATH_MAX], tmp[128];
         /* /tmp may be a workspace: cells could change temporary files of preloaded modules. */
         char *const env[] = { tmp, NULL };
         int pair[2], big = 1 << 20;
@@ -260,7 +260,7 @@ int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
                 argv[n++] = "utf8";
                 argv[n++] = script;
                 argv[n++] = "--runtime"; /* the module may be another installation's */
-                argv[n++] = CG_INSTALLED("");
+                argv[n++] = cg_installed(runtime, "");
         }
         snprintf(level, sizeof(level), "%d", s->log.level);
         argv[n++] = "--zygote";
