@@ -556,6 +556,7 @@ TEST_WITH(init_sees_that_the_guard_ended_early, new_plan, free_plan)
         close(child.init_pidfd);
         close(p[0]);
         close(p[1]);
+        cg_cgroup_free(child.cgroup);
 }
 
 static int make_file(void *path)
