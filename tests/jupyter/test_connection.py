@@ -132,7 +132,7 @@ def test_curve(start: Any) -> None:
     ],
 )
 def test_files_that_are_refused(start: Any, change: dict[str, Any], why: str) -> None:
-    """tests/unit/test-jupyter-connection.c has a row for each reason."""
+    """tests/unit/cases/jupyter-connection.txt has a row for each reason."""
     kernel = start(connection={**KEYED, **change})
     assert kernel.wait() == 2
     assert why in kernel.stderr()

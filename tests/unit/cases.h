@@ -66,20 +66,19 @@ static inline void cg_case_fields(struct cg_case *c)
 /* The next case of @section; false after its last one. Fails where there is none. */
 static inline bool cg_case_next(struct cg_case *c, const char *section)
 {
-        static char *all;
         char head[100], *line;
         size_t len;
 
-        if (!all)
-                OK(cg_read_file(cg_cases_path, 1 << 20, &all, &len, &err));
+        if (!cg_cases_text)
+                OK(cg_read_file(cg_cases_path, 1 << 20, &cg_cases_text, &len, &err));
         if (!c->next) {
                 cg_case_report();
                 snprintf(head, sizeof(head), "\n== %s\n", section);
-                line = strstr(all, head);
+                line = strstr(cg_cases_text, head);
                 if (!line)
                         fail_msg("no section \"%s\" in %s", section, cg_cases_path);
                 c->next = line + strlen(head);
-                for (const char *p = all; p < c->next; p++)
+                for (const char *p = cg_cases_text; p < c->next; p++)
                         c->line += *p == '\n';
         }
         do {

@@ -3,24 +3,11 @@
 #include "base/buf.h"
 #include "unit.h"
 
-static char dir[64];
-
-static int make_dir(void **state)
-{
-        snprintf(dir, sizeof(dir), "/tmp/cellgate-audit-XXXXXX");
-        return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-        return cg_remove_tree(dir, NULL);
-}
-
 static struct cg_audit_log *open_log(bool write)
 {
         struct cg_audit_log *log = NULL;
 
-        OK(cg_audit_open(dir, NULL, write, &log, &err));
+        OK(cg_audit_open(test_dir, NULL, write, &log, &err));
         return log;
 }
 
@@ -71,7 +58,7 @@ static struct seen read_all(void)
         return s;
 }
 
-TEST_WITH(test_signatures, make_dir, remove_dir)
+TEST_WITH(test_signatures, enter_folder, leave_folder)
 {
         struct cg_audit_log *log = open_log(true);
         struct seen s;
@@ -86,7 +73,7 @@ TEST_WITH(test_signatures, make_dir, remove_dir)
 }
 
 /* Two writers: one goes on in the file that the other one has begun. */
-TEST_WITH(test_rotation, make_dir, remove_dir)
+TEST_WITH(test_rotation, enter_folder, leave_folder)
 {
         struct cg_audit_log *a = open_log(true), *b = open_log(true);
         struct seen s;
@@ -112,7 +99,7 @@ TEST_WITH(test_rotation, make_dir, remove_dir)
         assert_int_equal(s.last, 7 + 2 + 3);
 }
 
-TEST_WITH(test_all_or_none, make_dir, remove_dir)
+TEST_WITH(test_all_or_none, enter_folder, leave_folder)
 {
         struct cg_audit_record r[3] = { 0 };
         struct cg_audit_log *log = open_log(true);
@@ -130,7 +117,7 @@ TEST_WITH(test_all_or_none, make_dir, remove_dir)
         cg_audit_close(log);
 }
 
-TEST_WITH(test_manifests, make_dir, remove_dir)
+TEST_WITH(test_manifests, enter_folder, leave_folder)
 {
         struct cg_audit_log *log = open_log(true);
         const uint8_t *key = cg_audit_public_key(log);

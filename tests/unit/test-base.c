@@ -120,41 +120,6 @@ TEST(test_runs_end_where_they_must)
         }
 }
 
-static void render(const char *in, const char *out)
-{
-        cg_auto_buf struct cg_buf b;
-
-        cg_buf_init(&b, 10000);
-        OK(cg_text_try_render(&b, in, strlen(in), 0, &err));
-        assert_string_equal(b.data ? b.data : "", out);
-}
-
-TEST(test_render_shows_what_could_fool)
-{
-        cg_auto_buf struct cg_buf b;
-        char big[1000];
-
-        render("plain \xc3\xa4 \xf0\x9f\x98\x80\n\t", "plain \xc3\xa4 \xf0\x9f\x98\x80\n\t");
-        render("\x1b[2Jx", "\\x1b[2Jx");
-        render("a\rb\bc\x7f", "a\\x0db\\x08c\\x7f");
-        render("\xc2\x9b"
-               "1m",
-               "\\x9b1m");
-        render("safe\xe2\x80\xae"
-               "fdp.exe",
-               "safe\\u202efdp.exe");
-        render("a\xe2\x80\x8b"
-               "b\xef\xbb\xbf",
-               "a\\u200bb\\ufeff");
-        render("\xf3\xa0\x81\x81", "\\U000e0041");
-        render("\xff\xc3", "\\xff\\xc3");
-        memset(big, 'x', sizeof(big));
-        cg_buf_init(&b, 10000);
-        OK(cg_text_try_render(&b, big, sizeof(big), 200, &err));
-        assert_true(b.len <= 200);
-        assert_non_null(strstr(b.data, "more bytes not shown]"));
-}
-
 static void render_as(enum cg_text_for what, const char *in, const char *out)
 {
         cg_auto_buf struct cg_buf b = { .max = 10000 };
@@ -163,49 +128,36 @@ static void render_as(enum cg_text_for what, const char *in, const char *out)
         assert_string_equal(b.data ? b.data : "", out);
 }
 
+TEST(test_render_shows_what_could_fool)
+{
+        cg_auto_buf struct cg_buf b;
+        char big[1000];
+
+        EACH_CASE(c, "rendered")
+        render_as(CG_TEXT_OUTPUT, c.in, c.out);
+        memset(big, 'x', sizeof(big));
+        cg_buf_init(&b, 10000);
+        OK(cg_text_try_render(&b, big, sizeof(big), 200, &err));
+        assert_true(b.len <= 200);
+        assert_non_null(strstr(b.data, "more bytes not shown]"));
+}
+
 /* Blanks, format characters, and letters that are written from right to left. */
 TEST(test_render_leaves_nothing_that_deceives)
 {
-        static const char *const hidden[] = {
-                /* in all text */
-                "\\u00ad",     "\\u034f",     "\\u061c", "\\u115f",     "\\u180e",     "\\u200b",
-                "\\u200d",     "\\u2028",     "\\u2029", "\\u202a",     "\\u2060",     "\\u2064",
-                "\\u2066",     "\\u206f",     "\\u2800", "\\u3164",     "\\ufe0f",     "\\ufeff",
-                "\\uffa0",     "\\ufff9",     "\\ufffc", "\\U000110bd", "\\U0001d173", "\\U000e0001",
-                "\\U000e0041", "\\U000e0100", "\\ue000", "\\U0010fffd", "\\U0001bca0", "\\U00013430",
-        };
-        static const char *const judged[] = {
-                /* where somebody judges */
-                "\\u00a0", "\\u1680",     "\\u2002",     "\\u202f",     "\\u205f",     "\\u3000",
-                "\\u05d0", "\\u0627",     "\\u0661",     "\\u07c1",     "\\u0840",     "\\u200a",
-                "\\ufb1d", "\\ufdfa",     "\\U00010900", "\\U0001e900", "\\U0001ee00", "\\uff0f",
-                "\\uff41", "\\U0001d41a", "\\u037e",     "\\u212a",     "\\u2215",     "\\u2044",
-                "\\u2024", "\\u0251",     "\\u01c3",     "\\u20dd",     "\\u0336",     "\\u0378",
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(hidden) + CG_ARRAY_LEN(judged); i++) {
-                bool all = i < CG_ARRAY_LEN(hidden);
-                const char *escape = all ? hidden[i] : judged[i - CG_ARRAY_LEN(hidden)];
+        EACH_CASE(c, "escaped characters")
+        {
+                uint32_t point = (uint32_t)strtoul(c.in, NULL, 16);
                 char in[16] = "a", out[32];
-                size_t n = strlen(escape);
-                uint32_t c = (uint32_t)strtoul(escape + 2, NULL, 16);
 
-                if (c < 0x800)
-                        snprintf(in + 1, sizeof(in) - 1, "%c%cb", (int)(0xc0 | c >> 6),
-                                 (int)(0x80 | (c & 63)));
-                else if (c < 0x10000)
-                        snprintf(in + 1, sizeof(in) - 1, "%c%c%cb", (int)(0xe0 | c >> 12),
-                                 (int)(0x80 | (c >> 6 & 63)), (int)(0x80 | (c & 63)));
-                else
-                        snprintf(in + 1, sizeof(in) - 1, "%c%c%c%cb", (int)(0xf0 | c >> 18),
-                                 (int)(0x80 | (c >> 12 & 63)), (int)(0x80 | (c >> 6 & 63)),
-                                 (int)(0x80 | (c & 63)));
-                if (c < 0x100)
-                        snprintf(out, sizeof(out), "a\\x%02xb", c);
-                else
-                        snprintf(out, sizeof(out), "a%.*sb", (int)n, escape);
+                in[1 + cg_utf8_put(point, in + 1)] = 'b';
+                snprintf(out, sizeof(out),
+                         point < 0x100     ? "a\\x%02xb"
+                         : point < 0x10000 ? "a\\u%04xb"
+                                           : "a\\U%08xb",
+                         point);
                 render_as(CG_TEXT_JUDGED, in, out);
-                render_as(CG_TEXT_OUTPUT, in, all ? out : in);
+                render_as(CG_TEXT_OUTPUT, in, strcmp(c.out, "always") ? in : out);
         }
         render_as(CG_TEXT_LINE, "a\tb\nc", "a\\x09b\\x0ac");
 }
@@ -228,17 +180,8 @@ TEST(test_render_marks_letters_of_other_scripts)
 
         for (size_t i = 0; i < CG_ARRAY_LEN(plain); i++)
                 render_as(CG_TEXT_JUDGED, plain[i], plain[i]);
-        /* Cyrillic a in a Latin word */
-        render_as(CG_TEXT_JUDGED, "/home/p\u0430ul/x", "/home/p\\u0430ul/x");
-        /* it begins with three of them */
-        render_as(CG_TEXT_JUDGED, "\u0430\u0440\u0440le", "\\u0430\\u0440\\u0440le");
-        render_as(CG_TEXT_JUDGED, "g\u03bfogle", "g\\u03bfogle"); /* Greek */
-        /* Katakana no, as a slash */
-        render_as(CG_TEXT_JUDGED, "a\u30ceb", "a\\u30ceb");
-        /* a whole word of look-alikes */
-        render_as(CG_TEXT_JUDGED, "\u0440\u0430\u0443.com", "\\u0440\\u0430\\u0443.com");
-        /* a Greek letter in a Russian word */
-        render_as(CG_TEXT_JUDGED, "\u0434\u03bf\u043c", "\u0434\\u03bf\u043c");
+        EACH_CASE(c, "marked")
+        render_as(CG_TEXT_JUDGED, c.in, c.out);
         render_as(CG_TEXT_OUTPUT, "p\u0430ul", "p\u0430ul");
 }
 
@@ -375,23 +318,18 @@ TEST(test_spawn_reports_exec_errors)
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nothing is left to reap */
 }
 
-TEST(test_a_missing_home_is_not_made)
+TEST_WITH(test_a_missing_home_is_not_made, enter_folder, leave_folder)
 {
-        char dir[] = "/tmp/cellgate-test-XXXXXX", home[64], in[128], other[128];
+        const char *home = path_in("home"), *inside = path_in("home/.cache/cellgate");
 
-        assert_non_null(mkdtemp(dir));
-        snprintf(home, sizeof(home), "%s/home", dir);
-        snprintf(in, sizeof(in), "%s/.cache/cellgate", home);
-        snprintf(other, sizeof(other), "%s/homes/.cache", dir);
         assert_int_equal(setenv("HOME", home, 1), 0);
-        FAILS(CG_E_NOTFOUND, "HOME", cg_make_dirs(in, 0700, &err));
+        FAILS(CG_E_NOTFOUND, "HOME", cg_make_dirs(inside, 0700, &err));
         FAILS(CG_E_NOTFOUND, "", cg_make_dirs(home, 0700, &err));
         assert_int_equal(access(home, F_OK), -1);
-        OK(cg_make_dirs(other, 0700, &err));
+        make_folders(path_in("homes/.cache"));
         assert_int_equal(mkdir(home, 0700), 0);
-        OK(cg_make_dirs(in, 0700, &err));
-        assert_int_equal(access(in, F_OK), 0);
-        OK(cg_remove_tree(dir, &err));
+        make_folders(inside);
+        assert_int_equal(access(inside, F_OK), 0);
 }
 
 TEST(test_end_kills_the_group)
@@ -428,23 +366,19 @@ TEST(test_end_kills_the_group)
 
 TEST(test_remove_tree_does_not_follow_links)
 {
-        char dir[128], path[256];
+        char dir[128];
         struct stat st;
 
         OK(cg_make_runtime_dir("cg-test", dir, sizeof(dir), &err));
         assert_int_equal(stat(dir, &st), 0);
         assert_int_equal(st.st_mode & 0777, 0700);
-        snprintf(path, sizeof(path), "%s/keep", dir);
-        assert_int_equal(mkdir(path, 0700), 0);
-        snprintf(path, sizeof(path), "%s/tree", dir);
-        assert_int_equal(mkdir(path, 0700), 0);
-        snprintf(path, sizeof(path), "%s/tree/link", dir);
-        assert_int_equal(symlink("../keep", path), 0);
-        snprintf(path, sizeof(path), "%s/tree", dir);
-        OK(cg_remove_tree(path, &err));
-        assert_int_equal(stat(path, &st), -1);
-        snprintf(path, sizeof(path), "%s/keep", dir);
-        assert_int_equal(stat(path, &st), 0);
+        strcpy(test_dir, dir);
+        make_folders(path_in("keep"));
+        make_folders(path_in("tree"));
+        assert_int_equal(symlink("../keep", path_in("tree/link")), 0);
+        OK(cg_remove_tree(path_in("tree"), &err));
+        assert_int_equal(access(path_in("tree"), F_OK), -1);
+        assert_int_equal(access(path_in("keep"), F_OK), 0);
         OK(cg_remove_tree(dir, &err));
         OK(cg_remove_tree(dir, &err)); /* absent is fine */
 }
@@ -538,39 +472,34 @@ static void check_real(const char *path)
                 assert_int_equal(errno, e);
 }
 
-TEST(test_real_path)
+TEST_WITH(test_real_path, enter_folder, leave_folder)
 {
         static const char *const names[] = { ".",         "file",       "file (deleted)", "link",
                                              "dangling",  "loop",       "link/file",      "none",
                                              "none/file", "file/below", "folder/../file", "folder//" };
-        char dir[] = "/tmp/cellgate-test-XXXXXX", path[200];
 
-        assert_non_null(mkdtemp(dir));
-        assert_int_equal(chdir(dir), 0);
+        assert_int_equal(chdir(test_dir), 0);
         for (size_t i = 1; i < 3; i++)
-                close(open(names[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+                write_file(names[i], "");
         assert_int_equal(mkdir("folder", 0700), 0);
         assert_int_equal(symlink(".", "link"), 0);
         assert_int_equal(symlink("none", "dangling"), 0);
         assert_int_equal(symlink("loop", "loop"), 0);
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
-                check_real(path);
+                check_real(path_in(names[i]));
                 check_real(names[i]);
         }
         check_real("/");
         assert_int_equal(chdir("/"), 0);
-        OK(cg_remove_tree(dir, &err));
 }
 
-TEST(test_write_atomically)
+TEST_WITH(test_write_atomically, enter_folder, leave_folder)
 {
-        char dir[] = "/tmp/cg-test-XXXXXX", path[64], *text;
+        const char *path = path_in("f");
         struct stat st;
         size_t len;
+        char *text;
 
-        assert_non_null(mkdtemp(dir));
-        snprintf(path, sizeof(path), "%s/f", dir);
         OK(cg_write_atomically(path, "a\0b", 3, 0640, &err));
         OK(cg_read_file(path, 100, &text, &len, &err));
         assert_int_equal(len, 3);
@@ -589,8 +518,7 @@ TEST(test_write_atomically)
         assert_int_equal(mkdir(path, 0700), 0);
         FAILS(ANY_ERROR, "", cg_write_atomically(path, "x", 1, 0600, &err));
         assert_int_equal(rmdir(path), 0);
-        assert_int_equal(rmdir(dir), 0);
-        FAILS(CG_E_SYS, "", cg_write_atomically(path, "x", 1, 0600, &err));
+        FAILS(CG_E_SYS, "", cg_write_atomically(path_in("none/f"), "x", 1, 0600, &err));
 }
 
 TEST(test_lock_fd)
@@ -715,27 +643,8 @@ TEST(test_secrets)
         check_redacted(&s, "tok-31415", "tok-31415");
         for (size_t i = 0; i < CG_ARRAY_LEN(values); i++)
                 assert_int_equal(cg_secrets_add(&s, values[i], NULL), 0);
-        check_redacted(&s, "", "");
-        check_redacted(&s, "a tok-31415 92\"65\nend b", "a *** b");
-        check_redacted(&s, "tok-31415%2092%2265%0aend", "***");
-        check_redacted(&s, "tok-31415+92%2265%0Aend", "***");
-        check_redacted(&s, "'tok-31415 92\\\"65\\nend'", "'***'");
-        check_redacted(&s, "tok-31415\\u002092\\x2265\\nend", "***");
-        check_redacted(&s, "x dG9rLTMxNDE1IDkyIjY1CmVuZA== y", "x ***A== y");
-        check_redacted(&s, "746f6b2d333134313520393222363", "***");
-        /* its beginning, as of a text that was cut, and its longest word */
-        check_redacted(&s, "tok-3141", "***");
-        check_redacted(&s, "tok-314", "tok-314");
-        check_redacted(&s, "the tok-31415, of it", "the ***, of it");
-        /* a short one as a word only, and the shortest never */
-        check_redacted(&s, "pin7, pin77 spin7 pin_7 1", "***, pin77 spin7 pin_7 1");
-        check_redacted(&s, "password open-sesame", "password ***");
-        /* whole characters, also where the value ends within one */
-        assert_int_equal(cg_secrets_add(&s, "password-w\u00f6rd-9", NULL), 0);
-        check_redacted(&s, "x password-w\u00f6rd-9 y", "x *** y");
-        check_redacted(&s, "password-w\u00f8rest", "***rest");
-        /* two that touch, and text that is all secret */
-        check_redacted(&s, "tok-31415 92\"65\nendtok-31415 92\"65\nend", "***");
+        EACH_CASE(c, "redacted")
+        check_redacted(&s, c.in, c.out);
 }
 
 TEST(test_secrets_in_json)

@@ -14,31 +14,27 @@ struct model {
         char files[80]; /* with cgroup and mountinfo */
 };
 
+static const char *file_of(const char *folder, const char *name)
+{
+        static char path[2 * PATH_MAX];
+
+        snprintf(path, sizeof(path), "%s/%s", folder, name);
+        return path;
+}
+
 static void put(const char *folder, const char *name, const char *text)
 {
-        char path[PATH_MAX];
-        FILE *f;
-
-        assert_true(snprintf(path, sizeof(path), "%s/%s", folder, name) < (int)sizeof(path));
-        f = fopen(path, "w");
-        assert_non_null(f);
-        assert_true(fputs(text, f) >= 0);
-        assert_int_equal(fclose(f), 0);
+        write_file(file_of(folder, name), text);
 }
 
 static char *get(const char *folder, const char *name)
 {
         static char text[4096];
-        char path[PATH_MAX];
-        size_t n;
-        FILE *f;
+        cg_auto_free char *all = NULL;
+        size_t len;
 
-        assert_true(snprintf(path, sizeof(path), "%s/%s", folder, name) < (int)sizeof(path));
-        f = fopen(path, "r");
-        assert_non_null(f);
-        n = fread(text, 1, sizeof(text) - 1, f);
-        text[n] = '\0';
-        fclose(f);
+        OK(cg_read_file(file_of(folder, name), sizeof(text), &all, &len, &err));
+        snprintf(text, sizeof(text), "%s", all);
         return text;
 }
 

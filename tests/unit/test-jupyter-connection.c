@@ -3,47 +3,24 @@
 #include "jupyter/connection.h"
 #include "cases.h"
 
-struct env {
-        char dir[200], file[300];
-        void *ctx;
-};
+static void *ctx;
 
 static int set_up(void **state)
 {
-        struct env *e = calloc(1, sizeof(*e));
-
-        strcpy(e->dir, "/tmp/cg-conn-XXXXXX");
-        if (!mkdtemp(e->dir))
-                return -1;
-        snprintf(e->file, sizeof(e->file), "%s/kernel.json", e->dir);
-        e->ctx = zmq_ctx_new();
-        *state = e;
-        return 0;
+        ctx = zmq_ctx_new();
+        return enter_folder(state);
 }
 
 static int tear_down(void **state)
 {
-        struct env *e = *state;
-
-        zmq_ctx_term(e->ctx);
-        cg_remove_tree(e->dir, NULL);
-        free(e);
-        return 0;
+        zmq_ctx_term(ctx);
+        return leave_folder(state);
 }
 
-static void put_text(const struct env *e, const char *text)
-{
-        FILE *f = fopen(e->file, "w");
-
-        assert_non_null(f);
-        fputs(text, f);
-        fclose(f);
-}
-
-static void *router(const struct env *e)
+static void *router(void)
 {
         int zero = 0;
-        void *s = zmq_socket(e->ctx, ZMQ_ROUTER);
+        void *s = zmq_socket(ctx, ZMQ_ROUTER);
 
         zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof(zero));
         return s;
@@ -51,40 +28,35 @@ static void *router(const struct env *e)
 
 TEST_WITH(files_that_are_refused, set_up, tear_down)
 {
-        struct env *e = *state;
-
         EACH_CASE(k, "refused")
         {
                 struct cg_jconn c;
 
-                put_text(e, k.in);
-                FAILS(cg_case_code(k.out), k.third, cg_jconn_load(&c, e->file, &err));
+                write_file(path_in("kernel.json"), k.in);
+                FAILS(cg_case_code(k.out), k.third, cg_jconn_load(&c, path_in("kernel.json"), &err));
                 cg_jconn_fini(&c);
-                assert_int_equal(access(e->file, F_OK), 0);
+                assert_int_equal(access(path_in("kernel.json"), F_OK), 0);
         }
 }
 
 TEST_WITH(empty_keys_that_are_allowed, set_up, tear_down)
 {
-        struct env *e = *state;
-
         EACH_CASE(k, "empty keys")
         {
                 struct cg_jconn c;
 
-                put_text(e, k.in);
-                OK(cg_jconn_load(&c, e->file, &err));
+                write_file(path_in("kernel.json"), k.in);
+                OK(cg_jconn_load(&c, path_in("kernel.json"), &err));
                 cg_jconn_fini(&c);
         }
 }
 
 TEST_WITH(address_in_use, set_up, tear_down)
 {
-        struct env *e = *state;
-        void *first = router(e), *second = router(e);
+        void *first = router(), *second = router();
         struct cg_jconn c;
 
-        OK(cg_jconn_load(&c, e->file, &err));
+        OK(cg_jconn_load(&c, path_in("kernel.json"), &err));
         OK(cg_jconn_bind(&c, CG_JSHELL, first, 0, &err));
         FAILS(CG_E_EXISTS, "in use", cg_jconn_bind(&c, CG_JSHELL, second, cg_now_ms() + 50, &err));
         zmq_close(first);
@@ -96,21 +68,20 @@ TEST_WITH(address_in_use, set_up, tear_down)
 
 TEST_WITH(ipc, set_up, tear_down)
 {
-        struct env *e = *state;
-        void *first = router(e), *second = router(e), *third = router(e);
+        void *first = router(), *second = router(), *third = router();
         struct cg_jconn c;
         struct stat st;
         char text[500], path[300];
 
         snprintf(text, sizeof(text),
-                 "{\"transport\": \"ipc\", \"ip\": \"%s/k\", \"shell_port\": 1, \"key\": \"k\"}", e->dir);
-        put_text(e, text);
-        OK(cg_jconn_load(&c, e->file, &err));
+                 "{\"transport\": \"ipc\", \"ip\": \"%s/k\", \"shell_port\": 1, \"key\": \"k\"}", test_dir);
+        write_file(path_in("kernel.json"), text);
+        OK(cg_jconn_load(&c, path_in("kernel.json"), &err));
         OK(cg_jconn_bind(&c, CG_JSHELL, first, 0, &err));
         /* 0: the next that is free */
         OK(cg_jconn_bind(&c, CG_JIOPUB, second, 0, &err));
         assert_int_equal(c.ports[CG_JIOPUB], 2);
-        snprintf(path, sizeof(path), "%s/k-1", e->dir);
+        snprintf(path, sizeof(path), "%s/k-1", test_dir);
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_mode & 077, 0);
         /* A living kernel's path is not taken from it. */

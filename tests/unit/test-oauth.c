@@ -99,10 +99,9 @@ static void assert_stored(const char *object, const char *key, const char *value
 
 static int setup(void **state)
 {
-        char folder[] = "/tmp/cg-oauth-XXXXXX";
-
-        assert_non_null(mkdtemp(folder));
-        setenv("XDG_STATE_HOME", folder, 1);
+        if (enter_folder(state) < 0)
+                return -1;
+        setenv("XDG_STATE_HOME", test_dir, 1);
         memset(&net, 0, sizeof(net));
         net.issuer = AS;
         place = CG_ADDR_PUBLIC;
@@ -110,13 +109,6 @@ static int setup(void **state)
         net.token = "{\"access_token\":\"NEW-1\",\"token_type\":\"Bearer\",\"expires_in\":3600}";
         config = (struct cg_oauth_config){ 0 };
         return 0;
-}
-
-static int teardown(void **state)
-{
-        struct cg_err err;
-
-        return cg_remove_tree(getenv("XDG_STATE_HOME"), &err);
 }
 
 static char *header_now(void)
@@ -151,7 +143,7 @@ static int challenged(int status, const char *text, const char *refused, char **
         return r;
 }
 
-TEST_WITH(test_nothing_is_stored, setup, teardown)
+TEST_WITH(test_nothing_is_stored, setup, leave_folder)
 {
         cg_auto_free char *header = NULL, *again = NULL;
 
@@ -163,7 +155,7 @@ TEST_WITH(test_nothing_is_stored, setup, teardown)
         assert_int_equal(net.n_tokens, 0);
 }
 
-TEST_WITH(test_valid_token_needs_no_request, setup, teardown)
+TEST_WITH(test_valid_token_needs_no_request, setup, leave_folder)
 {
         cg_auto_free char *header = NULL;
 
@@ -174,7 +166,7 @@ TEST_WITH(test_valid_token_needs_no_request, setup, teardown)
         assert_int_equal(net.n, 0);
 }
 
-TEST_WITH(test_refresh_before_the_end, setup, teardown)
+TEST_WITH(test_refresh_before_the_end, setup, leave_folder)
 {
         cg_auto_free char *header = NULL, *next = NULL;
 
@@ -194,7 +186,7 @@ TEST_WITH(test_refresh_before_the_end, setup, teardown)
         assert_int_equal(net.n_tokens, 1);
 }
 
-TEST_WITH(test_rotation, setup, teardown)
+TEST_WITH(test_rotation, setup, leave_folder)
 {
         cg_auto_free char *header = NULL;
 
@@ -205,7 +197,7 @@ TEST_WITH(test_rotation, setup, teardown)
         assert_stored("token", "refresh", "REFRESH-2");
 }
 
-TEST_WITH(test_token_of_another_process_is_used, setup, teardown)
+TEST_WITH(test_token_of_another_process_is_used, setup, leave_folder)
 {
         cg_auto_free char *header = NULL;
 
@@ -224,7 +216,7 @@ static void *refresh_thread(void *data)
         return cg_oauth_authorization(&server, &header, &err) == 0 ? header : NULL;
 }
 
-TEST_WITH(test_one_refresh_for_all, setup, teardown)
+TEST_WITH(test_one_refresh_for_all, setup, leave_folder)
 {
         pthread_t threads[8];
         void *header;
@@ -240,42 +232,7 @@ TEST_WITH(test_one_refresh_for_all, setup, teardown)
         assert_int_equal(net.n_tokens, 1);
 }
 
-TEST_WITH(test_refused_refresh, setup, teardown)
-{
-        cg_auto_free char *header = NULL;
-
-        net.status = 400;
-        net.token = "{\"error\":\"invalid_grant\",\"error_description\":\"REFRESH-1 is revoked\"}";
-        store("OLD-1", "REFRESH-1", NULL, 3600);
-        FAILS(CG_E_STATE, "run: cellgate mcp login srv",
-              challenged(401, "Bearer", "Bearer OLD-1", &header, &err));
-        assert_stored("token", "access", NULL);
-        assert_stored("client", "id", "CLIENT");
-        /* The authorization server has forgotten the client. */
-        net.status = 401;
-        net.token = "{\"error\":\"invalid_client\"}";
-        store("OLD-1", "REFRESH-1", NULL, 3600);
-        FAILS(CG_E_STATE, "", challenged(401, "Bearer", "Bearer OLD-1", &header, &err));
-        assert_stored("client", "id", NULL);
-}
-
-TEST_WITH(test_outage_loses_nothing, setup, teardown)
-{
-        cg_auto_free char *header = NULL;
-        struct cg_err err;
-
-        net.offline = 1;
-        store("OLD-1", "REFRESH-1", NULL, 3600);
-        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_CLOSED);
-        assert_null(strstr(err.msg, "login"));
-        assert_stored("token", "refresh", "REFRESH-1");
-        net.offline = 0;
-        net.status = 503;
-        assert_int_equal(challenged(401, "Bearer", "Bearer OLD-1", &header, &err), CG_E_CLOSED);
-        assert_stored("token", "refresh", "REFRESH-1");
-}
-
-TEST_WITH(test_other_issuer_gets_nothing, setup, teardown)
+TEST_WITH(test_other_issuer_gets_nothing, setup, leave_folder)
 {
         cg_auto_free char *header = NULL;
 
@@ -286,7 +243,7 @@ TEST_WITH(test_other_issuer_gets_nothing, setup, teardown)
 }
 
 /* What a server may name by where it is: a refused place gets no request. */
-TEST_WITH(test_addresses_that_a_server_names, setup, teardown)
+TEST_WITH(test_addresses_that_a_server_names, setup, leave_folder)
 {
         static const struct {
                 const char *host;
@@ -338,34 +295,46 @@ TEST_WITH(test_addresses_that_a_server_names, setup, teardown)
         }
 }
 
-/* Responses that say nothing about the refresh token, such as a proxy's: it stays. */
-TEST_WITH(test_only_named_errors_end_a_token, setup, teardown)
+/* Responses that say nothing about the refresh token, such as a proxy's, change nothing. */
+TEST_WITH(test_only_named_errors_end_a_token, setup, leave_folder)
 {
         static const struct {
-                int status;
+                int status; /* 0: there is no response */
                 const char *body;
-        } other[] = {
-                { 404, "<html>" },
-                { 403, "{\"error\":\"access_denied\"}" },
-                { 408, "" },
-                { 400, "{\"error\":\"invalid_request\"}" },
+                bool ends_token, ends_client;
+        } cases[] = {
+                { 0, "", false, false },
+                { 503, "", false, false },
+                { 404, "<html>", false, false },
+                { 403, "{\"error\":\"access_denied\"}", false, false },
+                { 408, "", false, false },
+                { 400, "{\"error\":\"invalid_request\"}", false, false },
+                { 400, "{\"error\":\"unauthorized_client\"}", true, true },
+                { 400, "{\"error\":\"invalid_grant\",\"error_description\":\"REFRESH-1 is revoked\"}", true,
+                  false },
+                { 401, "{\"error\":\"invalid_client\"}", true, true }, /* it has forgotten the client */
         };
-        cg_auto_free char *header = NULL;
 
-        store("OLD-1", "REFRESH-1", NULL, 3600);
-        for (size_t i = 0; i < CG_ARRAY_LEN(other); i++) {
-                net.status = other[i].status;
-                net.token = other[i].body;
-                FAILS(CG_E_CLOSED, "", challenged(401, "Bearer", "Bearer OLD-1", &header, &err));
-                assert_stored("token", "refresh", "REFRESH-1");
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                cg_auto_free char *header = NULL;
+
+                net.offline = !cases[i].status;
+                net.status = cases[i].status;
+                net.token = cases[i].body;
+                store("OLD-1", "REFRESH-1", NULL, 3600);
+                if (cases[i].ends_token)
+                        FAILS(CG_E_STATE, "run: cellgate mcp login srv",
+                              challenged(401, "Bearer", "Bearer OLD-1", &header, &err));
+                else
+                        FAILS(CG_E_CLOSED, "no token",
+                              challenged(401, "Bearer", "Bearer OLD-1", &header, &err));
+                assert_stored("token", "access", cases[i].ends_token ? NULL : "OLD-1");
+                assert_stored("token", "refresh", cases[i].ends_token ? NULL : "REFRESH-1");
+                assert_stored("client", "id", cases[i].ends_client ? NULL : "CLIENT");
         }
-        net.status = 400;
-        net.token = "{\"error\":\"unauthorized_client\"}";
-        FAILS(CG_E_STATE, "", challenged(401, "Bearer", "Bearer OLD-1", &header, &err));
-        assert_stored("token", "refresh", NULL);
 }
 
-TEST_WITH(test_challenge_with_malformed_url, setup, teardown)
+TEST_WITH(test_challenge_with_malformed_url, setup, leave_folder)
 {
         cg_auto_free char *header = NULL;
 
@@ -374,21 +343,14 @@ TEST_WITH(test_challenge_with_malformed_url, setup, teardown)
 }
 
 /* Which addresses answer, and how, is in the log only. */
-TEST_WITH(test_cause_is_not_for_kernels, setup, teardown)
+TEST_WITH(test_cause_is_not_for_kernels, setup, leave_folder)
 {
         struct cg_err cause = { 0 }, err = { 0 };
-        struct cg_oauth_challenge c = { .bearer = true };
         struct cg_oauth_server s = server;
         cg_auto_free char *header = NULL;
 
         s.cause = &cause;
         net.offline = 1;
-        store("OLD-1", "REFRESH-1", NULL, 3600);
-        assert_int_equal(cg_oauth_challenged(&s, 401, &c, "Bearer OLD-1", &header, &err), CG_E_CLOSED);
-        assert_null(strstr(err.msg, "no route"));
-        assert_non_null(strstr(cause.msg, "no route"));
-        net.n = 0;
-        cause.msg[0] = '\0';
         store("OLD-1", "REFRESH-1", NULL, 1);
         assert_int_equal(cg_oauth_authorization(&s, &header, &err), CG_E_CLOSED);
         assert_null(strstr(err.msg, "no route"));
@@ -396,7 +358,7 @@ TEST_WITH(test_cause_is_not_for_kernels, setup, teardown)
 }
 
 /* After 403 a request is repeated with another token only. */
-TEST_WITH(test_same_token_after_403, setup, teardown)
+TEST_WITH(test_same_token_after_403, setup, leave_folder)
 {
         cg_auto_free char *header = NULL, *next = NULL;
         char id[] = "ci", secret[] = "SECRET-1", issuer[] = AS;
@@ -413,7 +375,7 @@ TEST_WITH(test_same_token_after_403, setup, teardown)
 }
 
 /* A folder that no sandbox would have made and hidden. */
-TEST_WITH(test_folder_far_from_what_exists, setup, teardown)
+TEST_WITH(test_folder_far_from_what_exists, setup, leave_folder)
 {
         cg_auto_free char *header = NULL, *path = NULL, *old = strdup(getenv("XDG_STATE_HOME"));
 
@@ -427,7 +389,7 @@ TEST_WITH(test_folder_far_from_what_exists, setup, teardown)
 }
 
 /* Requests have one deadline for all. */
-TEST_WITH(test_deadline, setup, teardown)
+TEST_WITH(test_deadline, setup, leave_folder)
 {
         struct cg_oauth_response answer = { .body = { .max = 1000 } };
         struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -458,7 +420,7 @@ TEST_WITH(test_deadline, setup, teardown)
         close(fd);
 }
 
-TEST_WITH(test_step_up, setup, teardown)
+TEST_WITH(test_step_up, setup, leave_folder)
 {
         static const char more[] = "Bearer error=\"insufficient_scope\", scope=\"w\"";
         cg_auto_free char *header = NULL;
@@ -478,7 +440,7 @@ TEST_WITH(test_step_up, setup, teardown)
         assert_int_equal(challenged(403, "Bearer", "Bearer OLD-1", &header, &err), CG_E_INVAL);
 }
 
-TEST_WITH(test_client_credentials, setup, teardown)
+TEST_WITH(test_client_credentials, setup, leave_folder)
 {
         cg_auto_free char *header = NULL, *next = NULL;
         char id[] = "ci", secret[] = "SECRET-1", scopes[] = "a", issuer[] = AS, srv[] = "https://srv.example";
@@ -514,7 +476,7 @@ TEST_WITH(test_client_credentials, setup, teardown)
         assert_int_equal(net.n_tokens, 0);
 }
 
-TEST_WITH(test_switched_off, setup, teardown)
+TEST_WITH(test_switched_off, setup, leave_folder)
 {
         cg_auto_free char *header = NULL, *next = NULL;
 
@@ -525,7 +487,7 @@ TEST_WITH(test_switched_off, setup, teardown)
         FAILS(CG_E_INVAL, "", challenged(401, "Bearer", NULL, &next, &err));
 }
 
-TEST_WITH(test_damaged_file, setup, teardown)
+TEST_WITH(test_damaged_file, setup, leave_folder)
 {
         cg_auto_free char *text = NULL, *header = NULL;
         char path[4096];

@@ -56,15 +56,6 @@ TEST(test_too_long)
         assert_int_equal(cg_oom_find(V2, cgroup, dir, sizeof(dir), &version), -1);
 }
 
-static void put(const char *path, const char *text)
-{
-        FILE *f = fopen(path, "we");
-
-        assert_non_null(f);
-        assert_true(fputs(text, f) >= 0);
-        assert_int_equal(fclose(f), 0);
-}
-
 TEST(test_since)
 {
         struct cg_oom o;
@@ -76,16 +67,16 @@ TEST(test_since)
         close(mkstemp(o.file));
         snprintf(o.limit, sizeof(o.limit), "%.99s.limit", o.file);
         o.group = 2;
-        put(o.file, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+        write_file(o.file, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
         assert_int_equal(cg_oom_since(&o, &limit), CG_OOM_NO);
-        put(o.file, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
-        put(o.limit, "67108864\n");
+        write_file(o.file, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+        write_file(o.limit, "67108864\n");
         assert_int_equal(cg_oom_since(&o, &limit), CG_OOM_GROUP);
         assert_int_equal(limit, 64 << 20);
-        put(o.limit, "9223372036854771712\n"); /* none, version 1 */
+        write_file(o.limit, "9223372036854771712\n"); /* none, version 1 */
         cg_oom_since(&o, &limit);
         assert_int_equal(limit, 0);
-        put(o.limit, "max\n");
+        write_file(o.limit, "max\n");
         cg_oom_since(&o, &limit);
         assert_int_equal(limit, 0);
         unlink(o.limit);

@@ -18,7 +18,6 @@ DIR *__wrap_opendir(const char *path)
 }
 
 struct home {
-        char path[64];
         struct cg_present present;
 };
 
@@ -26,47 +25,23 @@ static int set_up(void **state)
 {
         struct home *h = calloc(1, sizeof(*h));
 
-        snprintf(h->path, sizeof(h->path), "/tmp/cellgate-test-XXXXXX");
-        assert_non_null(mkdtemp(h->path));
         *state = h;
-        return 0;
+        return enter_folder(NULL);
 }
 
 static int tear_down(void **state)
 {
         struct home *h = *state;
 
-        assert_int_equal(cg_remove_tree(h->path, NULL), 0);
         cg_present_fini(&h->present);
         free(h);
-        return 0;
-}
-
-static const char *in(const struct home *h, const char *name)
-{
-        static char path[200];
-
-        snprintf(path, sizeof(path), "%s/%s", h->path, name);
-        return path;
-}
-
-static void folder(const struct home *h, const char *name)
-{
-        assert_int_equal(mkdir(in(h, name), 0700), 0);
-}
-
-static void file(const struct home *h, const char *name)
-{
-        FILE *f = fopen(in(h, name), "w");
-
-        assert_non_null(f);
-        fclose(f);
+        return leave_folder(NULL);
 }
 
 static void look(struct home *h, unsigned int what)
 {
         opened = 0;
-        OK(cg_present_scan(&h->present, h->path, what, NULL, &err));
+        OK(cg_present_scan(&h->present, test_dir, what, NULL, &err));
 }
 
 static bool has(const struct home *h, const char *row)
@@ -96,11 +71,11 @@ TEST_WITH(test_rows_of_one_name_and_of_several, set_up, tear_down)
 {
         struct home *h = *state;
 
-        file(h, ".bashrc");
-        file(h, "README");
-        folder(h, ".config");
-        folder(h, ".config/fish");
-        file(h, ".config/README");
+        write_file(path_in(".bashrc"), "");
+        write_file(path_in("README"), "");
+        make_folders(path_in(".config"));
+        make_folders(path_in(".config/fish"));
+        write_file(path_in(".config/README"), "");
         look(h, CG_NAME_WRITE);
         assert_true(has(h, ".bashrc"));
         assert_true(has(h, ".config/fish"));
@@ -119,16 +94,16 @@ TEST_WITH(test_two_kinds_in_one_scan, set_up, tear_down)
         size_t n;
 
         cg_names(&n);
-        folder(h, ".config");
-        folder(h, ".config/fish");
-        folder(h, ".ssh");
-        folder(h, ".local");
-        folder(h, ".local/share");
-        folder(h, ".local/share/keyrings");
+        make_folders(path_in(".config"));
+        make_folders(path_in(".config/fish"));
+        make_folders(path_in(".ssh"));
+        make_folders(path_in(".local"));
+        make_folders(path_in(".local/share"));
+        make_folders(path_in(".local/share/keyrings"));
         for (size_t i = 0; i < CG_ARRAY_LEN(files); i++)
-                file(h, files[i]);
-        OK(cg_present_scan(&write, h->path, CG_NAME_WRITE, NULL, &err));
-        OK(cg_present_scan(&hide, h->path, CG_NAME_HIDE, NULL, &err));
+                write_file(path_in(files[i]), "");
+        OK(cg_present_scan(&write, test_dir, CG_NAME_WRITE, NULL, &err));
+        OK(cg_present_scan(&hide, test_dir, CG_NAME_HIDE, NULL, &err));
         look(h, CG_NAME_WRITE | CG_NAME_HIDE);
         assert_true(has(h, ".bashrc"));
         assert_true(has(h, ".npmrc"));
@@ -142,8 +117,8 @@ TEST_WITH(test_only_rows_of_the_kind, set_up, tear_down)
 {
         struct home *h = *state;
 
-        file(h, ".bashrc");
-        file(h, ".netrc");
+        write_file(path_in(".bashrc"), "");
+        write_file(path_in(".netrc"), "");
         look(h, CG_NAME_HIDE);
         assert_true(has(h, ".netrc"));
         assert_int_equal(count(h), 1);
@@ -153,10 +128,10 @@ TEST_WITH(test_patterns, set_up, tear_down)
 {
         struct home *h = *state;
 
-        folder(h, ".claude");
-        file(h, ".claude/settings.local.json");
-        file(h, ".claude/settings.txt");
-        file(h, "my.code-workspace");
+        make_folders(path_in(".claude"));
+        write_file(path_in(".claude/settings.local.json"), "");
+        write_file(path_in(".claude/settings.txt"), "");
+        write_file(path_in("my.code-workspace"), "");
         look(h, CG_NAME_WRITE);
         assert_true(has(h, ".claude/settings*.json"));
         assert_true(has(h, "*.code-workspace"));
@@ -168,7 +143,7 @@ TEST_WITH(test_names_in_another_case, set_up, tear_down)
 {
         struct home *h = *state;
 
-        file(h, ".BashRC");
+        write_file(path_in(".BashRC"), "");
         look(h, CG_NAME_WRITE);
         assert_true(has(h, ".bashrc"));
         assert_int_equal(count(h), 1);
@@ -178,10 +153,10 @@ TEST_WITH(test_folders_behind_links, set_up, tear_down)
 {
         struct home *h = *state;
 
-        folder(h, "dotfiles");
-        assert_int_equal(symlink("dotfiles", in(h, ".config")), 0);
-        assert_int_equal(symlink("nowhere", in(h, ".claude")), 0);
-        assert_int_equal(symlink("nowhere", in(h, ".bashrc")), 0);
+        make_folders(path_in("dotfiles"));
+        assert_int_equal(symlink("dotfiles", path_in(".config")), 0);
+        assert_int_equal(symlink("nowhere", path_in(".claude")), 0);
+        assert_int_equal(symlink("nowhere", path_in(".bashrc")), 0);
         look(h, CG_NAME_WRITE);
         /* whatever is made there later */
         assert_true(has(h, ".config/fish"));
@@ -196,7 +171,7 @@ TEST_WITH(test_a_folder_that_cannot_be_listed, set_up, tear_down)
 {
         struct home *h = *state;
 
-        assert_int_equal(symlink(".config", in(h, ".config")), 0);
+        assert_int_equal(symlink(".config", path_in(".config")), 0);
         look(h, CG_NAME_WRITE);
         assert_true(has(h, ".config/fish"));
         assert_true(has(h, ".config/git"));
@@ -211,9 +186,9 @@ TEST_WITH(test_folders_are_listed_once, set_up, tear_down)
 {
         struct home *h = *state;
 
-        folder(h, ".config");
-        folder(h, ".claude");
-        folder(h, "src");
+        make_folders(path_in(".config"));
+        make_folders(path_in(".claude"));
+        make_folders(path_in("src"));
         look(h, CG_NAME_WRITE | CG_NAME_HIDE);
         assert_int_equal(opened, 3);
 }

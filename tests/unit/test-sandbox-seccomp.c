@@ -82,6 +82,11 @@ static void expect(const struct call *calls, size_t n, int error)
 #n, SYS_##n, NONSENSE \
         }
 
+#define N(n, nr) \
+        { \
+                n, nr, NONSENSE \
+        }
+
 static const struct call denied[] = {
         C(mount),
         C(umount2),
@@ -94,7 +99,7 @@ static const struct call denied[] = {
         C(fsmount),
         C(fspick),
         C(mount_setattr),
-        { "open_tree_attr", 467, NONSENSE },
+        N("open_tree_attr", 467),
         C(setns),
         C(io_uring_setup),
         C(io_uring_enter),

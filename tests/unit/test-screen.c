@@ -134,19 +134,3 @@ TEST(test_no_terminal_passes_bytes)
         close(p[1]);
         close(saved);
 }
-
-TEST(test_full_disk_is_kept)
-{
-        int full = open("/dev/full", O_WRONLY), saved = dup(1);
-        struct cg_screen s;
-
-        assert_true(full >= 0);
-        dup2(full, 1);
-        cg_screen_init(&s);
-        cg_screen_write(&s, 1, "x", 1);
-        dup2(saved, 1);
-        assert_int_equal(s.error, ENOSPC);
-        assert_int_equal(s.error_fd, 1);
-        close(full);
-        close(saved);
-}

@@ -1,29 +1,25 @@
 /* SOCKS 5: whole messages, messages cut anywhere, and what is none. */
 #include "sandbox/egress/socks.h"
-#include "unit.h"
+#include "cases.h"
 
 #define BYTES(s) ((const uint8_t *)(s)), (sizeof(s) - 1)
 
 TEST(test_greeting)
 {
+        static const char *const methods[] = { [CG_SOCKS_NO_AUTH] = "none",
+                                               [CG_SOCKS_PASSWORD] = "password",
+                                               [CG_SOCKS_NO_METHOD] = "no method" };
         enum cg_socks_method m;
         size_t used;
 
-        assert_int_equal(cg_socks_greeting(BYTES("\5\1\0"), &used, &m, NULL), 0);
-        assert_int_equal(m, CG_SOCKS_NO_AUTH);
-        assert_int_equal(used, 3);
-        assert_int_equal(cg_socks_greeting(BYTES("\5\2\2\0rest"), &used, &m, NULL), 0);
-        assert_int_equal(m, CG_SOCKS_NO_AUTH);
-        assert_int_equal(used, 4);
-        assert_int_equal(cg_socks_greeting(BYTES("\5\2\1\2"), &used, &m, NULL), 0);
-        assert_int_equal(m, CG_SOCKS_PASSWORD);
-        assert_int_equal(cg_socks_greeting(BYTES("\5\1\1"), &used, &m, NULL), 0);
-        assert_int_equal(m, CG_SOCKS_NO_METHOD);
-        assert_int_equal(cg_socks_greeting(BYTES("\5\0"), &used, &m, NULL), 0);
-        assert_int_equal(m, CG_SOCKS_NO_METHOD);
-        assert_int_equal(cg_socks_greeting(BYTES(""), &used, &m, NULL), CG_SOCKS_MORE);
-        assert_int_equal(cg_socks_greeting(BYTES("\5"), &used, &m, NULL), CG_SOCKS_MORE);
-        assert_int_equal(cg_socks_greeting(BYTES("\5\2\0"), &used, &m, NULL), CG_SOCKS_MORE);
+        EACH_CASE(c, "greetings")
+        {
+                assert_int_equal(cg_socks_greeting((const uint8_t *)c.in, c.len, &used, &m, NULL), 0);
+                assert_string_equal(methods[m], c.out);
+                assert_int_equal(used, atoi(c.third));
+        }
+        EACH_CASE(c, "parts of greetings")
+        assert_int_equal(cg_socks_greeting((const uint8_t *)c.in, c.len, &used, &m, NULL), CG_SOCKS_MORE);
         assert_true(cg_socks_greeting(BYTES("\4\1\0"), &used, &m, NULL) < 0);
 }
 
@@ -40,58 +36,41 @@ TEST(test_password)
         assert_true(cg_socks_password(BYTES("\5\0\0"), &used, NULL) < 0);
 }
 
-static void want_host(const uint8_t *p, size_t len, const char *host, uint16_t port)
-{
-        struct cg_socks_request r;
-        size_t used;
-
-        for (size_t n = 0; n < len; n++)
-                assert_int_equal(cg_socks_request(p, n, &used, &r, NULL), CG_SOCKS_MORE);
-        assert_int_equal(cg_socks_request(p, len, &used, &r, NULL), 0);
-        assert_int_equal(used, len);
-        assert_int_equal(r.code, CG_SOCKS_OK);
-        assert_string_equal(r.host.text, host);
-        assert_int_equal(r.port, port);
-}
-
 TEST(test_requests)
 {
-        want_host(BYTES("\5\1\0\3\7A.b.Cd.\1\273"), "a.b.cd", 443);
-        want_host(BYTES("\5\1\0\3\x5"
-                        "127.1\0\120"),
-                  "127.0.0.1", 80);
-        want_host(BYTES("\5\1\0\1\x7f\0\0\1\0\120"), "127.0.0.1", 80);
-        want_host(BYTES("\5\1\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\120"), "::1", 80);
-        want_host(BYTES("\5\1\0\4\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1\0\120"), "127.0.0.1", 80);
-        want_host(BYTES("\5\1\0\3\3::1\0\120"), "::1", 80);
-}
-
-static void want_code(const uint8_t *p, size_t len, enum cg_socks_code code)
-{
         struct cg_socks_request r;
-        struct cg_err err = { .msg = "" };
         size_t used;
 
-        assert_int_equal(cg_socks_request(p, len, &used, &r, &err), 0);
-        assert_int_equal(r.code, code);
-        assert_true(err.msg[0]);
+        EACH_CASE(c, "requests")
+        {
+                const uint8_t *p = (const uint8_t *)c.in;
+
+                for (size_t n = 0; n < c.len; n++)
+                        assert_int_equal(cg_socks_request(p, n, &used, &r, NULL), CG_SOCKS_MORE);
+                OK(cg_socks_request(p, c.len, &used, &r, &err));
+                assert_int_equal(used, c.len);
+                assert_int_equal(r.code, CG_SOCKS_OK);
+                assert_string_equal(r.host.text, c.out);
+                assert_int_equal(r.port, atoi(c.third));
+        }
 }
 
 TEST(test_refused)
 {
+        static const char *const codes[] = { [CG_SOCKS_NO_COMMAND] = "command",
+                                             [CG_SOCKS_NO_ADDRESS_TYPE] = "address type",
+                                             [CG_SOCKS_NOT_ALLOWED] = "not allowed" };
         struct cg_socks_request r;
+        struct cg_err err;
         size_t used;
 
-        want_code(BYTES("\5\2\0\1\1\2\3\4\0\120"), CG_SOCKS_NO_COMMAND);
-        want_code(BYTES("\5\3\0\1\1\2\3\4\0\120"), CG_SOCKS_NO_COMMAND);
-        want_code(BYTES("\5\1\0\2xxxxxxxx"), CG_SOCKS_NO_ADDRESS_TYPE);
-        want_code(BYTES("\5\1\0\1\1\2\3\4\0\0"), CG_SOCKS_NOT_ALLOWED);
-        want_code(BYTES("\5\1\0\3\0\0\120"), CG_SOCKS_NOT_ALLOWED);
-        want_code(BYTES("\5\1\0\3\x15"
-                        "evil.com\0.allowed.com\0\120"),
-                  CG_SOCKS_NOT_ALLOWED);
-        want_code(BYTES("\5\1\0\3\5a\r\nb.\0\120"), CG_SOCKS_NOT_ALLOWED);
-        want_code(BYTES("\5\1\0\3\4::1%\0\120"), CG_SOCKS_NOT_ALLOWED);
+        EACH_CASE(c, "refused requests")
+        {
+                err.msg[0] = '\0';
+                assert_int_equal(cg_socks_request((const uint8_t *)c.in, c.len, &used, &r, &err), 0);
+                assert_string_equal(codes[r.code], c.out);
+                assert_true(err.msg[0]);
+        }
         assert_true(cg_socks_request(BYTES("\4\1\0\1\1\2\3\4\0\120"), &used, &r, NULL) < 0);
 }
 

@@ -1,48 +1,8 @@
 /* Server-sent events: the standard's examples, and each input cut at every byte. */
 #include "mcp/http/sse.h"
-#include "unit.h"
+#include "cases.h"
 
-struct sample {
-        const char *bytes;
-        size_t len;
-        const char *events; /* "TYPE=DATA|" each; "!|": one over the limit */
-        const char *id;
-        int64_t retry_ms;
-};
 #define BYTES(s) s, sizeof(s) - 1
-
-static const struct sample samples[] = {
-        { BYTES("data: a\n\n"), "message=a|", NULL, -1 },
-        { BYTES("data: a\r\n\r\ndata:b\r\rdata:  c\n\n"), "message=a|message=b|message= c|", NULL, -1 },
-        { BYTES("\xef\xbb\xbf"
-                "data: a\n\n"),
-          "message=a|", NULL, -1 },
-        { BYTES("\xef\xbb"
-                "data: a\n\ndata: b\n\n"),
-          "message=b|", NULL, -1 },
-        { BYTES("data: a\n\n\xef\xbb\xbf"
-                "data: b\n\n"),
-          "message=a|", NULL, -1 },
-        { BYTES(": comment\n\nevent: endpoint\ndata: /m\n\n"), "endpoint=/m|", NULL, -1 },
-        { BYTES("data: a\ndata: b\ndata\n\n"), "message=a\nb\n|", NULL, -1 },
-        { BYTES("data\n\ndata:\n\n"), "", NULL, -1 },
-        { BYTES("data\ndata\n\n"), "message=\n|", NULL, -1 },
-        { BYTES("data: a\n"), "", NULL, -1 },
-        { BYTES("event: x\n\ndata: a\n\n"), "message=a|", NULL, -1 },
-        { BYTES("id: 1\ndata:\n\n"), "", "1", -1 },
-        { BYTES("id: 1\n\nid: 2\n"), "", "1", -1 },
-        { BYTES("id: 1\n\nid\n\n"), "", NULL, -1 },
-        { BYTES("id: 1\n\nid: 2\0\n\n"), "", "1", -1 },
-        { BYTES("id: 1\ndata: a\n\ndata: b\n\n"), "message=a|message=b|", "1", -1 },
-        { BYTES("retry: 500\nretry: 1x\nretry:\nretry: -1\n"), "", NULL, 500 },
-        { BYTES("retry: 99999999999999999999999999\n"), "", NULL, 600000 },
-        { BYTES("DATA: a\ndata : b\nfoo: c\ndat: d\ndatax: e\n\n"), "", NULL, -1 },
-        { BYTES("a name that is much longer than any field's name is: x\ndata: a\n\n"), "message=a|", NULL,
-          -1 },
-        { BYTES("data: 012345678901234567890123456789012345678901234567890123456789\n\ndata: a\n\n"),
-          "!|message=a|", NULL, -1 },
-        { BYTES("data: \xc3\xa9\0\n\n"), "message=\xc3\xa9|", NULL, -1 },
-};
 
 static void read_some(struct cg_sse *s, const char *p, size_t len, char *events, size_t size)
 {
@@ -69,23 +29,19 @@ static void read_some(struct cg_sse *s, const char *p, size_t len, char *events,
 
 TEST(test_samples)
 {
-        for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
-                const struct sample *m = &samples[i];
-
-                for (size_t cut = 0; cut <= m->len; cut++) {
+        EACH_CASE(c, "streams")
+        {
+                for (size_t cut = 0; cut <= c.len; cut++) {
                         char events[512] = "";
                         struct cg_sse s;
 
                         cg_sse_init(&s, 50);
-                        read_some(&s, m->bytes, cut, events, sizeof(events));
-                        read_some(&s, m->bytes + cut, m->len - cut, events, sizeof(events));
-                        if (strcmp(events, m->events) != 0)
-                                fail_msg("sample %zu, cut at %zu: %s", i, cut, events);
-                        if (m->id)
-                                assert_string_equal(cg_sse_last_id(&s), m->id);
-                        else
-                                assert_null(cg_sse_last_id(&s));
-                        assert_int_equal(s.retry_ms, m->retry_ms);
+                        read_some(&s, c.in, cut, events, sizeof(events));
+                        read_some(&s, c.in + cut, c.len - cut, events, sizeof(events));
+                        if (strcmp(events, c.out) != 0)
+                                fail_msg("cut at %zu: %s", cut, events);
+                        assert_string_equal(cg_sse_last_id(&s) ?: "-", c.third);
+                        assert_int_equal(s.retry_ms, atoi(c.fourth));
                         cg_sse_fini(&s);
                 }
         }

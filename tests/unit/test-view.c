@@ -7,7 +7,7 @@
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 #define CG_OWN_MAIN
-#include "unit.h"
+#include "cases.h"
 
 /*
  * ---- patterns: a matcher that searches stars in another way than the walk, to compare both.
@@ -64,43 +64,10 @@ static bool glob_match(const char *pattern, const char *path)
 
 TEST(matches)
 {
-        static const char *const yes[][2] = {
-                { "/a/*.txt", "/a/b.txt" },
-                { "/a/?", "/a/b" },
-                { "/a/[bc]", "/a/c" },
-                { "/a/[a-c]x", "/a/bx" },
-                { "/**/.env", "/.env" },
-                { "/**/.env", "/a/b/.env" },
-                { "/a/**", "/a/b/c" },
-                { "/a/**/c", "/a/c" },
-                { "/a/**/c", "/a/b/b/c" },
-                { "/a/*/c", "/a/b/c" },
-                { "/a/[!b]", "/a/!" },
-                { "/a/[", "/a/[" },
-                { "/a/[]", "/a/[]" },
-                { "/a/[z-a]", "/a/[z-a]" },
-                { "/a/*b*c", "/a/xbybzc" },
-                { "/a/b**", "/a/bc/d" },
-                { "/**/a/**/b", "/x/a/y/a/z/b" },
-                { "/*/*/c", "/a/b/c" },
-                { "/a/**/**/c", "/a/c" },
-        };
-        static const char *const no[][2] = {
-                { "/a/*.txt", "/a/b/c.txt" }, { "/a/?", "/a/" },        { "/a/[bc]", "/a/d" },
-                { "/**/.env", "/a/x.env" },   { "/a/*", "/a" },         { "/a/**/c", "/a/xc" },
-                { "/a/*/c", "/a/c" },         { "/a/[!b]", "/a/c" },    { "/a", "/a/b" },
-                { "/a/?", "/a/bc" },          { "/a/*/c", "/a/b/b/c" }, { "/a/[/]b", "/a//b" },
-                { "/**/a", "/ba" },
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(yes); i++) {
-                if (!glob_match(yes[i][0], yes[i][1]))
-                        fail_msg("%s does not match %s", yes[i][0], yes[i][1]);
-        }
-        for (size_t i = 0; i < CG_ARRAY_LEN(no); i++) {
-                if (glob_match(no[i][0], no[i][1]))
-                        fail_msg("%s matches %s", no[i][0], no[i][1]);
-        }
+        EACH_CASE(c, "matches")
+        assert_true(glob_match(c.in, c.out));
+        EACH_CASE(c, "no matches")
+        assert_false(glob_match(c.in, c.out));
 }
 
 /* Time is the product of the lengths, not a power of them. */
@@ -119,40 +86,14 @@ TEST(a_hostile_pattern_ends)
 
 /* ---- a folder of our own */
 
-static char top[] = "/tmp/cg-view-XXXXXX";
-
 static int make_folder(void **state)
 {
-        return mkdtemp(top) ? chdir(top) : -1;
+        return enter_folder(state) < 0 ? -1 : chdir(test_dir);
 }
 
 static int remove_folder(void **state)
 {
-        return chdir("/") < 0 || cg_remove_tree(top, NULL) < 0;
-}
-
-static void touch(const char *path)
-{
-        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-
-        assert_true(fd >= 0);
-        close(fd);
-}
-
-static bool covers(const char *pattern, const char *path)
-{
-        struct cg_pattern p;
-
-        assert_true(cg_pattern_init(&p, pattern));
-        return cg_pattern_covers(&p, path);
-}
-
-static bool leads(const char *pattern, const char *path)
-{
-        struct cg_pattern p;
-
-        assert_true(cg_pattern_init(&p, pattern));
-        return cg_pattern_leads(&p, path);
+        return chdir("/") < 0 ? -1 : leave_folder(state);
 }
 
 TEST(patterns_of_new_paths)
@@ -160,24 +101,16 @@ TEST(patterns_of_new_paths)
         static char huge[PATH_MAX + 1];
         struct cg_pattern p;
 
-        assert_true(covers("/w/*.key", "/w/a.key"));
-        assert_true(covers("/w/*.key", "/w/a.key/in/it"));
-        assert_true(covers("/w/**/*.key", "/w/a.key"));
-        assert_true(covers("/w/**/*.key", "/w/b/c/a.key"));
-        assert_true(covers("/*", "/a/b"));
-        assert_false(covers("/w/*.key", "/w/a.keys"));
-        assert_false(covers("/w/*.key", "/w/b/a.key"));
-        assert_false(covers("/w/*.key", "/w"));
-        assert_false(covers("/w/*.key", "/"));
-        /* A link there would make other files match than those whose own path does. */
-        assert_true(leads("/w/s/*.key", "/w/s"));
-        assert_true(leads("/w/s/*.key", "/w"));
-        assert_true(leads("/w/*/only", "/w/any"));
-        assert_true(leads("/w/**/s/*.key", "/w/a/s"));
-        assert_false(leads("/w/**/s/*.key", "/w/a/b"));
-        assert_false(leads("/w/**/*.key", "/w/a"));
-        assert_false(leads("/w/*.key", "/w/a"));
-        assert_false(leads("/w/s/*.key", "/w/t"));
+        EACH_CASE(c, "covered")
+        {
+                assert_true(cg_pattern_init(&p, c.in));
+                assert_int_equal(cg_pattern_covers(&p, c.out), !strcmp(c.third, "yes"));
+        }
+        EACH_CASE(c, "leading")
+        {
+                assert_true(cg_pattern_init(&p, c.in));
+                assert_int_equal(cg_pattern_leads(&p, c.out), !strcmp(c.third, "yes"));
+        }
         memset(huge, 'a', PATH_MAX);
         assert_false(cg_pattern_init(&p, huge));
 }
@@ -196,7 +129,7 @@ static int found(const char *pattern)
         char full[512];
         int n = 0;
 
-        snprintf(full, sizeof(full), "%s/%s", top, pattern);
+        snprintf(full, sizeof(full), "%s/%s", test_dir, pattern);
         OK(cg_glob_walk(full, count, &n, &err));
         return n;
 }
@@ -206,10 +139,10 @@ TEST(walk)
         mkdir("g", 0755);
         mkdir("g/a", 0755);
         mkdir("g/a/b", 0755);
-        touch("g/.env");
-        touch("g/a/.env");
-        touch("g/a/b/.env");
-        touch("g/a/x.env");
+        write_file("g/.env", "");
+        write_file("g/a/.env", "");
+        write_file("g/a/b/.env", "");
+        write_file("g/a/x.env", "");
         assert_int_equal(symlink("..", "g/a/loop"), 0);
         assert_int_equal(symlink("b", "g/a/again"), 0);
         assert_int_equal(found("g/**/.env"), 3);
@@ -232,8 +165,8 @@ TEST(walk_by_each_name)
         mkdir("s", 0755);
         mkdir("s/keys", 0755);
         mkdir("s/keys/deep", 0755);
-        touch("s/keys/k");
-        touch("s/keys/deep/k");
+        write_file("s/keys/k", "");
+        write_file("s/keys/deep/k", "");
         for (size_t i = 0; i < CG_ARRAY_LEN(links); i++)
                 assert_int_equal(symlink("keys", links[i]), 0);
         assert_int_equal(found("s/**/keys/k"), 1);
@@ -254,9 +187,9 @@ static int matching(const char *pattern)
         char full[2][512];
         int n = 0;
 
-        snprintf(full[0], sizeof(full[0]), "%s/%s", top, pattern);
+        snprintf(full[0], sizeof(full[0]), "%s/%s", test_dir, pattern);
         for (size_t i = 0; i < CG_ARRAY_LEN(tree); i++) {
-                snprintf(full[1], sizeof(full[1]), "%s/%s", top, tree[i]);
+                snprintf(full[1], sizeof(full[1]), "%s/%s", test_dir, tree[i]);
                 n += glob_match(full[0], full[1]);
         }
         return n;
@@ -288,25 +221,13 @@ TEST(walk_finds_what_matches)
 
 TEST(spelled)
 {
-        static const char *const cases[][2] = {
-                { "~", "/home/u" },
-                { "~/x", "/home/u/x" },
-                { "~x", "/cwd/~x" },
-                { ".", "/cwd" },
-                { "a/./b//c/", "/cwd/a/b/c" },
-                { "../x", "/x" },
-                { "../../../x", "/x" },
-                { "/", "/" },
-                { "//a", "/a" },
-                { "/a/../..", "/" },
-                { "a/..", "/cwd" },
-        };
         const struct cg_path_base base = { .cwd = "/cwd", .home = "/home/u" };
         char path[PATH_MAX];
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
-                OK(cg_path_absolute(&base, cases[i][0], path, &err));
-                assert_string_equal(path, cases[i][1]);
+        EACH_CASE(c, "absolute paths")
+        {
+                OK(cg_path_absolute(&base, c.in, path, &err));
+                assert_string_equal(path, c.out);
         }
 }
 
@@ -315,7 +236,7 @@ static struct cg_place find(const char *rel)
         char path[PATH_MAX];
         struct cg_place place;
 
-        snprintf(path, sizeof(path), "%s/%s", top, rel);
+        snprintf(path, sizeof(path), "%s/%s", test_dir, rel);
         OK(cg_place_find(path, &place, &err));
         return place;
 }
@@ -326,7 +247,7 @@ TEST(places)
         char path[PATH_MAX];
 
         mkdir("p", 0755);
-        touch("p/f");
+        write_file("p/f", "");
         assert_int_equal(symlink("p", "l"), 0);
         assert_int_equal(symlink("p/none/x", "dangling"), 0);
         assert_int_equal(symlink("circle", "circle"), 0);
@@ -334,7 +255,7 @@ TEST(places)
         assert_int_equal(p.missing, 0);
         assert_false(p.folder || p.link);
         assert_int_equal(p.n_links, 1);
-        snprintf(path, sizeof(path), "%s/p/f", top);
+        snprintf(path, sizeof(path), "%s/p/f", test_dir);
         assert_string_equal(p.path, path);
         cg_place_fini(&p);
         p = find("l");
@@ -347,7 +268,7 @@ TEST(places)
         assert_string_equal(p.path + p.missing, "none/x");
         assert_true(p.link);
         cg_place_fini(&p);
-        snprintf(path, sizeof(path), "%s/circle", top);
+        snprintf(path, sizeof(path), "%s/circle", test_dir);
         FAILS(CG_E_LIMIT, "", cg_place_find(path, &p, &err));
 }
 
@@ -506,7 +427,7 @@ TEST(placeholders_and_symlinks)
         char path[200];
         int *fds = NULL;
 
-        snprintf(path, sizeof(path), "%s/ph/sub/x", top);
+        snprintf(path, sizeof(path), "%s/ph/sub/x", test_dir);
         assert_int_equal(mkdir("ph", 0755), 0);
         assert_int_equal(mkdir("ph/sub", 0755), 0);
         OK(cg_sandbox_new(&sb, &err));
@@ -531,7 +452,10 @@ TEST(placeholders_and_symlinks)
         cg_sandbox_free(sb);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+        char file[PATH_MAX];
+
+        cg_cases_path = argc > 1 ? realpath(argv[1], file) : NULL; /* tests change the working directory */
         return cg_run_tests(make_folder, remove_folder);
 }

@@ -528,47 +528,33 @@ TEST(test_frames_over_their_limits)
         }
 }
 
-TEST_WITH(test_handshakes_that_fail, setup, teardown)
+TEST(test_handshakes_that_fail)
 {
-        struct env *e = *state;
-        char garbage[64];
+        static const char garbage[64] = { [0 ... 63] = (char)0xff },
+                          other[64] = "\377\0\0\0\0\0\0\0\1\177\3\0PLAIN";
+        static const struct {
+                const char *greeting, *more;
+                size_t len;
+                const char *why;
+        } cases[] = {
+                { garbage, "", 0, "not a greeting" },
+                { other, "", 0, "not a greeting" },
+                { greeting, "\1\30CG\5\2\14\0", 26, "before the end of the handshake" },
+                { greeting, "\4\7\5ERROR\0", 9, "the handshake failed" },
+        };
 
-        memset(garbage, 0xff, sizeof(garbage));
-        open_raw(e);
-        put(e, garbage, sizeof(garbage));
-        refused(e, "not a greeting");
-}
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                char more[26] = "";
+                void *e;
 
-TEST_WITH(test_other_mechanism, setup, teardown)
-{
-        struct env *e = *state;
-        char other[64];
-
-        memcpy(other, greeting, sizeof(other));
-        memcpy(other + 12, "PLAIN", 5);
-        open_raw(e);
-        put(e, other, sizeof(other));
-        refused(e, "not a greeting");
-}
-
-TEST_WITH(test_message_before_ready, setup, teardown)
-{
-        struct env *e = *state;
-
-        open_raw(e);
-        put(e, greeting, sizeof(greeting));
-        put_head(e, CG_KERNEL_STREAM, true);
-        refused(e, "before the end of the handshake");
-}
-
-TEST_WITH(test_error_instead_of_ready, setup, teardown)
-{
-        struct env *e = *state;
-
-        open_raw(e);
-        put(e, greeting, sizeof(greeting));
-        put(e, "\4\7\5ERROR\0", 9);
-        refused(e, "the handshake failed");
+                setup(&e);
+                open_raw(e);
+                put(e, cases[i].greeting, sizeof(greeting));
+                memcpy(more, cases[i].more, CG_MIN(cases[i].len, 9));
+                put(e, more, cases[i].len);
+                refused(e, cases[i].why);
+                teardown(&e);
+        }
 }
 
 TEST_WITH(test_half_a_greeting_and_its_end, setup, teardown)

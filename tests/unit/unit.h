@@ -32,6 +32,7 @@ static struct CMUnitTest cg_tests[CG_MAX_TESTS];
 static size_t cg_n_tests;
 /* The program's argument: cases.h. */
 __attribute__((unused)) static const char *cg_cases_path;
+static char *cg_cases_text;
 
 #define TEST(test) TEST_AT(__COUNTER__ - CG_FIRST_TEST, test, NULL, NULL)
 /* @setup and @teardown run before and after it. */
@@ -62,6 +63,7 @@ static inline int cg_run_tests(CMFixtureFunction setup, CMFixtureFunction teardo
         int r = _cmocka_run_group_tests("tests", cg_tests, cg_n_tests, setup, teardown);
 
         cg_case_report();
+        free(cg_cases_text);
         return r;
 }
 
