@@ -552,7 +552,6 @@ TEST_WITH(init_sees_that_the_guard_ended_early, new_plan, free_plan)
         status.fd = child.status_fd;
         assert_int_equal(poll(&status, 1, DEADLINE_MS), 1);
         assert_int_equal(status.revents, POLLHUP); /* init has ended, and the main process with it */
-        cg_cgroup_free(child.cgroup);
         close(child.status_fd);
         close(child.init_pidfd);
         close(p[0]);
