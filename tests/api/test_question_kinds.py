@@ -49,9 +49,9 @@ REFUSING = {
 }
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    address = str(tmp_path / "sup")
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    address = str(tmp_path_factory.mktemp("supervisor") / "sup")
     with Client(address=address, start=1, linger_ms=1):
         yield address
 
