@@ -360,7 +360,7 @@ bool cg_proc_read_text(const char *path, char *text, size_t size)
         cg_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
         ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
 
-        text[n > 0 ? n : 0] = '\0';
+        text[CG_MAX(n, 0)] = '\0';
         return n >= 0;
 }
 

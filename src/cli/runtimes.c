@@ -48,7 +48,7 @@ static void add_line(struct cg_buf *b, const json_t *o)
 int cg_cli_runtimes(int argc, char **argv)
 {
         struct cg_client_options co = { .size = sizeof(co),
-                                        .share = getenv("CELLGATE_PRIVATE") ? 0 : 1,
+                                        .share = !getenv("CELLGATE_PRIVATE"),
                                         .no_spare = 1 };
         cg_auto_buf struct cg_buf b = { .max = 1u << 20 };
         cg_auto_json json_t *list = NULL;

@@ -287,7 +287,7 @@ static int poll_timeout(int64_t at)
         if (at < 0)
                 return -1;
         left = at - cg_now_ms();
-        return left < 0 ? 0 : (int)left;
+        return (int)CG_MAX(left, 0);
 }
 
 /* Fails where the crashing thread holds the lock: the queued output is lost then. */

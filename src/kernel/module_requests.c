@@ -105,7 +105,7 @@ static PyObject *m_shell_gone(PyObject *module, PyObject *args)
  */
 static PyObject *request_tuple(struct cg_request *req)
 {
-        size_t first = req->kind == CG_REQUEST_CELL ? 1 : 0;
+        size_t first = req->kind == CG_REQUEST_CELL;
         size_t n = req->n_frames > first ? req->n_frames - first : 0;
         PyObject *text, *frames = PyTuple_New((Py_ssize_t)n), *ret = NULL;
 
@@ -314,7 +314,7 @@ static PyObject *m_run(PyObject *module, PyObject *args)
         result = PyObject_CallOneArg(func, early ? Py_True : Py_False);
         /* a child after os.fork() has left the cell: it must not serve requests */
         if (cg_io_forked(io))
-                _exit(result ? 0 : 1);
+                _exit(!result);
         /* no Python code runs between the end of the call and this: no interrupt is lost */
         cg_io_cell_close(sh);
         if (*name) /* drop an interrupt of this thread that was too late */

@@ -151,7 +151,7 @@ int64_t cg_limit_next_look_ms(uint64_t left_ms)
 
         if (ms < LOOK_MIN_MS)
                 return LOOK_MIN_MS;
-        return ms > LOOK_MAX_MS ? LOOK_MAX_MS : (int64_t)ms;
+        return (int64_t)CG_MIN(ms, LOOK_MAX_MS);
 }
 
 void cg_limits_fill(struct cg_sandbox_limits *l, const struct cg_sandbox_limits *more)

@@ -107,5 +107,5 @@ int main(void)
                 json_object_set_new(answers, name,
                                     answer_for(server, json_object_get(request, "write_roots")));
         out = cg_json_text(answers, &len);
-        return out && cg_write_all(1, out, len, &err) == 0 ? 0 : 1;
+        return !out || cg_write_all(1, out, len, &err) < 0;
 }

@@ -208,7 +208,7 @@ static int wait_redirect(const struct cg_listen *l, struct connection *all, cons
         for (uint64_t age = 0; (left = end_ms - cg_now_ms()) > 0;) {
                 for (int i = 0; i < CONNECTIONS; i++)
                         fds[i + 1] = (struct pollfd){ .fd = all[i].fd, .events = POLLIN };
-                if (poll(fds, CONNECTIONS + 1, left > INT32_MAX ? INT32_MAX : (int)left) < 0) {
+                if (poll(fds, CONNECTIONS + 1, (int)CG_MIN(left, INT32_MAX)) < 0) {
                         if (errno != EINTR)
                                 return cg_fail_errno(err, "waiting for the redirect");
                         continue;

@@ -76,7 +76,7 @@ void cg_serve_add_task(const struct cg_job *job, const char *status, struct cg_b
                 cg_json_quote(b, state.data ?: "", state.len);
         }
         add_time(b, "createdAt", job->task.time);
-        add_time(b, "lastUpdatedAt", updated < job->task.time ? job->task.time : updated);
+        add_time(b, "lastUpdatedAt", CG_MAX(updated, job->task.time));
         /* From its creation on: it is kept for as long from now on. */
         cg_buf_addf(b, ",\"ttlMs\":%" PRId64 ",\"pollIntervalMs\":%d", now - job->task.ms + kept_ms, POLL_MS);
 }

@@ -45,7 +45,7 @@ static struct check_outcome try(const struct cg_doctor_check *check)
         if (pid == 0) {
                 o = (struct check_outcome){ 0 };
                 o.error = check->run(o.note, sizeof(o.note));
-                _exit(write(fds[1], &o, sizeof(o)) == (ssize_t)sizeof(o) ? 0 : 1);
+                _exit(write(fds[1], &o, sizeof(o)) != (ssize_t)sizeof(o));
         }
         close(fds[1]);
         if (pid < 0 || read(fds[0], &o, sizeof(o)) != (ssize_t)sizeof(o))

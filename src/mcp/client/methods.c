@@ -69,7 +69,7 @@ int cg_mcp_check_params(enum cg_mcp_method method, struct cg_slice params, char 
                         r = check_arguments(value, err);
                 } else {
                         r = cg_fail(err, CG_E_INVAL, "%s has no parameter \"%.*s\"",
-                                    cg_mcp_methods[method].name, key.len > 100 ? 100 : (int)key.len, key.p);
+                                    cg_mcp_methods[method].name, (int)CG_MIN(key.len, 100), key.p);
                 }
         }
         if (r < 0)

@@ -54,7 +54,7 @@ static void begin_value(struct cg_sse *s)
         } fields[] = { { "data", DATA }, { "event", EVENT }, { "id", ID }, { "retry", RETRY } };
 
         s->field = UNKNOWN;
-        s->name[s->name_len < CG_SSE_MAX_NAME ? s->name_len : CG_SSE_MAX_NAME] = '\0';
+        s->name[CG_MIN(s->name_len, CG_SSE_MAX_NAME)] = '\0';
         for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
                 if (s->name_len <= CG_SSE_MAX_NAME && strcmp(s->name, fields[i].name) == 0)
                         s->field = fields[i].field;
@@ -166,7 +166,7 @@ static int end_event(struct cg_sse *s, struct cg_sse_event *ret, struct cg_err *
         }
         s->data.len--;
         s->data.data[s->data.len] = '\0';
-        s->type[type_len < CG_SSE_MAX_NAME ? type_len : CG_SSE_MAX_NAME] = '\0';
+        s->type[CG_MIN(type_len, CG_SSE_MAX_NAME)] = '\0';
         *ret = (struct cg_sse_event){ .type = type_len ? s->type : "message",
                                       .data = s->data.data,
                                       .len = s->data.len };

@@ -199,7 +199,7 @@ static void on_broker_end(struct cg_zlink *z, const struct cg_err *err)
                 cg_log(&ts->log, CG_LOG_INFO, "the supervisor is gone");
         else
                 cg_log(&ts->log, CG_LOG_ERROR, "the supervisor broke the rules of the wire: %s", err->msg);
-        cg_ts_end(ts, err->code == CG_E_CLOSED ? 0 : 1);
+        cg_ts_end(ts, err->code != CG_E_CLOSED);
 }
 
 /* ---- the beginning */

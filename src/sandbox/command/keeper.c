@@ -30,6 +30,7 @@
 #include "base/fd.h"
 #include "base/ceilings.h"
 #include "base/json.h"
+#include "base/util.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/egress/doors_client.h"
@@ -317,7 +318,7 @@ static int time_left(int64_t when_ms)
         left = when_ms - cg_now_ms();
         if (left < 0)
                 return 0;
-        return left > 1000000 ? 1000000 : (int)left;
+        return (int)CG_MIN(left, 1000000);
 }
 
 /* Checks the time limits. True: the command is to end, with *status. */

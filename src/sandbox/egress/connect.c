@@ -75,7 +75,7 @@ static int handshake(int fd, const char *host, const char *port)
                         r.reason.p, r.status);
                 return 1;
         }
-        return cg_write_all(STDOUT_FILENO, buf + head, len - head, &err) < 0 ? 1 : 0;
+        return cg_write_all(STDOUT_FILENO, buf + head, len - head, &err) < 0;
 }
 
 /* True when @from has ended. */

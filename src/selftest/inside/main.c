@@ -59,7 +59,7 @@ static int list(void)
                                a->what);
                 }
         }
-        return fflush(stdout) ? 1 : 0;
+        return fflush(stdout) != 0;
 }
 
 /* Result of the attempt's process, in shared memory: the attempt may close all descriptors. */

@@ -558,7 +558,7 @@ static enum cg_verdict fifo(struct cg_try *t, const struct cg_attempt *a)
         if (pid == 0) {
                 int to = open("names/fifo", O_WRONLY);
 
-                _exit(to >= 0 && write(to, "hello", 5) == 5 ? 0 : 1);
+                _exit(to < 0 || write(to, "hello", 5) != 5);
         }
         fd = open("names/fifo", O_RDONLY);
         if (fd < 0 || read(fd, text, 5) != 5 || strcmp(text, "hello") != 0)
