@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import json
 import os
 import signal
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 Content = dict[str, Any]
 
 FOLDER = os.path.dirname(os.path.realpath(__file__))
+# After the interrupt of what sets or reads variables. The host has its answer by then, but other cells wait.
+_END_AFTER_S = 5.0
+
+
+def _cancel(timer: asyncio.TimerHandle, _running: object) -> None:
+    timer.cancel()
 
 
 class CellError(Exception):
@@ -70,6 +77,7 @@ class Language:
         self.running: asyncio.Future[Content] | None = None
         self.refused = False  # the host has refused a call of this cell
         self.silent = False  # its value is not shown
+        self._swaps = False
         self._interrupts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = 0  # of the process that runs the cells now: that of _process, or a copy of it
@@ -363,6 +371,9 @@ class Language:
                     task.cancel()
                 if self._interrupts == 1:
                     self.interrupt(running)
+                    if self._swaps:  # interrupted once only
+                        late = self.loop.call_later(_END_AFTER_S, self.kill)
+                        running.add_done_callback(functools.partial(_cancel, late))
                 else:
                     self.kill()
 
@@ -394,7 +405,11 @@ class Language:
 
     async def swap(self, data: Callable[[int], bytes]) -> Content:
         """Send what sets or reads variables; the reply. Raises where it has failed."""
-        reply = await self.ask(data)
+        self._swaps = True
+        try:
+            reply = await self.ask(data)
+        finally:
+            self._swaps = False
         if "ended" in reply:
             raise RuntimeError(f"{self.title} ended ({reply['ended']}): {self.state} are lost")
         if self._interrupts:

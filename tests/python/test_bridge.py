@@ -376,3 +376,13 @@ def test_after_a_shell_has_ended(sessions: dict[str, Any]) -> None:
         sessions["shell"].get_variables("v")
     sessions["shell"].run("v='[1]'")
     assert sessions["shell"].get_variables("v") == {"v": "[1]"}
+
+
+def test_a_variable_that_is_never_read(sessions: dict[str, Any]) -> None:
+    """The next cell does not wait for ever: node is ended."""
+    node = sessions["node"]
+    node.run("Object.defineProperty(globalThis, 'endless', { get() { while (true); }, configurable: true })").check()
+    with pytest.raises(cellgate.TimedOutError):
+        node.get_variables("endless", timeout=0.5)
+    ran = node.run("console.log(1)", timeout=60)
+    assert ran.stdout == "1\n" and "node has ended since the last cell" in ran.stderr
