@@ -80,18 +80,13 @@ struct manifest_search {
 
 /* ------------------------------------------------------------------ manifests */
 
-static const char *member(const json_t *o, const char *name)
-{
-        return json_string_value(json_object_get(o, name)) ?: "";
-}
-
 static const char *shown_path(const json_t *file)
 {
-        const char *path = member(file, "path"), *redacted = member(file, "path_redacted");
+        const char *path = cg_json_text_of(file, "path"), *redacted = cg_json_text_of(file, "path_redacted");
 
         if (*redacted)
                 return redacted;
-        return *path ? path : member(file, "path_hex");
+        return *path ? path : cg_json_text_of(file, "path_hex");
 }
 
 /* The entry with this digest; NULL: none. */
@@ -101,7 +96,7 @@ static const json_t *entry_of(const json_t *manifest, const char *sha256)
         size_t i;
 
         json_array_foreach(json_object_get(manifest, "files"), i, file) {
-                if (strcmp(member(file, "sha256"), sha256) == 0)
+                if (strcmp(cg_json_text_of(file, "sha256"), sha256) == 0)
                         return file;
         }
         return NULL;
@@ -146,15 +141,16 @@ static int on_record(void *data, const struct cg_audit_record *r, struct cg_err 
         if (!f->sha256 && !f->options->words[0]) {
                 if (json_array_size(files)) {
                         cg_audit_time_text(json_integer_value(json_object_get(o, "time")), when);
-                        printf("%s  %s  %zu file%s\n", when, member(o, "execution"), json_array_size(files),
-                               cg_cli_s((long long)json_array_size(files)));
+                        printf("%s  %s  %zu file%s\n", when, cg_json_text_of(o, "execution"),
+                               json_array_size(files), cg_cli_s((long long)json_array_size(files)));
                 }
                 return 0;
         }
-        if (f->sha256 ? !entry_of(o, f->sha256) : !is_execution(member(o, "execution"), f->options->words[0]))
+        if (f->sha256 ? !entry_of(o, f->sha256)
+                      : !is_execution(cg_json_text_of(o, "execution"), f->options->words[0]))
                 return 0;
         if (!f->sha256 && f->manifest &&
-            strcmp(member(f->manifest, "execution"), member(o, "execution")) != 0)
+            strcmp(cg_json_text_of(f->manifest, "execution"), cg_json_text_of(o, "execution")) != 0)
                 return cg_fail(err, CG_E_INVAL, "%s is the beginning of more than one session's id",
                                f->options->words[0]);
         json_decref(f->manifest);
@@ -295,7 +291,7 @@ static int copy_file(const char *path, char *name, int dir, const json_t *file, 
                 return cg_fail_errno(err, "copy");
         if (hash_fd(from, to, json_integer_value(json_object_get(file, "size")), digits, err) < 0)
                 return -1;
-        if (strcmp(digits, member(file, "sha256")) != 0)
+        if (strcmp(digits, cg_json_text_of(file, "sha256")) != 0)
                 return cg_fail(err, CG_E_STATE, "it is not what was signed any more");
         snprintf(link, sizeof(link), "/proc/self/fd/%d", to);
         if (linkat(AT_FDCWD, link, parent, base, AT_SYMLINK_FOLLOW) == 0)
@@ -308,12 +304,12 @@ static int copy_file(const char *path, char *name, int dir, const json_t *file, 
 /* The path of an entry, which need not be UTF-8 (returns); NULL: it has none. */
 static char *entry_path(const json_t *file)
 {
-        const char *hex = member(file, "path_hex");
+        const char *hex = cg_json_text_of(file, "path_hex");
         size_t n = strlen(hex) / 2;
         char *path;
 
         if (!n)
-                return strdup(member(file, "path"));
+                return strdup(cg_json_text_of(file, "path"));
         path = calloc(1, n + 1);
         if (path && cg_audit_unhex(hex, (uint8_t *)path, n))
                 return path;
@@ -323,15 +319,15 @@ static char *entry_path(const json_t *file)
 
 static int copy_entry(const json_t *manifest, const json_t *file, int dir, struct cg_err *err)
 {
-        const char *workspace = member(manifest, "workspace");
+        const char *workspace = cg_json_text_of(manifest, "workspace");
         size_t skipped = 1; /* the slash */
         cg_auto_free char *path = entry_path(file), *name = NULL;
 
-        if (*member(file, "path_redacted"))
+        if (*cg_json_text_of(file, "path_redacted"))
                 return cg_fail(err, CG_E_STATE, "its name has a secret in it, which is not recorded");
         if (!path || path[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "it has no absolute path");
-        if (!*member(file, "sha256"))
+        if (!*cg_json_text_of(file, "sha256"))
                 return cg_fail(err, CG_E_STATE, "it was too large to be signed");
         if (workspace[0] && workspace[1] && path[strnlen(path, strlen(workspace))] == '/' &&
             cg_path_within(path, workspace))
@@ -415,7 +411,7 @@ static int list(const json_t *manifest, struct cg_err *err)
         size_t i;
 
         json_array_foreach(json_object_get(manifest, "files"), i, file) {
-                const char *sha256 = member(file, "sha256");
+                const char *sha256 = cg_json_text_of(file, "sha256");
 
                 printf("%-64s %12lld  ", *sha256 ? sha256 : "(too large to be signed)",
                        (long long)json_integer_value(json_object_get(file, "size")));
@@ -423,9 +419,9 @@ static int list(const json_t *manifest, struct cg_err *err)
                         return -1;
                 puts("");
         }
-        if (*member(manifest, "truncated")) {
+        if (*cg_json_text_of(manifest, "truncated")) {
                 fputs("Files may be missing: ", stdout);
-                if (print_safe(member(manifest, "truncated"), err) < 0)
+                if (print_safe(cg_json_text_of(manifest, "truncated"), err) < 0)
                         return -1;
                 puts("");
         }
@@ -476,8 +472,8 @@ static int say_signed(const char *path, const struct manifest_search *f, struct 
         if (print_safe(shown_path(file), err) < 0)
                 return -1;
         cg_audit_time_text(json_integer_value(json_object_get(f->manifest, "time")), when);
-        printf(" of the execution %s, signed at %s; SHA-256 %s\n", member(f->manifest, "execution"), when,
-               f->sha256);
+        printf(" of the execution %s, signed at %s; SHA-256 %s\n", cg_json_text_of(f->manifest, "execution"),
+               when, f->sha256);
         return 0;
 }
 

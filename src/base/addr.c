@@ -1,7 +1,4 @@
-/*
- * IP addresses: text, ranges, classes. Linked into cellgate-egress, the programs that read
- * settings, and MCP over HTTP.
- */
+/* IP addresses: text, ranges, classes. In cellgate-egress, readers of settings, MCP over HTTP. */
 #include "base/addr.h"
 
 #include <arpa/inet.h>

@@ -43,10 +43,7 @@ int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err);
 
 /* Writes everything; EINTR is handled; blocking descriptors only. */
 int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
-/*
- * Moves @n bytes, which are in the pipe already, into a regular file: with one copy where its file
- * system has splice().
- */
+/* Moves @n bytes, in the pipe already, into a regular file: with one copy if it has splice(). */
 int cg_pipe_to_file(int pipe, int fd, size_t n, struct cg_err *err);
 
 /*
@@ -73,10 +70,7 @@ int cg_lock_file(const char *path, int64_t timeout_ms, const atomic_bool *stop, 
 
 /* Reads a whole file or pipe of at most @max bytes. *ret NUL-terminated (caller frees). */
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
-/*
- * The same for a file in a folder that cells can write to: never blocks, and fails for anything but
- * a regular file.
- */
+/* The same in a folder that cells can write to: never blocks, fails for all but regular files. */
 int cg_read_regular(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
 int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err);
 /* For a pipe whose writers may never close it: CG_TIMEOUT when there was no end of file in time. */

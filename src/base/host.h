@@ -30,10 +30,7 @@ bool cg_domain_is_below(const char *name, const char *base);
 bool cg_host_is_loopback_name(const struct cg_host *h);
 /* True for this machine alone: a loopback name, 127.0.0.0/8 or ::1. */
 bool cg_host_is_this_machine(const struct cg_host *h);
-/*
- * The class of an address by cg_addr_class_here(), or of a name that is loopback by definition;
- * else CG_ADDR_PUBLIC.
- */
+/* The class of an address by cg_addr_class_here(), or of a loopback name; else CG_ADDR_PUBLIC. */
 enum cg_addr_class cg_host_class(const struct cg_host *h);
 /*
  * "example.com", "[::1]"; with ":PORT" unless @port is @default_port (0: always). @size of

@@ -26,10 +26,7 @@ static inline json_t *cg_json_unconst(const json_t *o)
 /* Parses one JSON object. @what names it in the error: CG_E_PARSE with line and column. */
 int cg_json_object(const char *text, size_t len, const char *what, json_t **ret, struct cg_err *err);
 
-/*
- * Members of an object. The string is borrowed; @def when the member is absent. A member of another
- * type is CG_E_PARSE.
- */
+/* Members of an object, the string borrowed; @def if absent. CG_E_PARSE: of another type. */
 int cg_json_str(const json_t *o, const char *key, const char *def, const char **ret, struct cg_err *err);
 int cg_json_int(const json_t *o, const char *key, int64_t def, int64_t *ret, struct cg_err *err);
 int cg_json_bool(const json_t *o, const char *key, bool def, bool *ret, struct cg_err *err);

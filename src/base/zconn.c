@@ -1,7 +1,4 @@
-/*
- * Connections that speak ZMTP 3 with the NULL mechanism, see zconn.h. Linked into every process but
- * the static ones.
- */
+/* Connections that speak ZMTP 3 with the NULL mechanism: zconn.h. In all but static processes. */
 #include "base/zconn.h"
 
 #include <errno.h>

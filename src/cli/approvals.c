@@ -189,9 +189,9 @@ static int get(struct approvals *a, struct cg_client *client, const char *id, st
                 return cg_fail(err, CG_E_PROTO, "the supervisor's answer about %.40s cannot be read", id);
         a->client = client;
         a->asked[a->n_asked].q = o;
-        a->asked[a->n_asked].call = (struct cg_call){ .server = cg_reply_text(o, "server"),
-                                                      .tool = cg_reply_text(o, "tool"),
-                                                      .method = cg_reply_text(o, "method"),
+        a->asked[a->n_asked].call = (struct cg_call){ .server = cg_json_text_of(o, "server"),
+                                                      .tool = cg_json_text_of(o, "tool"),
+                                                      .method = cg_json_text_of(o, "method"),
                                                       .args = json_string_value(args),
                                                       .args_len = json_string_length(args),
                                                       .cell = (uint64_t)cg_reply_number(o, "cell"),
@@ -217,22 +217,22 @@ static int find(struct approvals *a, struct cg_err *err)
 /* Names the subject of a question in a few words. */
 static void add_what(const json_t *q, struct cg_buf *b)
 {
-        const char *method = cg_reply_text(q, "method");
+        const char *method = cg_json_text_of(q, "method");
 
         if (strcmp(method, CG_METHOD_EXEC) == 0) {
                 cg_buf_adds(b, "a program");
         } else if (strcmp(method, CG_METHOD_CONNECT) != 0) {
-                cg_approve_name(b, cg_reply_text(q, "server"), method, cg_reply_text(q, "tool"));
+                cg_approve_name(b, cg_json_text_of(q, "server"), method, cg_json_text_of(q, "tool"));
         } else {
                 cg_buf_adds(b, "connection to ");
-                cg_name_render(b, cg_reply_text(q, "host"));
+                cg_name_render(b, cg_json_text_of(q, "host"));
                 cg_buf_addf(b, ":%lld", cg_reply_number(q, "port"));
         }
 }
 
 static void add_lines(const json_t *q, struct cg_buf *b)
 {
-        cg_buf_addf(b, "%.16s  ", cg_reply_text(q, "id"));
+        cg_buf_addf(b, "%.16s  ", cg_json_text_of(q, "id"));
         add_what(q, b);
         cg_buf_adds(b, "\n  waits for ");
         cg_add_duration(b, cg_reply_number(q, "waiting_ms"));
@@ -243,8 +243,8 @@ static void add_lines(const json_t *q, struct cg_buf *b)
                 cg_buf_adds(b, ", no time limit");
         }
         cg_buf_addf(b, "; cell %lld of session %.8s of process %lld, in ", cg_reply_number(q, "cell"),
-                    cg_reply_text(q, "session"), cg_reply_number(q, "pid"));
-        cg_name_render(b, cg_reply_text(q, "workspace"));
+                    cg_json_text_of(q, "session"), cg_reply_number(q, "pid"));
+        cg_name_render(b, cg_json_text_of(q, "workspace"));
         cg_buf_adds(b, "\n");
 }
 
@@ -307,8 +307,8 @@ static int show(const struct approvals *a)
         add_lines(q, &b);
         cg_buf_addf(&b, "wants to %s:\n", cg_call_words(a->asked[0].call.method)->title);
         cg_call_show(&a->asked[0].call, &view, &b);
-        add_code(cg_reply_text(q, "code"), &b);
-        cg_buf_addf(&b, "digest %s\n", cg_reply_text(q, "digest"));
+        add_code(cg_json_text_of(q, "code"), &b);
+        cg_buf_addf(&b, "digest %s\n", cg_json_text_of(q, "digest"));
         return cg_cli_print_buf(&b);
 }
 
@@ -317,8 +317,8 @@ static int decide(const struct approvals *a, size_t i, bool accept, const char *
 {
         const json_t *q = a->asked[i].q;
 
-        return cg_client_decide(a->client, cg_reply_text(q, "id"), a->digest ?: cg_reply_text(q, "digest"),
-                                accept, reason, err);
+        return cg_client_decide(a->client, cg_json_text_of(q, "id"),
+                                a->digest ?: cg_json_text_of(q, "digest"), accept, reason, err);
 }
 
 /* ------------------------------------------------------------------ watch */
@@ -329,7 +329,7 @@ static const json_t *listed(const json_t *list, const char *id)
         size_t i;
 
         json_array_foreach(list, i, q) {
-                if (strcmp(cg_reply_text(q, "id"), id) == 0)
+                if (strcmp(cg_json_text_of(q, "id"), id) == 0)
                         return q;
         }
         return NULL;
@@ -345,7 +345,7 @@ static int show_new(struct approvals *a, const json_t *list, const json_t *old, 
         size_t i;
 
         json_array_foreach(list, i, q) {
-                if (listed(old, cg_reply_text(q, "id")))
+                if (listed(old, cg_json_text_of(q, "id")))
                         continue;
                 if (!a->json) {
                         add_lines(q, &b);
@@ -371,7 +371,7 @@ static bool has_ended(const struct approvals *a)
         size_t i = 0;
 
         while (i < a->n_asked &&
-               cg_client_approval(a->client, cg_reply_text(a->asked[i].q, "id"), &text, NULL) == 0) {
+               cg_client_approval(a->client, cg_json_text_of(a->asked[i].q, "id"), &text, NULL) == 0) {
                 cg_free(text);
                 i++;
         }
@@ -409,7 +409,7 @@ static int update(struct approvals *a, struct source *s, struct cg_err *err)
 static bool same_cell(const json_t *a, const json_t *b)
 {
         return cg_reply_number(a, "cell") && cg_reply_number(a, "cell") == cg_reply_number(b, "cell") &&
-               strcmp(cg_reply_text(a, "session"), cg_reply_text(b, "session")) == 0;
+               strcmp(cg_json_text_of(a, "session"), cg_json_text_of(b, "session")) == 0;
 }
 
 /* The oldest question of a list that has not been asked about, and what else its cell waits for. */
@@ -424,7 +424,7 @@ static void take_next(struct approvals *a, struct source *s)
                 if (json_object_get(q, "asked") || (first && (a->alone || !same_cell(first, q))))
                         continue;
                 json_object_set_new(q, "asked", json_true());
-                if (get(a, s->client, cg_reply_text(q, "id"), NULL) == 0)
+                if (get(a, s->client, cg_json_text_of(q, "id"), NULL) == 0)
                         first = first ?: q;
         }
         a->alone -= a->alone && first;
@@ -558,7 +558,7 @@ static int check_one(struct approvals *a, size_t i, struct cg_err *err)
 
         a->id = a->ids[i];
         r = find(a, err);
-        if (r == 0 && (!a->n_digests || strcmp(a->digests[i], cg_reply_text(a->asked[0].q, "digest")) == 0))
+        if (r == 0 && (!a->n_digests || strcmp(a->digests[i], cg_json_text_of(a->asked[0].q, "digest")) == 0))
                 return CG_EXIT_OK;
         if (r == 0)
                 cg_fail(err, CG_E_INVAL, "question %.40s has another digest: nothing was decided", a->id);

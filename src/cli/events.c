@@ -85,7 +85,7 @@ static int parse_since(const char *text, int64_t *ret_ms, struct cg_err *err)
 static void add_event(const struct events *ev, const json_t *e, struct cg_buf *b)
 {
         time_t seconds = (time_t)json_number_value(json_object_get(e, "time"));
-        const char *message = cg_reply_text(e, "message"), *job = cg_reply_text(e, "execution_id");
+        const char *message = cg_json_text_of(e, "message"), *job = cg_json_text_of(e, "execution_id");
         char when[32] = "";
         struct tm tm;
 
@@ -97,8 +97,8 @@ static void add_event(const struct events *ev, const json_t *e, struct cg_buf *b
         }
         if (localtime_r(&seconds, &tm))
                 strftime(when, sizeof(when), "%H:%M:%S", &tm);
-        cg_buf_addf(b, "%s  %-19s  %s  ", when, cg_reply_text(e, "type"),
-                    *job ? job : cg_reply_text(e, "session_id"));
+        cg_buf_addf(b, "%s  %-19s  %s  ", when, cg_json_text_of(e, "type"),
+                    *job ? job : cg_json_text_of(e, "session_id"));
         cg_text_render_as(b, message, strlen(message), 0, CG_TEXT_LINE);
         cg_buf_adds(b, "\n");
 }

@@ -113,8 +113,8 @@ static void add_text(struct cg_buf *b, const json_t *o, const char *key)
 static void add_session(struct state *st, json_t *session)
 {
         json_array_append(st->list, session);
-        cg_buf_addf(st->text, "%s  %s, %s, process %lld, %zu job%s, up ", cg_reply_text(session, "id"),
-                    cg_reply_text(session, "namespace"), cg_reply_text(session, "language"),
+        cg_buf_addf(st->text, "%s  %s, %s, process %lld, %zu job%s, up ", cg_json_text_of(session, "id"),
+                    cg_json_text_of(session, "namespace"), cg_json_text_of(session, "language"),
                     cg_reply_number(session, "pid"), json_array_size(json_object_get(session, "jobs")),
                     cg_cli_s((long long)json_array_size(json_object_get(session, "jobs"))));
         cg_add_duration(st->text, cg_reply_number(session, "uptime_ms"));
@@ -128,10 +128,10 @@ static void add_job(struct state *st, const json_t *session, json_t *job)
         json_object_set(job, "session", json_object_get(session, "id"));
         json_object_set(job, "namespace", json_object_get(session, "namespace"));
         json_array_append(st->list, job);
-        cg_buf_addf(st->text, "%s  %s, %s for ", cg_reply_text(job, "id"), cg_reply_text(job, "kind"),
-                    cg_reply_text(job, "state"));
+        cg_buf_addf(st->text, "%s  %s, %s for ", cg_json_text_of(job, "id"), cg_json_text_of(job, "kind"),
+                    cg_json_text_of(job, "state"));
         cg_add_duration(st->text, cg_reply_number(job, "ms"));
-        cg_buf_addf(st->text, ", %s\n", cg_reply_text(session, "namespace"));
+        cg_buf_addf(st->text, ", %s\n", cg_json_text_of(session, "namespace"));
 }
 
 /* Replaces an earlier session: act_on_match() reports an id that both begin with. */
@@ -172,16 +172,16 @@ static void add_sessions(struct state *st, struct cg_client *c, const char *addr
         if (cg_client_jobs(c, &text, NULL) == 0)
                 list = cg_reply_json(text);
         json_array_foreach(list, i, session) {
-                if (st->namespace && strcmp(cg_reply_text(session, "namespace"), st->namespace) != 0)
+                if (st->namespace && strcmp(cg_json_text_of(session, "namespace"), st->namespace) != 0)
                         continue;
-                if (st->id && !jobs && match(st, cg_reply_text(session, "id"), address) &&
+                if (st->id && !jobs && match(st, cg_json_text_of(session, "id"), address) &&
                     st->words->command == SHOW)
                         show(st, session);
                 else if (!st->id && !jobs)
                         add_session(st, session);
                 json_array_foreach(jobs ? json_object_get(session, "jobs") : NULL, k, job) {
                         if (st->id)
-                                match(st, cg_reply_text(job, "id"), address);
+                                match(st, cg_json_text_of(job, "id"), address);
                         else
                                 add_job(st, session, job);
                 }

@@ -1,7 +1,4 @@
-/*
- * cellgate-cli, all of `cellgate` but its front (front.c): finds the subcommand. A client of
- * libcellgate like any other.
- */
+/* cellgate-cli, all of `cellgate` but front.c: finds the subcommand. A client of libcellgate. */
 #include <stdio.h>
 #include <stdint.h>
 #include <string.h>

@@ -168,10 +168,7 @@ struct cg_client {
  * must be this user's alone.
  */
 int cg_shared_address(const struct cg_client_options *o, char *buf, size_t size, struct cg_err *err);
-/*
- * The variables with which it is started (returns; free() the list, its strings are environ's);
- * NULL: out of memory.
- */
+/* The variables it is started with (returns; free() the list only); NULL: out of memory. */
 char **cg_shared_environ(void);
 
 /* remote.c: with a client option `connect` */

@@ -221,10 +221,7 @@ static struct entry **unique_tools(struct generator *g, size_t *ret_n)
         return list;
 }
 
-/*
- * Gives every tool its module and sorts the list by it: so the order in the list makes no
- * difference to what is written.
- */
+/* Gives every tool its module and sorts by it: the list's order makes no difference. */
 static int name_modules(struct generator *g, struct entry **list, size_t *n, struct cg_err *err)
 {
         cg_auto_free struct cg_python_name *names = calloc(*n + 1, sizeof(*names));

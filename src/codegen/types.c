@@ -8,10 +8,7 @@
 
 _Static_assert(CG_ARRAY_LEN(((struct cg_type *)0)->part) == CG_GEN_MAX_UNION, "parts of a union");
 
-/*
- * The position of a type: its class, its depth in the annotation, and the name of a class that
- * would be made for it.
- */
+/* The position of a type: its class, depth in the annotation, and the name of a class for it. */
 struct position {
         struct cg_schema *schema;
         unsigned class_depth;

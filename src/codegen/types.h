@@ -1,7 +1,4 @@
-/*
- * From schemas to classes with annotated fields. Annotations may be loose: the schema itself
- * decides what is valid.
- */
+/* From schemas to classes with annotated fields. Loose ones are fine: the schema itself decides. */
 #pragma once
 
 #include "codegen/schema.h"

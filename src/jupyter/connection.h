@@ -49,10 +49,7 @@ void cg_jconn_fini(struct cg_jconn *c);
 int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int64_t end_ms,
                   struct cg_err *err);
 
-/*
- * Writes the file with mode 0600, where something changed; a reader sees the old one or the new
- * one, never half of one.
- */
+/* Writes the file with mode 0600 if something changed; readers see the old or the new one. */
 int cg_jconn_save(struct cg_jconn *c, struct cg_err *err);
 
 /* "shell_port", ... Static. */

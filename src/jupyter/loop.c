@@ -55,10 +55,7 @@ static void on_prepare(uv_prepare_t *h)
                 list = z->next_dirty;
                 z->next_dirty = NULL;
                 z->is_dirty = false;
-                /*
-                 * A callback may close a later entry: it is marked closing and freed only by the
-                 * loop's close phase.
-                 */
+                /* A callback may close a later entry: only the loop's close phase frees it. */
                 if (!z->closing)
                         serve(z);
         }

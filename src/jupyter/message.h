@@ -55,10 +55,7 @@ struct cg_jparsed {
         size_t first_buffer, n_buffers;   /* frames */
         json_t *fields;                   /* the header */
         const char *type, *id, *subshell; /* in it; subshell is NULL where the header has none */
-        /*
-         * Why it can only be answered with an error; "": it can be handled. Parts that cannot be
-         * read are {} then.
-         */
+        /* Why only an error can answer it; "": it can be handled. Unreadable parts are {} then. */
         char bad[300];
 };
 

@@ -17,18 +17,12 @@
 /* Heartbeats of ZMTP and the handshake are received, and never read as messages. */
 #define SLACK       ((uint64_t)64 << 10)
 #define SLACK_PER_S 1024u
-/*
- * A frame's head: flags and length. With CURVE also a command's name, nonce, authenticator, and the
- * flags once more.
- */
+/* A frame's head: flags and length. CURVE adds a command's name, nonce, authenticator, flags. */
 #define HEAD_SHORT 2u
 #define HEAD_LONG  9u
 #define CURVE_MORE 33u
 
-/*
- * Linux's struct tcp_info, as far as we need it. glibc's ends before that, and Linux's header
- * conflicts with glibc's.
- */
+/* Linux's struct tcp_info, as far as needed: glibc's ends before, and Linux's header conflicts. */
 struct tcp_counts {
         unsigned char before[128];
         uint64_t bytes_received;

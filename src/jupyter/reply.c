@@ -7,10 +7,7 @@
 #include "base/json.h"
 #include "base/util.h"
 
-/*
- * The members of an error of ours. Its traceback is name and text, since some clients show nothing
- * but the traceback.
- */
+/* The members of an error of ours. The traceback has name and text: some clients show only that. */
 static void add_error(struct cg_buf *b, const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf line = { .max = 65536 };

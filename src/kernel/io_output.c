@@ -104,10 +104,7 @@ bool cg_io_flush(struct cg_io *io, uint64_t *mark)
         return sent;
 }
 
-/*
- * Not fflush(NULL): it waits for streams that another thread has locked, for instance in a
- * getchar() that never returns.
- */
+/* Not fflush(NULL): it waits for streams locked by another thread, as in a getchar(). */
 static void flush_stdio(FILE *f)
 {
         if (ftrylockfile(f))

@@ -1,7 +1,4 @@
-/*
- * The built-in module `_cellgate`: what the Python side of a kernel calls. Its functions are
- * described in _cellgate.pyi.
- */
+/* The built-in module `_cellgate`: what a kernel's Python calls. Described in _cellgate.pyi. */
 #pragma once
 
 #include <Python.h>

@@ -1,7 +1,4 @@
-/*
- * The zygote's loop: starts kernels on request and reaps them. One thread; runs no Python code of
- * users. See zygote.h.
- */
+/* The zygote's loop: starts and reaps kernels. One thread; no Python of users. See zygote.h. */
 #include "kernel/zygote.h"
 
 #include <errno.h>
@@ -318,10 +315,7 @@ static int obey_request(struct cg_zygote *z, const char *text, size_t len, const
         return spawn(z, *id, spare, fds, err);
 }
 
-/*
- * One request. Return: 0; CG_CLOSED when the supervisor has closed its end; negative: the control
- * socket is unusable.
- */
+/* One request. 0; CG_CLOSED: the supervisor closed its end; negative: the socket is unusable. */
 static int serve_request(struct cg_zygote *z, struct cg_err *err)
 {
         char text[REQUEST_BYTES];

@@ -476,10 +476,7 @@ static int do_message(struct cg_mcpd *s, struct cg_slice text, struct cg_buf *ou
         return in.id.p ? fn(data, &in, err) : 0;
 }
 
-/*
- * Batches existed in one protocol version only. Each message is answered separately, which all
- * clients accept.
- */
+/* Batches existed in one protocol version only. Each message is answered by itself. */
 static int do_batch(struct cg_mcpd *s, struct cg_slice line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                     struct cg_err *err)
 {

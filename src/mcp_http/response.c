@@ -1,7 +1,4 @@
-/*
- * Responses of HTTP, and exchanges that wait for what their session sends. Runs in the front of
- * cellgate-mcp-http.
- */
+/* Responses of HTTP, and exchanges that wait for their session. In cellgate-mcp-http's front. */
 #include "mcp_http/exchange.h"
 
 #include <stdio.h>

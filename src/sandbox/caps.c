@@ -1,7 +1,4 @@
-/*
- * Dropping capabilities for good: in the main process of a sandbox, in init and in the processes of
- * cellgate-egress.
- */
+/* Dropping capabilities for good: in main processes of sandboxes, init and cellgate-egress. */
 #include "sandbox/steps.h"
 
 #include <linux/capability.h>

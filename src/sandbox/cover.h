@@ -20,8 +20,5 @@ void cg_cover_fini(struct cg_cover *c);
 int cg_cover_fd(struct cg_cover *c, int fd, const char *path, struct cg_err *err);
 /* Covers @path, unless it is missing or inaccessible. */
 int cg_cover_path(struct cg_cover *c, const char *path, struct cg_err *err);
-/*
- * O_PATH descriptor of absolute @path, which is made as a folder or an empty file, with its
- * parents, if it is missing.
- */
+/* O_PATH descriptor of absolute @path; made as a folder or empty file, with parents, if missing. */
 int cg_cover_target(const char *path, bool folder, int *ret, struct cg_err *err);

@@ -152,10 +152,7 @@ static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
 /* *main_pid: the main process, if it is started here to prepare itself. */
 static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_err *err)
 {
-        /*
-         * The maps are written to /proc/self, which belongs to root if the caller is not dumpable
-         * (it has secrets).
-         */
+        /* The maps are written to /proc/self, which is root's if the caller is not dumpable. */
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 || cg_ns_map_ids(sp->uid, sp->gid, err) < 0)
                 return cg_err_prefix(err, "sandbox: user namespace");
         /* For good: the main process has the same user and must not trace or read this one. */
@@ -211,10 +208,7 @@ static int open_signals(const struct cg_spawn *sp)
         sigset_t wanted;
 
         for (int s = 1; s < NSIG; s++) {
-                /*
-                 * SIGCHLD is at its default since become_init(); setting it again would discard a
-                 * pending one.
-                 */
+                /* Default since become_init(); setting SIGCHLD would discard a pending one. */
                 if (s != SIGCHLD)
                         signal(s, SIG_DFL); /* some cannot be set, which does not matter */
         }

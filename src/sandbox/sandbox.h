@@ -238,10 +238,7 @@ struct cg_sandbox_child {
         int status_fd;
         /* listening sockets in the order of cg_sandbox_add_port(), non-blocking; else -1 */
         int ports[CG_SANDBOX_PORTS_MAX];
-        /*
-         * socket: one struct cg_sandbox_denial a message, then end of file; -1 without
-         * cg_sandbox_report_denials()
-         */
+        /* socket: one struct cg_sandbox_denial a message, then end of file; -1: not reported */
         int denials_fd;
         /* NULL: none. The caller frees it once init has ended: cgroup.h */
         struct cg_cgroup *cgroup;

@@ -1,7 +1,4 @@
-/*
- * Tiers: which of them the machine supports, the plan of the landlock tier, and the layers of each.
- * Runs in the caller.
- */
+/* Tiers: which ones the machine supports, the landlock tier's plan, and layers. In the caller. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -20,12 +20,7 @@ void cg_add_duration(struct cg_buf *b, int64_t ms);
 
 /* Parses the answer of a supervisor (returns; takes @text). NULL: nothing, or no JSON. */
 json_t *cg_reply_json(char *text);
-/* Members of it; "" and 0 where they are absent. */
-static inline const char *cg_reply_text(const json_t *o, const char *key)
-{
-        return json_string_value(json_object_get(o, key)) ?: "";
-}
-
+/* A member of it; 0 where it is absent. */
 static inline long long cg_reply_number(const json_t *o, const char *key)
 {
         return json_integer_value(json_object_get(o, key));

@@ -17,10 +17,7 @@
 
 /* ------------------------------------------------------------------ run */
 
-/*
- * NAME becomes NAME=VALUE of our own environment; one that is not set is left out. Free *ret and
- * each of its strings.
- */
+/* NAME becomes NAME=VALUE of our environment, or is left out. Free *ret and each of its strings. */
 static int make_env(const struct cg_jup_options *o, char ***ret, struct cg_err *err)
 {
         char **v = calloc(o->kernel.n.env + 1, sizeof(*v));
@@ -152,11 +149,12 @@ int cg_jup_list(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         if (!json_array_size(all))
                 cg_buf_adds(&b, "no session is open\n");
         json_array_foreach(all, i, s) {
-                cg_buf_addf(&b, "%s  %-7s  Python %-7s  %-10s  ", cg_reply_text(s, "id"),
+                cg_buf_addf(&b, "%s  %-7s  Python %-7s  %-10s  ", cg_json_text_of(s, "id"),
                             json_is_true(json_object_get(s, "running")) ? "running" : "idle",
-                            cg_reply_text(s, "python"),
+                            cg_json_text_of(s, "python"),
                             json_is_true(json_object_get(s, "sandbox")) ? "sandbox" : "no sandbox");
-                cg_text_render(&b, cg_reply_text(s, "workspace"), strlen(cg_reply_text(s, "workspace")), 0);
+                cg_text_render(&b, cg_json_text_of(s, "workspace"), strlen(cg_json_text_of(s, "workspace")),
+                               0);
                 cg_buf_adds(&b, "\n");
         }
         if ((o->json ? cg_cli_print_json(all, JSON_INDENT(2)) : cg_cli_print_buf(&b)) != CG_EXIT_OK)
@@ -173,7 +171,7 @@ static const json_t *find_session(const json_t *all, const char *id, struct cg_e
         size_t i, n = 0;
 
         json_array_foreach(all, i, s) {
-                if (strncmp(cg_reply_text(s, "id"), id, strlen(id)) == 0) {
+                if (strncmp(cg_json_text_of(s, "id"), id, strlen(id)) == 0) {
                         found = s;
                         n++;
                 }
@@ -222,8 +220,8 @@ int cg_jup_attach(struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         s = find_session(all, o->session, err);
         if (!s)
                 return -1;
-        co.address = cg_reply_text(s, "address");
-        fo.attach = cg_reply_text(s, "id");
+        co.address = cg_json_text_of(s, "address");
+        fo.attach = cg_json_text_of(s, "id");
         if (!fo.connection_file) {
                 if (default_file(fo.attach, &file, err) < 0)
                         return -1;

@@ -342,10 +342,7 @@ void cg_serve_answered_by(struct cg_serve_session *s, uint64_t id, struct cg_sli
         }
 }
 
-/*
- * Removes a decided question from the list and returns it; NULL: none. *next_ms: time until the
- * next deadline, or -1.
- */
+/* Removes and returns a decided question; NULL: none. *next_ms: until the next deadline, or -1. */
 static struct cg_serve_ask *take_decided(struct cg_serve_session *s, int64_t *next_ms)
 {
         int64_t now = cg_now_ms();

@@ -535,10 +535,7 @@ int cg_serve_session_start(struct cg_serve_session *s, struct cg_err *err);
  */
 int cg_serve_find_session(struct cg_serve *sv, const char *args, const char *name, struct cg_pending *p,
                           struct cg_err *err);
-/*
- * Ends idle sessions and frees those that are gone (I/O thread; lock held). Returns milliseconds to
- * the next, or -1.
- */
+/* Ends idle sessions, frees gone ones (I/O thread; lock held). Milliseconds to the next, or -1. */
 int64_t cg_serve_sessions_tick(struct cg_serve *sv);
 /* Frees all, whose workers are gone. */
 void cg_serve_sessions_fini(struct cg_serve *sv);

@@ -109,10 +109,7 @@ struct cg_beside *cg_beside_free(struct cg_beside *b);
 
 /* True if this file handles the line {@name: ...}. */
 bool cg_beside_takes(const char *name);
-/*
- * Follows the host's line {@name: @o}, the one with number @line. Negative: it changed nothing, and
- * *why says why.
- */
+/* Follows the host's line {@name: @o}, number @line. Negative: nothing changed, *why says why. */
 int cg_beside_take(struct cg_beside *b, const char *name, const json_t *o, uint64_t line, struct cg_err *why);
 
 /* Writes an event of a command. */

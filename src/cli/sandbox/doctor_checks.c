@@ -1,7 +1,4 @@
-/*
- * The checks of `cellgate doctor`: each makes one primitive for itself alone, as a sandbox would.
- * Run in a child each.
- */
+/* The checks of `cellgate doctor`: each makes one primitive, as a sandbox would, in a child. */
 #include "cli/sandbox/doctor.h"
 
 #include <errno.h>

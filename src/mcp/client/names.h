@@ -3,8 +3,5 @@
 
 #include "base/buf.h"
 
-/*
- * Appends up to three of @names that are close to @wanted as `"a", "b"`, the closest first; nothing
- * where none is.
- */
+/* Appends up to three @names close to @wanted as `"a", "b"`, the closest first, if any. */
 void cg_close_names(const char *wanted, char *const *names, size_t n, struct cg_buf *b);

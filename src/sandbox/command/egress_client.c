@@ -201,10 +201,7 @@ void cg_egress_client_dispatch(struct cg_egress_client *c, const struct pollfd f
                                    &err);
         if (r < 0)
                 dprintf(2, "cellgate sandbox: no network: %s\n", err.msg);
-        /*
-         * From here on only the proxy has the listeners: when it ends, connections are refused and
-         * do not wait for ever.
-         */
+        /* From here on only the proxy has the listeners: at its end connections are refused. */
         close_ports(c);
         cg_closep_(&c->secrets);
 }

@@ -111,10 +111,7 @@ static int next_line(const char **p, const char *end, struct cg_slice *ret, stru
         return 0;
 }
 
-/*
- * Content-Length and Transfer-Encoding: both, or one twice, is how two readers come to see two
- * different messages.
- */
+/* Content-Length and Transfer-Encoding, or one twice: two readers would see two messages. */
 static int find_framing(struct cg_http_head *h, struct cg_err *err)
 {
         const struct cg_http_field *length = NULL, *coding = NULL;

@@ -223,10 +223,7 @@ static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cr
         return r ?: n;
 }
 
-/*
- * The masked text in @out. 0; negative; 1 when nothing matched and the settings say to leave it, or
- * (*deny) to deny it.
- */
+/* The masked text in @out. 0; negative; 1: no match, and the settings leave or (*deny) deny it. */
 static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len,
                      struct cg_buf *out, bool *deny, struct cg_err *err)
 {

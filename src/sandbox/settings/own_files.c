@@ -21,10 +21,7 @@
 #include "config.h"
 #include "sandbox/plan.h"
 
-/*
- * The whole library folder, not only libcellgate: installed programs search it for all of their
- * libraries (RUNPATH).
- */
+/* The whole library folder, not only libcellgate: installed programs search it (RUNPATH). */
 static const char *const own_folders[] = { CG_LIBEXECDIR, CG_LIBDIR "/cellgate", CG_DATADIR, CG_KERNEL_ENV };
 static const char *const own_others[] = { CG_LIBDIR, CG_BINDIR "/cellgate", CG_BINDIR "/srt" };
 

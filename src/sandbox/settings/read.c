@@ -1,7 +1,4 @@
-/*
- * Reading JSON by tables. Runs wherever settings are read; texts stay in the JSON object, which the
- * settings keep.
- */
+/* Reading JSON by tables. Texts stay in the JSON object, which the settings keep. */
 #include "sandbox/settings/read.h"
 
 #include <stdarg.h>

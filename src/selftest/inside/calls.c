@@ -34,10 +34,7 @@ static enum cg_verdict int80(struct cg_try *t, const struct cg_attempt *a)
 #if defined(__x86_64__)
         long result;
 
-        /*
-         * 20 is getpid, which is harmless if it succeeds. Without 32-bit support in the kernel this
-         * causes SIGSEGV.
-         */
+        /* 20 is getpid, harmless if it succeeds. Without 32-bit support it causes SIGSEGV. */
         signal(SIGSEGV, SIG_DFL);
         __asm__ volatile("int $0x80" : "=a"(result) : "a"(20L) : "memory", "r8", "r9", "r10", "r11");
         if (result == -ENOSYS)

@@ -1,7 +1,4 @@
-/*
- * Set-user-ID and set-group-ID files in the workspace, which would have an effect outside. Runs
- * inside the sandbox.
- */
+/* Set-user-ID and set-group-ID files in the workspace would have an effect outside. Runs inside. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>

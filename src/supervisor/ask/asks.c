@@ -69,10 +69,7 @@ static void report_as(const struct ask *a, enum cg_bus_event type, const struct 
                                *server ? "." : "", a->type->kind == ASK_PROGRAM ? "a program" : tool);
 }
 
-/*
- * Reports a question, or with a decision its end. What is refused of programs and connections is
- * reported as a denial.
- */
+/* Reports a question, or with a decision its end. A refused program or connection is a denial. */
 static void report(const struct ask *a, const struct cg_audit_decision *d)
 {
         static const struct {

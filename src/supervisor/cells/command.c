@@ -123,10 +123,7 @@ void cg_sup_command_report_end(const struct command *c, const char *status, cons
         cg_sup_bus_execution(c->ss, c->id, "command", status, text);
 }
 
-/*
- * Sends the result: the command's last event. What writes output after it gets SIGPIPE, or SIGHUP
- * of the terminal.
- */
+/* Sends the result, the command's last event. Later writers get SIGPIPE, or SIGHUP. */
 static void finish(struct command *c, const char *status, const char *why)
 {
         struct cg_out out = { .type = CG_HOST_COMMAND_RESULT, .id = c->id };

@@ -21,10 +21,7 @@ struct counted {
         int64_t tool_calls, connections, denials;
 };
 
-/*
- * What a kernel's process has used: processor time, resident memory, page faults, peak of the
- * memory. -1: not known.
- */
+/* What a kernel's process has used: processor time, resident memory, faults, peak. -1: unknown. */
 struct process_use {
         int64_t cpu_us, rss, faults, peak;
 };

@@ -207,8 +207,5 @@ void cg_sup_watch_for(struct watch *w, int events);
 void cg_sup_stop(struct sup *s, const char *why);
 /* Starts a timer that counts from now, not from the start of the loop's iteration. */
 void cg_sup_timer_start(uv_timer_t *t, uv_timer_cb cb, uint64_t ms);
-/*
- * Reaps children that the supervisor adopted as their subreaper and that have ended, or kills all
- * that it adopted.
- */
+/* Reaps children that the supervisor adopted and that have ended, or kills all it adopted. */
 void cg_sup_reap_orphans(struct sup *s, bool kill_them);

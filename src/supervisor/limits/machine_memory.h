@@ -5,8 +5,5 @@ struct kernel;
 struct sup;
 
 void cg_sup_memory_start(struct sup *s);
-/*
- * A kernel has been started: while it runs, the machine's memory is checked, unless a control group
- * limits the kernel.
- */
+/* A kernel starts: the machine's memory is checked while it runs, unless a group limits it. */
 void cg_sup_memory_watch(struct kernel *k);

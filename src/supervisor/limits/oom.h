@@ -27,10 +27,7 @@ void cg_oom_mark(pid_t pid, struct cg_oom *ret);
 /* The verdict by the counters' changes since. *limit_bytes: the group's limit; 0: none, unknown. */
 enum cg_oom_verdict cg_oom_since(const struct cg_oom *o, uint64_t *limit_bytes);
 
-/*
- * The memory that this process may use: the machine's, or the lowest limit of the groups that it is
- * in. 0: unknown.
- */
+/* The memory that this process may use: the machine's or its groups' lowest limit. 0: unknown. */
 uint64_t cg_oom_room(void);
 
 /*
