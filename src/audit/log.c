@@ -217,6 +217,17 @@ static int on_wal(void *data, sqlite3 *db, const char *name, int pages)
         return SQLITE_OK;
 }
 
+/* SQLite does not wait for other writers that begin the same file. */
+static int begin_file(sqlite3 *db)
+{
+        int64_t end = cg_now_ms() + BUSY_MS;
+        int r;
+
+        while ((r = sqlite3_exec(db, schema, NULL, NULL, NULL)) == SQLITE_BUSY && cg_now_ms() < end)
+                sqlite3_sleep(5);
+        return r;
+}
+
 static int open_file(struct cg_audit_log *log, unsigned number, struct cg_err *err)
 {
         char path[PATH_MAX];
@@ -234,7 +245,7 @@ static int open_file(struct cg_audit_log *log, unsigned number, struct cg_err *e
         sqlite3_db_config(log->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
         if (!log->write)
                 return 0;
-        if (sqlite3_exec(log->db, schema, NULL, NULL, NULL) != SQLITE_OK)
+        if (begin_file(log->db) != SQLITE_OK)
                 return db_fail(log, err);
         sqlite3_wal_hook(log->db, on_wal, log);
         for (size_t i = 0; i < STATEMENTS; i++)

@@ -99,6 +99,38 @@ TEST_WITH(test_rotation, enter_folder, leave_folder)
         assert_int_equal(s.last, 7 + 2 + 3);
 }
 
+/* Several writers begin the same file. */
+TEST_WITH(test_beginning_together, enter_folder, leave_folder)
+{
+        for (size_t round = rounds(20, 2); round > 0; round--) {
+                char folder[64], byte;
+                pid_t pids[6];
+                int gate[2], status;
+
+                snprintf(folder, sizeof(folder), "%s/%zu", test_dir, round);
+                assert_int_equal(mkdir(folder, 0700) | pipe(gate), 0);
+                for (size_t i = 0; i < CG_ARRAY_LEN(pids); i++) {
+                        struct cg_audit_log *log = NULL;
+                        struct cg_err err = { 0 };
+
+                        pids[i] = fork();
+                        if (pids[i] != 0)
+                                continue;
+                        close(gate[1]);
+                        (void)!read(gate[0], &byte, 1); /* the end of file, for all at once */
+                        if (cg_audit_open(folder, NULL, true, &log, &err) < 0)
+                                fprintf(stderr, "%s\n", err.msg);
+                        _exit(!log);
+                }
+                close(gate[0]);
+                close(gate[1]); /* go */
+                for (size_t i = 0; i < CG_ARRAY_LEN(pids); i++) {
+                        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+                        assert_int_equal(status, 0);
+                }
+        }
+}
+
 TEST_WITH(test_all_or_none, enter_folder, leave_folder)
 {
         struct cg_audit_record r[3] = { 0 };
