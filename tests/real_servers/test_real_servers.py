@@ -189,7 +189,10 @@ def test_calls(
 ) -> None:
     direct = make(server, "direct")
     with direct.serving(path):
-        tools, expected = asyncio.run(reference(direct, path, era))
+        try:
+            tools, expected = asyncio.run(reference(direct, path, era))
+        except Exception:  # of another server than ours, by another client: server-everything ended a connection once
+            tools, expected = asyncio.run(reference(direct, path, era))
     assert tuple(i for i, result in enumerate(expected) if result.get("isError")) == server.errors, expected
     ours = make(server, "ours")
     (tmp_path / "workspace").mkdir()
