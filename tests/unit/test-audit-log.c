@@ -102,7 +102,8 @@ TEST_WITH(test_rotation, enter_folder, leave_folder)
 /* Several writers begin the same file. */
 TEST_WITH(test_beginning_together, enter_folder, leave_folder)
 {
-        for (size_t round = rounds(20, 2); round > 0; round--) {
+        /* None under valgrind: what a child has at its end are leaks there. */
+        for (size_t round = rounds(20, 0); round > 0; round--) {
                 char folder[64], byte;
                 pid_t pids[6];
                 int gate[2], status;
