@@ -208,7 +208,7 @@ static int open_signals(const struct cg_spawn *sp)
         sigset_t wanted;
 
         for (int s = 1; s < NSIG; s++) {
-                /* Default since become_init(); setting SIGCHLD would discard a pending one. */
+                /* SIGCHLD has its default since become_init(): set again, a pending one is lost. */
                 if (s != SIGCHLD)
                         signal(s, SIG_DFL); /* some cannot be set, which does not matter */
         }

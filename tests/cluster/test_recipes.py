@@ -9,7 +9,7 @@ import pytest
 from cluster.slurm import Cluster
 from docs_readme import read_commands
 
-# What is changed: the machine's name, and fewer sessions than the page starts.
+# Changes to the page: the name of the machine, and fewer sessions.
 RECIPES: dict[str, dict[str, str]] = {
     "By ssh,": {"node1": "n1", "rollouts.py 100": "rollouts.py 20"},
     "On Slurm,": {"rollouts.sbatch 50": "rollouts.sbatch 10"},

@@ -1,5 +1,5 @@
 /*
- * What the unit tests share: cmocka, the headers that most of them need, tests that register
+ * Shared by the unit tests: cmocka, the headers that most of them need, tests that register
  * themselves (TEST(name) { ... }, run in their order in the file), calls that fill a struct cg_err,
  * and a folder for a test's files.
  */

@@ -59,7 +59,10 @@ int cg_approve_always_same(struct cg_approve *a, const struct cg_pol_call *call,
 int cg_approve_ruled(struct cg_approve *a, const struct cg_pol_call *call, struct cg_err *err);
 /* A call can be accepted by its arguments: not programs, whose "always" is as narrow already. */
 bool cg_approve_has_arguments(const char *method);
-/* May it be asked about? Not for programs that cells can change, whatever they put there later. */
+/*
+ * May it be asked about? Not for programs that cells can change: it would be for whatever they put
+ * there later.
+ */
 bool cg_approve_may_last(const char *method, const char *tool);
 
 /* Drops what cg_approve_always() has accepted for @server: another program has its name now. */
