@@ -185,7 +185,7 @@ static int put_buf(struct cg_prompt *p, const struct cg_buf *b, struct cg_err *e
 static void begin(struct cg_prompt *p, struct cg_buf *b)
 {
         cg_screen_clear(p->screen);
-        /* Soft reset, attributes off, first character set: nothing hides or garbles the question. */
+        /* Soft reset, attributes off, first character set: undo what would garble the question. */
         if (p->screen->style)
                 cg_buf_adds(b, "\x1b[!p\x1b[0m\x0f");
         cg_buf_addf(b, "\n%s ", cg_screen_mark(p->screen));
