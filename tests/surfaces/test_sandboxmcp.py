@@ -187,7 +187,8 @@ def test_set_resource_limits(serve: Callable[..., Sandbox]) -> None:
     box = serve("--limit", "memoryMb=600", "--limit", "processes=4")
     assert "over the maximum of 600" in box.refused("set_resource_limits", max_ram_mb=601)
     assert "over the maximum of 4" in box.refused("set_resource_limits", max_processes=5)
-    assert "max_cpu_cores has to be over 0, and not over" in box.refused("set_resource_limits", max_cpu_cores=1e300)
+    for limit in ({"max_cpu_cores": 1e300}, {"max_cpu_cores": -1}, {"max_ram_mb": 0}):
+        assert f"{[*limit][0]} has to be over 0, and not over" in box.refused("set_resource_limits", **limit)
     changed = box.call("set_resource_limits", max_ram_mb=200, timeout_seconds=2)
     assert (changed["previous"]["max_ram_mb"], changed["current"]["max_ram_mb"]) == (512, 200)
     assert "MemoryError" in box.run("x = bytearray(300 << 20)")["stderr"]

@@ -23,6 +23,7 @@ class ResourceGuard:
     def why_not(self, limits: ResourceLimits) -> str:
         """What is wrong with limits, or nothing."""
         for name, value in limits:
-            if not 0 < value <= (most := self.most.get(name, _MOST)):
+            most = self.most.get(name, _MOST)
+            if not 0 < value <= most:
                 return f"invalid limit: {name} has to be over 0, and not over the maximum of {most:g}"
         return ""
