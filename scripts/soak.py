@@ -501,10 +501,20 @@ def frameworks() -> list[str]:
 
 def races() -> list[str]:
     """Tests that scripts/test runs for a part of their rounds or cases."""
-    marks = ("from rounds import", "pytest.mark.soak")
-    files = [f for f in (REPO / "tests").rglob("test_*.py") if any(m in f.read_text() for m in marks)]
+    used = re.compile(r"from rounds import .*\b(ALL|rounds)\b")
+    files = [f for f in (REPO / "tests").rglob("test_*.py") if used.search(f.read_text())]
+    args = ["-m", "not peer", *sorted(map(str, files))]
+    tally = run_tests.pytest(build_main(), "soak-races", args, 5400, {"CG_ROUNDS": "all"})
+    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
+
+
+def peers() -> list[str]:
+    """The tests with other programs than those that scripts/test takes for their kind."""
     run_tests.build_wheel()
-    tally = run_tests.pytest(build_main(), "soak-races", sorted(map(str, files)), 5400, {"CG_ROUNDS": "all"})
+    tally = run_tests.pytest(build_main(), "soak-peers", ["-m", "peer"], 3000, {"CG_ROUNDS": "all"})
+    for name, why in tally.skipped:
+        print(f"{name}: not run: {why}")
+    print(f"peers: {tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped", flush=True)
     return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
 
 
@@ -616,6 +626,7 @@ STEPS: dict[str, tuple[str, Callable[[argparse.Namespace], list[str]]]] = {
     "wheels": ("Python wheels, installed in clean environments", lambda o: wheels(o.wheels.split(","))),
     "notebooks": ("a notebook in each of Jupyter's programs, and tests/kernel", lambda _: clients()),
     "frameworks": ("the Python package in agent frameworks, and their tests of sandboxes", lambda _: frameworks()),
+    "peers": ("all MCP servers and clients, languages, wheels and more that tests have", lambda _: peers()),
     "races": ("all rounds of the tests of races", lambda _: races()),
     "patience": ("cells of minutes by MCP clients that give up a call after one", lambda _: patience()),
     "load": ("50 MCP clients at once over HTTP, 500 sessions, hostile clients", lambda _: load()),

@@ -119,7 +119,7 @@ def _is_plain(item: pytest.Item, path: str) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that scripts/test runs with sanitizers, and move the tests of LONG to the front."""
     tests = REPO / "tests"
-    items[:] = [item for item in items if ALL or not item.get_closest_marker("soak")]
+    items[:] = [item for item in items if ALL or not item.get_closest_marker("peer")]
     for item in items:
         path = item.path.relative_to(tests)
         if path.parts[0] in SANITIZED_TESTS and not _is_plain(item, str(path)):

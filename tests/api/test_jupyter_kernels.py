@@ -15,6 +15,7 @@ import pytest
 import web
 from cellgate_api import CellgateError, Client, Event, Session
 from processes import eventually
+from rounds import with_peers
 
 from .jupyter_cells import BASH, PYTHON
 
@@ -48,7 +49,7 @@ def spec(folder: Path, name: str, **members: object) -> None:
     (folder / "kernels" / name / "kernel.json").write_text(json.dumps(members))
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", with_peers(CELLS, "python3"))
 def test_cells(client: Client, workspace: Path, name: str) -> None:
     with client.session(workspace=workspace, language=f"jupyter:{name}") as s:
         for code, expected in CELLS[name]:
@@ -59,7 +60,7 @@ def test_cells(client: Client, workspace: Path, name: str) -> None:
                 assert (out.status, out.value or out.stdout or None) == ("ok", expected), (code, out)
 
 
-@pytest.mark.parametrize("name", ["python3", "bash"])
+@pytest.mark.parametrize("name", with_peers(["python3", "bash"], "python3"))
 def test_an_interrupt_keeps_the_state(client: Client, workspace: Path, name: str) -> None:
     sleep = "sleep 30" if name == "bash" else "import time; time.sleep(30)"
     with client.session(workspace=workspace, language=f"jupyter:{name}") as s:
@@ -208,7 +209,7 @@ def test_only_the_session_starts_its_kernel(client: Client, workspace: Path, exe
 
 
 @pytest.mark.parametrize("rules", ["ask", {"default": "ask", "commands": "tree"}])
-@pytest.mark.parametrize("name", ["bash", "script"])
+@pytest.mark.parametrize("name", with_peers(["bash", "script"], "script"))
 def test_each_program_below_a_kernel_is_asked_about(
     client: Client,
     workspace: Path,

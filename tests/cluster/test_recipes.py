@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cluster.slurm import Cluster
 from docs_readme import read_commands
+from rounds import with_peers
 
 # Changes to the page: the name of the machine, and fewer sessions.
 RECIPES: dict[str, dict[str, str]] = {
@@ -34,7 +35,7 @@ def run_recipe(cluster: Cluster, repo: Path, name: str, python: str, changes: di
     return [json.loads(line) for line in p.stdout.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", with_peers(RECIPES, "By ssh,"))
 def test_sessions(cluster: Cluster, repo: Path, recipe: str) -> None:
     lines = run_recipe(cluster, repo, recipe, f"env PYTHONPATH={cluster.package} {cluster.python}", RECIPES[recipe])
     assert {line["node"]: line["episodes"] for line in lines} == NODES[recipe], lines

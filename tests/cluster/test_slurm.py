@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from cluster.slurm import Cluster
+from rounds import peer
+
+pytestmark = peer  # the cluster of scripts/test runs a recipe of test_recipes.py
 
 SENT = "[host] to ada@example.org: hello"
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from codegen.hostile_cases import CASES
 from codegen.support import DATA, STUBS, GenerationFailed, Host, check_package, generate, import_all, shared_files
+from rounds import peer, with_peers
 
 FILES = [*sorted(DATA.glob("*.json")), *(p for p in shared_files("cases/tools/*.json") if p.name != "hostile.json")]
 
@@ -297,11 +298,12 @@ WRONG = {i for i, line in enumerate(USE.splitlines(), 1) if line.endswith("# wro
 """Lines in which type checkers must find an error, and nowhere else."""
 
 
-@pytest.fixture(scope="module")
-def typed(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Packages of all tool lists, hostile ones as well, and use.py."""
+@pytest.fixture(scope="module", params=with_peers(["real", "hostile"], "real"))
+def typed(build_dir: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Packages of all tool lists, perhaps of hostile ones as well, and use.py."""
     out = tmp_path_factory.mktemp("typed")
-    for i, case in enumerate(c for c in CASES if c.name != "many-tools"):  # whose thousand modules are alike
+    hostile = CASES if request.param == "hostile" else []
+    for i, case in enumerate(c for c in hostile if c.name != "many-tools"):  # whose thousand modules are alike
         with contextlib.suppress(GenerationFailed):
             generate(build_dir, f"hostile{i}", out / "mcptools", case.text, root=True)
     for path in FILES:
@@ -327,7 +329,7 @@ def test_mypy_strict_takes_the_packages_and_finds_wrong_calls(typed: Path) -> No
     assert lines == {f"use.py:{n}" for n in WRONG}, done.stdout[-3000:] + done.stderr
 
 
-@pytest.mark.soak  # half a minute; mypy finds the same in scripts/test
+@peer  # mypy finds the same
 @pytest.mark.timeout(600)
 def test_pyright_takes_the_packages_and_finds_wrong_calls(typed: Path) -> None:
     pyright = Path(os.environ.get("CG_NPM", "")).parent / "test-npm/node_modules/.bin/pyright"

@@ -9,24 +9,18 @@ from pathlib import Path
 
 import pytest
 from conformance.driver import UNSUPPORTED
-from rounds import ALL
+from rounds import with_peers
 
 # A host and a kernel for each scenario.
 pytestmark = [pytest.mark.slow, pytest.mark.no_sanitizer, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent
-# How a client signs in depends on the revision in new scenarios alone: the older one's whole set runs in scripts/soak.
-OLD = ["initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"]
-SINGLE = [("next", f"--spec-version 2025-11-25 --scenario {name}", 1) for name in OLD]
+NEWEST = ("next", "--requirements 2026-07-28", 39)
 # The next suite has all checks of the released one, and more, but for the scenarios of backcompat.
-RUNS = [
-    ("released", "--suite backcompat", 2),
-    *([("next", "--requirements 2025-11-25", 25)] if ALL else SINGLE),
-    ("next", "--requirements 2026-07-28", 39),
-]
+RUNS = [("released", "--suite backcompat", 2), ("next", "--requirements 2025-11-25", 25), NEWEST]
 
 
-@pytest.mark.parametrize(("suite_name", "options", "count"), RUNS, ids=lambda v: str(v).rpartition(" ")[2])
+@pytest.mark.parametrize(("suite_name", "options", "count"), with_peers(RUNS, NEWEST), ids=lambda v: str(v).rpartition(" ")[2])
 def test_scenarios(
     failing: Callable[..., dict[str, str]], prefix: Path, suite_name: str, options: str, count: int
 ) -> None:

@@ -6,6 +6,7 @@ What passes is listed, so that one more or one less fails; what passes whatever 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 from conformance import fixture
 from conformance.proxy import proxy
-from rounds import ALL
+from rounds import with_peers
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_sanitizer, pytest.mark.timeout(600)]
 
@@ -133,13 +134,8 @@ def judge(folder: Path) -> tuple[dict[str, list[str]], set[str]]:
 
 @pytest.mark.parametrize(
     ("revision", "kind"),
-    [
-        (revision, kind)
-        for revision in ITSELF
-        for kind in ("itself", "fixture", "wrong")
-        # The fixture is mcp serve with more tools. In the older revision each scenario starts a kernel.
-        if ALL or kind == "fixture" or (revision, kind) == ("2026-07-28", "itself")
-    ],
+    # The fixture is mcp serve with more tools.
+    with_peers(itertools.product(ITSELF, ("itself", "fixture", "wrong")), ("2026-07-28", "fixture")),
 )
 def test_requirements(
     suite: Callable[..., subprocess.CompletedProcess[str]],

@@ -9,6 +9,7 @@ import socket
 import subprocess
 
 import pytest
+from rounds import with_peers
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def everything(server, waiting):
         process.wait(10)
 
 
-@pytest.mark.parametrize("transport", ["stdio", "streamableHttp", "sse"])
+@pytest.mark.parametrize("transport", with_peers(["stdio", "streamableHttp", "sse"], "stdio"))
 def test_resources_and_prompts_of_everything(ts, everything, transport):
     k = ts.attach()
     ts.add({"everything": everything(transport)})

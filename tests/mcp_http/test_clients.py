@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from mcp_http.helpers import Server
 from processes import eventually
+from rounds import peer, with_peers
 
 CODE = "from mcptools.fake import leave_mark\nprint(leave_mark.run(text='x'))"
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("client", ["Python 2.x", "Python 1.x", "TypeScript 1.x"])
+@pytest.mark.parametrize("client", with_peers(["Python 2.x", "Python 1.x", "TypeScript 1.x"], "Python 2.x"))
 def test_sdk(
     serve: Callable[..., Server],
     mcp_file: Path,
@@ -45,6 +46,7 @@ def test_sdk(
     eventually(lambda: server.sessions() == 0)  # the client has ended it
 
 
+@peer
 @pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
 def test_typescript_sdk_2(
     serve: Callable[..., Server], mcp_file: Path, mark: Path, npm_dir: Path, mode: str, version: str, slowness: float

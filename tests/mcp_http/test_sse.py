@@ -14,6 +14,7 @@ from mcp_http.test_clients import CODE
 from mcp_http.test_ends import Serve, session_processes
 from mcp_http.test_refusals import INITIALIZE
 from processes import eventually
+from rounds import with_peers
 
 HERE = Path(__file__).parent
 
@@ -52,7 +53,7 @@ class Stream:
         return self.request("tools/call", params, number)["result"]["content"][0]["text"]
 
 
-@pytest.mark.parametrize("version", ["1.x", "2.x"])
+@pytest.mark.parametrize("version", with_peers(["1.x", "2.x"], "2.x"))
 def test_the_sdk(
     serve: Serve,
     mcp_file: Path,

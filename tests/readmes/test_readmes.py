@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from readmes import blocks_ipybox as ipybox
+from rounds import peer, with_peers
 
 HERE = Path(__file__).parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -118,13 +119,18 @@ def run_ipybox(place: Place, *written: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "written",
-    [[ipybox.DEFAULT_SANDBOX], [ipybox.CUSTOM_SANDBOX], [ipybox.FETCH_PARAMS, ipybox.FETCH_USAGE]],
+    [
+        [ipybox.DEFAULT_SANDBOX],
+        [ipybox.CUSTOM_SANDBOX],
+        pytest.param([ipybox.FETCH_PARAMS, ipybox.FETCH_USAGE], marks=peer),
+    ],
     ids=["default sandbox", "custom sandbox", "fetch server"],
 )
 def test_ipybox(place: Place, written: list[str]) -> None:
     assert run_ipybox(place, *written)["error"] == []
 
 
+@peer
 def test_ipybox_filesystem_server(place: Place) -> None:
     """The page expects macOS's words for the refusal."""
     usage = ipybox.FILESYSTEM_USAGE.replace("operation not permitted", "EACCES: permission denied")
@@ -140,7 +146,7 @@ def test_ipybox_default_configuration(place: Place) -> None:
 # ---- srt's command
 
 
-@pytest.mark.parametrize("document", ["srt.md", "srt_python.md"])
+@pytest.mark.parametrize("document", with_peers(["srt.md", "srt_python.md"], "srt.md"))
 def test_srt_basic_usage(place: Place, document: str) -> None:
     place.settings()
     allowed, blocked, readme, key = (place.shell(c) for c in commands(blocks(document, "bash")[0]))
@@ -150,7 +156,7 @@ def test_srt_basic_usage(place: Place, document: str) -> None:
     assert key.returncode == 1 and key.stdout == "" and "id_rsa: " in key.stderr
 
 
-@pytest.mark.parametrize("document", ["srt.md", "srt_python.md"])
+@pytest.mark.parametrize("document", with_peers(["srt.md", "srt_python.md"], "srt.md"))
 def test_srt_command_line(place: Place, document: str) -> None:
     place.settings(network={"allowedDomains": ["example.com"], "deniedDomains": []})
     (place.work / "script.py").write_text("print('script')\n")
@@ -177,7 +183,7 @@ def test_srt_tips_and_protected_files(place: Place) -> None:
     assert not (place.work / ".bashrc").exists() and not (place.work / ".git/hooks/pre-commit").exists()
 
 
-@pytest.mark.parametrize("document", ["srt.md", "srt_python.md"])
+@pytest.mark.parametrize("document", with_peers(["srt.md", "srt_python.md"], "srt.md"))
 def test_srt_configurations(place: Place, document: str) -> None:
     """Each is a settings file, and one for the library; what is a part of one is refused as srt refuses it."""
     (place.work / "config").mkdir()
@@ -224,6 +230,7 @@ def test_srt_mcp_servers(place: Place) -> None:
 # ---- srt's libraries
 
 
+@peer
 def test_srt_for_node(place: Place, repo: Path, npm_dir: Path) -> None:
     """The first block ends with reset(), which takes the network from the command that has just been started."""
     node = next(npm_dir.parent.glob("test-npm/node_modules/node-linux-*/bin/node"), None)  # it runs TypeScript

@@ -27,21 +27,13 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from processes import eventually
 from real_servers.servers import CHROMIUM, SERVERS, Server
-from rounds import ALL
+from rounds import with_peers
 from web import web_server
 
-pytestmark = pytest.mark.slow  # one minute in all
-
 HERE = Path(__file__).parent
-WAYS = [[(s, path, era) for path in ("", *s.http) for era in s.eras] for s in SERVERS]
-# The first way and the last one to each server; scripts/soak takes all. Chromium is started for one way alone, and
-# FastMCP's transports are python-sdk's.
-CASES = [
-    way
-    for ways in WAYS
-    for way in (ways if ALL or len(ways) == 1 else (ways[0], ways[-1]))
-    if ALL or (way[0].name, way[1]) not in (("playwright", "/sse"), ("fastmcp", ""))
-]
+WAYS = [(s, path, era) for s in SERVERS for path in ("", *s.http) for era in s.eras]
+# One server over stdio and one over HTTP.
+CASES = with_peers(WAYS, *(w for w in WAYS if (w[0].name, *w[1:]) in (("filesystem", "", "auto"), ("typescript-sdk", "/mcp", "modern"))))
 CELL = """
 import importlib, json
 module = importlib.import_module({module!r})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from folders import names_below
 from processes import eventually
+from rounds import with_peers
 
 from .conftest import Box
 from .language_attempts import BASH, NODE
@@ -169,8 +171,10 @@ def node_script(scene: Scene) -> str:
 
 
 @pytest.mark.no_sanitizer  # most of it is what bash and node do
-@pytest.mark.parametrize("where", ["kernel", "command"])
-@pytest.mark.parametrize("language", ["bash", "node"])
+@pytest.mark.parametrize(
+    ("language", "where"),
+    with_peers(itertools.product(("bash", "node"), ("kernel", "command")), ("bash", "command"), ("node", "kernel")),
+)
 def test_attempts(box: Box, language: str, where: str) -> None:
     if shutil.which(language) is None:
         pytest.skip(f"there is no {language}")

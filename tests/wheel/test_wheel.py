@@ -19,24 +19,16 @@ from docs_readme import python_example
 from kernel_environment import PACKAGES, copy_environment
 from mcp_http.helpers import Server, Session
 from mcp_serve.helpers import Raw, text_of
-from rounds import ALL
+from rounds import peer, with_peers
 from wheel.conftest import make_environment
 
-# Run with the module as well: a part of what scripts/test runs with the program.
+# Run with the module as well.
 SUITES = [
     "kernel/test_zygote.py",
     "api/test_zygote_ends.py",
-    *(
-        ["api/test_approvals.py", "kernel/test_cells.py", "kernel/test_tracebacks.py"]
-        if ALL
-        else [
-            "api/test_approvals.py::test_accepted_call_runs_with_the_bytes_that_were_shown",
-            "api/test_approvals.py::test_interrupt_closes_the_question",
-            "api/test_approvals.py::test_dead_kernel_closes_the_question",
-            "api/test_approvals.py::test_large_result",
-            "api/test_approvals.py::test_threads_are_asked_about_one_by_one",
-        ]
-    ),
+    "api/test_approvals.py",
+    "kernel/test_cells.py",
+    "kernel/test_tracebacks.py",
 ]
 
 
@@ -55,6 +47,7 @@ def cell(env: Path, workspace: Path, code: str, **more: object) -> subprocess.Co
     return run(env, "-m", "cellgate", "run", "--workspace", workspace, "-c", code, **more)
 
 
+@peer
 def test_compat_is_handed_to_the_python_of_the_wheel(env: Path, workspace: Path) -> None:
     """Which has no MCP SDK here."""
     p = run(env, "-m", "cellgate", "mcp", "serve", "--compat", "context-forge")
@@ -89,6 +82,7 @@ def test_no_path_of_the_build_is_compiled_in(files: Path, repo: Path, tmp_path: 
         assert str(repo).encode() not in (tmp_path / "stripped").read_bytes(), path
 
 
+@peer
 def test_http_with_tls(env: Path, workspace: Path, tmp_path: Path) -> None:
     """By a program that contains libmicrohttpd and GnuTLS."""
     files = certificates.make(tmp_path)
@@ -106,7 +100,7 @@ def test_example_of_the_documents(env: Path, repo: Path, workspace: Path) -> Non
     assert p.stdout == "499500\n2 data.csv\n"
 
 
-@pytest.mark.slow
+@peer
 @pytest.mark.timeout(600)
 def test_suites(runtime: Path) -> None:
     environ = {**os.environ, "CG_PREFIX": str(runtime)}
@@ -115,6 +109,7 @@ def test_suites(runtime: Path) -> None:
     assert p.returncode == 0, p.stdout[-5000:]
 
 
+@peer
 def test_state_of_the_interpreter_is_that_of_the_program(env: Path, workspace: Path, prefix: Path) -> None:
     """The configuration is the program's: flags, signals, arguments, variables, byte code, the name of the process."""
     code = (
@@ -188,7 +183,7 @@ def test_an_environment_in_the_workspace_is_not_written(project: Path, workspace
     assert (workspace / "proj/.venv/bin/python").exists()
 
 
-@pytest.mark.parametrize("name", ["_proj.pth", "__editable___proj_finder.py", "link"])
+@pytest.mark.parametrize("name", with_peers(["_proj.pth", "__editable___proj_finder.py", "link"], "_proj.pth"))
 def test_an_environment_that_imports_from_elsewhere_is_refused(project: Path, workspace: Path, name: str) -> None:
     """`pip install -e .` makes the zygote import what cells can write."""
     (workspace / "src").mkdir()
@@ -201,6 +196,7 @@ def test_an_environment_that_imports_from_elsewhere_is_refused(project: Path, wo
     assert p.returncode != 0 and "outside of it" in p.stderr, p.stderr
 
 
+@peer
 def test_a_refusal_of_the_module_reaches_the_host(project: Path, workspace: Path) -> None:
     (module,) = (project / PACKAGES / "_cellgate_kernel").glob("_cellgate.*.so")
     module.write_text("no module")
@@ -208,6 +204,7 @@ def test_a_refusal_of_the_module_reaches_the_host(project: Path, workspace: Path
     assert p.returncode != 0 and "cannot load the kernel's module" in p.stderr, p.stderr
 
 
+@peer
 def test_the_interpreter_must_be_isolated(env: Path) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     script = env / PACKAGES / "_cellgate_kernel/cellgate_kernel/__main__.py"
@@ -218,6 +215,7 @@ def test_the_interpreter_must_be_isolated(env: Path) -> None:
     assert "must be started with -I -X utf8" in json.loads(ours.recv(4096))["message"]
 
 
+@peer
 def test_the_programs_package_must_be_named(env: Path) -> None:
     """Without it the module would not know which files cells must not change."""
     script = env / PACKAGES / "_cellgate_kernel/cellgate_kernel/__main__.py"
@@ -258,6 +256,7 @@ AIO = (
 )
 
 
+@peer
 def test_another_environment_is_chosen_by_a_variable(env: Path, other: Path, workspace: Path) -> None:
     variable = {**os.environ, "CELLGATE_KERNEL_ENV": str(other)}
     p = run(env, "-c", PREFIX.format(""), cwd=workspace, env=variable)
@@ -268,6 +267,7 @@ def test_another_environment_is_chosen_by_a_variable(env: Path, other: Path, wor
     assert p.stdout == f"{str(env)!r}\n", p.stderr
 
 
+@peer
 @pytest.mark.parametrize("front", [PREFIX, AIO])
 @pytest.mark.parametrize("spelling", ["", "/bin/python", "/bin/python3"])
 def test_another_environment_is_chosen_by_its_python(
@@ -278,6 +278,7 @@ def test_another_environment_is_chosen_by_its_python(
     assert p.stdout == f"{str(other)!r}\n", p.stderr
 
 
+@peer
 def test_a_program_uses_several_environments(env: Path, other: Path, workspace: Path) -> None:
     """Sessions of one environment share a client. A client has one environment."""
     code = (
@@ -295,6 +296,7 @@ def test_a_program_uses_several_environments(env: Path, other: Path, workspace: 
     assert lines[1] == "2" and "python belongs to the client" in lines[2]
 
 
+@peer
 def test_an_environment_without_the_package_takes_the_module_of_this_one(env: Path, workspace: Path) -> None:
     """Those that `cellgate env create` makes. The module is of the same Python version."""
     path = copy_environment(env.parent / "plain-env")
@@ -305,6 +307,7 @@ def test_an_environment_without_the_package_takes_the_module_of_this_one(env: Pa
         shutil.rmtree(path)
 
 
+@peer
 def test_install_package_runs_pip_of_the_kernels_environment(env: Path, workspace: Path, slowness: float) -> None:
     """It chooses wheels for the Python that runs it."""
     path = copy_environment(env.parent / "pip-env")
@@ -328,6 +331,7 @@ def test_install_package_runs_pip_of_the_kernels_environment(env: Path, workspac
         shutil.rmtree(path)
 
 
+@peer
 def test_the_default_environment_is_one_of_cellgate_env(env: Path, changed: Path, workspace: Path) -> None:
     """Where the own one cannot be used, as with a package that was installed outside of an environment."""
     (changed / "pyvenv.cfg").unlink()
@@ -344,6 +348,7 @@ def test_the_default_environment_is_one_of_cellgate_env(env: Path, changed: Path
     shutil.rmtree(data)
 
 
+@peer
 def test_a_kernelspec_is_written_by_the_interpreter_beside_the_program_or_a_named_one(
     changed: Path, tmp_path: Path
 ) -> None:
@@ -496,6 +501,7 @@ def test_nothing_that_cells_write_runs_in_the_zygote(
     assert not mark.exists()
 
 
+@peer
 def test_other_languages(env: Path, workspace: Path) -> None:
     """The kernel's files of bash and node, and data between sessions."""
     code = """
