@@ -24,7 +24,7 @@ START = ["mcp", "serve", "--compat"]
 def test_options(run_cellgate: Run, package: Path) -> None:
     p = run_cellgate(*START, "nothing")
     assert (p.returncode, p.stdout) == (2, "") and "invalid choice: 'nothing'" in p.stderr
-    from cellgate.surfaces._serve import RefusedOptionError, parse
+    from cellgate.surfaces._options import RefusedOptionError, parse
 
     for options, why in (
         (["ipybox"], "`cellgate mcp serve --plain-results`"),
@@ -50,7 +50,7 @@ def test_options(run_cellgate: Run, package: Path) -> None:
     ],
 )
 def test_options_that_are_refused(package: Path, options: list[str], says: str) -> None:
-    from cellgate.surfaces._serve import RefusedOptionError, parse
+    from cellgate.surfaces._options import RefusedOptionError, parse
 
     with pytest.raises(RefusedOptionError, match=says):
         parse(["--compat", "context-forge", *options], ["context-forge"])
@@ -69,7 +69,7 @@ def test_options_that_are_refused(package: Path, options: list[str], says: str) 
     ],
 )
 def test_variables_that_are_refused(package: Path, name: str, value: str, says: str) -> None:
-    from cellgate.surfaces._serve import RefusedOptionError
+    from cellgate.surfaces._options import RefusedOptionError
     from cellgate.surfaces.context_forge import Config
 
     with pytest.raises(RefusedOptionError, match=says) as e:
@@ -101,7 +101,7 @@ def test_variables_are_read_with_the_option_only(run_cellgate: Run) -> None:
 
 
 def test_the_token_file(package: Path, tmp_path: Path) -> None:
-    from cellgate.surfaces._serve import RefusedOptionError, read_token
+    from cellgate.surfaces._options import RefusedOptionError, read_token
 
     token = tmp_path / "token"
     made = read_token(token)

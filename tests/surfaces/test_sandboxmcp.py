@@ -433,7 +433,7 @@ def test_several_surfaces(cellgate: Path, package: Path, connect: Connect, tmp_p
 def test_variables_that_are_refused(
     package: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
 ) -> None:
-    from cellgate.surfaces._serve import Options, RefusedOptionError
+    from cellgate.surfaces._options import Options, RefusedOptionError
     from cellgate.surfaces.sandboxmcp import pipeline
 
     monkeypatch.setenv(name, value)

@@ -434,7 +434,8 @@ def test_only_the_last_executions_are_kept(package: Path, monkeypatch: pytest.Mo
     import asyncio
 
     from cellgate.surfaces import srt as module
-    from cellgate.surfaces._serve import Options, RefusedError
+    from cellgate.surfaces._options import Options
+    from cellgate.surfaces._serve import RefusedError
 
     monkeypatch.setattr(module, "KEPT", 2)
 
@@ -481,7 +482,7 @@ def test_executions_end_with_the_server(
     ],
 )
 def test_variables_that_are_refused(package: Path, name: str, value: str, says: str) -> None:
-    from cellgate.surfaces._serve import Options, RefusedOptionError
+    from cellgate.surfaces._options import Options, RefusedOptionError
     from cellgate.surfaces.srt import Sandbox
 
     with pytest.raises(RefusedOptionError, match=says):
@@ -489,7 +490,7 @@ def test_variables_that_are_refused(package: Path, name: str, value: str, says: 
 
 
 def test_the_root_folder_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from cellgate.surfaces._serve import Options, RefusedOptionError
+    from cellgate.surfaces._options import Options, RefusedOptionError
     from cellgate.surfaces.srt import Sandbox
 
     monkeypatch.chdir("/")
@@ -500,7 +501,7 @@ def test_the_root_folder_is_refused(package: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("options", [["--exec", "deny"], ["--policy", "p.json"]])
 def test_options_without_effect_are_refused(package: Path, options: list[str]) -> None:
-    from cellgate.surfaces._serve import RefusedOptionError, parse
+    from cellgate.surfaces._options import RefusedOptionError, parse
 
     with pytest.raises(RefusedOptionError, match="have no effect on the commands of --compat srt"):
         parse(["--compat", "srt", *options], ["srt"])

@@ -6,7 +6,7 @@ import importlib
 import sys
 
 from cellgate._errors import CellgateError
-from cellgate.surfaces._serve import RefusedOptionError, parse, serve, together
+from cellgate.surfaces._options import RefusedOptionError, parse
 
 # "host" and "web" are servers of tools for cellgate itself, which asks about each call (docs/host-web.md).
 SURFACES = ("context-forge", "host", "sandboxmcp", "srt", "web")
@@ -16,6 +16,8 @@ def main() -> None:
     """Serves until the client ends it."""
     try:
         options = parse(sys.argv[1:], SURFACES)
+        from cellgate.surfaces._serve import serve, together
+
         modules = {name: f"cellgate.surfaces.{name.replace('-', '_')}" for name in options.surfaces}
         servers = {name: importlib.import_module(module).build(options) for name, module in modules.items()}
         server = servers.popitem()[1] if len(servers) == 1 else together(servers)

@@ -22,8 +22,9 @@ from mcp_types import CallToolResult
 
 from cellgate import CellgateError, Denied, Event, ExecuteResult, Execution, Status, aio
 from cellgate._imports import ADVISORY, MODULES, hints, permitted, scope_of, why_not
+from cellgate.surfaces._options import Options, RefusedOptionError, env_number, name_ignored
 from cellgate.surfaces._profiles import ENABLED_BY, VARIABLES, empty_folder, hook, settings, summary
-from cellgate.surfaces._serve import Options, RefusedError, RefusedOptionError, answer, env_number, name_ignored
+from cellgate.surfaces._serve import RefusedError, answer
 from cellgate.validate import NOTICE, validate_code_async
 
 TIMEOUT_MAX = 300

@@ -29,7 +29,8 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult
 
 from cellgate import protected_name
-from cellgate.surfaces._serve import Options, RefusedError, answer
+from cellgate.surfaces._options import Options
+from cellgate.surfaces._serve import RefusedError, answer
 
 TIMEOUT = 120.0
 TIMEOUT_MAX = 3600.0

@@ -12,7 +12,7 @@ from cellgate.sandboxmcp.factory import SandboxFactory, parameters
 from cellgate.sandboxmcp.mcp_server import ask_client, tools
 from cellgate.sandboxmcp.pipeline import SandboxPipeline
 from cellgate.sandboxmcp.security.resource import ResourceGuard
-from cellgate.surfaces._serve import Options, RefusedOptionError
+from cellgate.surfaces._options import Options, RefusedOptionError
 
 _LIMITS = {"memoryMb": "max_ram_mb", "cores": "max_cpu_cores", "processes": "max_processes"}
 _MORE = ("fileMb", "openFiles", "cpuSeconds")

@@ -24,7 +24,8 @@ from mcp_types import CallToolResult
 
 from cellgate import CellgateError, CommandOutput, CommandResult, Denied, Event, Status, TimedOutError, aio
 from cellgate.srt.config import NetworkConfig, ResourceLimitsConfig, SandboxRuntimeConfig
-from cellgate.surfaces._serve import Options, RefusedError, RefusedOptionError, answer, env_number, name_ignored
+from cellgate.surfaces._options import Options, RefusedOptionError, env_number, name_ignored
+from cellgate.surfaces._serve import RefusedError, answer
 
 COMMAND_MAX = 100_000  # bytes; the machine's kernel takes 128 KiB
 OUTPUT_MAX = 1 << 20

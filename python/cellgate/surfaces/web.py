@@ -23,7 +23,8 @@ import httpx2 as httpx
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
-from cellgate.surfaces._serve import Options, RefusedError
+from cellgate.surfaces._options import Options
+from cellgate.surfaces._serve import RefusedError
 
 CHARACTERS_MAX = 50_000
 BODY_MAX = 8 << 20

@@ -11,12 +11,11 @@ static const char start[] =
         "if folder:\n"
         "    sys.path.insert(0, folder)\n"
         "try:\n"
-        "    main = importlib.import_module(module).main\n"
+        "    importlib.import_module(module).main()\n"
         "except ModuleNotFoundError as e:\n"
         "    sys.exit(f'cellgate {command} needs the Python module {e.name}, which {sys.executable} does"
         " not have. To install it: pip install \"cellgate[surfaces]\" in an environment, whose program"
-        " bin/cellgate then has it; or name an interpreter that has it in CELLGATE_PYTHON')\n"
-        "main()\n";
+        " bin/cellgate then has it; or name an interpreter that has it in CELLGATE_PYTHON')\n";
 
 int cg_package_words(const char *python, const char *folder, const char *module, const char *command,
                      const char *words[CG_PACKAGE_WORDS], struct cg_err *err)
