@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,13 +121,14 @@ def science(cellgate: Env, data: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def plots(cellgate: Env, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Made where cells have been."""
+def plots(cellgate: Env, science: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A copy with matplotlib, which was installed where cells have been."""
     workspace = tmp_path_factory.mktemp("plots")
     (workspace / "matplotlibrc").write_text("a cell's")
-    made = cellgate("env", "create", "plots", "matplotlib", cwd=workspace)
-    assert made.returncode == 0, made.stderr
-    yield data / "cellgate/envs/plots"
+    path = shutil.copytree(science, science.parent / "plots", symlinks=True)
+    added = cellgate("env", "add", "plots", "matplotlib", cwd=workspace)
+    assert added.returncode == 0, added.stderr
+    yield path
     assert cellgate("env", "remove", "plots").returncode == 0
 
 
@@ -216,23 +218,28 @@ def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path:
     assert (tmp_path / "full/file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(("command", "number"), [("create", signal.SIGTERM), ("add", signal.SIGKILL)])
 def test_an_end_in_the_middle_ends_what_was_started(
-    prefix: Path, index: Path, tmp_path: Path, number: signal.Signals
+    prefix: Path, index: Path, science: Path, tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
     mark, env = tmp_path / "mark", tmp_path / "env"
+    if command == "add":
+        shutil.copytree(science, env, symlinks=True)
     os.mkfifo(mark)
     code = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     own_wheel(tmp_path, "matplotlib", code, "matplotlib/font_manager.py")
-    argv = [prefix / "bin/cellgate", "env", "create", env, *tmp_path.glob("*.whl")]
-    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": "/dev/null"}
+    argv = [prefix / "bin/cellgate", "env", command, env, *tmp_path.glob("*.whl")]
+    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_COMPILE": "1"}
     with subprocess.Popen(argv, env=os.environ | pip, stderr=subprocess.PIPE, text=True) as made:
         program = os.pidfd_open(int(mark.read_text()))
         made.send_signal(number)
         assert made.stderr
         assert ("cellgate env: interrupted" in made.stderr.read()) == (number == signal.SIGTERM)
     assert made.returncode == (130 if number == signal.SIGTERM else -number)
-    assert env.exists() == (number == signal.SIGKILL)  # which `env remove` removes then
+    if command == "create":
+        assert not env.exists()
+    else:
+        assert (env / ".cellgate-env").read_text() == "changing\n"
     assert select.select([program], [], [], 30)[0]
     os.close(program)
 
@@ -269,17 +276,14 @@ def test_ones_own_environment_says_what_it_lacks(cellgate: Env, bare: Path, tmp_
     assert f"`cellgate env add {bare}`" in refused.stderr
 
 
-def test_ones_own_environment_stays_ones_own(cellgate: Env, tmp_path: Path) -> None:
+def test_ones_own_environment_stays_ones_own(cellgate: Env, science: Path, tmp_path: Path) -> None:
     """`add` makes it no environment of ours: nothing removes it or replaces versions, also after an interrupted `add`."""
-    own, wheels = tmp_path / "own", tmp_path / "wheels"
-    wheels.mkdir()
-    own_wheel(
-        wheels, "matplotlib_inline", "", "matplotlib_inline/__init__.py"
-    )  # another version than the one that `create` installs
-    subprocess.run(["/usr/bin/python3", "-m", "venv", own], check=True)
-    pip = [own / "bin/pip", "install", "--quiet", "--no-index", *wheels.iterdir()]
-    subprocess.run(pip, check=True, env=os.environ | {"PIP_CONFIG_FILE": "/dev/null"})
+    without = shutil.ignore_patterns(".cellgate-env*", "cgwheel*", "comm", "comm-*")
+    own = shutil.copytree(science, tmp_path / "own", symlinks=True, ignore=without)
     versions = own / f"lib/python{VERSION}/site-packages"
+    (info,) = versions.glob("matplotlib_inline-*")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: matplotlib-inline\nVersion: 1.0\n")
+    info.rename(versions / "matplotlib_inline-1.0.dist-info")  # another version than the one that `create` installs
 
     def check_kept() -> None:
         assert "remove it yourself" in cellgate("env", "remove", str(own)).stderr
