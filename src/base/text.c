@@ -29,17 +29,17 @@ size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
 
 size_t cg_utf8_put(uint32_t c, char *out)
 {
-        static const unsigned char marks[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+        static const unsigned char marks[] = { 0, 0, 0xc0, 0xe0, 0xf0 }; /* by length */
         size_t n = 1 + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
 
         for (size_t i = n; --i; c >>= 6)
                 out[i] = (char)(0x80 | (c & 0x3f));
-        out[0] = (char)(marks[n == 1 ? 0 : n] | c);
+        out[0] = (char)(marks[n] | c);
         return n;
 }
 
 #define EACH(byte) (0x0101010101010101u * (byte))
-/* Not 0 when a byte of @w is below @n, at most 0x80: bytes of 0x80 and more are not. */
+/* Nonzero if a byte of @w is less than @n, which is at most 0x80. */
 #define BELOW(w, n) (((w)-EACH(n)) & ~(w)&EACH(0x80u))
 
 static uint64_t word_at(const char *p)
@@ -139,6 +139,8 @@ enum { PLAIN, HIDDEN, JUDGED, MARK, LETTER, LATIN, CJK, LOOKALIKE = 0x400 };
 
 /* Combining marks per letter. Burmese uses five; long stacks overlap other lines. */
 #define MAX_MARKS 6u
+/* The note about what was left out (at most 64 bytes), and one escape. */
+#define TAIL_MAX 74
 
 static unsigned class_of(uint32_t c)
 {
@@ -165,7 +167,7 @@ static unsigned script_of(unsigned class)
         return class & ~(unsigned)LOOKALIKE;
 }
 
-/* Scans the word at @p: its script, and whether it consists of look-alikes of ASCII only. */
+/* Finds the end and the script of the word at @p, and if it has only look-alikes of ASCII. */
 static void begin_word(struct cg_text_scan *s, const char *p, const char *end)
 {
         size_t n;
@@ -180,14 +182,15 @@ static void begin_word(struct cg_text_scan *s, const char *p, const char *end)
                         break;
                 if (is_letter(class) && script != LETTER) {
                         s->all_alike = s->all_alike && (class & LOOKALIKE);
-                        s->script = script == LATIN || !s->script ? script : s->script;
+                        if (script == LATIN || !s->script)
+                                s->script = script;
                 }
                 p += n;
         }
         s->word_end = p;
 }
 
-/* True if the letter is of another script than its word, or the word of look-alikes of ASCII. */
+/* True if the letter's script is not its word's, or the word has only look-alikes of ASCII. */
 static bool letter_deceives(const struct cg_text_scan *s, unsigned class)
 {
         unsigned script = script_of(class);
@@ -246,17 +249,16 @@ static void add_escape(struct cg_buf *b, const char *p, size_t n, uint32_t c)
 
 void cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what)
 {
-        /* Text may continue a letter of an earlier call: no marks before the first letter. */
+        /* A mark before the first letter may belong to an earlier call's letter: escape it. */
         struct cg_text_scan s = { .next = next_utf8, .judged = what != CG_TEXT_OUTPUT, .marks = MAX_MARKS };
         const char *end = text + len;
         size_t start = b->len;
 
-        /* 64 bytes are kept for the note about what was left out, and 10 for one escape. */
         for (const char *p = text; p < end && !b->failed;) {
                 uint32_t c = 0;
                 size_t n = next_utf8(p, end, &c);
 
-                if (max && b->len - start + 74 > max && end - p > 6) { /* these fit into the 64 */
+                if (max && b->len - start + TAIL_MAX > max && end - p > 6) { /* 6 bytes always fit */
                         cg_buf_addf(b, "... [%zu more bytes not shown]", (size_t)(end - p));
                         return;
                 }

@@ -7,10 +7,10 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Length of the UTF-8 sequence at @p and its code point; 0: it is none. @left >= 1. */
+/* Length of the UTF-8 sequence at @p, and its code point; 0: invalid. @left >= 1. */
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);
 
-/* True where all of @text is UTF-8. */
+/* True if all of @text is UTF-8. */
 static inline bool cg_utf8_valid(const char *text, size_t len)
 {
         uint32_t c;
@@ -23,7 +23,7 @@ static inline bool cg_utf8_valid(const char *text, size_t len)
         return true;
 }
 
-/* Both whatever the locale is. */
+/* Independent of the locale. */
 static inline bool cg_is_digit(char c)
 {
         return c >= '0' && c <= '9';
@@ -33,7 +33,7 @@ static inline char cg_ascii_lower(char c)
         return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
-/* Length of the UTF-8 sequence that begins with the byte @c; 1: none does. */
+/* Length of the UTF-8 sequence that begins with the byte @c; 1 also if none does. */
 static inline size_t cg_utf8_length(unsigned char c)
 {
         return 1 + (size_t)((c >= 0xc0) + (c >= 0xe0) + (c >= 0xf0));
@@ -118,7 +118,8 @@ void cg_percent_encode(struct cg_buf *b, const char *text, const char *plain);
 
 /* Writes @n bytes as 2 * @n lower-case hexadecimal digits and a NUL. */
 void cg_hex(char *out, const void *bytes, size_t n);
-/* The value of a digit in upper or lower case; -1: it is none. */
+
+/* Value of a hexadecimal digit in upper or lower case; -1: not a digit. */
 static inline int cg_hex_digit(char c)
 {
         if (c >= '0' && c <= '9')
@@ -126,5 +127,6 @@ static inline int cg_hex_digit(char c)
         c |= 0x20;
         return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
-/* The same with @n random bytes, at most 256. */
+
+/* Writes @n random bytes, at most 256, as cg_hex() does. */
 int cg_random_hex(char *out, size_t n, struct cg_err *err);
