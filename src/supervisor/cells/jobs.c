@@ -1,12 +1,12 @@
 /*
- * cellgate-supervisor: the queue. A job that waits is in the list of its session, and sessions take
- * turns: one job of a session is started, then the session is the last. The start comes from the
- * loop, never from within the end of another job.
+ * cellgate-supervisor: the queue. A waiting job is in the list of its session, and sessions take
+ * turns: once a job of a session has started, the session is last in line. Queued jobs are started
+ * from the loop, never while another job ends.
  *
- * A cell that waits for an answer or a tool gives its slot to others and takes one again at once
- * when it goes on, so that nothing can wait for a slot while it holds what others wait for. More
- * jobs than the limit run then, and none is started before fewer do. A hostile kernel can so run
- * beside the queue; what it may use is bounded by the limits of its sandbox, not by the queue.
+ * A cell that waits for an answer or a tool gives up its slot, and takes one at once when it
+ * continues: waiting for a slot could deadlock with jobs that need what the cell holds. So more
+ * jobs than the limit may run, and none is started until fewer do. A hostile kernel can use this to
+ * run outside of the queue; the limits of its sandbox bound what it uses, not the queue.
  */
 #include "supervisor/cells/jobs.h"
 
@@ -24,7 +24,7 @@
 #define MAX_CONCURRENT 256
 #define MAX_COMMANDS   16
 #define MAX_LIMIT      4096
-/* Minutes of many sessions; cg_sup_bus_add() also bounds their bytes. */
+/* Enough for minutes of many sessions; cg_sup_bus_add() limits their bytes as well. */
 #define MAX_EVENTS 4096
 /* Bounds of the time after which a refused host should try again. */
 #define RETRY_MIN_MS 100
@@ -51,7 +51,7 @@ static int read_limit(const char *name, const char *text, size_t def, size_t *re
         return 0;
 }
 
-static void on_turn(uv_timer_t *t);
+static void start_jobs(uv_timer_t *t);
 
 int cg_sup_jobs_init(struct sup *s, const char *const texts[CG_JOBS_LIMITS], struct cg_err *err)
 {
@@ -84,7 +84,7 @@ static bool may_start(const struct queued_job *j)
                (j->ss->jobs.commands < q->max_commands && (q->commands + 1 < q->max || q->max == 1));
 }
 
-static void run(struct queued_job *j)
+static void mark_running(struct queued_job *j)
 {
         j->state = JOB_RUNS;
         j->since_ms = cg_now_ms();
@@ -107,13 +107,13 @@ static struct queued_job *next_job(const struct jobs *q)
         return NULL;
 }
 
-static void arm(struct sup *s)
+static void schedule_start(struct sup *s)
 {
         if (!TAILQ_EMPTY(&s->jobs.turns) && !uv_is_active((uv_handle_t *)&s->jobs.timer) && !s->stopping)
-                uv_timer_start(&s->jobs.timer, on_turn, 0, 0);
+                uv_timer_start(&s->jobs.timer, start_jobs, 0, 0);
 }
 
-static void unwait(struct queued_job *j)
+static void dequeue(struct queued_job *j)
 {
         struct session *ss = j->ss;
         struct jobs *q = &ss->sup->jobs;
@@ -127,14 +127,14 @@ static void unwait(struct queued_job *j)
                 TAILQ_INSERT_TAIL(&q->turns, ss, jobs.turn);
 }
 
-static void on_turn(uv_timer_t *t)
+static void start_jobs(uv_timer_t *t)
 {
         struct sup *s = t->data;
         struct queued_job *j;
 
         while ((j = next_job(&s->jobs))) {
-                unwait(j);
-                run(j);
+                dequeue(j);
+                mark_running(j);
                 j->start(j->data);
         }
 }
@@ -146,7 +146,7 @@ bool cg_sup_job_take(struct queued_job *j)
 
         j->since_ms = cg_now_ms();
         if (TAILQ_EMPTY(&q->turns) && may_start(j)) {
-                run(j);
+                mark_running(j);
                 return true;
         }
         j->state = JOB_WAITS;
@@ -156,7 +156,7 @@ bool cg_sup_job_take(struct queued_job *j)
         }
         TAILQ_INSERT_TAIL(&ss->jobs.waiting, j, entry);
         q->waiting++;
-        arm(ss->sup);
+        schedule_start(ss->sup);
         return false;
 }
 
@@ -170,7 +170,7 @@ void cg_sup_job_end(struct queued_job *j)
         q = &j->ss->sup->jobs;
         j->state = JOB_NONE;
         if (state == JOB_WAITS) {
-                unwait(j);
+                dequeue(j);
                 return;
         }
         q->running -= state == JOB_RUNS;
@@ -179,21 +179,21 @@ void cg_sup_job_end(struct queued_job *j)
         j->ss->jobs.commands -= j->is_command;
         q->ended++;
         q->average_ms += (cg_now_ms() - j->since_ms - q->average_ms) / 8;
-        arm(j->ss->sup);
+        schedule_start(j->ss->sup);
 }
 
 void cg_sup_jobs_answers(struct session *ss)
 {
         struct queued_job *j = &ss->queue.job;
         struct jobs *q = &ss->sup->jobs;
-        bool waits = ss->asks.open || ss->jobs.calls;
+        bool waiting = ss->asks.open || ss->jobs.calls;
 
-        if (j->state == JOB_RUNS && waits) {
+        if (j->state == JOB_RUNS && waiting) {
                 j->state = JOB_PAUSED;
                 q->running--;
                 q->paused++;
-                arm(ss->sup);
-        } else if (j->state == JOB_PAUSED && !waits) {
+                schedule_start(ss->sup);
+        } else if (j->state == JOB_PAUSED && !waiting) {
                 j->state = JOB_RUNS;
                 q->running++;
                 q->paused--;
@@ -203,7 +203,7 @@ void cg_sup_jobs_answers(struct session *ss)
 void cg_sup_jobs_refuse(struct session *ss, size_t n, const char *what, struct cg_err *err)
 {
         struct jobs *q = &ss->sup->jobs;
-        /* One of the session's jobs ends in its turn: after one of each session that waits. */
+        /* One job of each waiting session, max at a time, runs before the session's next one. */
         int64_t ms = q->average_ms * (int64_t)(1 + q->n_turns / q->max);
 
         q->refused++;

@@ -19,7 +19,7 @@ enum job_state {
         JOB_NONE,
         JOB_WAITS,
         JOB_RUNS,
-        JOB_PAUSED, /* of a cell that waits for an answer: it runs, and does not count */
+        JOB_PAUSED, /* a running cell that waits for an answer or a tool: it has no slot */
 };
 
 struct queued_job {
@@ -27,26 +27,26 @@ struct queued_job {
         struct session *ss;
         enum job_state state;
         bool is_command;
-        int64_t since_ms;          /* in this state, but for pauses */
-        void (*start)(void *data); /* it waited, and runs from now on */
+        int64_t since_ms;          /* when it began to wait, or to run */
+        void (*start)(void *data); /* called when a job that waited starts to run */
         void *data;
 };
 
-/* Jobs of a session that wait, and those that run. */
+/* Waiting and running jobs of a session. */
 struct session_jobs {
         TAILQ_HEAD(, queued_job) waiting;
         TAILQ_ENTRY(session) turn; /* while anything waits */
-        size_t commands;           /* that run */
-        size_t calls;              /* of tools, which were accepted and have not ended */
+        size_t commands;           /* running ones */
+        size_t calls;              /* accepted tool calls that have not ended */
 };
 
 struct jobs {
-        TAILQ_HEAD(, session) turns; /* sessions in which jobs wait; the first is the next */
+        TAILQ_HEAD(, session) turns; /* sessions with waiting jobs, in the order of their turns */
         size_t n_turns;
         size_t max, max_commands, max_queue;       /* see cg_sup_jobs_init() */
-        size_t running, commands, waiting, paused; /* commands: of those that run */
+        size_t running, commands, waiting, paused; /* commands: running ones */
         uint64_t ended, refused;
-        int64_t average_ms; /* of the jobs that have ended lately */
+        int64_t average_ms; /* moving average of the time that jobs ran */
         uv_timer_t timer;
 };
 
@@ -56,11 +56,11 @@ extern const char *const cg_sup_jobs_variables[CG_JOBS_LIMITS];
 int cg_sup_jobs_init(struct sup *s, const char *const texts[CG_JOBS_LIMITS], struct cg_err *err);
 void cg_sup_job_init(struct queued_job *j, struct session *ss, bool is_command, void (*start)(void *data),
                      void *data);
-/* True: it runs. False: it waits, and j->start is called later, from the loop. */
+/* True: the job runs. False: it is queued, and j->start is called later, from the loop. */
 bool cg_sup_job_take(struct queued_job *j);
-/* It has ended, or waits no longer. Nothing if it did neither. */
+/* Ends a running job, or removes a waiting one from the queue; else a no-op. */
 void cg_sup_job_end(struct queued_job *j);
-/* Whether the session's cell waits for an answer or a tool may have changed. */
+/* Call when the session's cell may have begun or ended to wait for an answer or a tool. */
 void cg_sup_jobs_answers(struct session *ss);
 /* Refuses a job of a session whose queue is full (@n @what): *err says when to try again. */
 void cg_sup_jobs_refuse(struct session *ss, size_t n, const char *what, struct cg_err *err);
