@@ -1,8 +1,8 @@
 /*
- * `cellgate mcp serve`: the tool bridge_data, which sets variables of a session from another one or
- * from the call. A job of the first session reads them, then one of the second sets them: each
- * worker waits for its own kernel only. The JSON of a kernel is passed on unread: the other
- * kernel checks it.
+ * `cellgate mcp serve`: the tool bridge_data, which copies variables from the call, or from another
+ * session, to a session. The job reads them in the first session, then sets them in the second, so
+ * that each worker waits only for its own kernel. The JSON from a kernel is forwarded without being
+ * parsed: the second kernel validates it.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -17,13 +17,13 @@
 
 struct cg_serve_bridge {
         char to[CG_SERVE_ID + 1];
-        json_t *names; /* {NAME: NAME in the second session} */
+        json_t *names; /* {name in the call or first session: name in the second} */
         bool lossy;
-        char *data; /* JSON object text, by the first names; NULL: not read yet */
+        char *data; /* JSON object whose members have the first names; NULL: not read yet */
         size_t len;
         uint64_t request;
         bool replied;
-        struct cg_err err; /* of the kernel; code 0: none */
+        struct cg_err err; /* the kernel's; code 0: none */
 };
 
 struct cg_serve_bridge *cg_serve_bridge_free(struct cg_serve_bridge *b)
@@ -38,30 +38,34 @@ struct cg_serve_bridge *cg_serve_bridge_free(struct cg_serve_bridge *b)
 
 /* ------------------------------------------------------------------ the call */
 
-static int add_name(struct cg_serve_bridge *b, struct cg_slice name, const char *there, struct cg_err *err)
+/* Adds @name, a JSON string. @as: name in the second session; NULL: the same. */
+static int add_name(struct cg_serve_bridge *b, struct cg_slice name, const char *as, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
 
         if (cg_json_strdup(name, &text, err) < 0)
                 return cg_err_prefix(err, "the parameter \"names\"");
-        if (json_object_set_new(b->names, text, json_string(there ?: text)) < 0)
+        if (json_object_set_new(b->names, text, json_string(as ?: text)) < 0)
                 return cg_fail(err, CG_E_INVAL, "the parameter \"names\" is not UTF-8");
         return 0;
 }
 
-/* The names of a list, or of an object's members. */
+/* Adds the strings of a list, or the names of an object's members. */
 static int read_names(struct cg_serve_bridge *b, struct cg_slice list, const char *as, struct cg_err *err)
 {
         struct cg_slice name, value;
         struct cg_json_walk walk;
-        bool object = cg_json_kind(list) == '{';
+        bool is_object = cg_json_kind(list) == '{';
         int r;
 
-        if (cg_json_walk_init(&walk, list, object ? '{' : '[', err) < 0)
-                return cg_err_prefix(err, "the parameter \"%s\"", object ? "data" : "names");
-        while ((r = cg_json_walk_next(&walk, &name, &value, err)) == 0)
-                if (add_name(b, object ? (struct cg_slice){ name.p - 1, name.len + 2 } : value, as, err) < 0)
+        if (cg_json_walk_init(&walk, list, is_object ? '{' : '[', err) < 0)
+                return cg_err_prefix(err, "the parameter \"%s\"", is_object ? "data" : "names");
+        while ((r = cg_json_walk_next(&walk, &name, &value, err)) == 0) {
+                if (is_object)
+                        value = (struct cg_slice){ name.p - 1, name.len + 2 }; /* with its quotes */
+                if (add_name(b, value, as, err) < 0)
                         return -1;
+        }
         if (r < 0)
                 return r;
         if (!json_object_size(b->names))
@@ -127,7 +131,8 @@ bool cg_serve_bridge_has_data(const struct cg_serve_bridge *b)
 
 /* ------------------------------------------------------------------ the kernels */
 
-static void failed(struct cg_serve_bridge *b, const struct cg_event *e)
+/* Sets b->err unless the status of the reply is "ok". */
+static void read_status(struct cg_serve_bridge *b, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf why = { .max = 4096 };
         struct cg_slice content, v;
@@ -155,7 +160,7 @@ void cg_serve_bridge_replied(struct cg_serve_bridge *b, const struct cg_event *e
         if (!b || cg_event_cell(e) != b->request || b->replied)
                 return;
         b->replied = true;
-        failed(b, e);
+        read_status(b, e);
         if (b->err.code < 0 || b->data)
                 return;
         data = cg_event_buffer(e, 0, &len);
@@ -164,10 +169,12 @@ void cg_serve_bridge_replied(struct cg_serve_bridge *b, const struct cg_event *e
                 return;
         }
         b->data = malloc(len + 1);
-        if (!b->data)
+        if (!b->data) {
                 cg_fail(&b->err, CG_E_NOMEM, "bridge_data");
-        else
-                memcpy(b->data, data, b->len = len);
+                return;
+        }
+        memcpy(b->data, data, len);
+        b->len = len;
 }
 
 int cg_serve_bridge_send(struct cg_serve_session *s, struct cg_serve_bridge *b, struct cg_err *err)
@@ -177,7 +184,7 @@ int cg_serve_bridge_send(struct cg_serve_session *s, struct cg_serve_bridge *b, 
         cg_auto_json json_t *content = NULL, *names = json_array();
         cg_auto_free char *text = NULL;
         const char *name;
-        json_t *there;
+        json_t *unused;
         size_t len;
 
         if (b->data) {
@@ -185,7 +192,7 @@ int cg_serve_bridge_send(struct cg_serve_session *s, struct cg_serve_bridge *b, 
                 o.n_buffers = 1;
                 content = json_pack("{s:O, s:b}", "json", b->names, "lossy", b->lossy);
         } else {
-                json_object_foreach(b->names, name, there)
+                json_object_foreach(b->names, name, unused)
                         json_array_append_new(names, json_string(name));
                 content = json_pack("{s:O, s:b, s:b}", "names", names, "json", 1, "lossy", b->lossy);
         }
@@ -211,8 +218,10 @@ int cg_serve_bridge_result(struct cg_serve_bridge *b, struct cg_answer *a, struc
 {
         size_t n = json_object_size(b->names);
 
-        if (b->err.code < 0)
-                return *err = b->err, b->err.code;
+        if (b->err.code < 0) {
+                *err = b->err;
+                return err->code;
+        }
         if (a)
                 cg_answer_note(a, "%zu variable%s set, %zu bytes of JSON.", n, n == 1 ? " was" : "s were",
                                b->len);

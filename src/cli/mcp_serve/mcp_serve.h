@@ -502,11 +502,11 @@ int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struc
 /* ---- bridge.c */
 /* Reads the arguments; @to: the id of the second session. */
 int cg_serve_bridge_new(const char *args, const char *to, struct cg_serve_bridge **ret, struct cg_err *err);
-/* It has what is to be set. */
+/* True if the variables have been read and can be set. */
 bool cg_serve_bridge_has_data(const struct cg_serve_bridge *b);
 struct cg_serve_bridge *cg_serve_bridge_free(struct cg_serve_bridge *b);
 const char *cg_serve_bridge_to(const struct cg_serve_bridge *b);
-/* Asks the kernel for the variables, or sets them; its REPLY is the answer (worker). */
+/* Requests the variables from the kernel, or sets them; it answers with REPLY (worker). */
 int cg_serve_bridge_send(struct cg_serve_session *s, struct cg_serve_bridge *b, struct cg_err *err);
 bool cg_serve_bridge_waits(const struct cg_serve_bridge *b);
 /* The kernel has replied. @a: NULL if variables were read. */
