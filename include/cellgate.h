@@ -584,8 +584,8 @@ CG_API int cg_session_own_decision(struct cg_session *s, const char *server, con
  *        file, and "env", the variables that it sets
  * Return: 0; negative.
  *
- * Opens a session of each with an empty workspace, and runs a cell in it, or waits until the kernel
- * of Jupyter answers. On another machine, kernels of Jupyter are not listed.
+ * Opens a session of each with an empty workspace, and runs a cell in it. Kernels of Jupyter are
+ * not started; on another machine they are not listed.
  */
 CG_API int cg_client_runtimes(struct cg_client *c, const char *node, char **ret, struct cg_err *err);
 

@@ -1,4 +1,4 @@
-/* libcellgate: the languages of sessions, found by opening one of each; kernels of Jupyter. */
+/* libcellgate: lists the languages of sessions, by starting one of each, and Jupyter kernels. */
 #include "client/internal.h"
 
 #include <limits.h>
@@ -15,7 +15,7 @@
 #define TRY_MS 10000
 
 static const struct {
-        const char *language, *code; /* which prints its version and its program */
+        const char *language, *code; /* code prints two lines: version and program */
         const char *packages;
 } runtimes[] = {
         { "python", "import sys\nprint(sys.version.split()[0], sys.executable, sep='\\n')", "pip" },
@@ -23,8 +23,8 @@ static const struct {
         { "node", "console.log(process.versions.node + '\\n' + process.execPath)", NULL },
 };
 
-/* Runs @code to its end: what it prints. */
-static int run(struct cg_session *s, const char *code, struct cg_buf *out, struct cg_err *err)
+/* Runs @code and appends its standard output to @out. */
+static int run_code(struct cg_session *s, const char *code, struct cg_buf *out, struct cg_err *err)
 {
         struct cg_execute_options o = { .size = sizeof(o), .timeout_ms = TRY_MS };
         uint64_t cell;
@@ -51,7 +51,7 @@ static int run(struct cg_session *s, const char *code, struct cg_buf *out, struc
         }
 }
 
-/* Adds what was found out about a language to @o. */
+/* Runs @code in a session with @opts; sets start_ms, version and path of @o. */
 static int try_runtime(struct cg_client *c, const struct cg_session_options *opts, const char *code,
                        json_t *o, struct cg_err *err)
 {
@@ -63,7 +63,7 @@ static int try_runtime(struct cg_client *c, const struct cg_session_options *opt
 
         if (r < 0)
                 return r;
-        r = run(s, code, &out, err);
+        r = run_code(s, code, &out, err);
         json_object_set_new(o, "start_ms", json_integer((json_int_t)(cg_now_ms() - start)));
         cg_session_free(s);
         if (r < 0)
@@ -75,9 +75,9 @@ static int try_runtime(struct cg_client *c, const struct cg_session_options *opt
         return 0;
 }
 
-/* Appends what is known of a language. @code and @packages as of runtimes[]; @opts has the rest. */
-static void add(struct cg_client *c, const struct cg_session_options *opts, const char *code,
-                const char *packages, json_t *list)
+/* Appends the entry of opts->language to @list. @code: of runtimes[]; NULL: a Jupyter kernel. */
+static void add_runtime(struct cg_client *c, const struct cg_session_options *opts, const char *code,
+                        const char *packages, json_t *list)
 {
         cg_auto_json json_t *spec = NULL;
         const char *language = opts->language;
@@ -87,7 +87,7 @@ static void add(struct cg_client *c, const struct cg_session_options *opts, cons
                               "version", "path", "available", 1, "why", "start_ms", "state", 1, "tools",
                               code != NULL, "packages", packages);
 
-        /* Not started: a trial has other settings than sessions that may have written its files. */
+        /* A Jupyter kernel is not run: sessions with stricter settings may have written it. */
         r = code ? try_runtime(c, opts, code, o, &why)
                  : cg_kernelspec_find(cg_language_kernel(language), &spec, &why);
         if (spec) {
@@ -110,20 +110,20 @@ CG_API int cg_client_runtimes(struct cg_client *c, const char *node, char **ret,
         const char *name;
         json_t *unused;
 
-        /* The workspace of the trials. On another machine it is the one where sessions start. */
+        /* On another machine, sessions start in its own workspace: none is named here. */
         if (!c->node && !mkdtemp(folder))
                 return cg_fail_errno(err, "%s", folder);
         opts.workspace = c->node ? NULL : folder;
         for (size_t i = 0; i < CG_ARRAY_LEN(runtimes); i++) {
                 opts.language = runtimes[i].language;
-                add(c, &opts, runtimes[i].code, runtimes[i].packages, list);
+                add_runtime(c, &opts, runtimes[i].code, runtimes[i].packages, list);
         }
         json_object_foreach(kernels, name, unused) {
                 char language[NAME_MAX + 16];
 
                 snprintf(language, sizeof(language), "jupyter:%s", name);
                 opts.language = language;
-                add(c, &opts, NULL, NULL, list);
+                add_runtime(c, &opts, NULL, NULL, list);
         }
         if (!c->node)
                 rmdir(folder);
