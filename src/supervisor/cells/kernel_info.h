@@ -5,7 +5,8 @@
 #include "base/wire.h"
 
 /*
- * The content of a kernel_info_reply (returns; NULL: out of memory) with what @given, that of the
- * hostile kernel @name, says in members that are known: names, no paths, no markup, and a banner.
+ * Returns the content of a kernel_info_reply for the kernel @name (caller frees; NULL: out of
+ * memory). Of the hostile kernel's own, @given, it has the known members: names without paths or
+ * markup, and the escaped banner.
  */
 json_t *cg_sup_kernel_info(const char *name, struct cg_bytes given);
