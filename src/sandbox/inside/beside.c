@@ -14,9 +14,9 @@
 #include "sandbox/inside/notify.h"
 #include "sandbox/inside/reply.h"
 
-/* @who: the argument that names the process; 0 is the caller. */
+/* @target: the argument that names the process; its value 0 is the caller. */
 static const struct {
-        int nr, who;
+        int nr, target;
 } calls[] = {
         { SYS_prlimit64, 0 },      { SYS_sched_setaffinity, 0 }, { SYS_sched_setscheduler, 0 },
         { SYS_sched_setparam, 0 }, { SYS_sched_setattr, 0 },     { SYS_setpriority, 1 },
@@ -38,7 +38,8 @@ void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS])
         for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {
                 const struct sock_filter steps[] = {
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned int)calls[i].nr, 0, 4),
-                        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, args + 8 * (unsigned int)calls[i].who + LOW_HALF),
+                        BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                 args + 8 * (unsigned int)calls[i].target + LOW_HALF),
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
                         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, nr),
@@ -48,7 +49,7 @@ void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS])
         }
 }
 
-/* Is @pid a command server, or has one started it? A thread is as its process. */
+/* True if @pid, a process or thread, is a command server or a descendant of one. */
 static bool is_beside(const struct cg_notify *n, pid_t pid)
 {
         struct cg_proc_stat stat;
@@ -64,7 +65,8 @@ static bool is_beside(const struct cg_notify *n, pid_t pid)
         return false;
 }
 
-static bool has_beside(const struct cg_notify *n, pid_t group)
+/* The same for any process of a group; true as well if /proc cannot be read. */
+static bool group_has_beside(const struct cg_notify *n, pid_t group)
 {
         cg_auto_dir DIR *dir = opendir("/proc");
         const struct dirent *d;
@@ -79,30 +81,35 @@ static bool has_beside(const struct cg_notify *n, pid_t group)
         return found;
 }
 
+/* True if the first argument of setpriority is @prio, or that of ioprio_set @ioprio. */
+static bool which_is(const struct seccomp_notif *call, int prio, int ioprio)
+{
+        int nr = call->data.nr, which = (int)call->data.args[0];
+
+        return (nr == SYS_setpriority && which == prio) || (nr == SYS_ioprio_set && which == ioprio);
+}
+
 bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        int nr = call->data.nr;
-        bool group = (nr == SYS_setpriority && (int)call->data.args[0] == PRIO_PGRP) ||
-                     (nr == SYS_ioprio_set && (int)call->data.args[0] == IOPRIO_WHO_PGRP);
-        bool user = (nr == SYS_setpriority && (int)call->data.args[0] == PRIO_USER) ||
-                    (nr == SYS_ioprio_set && (int)call->data.args[0] == IOPRIO_WHO_USER);
-        bool any = false;
+        bool group = which_is(call, PRIO_PGRP, IOPRIO_WHO_PGRP);
+        bool user = which_is(call, PRIO_USER, IOPRIO_WHO_USER);
+        bool has_servers = false;
         size_t i = 0;
-        pid_t who;
+        pid_t target;
 
-        while (i < CG_ARRAY_LEN(calls) && calls[i].nr != nr)
+        while (i < CG_ARRAY_LEN(calls) && calls[i].nr != call->data.nr)
                 i++;
-        /* In the landlock tier every other process may be one of the host's: the filter denies. */
-        if (!n->servers || n->broker || i == CG_ARRAY_LEN(calls) || user)
+        if (!n->servers || i == CG_ARRAY_LEN(calls))
                 return false;
-        who = (pid_t)call->data.args[calls[i].who];
-        if (who == 1)
+        /* Denied by the filter: others in the landlock tier, init, all processes of a user. */
+        target = (pid_t)call->data.args[calls[i].target];
+        if (n->broker || user || target == 1)
                 return false;
         for (size_t k = 0; k < CG_BESIDE_SERVERS; k++)
-                any = any || n->servers[k];
-        /* The arguments are numbers, so what continues is what was checked. */
-        if (any && (pid_t)call->pid != who &&
-            (n->foreign_proc || (group ? has_beside(n, who) : is_beside(n, who))))
+                has_servers = has_servers || n->servers[k];
+        /* The arguments are numbers, which cannot change between this check and the call. */
+        if (has_servers && (pid_t)call->pid != target &&
+            (n->foreign_proc || (group ? group_has_beside(n, target) : is_beside(n, target))))
                 cg_reply_deny(n, call, EPERM, NULL);
         else
                 cg_reply_continue(n, call);

@@ -1,8 +1,8 @@
 /*
- * Calls of the main process and its children that change the limits, priority or processors of
- * another process, where commands run beside them (commands.h). All processes inside have one user,
- * so Linux allows these calls on a command's processes as well: with a limit of files of 0 bytes it
- * would write nothing, and the host would take its result for the truth.
+ * Protects the processes of commands (commands.h) from calls of the main process and its children
+ * that change the limits, priority or processors of another process. All processes inside have one
+ * user, so Linux would allow these calls: with a file size limit of 0 bytes, for example, a command
+ * writes nothing, and the host trusts its result.
  */
 #pragma once
 
@@ -20,10 +20,10 @@ struct seccomp_notif;
 #define CG_BESIDE_STEPS 35
 
 /*
- * Writes the part of a filter that hands such calls on another process than the caller's to init.
- * It begins and ends with the number of the call as the accumulator.
+ * Writes the part of a filter that sends such calls to init if they name another process than the
+ * caller. Before and after it the accumulator holds the number of the system call.
  */
 void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS]);
 
-/* In init. False: not such a call, or a rule of the filter denies it. Else it was replied to. */
+/* Runs in init. True: replied to the call. False: not such a call, or the filter denies it. */
 bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call);
