@@ -15,9 +15,12 @@
 
 struct kernel *cg_sup_kernel_by_seq(const struct sup *s, uint64_t seq)
 {
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
-                if (s->sessions[i] && s->sessions[i]->kernel && s->sessions[i]->kernel->seq == seq)
-                        return s->sessions[i]->kernel;
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
+
+                if (k && k->seq == seq)
+                        return k;
+        }
         return NULL;
 }
 

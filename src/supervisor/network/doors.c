@@ -1,7 +1,7 @@
 /*
  * cellgate-supervisor: the doors of kernels' sandboxes (sandbox/doors.h): unix sockets and ports
- * that the settings forward. One process serves those of a kernel; its messages go to the session
- * as notices.
+ * that the settings forward. One process serves the doors of one kernel; what it reports is sent to
+ * the session's host as notices.
  */
 #include "supervisor/network/doors.h"
 
@@ -12,23 +12,26 @@
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
 
-static void on_lines(struct watch *w)
+static void notify_host(const struct kernel *k, const char *text)
+{
+        if (k->session && k->session->host)
+                cg_sup_notice(k->session, "%s", text);
+}
+
+static void on_reports(struct watch *w)
 {
         struct kernel *k = w->data;
         const char *line;
-        int was = k->doors.reports;
+        bool was_open = k->doors.reports >= 0;
 
         while ((line = cg_doors_read_report(&k->doors)))
-                if (k->session && k->session->host)
-                        cg_sup_notice(k->session, "%s", line);
-        if (was >= 0 && k->doors.reports < 0) {
+                notify_host(k, line);
+        if (was_open && k->doors.reports < 0) {
                 uv_poll_stop(&w->poll);
                 /* The process ends without an error only when the sandbox has ended. */
-                if (!cg_doors_reap(&k->doors) && k->session && k->session->host)
-                        cg_sup_notice(
-                                k->session,
-                                "unix sockets and ports outside of the sandbox are not reachable any more; reset the "
-                                "session");
+                if (!cg_doors_reap(&k->doors))
+                        notify_host(k, "unix sockets and ports outside of the sandbox are not reachable any "
+                                       "more; reset the session");
         }
 }
 
@@ -47,7 +50,7 @@ int cg_sup_doors_open(struct kernel *k, int doors_fd, const int *reach, struct c
         fd = fcntl(k->doors.reports, F_DUPFD_CLOEXEC, 3);
         if (fd < 0)
                 return cg_fail_errno(err, "doors");
-        return cg_sup_watch_start(k->sup, &k->doors_watch, fd, on_lines, k, err);
+        return cg_sup_watch_start(k->sup, &k->doors_watch, fd, on_reports, k, err);
 }
 
 void cg_sup_doors_close(struct kernel *k)
