@@ -2,8 +2,8 @@
  * Large results that stay with the tool server. See kept.h.
  *
  * Strings are kept decoded, with one, two or four bytes a character: Latin-1, UTF-16 code units
- * without pairs, or UTF-32, little endian. So the place of a character follows from its index, and
- * Python slices without reading what comes before.
+ * without pairs, or UTF-32, little endian. So the offset of a character follows from its index, and
+ * Python can read a slice without the text before it.
  */
 #include "mcp/toolserver/kept.h"
 
@@ -24,7 +24,7 @@ struct cg_kept {
         size_t size;
 };
 
-/* Writer of the file of a result. */
+/* Buffered writer of a result's file. */
 struct spool {
         int fd;
         size_t size, max;
@@ -32,7 +32,7 @@ struct spool {
         char buf[65536];
 };
 
-/* Number of characters and the largest one. */
+/* Counts the characters and finds the largest code point. */
 static int measure(const char *s, size_t len, size_t *chars, uint32_t *largest, struct cg_err *err)
 {
         *chars = 0;
@@ -118,7 +118,7 @@ static unsigned width_of(uint32_t largest)
         return largest < 0x10000 ? 2 : 4;
 }
 
-/* Writes a string to the file and its place to @parts. */
+/* Writes a string to the file and adds its entry to @parts. @at: its offset in the skeleton. */
 static int keep_string(struct spool *sp, const char *s, size_t len, size_t at, struct cg_buf *parts,
                        struct cg_err *err)
 {
@@ -141,19 +141,27 @@ static int keep_string(struct spool *sp, const char *s, size_t len, size_t at, s
         return 0;
 }
 
-/* @skeleton: @json without its long strings. */
+/* True if a colon follows the string that ends with @quote: it names a member. */
+static bool is_member_name(const char *quote, const char *end)
+{
+        const char *p = quote + 1;
+
+        while (p < end && cg_json_is_space(*p))
+                p++;
+        return p < end && *p == ':';
+}
+
+/* Writes the long strings of @json to the file, and the rest to @skeleton. */
 static int take_strings(struct spool *sp, const char *json, size_t len, struct cg_buf *parts,
                         struct cg_buf *skeleton, struct cg_err *err)
 {
-        const char *end = json + len, *from = json, *s, *e, *after;
+        const char *end = json + len, *from = json, *s, *e;
 
         for (const char *p = json; (s = memchr(p, '"', (size_t)(end - p))); p = e + 1) {
                 e = string_end(++s, end);
                 if (!e)
                         return cg_fail(err, CG_E_PROTO, "the result is no JSON");
-                for (after = e + 1; after < end && strchr(" \t\r\n", *after) && *after; after++)
-                        ;
-                if ((size_t)(e - s) < CG_MCP_KEPT_STRING || (after < end && *after == ':'))
+                if ((size_t)(e - s) < CG_MCP_KEPT_STRING || is_member_name(e, end))
                         continue;
                 cg_buf_add(skeleton, from, (size_t)(s - from));
                 if (keep_string(sp, s, (size_t)(e - s), skeleton->len, parts, err) < 0)

@@ -22,7 +22,7 @@ struct cg_kept_list {
         struct cg_kept_sum *all;
 };
 
-/* Bytes that one further result may have; 0: none may be kept. */
+/* Largest size of one more result, in bytes; 0: no more results are kept. */
 size_t cg_kept_room(const struct cg_kept_list *list);
 /*
  * Writes the long strings of @json, a result object, to @fd, an empty file: *size bytes, @max at
