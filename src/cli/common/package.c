@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reports a missing module: only the interpreter knows where its packages are. */
-static const char start[] =
+/* Runs main() of a module. Reports a missing module: only the interpreter knows its search path. */
+static const char launcher[] =
         "import importlib, sys\n"
         "folder, module, command = sys.argv.pop(1), sys.argv.pop(1), sys.argv.pop(1)\n"
         "if folder:\n"
@@ -20,10 +20,10 @@ static const char start[] =
 int cg_package_words(const char *python, const char *folder, const char *module, const char *command,
                      const char *words[CG_PACKAGE_WORDS], struct cg_err *err)
 {
-        const char *named = getenv("CELLGATE_PYTHON");
+        const char *override = getenv("CELLGATE_PYTHON");
 
-        if (named && *named)
-                python = named;
+        if (override && *override)
+                python = override;
         if (!*python)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
@@ -31,7 +31,7 @@ int cg_package_words(const char *python, const char *folder, const char *module,
                         " install \"cellgate[surfaces]\" in an environment, whose program bin/cellgate then"
                         " has it; or name an interpreter that has it in CELLGATE_PYTHON");
         /* -P: the current folder is often one that cells can write. */
-        memcpy(words, (const char *[]){ python, "-P", "-c", start, folder, module, command },
+        memcpy(words, (const char *[]){ python, "-P", "-c", launcher, folder, module, command },
                CG_PACKAGE_WORDS * sizeof(*words));
         return 0;
 }
