@@ -22,6 +22,26 @@ def session(client: Client, workspace: Path) -> Iterator[Session]:
         yield s
 
 
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The workspace of `used`."""
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.fixture(scope="module")
+def module_session(client: Client, work: Path) -> Iterator[Session]:
+    with client.session(workspace=work) as s:
+        yield s
+
+
+@pytest.fixture
+def used(module_session: Session) -> Session:
+    """A session that tests of a file share: each leaves it without cells, and finds what others have left in it."""
+    while module_session.next(0):
+        pass
+    return module_session
+
+
 @pytest.fixture
 def mark(tmp_path: Path) -> Path:
     """Where echo_server's `danger` leaves its marks, out of every kernel's reach."""

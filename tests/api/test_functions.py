@@ -9,7 +9,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,17 @@ except cellgate_tools.ToolRunnerError as e: print(type(e).__name__, e.kind, e)
 """
 
 
+@pytest.fixture(scope="module")
+def module_session(client: Client, work: Path) -> Iterator[Session]:
+    with client.session(workspace=work) as s:
+        s.add_functions("host", TOOLS)
+        yield s
+
+
 @pytest.fixture
-def host(session: Session) -> Session:
-    """A session with the functions TOOLS."""
-    session.add_functions("host", TOOLS)
-    return session
+def host(used: Session) -> Session:
+    """A session with the functions TOOLS, of the tests that do not change them."""
+    return used
 
 
 def called(s: Session) -> Event:
@@ -125,9 +131,9 @@ def test_typed_wrappers(host: Session) -> None:
     assert "-> Any" in run(host, "print(mcptools.signature('host.any'))", lambda e: 0)[1]
 
 
-@pytest.mark.parametrize("value", [None, True, 0, -1.5, "", "ä\n\U0001f600", [], [1, [None]], {}, {"a": {"b": []}}])
-def test_any_json_value_is_returned_as_it_is(host: Session, value: object) -> None:
-    assert run(host, CALL.format(1) + f" == {value!r}", lambda e: value) == ("ok", "True")
+def test_any_json_value_is_returned_as_it_is(host: Session) -> None:
+    for value in (None, True, 0, -1.5, "", "ä\n\U0001f600", [], [1, [None]], {}, {"a": {"b": []}}):
+        assert run(host, CALL.format(1) + f" == {value!r}", lambda e: value) == ("ok", "True"), value  # noqa: B023
 
 
 def test_numbers_and_text_that_the_host_writes_are_kept(host: Session) -> None:
@@ -176,37 +182,35 @@ def test_errors_and_refusals(host: Session) -> None:
     assert host.until("result")[-1].refused
 
 
-@pytest.mark.parametrize(
-    ("outcome", "text", "code"),
-    [
-        (VALUE, "", E_PARSE),
-        (VALUE, "tru", E_PARSE),
-        (VALUE, "1 2", E_PARSE),
-        (VALUE, '1},"isError":true,"x":{"y":1', E_PARSE),  # nothing of ours can be replaced
-        (VALUE, '"\xff"'.encode("latin-1"), E_PARSE),
-        (VALUE, "[" * 300 + "]" * 300, E_PARSE),
-        (VALUE, '"' + "x" * (64 << 20) + '"', E_LIMIT),
-        (RESULT, "[]", E_PARSE),
-        (RESULT, "{}", E_INVAL),
-        (RESULT, '{"content":"x"}', E_INVAL),
-        (RESULT, '{"content":[],"content":[]}', E_INVAL),
-        (RESULT, '{"content":[]}x', E_PARSE),
-        (17, "1", E_INVAL),
-    ],
-)
-def test_what_is_no_result_is_refused_and_the_call_still_waits(
-    host: Session, outcome: int, text: str | bytes, code: int
-) -> None:
+NO_RESULTS: list[tuple[int, str | bytes, int]] = [
+    (VALUE, "", E_PARSE),
+    (VALUE, "tru", E_PARSE),
+    (VALUE, "1 2", E_PARSE),
+    (VALUE, '1},"isError":true,"x":{"y":1', E_PARSE),  # nothing of ours can be replaced
+    (VALUE, '"\xff"'.encode("latin-1"), E_PARSE),
+    (VALUE, "[" * 300 + "]" * 300, E_PARSE),
+    (VALUE, '"' + "x" * (64 << 20) + '"', E_LIMIT),
+    (RESULT, "[]", E_PARSE),
+    (RESULT, "{}", E_INVAL),
+    (RESULT, '{"content":"x"}', E_INVAL),
+    (RESULT, '{"content":[],"content":[]}', E_INVAL),
+    (RESULT, '{"content":[]}x', E_PARSE),
+    (17, "1", E_INVAL),
+]
+
+
+def test_what_is_no_result_is_refused_and_the_call_still_waits(host: Session) -> None:
     host.execute(CALL.format(1))
     e = called(host)
-    assert code_of(host.give_text, e.approval, outcome, text) == code
+    for outcome, text, code in NO_RESULTS:
+        assert code_of(host.give_text, e.approval, outcome, text) == code, text[:40]
     host.give(e.approval, 5)
     assert end(host) == ("ok", "5")
 
 
 def test_large_results(host: Session) -> None:
-    host.execute(CALL.format(1) + ".strip('y') == 'x' * (50 << 20)")
-    host.give(called(host).approval, "x" * (50 << 20))
+    host.execute(CALL.format(1) + ".strip('y') == 'x' * (20 << 20)")
+    host.give(called(host).approval, "x" * (20 << 20))
     assert end(host) == ("ok", "True")
     host.execute("r = any.call(x=1).large()\ntype(r).__name__, len(r)")
     host.give_text(
@@ -271,7 +275,7 @@ def test_interrupt_closes_the_call(host: Session) -> None:
     assert run(host, CALL.format(1), lambda e: 2) == ("ok", "2")
 
 
-def test_a_cancelled_task_closes_its_call_and_no_other(host: Session, workspace: Path) -> None:
+def test_a_cancelled_task_closes_its_call_and_no_other(host: Session, work: Path) -> None:
     code = """
 import asyncio
 from mcptools.host import any
@@ -279,7 +283,7 @@ a, b = (asyncio.ensure_future(any.run_async(x=i)) for i in range(2))
 await asyncio.to_thread(lambda: open('go').read())
 a.cancel()
 print(await b)"""
-    go = gate(workspace)
+    go = gate(work)
     host.execute(code)
     calls = {json.loads(e.args)["x"]: e.approval for e in (called(host), called(host))}
     go()
@@ -375,7 +379,9 @@ def test_a_tool_server_that_is_killed_while_it_keeps_a_result(workspace: Path) -
 # ---- sets
 
 
-def test_a_set_is_replaced_and_its_calls_fail(host: Session) -> None:
+def test_a_set_is_replaced_and_its_calls_fail(session: Session) -> None:
+    host = session
+    host.add_functions("host", TOOLS)
     host.execute(CAUGHT)
     e = called(host)
     report = host.add_functions("host", [ADD, {"name": "other", "inputSchema": {"type": "object"}}])
@@ -403,42 +409,38 @@ def test_names_of_servers_and_functions_are_one_series(tools: Session) -> None:
     assert end(tools)[0] == "ok"
 
 
-def test_a_server_file_defines_no_functions(session: Session, mark: Path) -> None:
+def test_a_server_file_defines_no_functions(used: Session, mark: Path) -> None:
     """The files that users have come from repositories; such a server would be called without a question."""
     forged = {"host_functions": json.dumps(TOOLS), "ask": False}
     with pytest.raises(CellgateError, match="command"):
-        session.add_servers({"forged": forged})
+        used.add_servers({"forged": forged})
     server = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark)}, **forged}
-    assert {t["tool"] for t in session.add_servers({"echo": server})["echo"]["tools"]} >= {"echo", "danger"}
+    assert {t["tool"] for t in used.add_servers({"echo": server})["echo"]["tools"]} >= {"echo", "danger"}
 
 
-@pytest.mark.parametrize(
-    ("name", "tools", "code"),
-    [
-        ("a.b", [], E_INVAL),
-        ("cellgate", [], E_INVAL),
-        ("", [], E_INVAL),
-        ("x" * 300, [], E_INVAL),
-        (b"\xff", [], E_INVAL),
-        ("a", "{}", E_PARSE),
-        ("a", "", E_PARSE),
-        ("a", '[{"name": "x"}', E_PARSE),
-        ("a", '[{"name": "x"}] x', E_PARSE),
-        ("a", " " * (512 << 10) + "[]", E_LIMIT),
-        ("a", [{"name": "\u20ac" * 170_000}], E_LIMIT),
-    ],
-)
-def test_definitions_that_are_refused(session: Session, name: str | bytes, tools: Any, code: int) -> None:
-    assert code_of(session.add_functions, name, tools) == code
-    session.add_functions("host", TOOLS)
-    assert run(session, CALL.format(1), lambda e: 2) == ("ok", "2")
+DEFINITIONS: list[tuple[str | bytes, Any, int]] = [
+    *((name, [], E_INVAL) for name in ("a.b", "cellgate", "", "x" * 300, b"\xff")),
+    *(("a", text, E_PARSE) for text in ("{}", "", '[{"name": "x"}', '[{"name": "x"}] x')),
+    ("a", " " * (512 << 10) + "[]", E_LIMIT),
+    ("a", [{"name": "\u20ac" * 170_000}], E_LIMIT),
+]
 
 
-def test_a_function_that_cannot_be_used_costs_no_other(session: Session) -> None:
+def test_definitions_that_are_refused(host: Session) -> None:
+    for name, tools, code in DEFINITIONS:
+        assert code_of(host.add_functions, name, tools) == code, (name, str(tools)[:40])
+    assert run(host, CALL.format(1), lambda e: 2) == ("ok", "2")
+
+
+def test_functions_that_cannot_be_used_cost_no_other(session: Session) -> None:
     tools = [ADD, {"name": "bad", "inputSchema": 5}, {"no": "name"}, 7, ANY, {**ANY, "description": "again"}]
     report = session.add_functions("host", tools)["host"]["tools"]
     assert [t["status"] for t in report] == ["full", "rejected", "rejected", "rejected", "full", "rejected"]
     assert run(session, CALL.format(1), lambda e: 2) == ("ok", "2")
+    big = {"type": "integer", "maximum": 10**40, "default": 10**30}  # fits no machine word
+    tool = {"name": "any", "inputSchema": {"type": "object", "properties": {"x": big}}}
+    session.add_functions("big", [tool])
+    assert run(session, CALL.format(1).replace("host", "big"), lambda e: 2) == ("ok", "2")
 
 
 def test_sets_and_servers_are_limited_together(session: Session) -> None:
@@ -446,13 +448,6 @@ def test_sets_and_servers_are_limited_together(session: Session) -> None:
         session.add_functions(f"s{i}", [])
     assert code_of(session.add_functions, "more", []) == E_LIMIT
     assert code_of(session.add_servers, {"more": {"command": "true"}}) == E_LIMIT
-
-
-def test_definitions_with_numbers_that_fit_no_machine_word(session: Session) -> None:
-    big = {"type": "integer", "maximum": 10**40, "default": 10**30}
-    tool = {"name": "any", "inputSchema": {"type": "object", "properties": {"x": big}}}
-    session.add_functions("host", [tool])
-    assert run(session, CALL.format(1), lambda e: 2) == ("ok", "2")
 
 
 # ---- a hostile kernel, and other clients
@@ -498,41 +493,43 @@ def call(number, tool='any', args=b'{}', server='host', **more):
 )
 
 
-@pytest.mark.parametrize(
-    ("forged", "rule"),
-    [
-        ("call(900) + call(900)", "its id is in use"),
-        ("call(1)", "its id is in use"),
-        ("b''.join(call(900 + i) for i in range(256))", "too many at once"),
-        ("call(900, timeout_ms=-1)", "negative"),
-        ("call(900, timeout_ms='x')", "timeout_ms"),
-        ("call(900, server='x' * 257)", "over its limit"),
-        ("call(900, tool=None)", "tool"),
-        ("message(3, 1, 900, b'{}', b'{}')", "without server or tool"),
-        ("message(3, 1, 900, b'[]', b'{}')", "JSON object"),
-        ("message(3, 1, 900, b'{}')", "CALL"),
-        ("message(3, 1, 900, b'{}', b'x' * (5 << 20))", "CALL"),
-        ('message(3, 4, 900, b\'{"result":1,"offset":0,"length":1}\')', "kept results"),
-        ("message(3, 6, 900)", "kept results"),
-    ],
-)
-def test_calls_that_break_the_rules_of_the_wire(host: Session, workspace: Path, forged: str, rule: str) -> None:
+BROKEN_RULES = {
+    "call(900) + call(900)": "its id is in use",
+    "call(1)": "its id is in use",
+    "b''.join(call(900 + i) for i in range(256))": "too many at once",
+    "call(900, timeout_ms=-1)": "negative",
+    "call(900, timeout_ms='x')": "timeout_ms",
+    "call(900, server='x' * 257)": "over its limit",
+    "call(900, tool=None)": "tool",
+    "message(3, 1, 900, b'{}', b'{}')": "without server or tool",
+    "message(3, 1, 900, b'[]', b'{}')": "JSON object",
+    "message(3, 1, 900, b'{}')": "CALL",
+    "message(3, 1, 900, b'{}', b'x' * (5 << 20))": "CALL",
+    'message(3, 4, 900, b\'{"result":1,"offset":0,"length":1}\')': "kept results",
+    "message(3, 6, 900)": "kept results",
+}
+
+
+def test_calls_that_break_the_rules_of_the_wire(session: Session, workspace: Path) -> None:
     """The kernel is ended, its call that waits is closed, and nothing else reaches the host."""
-    host.execute(
-        f"{FORGED}\nimport os, threading, time\n"
-        "def lie():\n    while not os.path.exists('called'): time.sleep(0.01)\n"
-        f"    forge({forged}, 'f')\n"
-        f"threading.Thread(target=lie).start()\n{CALL.format(1)}"
-    )
-    e = called(host)
-    (workspace / "called").touch()
-    got = host.until("kernel_died")
-    assert "broke a rule" in got[-1].text and rule in got[-1].text
-    closed = {x.approval for x in got if x.type == "approval_closed"}
-    also = {x.approval for x in got if x.type == "function_call"}
-    assert closed == {e.approval} | also
-    assert len(also) == (255 if "256" in forged else 1 if "+" in forged else 0)
-    assert run(host, CALL.format(1), lambda e: 2) == ("ok", "2")
+    session.add_functions("host", TOOLS)
+    for forged, rule in BROKEN_RULES.items():
+        session.execute(
+            f"{FORGED}\nimport os, threading, time\n"
+            "def lie():\n    while not os.path.exists('called'): time.sleep(0.01)\n"
+            f"    forge({forged}, 'f')\n"
+            f"threading.Thread(target=lie).start()\n{CALL.format(1)}"
+        )
+        e = called(session)
+        (workspace / "called").touch()
+        got = session.until("kernel_died")
+        assert "broke a rule" in got[-1].text and rule in got[-1].text, forged
+        closed = {x.approval for x in got if x.type == "approval_closed"}
+        also = {x.approval for x in got if x.type == "function_call"}
+        assert closed == {e.approval} | also, forged
+        assert len(also) == (255 if "256" in forged else 1 if "+" in forged else 0), forged
+        (workspace / "called").unlink()
+    assert run(session, CALL.format(1), lambda e: 2) == ("ok", "2")
 
 
 def test_forged_calls_reach_what_they_may(tools: Session, mark: Path) -> None:
@@ -602,17 +599,7 @@ def test_attached_clients_neither_see_nor_answer(address: str, tmp_path: Path) -
             t.close()
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        (b"[1]", b"cannot be read"),
-        (b"{} {}", b"cannot be read"),
-        (b'{"content":[{"type":"text","text":"forged"}]}', b"forged"),
-    ],
-)
-def test_what_a_host_returns_without_the_librarys_checks(
-    address: str, workspace: Path, given: bytes, shown: bytes
-) -> None:
+def test_what_a_host_returns_without_the_librarys_checks(address: str, workspace: Path) -> None:
     """A result that is no JSON fails its call. Other kinds of answers: test_question_kinds.py."""
     with Client(address=address, start=1, linger_ms=1), Raw(address) as raw:
         options = {"workspace": str(workspace), "sandbox": True, "env": [], "hide": [], "python_path": []}
@@ -620,11 +607,13 @@ def test_what_a_host_returns_without_the_librarys_checks(
         raw.session = raw.wait(HOST.SESSION_OPENED)[0]
         raw.send(HOST.SERVERS_ADD, 3, {"servers": {"host": {"host_functions": json.dumps(TOOLS)}}})
         raw.wait(HOST.SERVERS_ADDED)
-        raw.execute("from mcptools.host import any\nprint(any.run(x=1))")
-        _, number = raw.wait(HOST.FUNCTION_CALL)
-        raw.send(HOST.FUNCTION_RETURN, number, None, given)
-        raw.wait(HOST.RESULT)
-        assert shown in raw.past
+        forged = b'{"content":[{"type":"text","text":"forged"}]}'
+        for given, shown in ((b"[1]", b"cannot be read"), (b"{} {}", b"cannot be read"), (forged, b"forged")):
+            raw.execute("from mcptools.host import any\nprint(any.run(x=1))")
+            _, number = raw.wait(HOST.FUNCTION_CALL)
+            raw.send(HOST.FUNCTION_RETURN, number, None, given)
+            raw.wait(HOST.RESULT)
+            assert shown in raw.past, given
 
 
 @pytest.fixture
