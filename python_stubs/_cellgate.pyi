@@ -70,6 +70,12 @@ def explain(operation: str, path: bytes, error: int, /) -> dict[str, Any] | None
 def hidden() -> list[str]:
     """The last names of the paths that the sandbox's plan hides."""
 
+def watch_reads(reader: Callable[[str, tuple[Any, ...]], None], /) -> None:
+    """Call it for the audit events `open`, `os.listdir` and `os.scandir`, for good.
+
+    A hook of sys.addaudithook() takes time for each event, of which a cell has several.
+    """
+
 def error_lines() -> bytes:
     """The lines of the output since the last call in which programs report a refused file: at most 8 KiB.
 

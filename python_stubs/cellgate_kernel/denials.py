@@ -12,7 +12,6 @@ import errno
 import functools
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -108,6 +107,12 @@ def _target(frames: list[FrameType]) -> tuple[str, int]:
     return (host[:255] if isinstance(host, str) else ""), number
 
 
+def _which(name: Any) -> Any:
+    import shutil  # with what it imports, as much time of a first kernel as the rest of this module
+
+    return shutil.which(name)
+
+
 def _explain(operation: str, path: bytes, error: int) -> dict[str, Any] | None:
     """The rule for a path; the names of the user's home folder are those of the private one here."""
     found = _cellgate.explain(operation, path, error)
@@ -122,7 +127,7 @@ def _of_file(e: OSError, frames: list[FrameType]) -> dict[str, Any] | None:
     for name in (e.filename, e.filename2):
         if not isinstance(name, (str, bytes, os.PathLike)):
             continue
-        path = os.fsencode((shutil.which(name) if exec_ else None) or name)
+        path = os.fsencode((_which(name) if exec_ else None) or name)
         if not 0 < len(path) < 4096 or b"\0" in path:
             continue
         found = _explain("exec" if exec_ else "", path, e.errno or 0)
@@ -216,7 +221,7 @@ def why(operation: str, what: str) -> str:
     """Whether the sandbox refuses an access that nobody has tried: one sentence."""
     path = what
     if operation == "exec":
-        path = shutil.which(what) or what
+        path = _which(what) or what
     if operation != "network-outbound":
         path = os.path.abspath(os.path.expanduser(path))
     for error in _REFUSALS[operation] if "\0" not in path else ():
@@ -245,16 +250,15 @@ _WORD = re.compile(rb"""[^\s:;,()'"`\[\]]+""")
 # Names of the error itself.
 _ERROR = re.compile(rb"\[Errno \d+\]|\bE[A-Z]+\b")
 _outputs: list[bytes] = []
-# Events of sys.audit() about reading, and the hidden paths that they were about in this cell: a caught
-# exception and an empty list of files show nothing. Programs that cells start are not seen.
-_READS = frozenset({"open", "os.listdir", "os.scandir"})
+# The hidden paths that audit events about reading were about in this cell: a caught exception and an
+# empty list of files show nothing. Programs that cells start are not seen.
 _MAX_READ = 32
 _read: dict[str, dict[str, Any]] = {}
 _hidden: frozenset[str] = frozenset()
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if event not in _READS or len(_read) == _MAX_READ or (event == "open" and args[2] & os.O_ACCMODE):
+    if len(_read) == _MAX_READ or (event == "open" and args[2] & os.O_ACCMODE):
         return
     path = os.fsdecode(args[0]) if type(args[0]) is bytes else args[0]
     if type(path) is not str or _hidden.isdisjoint(path.split("/")) or "\0" in path or len(path) >= 4096:
@@ -301,7 +305,10 @@ def _of_line(line: bytes) -> dict[str, Any] | None:
 
 def explain_output() -> None:
     """Report to the host what the sandbox refused, as the cell's output tells it; at the end of a cell."""
-    lines = _cellgate.error_lines().splitlines()
+    printed = _cellgate.error_lines()
+    if not (printed or _outputs or _read):  # most cells
+        return
+    lines = printed.splitlines()
     for text in _outputs:
         lines += text.splitlines()
     _outputs.clear()
@@ -351,4 +358,4 @@ def watch_reads() -> None:
     global _hidden
     _hidden = frozenset(_cellgate.hidden())
     if _hidden:
-        sys.addaudithook(_audit)
+        _cellgate.watch_reads(_audit)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import itertools
 import linecache
 from types import FrameType, TracebackType
@@ -22,6 +21,8 @@ def explain(value: BaseException) -> list[str]:
     names = _names(_asked(value.__traceback__))
     if not names:
         return []
+    import difflib  # half a millisecond of a first kernel's start
+
     near = difflib.get_close_matches(str(value.args[0]), map(str, names), 1, 0.6)
     hint = f"did you mean {near[0]!r}? " if near else ""
     shown = ", ".join(map(repr, names[:50]))

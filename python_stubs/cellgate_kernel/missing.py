@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from cellgate_kernel.denials import MARK
 
@@ -108,6 +107,8 @@ def _of_tools(module: str) -> str:
         servers: list[str] = importlib.import_module("mcptools").servers()
     except ImportError:
         return ""
+    from difflib import get_close_matches  # as keys.py
+
     if module.lower() in servers:
         return f"tools of the MCP server {module.lower()}: from mcptools.{module.lower()} import TOOL"
     if module.lower().replace("_", "").startswith("mcp") and get_close_matches(module.lower(), ["mcptools"], 1, 0.8):

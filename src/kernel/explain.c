@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/util.h"
 #include "sandbox/inside/access.h"
 #include "sandbox/plan.h"
 
@@ -60,6 +61,32 @@ PyObject *cg_py_hidden(const struct cg_sandbox *plan)
         if (failed)
                 Py_CLEAR(list);
         return list;
+}
+
+static int on_audit(const char *event, PyObject *args, void *reader)
+{
+        static const char *const reads[] = { "open", "os.listdir", "os.scandir" };
+        PyThreadState *thread = PyThreadState_Get();
+        PyObject *r;
+        size_t i = 0;
+
+        while (i < CG_ARRAY_LEN(reads) && strcmp(event, reads[i]) != 0)
+                i++;
+        /* @reader belongs to the main interpreter */
+        if (i == CG_ARRAY_LEN(reads) || PyThreadState_GetInterpreter(thread) != PyInterpreterState_Main())
+                return 0;
+        PyThreadState_EnterTracing(thread); /* as for hooks of Python: no debugger stops there */
+        r = PyObject_CallFunction(reader, "sO", event, args);
+        PyThreadState_LeaveTracing(thread);
+        Py_XDECREF(r);
+        return r ? 0 : -1;
+}
+
+PyObject *cg_py_watch_reads(PyObject *reader)
+{
+        if (PySys_AddAuditHook(on_audit, Py_NewRef(reader)) < 0)
+                return NULL;
+        Py_RETURN_NONE;
 }
 
 PyObject *cg_py_explain(const struct cg_sandbox *plan, PyObject *args)

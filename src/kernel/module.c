@@ -181,6 +181,11 @@ static PyObject *m_hidden(PyObject *module, PyObject *unused)
         return cg_py_hidden(cg_py_state(module)->plan);
 }
 
+static PyObject *m_watch_reads(PyObject *module, PyObject *reader)
+{
+        return cg_py_watch_reads(reader);
+}
+
 static PyObject *m_dumps(PyObject *module, PyObject *value)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
@@ -323,6 +328,7 @@ static PyObject *m_murmur2(PyObject *module, PyObject *args)
 static PyMethodDef methods[] = {
         { "explain", m_explain, METH_VARARGS, NULL },
         { "hidden", m_hidden, METH_NOARGS, NULL },
+        { "watch_reads", m_watch_reads, METH_O, NULL },
         { "dumps", m_dumps, METH_O, NULL },
         { "exact", m_exact, METH_VARARGS, NULL },
         { "members", m_members, METH_VARARGS, NULL },

@@ -274,6 +274,14 @@ def test_hidden_files_that_are_read_in_a_loop_are_one_report(hidden: Session) ->
     assert one(out).json["also"] and not [e for e in out.events if e.type == "notice"]
 
 
+# Its audit events reach the kernel's hook, which belongs to another interpreter.
+SUBINTERPRETER = """
+try: import _interpreters as s
+except ImportError: import _xxsubinterpreters as s
+s.run_string(s.create(), "try: open('secret/key')\\nexcept FileNotFoundError: pass")
+"""
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -281,10 +289,12 @@ def test_hidden_files_that_are_read_in_a_loop_are_one_report(hidden: Session) ->
         "import os; os.system('cat open nothere; ls secret')",
         "print('open: Permission denied')",
         "open('open').close()",
+        SUBINTERPRETER,
     ],
 )
 def test_output_that_reports_no_refusal(hidden: Session, code: str) -> None:
-    assert denied(hidden.run(code)) == []
+    out = hidden.run(code)
+    assert (out.status, denied(out)) == ("ok", [])
 
 
 @pytest.mark.parametrize(

@@ -141,9 +141,15 @@ static void begin_result(struct session *ss, struct cell *c, const char *status,
         text = text ?: "";
         cg_json_quote(body, text, strlen(text));
         cg_buf_adds(body, costs);
-        /* Not the words of an exception, which are output of the cell. */
+}
+
+/* After the result was sent, which does not wait for it. */
+static void add_end_event(struct session *ss, const struct cell *c, const char *status, const char *text)
+{
+        if (!text || strcmp(status, "error") == 0) /* the words of an exception are output of the cell */
+                text = "";
         if (!c->silent)
-                cg_sup_bus_execution(ss, c->id, "cell", status, strcmp(status, "error") == 0 ? "" : text);
+                cg_sup_bus_execution(ss, c->id, "cell", status, text);
 }
 
 static void end_result(struct session *ss, struct cell *c, struct cg_buf *body, struct cg_msg *reply)
@@ -172,6 +178,7 @@ static void send_result(struct session *ss, struct cell *c, const char *status, 
                 cg_sup_artifacts_add(ss, c, &body, "", 0, text);
         }
         end_result(ss, c, &body, reply);
+        add_end_event(ss, c, status, text);
 }
 
 /* The Python exception that a status is shown as. */
@@ -407,8 +414,6 @@ static void run_next(struct shell *l)
         l->timed_out = false;
         l->left_ms = c->timeout_ms;
         l->clock_started_ms = -1;
-        if (c->kind == CELL_EXECUTE && !c->silent)
-                cg_sup_bus_execution(ss, c->id, "cell", NULL, "");
         cg_sup_costs_begin(ss, c);
         if (c->artifacts)
                 cg_sup_artifacts_begin(c);
@@ -435,6 +440,8 @@ static void run_next(struct shell *l)
         }
         if (!ss->asks.n)
                 cg_sup_clock_start(l);
+        if (c->kind == CELL_EXECUTE && !c->silent)
+                cg_sup_bus_execution(ss, c->id, "cell", NULL, ""); /* while the kernel works */
 }
 
 void cg_sup_cells_run(struct session *ss)
@@ -749,6 +756,7 @@ void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
         ended = l->running->artifacts ? calloc(1, sizeof(*ended)) : NULL;
         if (ended) {
                 begin_result(ss, l->running, status, count, text, failed && refused, &ended->body);
+                add_end_event(ss, l->running, status, text);
                 /* It stays the one that runs until its files are found. */
                 cg_sup_clock_stop(l);
                 uv_timer_stop(&l->grace);
