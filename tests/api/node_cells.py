@@ -25,12 +25,13 @@ class Fails(NamedTuple):
 TICK = "await new Promise((r) => setTimeout(r, 50));"
 WASM = "new Uint8Array([0,97,115,109,1,0,0,0,1,7,1,96,2,127,127,1,127,3,2,1,0,7,7,1,3,97,100,100,0,0,10,9,1,7,0,32,0,32,1,106,11])"
 
+# All run in one session: names that another case declares otherwise are not used again.
 CELLS: dict[str, list[tuple[str, object]]] = {
     # ---- state
     "let": [("let x = 5", None), ("x + 1", "6")],
     "let-again": [("let x = 1", None), ("let x = 2; x", "2")],
-    "const-again": [("const x = 1", None), ("const x = 2; x", "2")],
-    "const-cannot-be-assigned": [("const x = 1", None), ("x = 2", Fails("TypeError", "constant variable"))],
+    "const-again": [("const k = 1", None), ("const k = 2; k", "2")],
+    "const-cannot-be-assigned": [("const k = 1", None), ("k = 2", Fails("TypeError", "constant variable"))],
     "let-as-const": [("let x = 1", None), ("const x = 3", Fails("SyntaxError", "already been declared")), ("x", "1")],
     "class-again": [("class A { f() { return 1; } }", None), ("class A { f() { return 2; } }; new A().f()", "2")],
     "function": [("function f() { return g(); }", None), ("function g() { return 7; }", None), ("f()", "7")],
@@ -43,19 +44,19 @@ CELLS: dict[str, list[tuple[str, object]]] = {
     # ---- await
     "await": [("await 3", "3")],
     "await-timer": [(TICK + "'late'", "'late'")],
-    "await-const": [("const x = await Promise.resolve(4)", None), ("x", "4")],
-    "await-redeclared": [("const x = await 1", None), ("const x = await 2; x", "2")],
+    "await-const": [("const k = await Promise.resolve(4)", None), ("k", "4")],
+    "await-redeclared": [("const k = await 1", None), ("const k = await 2; k", "2")],
     "await-in-for": [("let s = 0; for (const p of [1, 2]) s += await p; s", "3")],
     "for-await": [
         ("async function* g() { yield 1; yield 2; }", None),
         ("let s = []; for await (const x of g()) s.push(x); s", "[ 1, 2 ]"),
     ],
     "rejection": [("await Promise.reject(new RangeError('no'))", Fails("RangeError", "no"))],
-    "error-after-await": [("await 1;\nnull.x", Fails("TypeError", r"In\[1\]:2"))],
+    "error-after-await": [("await 1;\nnull.x", Fails("TypeError", r"In\[\d+\]:2"))],
     "await-in-function": [("async function f() { await 1; return 5; }", None), ("await f()", "5")],
     "promise-is-a-value": [("Promise.resolve(1)", "Promise { 1 }")],
     # ---- values
-    "no-value": [("const x = 1;", None), ("undefined", None), ("", None), ("// nothing", None)],
+    "no-value": [("const k = 1;", None), ("undefined", None), ("", None), ("// nothing", None)],
     "null": [("null", "null")],
     "string": [("'a\\n'", "'a\\n'")],
     "object": [
@@ -70,9 +71,9 @@ CELLS: dict[str, list[tuple[str, object]]] = {
     "error-as-value": [("new Error('v').message", "'v'")],
     # ---- output
     "console": [("console.log('a', 1, { b: 2 })", Out("a 1 { b: 2 }\n")), ("console.error('e')", Err("^e\n$"))],
-    "console-table": [("console.table([[1]]); console.group('g'); console.log('x')", None)],
+    "console-table": [("console.table([[1]]); console.group('g'); console.log('x'); console.groupEnd()", None)],
     "stdout": [("process.stdout.write('a'); undefined", Out("a"))],
-    "much": [("for (let i = 0; i < 100000; i++) console.log('x'.repeat(99))", Out(("x" * 99 + "\n") * 100000))],
+    "much": [("for (let i = 0; i < 30000; i++) console.log('x'.repeat(99))", Out(("x" * 99 + "\n") * 30000))],
     "timer": [("setTimeout(() => console.log('late'), 10);" + TICK, Out("late\n"))],
     "throw-in-a-timer": [
         ("setTimeout(() => { throw new Error('late') }, 10);" + TICK + "7", Err("Uncaught Error: late")),
@@ -99,12 +100,12 @@ CELLS: dict[str, list[tuple[str, object]]] = {
     "throw": [
         (
             "function f() {\n  throw new TypeError('bad');\n}\nf()",
-            Fails("TypeError", r"at f \(In\[1\]:2:9\)\n.*In\[1\]:4"),
+            Fails("TypeError", r"at f \(In\[\d+\]:2:9\)\n.*In\[\d+\]:4"),
         )
     ],
-    "only-own-frames": [("throw new Error('e')", Fails("Error", r"^Error: e\n    at In\[1\]:1:7$"))],
+    "only-own-frames": [("throw new Error('e')", Fails("Error", r"^Error: e\n    at In\[\d+\]:1:7$"))],
     "throw-no-error": [("throw 5", Fails("Error", "Uncaught 5")), ("throw { a: 1 }", Fails("Error", "a: 1"))],
-    "syntax-error": [("1 +\n 2 3", Fails("SyntaxError", r"In\[1\]:2\n 2 3\n   \^\nSyntaxError"))],
+    "syntax-error": [("1 +\n 2 3", Fails("SyntaxError", r"In\[\d+\]:2\n 2 3\n   \^\nSyntaxError"))],
     "cause": [("throw new Error('a', { cause: new Error('b') })", Fails("Error", "caused by Error: b"))],
     "own-error": [("class My extends Error { name = 'My'; }", None), ("throw new My('m')", Fails("My", "m"))],
     "unknown-name": [("none", Fails("ReferenceError", "none is not defined"))],
@@ -118,11 +119,11 @@ CELLS: dict[str, list[tuple[str, object]]] = {
     "import-names": [("import { join as j, sep } from 'path'", None), ("j('a', sep)", "'a/'")],
     "import-all": [("import * as os from 'os'; typeof os.cpus", "'function'")],
     "import-default-and-names": [("import p, { join } from 'path'; p.join === join", "true")],
-    "import-lines": [("import {\n  join,\n} from 'path'\nthrow new Error('e')", Fails("Error", r"In\[1\]:4"))],
+    "import-lines": [("import {\n  join,\n} from 'path'\nthrow new Error('e')", Fails("Error", r"In\[\d+\]:4"))],
     "import-again": [("import { join } from 'path'", None), ("import { join } from 'path'; typeof join", "'function'")],
     "import-call": [
         ("(await import('path')).sep", "'/'"),
-        ("const f = (m) => import(m); (await f('path')).sep", "'/'"),
+        ("const load = (m) => import(m); (await load('path')).sep", "'/'"),
     ],
     "import-in-a-string": [("`import x from 'none'`.length", "20")],
     "import-none": [("import 'none'", Fails("Error", "Cannot find package 'none'"))],

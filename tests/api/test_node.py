@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,8 +42,15 @@ def add_on(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def session(client: Client, workspace: Path, add_on: Path) -> Iterator[Session]:
+@pytest.fixture(scope="module")
+def mark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("node") / "mark"
+
+
+@pytest.fixture(scope="module")
+def session(client: Client, mark: Path, add_on: Path) -> Iterator[Session]:
+    """One for the tests of this file, with the MCP server "echo": each declares names of its own."""
+    workspace = mark.with_name("work space")
     files = {
         "node_modules/pack/package.json": '{"name": "pack", "type": "module", "exports": {"import": "./i.js"}}',
         "node_modules/pack/i.js": "export const one = 1;",
@@ -59,6 +65,7 @@ def session(client: Client, workspace: Path, add_on: Path) -> Iterator[Session]:
     shutil.copy(add_on, workspace)
     with client.session(workspace=workspace, language="node") as s:
         assert s.info["language"] == "node"
+        s.add_servers(echo(mark))
         yield s
 
 
@@ -199,9 +206,7 @@ def test_each_program_is_asked_about(client: Client, workspace: Path) -> None:
 
 
 @pytest.fixture
-def node_tools(session: Session, mark: Path) -> Session:
-    """A session with the MCP server "echo"."""
-    session.add_servers(echo(mark))
+def node_tools(session: Session) -> Session:
     assert session.run("import { echo, danger, fail, slow } from 'mcptools/echo'").status == "ok"
     return session
 
@@ -244,9 +249,9 @@ def test_an_interrupt_ends_a_call(node_tools: Session) -> None:
 
 def test_an_interrupt_settles_calls_that_later_cells_wait_for(node_tools: Session) -> None:
     """Also one that an earlier cell made, and that nobody has decided about."""
-    node_tools.execute("const early = slow({ seconds: 60 }); undefined")
+    node_tools.execute("const early = slow({ seconds: 2 }); undefined")
     node_tools.until("result")
-    out = node_tools.run("const late = slow({ seconds: 60 }); await late", decide=accept, timeout_ms=300)
+    out = node_tools.run("const late = slow({ seconds: 2 }); await late", decide=accept, timeout_ms=300)
     assert out.status == "timeout"
     out = node_tools.run("const ends = await Promise.allSettled([early, late]); ends.map((e) => e.reason.name)")
     assert out.value == "[ 'ToolError', 'ToolError' ]", out
@@ -283,21 +288,21 @@ def test_functions_of_the_host(session: Session) -> None:
     call = session.until("function_call")[-1]
     session.give(call.approval, {"b": 42})
     assert session.until("execute_result")[-1].json["data"]["text/plain"] == "{ b: 42 }"
+    session.until("result")
 
 
-def test_a_reset_and_time(session: Session) -> None:
+def test_a_reset(session: Session) -> None:
     assert session.run("let x = 1").status == "ok"
     session.reset()
-    start = time.monotonic()
     assert session.run("typeof x").value == "'undefined'"
-    assert time.monotonic() - start < 5
 
 
 # ---------------------------------------------------------------- many calls
 
 
 @pytest.mark.parametrize("language", ["shell", "node"])
-def test_exactly_the_accepted_calls_are_made(client: Client, workspace: Path, mark: Path, language: str) -> None:
+def test_exactly_the_accepted_calls_are_made(client: Client, workspace: Path, tmp_path: Path, language: str) -> None:
+    mark = tmp_path / "mark"
     accepted, seen = set(), set()
 
     def decide(e: Event) -> bool:

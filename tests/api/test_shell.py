@@ -14,7 +14,28 @@ from cellgate_api import CellgateError, Client, Event, Session
 from processes import eventually
 from server_definitions import echo
 
-from .shell_cells import CELLS
+from .shell_cells import ALONE, CELLS, RESTORE
+
+
+@pytest.fixture(scope="module")
+def mark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shell") / "mark"
+
+
+@pytest.fixture(scope="module")
+def _shared(client: Client, mark: Path) -> Iterator[Session]:
+    workspace = mark.with_name("work space")
+    workspace.mkdir()
+    with client.session(workspace=workspace, language="shell", env=[f"HERE={workspace}"]) as s:
+        s.add_servers(echo(mark))
+        yield s
+
+
+@pytest.fixture
+def shared(_shared: Session) -> Session:
+    """A session for several tests, with the MCP server "echo"."""
+    assert _shared.run(RESTORE).status == "ok"
+    return _shared
 
 
 @pytest.fixture
@@ -24,9 +45,10 @@ def session(client: Client, workspace: Path) -> Iterator[Session]:
         yield s
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_cells(session: Session, name: str) -> None:
-    for code, stdout, *rest in CELLS[name]:
+@pytest.mark.parametrize("name", CELLS | ALONE)
+def test_cells(request: pytest.FixtureRequest, name: str) -> None:
+    session = request.getfixturevalue("shared" if name in CELLS else "session")
+    for code, stdout, *rest in CELLS.get(name) or ALONE[name]:
         status, stderr = (rest + [0, None][len(rest) :])[:2]
         out = session.run(code)
         assert (out.stdout, out.status) == (stdout, "error" if status else "ok"), out
@@ -160,12 +182,11 @@ def test_a_reset(session: Session) -> None:
     assert session.run("echo [$x]").stdout == "[]\n"
 
 
-def test_a_spare(workspace: Path, prefix: Path) -> None:
-    with Client(log_level=0) as c:
-        for _ in range(3):
-            with c.session(workspace=workspace, language="shell") as s:
-                assert s.run("echo $((1 + 1)) $x; x=1").stdout == "2\n"
-                time.sleep(0.3)
+def test_a_spare(client: Client, workspace: Path) -> None:
+    for _ in range(3):
+        with client.session(workspace=workspace, language="shell") as s:
+            assert s.run("echo $((1 + 1)) $x; x=1").stdout == "2\n"
+            time.sleep(0.3)
 
 
 def test_unknown_languages(client: Client, workspace: Path) -> None:
@@ -309,9 +330,9 @@ TOOL_CELLS = [
 
 @pytest.mark.parametrize(("code", "decision", "stdout", "status", "stderr"), TOOL_CELLS)
 def test_tools(
-    shell_tools: Session, mark: Path, code: str, decision: bool | None, stdout: str, status: int, stderr: str
+    shared: Session, mark: Path, code: str, decision: bool | None, stdout: str, status: int, stderr: str
 ) -> None:
-    out = shell_tools.run(code, decide=None if decision is None else lambda _: decision)
+    out = shared.run(code, decide=None if decision is None else lambda _: decision)
     assert out.stdout == stdout, out
     assert stderr in out.stderr, out.stderr
     assert out.status == ("error" if status else "ok")
@@ -321,85 +342,78 @@ def test_tools(
     assert not mark.exists()
 
 
-@pytest.fixture
-def shell_tools(session: Session, mark: Path) -> Session:
-    """A session with the MCP server "echo"."""
-    session.add_servers(echo(mark))
-    return session
+def test_finding_tools(shared: Session) -> None:
+    assert "echo" in shared.run("mcptools help").stdout
+    assert "danger" in shared.run("mcptools help echo").stdout
+    assert "Leaves a mark" in shared.run("mcptools help echo danger").stdout
+    assert "echo.danger" in shared.run("mcptools search leaves a mark").stdout
 
 
-def test_finding_tools(shell_tools: Session) -> None:
-    assert "echo" in shell_tools.run("mcptools help").stdout
-    assert "danger" in shell_tools.run("mcptools help echo").stdout
-    assert "Leaves a mark" in shell_tools.run("mcptools help echo danger").stdout
-    assert "echo.danger" in shell_tools.run("mcptools search leaves a mark").stdout
-
-
-def test_the_question_names_tool_and_arguments(shell_tools: Session) -> None:
+def test_the_question_names_tool_and_arguments(shared: Session) -> None:
     asked = []
-    shell_tools.run("mcptools echo echo text='a b'", decide=lambda e: asked.append((e.server, e.tool, e.args)) or True)
+    shared.run("mcptools echo echo text='a b'", decide=lambda e: asked.append((e.server, e.tool, e.args)) or True)
     assert asked == [("echo", "echo", '{"text":"a b"}')]
 
 
-def test_calls_wait_beside_each_other(shell_tools: Session) -> None:
+def test_calls_wait_beside_each_other(shared: Session) -> None:
     start = time.monotonic()
     code = "for i in {1..8}; do mcptools echo slow seconds=0.3 & done; mcptools echo echo text=last; wait"
-    out = shell_tools.run(code, decide=lambda _: True)
+    out = shared.run(code, decide=lambda _: True)
     assert sorted(out.stdout.split()) == ["last", *["slow"] * 8]
     assert time.monotonic() - start < 10
 
 
-def test_an_interrupt_ends_a_call(shell_tools: Session) -> None:
+def test_an_interrupt_ends_a_call(shared: Session) -> None:
     code = "x=1; mcptools echo slow seconds=2; echo no"
-    out = shell_tools.run(code, decide=lambda _: True, timeout_ms=300)
+    out = shared.run(code, decide=lambda _: True, timeout_ms=300)
     assert (out.status, out.stdout) == ("timeout", "")
-    assert shell_tools.run("mcptools echo echo text=$x", decide=lambda _: True).stdout == "1\n"
+    assert shared.run("mcptools echo echo text=$x", decide=lambda _: True).stdout == "1\n"
 
 
-def test_an_interrupt_ends_calls_in_the_background(shell_tools: Session) -> None:
+def test_an_interrupt_ends_calls_in_the_background(shared: Session) -> None:
     """So often that each of the 16 places of calls would be taken by one that has no end."""
     for _ in range(9):
-        shell_tools.execute("mcptools echo danger & mcptools echo danger & wait")
-        shell_tools.until("approval_request")
-        shell_tools.until("approval_request")
-        shell_tools.cancel()
-        assert shell_tools.until("result")[-1].status == "cancelled"
-        assert shell_tools.run("wait; echo ended", timeout_ms=10000).stdout == "ended\n"
-    assert shell_tools.run("mcptools echo echo text=x", decide=lambda _: True).stdout == "x\n"
+        shared.execute("mcptools echo danger & mcptools echo danger & wait")
+        shared.until("approval_request")
+        shared.until("approval_request")
+        shared.cancel()
+        assert shared.until("result")[-1].status == "cancelled"
+        assert shared.run("wait; echo ended", timeout_ms=10000).stdout == "ended\n"
+    assert shared.run("mcptools echo echo text=x", decide=lambda _: True).stdout == "x\n"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_call_does_not_get_the_end_of_one_whose_command_was_killed(shell_tools: Session, when: str) -> None:
+def test_a_call_does_not_get_the_end_of_one_whose_command_was_killed(shared: Session, when: str) -> None:
     """The next cell uses its place again."""
-    shell_tools.execute(
+    shared.execute(
         "mcptools echo echo text=old & p=$!; until read <ready; do :; done 2>/dev/null; kill -9 $p; wait"
     )
-    old = shell_tools.until("approval_request")[-1].approval
-    shell_tools.file_write("ready", b"x\n")
-    shell_tools.until("result")
+    old = shared.until("approval_request")[-1].approval
+    shared.file_write("ready", b"x\n")
+    shared.until("result")
     if when == "before":
-        shell_tools.accept(old)
+        shared.accept(old)
         time.sleep(0.5)
-    shell_tools.execute("mcptools echo echo text=new")
-    new = next(e for e in shell_tools.until("approval_request") if e.type == "approval_request").approval
+    shared.execute("mcptools echo echo text=new")
+    new = next(e for e in shared.until("approval_request") if e.type == "approval_request").approval
     if when == "after":
         with contextlib.suppress(CellgateError):  # it may not wait any more
-            shell_tools.accept(old)
+            shared.accept(old)
         time.sleep(0.5)
-    shell_tools.accept(new)
-    assert [e.text for e in shell_tools.until("result") if e.type == "stream"] == ["new\n"]
+    shared.accept(new)
+    assert [e.text for e in shared.until("result") if e.type == "stream"] == ["new\n"]
 
 
-def test_a_late_message_of_an_ended_command_frees_no_place_of_another(shell_tools: Session) -> None:
+def test_a_late_message_of_an_ended_command_frees_no_place_of_another(shared: Session) -> None:
     """The kernel frees the places of processes that have ended when a cell begins, perhaps before it reads this."""
     late = 'printf \'{"free":0,"by":1}\\n\' >&$__cg_fd'
     code = f"mcptools echo echo text=a & until [[ -e ready ]]; do :; done; {late}; mcptools echo echo text=b; wait"
-    shell_tools.execute(code, timeout_ms=20000)
-    first = shell_tools.until("approval_request")[-1].approval
-    shell_tools.file_write("ready", b"x\n")
-    shell_tools.accept(shell_tools.until("approval_request")[-1].approval)
-    shell_tools.accept(first)
-    text = "".join(e.text for e in shell_tools.until("result") if e.type == "stream")
+    shared.execute(code, timeout_ms=20000)
+    first = shared.until("approval_request")[-1].approval
+    shared.file_write("ready", b"x\n")
+    shared.accept(shared.until("approval_request")[-1].approval)
+    shared.accept(first)
+    text = "".join(e.text for e in shared.until("result") if e.type == "stream")
     assert sorted(text.split()) == ["a", "b"]
 
 
