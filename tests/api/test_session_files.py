@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import E_INVAL, E_LIMIT, E_NOTFOUND, E_TIMEDOUT, CellgateError, Session
+from processes import eventually
 
 E_SYS = -2
 
@@ -178,11 +179,17 @@ while True:
     assert secret.read_text() == "outside"
 
 
-@pytest.mark.slow  # so many that they would fill the window
-def test_refused_operations_cost_nothing_of_the_window(session: Session) -> None:
+def test_refused_operations_cost_nothing_of_the_window(session: Session, workspace: Path) -> None:
+    """Beside output that nobody has read, there is room for the events of two cells, but not of the refusals."""
+    session.run("1")
+    session.execute("print('x' * ((8 << 20) - (64 << 10))); open('printed', 'w').close()")
+    eventually((workspace / "printed").exists)
     numbers = {session.exec("sleep", "1000") for _ in range(64)}
-    for _ in range(55_000):
+    for _ in range(1000):
         fails(None, session.file_mkdir, "/tmp/new")
+    session.execute("1")
+    session.execute("open('after', 'w').close()")
+    eventually((workspace / "after").exists)
     for n in numbers:
         session.cancel(n)
     while numbers:
