@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -32,13 +31,12 @@ def tools(tmp_path: Path) -> Path:
     return script.parent
 
 
-@pytest.fixture
-def home_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """A client whose supervisor has a home folder of its own."""
-    (tmp_path / "home").mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    with Client(log_level=0, no_spare=1) as c:
-        yield c
+def program(path: Path, text: str = f"exec {PYTHON} {SERVER}") -> Path:
+    """A script of the shell, by default one that starts the server."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
 
 
 def appended(session: Session, path: Path | str) -> bool:
@@ -57,38 +55,28 @@ def environment(folder: Path, n: int = 3) -> list[Path]:
 
 
 def test_a_module_that_has_a_name_in_the_workspace(client: Client, workspace: Path, tools: Path) -> None:
+    """Only files with a name elsewhere are denied, and the denial says why."""
     os.link(tools / "helper.py", workspace / "copy.py")
     (workspace / "free.py").touch()
+    os.link(workspace / "free.py", workspace / "b")
     with client.session(workspace=workspace) as s:
         s.add_servers({"s": definition(tools / "server.py")})
         assert not appended(s, "copy.py")
-        assert appended(s, "free.py") and appended(s, "new.py")
+        assert appended(s, "free.py") and appended(s, "b") and appended(s, "new.py")
         s.reset()
         assert not appended(s, "copy.py")
         assert value(s, "import os\nattempt(os.truncate, 'copy.py', 0)") != "'done'"
+        out = s.run("open('copy.py', 'a')", lambda _: True)
+        assert out.status == "error" and "hard link" in json.dumps(out.__dict__, default=str)
     assert (tools / "helper.py").read_text() == MODULE
 
 
 def test_the_program_itself_has_a_name_in_the_workspace(client: Client, workspace: Path, tmp_path: Path) -> None:
-    program = tmp_path / "bin" / "my-server"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
-    program.chmod(0o755)
-    os.link(program, workspace / "other")
+    server = program(tmp_path / "bin" / "my-server")
+    os.link(server, workspace / "other")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": {"command": str(program)}})
+        s.add_servers({"s": {"command": str(server)}})
         assert not appended(s, "other")
-
-
-def test_links_within_the_workspace_stay_writable(client: Client, workspace: Path, tools: Path) -> None:
-    """Only files with a name elsewhere are denied."""
-    os.link(tools / "helper.py", workspace / "copy.py")
-    (workspace / "a").touch()
-    os.link(workspace / "a", workspace / "b")
-    with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(tools / "server.py")})
-        assert not appended(s, "copy.py")
-        assert appended(s, "a") and appended(s, "b")
 
 
 def test_links_that_no_server_has_are_nobodys_business(client: Client, workspace: Path, tmp_path: Path) -> None:
@@ -114,42 +102,35 @@ def test_an_environment_that_shares_its_packages(client: Client, workspace: Path
 
 
 def test_node_packages_that_share_a_store(client: Client, workspace: Path, tmp_path: Path) -> None:
-    program = tmp_path / "global" / "node_modules" / "srv" / "index.js"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
-    program.chmod(0o755)
-    (program.parents[1] / "zod.js").touch()
+    server = program(tmp_path / "global" / "node_modules" / "srv" / "index.js")
+    (server.parents[1] / "zod.js").touch()
     (workspace / "app" / "node_modules" / ".pnpm" / "zod").mkdir(parents=True)
-    os.link(program.parents[1] / "zod.js", workspace / "app" / "node_modules" / ".pnpm" / "zod" / "zod.js")
+    os.link(server.parents[1] / "zod.js", workspace / "app" / "node_modules" / ".pnpm" / "zod" / "zod.js")
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": {"command": str(program)}})
+        s.add_servers({"s": {"command": str(server)}})
         assert not appended(s, "app/node_modules/.pnpm/zod/zod.js")
         assert appended(s, "app/index.js")
 
 
-@pytest.mark.parametrize("by", ["command", "argument", "script"])
-def test_launchers_that_link_from_a_cache(home_client: Client, workspace: Path, tmp_path: Path, by: str) -> None:
+def test_launchers_that_link_from_a_cache(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files that uvx will run are not known in advance: all files with names outside are denied."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     cache = tmp_path / "home" / ".cache" / "uv" / "archive-v0" / "x"
     cache.mkdir(parents=True)
     for f in environment(workspace / ".venv"):
         os.link(f, cache / f.name)
-    launcher = tmp_path / "bin" / "uvx"
-    launcher.parent.mkdir()
-    launcher.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
-    wrapper = tmp_path / "bin" / "start"
-    wrapper.write_text(f"#!/bin/sh\nexec {launcher} a-server\n")
-    for f in (launcher, wrapper):
-        f.chmod(0o755)
-    server = {
-        "command": {"command": str(launcher), "args": ["a-server"]},
-        "argument": {"command": "sh", "args": ["-c", f"exec {launcher} a-server"]},
-        "script": {"command": str(wrapper)},
-    }[by]
-    with home_client.session(workspace=workspace) as s:
-        s.add_servers({"s": server})
-        assert not appended(s, ".venv/lib/python3.11/site-packages/module0.py")
-        assert appended(s, "main.py")
+    launcher = program(tmp_path / "bin" / "uvx")
+    wrapper = program(tmp_path / "bin" / "start", f"exec {launcher} a-server")
+    with Client(log_level=0, no_spare=1) as c:
+        for server in (
+            {"command": str(launcher), "args": ["a-server"]},
+            {"command": "sh", "args": ["-c", f"exec {launcher} a-server"]},
+            {"command": str(wrapper)},
+        ):
+            with c.session(workspace=workspace) as s:
+                s.add_servers({"s": server})
+                assert not appended(s, ".venv/lib/python3.11/site-packages/module0.py"), server
+                assert appended(s, "main.py"), server
 
 
 def test_too_many_links_are_refused(client: Client, workspace: Path, tools: Path) -> None:
@@ -181,14 +162,6 @@ def test_links_in_other_sessions(client: Client, workspace: Path, tmp_path: Path
             assert not appended(c, other / "copy.py")
 
 
-def test_denials_say_why(client: Client, workspace: Path, tools: Path) -> None:
-    os.link(tools / "helper.py", workspace / "copy.py")
-    with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(tools / "server.py")})
-        out = s.run("open('copy.py', 'a')", lambda _: True)
-        assert out.status == "error" and "hard link" in json.dumps(out.__dict__, default=str)
-
-
 def test_an_environment_of_kernels_that_shares_its_packages(workspace: Path, tmp_path: Path) -> None:
     """Its modules run in the zygote, outside of the sandbox."""
     env = copy_environment(tmp_path / "env")
@@ -209,21 +182,17 @@ def test_an_environment_of_kernels_that_shares_its_packages(workspace: Path, tmp
 # ---------------------------------------------------------------- large folders, links, other sessions
 
 
-def many_links(folder: Path) -> None:
-    """20,000 files in the folder."""
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A script with a module and 20,000 files beside it."""
+    script = scripts(tmp_path_factory.mktemp("links") / "large")
+    (script.parent / "helper.py").write_text(MODULE)
     for i in range(20):
-        package = folder / "node_modules" / f"p{i}"
-        package.mkdir(parents=True)
-        (package / "0.js").touch()
-        for k in range(1, 1000):
-            os.symlink("0.js", package / f"{k}.js")
-
-
-@pytest.fixture
-def large(workspace: Path) -> Path:
-    """A program in the workspace with many files beside it."""
-    script = scripts(workspace / "large")
-    many_links(script.parent)
+        package = f"{script.parent}/node_modules/p{i}"
+        os.makedirs(package)
+        for k in range(1000):
+            os.symlink("0.js", f"{package}/{k + 1}.js")
+        os.mknod(f"{package}/0.js")
     return script
 
 
@@ -262,30 +231,28 @@ def answer_of(session: Session, server: dict[str, Any], answers: list[str]) -> t
     return thread
 
 
-def test_a_session_that_ends_during_the_search(client: Client, workspace: Path, tmp_path: Path, tools: Path) -> None:
+def test_a_session_that_ends_during_the_search(client: Client, workspace: Path, tmp_path: Path, large: Path) -> None:
     """Its cells could have changed a file by another name, which is found only then."""
     answers: list[str] = []
     (tmp_path / "first").mkdir()
-    many_links(tools)
-    os.link(tools / "helper.py", workspace / "copy.py")
+    os.link(large.parent / "helper.py", workspace / "copy.py")
     with client.session(workspace=tmp_path / "first") as a:
         b = client.session(workspace=workspace)
         b.run("1")
-        opened = Opened(tools)
-        thread = answer_of(a, definition(tools / "server.py"), answers)
+        opened = Opened(large.parent)
+        thread = answer_of(a, definition(large), answers)
         opened.wait()
         b.close()
         thread.join()
         assert "has ended meanwhile" in answers[0] or "before the first cell" in answers[0]
 
 
-def test_others_do_not_wait_for_the_search(client: Client, workspace: Path, tmp_path: Path, tools: Path) -> None:
+def test_others_do_not_wait_for_the_search(client: Client, workspace: Path, large: Path) -> None:
     """Not even where it waits itself: a FIFO in place of a folder's file, or a slow file system."""
     answers: list[str] = []
-    many_links(tools)
     with client.session(workspace=workspace) as a, client.session(workspace=workspace) as b:
-        opened = Opened(tools)
-        thread = answer_of(a, definition(tools / "server.py"), answers)
+        opened = Opened(large.parent)
+        thread = answer_of(a, definition(large), answers)
         opened.wait()
         (search,) = processes_of("cellgate-search")
         os.kill(search, signal.SIGSTOP)
@@ -300,28 +267,26 @@ def test_others_do_not_wait_for_the_search(client: Client, workspace: Path, tmp_
         assert answers == ["added"]
 
 
-def test_a_search_that_ends_without_an_answer(client: Client, workspace: Path, tmp_path: Path, tools: Path) -> None:
+def test_a_search_that_ends_without_an_answer(client: Client, workspace: Path, large: Path) -> None:
     answers: list[str] = []
-    many_links(tools)
     with client.session(workspace=workspace) as s:
-        opened = Opened(tools)
-        thread = answer_of(s, definition(tools / "server.py"), answers)
+        opened = Opened(large.parent)
+        thread = answer_of(s, definition(large), answers)
         opened.wait()
         (search,) = processes_of("cellgate-search")
         os.kill(search, signal.SIGKILL)
         thread.join()
         assert "were not checked" in answers[0]
-        s.add_servers({"s": definition(tools / "server.py")})
+        s.add_servers({"s": definition(large)})
 
 
-def test_a_supervisor_that_ends_during_the_search(workspace: Path, tmp_path: Path, tools: Path) -> None:
+def test_a_supervisor_that_ends_during_the_search(workspace: Path, tmp_path: Path, large: Path) -> None:
     """In order: an assertion of libuv would be in its log."""
     answers: list[str] = []
-    many_links(tools)
     with open(tmp_path / "log", "w+") as log, Client(no_spare=1, log_fd=log.fileno()) as c:
         s = c.session(workspace=workspace)
-        opened = Opened(tools)
-        thread = answer_of(s, definition(tools / "server.py"), answers)
+        opened = Opened(large.parent)
+        thread = answer_of(s, definition(large), answers)
         opened.wait()
         (search,) = processes_of("cellgate-search")
         os.kill(search, signal.SIGSTOP)
@@ -332,44 +297,43 @@ def test_a_supervisor_that_ends_during_the_search(workspace: Path, tmp_path: Pat
         assert "Assertion" not in log.read() and "added" not in answers
 
 
-def test_a_session_that_opens_during_the_check(client: Client, workspace: Path, tmp_path: Path, large: Path) -> None:
+def test_a_session_that_opens_during_the_check(client: Client, workspace: Path, large: Path) -> None:
     answers: list[str] = []
-    (tmp_path / "first").mkdir()
-    with client.session(workspace=tmp_path / "first") as a:
+    with client.session(workspace=workspace) as a:
         opened = Opened(large.parent)
         thread = answer_of(a, definition(large), answers)
         opened.wait()
-        with client.session(workspace=workspace) as b:
+        with client.session(workspace=large.parents[1]) as b:
             thread.join()
             assert answers == ["added"]
             assert not appended(b, large)
             assert appended(b, "free.py")
 
 
-@pytest.mark.parametrize("later", [False, True])
-@pytest.mark.parametrize("kind", ["within", "outside", "chain"])
 def test_links_of_a_server_into_the_workspace_of_another_session(
-    client: Client, workspace: Path, tmp_path: Path, kind: str, later: bool
+    client: Client, workspace: Path, tmp_path: Path
 ) -> None:
-    """Also by way of a folder that no cell can write."""
+    """Of one that is older than the server, and of a later one; also by way of a folder that no cell can write."""
     (tmp_path / "first").mkdir()
-    module = workspace / "packages" / "x" / "m.py"
-    module.parent.mkdir(parents=True)
-    module.touch()
-    script = scripts((workspace if kind == "within" else tmp_path) / "srv")
-    target = module.parent
-    if kind == "chain":
-        (tmp_path / "between").mkdir()
-        (tmp_path / "between" / "y").symlink_to(target)
-        target = tmp_path / "between"
-    (script.parent / "lib").symlink_to(target)
-    with contextlib.ExitStack() as stack:
-        b = None if later else stack.enter_context(client.session(workspace=workspace))
-        a = stack.enter_context(client.session(workspace=tmp_path / "first"))
-        a.add_servers({"s": definition(script)})
-        b = b or stack.enter_context(client.session(workspace=workspace))
-        assert not appended(b, module)
-        assert appended(b, "free.py")
+    (tmp_path / "between").mkdir()
+    servers, modules = {}, []
+    for kind in ("within", "outside", "chain"):
+        modules.append(workspace / kind / "x" / "m.py")
+        target = modules[-1].parent
+        target.mkdir(parents=True)
+        modules[-1].touch()
+        script = scripts((workspace if kind == "within" else tmp_path) / f"srv-{kind}")
+        if kind == "chain":
+            (tmp_path / "between" / "y").symlink_to(target)
+            target = tmp_path / "between"
+        (script.parent / "lib").symlink_to(target)
+        servers[kind] = definition(script)
+    with client.session(workspace=workspace) as older, client.session(workspace=tmp_path / "first") as a:
+        a.add_servers(servers)
+        with client.session(workspace=workspace) as later:
+            for b in (older, later):
+                assert not [m for m in modules if appended(b, m)]
+                assert appended(b, "free.py")
 
 
 def test_links_by_way_of_a_folder_that_no_cell_can_write(client: Client, workspace: Path, tmp_path: Path) -> None:
@@ -408,62 +372,52 @@ NAMED = {
 WITHOUT_SPACES = ("options", "pattern", "glued", "shell", "expanded")
 
 
-@pytest.mark.parametrize(
-    ("named", "target"), [*((n, t) for n in NAMED for t in ("folder", "file")), ("PYTHONPATH", "nothing")]
-)
-def test_links_in_a_folder_that_a_definition_names(
-    client: Client, workspace: Path, tmp_path: Path, named: str, target: str
-) -> None:
-    lib = tmp_path / ("words" if named in WITHOUT_SPACES else "with space") / "lib"
-    lib.mkdir(parents=True)
-    (lib / "helper.py").write_text(MODULE)
-    program = lib.parent / "srv"
-    program.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
-    program.chmod(0o755)
+def test_links_in_a_folder_that_a_definition_names(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """The refusal names the folder that a link leads to; a single file cannot be protected in its place."""
     (workspace / "pkg").mkdir()
     (workspace / "m.py").write_text(MODULE)
-    if target == "folder":
-        (lib / "pkg").symlink_to(workspace / "pkg")
-    elif target == "file":
-        (lib / "m.py").symlink_to(workspace / "m.py")
-    server = NAMED[named](lib)
     with client.session(workspace=workspace) as s:
-        if target == "file":
-            assert "m.py" in refuse(s, server)
-            return
-        s.add_servers({"s": said(s, server, workspace / "pkg") if target == "folder" else server})
-        assert appended(s, "pkg/new.py") == (target == "nothing")
+        for i, (name, server) in enumerate(NAMED.items()):
+            lib = tmp_path / ("words" if name in WITHOUT_SPACES else "with space") / str(i) / "lib"
+            lib.mkdir(parents=True)
+            (lib / "helper.py").write_text(MODULE)
+            program(lib.parent / "srv")
+            if name == "PYTHONPATH":
+                s.add_servers({"without": server(lib)})
+            (lib / "pkg").symlink_to(workspace / "pkg")
+            added = said(s, server(lib), workspace / "pkg")
+        (lib / "m.py").symlink_to(workspace / "m.py")
+        assert "m.py" in refuse(s, added)
+        (lib / "m.py").unlink()
+        s.add_servers({"s": added})
+        assert not appended(s, "pkg/new.py")
         assert appended(s, "m.py") and appended(s, "free.py")
 
 
-@pytest.mark.parametrize(("base", "before"), [("base", ""), ("ba[1]s*e", ""), ("base", "# \0\n")])
-def test_a_folder_of_modules_of_the_users_own(
-    client: Client, workspace: Path, tmp_path: Path, base: str, before: str
-) -> None:
+def test_a_folder_of_modules_of_the_users_own(client: Client, workspace: Path, tmp_path: Path) -> None:
     """A *.pth file there names further folders; the path is no pattern, and a NUL is not the end of the file."""
-    packages = tmp_path / base / "lib" / "python3.11" / "site-packages"
-    packages.mkdir(parents=True)
-    (workspace / "project" / "src").mkdir(parents=True)
-    (packages / "editable.pth").write_text(f"{before}{workspace}/project/src\n")
-    server = {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONUSERBASE": str(tmp_path / base)}}
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": said(s, server, workspace / "project" / "src")})
-        assert not appended(s, "project/src/m.py")
-        assert appended(s, "project/free.py")
+        for name, base, before in (("a", "base", ""), ("b", "ba[1]s*e", ""), ("c", "other", "# \0\n")):
+            packages = tmp_path / base / "lib" / "python3.11" / "site-packages"
+            packages.mkdir(parents=True)
+            (workspace / name / "src").mkdir(parents=True)
+            (packages / "editable.pth").write_text(f"{before}{workspace}/{name}/src\n")
+            server = {"command": PYTHON, "args": [str(SERVER)], "env": {"PYTHONUSERBASE": str(tmp_path / base)}}
+            added = said(s, server, workspace / name / "src")
+        s.add_servers({"s": added})
+        assert not appended(s, "c/src/m.py")
+        assert appended(s, "c/free.py")
 
 
-@pytest.mark.parametrize("case", ["long", "variable"])
-def test_text_that_is_too_long_to_be_searched(client: Client, workspace: Path, tmp_path: Path, case: str) -> None:
+def test_text_that_is_too_long_to_be_searched(client: Client, workspace: Path, tmp_path: Path) -> None:
     packages = tmp_path / "base" / "lib" / "python3.11" / "site-packages"
     packages.mkdir(parents=True)
     env = {"PYTHONUSERBASE": str(tmp_path / "base")}
-    if case == "long":
-        (packages / "editable.pth").write_text("#" * (1 << 20) + f"\n{workspace}\n")
-    else:
-        env |= {"BIG": "x" * 100000, "ALL": "$BIG" * 11 + " /opt"}
+    large = env | {"BIG": "x" * 100000, "ALL": "$BIG" * 11 + " /opt"}
     with client.session(workspace=workspace) as s:
-        why = refuse(s, {"command": PYTHON, "args": [str(SERVER)], "env": env})
-        assert ("editable.pth" if case == "long" else "more than 1 MiB") in why
+        assert "more than 1 MiB" in refuse(s, {"command": PYTHON, "args": [str(SERVER)], "env": large})
+        (packages / "editable.pth").write_text("#" * (1 << 20) + f"\n{workspace}\n")
+        assert "editable.pth" in refuse(s, {"command": PYTHON, "args": [str(SERVER)], "env": env})
 
 
 def test_packages_above_a_folder_whose_name_is_not_utf8(client: Client, workspace: Path, tmp_path: Path) -> None:
@@ -488,24 +442,18 @@ def test_data_in_a_folder_with_links(client: Client, workspace: Path, tmp_path: 
         assert appended(s, "free.py")
 
 
-@pytest.mark.parametrize("option", ["--plugins=/usr/lib:{}", "--plugins=hook:{}", "--plugins=/usr/lib,{}"])
-def test_a_file_in_a_list_of_an_option(client: Client, workspace: Path, tmp_path: Path, option: str) -> None:
-    program = tmp_path / "bin" / "srv"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
-    program.chmod(0o755)
+def test_a_file_in_a_list_of_an_option(client: Client, workspace: Path, tmp_path: Path) -> None:
+    server = str(program(tmp_path / "bin" / "srv"))
     (workspace / "x.py").write_text(MODULE)
     with client.session(workspace=workspace) as s:
-        assert "x.py" in refuse(s, {"command": str(program), "args": [option.format(workspace / "x.py")]})
+        for option in ("--plugins=/usr/lib:{}", "--plugins=hook:{}", "--plugins=/usr/lib,{}"):
+            assert "x.py" in refuse(s, {"command": server, "args": [option.format(workspace / "x.py")]}), option
 
 
 def test_packages_above_what_a_variable_leads_to(client: Client, workspace: Path, tmp_path: Path) -> None:
     """node searches them in all folders above, before NODE_PATH."""
-    node = tmp_path / "bin" / "node"
+    node = program(tmp_path / "bin" / "node")
     script = scripts(tmp_path / "app").with_name("server.js")
-    node.parent.mkdir()
-    node.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
-    node.chmod(0o755)
     script.write_text("")
     (tmp_path / "lib").mkdir()
     (workspace / "packages" / "pkg").mkdir(parents=True)
@@ -523,10 +471,10 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with more entries than are searched where a program may or may not load files."""
     folder = tmp_path_factory.mktemp("many")
     for i in range(100):
-        (folder / str(i)).mkdir()
-        os.mknod(folder / str(i) / "0")
+        os.mkdir(f"{folder}/{i}")
+        os.mknod(f"{folder}/{i}/0")
         for k in range(1, 1010):  # links: files are more work to make
-            os.link(folder / str(i) / "0", folder / str(i) / str(k))
+            os.link(f"{folder}/{i}/0", f"{folder}/{i}/{k}")
     yield folder
     shutil.rmtree(folder)
 
@@ -548,15 +496,13 @@ def test_a_large_folder_of_data_does_not_end_the_search(
 
 def test_a_hidden_folder_beside_a_wrapper(client: Client, workspace: Path, tmp_path: Path) -> None:
     """The wrapper does not load it, but the Python that the wrapper starts does."""
-    wrapper = tmp_path / "srv" / "wrapper"
+    wrapper = program(tmp_path / "srv" / "wrapper", 'exec "$@"')
     venv = wrapper.parent / ".venv"
     environment(venv)
     (venv / "bin").mkdir()
     (venv / "bin" / "python").symlink_to(PYTHON)
     (workspace / "lib").mkdir()
     (venv / "lib" / "more").symlink_to(workspace / "lib")
-    wrapper.write_text('#!/bin/sh\nexec "$@"\n')
-    wrapper.chmod(0o755)
     with client.session(workspace=workspace) as s:
         server = {"command": "nice", "args": [str(wrapper), str(venv / "bin" / "python"), str(SERVER)]}
         s.add_servers({"s": said(s, server, workspace / "lib")})
@@ -602,12 +548,12 @@ def test_a_tree_that_is_too_large(client: Client, workspace: Path) -> None:
     shutil.rmtree(script.parent)
 
 
-def test_many_servers_with_many_files(client: Client, workspace: Path, large: Path) -> None:
+def test_many_servers_with_many_files(client: Client, large: Path) -> None:
     """Each has a time of its own."""
     more = {"cwd": "/nonexistent", "code": [str(large.parent)]}
     many = {f"s{i}": {"command": PYTHON, "args": [str(large), f"--number={i}"], **more} for i in range(12)}
-    small = scripts(workspace / "small")
-    with client.session(workspace=workspace) as s:
+    small = scripts(large.parents[1] / "small")
+    with client.session(workspace=large.parents[1]) as s:
         report = s.add_servers({**many, "last": definition(small, code=[str(small.parent)])})
         assert "error" not in report["last"]
         assert all("/nonexistent" in report[name]["error"] for name in many)
