@@ -17,7 +17,7 @@ from cellgate_api import E_INVAL, E_LIMIT, E_NOTFOUND, E_PARSE, CellgateError, C
 from processes import descendants, words
 
 SERVER = Path(__file__).parents[1] / "asking_server.py"
-ELICITATION, SAMPLING, URL = 1, 2, 4
+ELICITATION, SAMPLING, URL, ALL_KINDS = 1, 2, 4, 7
 FIELDS = {
     "name": {"type": "string", "default": "John", "minLength": 2, "maxLength": 5},
     "age": {"type": "integer", "minimum": 1, "default": 30},
@@ -51,21 +51,38 @@ def era(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[dict[str, Session]]:
+    """Sessions for several tests, by the server's era."""
+    sessions: dict[str, Session] = {}
+    yield sessions
+    for s in sessions.values():
+        s.close()
+
+
 @pytest.fixture
-def opened(client: Client, workspace: Path, tmp_path: Path) -> Iterator[Callable[..., Session]]:
-    """opened(ERA, KINDS, OPTION...): a session with the server "s"."""
+def opened(
+    client: Client, shared: dict[str, Session], workspace: Path, tmp_path: Path
+) -> Iterator[Callable[..., Session]]:
+    """opened(ERA, KINDS, OPTION...): a session with the server "s"; with the era alone, a shared one."""
     sessions: list[Session] = []
 
-    def make(
-        era: str, kinds: int = ELICITATION | SAMPLING | URL, definition: dict | None = None, **opts: Any
-    ) -> Session:
-        sessions.append(client.session(workspace=workspace, server_requests=kinds, **opts))
+    def make(era: str, kinds: int = ALL_KINDS, definition: dict | None = None, **opts: Any) -> Session:
+        s = client.session(workspace=workspace, server_requests=kinds, **opts)
+        sessions.append(s)
         habits = json.dumps({"modern": era == "modern", "log": str(tmp_path / "lines")})
-        server = {"command": sys.executable, "args": [str(SERVER), habits], **(definition or {})}
-        sessions[-1].add_servers({"s": server})
-        return sessions[-1]
+        s.add_servers({"s": {"command": sys.executable, "args": [str(SERVER), habits], **(definition or {})}})
+        return s
 
-    yield make
+    def get(era: str, *args: Any, **opts: Any) -> Session:
+        if args or opts:
+            return make(era, *args, **opts)
+        if era not in shared:
+            shared[era] = make(era)
+            sessions.remove(shared[era])
+        return shared[era]
+
+    yield get
     for s in sessions:
         s.close()
 
@@ -98,7 +115,7 @@ def wrong(f: Callable[..., None], *args: Any) -> int:
 
 
 def test_a_form_is_asked_and_answered(opened: Any, era: str) -> None:
-    s = opened(era)
+    s = opened(era, ALL_KINDS)
     approval = begin(s, call(ask=[FORM]))
     e = asked(s)
     assert e.json == {"server": "s", "call": approval, **FORM}
@@ -229,7 +246,7 @@ def resident_mb() -> int:
 
 
 def test_waiting_questions_take_the_memory_of_their_text(opened: Any) -> None:
-    s = opened("legacy")
+    s = opened("legacy", ALL_KINDS)
     form = {"method": "elicitation/create", "params": {"message": "m", "x": ["INSERT"]}}
     before = resident_mb()
     begin(s, call(ask=[form] * 8, wide=340_000))
@@ -284,23 +301,26 @@ def test_what_the_host_does_not_handle_is_declined(opened: Any, era: str, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("kinds", "params", "offered"),
+    ("kinds", "offered", "questions"),
     [
-        (ELICITATION, PAGE["params"], '{"form":{}}'),
-        (URL, FORM["params"], '{"url":{}}'),
-        (URL, {**PAGE["params"], "url": "javascript:alert(1)"}, '{"url":{}}'),
-        (URL, {**PAGE["params"], "url": "file:///etc/passwd"}, '{"url":{}}'),
-        (URL, {**PAGE["params"], "url": 1}, '{"url":{}}'),
-        (ELICITATION | URL, {**PAGE["params"], "mode": "other"}, '{"form":{},"url":{}}'),
-        (ELICITATION | URL, {**FORM["params"], "mode": 1}, '{"form":{},"url":{}}'),
+        (ELICITATION, '{"form":{}}', [PAGE["params"]]),
+        (
+            URL,
+            '{"url":{}}',
+            [FORM["params"], *({**PAGE["params"], "url": u} for u in ("javascript:alert(1)", "file:///etc/passwd", 1))],
+        ),
+        (ELICITATION | URL, '{"form":{},"url":{}}', [{**PAGE["params"], "mode": "other"}, {**FORM["params"], "mode": 1}]),
     ],
 )
-def test_modes_of_elicitation(opened: Any, era: str, tmp_path: Path, kinds: int, params: dict, offered: str) -> None:
+def test_modes_of_elicitation(
+    opened: Any, era: str, tmp_path: Path, kinds: int, offered: str, questions: list[dict]
+) -> None:
     """Hosts get what they have declared, and pages of http and https only."""
     s = opened(era, kinds)
-    begin(s, call(ask=[{"method": "elicitation/create", "params": params}]))
-    events = s.until("result")
-    assert events[-1].status == "ok" and not [e for e in events if e.type == "server_request"]
+    for params in questions:
+        begin(s, call(ask=[{"method": "elicitation/create", "params": params}]))
+        events = s.until("result")
+        assert events[-1].status == "ok" and not [e for e in events if e.type == "server_request"], params
     assert f'"elicitation":{offered}' in (tmp_path / "lines").read_text()
 
 
@@ -386,7 +406,7 @@ def closed(s: Session, e: Event) -> str:
 
 
 def test_the_server_dies(opened: Any) -> None:
-    s = opened("legacy")
+    s = opened("legacy", ALL_KINDS)
     begin(s, call(ask=[FORM], die=True))
     seen: list[Event] = []
     while not seen or seen[-1].type != "result":
@@ -416,6 +436,7 @@ def test_the_server_takes_it_back(opened: Any) -> None:
     assert "taken its question back" in closed(s, second)
     s.decline_server(first.approval)
     s.cancel()
+    s.until("result")
 
 
 def test_the_call_ends_before_the_answer(opened: Any) -> None:
@@ -450,7 +471,7 @@ def test_a_slow_person_costs_the_call_no_time(opened: Any, era: str) -> None:
 
 @pytest.mark.parametrize("how", ["reset", "die", "close"])
 def test_kernels_and_sessions_that_end(opened: Any, era: str, how: str) -> None:
-    s = opened(era)
+    s = opened(era, ALL_KINDS)
     begin(
         s,
         ("import os, threading; threading.Timer(1, os._exit, [1]).start()\n" if how == "die" else "")
@@ -470,7 +491,7 @@ def test_kernels_and_sessions_that_end(opened: Any, era: str, how: str) -> None:
 
 
 def test_the_tool_server_ends(opened: Any) -> None:
-    s = opened("legacy")
+    s = opened("legacy", ALL_KINDS)
     begin(s, call(ask=[FORM]))
     e = asked(s)
     pids = [p for p in descendants(os.getpid()) if b"cellgate-toolserver" in b"".join(words(p)[:1])]
