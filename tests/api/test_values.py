@@ -39,6 +39,13 @@ def science(prefix: Path, packages_env: Path, tmp_path_factory: pytest.TempPathF
         yield s
 
 
+@pytest.fixture(scope="module")
+def session(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """One for the tests of this file: each sets the variables that it reads."""
+    with client.session(workspace=tmp_path_factory.mktemp("values")) as s:
+        yield s
+
+
 def read(session: Session, name: str, **more: Any) -> Event:
     return session.ask("get_variables", {"names": [name], **more})
 
@@ -304,8 +311,8 @@ def test_requests_that_are_wrong(session: Session, type: str, content: str) -> N
 
 def test_what_is_not_there(session: Session) -> None:
     session.run("a = 1")
-    reply = session.ask("get_variables", {"names": ["a", "b"]})
-    assert (reply.json["ename"], reply.json["name"]) == ("NameError", "b")
+    reply = session.ask("get_variables", {"names": ["a", "absent"]})
+    assert (reply.json["ename"], reply.json["name"]) == ("NameError", "absent")
     nothing = {"status": "ok", "variables": {}, "untrusted_pickle": [], "untrusted_arrow": []}
     assert session.ask("get_variables", {}).json == nothing
     assert session.ask("set_variables", {}).json == {"status": "ok"}
