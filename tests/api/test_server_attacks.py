@@ -79,32 +79,32 @@ def test_a_link_in_the_working_folder(client: Client, workspace: Path, tmp_path:
         assert value(s, "attempt(write, 'lib/__init__.py')") != "'done'"
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"args": ["run", "{w}/server.py:mcp"]},
-        {"args": ["run", "--app={w}/server.py:mcp"]},
-        {"args": ["test", "{w}/server.py::name"]},
-        {"args": ["--app-dir", "{w}", "server:app"]},
-        {"args": ["--app-dir={w}/not/yet", "server:app"]},
-        {"args": ["--chdir", "{w}/lib", "x"]},
-        {"args": ["--plugins", "{w}/lib"]},
-        {"args": ["--load-extension={w}/lib"]},
-        {"command": PYTHON, "args": ["-m", "fastmcp", "run", "{w}/server.py:mcp"]},
-        {"command": PYTHON, "args": ["-m", "uvicorn", "--app-dir", "{w}", "x:y"]},
-        {"env": {"DB_EXTENSIONS": "{w}/lib"}},
-        {"env": {"PROJECT_PLUGINS": "{w}"}},
-        {"env": {"MEMORY_MODULE_PATH": "{w}/lib"}},
-        {"env": {"OUTPUT_COMMAND": "{w}/lib/run"}},
-    ],
-)
-def test_code_by_other_names(client: Client, workspace: Path, program: str, more: dict[str, Any]) -> None:
+OTHER_NAMES: list[dict[str, Any]] = [
+    {"args": ["run", "{w}/server.py:mcp"]},
+    {"args": ["run", "--app={w}/server.py:mcp"]},
+    {"args": ["test", "{w}/server.py::name"]},
+    {"args": ["--app-dir", "{w}", "server:app"]},
+    {"args": ["--app-dir={w}/not/yet", "server:app"]},
+    {"args": ["--chdir", "{w}/lib", "x"]},
+    {"args": ["--plugins", "{w}/lib"]},
+    {"args": ["--load-extension={w}/lib"]},
+    {"command": PYTHON, "args": ["-m", "fastmcp", "run", "{w}/server.py:mcp"]},
+    {"command": PYTHON, "args": ["-m", "uvicorn", "--app-dir", "{w}", "x:y"]},
+    {"env": {"DB_EXTENSIONS": "{w}/lib"}},
+    {"env": {"PROJECT_PLUGINS": "{w}"}},
+    {"env": {"MEMORY_MODULE_PATH": "{w}/lib"}},
+    {"env": {"OUTPUT_COMMAND": "{w}/lib/run"}},
+]
+
+
+def test_code_by_other_names(client: Client, workspace: Path, program: str) -> None:
     shutil.copy(SERVER, workspace / "server.py")
     (workspace / "lib").mkdir()
-    text = json.dumps({"command": program, "args": [], **more}).replace("{w}", str(workspace))
     with client.session(workspace=workspace) as s:
-        message = refuse(s, json.loads(text))
-        assert str(workspace) in message and "would run outside of the sandbox" in message
+        for more in OTHER_NAMES:
+            text = json.dumps({"command": program, "args": [], **more}).replace("{w}", str(workspace))
+            message = refuse(s, json.loads(text))
+            assert str(workspace) in message and "would run outside of the sandbox" in message, more
 
 
 def test_the_home_folder_of_a_user_by_name(client: Client) -> None:
@@ -138,22 +138,23 @@ def test_a_home_folder_that_cells_write(home_client: Client, workspace: Path, tm
         assert value(s, f"attempt(write, {str(home / 'notes')!r})") == "'done'"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [".cache/ms-playwright", ".cache/puppeteer", ".conda", ".docker", ".pnpm-store", "go", ".local", ".local/share/uv"],
-)
-def test_folders_of_the_home_folder(
-    home_client: Client, workspace: Path, tmp_path: Path, program: str, name: str
-) -> None:
+HOME_FOLDERS = ".cache/ms-playwright .cache/puppeteer .conda .docker .pnpm-store go .local/share/uv".split()
+
+
+def test_folders_of_the_home_folder(home_client: Client, workspace: Path, tmp_path: Path, program: str) -> None:
     """The same where settings let cells write in such a folder: it is read-only while a server runs."""
-    folder = tmp_path / "home" / name
-    notes = tmp_path / "home" / "notes"
-    for f in (folder, notes):
+    home = tmp_path / "home"
+    folders = [home / name for name in HOME_FOLDERS]
+    for f in (*folders, home / "notes"):
         f.mkdir(parents=True)
-    with home_client.session(workspace=workspace, settings=writable(".", str(folder), str(notes))) as s:
-        s.add_servers({"s": {"command": program}})
-        assert value(s, f"attempt(write, {str(folder / 'x')!r})") != "'done'"
-        assert value(s, f"attempt(write, {str(notes / 'x')!r})") == "'done'"
+    # Where .local is, .local/share/uv would prove nothing.
+    for opened in (folders, [home / ".local"]):
+        roots = [".", *map(str, opened), str(home / "notes")]
+        with home_client.session(workspace=workspace, settings=writable(*roots)) as s:
+            s.add_servers({"s": {"command": program}})
+            for f in opened:
+                assert value(s, f"attempt(write, {str(f / 'x')!r})") != "'done'", f
+            assert value(s, f"attempt(write, {str(home / 'notes/x')!r})") == "'done'"
 
 
 def test_a_workspace_among_caches(home_client: Client, tmp_path: Path, program: str) -> None:
@@ -172,23 +173,23 @@ def test_paths_that_code_cannot_name(client: Client, workspace: Path, tmp_path: 
     script = scripts(workspace / "tools")
     (workspace / "link").symlink_to(script.parent)
     (workspace / "server.py").touch()
-    for path, why in (
-        (workspace, "cells work in"),
-        (workspace.parent, "cells work in"),
-        (workspace / "server.py", "so would be what it imports"),
-        (script, "so would be what it imports"),
-        (workspace / "link", "link"),
-        ("tools", "absolute"),
-    ):
-        with client.session(workspace=workspace) as s:
+    with client.session(workspace=workspace) as s:
+        for path, why in (
+            (workspace, "cells work in"),
+            (workspace.parent, "cells work in"),
+            (workspace / "server.py", "so would be what it imports"),
+            (script, "so would be what it imports"),
+            (workspace / "link", "link"),
+            ("tools", "absolute"),
+        ):
             assert why in refuse(s, definition(script, code=[str(path)])), path
 
 
-@pytest.mark.parametrize("wrong", ["/a", [1], {"/a": 1}, ["/a"] * 65])
-@pytest.mark.parametrize("key", ["code", "data"])
-def test_keys_of_another_type(client: Client, workspace: Path, key: str, wrong: Any) -> None:
+def test_keys_of_another_type(client: Client, workspace: Path) -> None:
     with client.session(workspace=workspace) as s:
-        assert f'"{key}" must be an array' in refuse(s, {**definition(), key: wrong})
+        for key in ("code", "data"):
+            for wrong in ("/a", [1], {"/a": 1}, ["/a"] * 65):
+                assert f'"{key}" must be an array' in refuse(s, {**definition(), key: wrong}), wrong
 
 
 def test_data_is_no_program(client: Client, workspace: Path, program: str) -> None:

@@ -47,8 +47,7 @@ def test_a_module_in_the_workspace_is_not_imported(
 
 
 def test_the_folder_is_private(client: Client, workspace: Path, tmp_path: Path) -> None:
-    script = tmp_path / "lib" / "server.py"
-    script.parent.mkdir()
+    script = scripts(tmp_path / "lib")
     text = SERVER.read_text().replace('str(os.environ.get(args["name"]))', "os.getcwd()")
     script.write_text(text)
     with client.session(workspace=workspace) as s:
@@ -95,54 +94,54 @@ def test_a_link_that_a_cell_made_is_no_way_around(client: Client, workspace: Pat
         assert "cwd" in refuse(s, definition(cwd=str(workspace / "l")))
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"env": {"PYTHONPATH": "{w}"}},
-        {"env": {"PYTHONPATH": "/usr/share:{w}/not/yet"}},
-        {"env": {"PYTHONHOME": "{w}"}},
-        {"env": {"NODE_OPTIONS": "--require {w}/x.js"}},
-        {"env": {"LD_PRELOAD": "{w}/x.so"}},
-        {"env": {"RUBYOPT": "-r{w}/x"}},
-        {"env": {"BASH_ENV": "{w}/x"}},
-        {"env": {"npm_config_cache": "{w}/c"}},
-        {"env": {"UV_CACHE_DIR": "{w}/c"}},
-        {"env": {"XDG_CONFIG_HOME": "{w}"}},
-        {"env": {"HOME": "{w}"}},
-        {"env": {"MY_PLUGINS": "file://{w}/p"}},
-        {"env": {"PATH": "{w}:/usr/bin"}},
-        {"args": ["-c", "exec(open('{w}/x.py').read())"]},
-        {"args": ["{w}/server.py"]},
-        {"args": ["{w}/absent/server.py"]},
-        {"args": ["{w}"]},
-        {"args": ["-X", "pycache_prefix={w}/c", "-m", "http"]},
-        {"command": "{w}/server.py"},
-        {"command": "{w}/absent"},
-        {"command": "sh", "args": ["-c", "cd '{w}' && python3 server.py"]},
-        {"command": "sh", "args": ["-c", "cd $PROJECT && python3 server.py"], "env": {"PROJECT": "{w}"}},
-        {"command": "sh", "args": ["-c", "exec python3 $PROJECT/server.py"], "env": {"PROJECT": "{w}"}},
-        {"command": "env", "args": ["PYTHONPATH={w}", "python3", "-m", "x"]},
-        {"command": "env", "args": ["-C", "{w}", "python3", "-m", "x"]},
-        {"command": "npx", "args": ["--prefix", "{w}", "x"]},
-        {"command": "npx", "args": ["-y", "{w}"]},
-        {"command": "uv", "args": ["--directory", "{w}", "run", "server.py"]},
-        {"command": "uv", "args": ["run", "--project={w}", "x"]},
-        {"command": "uv", "args": ["run", "python", "{w}/server.py"]},
-        {"command": "node", "args": ["--import=file://{w}/x.mjs", "/opt/x.js"]},
-        {"command": "node", "args": ["-r", "{w}/x.js", "/opt/x.js"]},
-        {"command": "make", "args": ["-C", "{w}", "serve"]},
-        {"command": "java", "args": ["-cp", "/opt/a.jar:{w}/classes", "Main"]},
-        {"command": "ruby", "args": ["-I{w}/lib", "-e", "1"]},
-    ],
-)
-def test_what_leads_to_where_cells_write_is_named(client: Client, workspace: Path, more: dict[str, Any]) -> None:
+NAMED: list[dict[str, Any]] = [
+    {"env": {"PYTHONPATH": "{w}"}},
+    {"env": {"PYTHONPATH": "/usr/share:{w}/not/yet"}},
+    {"env": {"PYTHONHOME": "{w}"}},
+    {"env": {"NODE_OPTIONS": "--require {w}/x.js"}},
+    {"env": {"LD_PRELOAD": "{w}/x.so"}},
+    {"env": {"RUBYOPT": "-r{w}/x"}},
+    {"env": {"BASH_ENV": "{w}/x"}},
+    {"env": {"npm_config_cache": "{w}/c"}},
+    {"env": {"UV_CACHE_DIR": "{w}/c"}},
+    {"env": {"XDG_CONFIG_HOME": "{w}"}},
+    {"env": {"HOME": "{w}"}},
+    {"env": {"MY_PLUGINS": "file://{w}/p"}},
+    {"env": {"PATH": "{w}:/usr/bin"}},
+    {"args": ["-c", "exec(open('{w}/x.py').read())"]},
+    {"args": ["{w}/server.py"]},
+    {"args": ["{w}/absent/server.py"]},
+    {"args": ["{w}"]},
+    {"args": ["-X", "pycache_prefix={w}/c", "-m", "http"]},
+    {"command": "{w}/server.py"},
+    {"command": "{w}/absent"},
+    {"command": "sh", "args": ["-c", "cd '{w}' && python3 server.py"]},
+    {"command": "sh", "args": ["-c", "cd $PROJECT && python3 server.py"], "env": {"PROJECT": "{w}"}},
+    {"command": "sh", "args": ["-c", "exec python3 $PROJECT/server.py"], "env": {"PROJECT": "{w}"}},
+    {"command": "env", "args": ["PYTHONPATH={w}", "python3", "-m", "x"]},
+    {"command": "env", "args": ["-C", "{w}", "python3", "-m", "x"]},
+    {"command": "npx", "args": ["--prefix", "{w}", "x"]},
+    {"command": "npx", "args": ["-y", "{w}"]},
+    {"command": "uv", "args": ["--directory", "{w}", "run", "server.py"]},
+    {"command": "uv", "args": ["run", "--project={w}", "x"]},
+    {"command": "uv", "args": ["run", "python", "{w}/server.py"]},
+    {"command": "node", "args": ["--import=file://{w}/x.mjs", "/opt/x.js"]},
+    {"command": "node", "args": ["-r", "{w}/x.js", "/opt/x.js"]},
+    {"command": "make", "args": ["-C", "{w}", "serve"]},
+    {"command": "java", "args": ["-cp", "/opt/a.jar:{w}/classes", "Main"]},
+    {"command": "ruby", "args": ["-I{w}/lib", "-e", "1"]},
+]
+
+
+def test_what_leads_to_where_cells_write_is_named(client: Client, workspace: Path) -> None:
     shutil.copy(SERVER, workspace / "server.py")
     (workspace / "server.py").chmod(0o755)
-    text = json.dumps({"command": PYTHON, "args": [str(SERVER)], **more}).replace("{w}", str(workspace))
     with client.session(workspace=workspace) as s:
-        message = refuse(s, json.loads(text))
-        assert str(workspace) in message
-        assert "sandbox" in message and "denyWrite" in message
+        for more in NAMED:
+            text = json.dumps({"command": PYTHON, "args": [str(SERVER)], **more}).replace("{w}", str(workspace))
+            message = refuse(s, json.loads(text))
+            assert str(workspace) in message, more
+            assert "sandbox" in message and "denyWrite" in message, more
 
 
 def test_what_a_server_works_on_is_no_code(client: Client, workspace: Path) -> None:
@@ -271,24 +270,24 @@ def test_links_out_of_a_protected_folder(client: Client, workspace: Path) -> Non
         assert str(workspace) in refuse(s, server)
 
 
-@pytest.mark.parametrize("name", ["x.pth", "__editable__.x-1.pth", "__editable___x_finder.py", "x.egg-link"])
-def test_editable_installations(client: Client, workspace: Path, tmp_path: Path, name: str) -> None:
+def test_editable_installations(client: Client, workspace: Path, tmp_path: Path) -> None:
     """A Python outside of the workspace whose modules lie in it."""
     venv = tmp_path / "venv"
     subprocess.run([PYTHON, "-m", "venv", "--without-pip", venv], check=True)
     (site,) = venv.glob("lib/python3*/site-packages")
-    (workspace / "src").mkdir()
-    text = f"MAPPING = {{'x': '{workspace}/src/x'}}\n" if name.endswith(".py") else f"{workspace}/src\n"
-    (workspace / "src" / "x").mkdir()
-    (site / name).write_text(text)
+    (workspace / "src" / "x").mkdir(parents=True)
     server = {"command": str(venv / "bin" / "python"), "args": [str(SERVER)]}
     with client.session(workspace=workspace) as s:
-        named = workspace / "src" / "x" if name.endswith(".py") else workspace / "src"
-        s.add_servers({"s": said(s, server, named)})
+        for name in ("__editable__.x-1.pth", "__editable___x_finder.py", "x.egg-link", "x.pth"):
+            finder = name.endswith(".py")
+            (site / name).write_text(f"{workspace}\n")
+            assert str(workspace) in refuse(s, server), name
+            (site / name).write_text(f"MAPPING = {{'x': '{workspace}/src/x'}}\n" if finder else f"{workspace}/src\n")
+            added = said(s, server, workspace / "src" / "x" if finder else workspace / "src")
+            if name != "x.pth":
+                (site / name).unlink()
+        s.add_servers({"s": added})
         assert value(s, "attempt(write, 'src/x/__init__.py')") != "'done'"
-    (site / name).write_text(f"{workspace}\n")
-    with client.session(workspace=workspace) as s:
-        assert str(workspace) in refuse(s, server)
 
 
 def test_dots_are_left_to_the_file_system(client: Client, workspace: Path, tmp_path: Path) -> None:
@@ -390,37 +389,31 @@ def test_sessions_of_one_supervisor(client: Client, tmp_path: Path) -> None:
             client.session(workspace=top / "tools")
 
 
-@pytest.mark.parametrize("later", [False, True])
-@pytest.mark.parametrize("kind", ["below", "directly", "module", "cwd"])
-def test_cells_of_a_session_elsewhere_cannot_write_a_servers_files(
-    client: Client, tmp_path: Path, kind: str, later: bool
-) -> None:
+def test_cells_of_a_session_elsewhere_cannot_write_a_servers_files(client: Client, tmp_path: Path) -> None:
     """The server's files are outside of its own session's workspace, and in that of another, older or later one."""
-    first, second = tmp_path / "first", tmp_path / "second"
+    first, tools = tmp_path / "first", scripts(tmp_path / "second" / "tools")
     first.mkdir()
-    script = scripts(second / "tools")
-    shutil.copy(script, second / "server.py")
-    server = {
-        "below": definition(script),
-        "directly": definition(second / "server.py"),
-        "module": {"command": PYTHON, "args": ["-m", "server"], "env": {"PYTHONPATH": str(second)}},
-        "cwd": definition(SERVER, cwd=str(second)),
-    }[kind]
-    with contextlib.ExitStack() as stack:
-        other = None if later else stack.enter_context(client.session(workspace=second))
-        a = stack.enter_context(client.session(workspace=first))
-        if kind != "below" and not later:
-            assert str(second) in refuse(a, server)
-            return
-        a.add_servers({"s": server})
-        if kind != "below":
+    with client.session(workspace=first) as a:
+        for name, server in {
+            "directly": definition(tmp_path / "directly/server.py"),
+            "module": {"command": PYTHON, "args": ["-m", "server"], "env": {"PYTHONPATH": f"{tmp_path}/module"}},
+            "cwd": definition(SERVER, cwd=str(tmp_path / "cwd")),
+        }.items():
+            second = scripts(tmp_path / name).parent
+            a.add_servers({"s": server})
             with pytest.raises(CellgateError, match="MCP server of another session"):
                 client.session(workspace=second)
-            return
-        other = other or stack.enter_context(client.session(workspace=second))
-        assert value(other, "attempt(write, 'tools/json.py')") != "'done'"
-        assert value(other, "attempt(write, 'tools/server.py')") != "'done'"
-        assert value(other, "attempt(write, 'free')") == "'done'"
+            a.add_servers({"s": definition()})
+            with client.session(workspace=second):
+                assert str(second) in refuse(a, server)
+        second = tools.parents[1]
+        with client.session(workspace=second) as older:
+            a.add_servers({"s": definition(tools)})
+            with client.session(workspace=second) as later:
+                for other in (older, later):
+                    assert value(other, "attempt(write, 'tools/json.py')") != "'done'"
+                    assert value(other, "attempt(write, 'tools/server.py')") != "'done'"
+                    assert value(other, "attempt(write, 'free')") == "'done'"
 
 
 def test_a_server_of_a_session_without_a_sandbox(client: Client, workspace: Path) -> None:
