@@ -1,7 +1,10 @@
 """Folders of the user's PATH in the workspace: no cell and no command puts a program there."""
 
+import contextlib
 import json
 import os
+import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -91,15 +94,16 @@ KINDS = pytest.mark.parametrize("kind", ["present", "absent", "link", "dangling"
     ("kind", "settings"), [*((k, None) for k in KINDS.args[1]), ("present", SETTINGS), ("absent", SETTINGS)]
 )
 def test_kernels_put_no_program_there(
-    prefix: Path, workspace: Path, kind: str, settings: dict | None, monkeypatch: pytest.MonkeyPatch
+    client: Client, workspace: Path, kind: str, settings: dict | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, path = prepare(workspace, kind, monkeypatch)
     monkeypatch.chdir(workspace)
     shell = path if kind != "home" else path.replace("~", str(workspace.parent), 1)
-    with (
-        Client(log_level=0, no_spare=1) as client,
-        client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s,
-    ):
+    with contextlib.ExitStack() as stack:
+        if kind == "home":  # a supervisor takes it from the program that starts it
+            client = stack.enter_context(Client(log_level=0, no_spare=1))
+        options = {"settings": settings} if settings else {}
+        s = stack.enter_context(client.session(workspace=workspace, **options))
         s.run("import subprocess, shutil")
         for attack in EVERYWHERE:
             s.run("shutil.copy('evil', 'kept')")
@@ -111,44 +115,49 @@ def test_kernels_put_no_program_there(
         assert s.run("open('ordinary', 'w').write('x')").value == "1"
 
 
+def sandboxed(prefix: Path, workspace: Path, attacks: list[str], program: str, more: str) -> str:
+    """The error output of one command that makes all attacks, none of which leaves the program there."""
+    (workspace.parent / "settings.json").write_text(json.dumps(SETTINGS))
+    steps = [f"({attack}); test -x {program} && echo {shlex.quote(attack)}; {more}" for attack in attacks]
+    argv = [prefix / "bin/cellgate", "sandbox", "-s", workspace.parent / "settings.json", "-c", "\n".join(steps)]
+    p = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60)
+    assert p.stdout == "", p.stderr
+    return p.stderr
+
+
 @KINDS
 def test_commands_put_no_program_there(
     prefix: Path, workspace: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, path = prepare(workspace, kind, monkeypatch)
     shell = path if kind != "home" else path.replace("~", str(workspace.parent), 1)
-    (workspace.parent / "settings.json").write_text(json.dumps(SETTINGS))
-    for attack in EVERYWHERE:
-        text = f"cp -n evil kept; export F={folder} T={folder.split('/')[0]}; {attack}; test -e evil || mv kept evil; rm -rf aside"
-        argv = [prefix / "bin/cellgate", "sandbox", "--settings", workspace.parent / "settings.json", "-c", text]
-        p = subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=60)
-        assert found(shell, workspace) == "", (attack, p.stderr)
-        assert "writableNames" in p.stderr
+    attacks = [f"cp -n evil kept; export F={folder} T={folder.split('/')[0]}; {a}" for a in EVERYWHERE]
+    more = "test -e evil || mv kept evil; rm -rf aside"
+    assert "writableNames" in sandboxed(prefix, workspace, attacks, f"{folder}/planted", more)
+    assert found(shell, workspace) == ""
 
 
 @pytest.mark.parametrize("entry", ["", "."], ids=["empty", "dot"])
-def test_the_working_folder_in_path(prefix: Path, workspace: Path, entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_folder_in_path(
+    client: Client, prefix: Path, workspace: Path, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The workspace itself: ordinary files as ever, but no programs directly in it, in kernels and commands."""
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("PATH", f"{entry}:{os.environ['PATH']}")
     path = f"{entry}:/usr/bin:/bin"
     (workspace / "evil").write_text("#!/bin/sh\n")
     (workspace / "evil").chmod(0o755)
-    (workspace.parent / "settings.json").write_text(json.dumps(SETTINGS))
-    with Client(log_level=0, no_spare=1) as client, client.session(workspace=workspace) as s:
+    sandboxed(prefix, workspace, AT_THE_TOP, "planted", "rm -rf planted d")
+    assert found(path, workspace) == "" and os.access(workspace / "evil", os.X_OK)
+    with client.session(workspace=workspace) as s:
         s.run("import subprocess, shutil, os")
         for attack in AT_THE_TOP:
-            argv = [prefix / "bin/cellgate", "sandbox", "--settings", workspace.parent / "settings.json", "-c", attack]
-            for attempt in (
-                lambda: s.run(f"subprocess.run(['bash', '-c', {attack!r}])"),  # noqa: B023
-                lambda: subprocess.run(argv, cwd=workspace, capture_output=True, timeout=60),  # noqa: B023
-            ):
-                attempt()
-                assert found(path, workspace) == "", attack
-                for rest in ("planted", "d"):
-                    subprocess.run(["rm", "-rf", workspace / rest], check=True)
-                (workspace / "evil").write_text("#!/bin/sh\n")
-                (workspace / "evil").chmod(0o755)
+            s.run(f"subprocess.run(['bash', '-c', {attack!r}])")
+            assert found(path, workspace) == "", attack
+            shutil.rmtree(workspace / "d", ignore_errors=True)
+            (workspace / "planted").unlink(missing_ok=True)
+            (workspace / "evil").write_text("#!/bin/sh\n")
+            (workspace / "evil").chmod(0o755)
         s.run("os.makedirs('sub')")
         for fine in (
             "open('data.csv', 'w').write('x')",

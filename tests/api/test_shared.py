@@ -25,13 +25,17 @@ from shared_supervisor import find_supervisors, runtime_folder
 from wire_table import HOST, HOST_WIRE
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    path = tmp_path / "sup"
-    yield str(path)
-    for pid in supervisors(str(path)):
+def end_supervisors(address: str) -> None:
+    for pid in supervisors(address):
         with contextlib.suppress(ProcessLookupError):  # it has lingered long enough
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    path = str(tmp_path / "sup")
+    yield path
+    end_supervisors(path)
 
 
 def supervisors(address: str) -> list[int]:
@@ -157,21 +161,21 @@ def test_a_supervisor_that_says_half_a_word_is_not_waited_for_for_ever(tmp_path:
     assert e.value.code == E_TIMEDOUT
 
 
-@pytest.mark.parametrize("name", ["thesis.txt", "s1x", "broker", "k"])
-def test_a_folder_of_anything_else_is_left_alone(address: str, name: str) -> None:
+def test_a_folder_of_anything_else_is_left_alone(address: str) -> None:
     folder = Path(address)
     folder.mkdir(mode=0o700)
-    (folder / name).write_text("years of work")
     (folder / "s1").mkdir()
     (folder / "tmp2").mkdir()  # of the landlock tier
     for socket_name in ("k1", "t1", "f1", "broker3"):
         (folder / socket_name).touch()
-    with pytest.raises(CellgateError, match=f"holds {name}, which is not of a supervisor") as e:
-        open_client(address)
-    assert e.value.code == E_INVAL
-    assert (folder / name).read_text() == "years of work"
-    assert (folder / "s1").exists()
-    (folder / name).unlink()
+    for name in ("thesis.txt", "s1x", "broker", "k"):
+        (folder / name).write_text("years of work")
+        with pytest.raises(CellgateError, match=f"holds {name}, which is not of a supervisor") as e:
+            open_client(address)
+        assert e.value.code == E_INVAL
+        assert (folder / name).read_text() == "years of work"
+        assert (folder / "s1").exists()
+        (folder / name).unlink()
     open_client(address).close()
     assert len(supervisors(address)) == 1
     assert not (folder / "s1").exists()
@@ -249,21 +253,28 @@ def test_a_runtime_folder_that_others_could_change_is_not_used(
     else:
         base.chmod(mode)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
-    with Client(no_spare=1) as c, c.session() as s:
-        assert s.run("1").value == "1"
+    with Client(no_spare=1):
         assert (mode is not None and (base / f"cellgate-{os.geteuid()}").exists()) is used
 
 
 # ---------------------------------------------------------------- attached clients
 
 
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Client]]:
+    """Two of one supervisor, for several tests."""
+    address = str(tmp_path_factory.mktemp("clients") / "sup")
+    with open_client(address) as a, open_client(address) as b:
+        yield a, b
+    end_supervisors(address)
+
+
 @pytest.fixture
-def pair(address: str, tmp_path: Path) -> Iterator[tuple[Session, Session]]:
+def pair(clients: tuple[Client, Client], workspace: Path) -> Iterator[tuple[Session, Session]]:
     """A session, and another client's view of it."""
-    (tmp_path / "w").mkdir()
-    with open_client(address) as a, open_client(address) as b, a.session(workspace=tmp_path / "w") as s:
-        with b.attach(s.id) as t:
-            yield s, t
+    a, b = clients
+    with a.session(workspace=workspace) as s, b.attach(s.id) as t:
+        yield s, t
 
 
 def test_attached_client_sees_what_the_other_does(pair: tuple[Session, Session]) -> None:
@@ -359,11 +370,10 @@ def test_kernel_death_is_told_to_everyone(pair: tuple[Session, Session]) -> None
     assert t.run("1").value == "1"
 
 
-def test_no_such_session(address: str) -> None:
-    with open_client(address) as c:
-        with pytest.raises(CellgateError) as e:
-            c.attach("0" * 32)
-        assert e.value.code == E_NOTFOUND
+def test_no_such_session(clients: tuple[Client, Client]) -> None:
+    with pytest.raises(CellgateError) as e:
+        clients[1].attach("0" * 32)
+    assert e.value.code == E_NOTFOUND
 
 
 def test_twice_is_refused(pair: tuple[Session, Session]) -> None:
@@ -373,16 +383,14 @@ def test_twice_is_refused(pair: tuple[Session, Session]) -> None:
             client.attach(s.id)
 
 
-def test_attached_client_that_does_not_read_is_detached_and_holds_up_nobody(address: str, tmp_path: Path) -> None:
-    with open_client(address) as a, a.session(workspace=tmp_path) as s:
-        with open_client(address) as b:
-            t = b.attach(s.id)
-            out = s.run("for i in range(60): print('x' * 1_000_000)")
-            assert out.status == "ok"
-            assert len(out.stdout) == 60_000_060
-            assert "did not read" in t.until("session_closed")[-1].text
-            t.close()
-        assert s.run("1").value == "1"
+def test_attached_client_that_does_not_read_is_detached_and_holds_up_nobody(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    out = s.run("for i in range(45): print('x' * 1_000_000)")
+    assert out.status == "ok"
+    assert len(out.stdout) == 45_000_045
+    assert "did not read" in t.until("session_closed")[-1].text
+    t.close()
+    assert s.run("1").value == "1"
 
 
 def test_requests_of_a_client_that_reads_nothing_wait(address: str, tmp_path: Path) -> None:
