@@ -138,7 +138,7 @@ def test_a_home_folder_that_cells_write(home_client: Client, workspace: Path, tm
         assert value(s, f"attempt(write, {str(home / 'notes')!r})") == "'done'"
 
 
-HOME_FOLDERS = ".cache/ms-playwright .cache/puppeteer .conda .docker .pnpm-store go .local/share/uv".split()
+HOME_FOLDERS = [".cache/ms-playwright", ".cache/puppeteer", ".conda", ".docker", ".pnpm-store", "go", ".local/share/uv"]
 
 
 def test_folders_of_the_home_folder(home_client: Client, workspace: Path, tmp_path: Path, program: str) -> None:

@@ -71,19 +71,32 @@ def texts(events: list[Event], type: str) -> list[str]:
 
 
 @FORMS
-def test_relative_entries_begin_at_the_workspace(client: Client, workspace: Path, define: Define) -> None:
+def test_relative_entries_begin_at_the_workspace(
+    client: Client, workspace: Path, tmp_path: Path, define: Define
+) -> None:
+    """The start says where they lead; a definition does not choose what the supervisor tells the sandbox."""
     for name in (".env", "keys/one", "open"):
         (workspace / name).parent.mkdir(exist_ok=True)
         (workspace / name).write_text("SECRET")
     rules = settings(denyRead=[".env", "key?", "no/such"], allowWrite=["."], denyWrite=["kept"])
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": define(rules)})
-        assert call(s, "folder").stdout != f"False {workspace}\n"
+        s.add_servers({"s": define(rules, base=str(tmp_path), hide=["/etc"], ask=60)})
+        out = call(s, "folder")
+        assert out.stdout != f"False {workspace}\n"
+        (notice,) = [t for t in texts(out.events, "notice") if "runs in a sandbox" in t]
+        assert notice.replace(str(workspace), "W").endswith(
+            "; it may write W; but not W/kept; it cannot read W/.env, W/key?, W/no/such; nothing is there now that "
+            "these entries name: W/no/such (filesystem.denyRead.2), W/kept (filesystem.denyWrite.0)"
+        )
         for hidden in (".env", "keys/one"):
             assert call(s, "read", workspace / hidden).stdout.startswith("True ")
         assert call(s, "read", workspace / "open").stdout == "False SECRET\n"
         assert call(s, "write", workspace / "made").stdout == "False done\n" and (workspace / "made").exists()
         assert call(s, "write", workspace / "kept").stdout.startswith("True ") and not (workspace / "kept").exists()
+        assert call(s, "write", tmp_path / "made").stdout.startswith("True ")
+        assert call(s, "read", "/etc/hostname").stdout.startswith("False ")
+        call(s, "die", "/proc/no")  # it is started again: that is said once
+        assert not texts(call(s, "folder").events, "notice")
 
 
 @FORMS
@@ -98,22 +111,6 @@ def test_a_folder_of_its_own_is_where_they_begin(
         assert call(s, "write", workspace / "made").stdout.startswith("True ")
 
 
-@FORMS
-def test_the_start_says_where_entries_lead(client: Client, workspace: Path, define: Define) -> None:
-    (workspace / ".env").write_text("x")
-    rules = settings(denyRead=[".env", "no/such"], allowWrite=["."])
-    with client.session(workspace=workspace) as s:
-        s.add_servers({"s": define(rules)})
-        seen = call(s, "folder").events
-        (notice,) = [t for t in texts(seen, "notice") if "runs in a sandbox" in t]
-        assert f"; it may write {workspace}; it cannot read {workspace}/.env, {workspace}/no/such;" in notice
-        assert notice.endswith(
-            f"nothing is there now that these entries name: {workspace}/no/such (filesystem.denyRead.1)"
-        )
-        call(s, "die", "/proc/no")  # it is started again: that is said once
-        assert not texts(call(s, "folder").events, "notice")
-
-
 def test_entries_that_are_too_long_to_be_said(client: Client, workspace: Path, define: Define) -> None:
     long = [f"{n}/" + "/".join(["x" * 240] * 14) for n in range(5)]
     with client.session(workspace=workspace) as s:
@@ -122,15 +119,6 @@ def test_entries_that_are_too_long_to_be_said(client: Client, workspace: Path, d
         (notice,) = [t for t in texts(seen, "notice") if "runs in a sandbox" in t]
         assert f"; it cannot read {workspace}/{long[0]}, {workspace}/{long[1]}, " in notice
         assert notice.endswith("... [more is not shown]")
-
-
-@FORMS
-def test_a_definition_does_not_choose_them(client: Client, workspace: Path, tmp_path: Path, define: Define) -> None:
-    """What the supervisor tells the sandbox is no part of a definition."""
-    with client.session(workspace=workspace) as s:
-        s.add_servers({"s": define(settings(allowWrite=["."]), base=str(tmp_path), hide=["/etc"], ask=60)})
-        assert call(s, "write", tmp_path / "made").stdout.startswith("True ")
-        assert call(s, "read", "/etc/hostname").stdout.startswith("False ")
 
 
 # ---------------------------------------------------------------- files with secrets of other servers
@@ -240,20 +228,26 @@ def printed(events: list[Event]) -> str:
 
 
 @FORMS
-@pytest.mark.parametrize("decision", [ALLOW_ONCE, DENY_ONCE])
-def test_a_host_is_asked_about(client: Client, workspace: Path, port: int, define: Define, decision: int) -> None:
+def test_a_host_is_asked_about(client: Client, workspace: Path, port: int, define: Define) -> None:
     with client.session(workspace=workspace, ask_egress=1) as s:
         s.add_servers({"s": define(settings())})
-        asked = fetch(s, port)
-        assert asked.json["server"] == "s" and asked.json["host"] == "127.0.0.1"
+        for decision in (DENY_ONCE, ALLOW_ONCE, DENY_ONCE):
+            asked = fetch(s, port)
+            assert asked.json["server"] == "s" and asked.json["host"] == "127.0.0.1"
+            with pytest.raises(CellgateError):
+                s.accept(asked.approval)  # no decision about a call is one about a host
+            s.decide_egress(asked.approval, decision, "not today")
+            out = printed(s.until("result"))
+            if decision == ALLOW_ONCE:
+                assert out == "False 200\n"
+            else:
+                assert out.startswith("True a connection issue\n[cellgate] ") and "127.0.0.1" in out
+        asked = fetch(s, port)  # a question ends with its server
+        s.add_servers({"s": define(settings(), env={"OTHER": "definition"})})
+        closed = s.until("approval_closed")[-1]
+        assert closed.approval == asked.approval
         with pytest.raises(CellgateError):
-            s.accept(asked.approval)  # no decision about a call is one about a host
-        s.decide_egress(asked.approval, decision, "not today")
-        out = printed(s.until("result"))
-        if decision == ALLOW_ONCE:
-            assert out == "False 200\n"
-        else:
-            assert out.startswith("True a connection issue\n[cellgate] ") and "127.0.0.1" in out
+            s.decide_egress(asked.approval, ALLOW_ONCE)
 
 
 def test_the_answer_for_the_session(client: Client, workspace: Path, port: int, define: Define) -> None:
@@ -271,18 +265,6 @@ def test_nobody_answers(client: Client, workspace: Path, port: int, define: Defi
         events = s.until("result")
         assert [e.approval for e in events if e.type == "approval_closed"] == [asked.approval]
         assert printed(events).startswith("True a connection issue\n")
-
-
-@FORMS
-def test_a_question_ends_with_its_server(client: Client, workspace: Path, port: int, define: Define) -> None:
-    with client.session(workspace=workspace, ask_egress=1) as s:
-        s.add_servers({"s": define(settings())})
-        asked = fetch(s, port)
-        s.add_servers({"s": define(settings(), env={"OTHER": "definition"})})
-        closed = s.until("approval_closed")[-1]
-        assert closed.approval == asked.approval
-        with pytest.raises(CellgateError):
-            s.decide_egress(asked.approval, ALLOW_ONCE)
 
 
 def test_a_list_that_is_strict(client: Client, workspace: Path, port: int, define: Define) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -45,15 +44,15 @@ def forms(secret: str) -> set[str]:
     }
 
 
-@pytest.fixture
-def log(tmp_path: Path, prefix: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Client, Path]]:
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory, prefix: Path) -> Iterator[tuple[Client, Path]]:
     """A client whose supervisor logs all that it can."""
-    monkeypatch.setenv("CG_PREFIX", str(prefix))
-    monkeypatch.setenv("CG_T_SECRET", SECRET)
-    monkeypatch.setenv("CG_T_WORD", WORD)
-    path = tmp_path / "log"
-    with path.open("w") as f, Client(log_level=4, log_fd=f.fileno()) as c:
-        yield c, path
+    path = tmp_path_factory.mktemp("secrets") / "log"
+    with pytest.MonkeyPatch.context() as m, path.open("w") as f:
+        for name, text in (("CG_PREFIX", str(prefix)), ("CG_T_SECRET", SECRET), ("CG_T_WORD", WORD)):
+            m.setenv(name, text)
+        with Client(log_level=4, log_fd=f.fileno()) as c:
+            yield c, path
 
 
 def all_texts(s: Session, servers: dict[str, Any]) -> tuple[str, str]:
@@ -139,23 +138,14 @@ def test_a_server_that_dies_in_a_call(log: tuple[Client, Path], workspace: Path)
 
 
 @pytest.mark.parametrize(
-    "argv", [["run", "-c", "import mcptools.s"], ["run", "--json", "-c", "import mcptools.s"], ["mcp", "tools", "s"]]
+    "argv", ["run --mcp FILE -c IMPORT", "run --mcp FILE --json -c IMPORT", "mcp tools --mcp FILE s"]
 )
-def test_commands(prefix: Path, tmp_path: Path, argv: list[str]) -> None:
+def test_commands(run_cellgate: Callable[..., Any], tmp_path: Path, argv: str) -> None:
     file = tmp_path / "servers.json"
     file.write_text(json.dumps({"mcpServers": {"s": DEFINITIONS["arguments"], "t": GOOD}}))
-    env = {**os.environ, "CG_T_SECRET": SECRET, "CG_T_WORD": WORD}
     (tmp_path / "w").mkdir()
-    argv = [
-        argv[0],
-        *(argv[1:2] if argv[0] == "mcp" else []),
-        "--mcp",
-        str(file),
-        *argv[2 if argv[0] == "mcp" else 1 :],
-    ]
-    done = subprocess.run(
-        [prefix / "bin/cellgate", *argv], cwd=tmp_path / "w", env=env, capture_output=True, text=True, timeout=120
-    )
+    words = [{"FILE": str(file), "IMPORT": "import mcptools.s"}.get(word, word) for word in argv.split()]
+    done = run_cellgate(*words, cwd=tmp_path / "w", env={"CG_T_SECRET": SECRET, "CG_T_WORD": WORD}, timeout=120)
     shown = done.stdout + done.stderr
     assert "usage error: ['--token=***" in shown
     assert not [f for f in (*forms(SECRET), WORD) if f in shown], shown
