@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
 LINE = b"cellgate-relay "
@@ -40,8 +41,14 @@ def message(like: bytes, kind: int, number: int, body: bytes, raw: str) -> bytes
     )
 
 
-WIRE_VERSION = 5
-LINK_VERSION = 3
+def constant(header: str, name: str) -> int:
+    """A number of a header of src/."""
+    text = (Path(__file__).resolve().parents[2] / "src" / header).read_text()
+    return int(text.partition(f"#define {name} ")[2].split()[0])
+
+
+WIRE_VERSION = constant("base/wire.h", "CG_WIRE_VERSION")
+LINK_VERSION = constant("relay/relay.h", "CG_LINK_VERSION")
 GOOD = {"relay": LINK_VERSION, "wire": WIRE_VERSION, "version": "0.1.0", "cwd": "/", "user_env": {}}
 BAD_FRAMES = {
     "unknown-type": frame(0, 77),
