@@ -359,6 +359,12 @@ static enum cg_pol_match match_conditions(const struct cg_pol_rule *rule, const 
         return sum;
 }
 
+bool cg_pol_is_mcp(const char *method)
+{
+        return strcmp(method, CG_METHOD_CALL) == 0 || strcmp(method, CG_METHOD_READ) == 0 ||
+               strcmp(method, CG_METHOD_GET) == 0;
+}
+
 enum cg_pol_match cg_pol_matches(const struct cg_pol_rule *rule, const struct cg_pol_call *call,
                                  bool unreadable, char why[CG_POL_RULE_MAX])
 {
@@ -366,7 +372,8 @@ enum cg_pol_match cg_pol_matches(const struct cg_pol_rule *rule, const struct cg
              connect = strcmp(call->method, CG_METHOD_CONNECT) == 0;
         enum cg_pol_match m;
 
-        if (exec != (rule->exec != NULL) || connect != (rule->host != NULL))
+        if (exec != (rule->exec != NULL) || connect != (rule->host != NULL) ||
+            cg_pol_is_mcp(call->method) != (!rule->exec && !rule->host))
                 return result(CG_MATCH_NO, why, "it is about something else");
         if (!has_front(rule->fronts, call->front))
                 return result(CG_MATCH_NO, why, "it is for another front");

@@ -18,6 +18,8 @@
 #define CG_METHOD_CALL "tools/call"
 #define CG_METHOD_READ "resources/read"
 #define CG_METHOD_GET  "prompts/get"
+/* True for these three, the methods of MCP servers. Rules about tools accept no other method. */
+bool cg_pol_is_mcp(const char *method);
 /*
  * A program that cells want to start: the server is "", the arguments are the question. For
  * --approve the tool is the question as well; no rule about tools accepts one, and "all" asks.

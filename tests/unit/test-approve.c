@@ -79,6 +79,8 @@ TEST(test_methods)
                 cg_approve_free(a);
         }
         assert_int_equal(cg_approve_decide(all, "fs", CG_METHOD_READ, "", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(all, "fs", CG_METHOD_EXEC, "", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(all, "fs", "of a later version", "", NULL), CG_APPROVE_REFUSE);
         cg_approve_free(all);
 }
 

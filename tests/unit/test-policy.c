@@ -53,6 +53,17 @@ TEST(test_time)
         cg_pol_free(p);
 }
 
+TEST(test_rules_about_tools_are_about_no_other_method)
+{
+        struct cg_pol *p = POLICY("{\"rules\": [{\"decision\": \"allow\", \"server\": \"*\"}]}");
+        struct cg_pol_call call = call_of("a", "{}");
+
+        assert_int_equal(decide(p, &call).decision, CG_POL_ALLOW);
+        call.method = "of a later version";
+        assert_int_equal(decide(p, &call).decision, CG_POL_NONE);
+        cg_pol_free(p);
+}
+
 TEST(test_calls_in_a_minute)
 {
         struct cg_pol *p = POLICY("{\"rules\": [{\"decision\": \"allow\", \"server\": \"*\"}], \"budgets\":"

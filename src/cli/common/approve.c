@@ -327,7 +327,7 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
                 }
                 accepting = accepting ?: r;
         }
-        if (!accepting && a->base == CG_APPROVE_ACCEPT && strcmp(method, CG_METHOD_EXEC) == 0)
+        if (!accepting && a->base == CG_APPROVE_ACCEPT && !cg_pol_is_mcp(method))
                 return a->def == CG_APPROVE_ASK ? CG_APPROVE_ASK : CG_APPROVE_REFUSE;
         if (!accepting)
                 return a->base;
