@@ -179,7 +179,7 @@ def workspace(tmp_path: Path) -> Path:
 def _folder(variable: str, default: Path, hint: str) -> Path:
     path = Path(os.environ.get(variable, default)).resolve()
     if not path.is_dir():
-        pytest.exit(f"{variable}: no folder {path}; {hint}", returncode=3)
+        pytest.fail(f"{variable}: no folder {path}; {hint}", pytrace=False)
     return path
 
 
