@@ -294,7 +294,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def make(**habits: object) -> Path:
         path = tmp_path_factory.mktemp("asking") / "mcp.json"
         script = Path(__file__).with_name("asking_server.py")
-        definition = {"command": sys.executable, "args": [str(script), json.dumps(habits)]}
+        definition = {"command": "/usr/bin/python3", "args": [str(script), json.dumps(habits)]}
         path.write_text(json.dumps({"mcpServers": {"s": definition}}))
         return path
 

@@ -49,4 +49,4 @@ def mark(tmp_path: Path) -> Path:
 def servers(mark: Path) -> dict[str, Any]:
     """The MCP server "echo"."""
     script = Path(__file__).parent / "api/echo_server.py"
-    return {"echo": {"command": sys.executable, "args": [str(script)], "env": {"MARK": str(mark)}}}
+    return {"echo": {"command": "/usr/bin/python3", "args": [str(script)], "env": {"MARK": str(mark)}}}

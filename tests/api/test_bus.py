@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from mcp_serve.helpers import Raw
 from processes import eventually
 from shared_supervisor import Shared, runtime_folder
 
-SERVER = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")]}
+SERVER = {"command": "/usr/bin/python3", "args": [str(Path(__file__).parent / "echo_server.py")]}
 MEMBERS = {"type", "time", "seq", "namespace", "session_id", "execution_id", "message", "data"}
 SANDBOXMCP = {
     *("execution.started", "execution.completed", "execution.failed", "execution.timeout", "session.created"),

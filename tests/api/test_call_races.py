@@ -11,7 +11,6 @@ import os
 import random
 import re
 import shutil
-import sys
 import threading
 import time
 from collections import Counter
@@ -137,7 +136,7 @@ class Race:
         self.session: Session = client.session(
             workspace=folder / "work", language=language, approval_timeout_ms=self.limit
         )
-        server = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(self.mark)}}
+        server = {"command": "/usr/bin/python3", "args": [str(SERVER)], "env": {"MARK": str(self.mark)}}
         self.session.add_servers({"echo": server})
         self.open = True
         self.log: list[str] = []

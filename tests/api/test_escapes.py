@@ -205,7 +205,7 @@ import sys, os
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from cellgate_api import Client
 c = Client(); s = c.session(workspace={str(tmp_path)!r})
-s.add_servers({{"echo": {{"command": sys.executable, "args": [{str(Path(__file__).parent / "echo_server.py")!r}]}}}})
+s.add_servers({{"echo": {{"command": "/usr/bin/python3", "args": [{str(Path(__file__).parent / "echo_server.py")!r}]}}}})
 s.execute("import subprocess; subprocess.Popen(['sleep', '1234567']); print('up', flush=True)\\nwhile True: pass")
 s.until('stream'); print('ready', flush=True); sys.stdin.read()
 """

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -400,7 +399,7 @@ def test_names_of_servers_and_functions_are_one_series(tools: Session) -> None:
     assert code_of(tools.add_functions, "echo", TOOLS) == E_EXISTS
     tools.add_functions("my-host", TOOLS)
     assert code_of(tools.add_functions, "my_host", TOOLS) == E_EXISTS  # the same package
-    server = {"command": sys.executable, "args": [str(SERVER)]}
+    server = {"command": "/usr/bin/python3", "args": [str(SERVER)]}
     assert code_of(tools.add_servers, {"my-host": server}) == E_EXISTS
     assert code_of(tools.add_servers, {"my_host": server}) == E_EXISTS
     assert run(tools, "from mcptools.my_host import any\nany.run(x=1)", lambda e: 2) == ("ok", "2")
@@ -414,7 +413,7 @@ def test_a_server_file_defines_no_functions(used: Session, mark: Path) -> None:
     forged = {"host_functions": json.dumps(TOOLS), "ask": False}
     with pytest.raises(CellgateError, match="command"):
         used.add_servers({"forged": forged})
-    server = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark)}, **forged}
+    server = {"command": "/usr/bin/python3", "args": [str(SERVER)], "env": {"MARK": str(mark)}, **forged}
     assert {t["tool"] for t in used.add_servers({"echo": server})["echo"]["tools"]} >= {"echo", "danger"}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,7 +104,7 @@ def test_what_is_behind_a_cell_that_leaves_the_queue_goes_on(one: Client, worksp
 
 
 def test_so_does_one_that_waits_for_an_approval_and_for_its_tool(one: Client, workspace: Path) -> None:
-    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")]}
+    server = {"command": "/usr/bin/python3", "args": [str(Path(__file__).parent / "echo_server.py")]}
     with one.session(workspace=workspace) as a, one.session(workspace=workspace) as b:
         a.add_servers({"echo": server})
         a.execute("from mcptools.echo import slow\nslow.run(seconds=1)")

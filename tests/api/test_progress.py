@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ CALL = "import _cellgate; print(_cellgate.tool_call('s', {tool!r}, {arguments!r}
 @pytest.fixture(params=["legacy", "modern"])
 def s(request: pytest.FixtureRequest, session: Session) -> Session:
     habits = json.dumps({"modern": request.param == "modern"})
-    session.add_servers({"s": {"command": sys.executable, "args": [str(SERVER), habits]}})
+    session.add_servers({"s": {"command": "/usr/bin/python3", "args": [str(SERVER), habits]}})
     return session
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +44,7 @@ def session(folder: Path) -> Iterator[Session]:
     with Client(no_spare=1) as c, c.session(workspace=folder, exec="ask") as s:
         s.add_functions("host", [ANY])
         args = [str(SERVER), str(folder / "mark")]
-        s.add_servers({"echo": {"command": sys.executable, "args": args, "data": args[1:]}})
+        s.add_servers({"echo": {"command": "/usr/bin/python3", "args": args, "data": args[1:]}})
         out = s.run(PRELUDE)
         assert out.status == "ok", out.events
         yield s

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,7 +70,7 @@ def opened(
         s = client.session(workspace=workspace, server_requests=kinds, **opts)
         sessions.append(s)
         habits = json.dumps({"modern": era == "modern", "log": str(tmp_path / "lines")})
-        s.add_servers({"s": {"command": sys.executable, "args": [str(SERVER), habits], **(definition or {})}})
+        s.add_servers({"s": {"command": "/usr/bin/python3", "args": [str(SERVER), habits], **(definition or {})}})
         return s
 
     def get(era: str, *args: Any, **opts: Any) -> Session:
@@ -351,7 +350,7 @@ def test_nobody_is_asked_without_a_call(client: Client, workspace: Path) -> None
     """A server may not ask before it is used."""
     with client.session(workspace=workspace, server_requests=3) as s:
         habits = json.dumps({"ask_early": FORM})
-        s.add_servers({"s": {"command": sys.executable, "args": [str(SERVER), habits]}})
+        s.add_servers({"s": {"command": "/usr/bin/python3", "args": [str(SERVER), habits]}})
         begin(s, call("hello"))
         events = s.until("result")
         assert not [e for e in events if e.type == "server_request"]

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,7 +84,7 @@ def test_an_mcp_server_in_such_a_folder(client: Client, home: Path, workspace: P
     (home / ".gitconfig").write_text(f"[core]\n\thooksPath = {folder}\n")
     before = server.read_bytes()
     with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
-        s.add_servers({"echo": {"command": sys.executable, "args": [str(server)]}})
+        s.add_servers({"echo": {"command": "/usr/bin/python3", "args": [str(server)]}})
         s.run(PUT)
         assert refused(s.run(f"put({str(server)!r})").value)
         assert refused(s.run(f"put({str(folder / 'json.py')!r})").value)
@@ -100,7 +99,7 @@ def test_an_mcp_server_with_other_git_settings(client: Client, tmp_path: Path, h
     (other / ".config/git").mkdir(parents=True)
     (other / ".gitconfig").write_text(f"[include]\n\tpath = {workspace}/of-home.cfg\n")
     (tmp_path / "global").write_text(f"[core]\n\thooksPath = {workspace}/of-global\n")
-    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")]}
+    server = {"command": "/usr/bin/python3", "args": [str(Path(__file__).parent / "echo_server.py")]}
     with client.session(workspace=workspace) as s:
         s.add_servers(
             {

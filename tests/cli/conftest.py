@@ -11,7 +11,6 @@ import re
 import select
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -53,7 +52,7 @@ class Server:
         names = folder / "tools.json"
         names.write_text(json.dumps(tools))
         args = [str(DATA / "server.py"), str(names), str(self.journal)]
-        self.mcp.write_text(json.dumps({"mcpServers": {"fs": {"command": sys.executable, "args": args}}}))
+        self.mcp.write_text(json.dumps({"mcpServers": {"fs": {"command": "/usr/bin/python3", "args": args}}}))
 
     def calls(self) -> list[dict[str, Any]]:
         if not self.journal.exists():

@@ -60,7 +60,7 @@ def test_other_languages_there(prefix: Path, tmp_path: Path) -> None:
 
 
 def test_a_tool_of_this_machine(prefix: Path, tmp_path: Path) -> None:
-    server = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "api/echo_server.py")]}
+    server = {"command": "/usr/bin/python3", "args": [str(Path(__file__).parents[1] / "api/echo_server.py")]}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"e": server}}))
     code = "from mcptools.e import echo\necho.run(text='there and back')"
     words = ["--connect", "env", "--mcp", "mcp.json", "-c", code]

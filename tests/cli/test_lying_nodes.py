@@ -32,7 +32,7 @@ def test_messages_of_a_node_that_lies(prefix: Path, tmp_path: Path, name: str) -
     """The connection ends, with the reason, or the message changes nothing; no question is answered with yes."""
     m: Message = CASES[name]
     relay = [sys.executable, "-B", str(NODE), "inject", *m.words(), str(prefix / "bin/cellgate"), "relay"]
-    server = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(tmp_path / "mark")}}
+    server = {"command": "/usr/bin/python3", "args": [str(SERVER)], "env": {"MARK": str(tmp_path / "mark")}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"e": server}}))
     lines = [
         {"add_functions": {"name": "host", "tools": [FUNCTION], "ask": True}},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ class Changing:
         self.describe("Does it.")
 
     def starts(self, start: str) -> None:
-        definition = {"command": sys.executable, "args": ["-S", "-E", str(SERVER), str(self.tools)], "start": start}
+        definition = {"command": "/usr/bin/python3", "args": ["-S", "-E", str(SERVER), str(self.tools)], "start": start}
         self.mcp.write_text(json.dumps({"mcpServers": {"s": definition}}))
 
     def describe(self, description: str, *more: str) -> None:

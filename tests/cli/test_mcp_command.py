@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,7 +48,7 @@ def changing(tmp_path_factory: pytest.TempPathFactory, run_cellgate: Run) -> Pat
     tools = tmp_path_factory.mktemp("server") / "tools.json"
     read = {"name": "read", "description": "Does it.\nMore.", "inputSchema": {"type": "object"}}
     tools.write_text(json.dumps([read]))
-    ok(run_cellgate("mcp", "add", "s", "--", sys.executable, "-S", "-E", SERVER, tools))
+    ok(run_cellgate("mcp", "add", "s", "--", "/usr/bin/python3", "-S", "-E", SERVER, tools))
     return tools
 
 
@@ -109,7 +108,7 @@ def test_what_paths_are(run_cellgate: Run, tmp_path: Path) -> None:
 
 def test_a_server_that_works_in_the_workspace(run_cellgate: Run, tmp_path: Path, outside: Path) -> None:
     """It is refused with the line to add, which `mcp add` writes."""
-    server = ["--", sys.executable, "-S", "-E", SERVER, outside / "tools.json", tmp_path]
+    server = ["--", "/usr/bin/python3", "-S", "-E", SERVER, outside / "tools.json", tmp_path]
     (outside / "tools.json").write_text("{}")
     ok(run_cellgate("mcp", "add", "s", *server))
     r = run_cellgate("run", "--mcp", ".mcp.json", "-c", "import mcptools.s")

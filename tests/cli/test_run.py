@@ -10,7 +10,6 @@ import select
 import signal
 import stat
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Callable
@@ -289,7 +288,7 @@ def test_a_signal_ends_a_run_whose_output_nobody_reads(
 @pytest.mark.no_sanitizer  # it waits for half a minute
 def test_a_call_without_a_time_limit_says_that_it_waits(cellgate: Path, tmp_path: Path, slowness: float) -> None:
     """The call of the other server has a limit: its end is known."""
-    fake = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "mcp/fake_server.py")]}
+    fake = {"command": "/usr/bin/python3", "args": [str(Path(__file__).parents[1] / "mcp/fake_server.py")]}
     mcp = tmp_path / "mcp.json"
     mcp.write_text(json.dumps({"mcpServers": {"silent": fake, "limited": {**fake, "timeout": 3600}}}))
     cell = (

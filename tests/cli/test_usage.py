@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,7 +147,7 @@ MCP_FILES = [
     ('{"mcpServers": {"fs": {"command": "x", "env": {"A": "${CELLGATE_TEST_NOT_SET}"}}}}', "CELLGATE_TEST_NOT_SET"),
     ('{"mcpServers": {"fs": {"command": "no-such-program-anywhere"}}}', "no-such-program-anywhere"),
     ('{"mcpServers": {"fs": {"args": []}}}', "command"),
-    (json.dumps({"fs": {"command": sys.executable, "args": [SERVER, "broken"]}}), "fs"),
+    (json.dumps({"fs": {"command": "/usr/bin/python3", "args": [SERVER, "broken"]}}), "fs"),
 ]
 
 
@@ -184,7 +183,7 @@ def test_settings_files(run_cellgate: Run, tmp_path: Path, content: str, says: s
 
 
 def test_server_that_fails_shows_what_it_said(run_cellgate: Run, tmp_path: Path) -> None:
-    (tmp_path / "servers.json").write_text(json.dumps({"fs": {"command": sys.executable, "args": [SERVER, "broken"]}}))
+    (tmp_path / "servers.json").write_text(json.dumps({"fs": {"command": "/usr/bin/python3", "args": [SERVER, "broken"]}}))
     r = run_cellgate("run", "--mcp", "servers.json", "-c", "1")
     assert r.returncode == 2
     assert "no such database" in r.stderr

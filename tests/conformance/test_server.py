@@ -11,7 +11,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,7 +96,7 @@ def serve(cellgate: Path, build_dir: Path, tmp_path: Path) -> Iterator[Callable[
             (tmp_path / "workspace").mkdir()
             made = fixture.table()
             (tmp_path / "table.json").write_text(json.dumps(fixture.wrong(made) if kind == "wrong" else made))
-            asking = {"command": sys.executable, "args": [str(HERE.parent / "asking_server.py")]}
+            asking = {"command": "/usr/bin/python3", "args": [str(HERE.parent / "asking_server.py")]}
             (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"asking": asking}}))
             # The suite opens a session for each scenario, under one name, and ends none.
             both: list[str | Path] = ["--max-sessions-per-client", "64", "--max-sessions", "64"]

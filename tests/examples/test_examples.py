@@ -25,7 +25,7 @@ def mcp(tmp_path: Path, journal: Path) -> Path:
     tools = tmp_path / "tools.json"
     tools.write_text('["read_file", "write_file"]')
     path = tmp_path / "mcp.json"
-    server = {"command": sys.executable, "args": [str(SERVER), str(tools), str(journal)]}
+    server = {"command": "/usr/bin/python3", "args": [str(SERVER), str(tools), str(journal)]}
     path.write_text(json.dumps({"mcpServers": {"fs": server}}))
     return path
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -318,7 +317,7 @@ class Server:
         names = folder / "tools.json"
         names.write_text(json.dumps(["read_file", "write_file"]))
         args = [str(SERVER), str(names), str(self.journal)]
-        self.mcp.write_text(json.dumps({"mcpServers": {"fs": {"command": sys.executable, "args": args}}}))
+        self.mcp.write_text(json.dumps({"mcpServers": {"fs": {"command": "/usr/bin/python3", "args": args}}}))
 
     def ran(self) -> list[str]:
         if not self.journal.exists():

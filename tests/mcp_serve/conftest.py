@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ def mark(tmp_path: Path) -> Path:
 def mcp_file(tmp_path: Path, mark: Path) -> Path:
     """Settings with the fake server, as `fake`."""
     path = tmp_path / "servers.json"
-    server = {"command": sys.executable, "args": [str(FAKE)], "env": {"MARK": str(mark)}}
+    server = {"command": "/usr/bin/python3", "args": [str(FAKE)], "env": {"MARK": str(mark)}}
     path.write_text(json.dumps({"mcpServers": {"fake": server}}))
     return path
 

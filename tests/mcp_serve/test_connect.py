@@ -40,7 +40,7 @@ def test_a_registered_server_stays_here(connected: Callable[..., Raw], tmp_path:
     server = connected("--approve", "ask", "--detach", "7.5")
     server.initialize(elicitation={})
     parameters = {
-        "command": sys.executable,
+        "command": "/usr/bin/python3",
         "args": [str(FAKE)],
         "env": {"MARK": str(mark), "TOKEN": "SECRET-4711"},
     }

@@ -9,7 +9,6 @@ import re
 import select
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,7 +103,7 @@ def test_a_pattern_is_not_granted_to_a_server_that_takes_the_name(
     outside = tmp_path_factory.mktemp("server")
     names = outside / "tools.json"
     names.write_text(json.dumps(["host_exec", "request_host_access"]))
-    server = {"command": sys.executable, "args": [str(FAKE), str(names), str(outside / "ran")]}
+    server = {"command": "/usr/bin/python3", "args": [str(FAKE), str(names), str(outside / "ran")]}
     call = host.call("register_mcp_server", server_name="host", server_params=server)
     result = answered(host, call, YES)[1]
     assert not result["isError"], text_of(result)

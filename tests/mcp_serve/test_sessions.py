@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -341,7 +340,7 @@ def test_budgets_are_of_all_sessions(serve: Serve, mcp_file: Path, mark: Path, t
 def test_registered_servers_belong_to_their_session(serve: Serve, mark: Path) -> None:
     server = started(serve, "--approve", "all")
     other = create(server)
-    params = {"command": sys.executable, "args": [FAKE], "env": {"MARK": str(mark)}}
+    params = {"command": "/usr/bin/python3", "args": [FAKE], "env": {"MARK": str(mark)}}
     server.ask("register_mcp_server", server_name="fake", server_params=params, session_id=other)
     run(server, CALL.format("x"), other)
     assert "ModuleNotFoundError" in server.fails("execute_ipython_cell", code=CALL.format("y"))

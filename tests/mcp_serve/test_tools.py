@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import tarfile
 import tempfile
 import threading
@@ -437,7 +436,7 @@ def test_one_server_that_does_not_start_takes_nothing_else_along(
     servers = {
         "broken": {"command": "/no/such/program"},
         "unset": {"command": "true", "env": {"X": "${CELLGATE_TEST_UNSET}"}},
-        "fake": {"command": sys.executable, "args": [FAKE], "env": {"MARK": str(mark)}},
+        "fake": {"command": "/usr/bin/python3", "args": [FAKE], "env": {"MARK": str(mark)}},
     }
     (tmp_path / "some.json").write_text(json.dumps(servers))
 
@@ -556,7 +555,7 @@ def test_many_questions_at_once(sdk: Sdk, run: Callable, mcp_file: Path, mark: P
 
 # ---------------------------------------------------------------------- register_mcp_server
 
-PARAMS = {"command": sys.executable, "args": [FAKE]}
+PARAMS = {"command": "/usr/bin/python3", "args": [FAKE]}
 
 
 async def register(session: ClientSession, name: str = "mine", **changes: object) -> Any:

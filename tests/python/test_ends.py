@@ -188,7 +188,7 @@ import asyncio, sys, threading
 sys.path.insert(0, {package!r})
 print("up", flush=True)
 import cellgate
-server = {{"echo": {{"command": sys.executable, "args": [{server!r}]}}}}
+server = {{"echo": {{"command": "/usr/bin/python3", "args": [{server!r}]}}}}
 def blocking():
     while True:
         with cellgate.Session(mcp_servers=server) as s:

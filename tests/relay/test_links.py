@@ -50,7 +50,7 @@ def whole_session(client: Any, folder: Path) -> None:
     (folder / "work").mkdir()
     with cellgate.Session(folder / "work", client=client) as s:
         s.functions({"act": lambda n: called.append(n) or n}, ask=True)
-        s.add_mcp_servers({"e": {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": f"{folder}/mark"}}})
+        s.add_mcp_servers({"e": {"command": "/usr/bin/python3", "args": [str(SERVER)], "env": {"MARK": f"{folder}/mark"}}})
         code = "from mcptools.host import act\nfrom mcptools.e import danger\nopen('ran', 'a').write('{0}\\n')\n"
         for i in range(3):
             shown: list[Any] = []
@@ -120,7 +120,7 @@ def test_the_command_is_killed(package: Any, node: Callable[..., list[str]], min
 
     with cellgate.Client(connect=node("frozen")) as client, cellgate.Session(tmp_path, client=client) as s:
         s.add_mcp_servers(
-            {"e": {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": f"{tmp_path}/mark"}}}
+            {"e": {"command": "/usr/bin/python3", "args": [str(SERVER)], "env": {"MARK": f"{tmp_path}/mark"}}}
         )
         seen = []
         for event in s.stream("print('on')\nfrom mcptools.e import danger\ndanger.run(text='x')\nprint('off')"):
@@ -159,7 +159,7 @@ def test_the_tool_server_of_the_host_is_killed(package: Any, relay: list[str], m
     import cellgate
 
     with cellgate.Client(connect=relay) as client, cellgate.Session(tmp_path, client=client) as s:
-        s.add_mcp_servers({"e": {"command": sys.executable, "args": [str(SERVER)]}})
+        s.add_mcp_servers({"e": {"command": "/usr/bin/python3", "args": [str(SERVER)]}})
         (guard,) = [p for p in children(os.getpid()) if p not in mine and name_of(p) == "cellgate-toolse"]
         for pid in (guard, *children(guard)):
             kill(pid)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,7 @@ def test_information_that_is_none(package: Any, node: Callable[..., list[str]], 
 
 
 def server(mark: Path, **env: str) -> dict[str, Any]:
-    return {"e": {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark), **env}}}
+    return {"e": {"command": "/usr/bin/python3", "args": [str(SERVER)], "env": {"MARK": str(mark), **env}}}
 
 
 def survives(c: Any, m: Message) -> None:

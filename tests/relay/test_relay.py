@@ -102,8 +102,8 @@ def test_servers_of_the_host_have_the_modules_of_local_ones(package: Any, client
 
     (tmp_path / "tools").write_text(json.dumps([TYPED]))
     servers = {
-        "fake": {"command": sys.executable, "args": [str(FAKE), '{"offers": ["resources", "prompts"]}']},
-        "typed": {"command": sys.executable, "args": [str(CHANGING), str(tmp_path / "tools")]},
+        "fake": {"command": "/usr/bin/python3", "args": [str(FAKE), '{"offers": ["resources", "prompts"]}']},
+        "typed": {"command": "/usr/bin/python3", "args": [str(CHANGING), str(tmp_path / "tools")]},
         "broken": {"command": "/no/such"},
     }
     (tmp_path / "work").mkdir()
@@ -128,7 +128,7 @@ TYPED = {
 
 def test_resources_and_prompts_of_the_host(session: Any) -> None:
     session.add_mcp_servers(
-        {"f": {"command": sys.executable, "args": [str(FAKE), '{"offers": ["resources", "prompts"]}']}}
+        {"f": {"command": "/usr/bin/python3", "args": [str(FAKE), '{"offers": ["resources", "prompts"]}']}}
     )
     listed = session.run("import mcptools\nprint(mcptools.prompts('f'))")
     assert listed.ok and "greet" in listed.stdout
@@ -142,7 +142,7 @@ def test_tools_that_change(session: Any, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tool = {"inputSchema": {"type": "object"}}
     tools.write_text(json.dumps([{"name": "announce", **tool}]))
-    session.add_mcp_servers({"c": {"command": sys.executable, "args": [str(CHANGING), str(tools)]}})
+    session.add_mcp_servers({"c": {"command": "/usr/bin/python3", "args": [str(CHANGING), str(tools)]}})
     tools.write_text(json.dumps([{"name": "announce", **tool}, {"name": "later", **tool}]))
     assert session.run("from mcptools.c import announce\nannounce.run()", approve=lambda _: True).ok
     wait_until(lambda: "'c/later.py'" in session.run(MODULES).stdout, "no module of the new tool")
@@ -151,7 +151,7 @@ def test_tools_that_change(session: Any, tmp_path: Path) -> None:
 
 def test_only_the_decision_stops_the_clock(session: Any) -> None:
     server = Path(__file__).parents[1] / "api/echo_server.py"
-    session.add_mcp_servers({"e": {"command": sys.executable, "args": [str(server)]}})
+    session.add_mcp_servers({"e": {"command": "/usr/bin/python3", "args": [str(server)]}})
 
     def slowly(_: Any) -> bool:
         time.sleep(2.5)
