@@ -92,6 +92,7 @@ def test_accepted_in_another_process_it_runs_once(shared: Shared, server: Server
     assert shared("approvals", "list").stdout == "no question waits that can be decided here\n"
 
 
+@pytest.mark.sanitized_in_soak
 def test_rejected_in_another_process_with_a_reason(shared: Shared, server: Server) -> None:
     with start(shared, server, ELSEWHERE) as run:
         q = waiting(shared)
@@ -101,6 +102,7 @@ def test_rejected_in_another_process_with_a_reason(shared: Shared, server: Serve
     assert not server.ran()
 
 
+@pytest.mark.sanitized_in_soak
 def test_what_a_policy_file_asks_waits_for_other_terminals(shared: Shared, server: Server, tmp_path: Path) -> None:
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"rules": [{"decision": "ask", "server": "fs"}]}))
@@ -112,6 +114,7 @@ def test_what_a_policy_file_asks_waits_for_other_terminals(shared: Shared, serve
     assert server.ran() == ["write_file"]
 
 
+@pytest.mark.sanitized_in_soak
 def test_what_rules_decide_is_not_shared(shared: Shared, server: Server) -> None:
     """Another program that accepts whatever it sees does not see what a rule refuses."""
     watch = subprocess.Popen(
@@ -127,6 +130,7 @@ def test_what_rules_decide_is_not_shared(shared: Shared, server: Server) -> None
     assert server.ran() == ["list_dir"]
 
 
+@pytest.mark.sanitized_in_soak
 def test_without_the_option_nothing_waits_here(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
     with start(shared, server) as run:
         assert run.wait(60) == 4
@@ -138,6 +142,7 @@ def test_without_the_option_nothing_waits_here(shared: Shared, server: Server, s
     assert p.end() == 4 and not server.ran()
 
 
+@pytest.mark.sanitized_in_soak
 def test_private_supervisors_are_counted(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
     p = sit("run", "--private", "--mcp", server.mcp, "-c", CODE)
     p.wait_for("always for this tool")
@@ -285,6 +290,7 @@ def unseen(p: Person, shared: Shared, n: int, go: str = "") -> None:
     p.process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.sanitized_in_soak
 def test_watch_asks_about_those_of_one_cell_together(
     shared: Shared, server: Server, sit: Callable[..., Person]
 ) -> None:
@@ -338,6 +344,7 @@ def test_one_of_several_that_was_decided_elsewhere(shared: Shared, server: Serve
     assert server.ran() == ["write_file"] * 2
 
 
+@pytest.mark.sanitized_in_soak
 def test_several_cells_are_not_asked_about_together(shared: Shared, server: Server, sit: Callable[..., Person]) -> None:
     with start(shared, server, ELSEWHERE) as run, start(shared, server, ELSEWHERE) as other:
         eventually(lambda: len(listed(shared)["approvals"]) == 2, 60)

@@ -312,6 +312,7 @@ def test_lines_that_are_not_understood_change_nothing(host) -> None:
     assert h.until("stream")["text"] == "fine\n"
 
 
+@pytest.mark.sanitized_in_soak
 def test_line_over_the_limit(host) -> None:
     h = host()
     h.until("session")
@@ -340,6 +341,7 @@ def test_full_queue(host) -> None:
         result(h, id=i, status="ok")
 
 
+@pytest.mark.sanitized_in_soak
 def test_host_that_does_not_read(host) -> None:
     """The kernel waits, and nothing is lost."""
     h = host()
@@ -418,6 +420,7 @@ def test_signal_while_servers_start(host, tmp_path) -> None:
     assert all(e["type"] == "progress" for e in signalled(h, signal.SIGTERM))
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.parametrize(("sig", "eof"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
 def test_signal_ends_a_cell_that_asks_again_and_again(host, sig: signal.Signals, eof: bool) -> None:
     """It has a result only where it was too slow to ask again before its kernel was replaced."""

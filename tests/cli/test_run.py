@@ -258,6 +258,7 @@ stay()
 """
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.parametrize("mime", ["text/plain", "image/png"])
 def test_a_signal_ends_a_flood_of_displays(cellgate: Path, tmp_path: Path, slowness: float, mime: str) -> None:
     """The cell sends displays faster than they are shown, and ignores the interrupt."""

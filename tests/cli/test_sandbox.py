@@ -190,6 +190,7 @@ def threads():
 """
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.own_supervisor
 @pytest.mark.parametrize("profiles", ["basic", "data_science", "network", "filesystem", "filesystem network data_science"])
 def test_profiles(run_cellgate: Run, home: Path, port: int, profiles: str) -> None:

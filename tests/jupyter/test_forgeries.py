@@ -105,6 +105,7 @@ def test_forged_messages(client: Any, code: str) -> None:
     assert any(client.run("6 * 7").of("execute_result") for _ in range(3))
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 @pytest.mark.parametrize(
     ("prompt", "answer"), [("[cellgate] Cell 1 wants to call a tool:", "y"), ("x\n[cellgate] Allow? y yes", "n")]

@@ -505,6 +505,7 @@ def test_a_list_that_a_cell_has_given_up_is_for_the_next_call(ts, later):
     server.wait_lists(2)
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.parametrize(
     "message",
     [
@@ -585,6 +586,7 @@ def test_kinds_of_failures(ts, k, tool, kind):
     assert k.kind == kind
 
 
+@pytest.mark.sanitized_in_soak
 def test_kind_of_a_result_that_is_too_large(ts, k):
     ts.run(k, 1, "fake", "huge", b'{"size":270000000}')
     assert k.kind == "too_large"
@@ -633,6 +635,7 @@ def files(ts, folder=None):
     return n
 
 
+@pytest.mark.sanitized_in_soak
 def test_large_result_stays(ts, k):
     size = 200_000_000
     status, raw = ts.run(k, 1, "fake", "big", b'{"size":200000000}')
@@ -722,6 +725,7 @@ def test_disk_that_is_full(ts, k):
     assert files(ts) == 0
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.parametrize("end", ["cancel", "detach"])
 def test_end_of_a_call_whose_result_is_being_written(ts, k, waiting, end):
     """It is written beside the event loop; nothing is left of it."""

@@ -323,6 +323,7 @@ def test_calls_of_others_go_on_while_wrappers_are_written(ts, fake, waiting):
     assert done.id == 6 and "report" in done.body
 
 
+@pytest.mark.sanitized_in_soak
 def test_a_request_that_fails_does_not_hold_up_the_next(ts, fake, waiting):
     """Two wait while the first is long at it; one of them has too many servers together with the first."""
     body = {"out": str(ts.out), "timeout_ms": 0}
@@ -475,6 +476,7 @@ def test_tools_that_the_server_has_not_declared(ts, fake):
     assert ts.run(k, 1, "fake", "echo")[0] == "ok"
 
 
+@pytest.mark.sanitized_in_soak
 def test_one_bad_server_costs_only_its_own_tools(ts, fake, slowness):
     """Beside servers that list garbage, die, flood or never answer, the calls of a good one are answered first."""
     k = ts.attach()

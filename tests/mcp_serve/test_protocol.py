@@ -243,6 +243,7 @@ def children_of(pid: int) -> set[int]:
     return found
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.own_supervisor
 @pytest.mark.parametrize(
     ("how", "busy"),
@@ -326,6 +327,7 @@ def test_standard_output_carries_nothing_else(serve: Serve) -> None:
     assert text_of(server.result(server.call("execute_ipython_cell", code=code))) == "raw\nchild\npython"
 
 
+@pytest.mark.sanitized_in_soak
 def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Serve, workspace: Path) -> None:
     server = serve("--plain-results", "--wait", "3600", read=False)
     numbers = range(10, 34)

@@ -97,6 +97,7 @@ def test_stopped_is_reported_before_memory_is_freed(box: Box) -> None:
     assert stopped(box, "os.closerange(3, 1000)\nos._exit(3)") >= 1
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.parametrize(
     "code",
     [

@@ -78,6 +78,7 @@ print("done")
 """
 
 
+@pytest.mark.sanitized_in_soak
 @pytest.mark.parametrize("who", ["thread", "process"])
 @pytest.mark.parametrize("tier", ["full", "landlock:accept"])
 def test_files_of_protected_folders(box: Box, tier: str, who: str) -> None:
