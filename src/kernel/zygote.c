@@ -19,8 +19,11 @@
 #define REQUEST_BYTES 4096
 /* spec memfd, listener of the kernel wire, listener of the tool wire */
 #define REQUEST_FDS 4
-/* Time without requests before the warm-up goes on: a first cell has ended by then. */
-#define WARM_UP_MS 25
+/*
+ * Time without requests before the warm-up goes on. It takes a tenth of a second of a processor,
+ * which a program that runs some cells in one kernel and then ends does not need.
+ */
+#define WARM_UP_MS 1000
 /* Time without requests before completion is prepared. */
 #define IDLE_MS 200
 /* Kernels that do not wait for the warm-up, without which each takes some MB more. */
