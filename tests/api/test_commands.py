@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import E_INVAL, E_NOTFOUND, CellgateError, Client, Session
 from processes import eventually
+from rounds import rounds
 
 
 def fails(session: Session, *argv: str) -> bool:
@@ -277,6 +278,39 @@ children = {n: named(n) for n in (1000, 1001, 1002)}
     assert out == b"changed\n"
     session.cancel(number)
     assert session.wait_command(number)[0].status == "cancelled"
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+def test_cells_cannot_limit_commands_whose_ancestors_end_meanwhile(session: Session) -> None:
+    n = rounds(400, 40)
+    # The last of 40 generations says its number and ends its ancestors, which the cell's calls come upon.
+    session.run(f"{CHANGES}\nos.mkfifo('started'); os.mkfifo('done')")
+    number = session.exec(
+        "python3",
+        "-c",
+        f"""
+import os
+for _ in range({n}):
+    (wait, end), (all_ended, alive) = os.pipe(), os.pipe()
+    if not os.fork():
+        for _ in range(40):
+            if os.fork():
+                os.close(end), os.read(wait, 1), os._exit(0)
+        open('started', 'w').write(str(os.getpid()))
+        os.close(end), open('done').read(), os._exit(0)
+    os.close(end), os.close(alive), os.read(all_ended, 1), os.close(wait), os.close(all_ended), os.wait()
+""",
+    )
+    tries = f"""
+found = set()
+for _ in range({n}):
+    pid = int(open('started').read())
+    found |= {{call(302, pid, resource.RLIMIT_CORE, at(limit), 0) for _ in range(20)}}
+    open('done', 'w').close()
+found
+"""
+    assert value(session, tries) == "{'Operation not permitted'}"
+    assert session.wait_command(number)[0].json == {"exit_code": 0}
 
 
 def test_what_is_not_a_command(session: Session) -> None:

@@ -49,18 +49,18 @@ void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS])
         }
 }
 
-/* True if @pid, a process or thread, is a command server or a descendant of one. */
+/* True if @pid, a process or thread, is a command server or a descendant of one; true as well if an ancestor ended
+ * meanwhile, for whose descendant it was cannot be known any more. */
 static bool is_beside(const struct cg_notify *n, pid_t pid)
 {
         struct cg_proc_stat stat;
 
-        while (pid > 1) {
+        for (pid_t ancestor = pid; ancestor > 1; ancestor = stat.parent) {
                 for (size_t i = 0; i < CG_BESIDE_SERVERS; i++)
-                        if (n->servers[i] == pid)
+                        if (n->servers[i] == ancestor)
                                 return true;
-                if (!cg_proc_read_stat(pid, &stat))
-                        return false;
-                pid = stat.parent;
+                if (!cg_proc_read_stat(ancestor, &stat))
+                        return ancestor != pid;
         }
         return false;
 }
