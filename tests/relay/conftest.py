@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from package_fixtures import mark, package  # noqa: F401
+from shared_supervisor import Shared, runtime_folder
 
 if TYPE_CHECKING:
     import cellgate
@@ -21,7 +22,17 @@ NODE = Path(__file__).parent / "node.py"
 
 @pytest.fixture(scope="session")
 def relay(prefix: Path) -> list[str]:
+    """With a supervisor of its own."""
     return [str(prefix / "bin/cellgate"), "relay"]
+
+
+@pytest.fixture(scope="module")
+def shared_relay(prefix: Path, tmp_path_factory: pytest.TempPathFactory, slowness: float) -> Iterator[list[str]]:
+    """To a supervisor of this file: starting one takes most of the time of a small session."""
+    with runtime_folder() as folder:
+        shared = Shared(prefix / "bin/cellgate", folder, tmp_path_factory.mktemp("shared"), slowness)
+        shared.run()
+        yield ["env", f"CELLGATE_NODE={shared.address}", str(shared.cellgate), "relay"]
 
 
 @pytest.fixture
@@ -31,10 +42,10 @@ def node(relay: list[str]) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def client(package: Any, relay: list[str]) -> Iterator[cellgate.Client]:  # noqa: F811
+def client(package: Any, shared_relay: list[str]) -> Iterator[cellgate.Client]:  # noqa: F811
     import cellgate
 
-    c = cellgate.Client(connect=relay)
+    c = cellgate.Client(connect=shared_relay)
     yield c
     c.close()
 

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,15 @@ def start(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         node.process.wait(60)
 
 
+@pytest.fixture(scope="module")
+def steady(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node of tests that leave it as it is."""
+    node = Node(prefix, tmp_path_factory.mktemp("steady"))
+    yield node
+    node.process.send_signal(signal.SIGINT)
+    node.process.wait(60)
+
+
 def test_slots(start: Callable[..., Node], tmp_path: Path) -> None:
     """A full node refuses sessions and connections; of several nodes the one with a free slot is taken."""
     import cellgate
@@ -113,12 +122,11 @@ def test_slots(start: Callable[..., Node], tmp_path: Path) -> None:
     assert figures["memory_bytes"] > 10 << 20
 
 
-def test_what_a_client_of_a_node_cannot_do(start: Callable[..., Node], tmp_path: Path) -> None:
+def test_what_a_client_of_a_node_cannot_do(steady: Node, tmp_path: Path) -> None:
     """Neither end the node, nor find others' sessions, nor run anything without a sandbox: refused by the node itself."""
     import cellgate
 
-    node = start()
-    with cellgate.Client(address=node.ready["node"]) as other, node.client() as c:
+    with cellgate.Client(address=steady.ready["node"]) as other, steady.client() as c:
         with cellgate.Session(tmp_path, client=c) as s:
             assert s.run("1").ok
             for request in (other.status, lambda: other.stop(force=True)):
@@ -135,19 +143,18 @@ def test_what_a_client_of_a_node_cannot_do(start: Callable[..., Node], tmp_path:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="listens as another user, which only root may do")
 @pytest.mark.parametrize("name", ["host.sock", "link-a.sock"])
-def test_a_folder_of_another_user(start: Callable[..., Node], tmp_path: Path, name: str) -> None:
+def test_a_folder_of_another_user(steady: Node, name: str) -> None:
     """Its life.sock leads to the real node; what else is there is not given a token, code or streams."""
     import cellgate
 
-    node = start()
     folder = Path(tempfile.mkdtemp(prefix="cg-"))
-    (folder / "life.sock").symlink_to(f"{node.ready['node']}/life.sock")
+    (folder / "life.sock").symlink_to(f"{steady.ready['node']}/life.sock")
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(folder / name))
         os.seteuid(65534)
         other.listen()
         os.seteuid(0)
-        connect = ["env", f"CELLGATE_NODE={folder}", str(node.cellgate), "relay"]
+        connect = ["env", f"CELLGATE_NODE={folder}", str(steady.cellgate), "relay"]
 
         def say(first: dict[str, object]) -> bytes:
             line = f"cellgate-relay {json.dumps(first)}\n".encode()
@@ -261,12 +268,11 @@ def is_keeper(process: Path, node: Node) -> bool:
         return False
 
 
-def test_environments_are_the_nodes(start: Callable[..., Node]) -> None:
+def test_environments_are_the_nodes(steady: Node) -> None:
     import cellgate
 
-    node = start()
     with pytest.raises(cellgate.UnsupportedError, match="those of `cellgate node`"):
-        cellgate.Client(connect=node.connect, preload=["json"])
+        cellgate.Client(connect=steady.connect, preload=["json"])
 
 
 def test_drain(start: Callable[..., Node], tmp_path: Path) -> None:
@@ -346,13 +352,12 @@ def test_a_killed_node_leaves_nothing(start: Callable[..., Node], tmp_path: Path
         assert p.wait(30) == 0
 
 
-def test_http(start: Callable[..., Node]) -> None:
-    node = start()
-    assert node.get("/")[0] == node.get("/metrics/x")[0] == 404
-    status = Path(f"/proc/{front(node)}/status").read_text()
+def test_http(steady: Node) -> None:
+    assert steady.get("/")[0] == steady.get("/metrics/x")[0] == 404
+    status = Path(f"/proc/{front(steady)}/status").read_text()
     assert re.search(r"CapEff:\s*0+\n", status) and "NoNewPrivs:\t1" in status
-    os.kill(front(node), signal.SIGKILL)
-    wait_until(lambda: answers(node), "it is started again")
+    os.kill(front(steady), signal.SIGKILL)
+    wait_until(lambda: answers(steady), "it is started again")
 
 
 def test_figures(start: Callable[..., Node], tmp_path: Path) -> None:
@@ -460,27 +465,30 @@ def test_a_machine_without_sandboxes_is_not_ready(start: Callable[..., Node]) ->
     assert node.get("/readyz")[0] == 503 and node.get("/healthz")[0] == 200
 
 
-def test_the_process_that_reads_http_has_no_rights(start: Callable[..., Node]) -> None:
+def test_the_process_that_reads_http_has_no_rights(steady: Node) -> None:
     """Nor the log, in which it could forge records. What its filter denies: tests/unit/test-egress-lock.c."""
-    pid = front(start())
+    pid = front(steady)
     assert "Seccomp:\t2" in Path(f"/proc/{pid}/status").read_text()
+    held = []
     try:
-        held = sorted(os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir())
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # the connection of our own request
+                held.append(os.readlink(fd))
+        held.sort()
     except PermissionError:
         pytest.skip("only root sees the descriptors of such a process")
     assert held[:3] == ["/dev/null"] * 3 and not any(f.startswith(("/", "pipe:")) for f in held[3:])
 
 
-def test_http_clients_that_send_nothing(start: Callable[..., Node]) -> None:
+def test_http_clients_that_send_nothing(steady: Node) -> None:
     """Nor all of a request: they do not keep the next one out."""
-    node = start()
-    host, port = node.ready["http"].split(":")
+    host, port = steady.ready["http"].split(":")
     with ExitStack() as stack:
         for _ in range(200):
             c = stack.enter_context(socket.create_connection((host, int(port))))
             c.sendall(b"GET / HTTP/1.1\r\n")
         began = time.monotonic()
-        assert node.get("/healthz")[0] == 200
+        assert steady.get("/healthz")[0] == 200
         assert time.monotonic() - began < 3
 
 

@@ -17,6 +17,11 @@ from relay.node_messages import MESSAGES, MESSAGES_ABOUT_SERVERS, Message
 SERVER = Path(__file__).parents[1] / "api/echo_server.py"
 
 
+@pytest.fixture(scope="module")
+def relay(shared_relay: list[str]) -> list[str]:
+    return shared_relay
+
+
 def test_what_start_files_print_is_skipped(package: Any, node: Callable[..., list[str]], tmp_path: Path) -> None:
     import cellgate
 
