@@ -24,7 +24,7 @@ def session(client: Client, workspace: Path) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workspace of `used`."""
+    """The workspace of `used` and of `used_tools`."""
     return tmp_path_factory.mktemp("work")
 
 
@@ -40,6 +40,27 @@ def used(module_session: Session) -> Session:
     while module_session.next(0):
         pass
     return module_session
+
+
+@pytest.fixture(scope="module")
+def used_mark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("marks") / "mark"
+
+
+@pytest.fixture(scope="module")
+def module_tools(client: Client, work: Path, used_mark: Path) -> Iterator[Session]:
+    with client.session(workspace=work) as s:
+        s.add_servers(echo(used_mark))
+        yield s
+
+
+@pytest.fixture
+def used_tools(module_tools: Session, used_mark: Path) -> Session:
+    """The same with the MCP server "echo"."""
+    while module_tools.next(0):
+        pass
+    used_mark.unlink(missing_ok=True)
+    return module_tools
 
 
 @pytest.fixture

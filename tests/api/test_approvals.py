@@ -16,9 +16,21 @@ from typing import Any
 import pytest
 from cellgate_api import CellgateError, Client, Event, Session
 from processes import by_age, children, eventually, name_of, parent, words
+from rounds import rounds
 from server_definitions import SERVER, definition, echo
 
 CALL = "from mcptools.echo import echo\necho.run(text={!r})"
+
+
+@pytest.fixture
+def mark(used_mark: Path) -> Path:
+    return used_mark
+
+
+@pytest.fixture
+def tools(used_tools: Session) -> Session:
+    """The session of the tests that leave it usable."""
+    return used_tools
 
 
 def test_accepted_call_runs_with_the_bytes_that_were_shown(tools: Session, mark: Path) -> None:
@@ -52,8 +64,8 @@ CHANGING = {
 
 
 @pytest.mark.parametrize("case", CHANGING)
-def test_arguments_that_change_after_they_were_shown(client: Client, workspace: Path, mark: Path, case: str) -> None:
-    language = case.partition("-")[0]
+def test_arguments_that_change_after_they_were_shown(client: Client, workspace: Path, tmp_path: Path, case: str) -> None:
+    language, mark = case.partition("-")[0], tmp_path / "mark"
     if language == "node" and shutil.which("node") is None:
         pytest.skip("there is no node")
     with client.session(workspace=workspace, language=language) as s:
@@ -76,19 +88,16 @@ def test_rejected_call_does_not_run_and_raises(tools: Session, mark: Path) -> No
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    ("reason", "shown"),
-    [
+def test_a_long_reason_is_cut_and_the_refusal_counts(tools: Session) -> None:
+    for reason, shown in [
         ("\x01" * 30000, "\x01" * 10000),  # six bytes each on the wire
         ("é" * 30000, "é" * 5000),
         ("a" + "é" * 30000, "a" + "é" * 4999),  # not cut inside of a character
-    ],
-)
-def test_a_long_reason_is_cut_and_the_refusal_counts(tools: Session, reason: str, shown: str) -> None:
-    code = "from mcptools.echo import echo\nimport cellgate_tools\ntry:\n    echo.run(text='x')\nexcept cellgate_tools.RejectedError as e:\n    seen = str(e)\nf'{len(seen)} {seen.count(chr(1))} {seen.count(chr(233))}'"
-    out = tools.run(code, lambda e: reason)
-    length, controls, accents = map(int, str(out.value).strip("'").split())
-    assert (controls, accents) == (shown.count("\x01"), shown.count("é")) and length >= len(shown)
+    ]:
+        code = "from mcptools.echo import echo\nimport cellgate_tools\ntry:\n    echo.run(text='x')\nexcept cellgate_tools.RejectedError as e:\n    seen = str(e)\nf'{len(seen)} {seen.count(chr(1))} {seen.count(chr(233))}'"
+        out = tools.run(code, lambda e, reason=reason: reason)
+        length, controls, accents = map(int, str(out.value).strip("'").split())
+        assert (controls, accents) == (shown.count("\x01"), shown.count("é")) and length >= len(shown), shown[:3]
 
 
 def test_refusal_that_is_not_caught_is_marked(tools: Session) -> None:
@@ -118,9 +127,10 @@ def test_waiting_for_a_person_does_not_count(tools: Session) -> None:
     assert tools.until("result")[-1].status == "ok"
 
 
-def test_a_question_about_a_program_that_was_replaced_allows_nothing(tools: Session, tmp_path: Path) -> None:
+def test_a_question_about_a_program_that_was_replaced_allows_nothing(session: Session, tmp_path: Path) -> None:
     """Another program under the server's name: the call that waits was meant for, and shown as, the former one's."""
-    mark = tmp_path / "second"
+    tools, mark = session, tmp_path / "second"
+    tools.add_servers(echo(tmp_path / "first"))
     tools.execute("from mcptools.echo import danger\ndanger.run(text='x')")
     asked = tools.until("approval_request")[-1]
     tools.add_servers(echo(mark))
@@ -232,22 +242,19 @@ def test_variables_come_from_the_host(session: Session, monkeypatch: pytest.Monk
     assert {t["tool"] for t in report["echo"]["tools"]} == {"echo", "danger", "slow", "die", "env", "fail"}
 
 
-@pytest.mark.parametrize(
-    "text, says",
-    [
+def test_bad_definitions_say_what_is_wrong(session: Session) -> None:
+    for text, says in [
         ('{"a": {"command": "x"},\n "b"}', "line 2"),
         ('{"a": 1}', "must be an object"),
         ('{"a": {"command": "/no/such/program"}}', "/no/such/program"),
         ('{"a": {}}', "command"),
         ('{"../x": {"command": "true"}}', "name"),
         ('{"a": {"command": "false"}}', "a"),
-    ],
-)
-def test_bad_definitions_say_what_is_wrong(session: Session, text: str, says: str) -> None:
-    with pytest.raises(CellgateError) as e:
-        session.add_servers(text, timeout_ms=5000)
-    assert says in str(e.value)
-    assert session.run("1").value == "1"
+    ]:
+        with pytest.raises(CellgateError) as e:
+            session.add_servers(text, timeout_ms=5000)
+        assert says in str(e.value), (text, says)
+        assert session.run("1").value == "1", (text, says)
 
 
 @pytest.mark.parametrize("whom", ["guard", "inner"])
@@ -311,7 +318,7 @@ def test_nothing_stays_where_supervisor_and_tool_server_are_killed_at_once(works
 
 
 def test_output_stands_before_the_question_it_led_to(tools: Session) -> None:
-    for i in range(30):
+    for i in range(rounds(30)):
         tools.execute(
             f"from mcptools.echo import echo\nprint('about to call {i}')\nimport os; os.write(1, b'and C\\n')\necho.run(text='x')"
         )

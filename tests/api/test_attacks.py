@@ -27,29 +27,29 @@ def _memory(pid: int | str = "self") -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
-@pytest.mark.parametrize("pad", range(4))
-def test_error_text_that_is_cut_inside_a_character(session: Session, pad: int) -> None:
+def test_error_text_that_is_cut_inside_a_character(session: Session) -> None:
     """The result keeps its number, its text and whether a refusal was the cause."""
-    result = session.run(f"raise ValueError('x' * {pad} + '\u20ac' * 2000)").result
-    assert result.status == "error"
-    assert result.count == 1
-    assert result.text.startswith("ValueError: " + "x" * pad + "\u20ac" * 100)
+    for pad in range(4):
+        result = session.run(f"raise ValueError('x' * {pad} + '\u20ac' * 2000)").result
+        assert result.status == "error", pad
+        assert result.count == 1 + pad
+        assert result.text.startswith("ValueError: " + "x" * pad + "\u20ac" * 100), pad
 
 
-@pytest.mark.parametrize("text", ['"\\ud800"', '"\\udc00\\ud83d"', '{"\\udfff": 1}'])
-def test_output_that_no_program_could_print(session: Session, text: str) -> None:
+def test_output_that_no_program_could_print(session: Session) -> None:
     """Lone surrogates in content that a kernel has written itself: JSON, but text without an encoding."""
-    content = '{"data": {"text/plain": ' + text + '}, "metadata": {}}'
-    out = session.run(f"import _cellgate\n_cellgate.publish('display_data', {content!r})\n6 * 7")
-    assert out.status == "ok" and out.value == "42"
-    assert not any(e.type == "display_data" for e in out.events)
-    assert any(e.type == "notice" and "cannot be shown" in e.text for e in out.events)
+    for text in ['"\\ud800"', '"\\udc00\\ud83d"', '{"\\udfff": 1}']:
+        content = '{"data": {"text/plain": ' + text + '}, "metadata": {}}'
+        out = session.run(f"import _cellgate\n_cellgate.publish('display_data', {content!r})\n6 * 7")
+        assert out.status == "ok" and out.value == "42", text
+        assert not any(e.type == "display_data" for e in out.events), text
+        assert any(e.type == "notice" and "cannot be shown" in e.text for e in out.events), text
 
 
 def test_calls_asked_and_taken_back_do_not_fill_the_memory_of_a_host_that_does_not_read(
     tools: Session, workspace: Path, mark: Path
 ) -> None:
-    """Each of 400 MB of questions is taken back at once; what the host keeps has a ceiling."""
+    """Each of 200 MB of questions is taken back at once; what the host keeps has a ceiling."""
     tools.run(LIBRARY + CALL_WIRES)
     # The server runs afterwards; otherwise nothing would be asked before it has started.
     assert tools.run("from mcptools.echo import danger\ndanger.run(text='x')", decide=lambda e: "no").result.refused
@@ -58,7 +58,7 @@ def test_calls_asked_and_taken_back_do_not_fill_the_memory_of_a_host_that_does_n
 w = call_wire('t')
 args = b'{"text":"' + b'x' * 1000000 + b'"}'
 body = b'{"server":"echo","tool":"danger","timeout_ms":0}'
-for i in range(400):
+for i in range(200):
     w.sendall(message(3, 1, 1000000 + i, body, args) + message(3, 3, 1000000 + i))
 open('sent', 'w').close()
 """
@@ -66,7 +66,7 @@ open('sent', 'w').close()
     events = []
     # Nothing is read before the kernel has sent it all: only then the ceiling can be seen.
     _wait_for(workspace / "sent")
-    assert _memory() - before < 200 << 20
+    assert _memory() - before < 100 << 20
     while not events or events[-1].type != "result":
         event = tools.next()
         assert event is not None
@@ -74,7 +74,7 @@ open('sent', 'w').close()
     assert events[-1].cell == cell
     asked = [e.approval for e in events if e.type == "approval_request"]
     closed = [e.approval for e in events if e.type == "approval_closed"]
-    assert 0 < len(asked) < 400
+    assert 0 < len(asked) < 200
     assert set(closed) <= set(asked)
     assert not mark.exists()
     # The session is as good as before: a host that reads again is asked again. Questions of calls that were taken back
@@ -96,33 +96,33 @@ def test_function_calls_that_are_taken_back_do_not_fill_the_memory_of_a_host_tha
 w = call_wire('f')
 body = b'{"server":"host","tool":"any","timeout_ms":0}'
 args = b'{"x":"' + b'x' * 1000000 + b'"}'
-for i in range(400):
+for i in range(200):
     w.sendall(message(3, 1, 1000000 + i, body, args) + message(3, 3, 1000000 + i))
 open('sent', 'w').close()
 """
     session.execute(code)
     _wait_for(workspace / "sent")
-    assert _memory() - before < 200 << 20
+    assert _memory() - before < 100 << 20
     events = session.until("result")
     called = [e.approval for e in events if e.type == "function_call"]
     closed = [e.approval for e in events if e.type == "approval_closed"]
-    assert 0 < len(called) < 400 and set(closed) <= set(called)
+    assert 0 < len(called) < 200 and set(closed) <= set(called)
     assert events[-1].status == "ok" and session.run("1").value == "1"
 
 
-@pytest.mark.parametrize("wire", ["k", "t", "f"])
-@pytest.mark.parametrize("begins_well", [False, True])
-def test_a_message_without_an_end_takes_no_memory(tools: Session, wire: str, begins_well: bool) -> None:
+def test_a_message_without_an_end_takes_no_memory(tools: Session) -> None:
     """One message of endless frames, with and without a valid start: its kernel is ended, the others continue."""
-    supervisor, toolserver = _trusted()
-    for pid in (supervisor, toolserver):
-        with contextlib.suppress(PermissionError):  # only root may, of a process that hides its memory
-            Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak so far is forgotten
-    before = _memory(supervisor), _memory(toolserver)
-    with tools.client.session() as other:
-        other.run("x = 5")
-        tools.run(LIBRARY)
-        tools.execute(f"""
+    for wire in ["k", "t", "f"]:
+        for begins_well in [False, True]:
+            supervisor, toolserver = _trusted()
+            for pid in (supervisor, toolserver):
+                with contextlib.suppress(PermissionError):  # only root may, of a process that hides its memory
+                    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak so far is forgotten
+            before = _memory(supervisor), _memory(toolserver)
+            with tools.client.session() as other:
+                other.run("x = 5")
+                tools.run(LIBRARY)
+                tools.execute(f"""
 c = next(c for c in connections() if os.path.basename(c.getsockname()).startswith({wire!r}))
 c.setblocking(True)
 if {begins_well}:
@@ -131,11 +131,11 @@ if {begins_well}:
 while True:
     c.sendall(bytes([3]) + struct.pack('>Q', 10**6) + b'x' * 10**6)
 """)
-        assert "broke a rule" in tools.until("kernel_died")[-1].text
-        assert other.run("x").value == "5"
-        assert tools.run("1").value == "1"
-    assert _peak(supervisor) - before[0] < 20 << 20
-    assert _peak(toolserver) - before[1] < 20 << 20
+                assert "broke a rule" in tools.until("kernel_died")[-1].text, (wire, begins_well)
+                assert other.run("x").value == "5", (wire, begins_well)
+                assert tools.run("1").value == "1", (wire, begins_well)
+            assert _peak(supervisor) - before[0] < 20 << 20, (wire, begins_well)
+            assert _peak(toolserver) - before[1] < 20 << 20, (wire, begins_well)
 
 
 def test_a_kernel_that_closes_its_connection_is_ended(tools: Session) -> None:

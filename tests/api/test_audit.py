@@ -24,6 +24,7 @@ import web
 from cellgate_api import CellgateError, Client, Event, Session
 from server_definitions import definition, echo
 
+Audit = Callable[..., subprocess.CompletedProcess[str]]
 SIGN_EVERY = 64
 
 
@@ -41,7 +42,7 @@ def audited(state: Path, workspace: Path) -> Iterator[Session]:
 
 
 @pytest.fixture
-def audit(prefix: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def audit(prefix: Path) -> Audit:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [prefix / "bin/cellgate", "audit", *words], capture_output=True, text=True, timeout=60, check=False
@@ -50,7 +51,7 @@ def audit(prefix: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-def records(audit: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> list[dict]:
+def records(audit: Audit, *words: str) -> list[dict]:
     return [json.loads(line) for line in audit("--json", *words).stdout.splitlines()]
 
 
@@ -78,9 +79,7 @@ def fill(state: Path, workspace: Path, cells: int = 40) -> None:
 # ---------------------------------------------------------------- what is recorded
 
 
-def test_cells_calls_and_refusals_are_in_the_log(
-    audited: Session, mark: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_cells_calls_and_refusals_are_in_the_log(audited: Session, mark: Path, audit: Audit) -> None:
     add_echo(audited, mark)
     audited.run("from mcptools.echo import danger, echo\ndanger.run(text='ä')", lambda e: True)
     audited.run("echo.run(text='no')", lambda e: "not today")
@@ -109,9 +108,7 @@ def test_cells_calls_and_refusals_are_in_the_log(
     assert "tok-1234567" not in audit("--json").stdout
 
 
-def test_results_are_recorded_by_their_digests(
-    audited: Session, mark: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_results_are_recorded_by_their_digests(audited: Session, mark: Path, audit: Audit) -> None:
     """Of the bytes that the server sent, also of a large result, which the cell does not get in one piece."""
     add_echo(audited, mark)
     texts = ["a", "b" * 1_200_000]
@@ -129,9 +126,7 @@ def test_results_are_recorded_by_their_digests(
     ]
 
 
-def test_a_function_s_result_is_recorded_by_its_digest(
-    audited: Session, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_function_s_result_is_recorded_by_its_digest(audited: Session, audit: Audit) -> None:
     audited.add_functions("host", [{"name": "f", "inputSchema": {"type": "object"}}])
     audited.execute("from mcptools.host import f\nf.run()")
     audited.give(audited.until("function_call")[-1].approval, "the value")
@@ -143,7 +138,7 @@ def test_a_function_s_result_is_recorded_by_its_digest(
 
 
 def test_large_arguments_are_recorded_by_digest_and_beginning(
-    state: Path, workspace: Path, mark: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
+    state: Path, workspace: Path, mark: Path, audit: Audit
 ) -> None:
     """What is cut is redacted before, so that no half of a secret is left; what fits is recorded whole."""
     env = ["API_TOKEN=open-sesame-42"]
@@ -162,9 +157,7 @@ def test_large_arguments_are_recorded_by_digest_and_beginning(
     assert "open" not in cut["beginning"] and "***" in cut["beginning"]
 
 
-def test_commands_functions_and_resets_are_in_the_log(
-    audited: Session, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_commands_functions_and_resets_are_in_the_log(audited: Session, audit: Audit) -> None:
     audited.command("echo", "hello")
     audited.reset()
     audited.close()
@@ -174,9 +167,7 @@ def test_commands_functions_and_resets_are_in_the_log(
     assert {"command.ended", "session.reset"} <= set(kinds(found))
 
 
-def test_values_of_secret_variables_are_not_in_the_log(
-    state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_values_of_secret_variables_are_not_in_the_log(state: Path, workspace: Path, audit: Audit) -> None:
     env = ["API_TOKEN=open-sesame-42"]
     with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict", env=env) as s:
         s.run("x = 'open-sesame-42'")
@@ -199,9 +190,7 @@ def test_cells_neither_read_nor_write_the_log(audited: Session, state: Path) -> 
     assert out.status == "error"
 
 
-def test_two_supervisors_write_one_chain(
-    state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_two_supervisors_write_one_chain(state: Path, workspace: Path, audit: Audit) -> None:
     def work() -> None:
         with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
             for i in range(20):
@@ -259,9 +248,7 @@ def test_best_effort_says_that_records_are_missing(state: Path, workspace: Path)
         assert len(notices) == 1 and "is not recorded" in notices[0]
 
 
-def test_a_full_disk_stops_cells_and_is_a_gap_in_the_log_afterwards(
-    state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_full_disk_stops_cells_and_is_a_gap_in_the_log_afterwards(state: Path, workspace: Path, audit: Audit) -> None:
     """The limit of a file's size (SIGXFSZ is ignored by Python, and inherited) stands for a full disk."""
     with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
         s.run("1")
@@ -279,9 +266,7 @@ def test_a_full_disk_stops_cells_and_is_a_gap_in_the_log_afterwards(
     assert audit("verify").returncode == 0
 
 
-def test_a_killed_writer_loses_at_most_what_it_was_writing(
-    state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_killed_writer_loses_at_most_what_it_was_writing(state: Path, workspace: Path, audit: Audit) -> None:
     with Client(log_level=0) as c, c.session(workspace=workspace, audit="best-effort") as s:
         ran = 0
         for i in range(30):
@@ -343,9 +328,7 @@ class Writer:
 KILLS = int(os.environ.get("CG_KILLS", "40"))
 
 
-def test_a_log_is_whole_after_each_kill(
-    prefix: Path, state: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_log_is_whole_after_each_kill(prefix: Path, state: Path, audit: Audit) -> None:
     """Killed at random counts of records, in bursts and in the middle of one: what was replied to is in the log."""
     random = Random(KILLS)
     state.mkdir(0o700, parents=True)
@@ -424,14 +407,14 @@ def copied(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state/cellgate/audit/audit-000001.sqlite"
 
 
-def test_an_untouched_log_is_whole(copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_an_untouched_log_is_whole(copied: Path, audit: Audit) -> None:
     done = audit("verify")
     assert done.returncode == 0 and "none changed or missing" in done.stdout
     assert len(records(audit)) > 2 * SIGN_EVERY
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_each_change_is_found(what: str, copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_each_change_is_found(what: str, copied: Path, audit: Audit) -> None:
     with sqlite3.connect(copied) as db:
         for statement in WRONG[what]:
             db.execute(statement)
@@ -442,9 +425,7 @@ def test_each_change_is_found(what: str, copied: Path, audit: Callable[..., subp
         assert "record 9 " in done.stderr
 
 
-def test_a_record_with_a_new_hash_is_found_by_the_next(
-    copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_record_with_a_new_hash_is_found_by_the_next(copied: Path, audit: Audit) -> None:
     """The hash is made as an attacker would who knows docs/audit.md, but has not the key."""
 
     def text(s: str) -> bytes:
@@ -463,9 +444,7 @@ def test_a_record_with_a_new_hash_is_found_by_the_next(
     assert done.returncode == 1 and "signature" in done.stderr
 
 
-def test_an_old_copy_is_found_with_a_head_that_was_kept(
-    log: Path, copied: Path, tmp_path: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_an_old_copy_is_found_with_a_head_that_was_kept(log: Path, copied: Path, tmp_path: Path, audit: Audit) -> None:
     old = shutil.copy(copied, tmp_path / "old.sqlite")
     workspace = tmp_path / "w"
     workspace.mkdir()
@@ -482,9 +461,7 @@ def test_an_old_copy_is_found_with_a_head_that_was_kept(
     assert done.returncode == 1 and "is missing: its head was kept" in done.stderr
 
 
-def test_an_exported_slice_has_its_proof(
-    copied: Path, tmp_path: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_an_exported_slice_has_its_proof(copied: Path, tmp_path: Path, audit: Audit) -> None:
     session = next(r["session"] for r in records(audit) if r["kind"] == "session.opened")
     out = audit("export", "--session", session[:10]).stdout
     path = tmp_path / "slice"
@@ -503,9 +480,7 @@ def test_an_exported_slice_has_its_proof(
     assert audit("verify", "--export", str(path)).returncode == 1
 
 
-def test_a_key_that_others_can_read_is_refused(
-    copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_key_that_others_can_read_is_refused(copied: Path, audit: Audit) -> None:
     (copied.parent / "key").chmod(0o644)
     assert "mode 0600" in audit("verify").stderr
     shutil.rmtree(copied.parent)
@@ -513,9 +488,7 @@ def test_a_key_that_others_can_read_is_refused(
     assert done.returncode == 2 and "there is no audit log" in done.stderr
 
 
-def test_since_takes_times_and_names_wrong_ones(
-    copied: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_since_takes_times_and_names_wrong_ones(copied: Path, audit: Audit) -> None:
     assert len(records(audit, "--since", "1h")) == len(records(audit))
     assert records(audit, "--since", time.strftime("%Y-%m-%d", time.localtime(time.time() + 172800))) == []
     assert "12h" in audit("--since", "yesterday").stderr
@@ -534,9 +507,7 @@ OCSF = {
 ALL = {"activity_id", "category_uid", "class_uid", "metadata", "severity_id", "time", "type_uid"}
 
 
-def test_records_are_events_of_ocsf(
-    audited: Session, mark: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_records_are_events_of_ocsf(audited: Session, mark: Path, audit: Audit) -> None:
     add_echo(audited, mark)
     audited.run("from mcptools.echo import echo\necho.run(text='a')", lambda e: True)
     audited.run("echo.run(text='b')", lambda e: False)
@@ -570,9 +541,7 @@ def key(outside: Path) -> Path:
     return path
 
 
-def test_a_key_from_elsewhere_signs_the_log(
-    key: Path, state: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_key_from_elsewhere_signs_the_log(key: Path, state: Path, workspace: Path, audit: Audit) -> None:
     """A log has one key: with another one nothing is added to it, and nothing happens."""
     with Client(log_level=0, audit_key=str(key)) as c, c.session(workspace=workspace, audit="strict") as s:
         s.run("1")
@@ -589,9 +558,7 @@ def test_a_key_from_elsewhere_signs_the_log(
         c.session(workspace=workspace, audit="strict")
 
 
-def test_heads_are_appended_to_a_file(
-    state: Path, outside: Path, workspace: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_heads_are_appended_to_a_file(state: Path, outside: Path, workspace: Path, audit: Audit) -> None:
     heads = outside / "heads"
     with Client(log_level=0, audit_head=str(heads)) as c:
         for _ in range(2):
@@ -615,9 +582,7 @@ def collector() -> Iterator[web.Posts]:
         yield server
 
 
-def test_heads_are_sent_to_a_url(
-    state: Path, workspace: Path, collector: web.Posts, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_heads_are_sent_to_a_url(state: Path, workspace: Path, collector: web.Posts, audit: Audit) -> None:
     with Client(log_level=0, audit_head=collector.url) as c, c.session(workspace=workspace, audit="strict") as s:
         for i in range(40):
             s.run(str(i))
@@ -631,7 +596,7 @@ def test_heads_that_cannot_be_sent(
     state: Path,
     workspace: Path,
     collector: web.Posts,
-    audit: Callable[..., subprocess.CompletedProcess[str]],
+    audit: Audit,
 ) -> None:
     """Strict: nothing happens until one was taken; best effort: the host and the log say so once."""
     collector.status = 503
@@ -671,7 +636,7 @@ def test_run_signs_with_a_key_and_sends_heads(
     workspace: Path,
     key: Path,
     outside: Path,
-    audit: Callable[..., subprocess.CompletedProcess[str]],
+    audit: Audit,
 ) -> None:
     options = ["--audit", "strict", "--audit-key", key, "--audit-head", outside / "heads"]
     argv = [prefix / "bin/cellgate", "run", *options, "-c", "print(1)"]
@@ -681,9 +646,7 @@ def test_run_signs_with_a_key_and_sends_heads(
     processes.eventually(lambda: audit(*words).returncode == 0)
 
 
-def test_rules_of_files_are_in_the_log(
-    state: Path, workspace: Path, mark: Path, tmp_path: Path, audit: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_rules_of_files_are_in_the_log(state: Path, workspace: Path, mark: Path, tmp_path: Path, audit: Audit) -> None:
     """Which one has accepted or refused; what a program accepts has no rule."""
     policy = tmp_path / "policy.json"
     rules = [
@@ -711,7 +674,7 @@ def test_run_records_what_a_rule_decides(
     workspace: Path,
     mark: Path,
     tmp_path: Path,
-    audit: Callable[..., subprocess.CompletedProcess[str]],
+    audit: Audit,
 ) -> None:
     servers = tmp_path / "mcp.json"
     servers.write_text(json.dumps({"mcpServers": echo(mark)}))

@@ -353,7 +353,7 @@ def test_who_may_add_and_read(shared: Shared) -> None:
         assert e.value.code == E_STATE
 
 
-@pytest.mark.parametrize("since", ["", "x", "1x", "-1", "@", "@1h", "nan", "1e300"])
-def test_times(shared: Shared, since: str) -> None:
-    done = shared("events", "--since", since)
-    assert done.returncode == 2 and "--since must be like" in done.stderr
+def test_times(shared: Shared) -> None:
+    for since in ["", "x", "1x", "-1", "@", "@1h", "nan", "1e300"]:
+        done = shared("events", "--since", since)
+        assert done.returncode == 2 and "--since must be like" in done.stderr, since

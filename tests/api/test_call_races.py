@@ -322,7 +322,7 @@ def test_what_is_made_is_what_was_accepted(tmp_path: Path, language: str) -> Non
     with Client(log_level=0, no_spare=1) as client:
         race = None
         first: tuple[Counter[str], int] | None = None
-        for n in range(rounds(2000, 30)):
+        for n in range(rounds(2000, 15)):
             if race is None:
                 race = Race(client, tmp_path / str(n), language, chance)
             try:

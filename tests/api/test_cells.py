@@ -13,6 +13,12 @@ from cellgate_api import E_CLOSED, E_INVAL, CellgateError, Client, Session
 from processes import children, gate, named
 
 
+@pytest.fixture
+def session(used: Session) -> Session:
+    """The session of the tests that leave it usable."""
+    return used
+
+
 def test_state_result_and_streams(session: Session) -> None:
     out = session.run("import sys\nx = 40\nprint('out'); print('err', file=sys.stderr)\nx + 2")
     assert (out.status, out.value, out.stdout, out.stderr) == ("ok", "42", "out\n", "err\n")
@@ -50,14 +56,12 @@ def test_subshell_that_is_not_utf8_is_refused_and_not_taken_for_the_main_shell(s
     assert e.value.code == E_INVAL
 
 
-@pytest.mark.parametrize(
-    "code", ["while True: pass", "import time; time.sleep(100)", "import asyncio; await asyncio.sleep(100)"]
-)
-def test_timeout_interrupts(session: Session, code: str) -> None:
-    session.run("kept = 1")
-    out = session.run(code, timeout_ms=300)
-    assert out.status == "timeout" and "0.3 s" in out.result.text
-    assert session.run("kept").value == "1"
+def test_timeout_interrupts(session: Session) -> None:
+    for code in ["while True: pass", "import time; time.sleep(100)", "import asyncio; await asyncio.sleep(100)"]:
+        session.run("kept = 1")
+        out = session.run(code, timeout_ms=300)
+        assert out.status == "timeout" and "0.3 s" in out.result.text, code
+        assert session.run("kept").value == "1", code
 
 
 def test_timeout_of_native_code_replaces_the_kernel(session: Session) -> None:
@@ -78,8 +82,8 @@ def test_cancel_hits_its_cell_only(session: Session) -> None:
     assert (got[-1].cell, got[-1].status) == (second, "ok")
 
 
-def test_cancel_takes_a_waiting_cell_out(session: Session, workspace: Path) -> None:
-    release = gate(workspace)
+def test_cancel_takes_a_waiting_cell_out(session: Session, work: Path) -> None:
+    release = gate(work)
     session.execute("open('go').read()\npass")
     waiting = session.execute("print('never')")
     session.cancel(waiting)
@@ -90,22 +94,22 @@ def test_cancel_takes_a_waiting_cell_out(session: Session, workspace: Path) -> N
     assert not any(e.type == "stream" for e in got)
 
 
-@pytest.mark.parametrize(
-    "code, why",
-    [
+def test_dead_kernel_is_reported_and_replaced(session: Session) -> None:
+    for code, why in [
         ("import os; os._exit(3)", "status 3"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
-    ],
-)
-def test_dead_kernel_is_reported_and_replaced(session: Session, code: str, why: str) -> None:
-    out = session.run("print('before')\n" + code)
-    assert out.status == "kernel_died" and why in out.result.text
-    # SIGKILL cannot be caught: what the process had not handed on is lost.
-    assert out.stdout == "before\n" or (why == "SIGKILL" and out.stdout in ("", "before"))
-    assert why != "SIGSEGV" or "Cell In[1]" in out.stderr or "line 2" in out.stderr  # faulthandler names the place
-    assert why in session.until("kernel_died")[-1].text
-    assert session.run("1").value == "1"
+    ]:
+        out = session.run("print('before')\n" + code)
+        assert out.status == "kernel_died" and why in out.result.text, (code, why)
+        # SIGKILL cannot be caught: what the process had not handed on is lost.
+        assert out.stdout == "before\n" or (why == "SIGKILL" and out.stdout in ("", "before")), (code, why)
+        assert why != "SIGSEGV" or "Cell In[1]" in out.stderr or "line 2" in out.stderr, (
+            code,
+            why,
+        )  # faulthandler names the place
+        assert why in session.until("kernel_died")[-1].text, (code, why)
+        assert session.run("1").value == "1", (code, why)
 
 
 def test_waiting_cells_end_with_a_dead_kernel(session: Session) -> None:

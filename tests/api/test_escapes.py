@@ -22,9 +22,17 @@ from processes import alive, descendants, eventually
 
 
 @pytest.fixture
-def kernel(tools: Session) -> Session:
-    assert tools.run(LIBRARY).status == "ok"
-    return tools
+def mark(used_mark: Path) -> Path:
+    return used_mark
+
+
+@pytest.fixture
+def kernel(used_tools: Session, work: Path) -> Session:
+    """One session, whose kernel is a new one."""
+    (work / "asked").unlink(missing_ok=True)
+    used_tools.reset()
+    assert used_tools.run(LIBRARY).status == "ok"
+    return used_tools
 
 
 # ---------------------------------------------------------------- going around the approval
@@ -85,17 +93,17 @@ for c in connections():
     ],
 )
 def test_messages_a_kernel_may_not_send(
-    kernel: Session, workspace: Path, mark: Path, what: str, data: str, wire: str
+    kernel: Session, work: Path, mark: Path, what: str, data: str, wire: str
 ) -> None:
     """While a call waits for its decision, each of these ends the kernel or its connection, and the call does not run."""
     kernel.execute(
         "import os, threading, time\nfrom mcptools.echo import danger\n"
         "def later():\n    while not os.path.exists('asked'): time.sleep(0.01)\n"
-        f"    print('connections', forge({data}, {wire!r}), flush=True)\n    time.sleep(30)\n    os._exit(9)\n"
+        f"    print('connections', forge({data}, {wire!r}), flush=True)\n"
         "threading.Thread(target=later, daemon=True).start()\ndanger.run(text='x')"
     )
     asked = kernel.until("approval_request")[-1]
-    (workspace / "asked").touch()
+    (work / "asked").touch()
     got = []
     deadline = time.monotonic() + 60
     while not got or got[-1].type != "result":
@@ -119,7 +127,7 @@ def test_messages_a_kernel_may_not_send(
     assert after.value == "1"
 
 
-def test_arguments_cannot_change_after_the_question(kernel: Session, workspace: Path, mark: Path) -> None:
+def test_arguments_cannot_change_after_the_question(kernel: Session, work: Path, mark: Path) -> None:
     kernel.execute(
         'import os, threading, time, _cellgate\nargs = bytearray(b\'{"text": "harmless"}\')\nframe = bytes(args)\n'
         "def later():\n    while not os.path.exists('asked'): time.sleep(0.01)\n"
@@ -128,16 +136,15 @@ def test_arguments_cannot_change_after_the_question(kernel: Session, workspace: 
         "threading.Thread(target=later).start()\n_cellgate.tool_call('echo', 'danger', frame, 0)"
     )
     e = kernel.until("approval_request")[-1]
-    (workspace / "asked").touch()
+    (work / "asked").touch()
     kernel.until("stream")
     kernel.accept(e.approval)
     assert kernel.until("result")[-1].status == "ok"
     assert mark.read_text() == '{"text": "harmless"}\n'
 
 
-@pytest.mark.parametrize(
-    "server, tool, args",
-    [
+def test_malformed_calls_fail_without_a_question(kernel: Session, mark: Path) -> None:
+    for server, tool, args in [
         ("nosuch", "danger", b"{}"),
         ("echo", "nosuch", b"{}"),
         ("echo ", "danger", b"{}"),
@@ -154,18 +161,14 @@ def test_arguments_cannot_change_after_the_question(kernel: Session, workspace: 
         ("echo", "danger", b'{"text":[{"a":-0.001E+400}]}'),
         ("echo", "danger", b'{"a":' + b"[" * 100000),
         ("echo" * 1000, "danger", b"{}"),
-    ],
-)
-def test_malformed_calls_fail_without_a_question(
-    kernel: Session, mark: Path, server: str, tool: str, args: bytes
-) -> None:
-    out = kernel.run(
-        f"import _cellgate\ntry:\n    r = _cellgate.tool_call({server!r}, {tool!r}, {args!r}, 0)[0]\nexcept Exception as e:\n    r = type(e).__name__\nr"
-    )
-    assert out.status in ("ok", "kernel_died"), out
-    assert out.value in (None, "'failed'", "'ValueError'", "'OverflowError'"), out
-    assert not any(e.type == "approval_request" for e in out.events)
-    assert not mark.exists()
+    ]:
+        out = kernel.run(
+            f"import _cellgate\ntry:\n    r = _cellgate.tool_call({server!r}, {tool!r}, {args!r}, 0)[0]\nexcept Exception as e:\n    r = type(e).__name__\nr"
+        )
+        assert out.status in ("ok", "kernel_died"), out
+        assert out.value in (None, "'failed'", "'ValueError'", "'OverflowError'"), out
+        assert not any(e.type == "approval_request" for e in out.events), (server, tool, args)
+        assert not mark.exists(), (server, tool, args)
 
 
 # ---------------------------------------------------------------- what a kernel inherits, floods, ends

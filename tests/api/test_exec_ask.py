@@ -107,19 +107,16 @@ def test_bytes_that_are_no_text(asking: Session) -> None:
     assert host.commands == ["printf %s $'\\xff\\\\'"]
 
 
-@pytest.mark.parametrize(
-    ("arg", "shown"),
-    [
+def test_text_that_would_mislead_the_reader_is_escaped(asking: Session) -> None:
+    for arg, shown in [
         ("r\u00e9sum\u00e9", "'r\u00e9sum\u00e9'"),
         ("\u202etxt.exe", "$'\\xe2\\x80\\xaetxt.exe'"),  # the rest from right to left
         ("a\u200bb", "$'a\\xe2\\x80\\x8bb'"),  # no width
         ("\x9b31m", "$'\\xc2\\x9b31m'"),  # begins an escape sequence of 8-bit terminals
-    ],
-)
-def test_text_that_would_mislead_the_reader_is_escaped(asking: Session, arg: str, shown: str) -> None:
-    host = Host()
-    asking.run(f"subprocess.run(['true', {arg!r}]).returncode", decide=host)
-    assert host.asked[0]["argv"] == ["true", arg] and host.commands == [f"true {shown}"]
+    ]:
+        host = Host()
+        asking.run(f"subprocess.run(['true', {arg!r}]).returncode", decide=host)
+        assert host.asked[0]["argv"] == ["true", arg] and host.commands == [f"true {shown}"], (arg, shown)
 
 
 def test_variables_that_are_missing(asking: Session) -> None:
@@ -208,25 +205,24 @@ def test_the_cells_clock_stands_still(asking: Session) -> None:
     assert asking.run("subprocess.run(['true']).returncode", decide=host, timeout_ms=1000).value == "0"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_an_interrupt_ends_the_question(session: Session) -> None:
+    for code in [
         "subprocess.run(['sleep', '60'])",
         "!sleep 60",
         "os.system('sleep 60')",
         "os.posix_spawn('/usr/bin/sleep', ['sleep', '60'], {})\ntime.sleep(60)",
         "await (await asyncio.create_subprocess_exec('sleep', '60')).wait()",
-    ],
-)
-def test_an_interrupt_ends_the_question(session: Session, code: str) -> None:
-    cell = session.execute(code)
-    (ask,) = [e for e in session.until("approval_request") if e.type == "approval_request"]
-    session.cancel(cell)
-    closed, result = session.each("approval_closed", "result")
-    assert closed.approval == ask.approval
-    # system() ignores SIGINT while its shell runs
-    assert result.status in ("cancelled", "ok" if "os.system" in code else "") and "replaced" not in result.text
-    assert session.run("1 + 1").value == "2"
+    ]:
+        cell = session.execute(code)
+        (ask,) = [e for e in session.until("approval_request") if e.type == "approval_request"]
+        session.cancel(cell)
+        closed, result = session.each("approval_closed", "result")
+        assert closed.approval == ask.approval, code
+        # system() ignores SIGINT while its shell runs
+        assert result.status in ("cancelled", "ok" if "os.system" in code else "") and "replaced" not in result.text, (
+            code
+        )
+        assert session.run("1 + 1").value == "2", code
 
 
 def test_an_interrupt_in_a_subshell_ends_the_question(session: Session) -> None:
@@ -281,9 +277,8 @@ def test_many_wait_at_once(session: Session) -> None:
 # ---------------------------------------------------------------- programs run as without questions
 
 
-@pytest.mark.parametrize(
-    ("code", "value"),
-    [
+def test_semantics(asking: Session) -> None:
+    for code, value in [
         (
             "subprocess.run(['tr', 'a-z', 'A-Z'], input=b'x' * 300000, capture_output=True).stdout == b'X' * 300000",
             "True",
@@ -319,11 +314,9 @@ def test_many_wait_at_once(session: Session) -> None:
             "b'bbb'",
         ),
         ("(await (await asyncio.create_subprocess_shell('echo sh', stdout=-1)).communicate())[0]", "b'sh\\n'"),
-    ],
-)
-def test_semantics(asking: Session, code: str, value: str) -> None:
-    out = asking.run(code, decide=Host())
-    assert (out.status, out.value) == ("ok", value), out.events
+    ]:
+        out = asking.run(code, decide=Host())
+        assert (out.status, out.value) == ("ok", value), out.events
 
 
 def test_a_terminal(asking: Session) -> None:
@@ -341,18 +334,15 @@ def test_multiprocessing(asking: Session) -> None:
     assert len(host.asked) >= 3  # its tracker, and each of the pool; "forkserver" needs unix sockets
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
+def test_magics(asking: Session) -> None:
+    for code, text in [
         ("!echo shell $((1 + 1))", "shell 2\n"),
         ("%%bash\necho bash\nid -u >/dev/null", "bash\n"),
         ("x = !echo got\nprint(x)", "['got']\n"),
-    ],
-)
-def test_magics(asking: Session, code: str, text: str) -> None:
-    host = Host()
-    out = asking.run(code, decide=host)
-    assert (out.status, out.stdout, len(host.asked)) == ("ok", text, 1), out.events
+    ]:
+        host = Host()
+        out = asking.run(code, decide=host)
+        assert (out.status, out.stdout, len(host.asked)) == ("ok", text, 1), out.events
 
 
 def test_other_threads_run_during_the_question(asking: Session) -> None:
@@ -420,9 +410,8 @@ def attack(change, path=b'/usr/bin/echo', argv=(b'echo', b'harmless'), env=(b'A=
 """
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_what_changes_during_the_question_does_not_run(asking: Session) -> None:
+    for change in [
         "a.__setitem__(1, b'EVIL')",
         "a.__setitem__(1, b'HARMLESS')",
         "a.__setitem__(1, None)",
@@ -432,14 +421,12 @@ def attack(change, path=b'/usr/bin/echo', argv=(b'echo', b'harmless'), env=(b'A=
         "e.__setitem__(0, None)",
         "os.chdir('/')",
         "os.chdir('/tmp')",
-    ],
-)
-def test_what_changes_during_the_question_does_not_run(asking: Session, change: str) -> None:
-    host = Host(wait_s=0.8)
-    out = asking.run(f"{CHANGE}\nprint(attack(lambda p, a, e: {change}))", decide=host)
-    assert out.stdout == "-9\n", out.events
-    assert host.commands == ["echo harmless"]
-    assert any("it is not what was approved" in text for text in denied(out)), out.events
+    ]:
+        host = Host(wait_s=0.8)
+        out = asking.run(f"{CHANGE}\nprint(attack(lambda p, a, e: {change}))", decide=host)
+        assert out.stdout == "-9\n", out.events
+        assert host.commands == ["echo harmless"], change
+        assert any("it is not what was approved" in text for text in denied(out)), out.events
 
 
 def test_without_a_change_it_runs(asking: Session) -> None:
@@ -479,25 +466,22 @@ def test_a_folder_that_is_shared_with_another_process(asking: Session) -> None:
     assert out.stdout == "-1 EPERM\n"
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_what_nobody_could_judge_is_not_asked(session: Session) -> None:
+    for code in [
         "fd = os.memfd_create('x'); os.sendfile(fd, os.open('/usr/bin/id', os.O_RDONLY), 0, 1 << 20); os.execve(fd, ['id'], {})",
         "shutil.copy('/usr/bin/id', 'gone'); fd = os.open('gone', os.O_RDONLY); os.remove('gone'); os.execve(fd, ['id'], {})",
         "os.execv('/usr/bin/echo', ['echo'] + ['x'] * 5000)",
         "os.execv('/usr/bin/echo', ['echo', 'x' * 100000, 'y' * 100000, 'z' * 100000])",
         "libc.prctl(22, 2, ctypes.byref(program)); os.execv('/usr/bin/id', ['id'])",
-    ],
-)
-def test_what_nobody_could_judge_is_not_asked(session: Session, code: str) -> None:
-    prelude = (
-        "class P(ctypes.Structure): _fields_ = [('n', ctypes.c_ushort), ('f', ctypes.c_void_p)]\n"
-        "allow = (ctypes.c_ulonglong * 1)(0x7fff000000000006)\nprogram = P(1, ctypes.addressof(allow))\n"
-    )
-    steps = "\n".join("    " + step for step in code.split("; "))
-    out = session.run(f"{prelude}def run():\n{steps}\nprint(child(run))")
-    assert out.stdout.strip() in ("1", "7", "13"), out.events
-    assert denied(out) and REASONS.search(denied(out)[0]), out.events
+    ]:
+        prelude = (
+            "class P(ctypes.Structure): _fields_ = [('n', ctypes.c_ushort), ('f', ctypes.c_void_p)]\n"
+            "allow = (ctypes.c_ulonglong * 1)(0x7fff000000000006)\nprogram = P(1, ctypes.addressof(allow))\n"
+        )
+        steps = "\n".join("    " + step for step in code.split("; "))
+        out = session.run(f"{prelude}def run():\n{steps}\nprint(child(run))")
+        assert out.stdout.strip() in ("1", "7", "13"), out.events
+        assert denied(out) and REASONS.search(denied(out)[0]), out.events
 
 
 def test_an_approval_is_for_one_call(session: Session) -> None:
@@ -655,9 +639,9 @@ os.close(r)
     assert "evil" not in out.stdout and out.stdout == "-9\n", out.events
 
 
-@pytest.mark.parametrize("exec", ["ask", "deny", {"default": "deny"}])
-def test_where_it_cannot_be_enforced_it_is_refused(client: Client, workspace: Path, exec: object) -> None:
-    for options in ({"sandbox": 1}, *([{"tier": "landlock"}] if exec != "deny" else [])):
-        with pytest.raises(CellgateError, match="without a sandbox" if "sandbox" in options else None) as e:
-            client.session(workspace=workspace, exec=exec, **options)
-        assert e.value.code == E_UNSUPPORTED
+def test_where_it_cannot_be_enforced_it_is_refused(client: Client, workspace: Path) -> None:
+    for exec in ["ask", "deny", {"default": "deny"}]:
+        for options in ({"sandbox": 1}, *([{"tier": "landlock"}] if exec != "deny" else [])):
+            with pytest.raises(CellgateError, match="without a sandbox" if "sandbox" in options else None) as e:
+                client.session(workspace=workspace, exec=exec, **options)
+            assert e.value.code == E_UNSUPPORTED, exec

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cellgate_api import CellgateError, Client, Event, Outcome, Session
@@ -48,9 +47,8 @@ def asked(out: Outcome) -> list[Event]:
     return [e for e in out.events if e.type == "approval_request"]
 
 
-@pytest.mark.parametrize(
-    ("call", "result"),
-    [
+def test_what_rules_decide(ruled: Session) -> None:
+    for call, result in [
         ("start('echo', 'abc', 'x')", "0"),
         ("start('echo', 'ABC')", "asked"),
         ("start('echo', 'abc\\n')", "asked"),
@@ -82,13 +80,11 @@ def asked(out: Outcome) -> list[Event]:
         ("start('sh', '-c', 'exit 3', 'x', executable='/bin/sh')", "asked"),
         ("start('sh', '-lc', 'exit 3', executable='/bin/sh')", "asked"),
         ("os.system('exit 4') >> 8", "4"),
-    ],
-)
-def test_what_rules_decide(ruled: Session, call: str, result: str) -> None:
-    out = ruled.run(call, decide=lambda e: False)
-    assert ("asked" if asked(out) else out.value) == result, out.events
-    if result == "'refused'":
-        assert any(e.type == "denied" and "exec.deny." in e.text for e in out.events)
+    ]:
+        out = ruled.run(call, decide=lambda e: False)
+        assert ("asked" if asked(out) else out.value) == result, out.events
+        if result == "'refused'":
+            assert any(e.type == "denied" and "exec.deny." in e.text for e in out.events), (call, result)
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +112,8 @@ shutil.copy(hook, 'ls'); shutil.copy(hook, 'df')
 """
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
+def test_the_documented_rules_run_no_other_program(documented: Session) -> None:
+    for call in [
         "start('git', 'status', cwd=repository)",
         "start('git', 'log', cwd=repository)",
         "start('git', '-c', f'core.pager={hook}', 'diff')",
@@ -134,22 +129,22 @@ shutil.copy(hook, 'ls'); shutil.copy(hook, 'df')
         "start('df -h /', shell=True, env={**os.environ, 'PATH': '.:/usr/bin'})",
         "start('/usr/bin/df -h /', shell=True, env={**os.environ, 'ENV': hook})",
         "start('bash', '-c', '/usr/bin/df -h /', env={**os.environ, 'BASH_ENV': hook})",
-    ],
-)
-def test_the_documented_rules_run_no_other_program(documented: Session, call: str) -> None:
-    out = documented.run(
-        call + "\nos.path.exists('ran') or os.path.exists(repository + '/ran')", decide=lambda e: False
-    )
-    assert asked(out) or "No such file" in str(out.events) or out.status == "error", out.events
-    assert documented.run("os.path.exists('ran') or os.path.exists(repository + '/ran')").value == "False"
+    ]:
+        out = documented.run(
+            call + "\nos.path.exists('ran') or os.path.exists(repository + '/ran')", decide=lambda e: False
+        )
+        assert asked(out) or "No such file" in str(out.events) or out.status == "error", out.events
+        assert documented.run("os.path.exists('ran') or os.path.exists(repository + '/ran')").value == "False", call
 
 
-@pytest.mark.parametrize(
-    "call", ["start('ls', '-la', '/tmp')", "start('wc', '-c', '/dev/null')", "start('/usr/bin/df -h /', shell=True)"]
-)
-def test_the_documented_rules_allow(documented: Session, call: str) -> None:
-    out = documented.run(call, decide=lambda e: False)
-    assert out.value == "0" and not asked(out), out.events
+def test_the_documented_rules_allow(documented: Session) -> None:
+    for call in [
+        "start('ls', '-la', '/tmp')",
+        "start('wc', '-c', '/dev/null')",
+        "start('/usr/bin/df -h /', shell=True)",
+    ]:
+        out = documented.run(call, decide=lambda e: False)
+        assert out.value == "0" and not asked(out), out.events
 
 
 def test_a_program_that_cells_can_change(client: Client, workspace: Path) -> None:
@@ -161,18 +156,17 @@ def test_a_program_that_cells_can_change(client: Client, workspace: Path) -> Non
             assert ("asked" if asked(out) else out.value) == result
 
 
-@pytest.mark.parametrize(("default", "result"), [("deny", "'refused'"), ("allow", "1")])
-def test_other_defaults(client: Client, workspace: Path, default: str, result: str) -> None:
-    policy = settings(cellgate={"exec": {"default": default, "allow": [{"program": "/usr/bin/true"}]}})
-    with client.session(workspace=workspace, settings=policy) as s:
-        out = s.run(PRELUDE + "start('true'), start('false'), start('false', b'\\xff')", decide=lambda e: False)
-        assert out.value == f"(0, {result}, 'refused')"
-        assert len(asked(out)) == (default == "allow")
+def test_other_defaults(client: Client, workspace: Path) -> None:
+    for default, result in [("deny", "'refused'"), ("allow", "1")]:
+        policy = settings(cellgate={"exec": {"default": default, "allow": [{"program": "/usr/bin/true"}]}})
+        with client.session(workspace=workspace, settings=policy) as s:
+            out = s.run(PRELUDE + "start('true'), start('false'), start('false', b'\\xff')", decide=lambda e: False)
+            assert out.value == f"(0, {result}, 'refused')", (default, result)
+            assert len(asked(out)) == (default == "allow"), (default, result)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
+def test_bad_rules(client: Client, workspace: Path) -> None:
+    for bad in [
         {},
         {"default": "maybe"},
         {"default": "ask", "permit": []},
@@ -191,13 +185,11 @@ def test_other_defaults(client: Client, workspace: Path, default: str, result: s
         {"default": "ask", "deny": [{"program": "x", "writable": True}]},
         {"default": "ask", "allow": [{"program": "x"}] * 257},
         {"default": "ask", "allow": [{"program": "x", "argv": [{"regex": "x"}]}] * 65},
-    ],
-)
-def test_bad_rules(client: Client, workspace: Path, bad: dict[str, Any]) -> None:
-    with pytest.raises(CellgateError, match="exec"):
-        client.session(workspace=workspace, exec=bad)
-    with pytest.raises(CellgateError, match="exec"):
-        client.session(workspace=workspace, settings=settings(cellgate={"exec": bad}))
+    ]:
+        with pytest.raises(CellgateError, match="exec"):
+            client.session(workspace=workspace, exec=bad)
+        with pytest.raises(CellgateError, match="exec"):
+            client.session(workspace=workspace, settings=settings(cellgate={"exec": bad}))
 
 
 def test_an_expression_without_end(client: Client, workspace: Path) -> None:
@@ -208,18 +200,18 @@ def test_an_expression_without_end(client: Client, workspace: Path) -> None:
         assert s.run(PRELUDE + "start('true', 'a' * 60 + 'bc')").value == "'refused'"
 
 
-@pytest.mark.parametrize("pattern", ["a*", {"regex": "a+"}])
-def test_long_texts_are_not_compared_with_patterns(client: Client, workspace: Path, pattern: object) -> None:
+def test_long_texts_are_not_compared_with_patterns(client: Client, workspace: Path) -> None:
     """Cells choose the texts, and all sessions wait meanwhile: what is not compared is not allowed."""
-    rule = {"program": "/usr/bin/true", "argv": ["true", pattern]}
-    for rules in ({"default": "deny", "allow": [rule]}, {"default": "allow", "deny": [rule]}):
-        with client.session(workspace=workspace, exec=rules) as s:
-            assert s.run(PRELUDE + "start('true', 'a' * 4097)").value == "'refused'"
-            expected = "0" if "allow" in rules else "'refused'"
-            assert s.run("start('true', 'a' * 4096)").value == expected
-    exact = {"program": "/usr/bin/true", "argv": ["true", {"exact": "a" * 5000}]}
-    with client.session(workspace=workspace, exec={"default": "deny", "allow": [exact]}) as s:
-        assert s.run(PRELUDE + "start('true', 'a' * 5000)").value == "0"
+    for pattern in ["a*", {"regex": "a+"}]:
+        rule = {"program": "/usr/bin/true", "argv": ["true", pattern]}
+        for rules in ({"default": "deny", "allow": [rule]}, {"default": "allow", "deny": [rule]}):
+            with client.session(workspace=workspace, exec=rules) as s:
+                assert s.run(PRELUDE + "start('true', 'a' * 4097)").value == "'refused'", pattern
+                expected = "0" if "allow" in rules else "'refused'"
+                assert s.run("start('true', 'a' * 4096)").value == expected, pattern
+        exact = {"program": "/usr/bin/true", "argv": ["true", {"exact": "a" * 5000}]}
+        with client.session(workspace=workspace, exec={"default": "deny", "allow": [exact]}) as s:
+            assert s.run(PRELUDE + "start('true', 'a' * 5000)").value == "0", pattern
 
 
 EACH = {
