@@ -12,6 +12,7 @@ import socket
 import sqlite3
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -35,9 +36,22 @@ def state(outside: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return outside / "cellgate/audit"
 
 
+@pytest.fixture(scope="module")
+def writer() -> Iterator[tuple[Client, Path]]:
+    """A client, and its folder with the log that several tests share."""
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=Path.home()) as home:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_STATE_HOME", home)
+            client = Client(log_level=0)
+        with client:
+            yield client, Path(home)
+
+
 @pytest.fixture
-def audited(state: Path, workspace: Path) -> Iterator[Session]:
-    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict") as s:
+def audited(writer: tuple[Client, Path], workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session with a secret, in the log that tests share."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(writer[1]))
+    with writer[0].session(workspace=workspace, audit="strict", env=["API_TOKEN=open-sesame-42"]) as s:
         yield s
 
 
@@ -53,6 +67,13 @@ def audit(prefix: Path) -> Audit:
 
 def records(audit: Audit, *words: str) -> list[dict]:
     return [json.loads(line) for line in audit("--json", *words).stdout.splitlines()]
+
+
+def end(session: Session, audit: Audit) -> list[dict]:
+    """Close the session; what the log has of it."""
+    id = session.id
+    session.close()
+    return [r for r in records(audit) if r["session"] == id]
 
 
 def kinds(found: list[dict]) -> list[str]:
@@ -84,11 +105,10 @@ def test_cells_calls_and_refusals_are_in_the_log(audited: Session, mark: Path, a
     audited.run("from mcptools.echo import danger, echo\ndanger.run(text='ä')", lambda e: True)
     audited.run("echo.run(text='no')", lambda e: "not today")
     audited.run("open('/etc/shadow')")
-    audited.close()
-    found = records(audit)
-    assert {r["session"] for r in found if r["kind"] != "log.started"} == {found[1]["session"]}
-    assert kinds(found)[:3] == ["log.started", "session.opened", "servers.added"]
-    assert found[2]["body"] == {"servers": ["echo"]}
+    found = end(audited, audit)
+    assert kinds(records(audit))[0] == "log.started"
+    assert kinds(found)[:2] == ["session.opened", "servers.added"]
+    assert found[1]["body"] == {"servers": ["echo"]}
     questions = [r["body"] for r in found if r["kind"] == "question"]
     assert [(q["decision"], q["reason"], q["question"]["tool"]) for q in questions] == [
         ("accept", "", "danger"),
@@ -117,8 +137,7 @@ def test_results_are_recorded_by_their_digests(audited: Session, mark: Path, aud
     )
     audited.run("die.run()", lambda e: True)
     audited.run("echo.run(text='a')", lambda e: False)
-    audited.close()
-    ends = [r["body"] for r in records(audit) if r["kind"] == "call.ended"]
+    ends = [r["body"] for r in end(audited, audit) if r["kind"] == "call.ended"]
     sent = [json.dumps({"content": [{"type": "text", "text": t}], "isError": False}).encode() for t in texts]
     assert [(e["status"], e.get("bytes"), e.get("sha256")) for e in ends] == [
         *(("ok", len(r), hashlib.sha256(r).hexdigest()) for r in sent),
@@ -131,24 +150,19 @@ def test_a_function_s_result_is_recorded_by_its_digest(audited: Session, audit: 
     audited.execute("from mcptools.host import f\nf.run()")
     audited.give(audited.until("function_call")[-1].approval, "the value")
     audited.until("result")
-    audited.close()
-    (returned,) = [r["body"] for r in records(audit) if r["kind"] == "question"]
+    (returned,) = [r["body"] for r in end(audited, audit) if r["kind"] == "question"]
     assert returned["decision"] == "answered" and returned["result"]["bytes"] > len("the value")
     assert len(returned["result"]["sha256"]) == 64 and "the value" not in json.dumps(returned)
 
 
-def test_large_arguments_are_recorded_by_digest_and_beginning(
-    state: Path, workspace: Path, mark: Path, audit: Audit
-) -> None:
+def test_large_arguments_are_recorded_by_digest_and_beginning(audited: Session, mark: Path, audit: Audit) -> None:
     """What is cut is redacted before, so that no half of a secret is left; what fits is recorded whole."""
-    env = ["API_TOKEN=open-sesame-42"]
-    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict", env=env) as s:
-        add_echo(s, mark)
-        s.run("from mcptools.echo import echo", lambda e: True)
-        s.run("echo.run(text='x' * 60000)", lambda e: True)
-        # The secret is across the 16384th byte of {"text":"aaa...
-        s.run("echo.run(text='a' * (16384 - 16) + 'open-' + 'sesame-42' + 'ä' * 40000)", lambda e: True)
-    whole, cut = [r["body"]["arguments"] for r in records(audit) if r["kind"] == "question"]
+    add_echo(audited, mark)
+    audited.run("from mcptools.echo import echo", lambda e: True)
+    audited.run("echo.run(text='x' * 60000)", lambda e: True)
+    # The secret is across the 16384th byte of {"text":"aaa...
+    audited.run("echo.run(text='a' * (16384 - 16) + 'open-' + 'sesame-42' + 'ä' * 40000)", lambda e: True)
+    whole, cut = [r["body"]["arguments"] for r in end(audited, audit) if r["kind"] == "question"]
     assert json.loads(whole) == {"text": "x" * 60000}
     sent = json.dumps({"text": "a" * (16384 - 16) + "open-sesame-42" + "ä" * 40000}, separators=(",", ":"))
     texts = [sent.encode(), json.dumps(json.loads(sent), separators=(",", ":"), ensure_ascii=False).encode()]
@@ -157,23 +171,18 @@ def test_large_arguments_are_recorded_by_digest_and_beginning(
     assert "open" not in cut["beginning"] and "***" in cut["beginning"]
 
 
-def test_commands_functions_and_resets_are_in_the_log(audited: Session, audit: Audit) -> None:
+def test_commands_resets_and_no_values_of_secret_variables_are_in_the_log(audited: Session, audit: Audit) -> None:
+    audited.run("x = 'open-sesame-42'")
     audited.command("echo", "hello")
     audited.reset()
-    audited.close()
-    found = records(audit)
+    client = audited.client
+    found = end(audited, audit)
+    assert [r["body"]["code"] for r in found if r["kind"] == "cell.started"] == ["x = '***'"]
     started = next(r for r in found if r["kind"] == "command.started")
     assert started["body"]["words"][1:] == ["echo", "hello"]
     assert {"command.ended", "session.reset"} <= set(kinds(found))
-
-
-def test_values_of_secret_variables_are_not_in_the_log(state: Path, workspace: Path, audit: Audit) -> None:
-    env = ["API_TOKEN=open-sesame-42"]
-    with Client(log_level=0) as c, c.session(workspace=workspace, audit="strict", env=env) as s:
-        s.run("x = 'open-sesame-42'")
-    assert [r["body"]["code"] for r in records(audit) if r["kind"] == "cell.started"] == ["x = '***'"]
-    with pytest.raises(CellgateError, match="audit"), Client(log_level=0) as c:
-        c.session(workspace=workspace, audit="sometimes")
+    with pytest.raises(CellgateError, match="audit"):
+        client.session(workspace="/tmp", audit="sometimes")
 
 
 def test_a_session_without_the_option_is_not_in_the_log(state: Path, workspace: Path) -> None:
@@ -182,11 +191,13 @@ def test_a_session_without_the_option_is_not_in_the_log(state: Path, workspace: 
     assert not state.exists()
 
 
-def test_cells_neither_read_nor_write_the_log(audited: Session, state: Path) -> None:
+def test_cells_neither_read_nor_write_the_log(audited: Session, writer: tuple[Client, Path]) -> None:
+    file = writer[1] / "cellgate/audit/audit-000001.sqlite"
     audited.run("1")
-    out = audited.run(f"import os\nprint(os.path.exists({str(state / 'audit-000001.sqlite')!r}))")
+    assert file.exists()
+    out = audited.run(f"import os\nprint(os.path.exists({str(file)!r}))")
     assert out.stdout == "False\n"
-    out = audited.run(f"open({str(state / 'audit-000001.sqlite')!r}, 'ab')")
+    out = audited.run(f"open({str(file)!r}, 'ab')")
     assert out.status == "error"
 
 
@@ -196,12 +207,12 @@ def test_two_supervisors_write_one_chain(state: Path, workspace: Path, audit: Au
             for i in range(20):
                 s.run(str(i))
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
+    threads = [threading.Thread(target=work) for _ in range(2)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert kinds(records(audit)).count("cell.started") == 60
+    assert kinds(records(audit)).count("cell.started") == 40
     assert audit("verify").returncode == 0
 
 
@@ -513,6 +524,7 @@ def test_records_are_events_of_ocsf(audited: Session, mark: Path, audit: Audit) 
     audited.run("echo.run(text='b')", lambda e: False)
     audited.run("open('/etc/shadow')")
     audited.command("echo", "hello")
+    id = audited.id
     audited.close()
     events = [json.loads(line) for line in audit("--ocsf").stdout.splitlines()]
     found = records(audit)
@@ -524,6 +536,7 @@ def test_records_are_events_of_ocsf(audited: Session, mark: Path, audit: Audit) 
         assert {"version", "product"} <= set(e["metadata"]) and e["time"] > 1_600_000_000_000
     assert {e["class_uid"] for e in events} == set(OCSF) - {0}
     assert len({e["metadata"]["uid"] for e in events}) == len(events)
+    events = [e for e, r in zip(events, found, strict=True) if r["session"] == id]
     cells = [e["script"]["script_content"]["value"] for e in events if e["class_uid"] == 1009]
     assert cells[2] == "open('/etc/shadow')"
     assert [e["action_id"] for e in events if e["metadata"]["event_code"] == "question"] == [1, 2]

@@ -30,10 +30,11 @@ def limited(monkeypatch: pytest.MonkeyPatch, **limits: int) -> Iterator[Client]:
         yield c
 
 
-@pytest.fixture
-def one(monkeypatch: pytest.MonkeyPatch, prefix: Path) -> Iterator[Client]:
-    os.environ.setdefault("CG_PREFIX", str(prefix))
-    with limited(monkeypatch, **{SLOTS: 1}) as c:
+@pytest.fixture(scope="module")
+def one() -> Iterator[Client]:
+    """The client of the tests that leave no cells and commands."""
+    with pytest.MonkeyPatch.context() as m, limited(m, **{SLOTS: 1}) as c:
+        m.delenv(SLOTS)
         yield c
 
 
