@@ -145,7 +145,8 @@ def prepare(modules: str) -> tuple[str, str]:
     sh = shell.make(color=False)
     preload.load(modules)
     importlib.import_module("cellgate_kernel.kernel")  # also imports all modules of kernels
-    sh.run_cell("1", silent=True)  # make() does the same, and cannot import
+    # Imports and pages of memory that each first cell would need. make() cannot import.
+    shell.reply_of(sh, sh.run_cell("1", store_history=True))
     sh.forget_cells()
     _freeze()
     _todo.extend(functools.partial(_import, names) for names in _WARM_IMPORTS)
