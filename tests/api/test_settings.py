@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 import resource
+import shutil
 import signal
 import socket
 import tempfile
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cellgate_api import E_INVAL, E_NOTFOUND, E_PARSE, CellgateError, Client, Session
+from cellgate_api import E_INVAL, E_NOTFOUND, E_PARSE, CellgateError, Client
 from processes import alive, by_age, children, eventually, words, zombie
 from server_definitions import definition
 from web import FETCH, settings
@@ -26,55 +27,13 @@ E_UNSUPPORTED = -10
 # ---------------------------------------------------------------- the default policy
 
 
-READ = """
+LOOK = """
 import os
 def look(path):
     try:
-        return open(path).read() or None
+        return len(os.listdir(path)) if os.path.isdir(path) else open(path).read() or None
     except OSError:
         return None
-"""
-
-
-def test_credentials_cannot_be_read_and_other_files_can(home: Path, workspace: Path) -> None:
-    (workspace / ".env").write_text("TOKEN=1")
-    (workspace / "plain").write_text("plain")
-    with Client() as c, c.session(workspace=workspace) as s:
-        s.run(READ)
-        for name in (".ssh/id_rsa", ".aws/credentials", ".gnupg/key", ".config/gh/hosts.yml"):
-            assert s.run(f"look({str(home / name)!r})").value is None, name
-        assert s.run("look('.env')").value is None
-        assert "secret" in (s.run(f"look({str(home / 'notes.txt')!r})").value or "")
-        assert s.run("look('plain')").value == "'plain'"
-        assert s.run("look('/etc/shadow')").value is None
-
-
-@pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME"])
-@pytest.mark.parametrize("own", [None, {"hideCredentials": False}])
-def test_tokens_of_mcp_servers_are_never_seen(
-    home: Path, outside: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, variable: str, own: dict
-) -> None:
-    """Also a token of a first login while the session is open."""
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    state = home / ".local/state"
-    if variable == "XDG_STATE_HOME":
-        state = outside / "new/state"
-        monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    options = {"settings": settings(cellgate=own, filesystem={"allowWrite": [".", str(outside)]})} if own else {}
-    with Client(no_spare=1) as c, c.session(workspace=workspace, **options) as s:
-        s.run(READ)
-        assert (state / "cellgate").stat().st_mode & 0o777 == 0o700
-        (state / "cellgate/mcp-login").mkdir(mode=0o700)
-        (state / "cellgate/mcp-login/x.json").write_text("TOKEN")
-        assert s.run(f"look({str(home / 'notes.txt')!r})").value is not None
-        assert s.run(f"look({str(state / 'cellgate/mcp-login/x.json')!r})").value is None
-        s.run(f"import os\ntry: os.makedirs({str(state / 'cellgate/mcp-login')!r} + '/y')\nexcept OSError: pass")
-        s.run(f"try: os.rename({str(state)!r}, {str(state)!r} + '2')\nexcept OSError: pass")
-    assert [p.name for p in (state / "cellgate/mcp-login").iterdir()] == ["x.json"]
-
-
-PUT = """
-import os
 def put(path):
     try:
         open(path, 'a').close()
@@ -82,6 +41,48 @@ def put(path):
     except OSError as e:
         return e.strerror
 """
+
+
+def test_credentials_cannot_be_read_and_other_files_can(home: Path, workspace: Path) -> None:
+    (workspace / ".env").write_text("TOKEN=1")
+    (workspace / "plain").write_text("plain")
+    with Client() as c, c.session(workspace=workspace) as s, c.session(workspace=workspace, sandbox=1) as none:
+        s.run(LOOK)
+        for name in (".ssh/id_rsa", ".aws/credentials", ".gnupg/key", ".config/gh/hosts.yml"):
+            assert s.run(f"look({str(home / name)!r})").value is None, name
+        assert s.run("look('.env')").value is None
+        assert "secret" in (s.run(f"look({str(home / 'notes.txt')!r})").value or "")
+        assert s.run("look('plain')").value == "'plain'"
+        assert s.run("look('/etc/shadow')").value is None
+        none.run(LOOK)  # without a sandbox
+        assert "secret" in (none.run(f"look({str(home / '.ssh/id_rsa')!r})").value or "")
+
+
+@pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME"])
+def test_tokens_of_mcp_servers_are_never_seen(
+    home: Path, outside: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Also a token of a first login while the session is open, and with settings that hide no credentials."""
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    state = home / ".local/state"
+    if variable == "XDG_STATE_HOME":
+        state = outside / "new/state"
+        monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    login = state / "cellgate/mcp-login"
+    rules = settings(cellgate={"hideCredentials": False}, filesystem={"allowWrite": [".", str(outside)]})
+    with Client(no_spare=1) as c:
+        for options in ({}, {"settings": rules}):
+            with c.session(workspace=workspace, **options) as s:
+                s.run(LOOK)
+                assert (state / "cellgate").stat().st_mode & 0o777 == 0o700
+                login.mkdir(mode=0o700)
+                (login / "x.json").write_text("TOKEN")
+                assert s.run(f"look({str(home / 'notes.txt')!r})").value is not None
+                assert s.run(f"look({str(login / 'x.json')!r})").value is None
+                s.run(f"os.makedirs({str(login)!r} + '/y')")
+                s.run(f"os.rename({str(state)!r}, {str(state)!r} + '2')")
+            assert [p.name for p in login.iterdir()] == ["x.json"]
+            shutil.rmtree(login)
 
 
 def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: Path) -> None:
@@ -93,7 +94,7 @@ def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: P
         for _ in range(2):  # the second is a spare
             with c.session(workspace=home) as s:
                 assert "the workspace is your home folder" in s.until("notice")[-1].text
-                s.run(PUT)
+                s.run(LOOK)
                 for name in ("paper.txt", "work/data", "work/new", "notes.txt"):
                     assert s.run(f"put({name!r})").value == "True", name
                 for name in (
@@ -113,27 +114,29 @@ def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: P
     assert not (home / ".bash_profile").exists()
 
 
-@pytest.mark.parametrize("folder", [".jupyter", ".local/share/jupyter/kernels", ".local/share/jupyter/kernels/mine"])
-def test_a_workspace_with_programs_that_jupyter_starts(home: Path, folder: str) -> None:
+def test_a_workspace_with_programs_that_jupyter_starts(home: Path) -> None:
     """The name of its folder protects a kernel.json only in workspaces above it."""
-    (home / folder).mkdir(parents=True)
-    with Client() as c, pytest.raises(CellgateError) as e:
-        c.session(workspace=home / folder)
-    assert e.value.code == E_INVAL and "Jupyter" in str(e.value)
+    with Client() as c:
+        for folder in (".jupyter", ".local/share/jupyter/kernels", ".local/share/jupyter/kernels/mine"):
+            (home / folder).mkdir(parents=True)
+            with pytest.raises(CellgateError, match="Jupyter") as e:
+                c.session(workspace=home / folder)
+            assert e.value.code == E_INVAL
 
 
 def test_a_workspace_above_the_home_is_only_read(home: Path) -> None:
-    with Client(no_spare=1) as c, c.session(workspace=home.parent) as s:
-        assert "your home folder is inside the workspace" in s.until("notice")[-1].text
-        s.run(PUT)
-        for name in ("new", "home/.profile", "home/notes.txt"):
-            assert s.run(f"put({name!r})").value == "'Read-only file system'", name
     (home / "project").mkdir()
-    with Client(no_spare=1) as c, c.session(workspace=home / "project") as s:
-        s.run(PUT)
-        assert s.run("put('notes.txt')").value == "True"
-        assert s.run("put('.profile')").value == "'Permission denied'"
-        assert not any(e.type == "notice" for e in s.run("1").events)
+    with Client(no_spare=1) as c:
+        with c.session(workspace=home.parent) as s:
+            assert "your home folder is inside the workspace" in s.until("notice")[-1].text
+            s.run(LOOK)
+            for name in ("new", "home/.profile", "home/notes.txt"):
+                assert s.run(f"put({name!r})").value == "'Read-only file system'", name
+        with c.session(workspace=home / "project") as s:
+            s.run(LOOK)
+            assert s.run("put('notes.txt')").value == "True"
+            assert s.run("put('.profile')").value == "'Permission denied'"
+            assert not any(e.type == "notice" for e in s.run("1").events)
 
 
 def test_a_workspace_that_is_tmp_with_the_home_below(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,21 +148,11 @@ def test_a_workspace_that_is_tmp_with_the_home_below(monkeypatch: pytest.MonkeyP
         (home / "mine").touch()
         monkeypatch.setenv("HOME", str(home))
         with Client(no_spare=1) as c, c.session(workspace="/tmp") as s:
-            s.run(PUT)
+            s.run(LOOK)
             assert s.run(f"put('{home}/new')").value == "'Read-only file system'"
             assert s.run(look.replace("home/mine", f"{home}/mine")).value == "(True, '/var/tmp/home', True)"
             assert s.command("sh", "-c", "touch $HOME/x && mktemp")[1].startswith(b"/var/tmp/")
         assert not (home / "new").exists()
-
-
-SEEN = """
-import os
-def seen(path):
-    try:
-        return len(os.listdir(path) if os.path.isdir(path) else open(path).read())
-    except OSError:
-        return 0
-"""
 
 
 def test_credentials_are_hidden_where_home_is_not_set(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,9 +168,9 @@ def test_credentials_are_hidden_where_home_is_not_set(workspace: Path, monkeypat
     for value in (None, "", "relative"):
         monkeypatch.delenv("HOME", raising=False) if value is None else monkeypatch.setenv("HOME", value)
         with Client(no_spare=1) as c, c.session(workspace=workspace) as s:
-            s.run(SEEN)
-            shown = s.run(f"seen({str(real / hidden)!r})")
-            assert shown.value == "0", (value, hidden)
+            s.run(LOOK)
+            shown = s.run(f"look({str(real / hidden)!r})")
+            assert shown.value in (None, "0"), (value, hidden)
 
 
 def test_modules_in_a_folder_that_a_link_leads_to(client: Client, workspace: Path, outside: Path) -> None:
@@ -186,12 +179,6 @@ def test_modules_in_a_folder_that_a_link_leads_to(client: Client, workspace: Pat
     (outside / "current").symlink_to("v1")
     with client.session(workspace=workspace, python_path=[str(outside / "current")]) as s:
         assert s.run("import versioned; versioned.value").value == "41"
-
-
-def test_no_sandbox_hides_nothing(home: Path, prefix: Path, workspace: Path) -> None:
-    with Client() as c, c.session(workspace=workspace, sandbox=1) as s:
-        s.run(READ)
-        assert "secret" in (s.run(f"look({str(home / '.ssh/id_rsa')!r})").value or "")
 
 
 def test_no_sandbox_limits_no_processes(client: Client, workspace: Path) -> None:
@@ -217,20 +204,17 @@ def test_settings_say_what_may_be_written_and_read(client: Client, workspace: Pa
         (workspace / name / "file").write_text(name)
     s = settings(filesystem={"allowWrite": ["./out"], "denyRead": ["./secret"], "denyWrite": ["./out/fixed"]})
     with Client(no_spare=1) as c, c.session(workspace=workspace, settings=s) as session:
-        session.run(
-            READ
-            + "def put(path):\n    try:\n        open(path, 'w').write('x'); return True\n    except OSError: return False"
-        )
+        session.run(LOOK)
         assert session.run("put('out/new')").value == "True"
-        assert session.run("put('rest/new')").value == "False"
-        assert session.run("put('out/fixed')").value == "False", "also where it does not exist yet"
+        assert session.run("put('rest/new')").value == "'Read-only file system'"
+        assert session.run("put('out/fixed')").value != "True", "also where it does not exist yet"
         assert session.run("look('rest/file')").value == "'rest'"
         assert session.run("look('secret/file')").value is None
     deadline = time.monotonic() + 20
     while (workspace / "out/fixed").exists():  # it is removed with the kernel
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert (workspace / "out/new").read_text() == "x"
+    assert (workspace / "out/new").exists()
 
 
 def test_without_rules_a_workspace_in_a_private_place_is_there_too(client: Client, workspace: Path) -> None:
@@ -285,11 +269,6 @@ def test_bad_settings_are_refused_by_name(client: Client, workspace: Path) -> No
 # ---------------------------------------------------------------- network by settings
 
 
-def test_without_settings_there_is_no_network(session: Session, port: int) -> None:
-    out = session.run(FETCH + f"fetch('http://127.0.0.1:{port}/')")
-    assert (out.value or "").startswith("'failed: ")
-
-
 def test_allowed_host_and_denied_host(client: Client, workspace: Path, port: int) -> None:
     s = settings(network={"allowedDomains": [f"127.0.0.1:{port}"], "deniedDomains": ["evil.example"]})
     with client.session(workspace=workspace, settings=s) as session:
@@ -306,29 +285,31 @@ def test_allowed_host_and_denied_host(client: Client, workspace: Path, port: int
         assert direct.error is not None, "past the proxy there is nothing"
 
 
-def test_network_off(client: Client, workspace: Path, port: int) -> None:
-    s = settings(network={"allowedDomains": [f"127.0.0.1:{port}"]}, cellgate={"networkOff": True})
-    with client.session(workspace=workspace, settings=s) as session:
-        out = session.run(FETCH + f"fetch('http://127.0.0.1:{port}/')")
-        assert (out.value or "").startswith("'failed: ")
+def test_without_settings_there_is_no_network(client: Client, workspace: Path, port: int) -> None:
+    """Nor with settings that say so, whatever hosts they allow."""
+    off = settings(network={"allowedDomains": [f"127.0.0.1:{port}"]}, cellgate={"networkOff": True})
+    for options in ({}, {"settings": off}):
+        with client.session(workspace=workspace, **options) as session:
+            out = session.run(FETCH + f"fetch('http://127.0.0.1:{port}/')")
+            assert (out.value or "").startswith("'failed: ")
 
 
-@pytest.mark.parametrize("decision", [ALLOW_ONCE, DENY_ONCE])
-def test_undecided_host_is_asked_about(client: Client, workspace: Path, port: int, decision: int) -> None:
+def test_undecided_host_is_asked_about(client: Client, workspace: Path, port: int) -> None:
     with client.session(workspace=workspace, settings=settings(), ask_egress=1) as session:
         session.run(FETCH)
-        session.execute(f"fetch('http://127.0.0.1:{port}/')", timeout_ms=30000)
-        asked = session.until("egress_request")[-1]
-        assert (asked.json["host"], asked.json["port"]) == ("127.0.0.1", port)
-        with pytest.raises(CellgateError) as e:
-            session.accept(asked.approval)  # a decision about a tool call is none about a connection
-        assert e.value.code == E_NOTFOUND
-        session.decide_egress(asked.approval, decision, "not today")
-        with pytest.raises(CellgateError) as e:
-            session.decide_egress(asked.approval, decision)
-        assert e.value.code == E_NOTFOUND
-        got = [e for e in session.until("result") if e.type == "execute_result"][0].json["data"]["text/plain"]
-        assert ("hello" in got) == (decision == ALLOW_ONCE)
+        for decision in (DENY_ONCE, ALLOW_ONCE, DENY_ONCE):
+            session.execute(f"fetch('http://127.0.0.1:{port}/')", timeout_ms=30000)
+            asked = session.until("egress_request")[-1]
+            assert (asked.json["host"], asked.json["port"]) == ("127.0.0.1", port)
+            with pytest.raises(CellgateError) as e:
+                session.accept(asked.approval)  # a decision about a tool call is none about a connection
+            assert e.value.code == E_NOTFOUND
+            session.decide_egress(asked.approval, decision, "not today")
+            with pytest.raises(CellgateError) as e:
+                session.decide_egress(asked.approval, decision)
+            assert e.value.code == E_NOTFOUND
+            got = [e for e in session.until("result") if e.type == "execute_result"][0].json["data"]["text/plain"]
+            assert ("hello" in got) == (decision == ALLOW_ONCE)
 
 
 def test_many_waiting_calls_leave_room_for_connections(client: Client, workspace: Path, port: int) -> None:
@@ -392,7 +373,7 @@ def go(n):
             s.sendall(b'CONNECT ' + b'.'.join([b'a' * 60] * 4) + b':443 HTTP/1.1\\r\\n\\r\\n')
             if not ASK:
                 s.recv(1000)
-threads = [threading.Thread(target=go, args=(1500,)) for _ in range(4)]
+threads = [threading.Thread(target=go, args=(1000,)) for _ in range(4)]
 for t in threads: t.start()
 for t in threads: t.join()
 go(1)
