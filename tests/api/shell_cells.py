@@ -88,7 +88,7 @@ ALONE: dict[str, list[tuple]] = {
         ("f; echo no; echo $x", "mine\n", 7),
     ],
     "names-of-builtins": [
-        ("for f in command set local read return kill printf eval source echo; do eval \"$f() { :; }\"; done", ""),
+        ('for f in command set local read return kill printf eval source echo; do eval "$f() { :; }"; done', ""),
         ("__cg_none=1; x=1; exit 3", "", 3),
         ("builtin echo $x; exit", "1\n"),
     ],

@@ -262,21 +262,16 @@ def test_a_cell_that_there_is_no_memory_for_has_its_result(client: Client, works
     assert any("MemoryError" in t for t in texts), texts
 
 
-@pytest.mark.parametrize(
-    ("options", "name", "least"),
-    [
+def test_a_limit_too_small_for_any_kernel_is_refused(client: Client, workspace: Path) -> None:
+    for options, name, least in (
         ({"memory_bytes": 5 * MIB}, "memory_bytes=5242880", 67108864),
         ({"processes": 2}, "processes=2", 8),
         ({"open_files": 3}, "open_files=3", 32),
         ({"settings": settings(cellgate={"limits": {"memoryMb": 5}})}, "cellgate.limits.memoryMb=5", 64),
-    ],
-)
-def test_a_limit_too_small_for_any_kernel_is_refused(
-    client: Client, workspace: Path, options: dict, name: str, least: int
-) -> None:
-    says = f"{name} is too small a limit for a kernel: the least that works is {least}"
-    with pytest.raises(CellgateError, match=says), client.session(workspace=workspace, **options):
-        pass
+    ):
+        says = f"{name} is too small a limit for a kernel: the least that works is {least}"
+        with pytest.raises(CellgateError, match=says):
+            client.session(workspace=workspace, **options)
 
 
 IN_FLIGHT = """
@@ -311,14 +306,10 @@ def test_descriptors_that_another_cell_has_in_flight(prefix: Path, tmp_path: Pat
 def outer_group() -> Iterator[Path]:
     """A control group of 400 MB in which cellgate can be run: the file that takes its members."""
     own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    root, limit, members = "/sys/fs/cgroup", "memory.max", "cgroup.procs"
     if "memory" in own:
-        folder, limit, members = (
-            Path("/sys/fs/cgroup/memory") / own["memory"].lstrip("/"),
-            "memory.limit_in_bytes",
-            "tasks",
-        )
-    else:
-        folder, limit, members = Path("/sys/fs/cgroup") / own.get("", "").lstrip("/"), "memory.max", "cgroup.procs"
+        root, limit, members = "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "tasks"
+    folder = Path(root + own.get("memory", own.get("", "")))
     group = folder / f"cellgate-test-outer-{os.getpid()}"
     try:
         group.mkdir()
@@ -338,22 +329,8 @@ def outer_group() -> Iterator[Path]:
 def test_want_of_memory_outside_is_no_limit_of_the_kernel(outer_group: Path, prefix: Path, workspace: Path) -> None:
     """The group that all of cellgate runs in has less than the kernel may have."""
     code = "b = [bytearray(50 << 20) for i in range(40)]"
-    p = subprocess.run(
-        [
-            "sh",
-            "-c",
-            'echo 0 > "$0"; exec "$@"',
-            outer_group,
-            prefix / "bin/cellgate",
-            "run",
-            "--limit",
-            "memoryMb=3000",
-            "-c",
-            code,
-        ],
-        cwd=workspace,
-        capture_output=True,
-        text=True,
-    )
+    run = [prefix / "bin/cellgate", "run", "--limit", "memoryMb=3000", "-c", code]
+    argv = ["sh", "-c", 'echo 0 > "$0"; exec "$@"', outer_group, *run]
+    p = subprocess.run(argv, cwd=workspace, capture_output=True, text=True)
     assert "out of memory" in p.stderr and "outside of the sandbox" in p.stderr, p.stderr
     assert "limit of 3000 MiB" not in p.stderr and "raise" not in p.stderr

@@ -80,12 +80,16 @@ def test_the_program_itself_has_a_name_in_the_workspace(client: Client, workspac
 
 
 def test_links_that_no_server_has_are_nobodys_business(client: Client, workspace: Path, tmp_path: Path) -> None:
-    """A server without links changes nothing for the workspace."""
+    """A server without links changes nothing for the workspace; the folder of a file that is no code is not searched."""
     (tmp_path / "backup").touch()
     os.link(tmp_path / "backup", workspace / "file")
+    (tmp_path / "me").mkdir()
+    (tmp_path / "me" / "key.json").write_text("{}")
+    (tmp_path / "me" / "work").symlink_to(workspace)
+    server = definition(scripts(tmp_path / "plain"), env={"APP_CREDENTIALS": str(tmp_path / "me" / "key.json")})
     with client.session(workspace=workspace) as s:
-        s.add_servers({"s": definition(scripts(tmp_path / "plain"))})
-        assert appended(s, "file")
+        s.add_servers({"s": server})
+        assert appended(s, "file") and appended(s, "free.py")
 
 
 def test_an_environment_that_shares_its_packages(client: Client, workspace: Path, tmp_path: Path) -> None:
@@ -431,17 +435,6 @@ def test_packages_above_a_folder_whose_name_is_not_utf8(client: Client, workspac
         assert "UTF-8" in refuse(s, {"command": "node", "args": [str(tmp_path / "link.js")]})
 
 
-def test_data_in_a_folder_with_links(client: Client, workspace: Path, tmp_path: Path) -> None:
-    """The folder of a file that is no code is not searched."""
-    (tmp_path / "me").mkdir()
-    (tmp_path / "me" / "key.json").write_text("{}")
-    (tmp_path / "me" / "work").symlink_to(workspace)
-    server = {"command": PYTHON, "args": [str(SERVER)], "env": {"APP_CREDENTIALS": str(tmp_path / "me" / "key.json")}}
-    with client.session(workspace=workspace) as s:
-        s.add_servers({"s": server})
-        assert appended(s, "free.py")
-
-
 def test_a_file_in_a_list_of_an_option(client: Client, workspace: Path, tmp_path: Path) -> None:
     server = str(program(tmp_path / "bin" / "srv"))
     (workspace / "x.py").write_text(MODULE)
@@ -527,25 +520,17 @@ def test_servers_whose_denials_are_too_many_together(client: Client, workspace: 
         assert s.run("6 * 7").value == "42"
 
 
-def test_a_deep_folder_beside_a_program_of_its_own(client: Client, workspace: Path, tmp_path: Path) -> None:
-    """As in a home folder: the program need not have to do with it."""
-    script = scripts(tmp_path / "home")
-    (script.parent / Path(*["d"] * 120)).mkdir(parents=True)
+def test_a_tree_that_is_too_large(client: Client, workspace: Path) -> None:
+    """Deep folders, as many as a path can hold. Beside a program, as in a home folder, they need not have to do with it."""
+    script = scripts(workspace.with_name("home"))
+    named = scripts(workspace / "deep")
+    for folder in (script.parent, named.parent):
+        (folder / Path(*["d"] * 120)).mkdir(parents=True)
     with client.session(workspace=workspace) as s:
         s.add_servers({"s": definition(script)})
-
-
-def test_a_tree_that_is_too_large(client: Client, workspace: Path) -> None:
-    """Deep folders, as many as a path can hold."""
-    script = scripts(workspace / "deep")
-    at = script.parent
-    for _ in range(120):
-        at = at / "d"
-    at.mkdir(parents=True)
-    with client.session(workspace=workspace) as s:
-        assert "deep" in refuse(s, definition(script, code=[str(script.parent)]))
+        assert "deep" in refuse(s, definition(named, code=[str(named.parent)]))
         assert s.run("6 * 7").value == "42"
-    shutil.rmtree(script.parent)
+    shutil.rmtree(named.parent)
 
 
 def test_many_servers_with_many_files(client: Client, large: Path) -> None:

@@ -40,12 +40,7 @@ def define(request: pytest.FixtureRequest, tmp_path: Path, prefix: Path) -> Defi
         file.write_text(json.dumps(rules))
         plain = [PYTHON, str(PROBE)]
         if form in ("object", "file"):
-            return {
-                "command": plain[0],
-                "args": plain[1:],
-                "sandbox": rules if form == "object" else str(file),
-                **more,
-            }
+            return {"command": plain[0], "args": plain[1:], "sandbox": rules if form == "object" else str(file), **more}
         if form == "cellgate":
             return {"command": str(prefix / "bin/cellgate"), "args": ["sandbox", "-s", str(file), "--", *plain], **more}
         link = tmp_path / "bin/srt"

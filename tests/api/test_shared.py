@@ -242,10 +242,7 @@ def test_another_users_supervisor_is_refused(tmp_path: Path) -> None:
     ("mode", "used"), [(0o700, True), (0o1777, True), (0o777, False), (0o770, False), (None, False)]
 )
 def test_a_runtime_folder_that_others_could_change_is_not_used(
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    mode: int | None,
-    used: bool,
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, mode: int | None, used: bool
 ) -> None:
     base = tmp_path_factory.mktemp("r")
     if mode is None:

@@ -385,9 +385,7 @@ def test_an_interrupt_ends_calls_in_the_background(shared: Session) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_call_does_not_get_the_end_of_one_whose_command_was_killed(shared: Session, when: str) -> None:
     """The next cell uses its place again."""
-    shared.execute(
-        "mcptools echo echo text=old & p=$!; until read <ready; do :; done 2>/dev/null; kill -9 $p; wait"
-    )
+    shared.execute("mcptools echo echo text=old & p=$!; until read <ready; do :; done 2>/dev/null; kill -9 $p; wait")
     old = shared.until("approval_request")[-1].approval
     shared.file_write("ready", b"x\n")
     shared.until("result")

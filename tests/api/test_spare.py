@@ -215,23 +215,19 @@ def test_spares_that_keep_ending_are_not_restarted_without_end(tmp_path: Path) -
             eventually(lambda: kernels(c) == 3)
 
 
-@pytest.mark.parametrize(
-    ("options", "cell", "value"),
-    [
-        ({"workspace": "other"}, "import os; os.getcwd()", "{base}/other"),
-        ({"env": ["A=2"]}, "import os; os.environ['A']", "2"),
-        ({"sandbox": 1}, "import os; os.getppid() > 2", "True"),  # inside of a sandbox the parent is init
-    ],
-)
-def test_spare_is_only_for_the_same_options(tmp_path: Path, options: dict, cell: str, value: str) -> None:
+def test_spare_is_only_for_the_same_options(tmp_path: Path) -> None:
     for name in ("work", "other"):
         (tmp_path / name).mkdir()
-    given = {"workspace": "work", "env": ["A=1"]}
-    with Client() as c, c.session(**given | {"workspace": tmp_path / given["workspace"]}) as first:
+    given = {"workspace": tmp_path / "work", "env": ["A=1"]}
+    with Client() as c, c.session(**given) as first:
         eventually(lambda: kernels(c) == 2)
-        different = given | options
-        with c.session(**different | {"workspace": tmp_path / different["workspace"]}) as s:
-            assert s.run(cell).value.strip("'") == value.format(base=tmp_path)
+        for options, cell, value in (
+            ({"workspace": tmp_path / "other"}, "import os; os.getcwd()", repr(str(tmp_path / "other"))),
+            ({"env": ["A=2"]}, "import os; os.environ['A']", "'2'"),
+            ({"sandbox": 1}, "import os; os.getppid() > 2", "True"),  # inside of a sandbox the parent is init
+        ):
+            with c.session(**given | options) as s:
+                assert s.run(cell).value == value
         assert first.run("1").value == "1"
 
 
