@@ -495,10 +495,8 @@ def step_valgrind(opt: argparse.Namespace) -> Tally:
 FUZZ_OPTIONS = ("-Dfuzz=true", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dtests=false", LINES)
 
 
-def build_fuzz(searches: bool) -> Path:
-    """For replays alone the compiler takes longer than the corpus: nothing is optimized."""
-    name, options = ("fuzz", FUZZ_OPTIONS) if searches else ("replay", (*FUZZ_OPTIONS, "-Doptimization=0"))
-    return build(name, *options, install=False, cc="clang", targets=["fuzz-targets"])
+def build_fuzz() -> Path:
+    return build("fuzz", *FUZZ_OPTIONS, install=False, cc="clang", targets=["fuzz-targets"])
 
 
 def fuzz_targets(folder: Path) -> list[Path]:
@@ -518,24 +516,29 @@ def case_seeds(name: str, folder: Path) -> None:
 
 
 def fuzz_one(folder: Path, target: Path, seconds: float) -> str | None:
-    """Replays the target's corpus, then searches further for so long. Returns what went wrong."""
+    """Replays the target's corpus, or searches from it for so long. Returns what went wrong."""
     name = target.name.removeprefix("fuzz-")
     corpus = REPO / "tests/fuzz/corpus" / name
     # libFuzzer writes what it finds into the first folder: a scratch one.
     scratch = folder / "found" / name
     scratch.mkdir(parents=True, exist_ok=True)
     case_seeds(name, scratch)
-    search = f"-max_total_time={max(1, round(seconds))}" if seconds else "-runs=0"
-    limits = [search, "-timeout=10", "-rss_limit_mb=2048"]
-    argv = [target, *limits, f"-artifact_prefix={scratch}/", scratch, *([corpus] if corpus.is_dir() else [])]
-    status, log = run(f"fuzz-{name}", argv, seconds + 300)
+    folders = [scratch, *([corpus] if corpus.is_dir() else [])]
+    env = {}
+    if seconds:
+        limits = [f"-max_total_time={max(1, round(seconds))}", "-timeout=10", "-rss_limit_mb=2048"]
+        argv = [target, *limits, f"-artifact_prefix={scratch}/", *folders]
+    else:
+        argv = [target, *sorted(file for f in folders for file in f.iterdir())]
+        env = {**SANITIZER_ENV, "ASAN_OPTIONS": f"{SANITIZER_ENV['ASAN_OPTIONS']}:hard_rss_limit_mb=2048"}
+    status, log = run(f"fuzz-{name}", argv, seconds + 300, env)
     return None if status == 0 else f"exit status {status}:\n{tail(log)}"
 
 
 def step_fuzz(opt: argparse.Namespace) -> Tally:
     """every fuzz target over its corpus; scripts/soak searches further"""
     tally = Tally()
-    folder = build_fuzz(opt.fuzz_seconds > 0)
+    folder = build_fuzz() if opt.fuzz_seconds else build_asan()
     targets = fuzz_targets(folder)
     with ThreadPoolExecutor(JOBS) as pool:
         failures = pool.map(lambda t: fuzz_one(folder, t, opt.fuzz_seconds), targets)

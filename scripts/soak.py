@@ -439,7 +439,7 @@ def audit_kills(number: int) -> list[str]:
 def fuzz(minutes: float) -> list[str]:
     """Each target for so long. New inputs and crashes stay in build/fuzz/found/NAME."""
     wrong = []
-    folder = run_tests.build_fuzz(True)
+    folder = run_tests.build_fuzz()
     for target in run_tests.fuzz_targets(folder):
         name = target.name.removeprefix("fuzz-")
         print(f"fuzz {name}: {minutes:g} minutes", flush=True)
