@@ -468,25 +468,24 @@ def test_a_slow_person_costs_the_call_no_time(opened: Any, era: str) -> None:
     assert output(s) == f"ok {[DECLINE]}\n"
 
 
-@pytest.mark.parametrize("how", ["reset", "die", "close"])
-def test_kernels_and_sessions_that_end(opened: Any, era: str, how: str) -> None:
+def test_kernels_and_sessions_that_end(opened: Any, era: str) -> None:
     s = opened(era, ALL_KINDS)
-    begin(
-        s,
-        ("import os, threading; threading.Timer(1, os._exit, [1]).start()\n" if how == "die" else "")
-        + call(ask=[FORM]),
-    )
-    e = asked(s)
-    if how == "close":
-        s.close()
-        return
-    if how == "reset":
-        s.reset()
-    closed(s, e)
-    if how == "die":
-        s.until("kernel_died")
-    begin(s, call("hello"))
-    assert output(s) == "ok hello\n"
+    for how in ("reset", "die", "close"):
+        dies = "import os, threading; threading.Timer(1, os._exit, [1]).start()\n" if how == "die" else ""
+        begin(s, dies + call(ask=[FORM]))
+        e = asked(s)
+        if how == "close":
+            s.close()
+            return
+        if how == "reset":
+            s.reset()
+        closed(s, e)
+        if how == "die":
+            s.until("kernel_died")
+        else:
+            s.until("result")
+        begin(s, call("hello"))
+        assert output(s) == "ok hello\n"
 
 
 def test_the_tool_server_ends(opened: Any) -> None:

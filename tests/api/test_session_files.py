@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import E_INVAL, E_LIMIT, E_NOTFOUND, E_TIMEDOUT, CellgateError, Session
 from processes import eventually
+from rounds import rounds
 
 E_SYS = -2
 
@@ -173,7 +174,7 @@ while True:
     os.symlink('real', 'l.new'); os.rename('l.new', 'l')
 """
     )
-    for _ in range(100):
+    for _ in range(rounds(100)):
         with contextlib.suppress(CellgateError):
             session.file_write(workspace / "l/secret", b"changed")
     assert secret.read_text() == "outside"
