@@ -60,3 +60,8 @@ def value(session: Session, code: str) -> Any:
     out = session.run(ATTEMPT + code, lambda _: True)
     assert out.status == "ok", out
     return out.value
+
+
+def appended(session: Session, path: Path | str) -> bool:
+    """A cell can append to that file, or create it."""
+    return bool(value(session, f"attempt(write, {str(path)!r})") == "'done'")

@@ -14,7 +14,7 @@ import pytest
 import web
 from cellgate_api import CellgateError, Client
 from mcp_http_server import Server
-from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
+from server_definitions import PYTHON, SERVER, appended, definition, refuse, said, scripts, value
 
 PLANTED = "import pathlib; pathlib.Path({mark!r}).write_text('ran')\n"
 
@@ -54,7 +54,7 @@ def test_the_folder_is_private(client: Client, workspace: Path, tmp_path: Path) 
         s.add_servers({"s": definition(script), "t": definition(script)})
         a, b = (Path(value(s, f"from mcptools.{n} import env\nstr(env.run(name='x'))").strip("'")) for n in "st")
         assert a != b and a.is_dir() and a.stat().st_mode & 0o77 == 0
-        assert value(s, f"attempt(write, {str(a / 'json.py')!r})") != "'done'"
+        assert not appended(s, str(a / 'json.py'))
         assert value(s, f"import os; os.path.exists({str(a)!r})") == "False"
     # The folder ends with the session, whose end nothing waits for.
 
@@ -151,7 +151,7 @@ def test_what_a_server_works_on_is_no_code(client: Client, workspace: Path) -> N
     with client.session(workspace=workspace) as s:
         args = [str(SERVER), str(workspace), "--db", f"{workspace}/notes.sqlite", f"--out={workspace}/new"]
         s.add_servers({"s": said(s, {"command": PYTHON, "args": args, "env": env}, workspace, "data")})
-        assert value(s, "attempt(write, 'notes.sqlite')") == "'done'"
+        assert appended(s, "notes.sqlite")
 
 
 def test_relative_names_are_told(client: Client, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +201,9 @@ def test_a_script_and_what_lies_beside_it(client: Client, workspace: Path, tmp_p
             )
         assert value(s, "attempt(os.rename, 'tools/srv', 'tools/old')") != "'done'"
         assert value(s, "attempt(os.rename, 'tools', 'old')") != "'done'"
-        assert value(s, "attempt(write, 'tools/free')") == "'done'"
+        assert appended(s, "tools/free")
         s.reset()
-        assert value(s, "attempt(write, 'tools/srv/json.py')") != "'done'"
+        assert not appended(s, "tools/srv/json.py")
         s.run("from mcptools.s import die\ndie.run()", lambda _: True)
         assert value(s, "from mcptools.s import echo\nstr(echo.run(text='hello'))") == "'hello'"
     assert not mark.exists()
@@ -215,7 +215,7 @@ def test_a_second_name_of_a_script(client: Client, workspace: Path) -> None:
     os.link(script, workspace / "mine.py")
     with client.session(workspace=workspace) as s:
         s.add_servers({"s": said(s, definition(script), script.parent)})
-        assert value(s, "attempt(write, 'mine.py')") != "'done'"
+        assert not appended(s, "mine.py")
 
 
 def test_a_venv(client: Client, workspace: Path) -> None:
@@ -249,7 +249,7 @@ def test_node_packages(workspace: Path) -> None:
         for path in ("a/b/node_modules/zod", "a/node_modules", "node_modules", "a/b/node_modules/.bin/x"):
             assert value(s, f"import os\nattempt(os.mkdir, {path!r})") != "'done'", path
         assert value(s, "attempt(os.remove, 'a/b/node_modules/.bin/srv')") != "'done'"
-        assert value(s, "attempt(write, 'a/b/other')") == "'done'"
+        assert appended(s, "a/b/other")
     assert not (workspace / "node_modules").exists()
 
 
@@ -263,8 +263,8 @@ def test_links_out_of_a_protected_folder(client: Client, workspace: Path) -> Non
         assert str(workspace / "shared" / "lib") in refuse(s, server)
         server["code"].append(str(workspace / "shared" / "lib"))
         s.add_servers({"s": server})
-        assert value(s, "attempt(write, 'shared/lib/x.py')") != "'done'"
-        assert value(s, "attempt(write, 'shared/x.py')") == "'done'"
+        assert not appended(s, "shared/lib/x.py")
+        assert appended(s, "shared/x.py")
     (workspace / "tools" / "all").symlink_to(workspace)
     with client.session(workspace=workspace) as s:
         assert str(workspace) in refuse(s, server)
@@ -287,7 +287,7 @@ def test_editable_installations(client: Client, workspace: Path, tmp_path: Path)
             if name != "x.pth":
                 (site / name).unlink()
         s.add_servers({"s": added})
-        assert value(s, "attempt(write, 'src/x/__init__.py')") != "'done'"
+        assert not appended(s, "src/x/__init__.py")
 
 
 def test_dots_are_left_to_the_file_system(client: Client, workspace: Path, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_server_that_is_added_to_a_kernel_that_has_run(client: Client, workspa
             s.reset()  # which does not undo what cells wrote
     with client.session(workspace=workspace) as s:
         s.add_servers({"s": server})
-        assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
+        assert not appended(s, "tools/json.py")
 
 
 def test_servers_that_share_a_folder_are_refused_together(client: Client, workspace: Path) -> None:
@@ -335,7 +335,7 @@ def test_a_folder_stays_read_only_as_long_as_one_of_its_servers_runs(client: Cli
         s.add_servers({"s": definition(script, code=[str(script.parent)])})
     first.close()
     second.reset()
-    assert value(second, "attempt(write, 'tools/json.py')") != "'done'"
+    assert not appended(second, "tools/json.py")
     second.close()
 
 
@@ -346,7 +346,7 @@ def test_a_refused_definition_leaves_the_running_server_as_it_is(client: Client,
         with pytest.raises(CellgateError):
             s.add_servers({"s": definition(cwd=str(workspace))})
         s.reset()
-        assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
+        assert not appended(s, "tools/json.py")
 
 
 @pytest.mark.parametrize("trap", ["fifo", "links"])
@@ -382,9 +382,9 @@ def test_sessions_of_one_supervisor(client: Client, tmp_path: Path) -> None:
             b.add_servers({"s": server})
     with client.session(workspace=top) as a, client.session(workspace=top) as b:
         b.add_servers({"s": server})
-        assert value(a, "attempt(write, 'tools/json.py')") != "'done'"
+        assert not appended(a, "tools/json.py")
         with client.session(workspace=top) as c:
-            assert value(c, "attempt(write, 'tools/json.py')") != "'done'"
+            assert not appended(c, "tools/json.py")
         with pytest.raises(CellgateError, match="tools"):
             client.session(workspace=top / "tools")
 
@@ -411,18 +411,18 @@ def test_cells_of_a_session_elsewhere_cannot_write_a_servers_files(client: Clien
             a.add_servers({"s": definition(tools)})
             with client.session(workspace=second) as later:
                 for other in (older, later):
-                    assert value(other, "attempt(write, 'tools/json.py')") != "'done'"
-                    assert value(other, "attempt(write, 'tools/server.py')") != "'done'"
-                    assert value(other, "attempt(write, 'free')") == "'done'"
+                    assert not appended(other, "tools/json.py")
+                    assert not appended(other, "tools/server.py")
+                    assert appended(other, "free")
 
 
 def test_a_server_of_a_session_without_a_sandbox(client: Client, workspace: Path) -> None:
     script = scripts(workspace / "tools")
     with client.session(workspace=workspace, sandbox=1) as a, client.session(workspace=workspace) as b:
         a.add_servers({"s": definition(script)})
-        assert value(b, "attempt(write, 'tools/json.py')") != "'done'"
+        assert not appended(b, "tools/json.py")
         with client.session(workspace=workspace) as c:
-            assert value(c, "attempt(write, 'tools/json.py')") != "'done'"
+            assert not appended(c, "tools/json.py")
 
 
 def test_with_settings(client: Client, workspace: Path) -> None:
@@ -512,7 +512,7 @@ def test_the_base_python_is_no_workspace(client: Client, workspace: Path) -> Non
             client.session(workspace=folder)
     settings = json.dumps(web.settings(filesystem={"allowWrite": [str(base / "json")]}))
     with client.session(workspace=workspace, settings=settings) as s:
-        assert value(s, f"attempt(write, {str(base / 'json' / 'new.py')!r})") != "'done'"
+        assert not appended(s, str(base / 'json' / 'new.py'))
 
 
 def test_an_error_about_them_costs_no_state(
@@ -546,8 +546,8 @@ def test_places_of_cellgates_own_are_no_workspaces(
                 own.session(workspace=tmp_path / folder)
         with own.session(workspace=tmp_path) as s:
             for path in ("data/cellgate/x", "cache/cellgate/in/x"):
-                assert value(s, f"attempt(write, {path!r})") != "'done'", path
-            assert value(s, "attempt(write, 'data/free')") == "'done'"
+                assert not appended(s, path), path
+            assert appended(s, "data/free")
 
 
 def test_the_kernels_environment(client: Client) -> None:
@@ -575,7 +575,7 @@ def test_the_landlock_tier(client: Client, workspace: Path, tier: str, holds: bo
     with session as s:
         if holds:
             s.add_servers({"s": server})
-            assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
+            assert not appended(s, "tools/json.py")
         else:
             with pytest.raises(CellgateError, match="landlock:freeze"):
                 s.add_servers({"s": server})

@@ -18,7 +18,7 @@ import pytest
 from cellgate_api import CellgateError, Client, Session
 from kernel_environment import PACKAGES, copy_environment
 from processes import children, parent, words
-from server_definitions import PYTHON, SERVER, definition, refuse, said, scripts, value
+from server_definitions import PYTHON, SERVER, appended, definition, refuse, said, scripts, value
 
 MODULE = "TEXT = 'as installed'\n"
 
@@ -37,10 +37,6 @@ def program(path: Path, text: str = f"exec {PYTHON} {SERVER}") -> Path:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
-
-
-def appended(session: Session, path: Path | str) -> bool:
-    return bool(value(session, f"attempt(write, {str(path)!r})") == "'done'")
 
 
 def environment(folder: Path, n: int = 3) -> list[Path]:
