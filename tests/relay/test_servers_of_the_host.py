@@ -29,6 +29,7 @@ from api.test_progress import *  # noqa: F403
 from api.test_server_requests import (  # noqa: F401
     era,
     opened,
+    shared,
     test_a_slow_person_costs_the_call_no_time,
     test_kernels_and_sessions_that_end,
     test_the_call_is_cancelled,
