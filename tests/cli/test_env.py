@@ -1,14 +1,15 @@
 """`cellgate env` and --kernel-env: made, extended, used read-only, and never run where cells could have written it."""
 
 import base64
+import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
 import json
 import os
-import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import zipfile
@@ -220,28 +221,31 @@ def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path:
 
 @pytest.mark.parametrize(("command", "number"), [("create", signal.SIGTERM), ("add", signal.SIGKILL)])
 def test_an_end_in_the_middle_ends_what_was_started(
-    prefix: Path, index: Path, science: Path, tmp_path: Path, command: str, number: signal.Signals
+    prefix: Path, science: Path, tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
-    mark, env = tmp_path / "mark", tmp_path / "env"
+    env = tmp_path / "env"
     if command == "add":
         shutil.copytree(science, env, symlinks=True)
-    os.mkfifo(mark)
-    code = f"import os, time\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
-    own_wheel(tmp_path, "matplotlib", code, "matplotlib/font_manager.py")
-    argv = [prefix / "bin/cellgate", "env", command, env, *tmp_path.glob("*.whl")]
-    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_COMPILE": "1"}
-    with subprocess.Popen(argv, env=os.environ | pip, stderr=subprocess.PIPE, text=True) as made:
-        program = os.pidfd_open(int(mark.read_text()))
-        made.send_signal(number)
-        assert made.stderr
-        assert ("cellgate env: interrupted" in made.stderr.read()) == (number == signal.SIGTERM)
-    assert made.returncode == (130 if number == signal.SIGTERM else -number)
-    if command == "create":
-        assert not env.exists()
-    else:
-        assert (env / ".cellgate-env").read_text() == "changing\n"
-    assert select.select([program], [], [], 30)[0]
-    os.close(program)
+    with socket.create_server(("127.0.0.1", 0)) as index:  # which does not answer
+        url = f"http://127.0.0.1:{index.getsockname()[1]}/"
+        pip = {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": "/dev/null", "NO_PROXY": "*", "no_proxy": "*"}
+        argv = [prefix / "bin/cellgate", "env", command, env, "cgfirst"]
+        with subprocess.Popen(argv, env=os.environ | pip, stderr=subprocess.PIPE, text=True) as made:
+            index.settimeout(100)
+            connection = index.accept()[0]
+            assert connection.recv(1)
+            made.send_signal(number)
+            assert made.stderr
+            assert ("cellgate env: interrupted" in made.stderr.read()) == (number == signal.SIGTERM)
+        assert made.returncode == (130 if number == signal.SIGTERM else -number)
+        if command == "create":
+            assert not env.exists()
+        else:
+            assert (env / ".cellgate-env").read_text() == "changing\n"
+        connection.settimeout(30)
+        with connection, contextlib.suppress(ConnectionResetError):
+            while connection.recv(65536):  # pip has ended: its connection does
+                pass
 
 
 def test_a_failed_add_keeps_the_environment(cellgate: Env, science: Path) -> None:

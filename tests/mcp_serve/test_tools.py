@@ -845,6 +845,7 @@ def test_an_index_is_reached_and_no_other_host(
     simple.mkdir()
     (simple / "index.html").write_text('<a href="../cgwheel-1.0-py3-none-any.whl">cgwheel-1.0-py3-none-any.whl</a>')
     del environment["PIP_NO_INDEX"], environment["PIP_FIND_LINKS"]
+    environment["PIP_RETRIES"] = "0"  # of what is refused
 
     async def main() -> None:
         with http.server.ThreadingHTTPServer(("127.0.0.2", 0), Handler) as server:

@@ -163,6 +163,7 @@ def test_a_node_that_sends_no_end_or_is_gone(
     elif how == "no-room-here":
         monkeypatch.setattr("tempfile.tempdir", str(there / "none"))
     else:
+        monkeypatch.setattr("cellgate._sync._LIMIT", 16 << 20)  # a node of the tests takes seconds for 1 GiB
         code = (
             "import os; sync.Side.pack = lambda self, name: os.truncate(os.open(name, os.O_CREAT | os.O_RDWR), 1 << 40)"
         )
