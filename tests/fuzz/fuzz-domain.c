@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sandbox/egress/domain.h"
+#include "sandbox/settings/domain.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

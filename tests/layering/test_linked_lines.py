@@ -12,7 +12,7 @@ LIMITS = {
     "bin/cellgate": 26_700,
     "libexec/cellgate/cellgate-cli": 54_300,
     "libexec/cellgate/cellgate-egress": 10_000,
-    "libexec/cellgate/cellgate-kernel": 29_400,
+    "libexec/cellgate/cellgate-kernel": 29_700,
     "libexec/cellgate/cellgate-mcp-http": 10_800,
     "libexec/cellgate/cellgate-post": 2_800,
     "libexec/cellgate/cellgate-run": 29_500,

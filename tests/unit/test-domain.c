@@ -2,7 +2,7 @@
  * Addresses, hosts and domain entries: each spelling that is understood beside the one next to it
  * that is not.
  */
-#include "sandbox/egress/domain.h"
+#include "sandbox/settings/domain.h"
 #include "cases.h"
 
 static struct cg_host host(const char *text)

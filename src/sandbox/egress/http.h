@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 #include "base/slice.h"
-#include "sandbox/egress/domain.h"
+#include "sandbox/settings/domain.h"
 
 /* The limit of requests is that of srt (Node); servers set large cookies and policies. */
 #define CG_HTTP_REQUEST_MAX  (16u << 10)

@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
-#include "sandbox/egress/domain.h"
+#include "sandbox/settings/domain.h"
 #include "sandbox/egress/lock.h"
 #include "sandbox/egress/policy.h"
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <jansson.h>
-#include "sandbox/egress/domain.h"
+#include "sandbox/settings/domain.h"
 #include "sandbox/settings/settings.h"
 
 /* Ceilings. The settings' reader limits the lists. */

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/buf.h"
-#include "sandbox/egress/domain.h"
+#include "sandbox/settings/domain.h"
 
 /* The longest of the messages below: user and password. */
 #define CG_SOCKS_MAX       513

@@ -1,16 +1,11 @@
 /* Domain entries. Pure; linked into cellgate-egress and into the programs that read settings. */
-#include "sandbox/egress/domain.h"
+#include "sandbox/settings/domain.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "base/util.h"
-
-static const char explanation[] =
-        "Invalid domain pattern. Must be a valid domain (e.g., \"example.com\"), a wildcard (e.g., \"*.example.com\"), or a "
-        "bracketed IPv6 literal (e.g., \"[::1]\", \"[2001:db8::1]:443\"). Overly broad patterns like \"*.com\" or \"*\" are "
-        "not allowed for security reasons. Names with other letters than ASCII's are written as clients send them: xn--...";
 
 /* 1 to 65535 without a leading zero. */
 static bool parse_port(const char *s, size_t len, uint16_t *ret)
@@ -54,12 +49,19 @@ static bool split(const char *entry, const char **host, size_t *len, bool *brack
         return !colon || (!strchr(colon + 1, ':') && parse_port(colon + 1, strlen(colon + 1), port));
 }
 
-/* A domain as srt defines it: at least one dot, none at the ends. */
-static bool is_domain(const char *s, const char *forbidden)
+/*
+ * A domain as srt defines it: at least one dot, none at the ends or beside another. No name has the
+ * other characters, so the entry would match nothing, not even what it is to deny. Nor has a name
+ * bytes beyond ASCII: clients send such names as xn--...
+ */
+static bool is_domain(const char *s)
 {
         size_t n = strlen(s);
 
-        return n && strchr(s, '.') && s[0] != '.' && s[n - 1] != '.' && !strpbrk(s, forbidden);
+        for (const char *p = s; *p; p++)
+                if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f || strchr("/:%@\\?#*", *p))
+                        return false;
+        return n && strchr(s, '.') && s[0] != '.' && s[n - 1] != '.' && !strstr(s, "..");
 }
 
 /*
@@ -70,31 +72,26 @@ static bool classify(struct cg_domain *d, bool brackets, bool deny)
 {
         struct cg_host h;
 
-        /*
-         * Clients send names in ASCII (xn--...): an entry with other bytes would match nothing, not
-         * even what it is to deny.
-         */
-        for (const char *s = d->host; *s; s++)
-                if ((unsigned char)*s >= 0x7f)
-                        return false;
-        if (cg_addr_parse(d->host, strlen(d->host), &d->addr)) {
+        if (brackets || cg_addr_parse(d->host, strlen(d->host), &d->addr)) {
                 d->kind = CG_DOMAIN_ADDR;
-                return d->addr.family == 4 || brackets;
+                /* A colon outside of brackets would begin a port. */
+                return brackets == (strchr(d->host, ':') != NULL) &&
+                       cg_addr_parse(d->host, strlen(d->host), &d->addr);
         }
         if (strcmp(d->host, "*") == 0) {
                 d->kind = CG_DOMAIN_ANY;
-                return deny && !brackets;
+                return deny;
         }
         if (strncmp(d->host, "*.", 2) == 0) {
                 d->kind = CG_DOMAIN_BELOW;
                 memmove(d->host, d->host + 2, strlen(d->host + 2) + 1);
-                return is_domain(d->host, "/:") && !strstr(d->host, "..");
+                return is_domain(d->host);
         }
         d->kind = CG_DOMAIN_NAME;
-        if (strcmp(d->host, "localhost") != 0 && !is_domain(d->host, "/*:"))
+        if (strcmp(d->host, "localhost") != 0 && !is_domain(d->host))
                 return false;
         /* No destination is named 127.1, but it denies the address: denying too much is safe. */
-        if ((deny || brackets) && cg_host_parse(d->host, strlen(d->host), &h, NULL) == 0 && h.is_addr) {
+        if (deny && cg_host_parse(d->host, strlen(d->host), &h, NULL) == 0 && h.is_addr) {
                 d->kind = CG_DOMAIN_ADDR;
                 d->addr = h.addr;
         }
@@ -116,7 +113,7 @@ int cg_domains_add(struct cg_domains *list, const char *entry, bool deny, struct
         bool brackets;
 
         if (!split(entry, &host, &len, &brackets, &d.port))
-                return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, explanation);
+                return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, CG_DOMAIN_MESSAGE);
         d.entry = strdup(entry);
         d.host = strndup(host, len);
         v = realloc(list->v, (list->n + 1) * sizeof(*v));
@@ -128,7 +125,7 @@ int cg_domains_add(struct cg_domains *list, const char *entry, bool deny, struct
         }
         if (!classify(&d, brackets, deny)) {
                 free_domain(&d);
-                return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, explanation);
+                return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, CG_DOMAIN_MESSAGE);
         }
         for (char *c = d.host; *c; c++)
                 *c = cg_ascii_lower(*c);
@@ -142,6 +139,14 @@ void cg_domains_fini(struct cg_domains *d)
                 free_domain(&d->v[i]);
         free(d->v);
         *d = (struct cg_domains){ .n = 0 };
+}
+
+bool cg_domain_covers(const struct cg_domain *d, const struct cg_domain *below)
+{
+        if (d->kind == below->kind && strcmp(d->host, below->host) == 0)
+                return true;
+        return d->kind == CG_DOMAIN_BELOW && below->kind != CG_DOMAIN_ADDR &&
+               cg_domain_is_below(below->host, d->host);
 }
 
 const struct cg_domain *cg_domains_find(const struct cg_domains *list, const struct cg_host *h, uint16_t port)

@@ -6,6 +6,11 @@
 
 #include "base/host.h"
 
+#define CG_DOMAIN_MESSAGE \
+        "Invalid domain pattern. Must be a valid domain (e.g., \"example.com\"), a wildcard (e.g., \"*.example.com\"), or a " \
+        "bracketed IPv6 literal (e.g., \"[::1]\", \"[2001:db8::1]:443\"). Overly broad patterns like \"*.com\" or \"*\" are not " \
+        "allowed for security reasons. Names with other letters than ASCII's are written as clients send them: xn--..."
+
 enum cg_domain_kind {
         CG_DOMAIN_ANY,   /* "*": in deniedDomains only */
         CG_DOMAIN_NAME,  /* this name */
@@ -33,6 +38,8 @@ struct cg_domains {
  */
 int cg_domains_add(struct cg_domains *d, const char *entry, bool deny, struct cg_err *err);
 void cg_domains_fini(struct cg_domains *d);
+/* True if the names of @below are among those of @d, whatever the ports. Borrows both. */
+bool cg_domain_covers(const struct cg_domain *d, const struct cg_domain *below);
 /* The first entry that covers the destination (borrowed), or NULL. */
 const struct cg_domain *cg_domains_find(const struct cg_domains *list, const struct cg_host *h,
                                         uint16_t port);
