@@ -451,8 +451,8 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         p = args ? cg_serve_add_pending(sv, in) : NULL;
         if (!p)
                 return cg_fail(err, CG_E_NOMEM, "call");
-        cg_serve_unknown_args(&sv->opts, p->tool, args, &ignored, NULL);
-        if (cg_serve_has_session(p->tool) && cg_serve_find_session(sv, args, "session_id", p, &why) < 0)
+        cg_serve_unknown_args(sv, p->tool, args, &ignored, NULL);
+        if (cg_serve_tool_defs[p->tool].session && cg_serve_find_session(sv, args, "session_id", p, &why) < 0)
                 wrong = true;
         add_shared(p, sv, args, &ignored);
         if (ignored.len)

@@ -434,6 +434,7 @@ static void tear_down(struct cg_serve *sv)
         while (!TAILQ_EMPTY(&sv->pending))
                 cg_serve_remove_pending(sv, TAILQ_FIRST(&sv->pending));
         cg_secrets_fini(&sv->secrets);
+        json_decref(sv->texts);
         json_decref(sv->configured);
         cg_buf_fini(&sv->out);
         if (sv->io_fd >= 0)
@@ -518,9 +519,8 @@ static int run(struct cg_serve *sv, struct cg_err *err)
                        "no sandbox: the agent's code can do all that you can, with or without approval");
         if (!sv->opts.id_begin[0]) /* cellgate-mcp-http was started with a line about it */
                 report_kernel_env(sv);
-        info.instructions = instructions = cg_serve_instructions(&sv->opts, sv->configured,
-                                                                 sv->settings != NULL);
-        info.tools = tools = cg_serve_tools(&sv->opts, sv->settings != NULL, names);
+        info.tools = tools = cg_serve_tools(sv, names);
+        info.instructions = instructions = cg_serve_instructions(sv);
         if (!instructions || !tools)
                 return cg_fail(err, CG_E_NOMEM, "server");
         cg_kernel_options_client(&sv->opts.kernel, &co);

@@ -145,8 +145,7 @@ enum cg_serve_tool {
 struct cg_serve_tool_def {
         const char *name;
         enum cg_serve_toolset toolset;
-        const char *json; /* NULL: depends on the settings */
-        const char *parameters[7];
+        bool session; /* has the parameter session_id */
 };
 
 /* Sources of a cell's output. */
@@ -355,6 +354,7 @@ struct cg_serve {
         char *settings;                /* of the sandbox; NULL: the default policy */
         struct cg_sandbox_limits caps; /* of --limit and the settings */
         json_t *configured;            /* mcpServers of --mcp */
+        json_t *texts;                 /* tools.json, with what depends on the options */
         struct cg_secrets secrets;     /* values of --env, which no answer shows */
         int io_fd;                     /* eventfd that wakes the I/O thread */
 
@@ -408,23 +408,20 @@ extern const struct cg_serve_tool_def cg_serve_tool_defs[];
 /* Names of toolsets with commas between, as bits. CG_E_INVAL names those that there are. */
 int cg_serve_read_toolsets(const char *list, unsigned *ret, struct cg_err *err);
 /*
- * The tools that @o allows, and their @names; and instructions for the agent, which name the
- * configured servers. @settings: the sandbox has settings of its own. Caller frees; NULL when out
+ * The tools that the options allow, and their @names; reads sv->texts. Caller frees; NULL when out
  * of memory.
  */
-char *cg_serve_tools(const struct cg_serve_options *o, bool settings,
-                     const char *names[CG_SERVE_N_TOOLS + 1]);
-char *cg_serve_instructions(const struct cg_serve_options *o, const json_t *configured, bool settings);
+char *cg_serve_tools(struct cg_serve *sv, const char *names[CG_SERVE_N_TOOLS + 1]);
+/* For the agent, after cg_serve_tools(). They name the configured servers. */
+char *cg_serve_instructions(const struct cg_serve *sv);
 /*
  * Appends a sentence about the arguments that the tool does not have; nothing where there are none.
  * Models and other servers' clients add some, and a call that fails for them helps nobody.
  */
-int cg_serve_unknown_args(const struct cg_serve_options *o, enum cg_serve_tool tool, const char *args,
+int cg_serve_unknown_args(const struct cg_serve *sv, enum cg_serve_tool tool, const char *args,
                           struct cg_buf *b, struct cg_err *err);
 /* Its results have structuredContent, unless those of all are plain. */
 bool cg_serve_has_schema(enum cg_serve_tool tool);
-/* The tool has the argument session_id. */
-bool cg_serve_has_session(enum cg_serve_tool tool);
 /* Arguments of a call, checked. CG_E_INVAL says why, for the agent. A string is the caller's. */
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err);
 /* *ret is NULL where it is absent or null. */
