@@ -3,17 +3,9 @@
  * has (log.h), and whether files still are what was signed. Run in cellgate-audit, outside of any
  * sandbox: names and files that cells made are hostile. No link in them is followed.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <linux/openat2.h>
 #include <nettle/sha2.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #include "audit/audit.h"
 #include "audit/log.h"
 #include "base/fd.h"
@@ -22,7 +14,6 @@
 #include "base/sha256_hex.h"
 #include "base/state_dir.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 
@@ -86,7 +77,7 @@ static const char *shown_path(const json_t *file)
 
         if (*redacted)
                 return redacted;
-        return *path ? path : cg_json_text_of(file, "path_hex");
+        return cg_text_or(path, cg_json_text_of(file, "path_hex"));
 }
 
 /* The entry with this digest; NULL: none. */
@@ -413,7 +404,7 @@ static int list(const json_t *manifest, struct cg_err *err)
         json_array_foreach(json_object_get(manifest, "files"), i, file) {
                 const char *sha256 = cg_json_text_of(file, "sha256");
 
-                printf("%-64s %12lld  ", *sha256 ? sha256 : "(too large to be signed)",
+                printf("%-64s %12lld  ", cg_text_or(sha256, "(too large to be signed)"),
                        (long long)json_integer_value(json_object_get(file, "size")));
                 if (print_safe(shown_path(file), err) < 0)
                         return -1;

@@ -1,8 +1,4 @@
 /* `cellgate audit`: shows, checks and exports the audit log. Runs in cellgate-audit. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include "audit/audit.h"
 #include "audit/log.h"
@@ -11,7 +7,6 @@
 #include "base/json.h"
 #include "base/state_dir.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 

@@ -1,15 +1,10 @@
 /* Heads of the log, sent elsewhere. See heads.h. */
 #include "audit/heads.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/post.h"
-#include "base/util.h"
 
 /* The supervisor waits for its writer's end a little longer than this. */
 #define END_MS 2000

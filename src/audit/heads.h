@@ -4,7 +4,6 @@
  */
 #pragma once
 
-#include <stdint.h>
 #include "audit/log.h"
 #include "base/proc.h"
 

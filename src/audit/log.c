@@ -1,21 +1,12 @@
 /* The audit log's files: appending and reading. See log.h. */
 #include "audit/log.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <nettle/eddsa.h>
 #include <nettle/sha2.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* Writers of one log hold its lock for a moment each. */
 #define BUSY_MS 2000

@@ -12,13 +12,8 @@
  */
 #pragma once
 
-#include <limits.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "audit/audit.h"
 #include "base/buf.h"
-#include "base/err.h"
 
 #define CG_AUDIT_HASH      32
 #define CG_AUDIT_SIGNATURE 64

@@ -7,14 +7,13 @@
  *
  * The supervisor itself links no database, and a full or slow disk is this process's problem.
  */
-#include <stdlib.h>
-#include <string.h>
 #include "audit/audit.h"
+#include "base/util.h"
 
 int main(int argc, char **argv)
 {
         if (argc == 6 && strcmp(argv[1], "--writer") == 0)
-                return cg_audit_writer(atoi(argv[2]), argv[3], argv[4][0] ? argv[4] : NULL, argv[5]);
+                return cg_audit_writer(atoi(argv[2]), argv[3], cg_text_or(argv[4], NULL), argv[5]);
         if (argc && strcmp(argv[0], "artifacts") == 0)
                 return cg_audit_artifacts_command(argc, argv);
         if (argc && strcmp(argv[0], "verify") == 0)

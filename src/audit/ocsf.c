@@ -4,11 +4,8 @@
  */
 #include "audit/ocsf.h"
 
-#include <string.h>
-#include <unistd.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "config.h"
 
 #define SCHEMA "1.5.0"
@@ -46,7 +43,7 @@ static const char *text(const json_t *o, const char *name)
 {
         const char *s = json_string_value(json_object_get(o, name));
 
-        return s && *s ? s : NULL;
+        return cg_text_or(s, NULL);
 }
 
 /* @event: the body, or the question or event in it. */

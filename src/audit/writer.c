@@ -2,22 +2,14 @@
  * cellgate-audit: the writer. Reads records from its supervisor, appends as many at once as have
  * come, and ends when the supervisor does.
  */
-#include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #include "audit/audit.h"
 #include "audit/heads.h"
 #include "audit/log.h"
 #include "base/json.h"
-#include "base/util.h"
 
 /* Records of one transaction. */
 #define BATCH 256

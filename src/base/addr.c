@@ -3,10 +3,7 @@
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <limits.h>
 #include <netinet/in.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/util.h"
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <nettle/sha2.h>
-#include <string.h>
 #include "base/text.h"
 #include "base/wire.h"
 

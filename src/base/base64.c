@@ -1,9 +1,6 @@
 /* Base64. Linked into every process. */
 #include "base/base64.h"
 
-#include <stdint.h>
-#include <string.h>
-
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 size_t cg_base64_size(size_t len)

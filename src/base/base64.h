@@ -1,9 +1,7 @@
 /* Base64 with the standard alphabet and padding. */
 #pragma once
 
-#include <stddef.h>
 #include "base/buf.h"
-#include "base/err.h"
 
 /* Characters for @len bytes; 0 when the number overflows. */
 size_t cg_base64_size(size_t len);

@@ -1,9 +1,6 @@
 /* Jobs of batch systems: with one ends all that was started in it. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include "base/util.h"
 
 static const char *const cg_batch_jobs[] = { "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID" };

@@ -1,9 +1,6 @@
 /* A growing byte buffer with a ceiling. Linked into every process. */
 #include "base/buf.h"
 
-#include <stdio.h>
-#include <string.h>
-
 void cg_buf_init(struct cg_buf *b, size_t max)
 {
         *b = (struct cg_buf){ .max = max };

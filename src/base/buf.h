@@ -2,8 +2,6 @@
 #pragma once
 
 #include <stdarg.h>
-#include <stddef.h>
-#include "base/err.h"
 #include "base/slice.h"
 #include "base/util.h"
 

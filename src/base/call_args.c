@@ -1,13 +1,9 @@
 /* The check of a kernel's arguments of a tool call. Linked into supervisor and tool server. */
 #include "base/call_args.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /*
  * State of one pass over valid text. The hashes of the names of all open objects are in one array,

@@ -1,18 +1,11 @@
 /* See confinement.h. Runs in hosts (libcellgate) and in cellgate-supervisor. */
 #include "base/confinement.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/proc.h"
-#include "base/util.h"
 
 #define FILE_MAX CG_CONFINEMENT_MAX
 #define CGROUPS  "/sys/fs/cgroup"

@@ -5,9 +5,7 @@
  */
 #pragma once
 
-#include <sys/types.h>
 #include "base/buf.h"
-#include "base/err.h"
 
 /* A list of groups may have 65,536 entries. */
 #define CG_CONFINEMENT_MAX ((size_t)1 << 20)

@@ -3,11 +3,6 @@
 
 #include <linux/limits.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
-#include "base/err.h"
 #include "base/util.h"
 
 #define CG_MAX_FDS 32

@@ -4,8 +4,6 @@
  */
 #include "base/host.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/text.h"
 
 #define LABEL_MAX 63

@@ -1,8 +1,6 @@
 /* JSON helpers. Linked into every process. */
 #include "base/json.h"
 
-#include <string.h>
-#include <unistd.h>
 #include "base/ceilings.h"
 #include "base/proc.h"
 #include "base/text.h"

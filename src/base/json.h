@@ -5,10 +5,7 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/json_text.h"
 
 static inline void cg_json_decrefp_(json_t **j)

@@ -1,7 +1,6 @@
 /* JSON text, read without converting it. Linked into every process. */
 #include "base/json_text.h"
 
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/text.h"
 

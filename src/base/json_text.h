@@ -6,11 +6,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/slice.h"
 
 /* ---- grammar */

@@ -1,19 +1,9 @@
 /* Environments that kernels run in. See kernel_env.h. */
 #include "base/kernel_env.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "config.h"
 
 #define MAX_CONFIG ((size_t)64 << 10)

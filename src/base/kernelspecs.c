@@ -1,16 +1,9 @@
 /* See kernelspecs.h. */
 #include "base/kernelspecs.h"
 
-#include <dirent.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/language.h"
-#include "base/util.h"
 
 #define MAX_SPEC  ((size_t)1 << 20)
 #define MAX_NAMES 64

@@ -1,12 +1,6 @@
 /* See language.h. */
 #include "base/language.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/util.h"
 
 #define JUPYTER "jupyter:"

@@ -2,10 +2,7 @@
 #include "base/log.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/buf.h"
 #include "base/text.h"
 

@@ -1,12 +1,9 @@
 /* Starts cellgate-post: see post.h. */
 #include "base/post.h"
 
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
-#include "base/util.h"
 #include "config.h"
 
 int cg_post_start(const char *url, struct cg_proc *ret, int *fd, struct cg_err *err)

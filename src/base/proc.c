@@ -1,20 +1,15 @@
 /* Child processes. Linked into every process that starts others. */
 #include "base/proc.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include "base/fd.h"
-#include "base/util.h"
 
 /* A process that SIGKILL does not end in this time is stuck in a system call. */
 #define KILLED_MS 5000

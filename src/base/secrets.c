@@ -2,12 +2,8 @@
 #include "base/secrets.h"
 
 #include <ctype.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/buf.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* Shorter ones are found as whole words only. */
 #define ANYWHERE_MIN 8

@@ -7,10 +7,7 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include "base/buf.h"
-#include "base/err.h"
 
 struct cg_secrets {
         char **v;

@@ -2,13 +2,6 @@
 #include "base/account.h"
 #include "base/state_dir.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 

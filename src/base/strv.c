@@ -2,7 +2,6 @@
 #include "base/strv.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 void cg_strv_fini(struct cg_strv *l)
 {

@@ -1,7 +1,6 @@
 /* Text from outside. Linked into every process. */
 #include "base/text.h"
 
-#include <string.h>
 #include <sys/random.h>
 #ifdef __SSE2__
 #include <emmintrin.h>

@@ -1,11 +1,7 @@
 /* Text from outside: UTF-8, and making it safe to show. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 
 /* Length of the UTF-8 sequence at @p, and its code point; 0: invalid. @left >= 1. */
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);

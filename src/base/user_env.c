@@ -1,7 +1,6 @@
 /* See user_env.h. */
 #include "base/user_env.h"
 
-#include <string.h>
 #include "base/util.h"
 
 /* "*" at the end: any name that begins so. */

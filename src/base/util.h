@@ -1,15 +1,25 @@
-/* Cleanup attributes, moves, checked sums. */
+/*
+ * Cleanup attributes, moves, checked sums, errors; and the headers of the C library that most files
+ * need, which no file repeats that includes this one, itself or by another header.
+ */
 #pragma once
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include "base/err.h"
 
 #define CG_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define CG_CLEANUP(f)   __attribute__((cleanup(f)))
@@ -35,6 +45,12 @@
                 __typeof__(1 ? (a) : (b)) cg_c_ = (a), cg_d_ = (b); \
                 cg_c_ > cg_d_ ? cg_c_ : cg_d_; \
         })
+
+/* @text, or @other where it is NULL or empty. */
+static inline const char *cg_text_or(const char *text, const char *other)
+{
+        return text && *text ? text : other;
+}
 
 /* strlen() and strdup() of a text that may be NULL. */
 static inline size_t cg_strlen(const char *s)

@@ -2,10 +2,7 @@
 #include "base/wire.h"
 
 #include <endian.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 #define MAGIC0 'C'
 #define MAGIC1 'G'

@@ -1,15 +1,10 @@
 /* Connections that speak ZMTP 3 with the NULL mechanism: zconn.h. In all but static processes. */
 #include "base/zconn.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <linux/sockios.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 #include "base/util.h"
 
 #define GREETING_LEN 64

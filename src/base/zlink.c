@@ -3,7 +3,6 @@
 
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/util.h"
 
 /* Reads and messages of one link before the others are served. */
 #define BURST 32

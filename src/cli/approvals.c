@@ -2,17 +2,13 @@
  * `cellgate approvals`: questions of this user's sessions that other terminals may decide. Runs in
  * the command `cellgate`; what is shown comes from agents, and is rendered.
  */
-#include <errno.h>
 #include <jansson.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/approve.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"

@@ -1,12 +1,8 @@
 /* `cellgate config`: what a configuration sets, and its schema. Runs in the command `cellgate`. */
 #include "cli/common/config.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "config.h"
 
 #define FRONTS (CG_CMD_RUN | CG_CMD_SERVE | CG_JUP_RUN)

@@ -1,15 +1,12 @@
 /* `cellgate daemon`: the supervisors that this user's commands share. Part of `cellgate`. */
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/supervisors.h"
 

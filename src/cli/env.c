@@ -3,19 +3,11 @@
  * user's choice. Checks the command line and lists them; what changes one is in Python
  * (python_stubs/cellgate_kernel/make_env.py). Runs in the command `cellgate`.
  */
-#include <dirent.h>
-#include <limits.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/kernel_env.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/pip.h"
 #include "config.h"

@@ -1,14 +1,11 @@
 /* `cellgate events`: what happens in the sessions of this user's programs. Part of `cellgate`. */
 #include <jansson.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include "base/buf.h"
 #include "base/ceilings.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/common/supervisors.h"
@@ -98,7 +95,7 @@ static void add_event(const struct events *ev, const json_t *e, struct cg_buf *b
         if (localtime_r(&seconds, &tm))
                 strftime(when, sizeof(when), "%H:%M:%S", &tm);
         cg_buf_addf(b, "%s  %-19s  %s  ", when, cg_json_text_of(e, "type"),
-                    *job ? job : cg_json_text_of(e, "session_id"));
+                    cg_text_or(job, cg_json_text_of(e, "session_id")));
         cg_text_render_as(b, message, strlen(message), 0, CG_TEXT_LINE);
         cg_buf_adds(b, "\n");
 }

@@ -3,8 +3,6 @@
  * `cellgate`; tool lists come from a server or a file and are untrusted: src/codegen puts them into
  * Python, report.c shows them to a person.
  */
-#include <stdlib.h>
-#include <string.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"

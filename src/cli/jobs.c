@@ -3,13 +3,10 @@
  * that this user's programs share. Runs in the command `cellgate`.
  */
 #include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/buf.h"
 #include "base/ceilings.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/common/supervisors.h"

@@ -1,14 +1,8 @@
 /* cellgate-cli, all of `cellgate` but front.c: finds the subcommand. A client of libcellgate. */
-#include <stdio.h>
-#include <stdint.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/installed.h"
 #include "base/kernel_env.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "config.h"

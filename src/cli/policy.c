@@ -1,12 +1,9 @@
 /* `cellgate policy`: checks policy files, shows what they decide. Runs in `cellgate`. */
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/args.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"

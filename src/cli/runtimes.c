@@ -1,6 +1,4 @@
 /* `cellgate runtimes`: the languages that sessions can have. Runs in the command `cellgate`. */
-#include <stdlib.h>
-#include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/text.h"

@@ -1,7 +1,6 @@
 /* libcellgate: questions of sessions of other clients, and decisions about them. */
 #include "client/internal.h"
 
-#include <string.h>
 #include <sys/eventfd.h>
 #include "base/approval_digest.h"
 #include "base/json_text.h"

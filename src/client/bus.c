@@ -1,7 +1,6 @@
 /* libcellgate: the supervisor's events. */
 #include "client/internal.h"
 
-#include <string.h>
 #include <sys/eventfd.h>
 
 CG_API int cg_client_events_fd(struct cg_client *c, struct cg_err *err)

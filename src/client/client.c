@@ -1,17 +1,11 @@
 /* libcellgate: starting a supervisor, or finding one, and opening and closing a client. */
 #include "client/internal.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include "base/batch_job.h"
 #include "base/installed.h"
 #include "base/kernel_env.h"

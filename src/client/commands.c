@@ -1,9 +1,6 @@
 /* libcellgate: commands of sessions, beside their cells. */
 #include "client/internal.h"
 
-#include <errno.h>
-#include <string.h>
-
 static void add_text(struct cg_buf *b, const char *text)
 {
         cg_buf_add(b, text, strlen(text) + 1);

@@ -12,10 +12,7 @@
  */
 #include "client/internal.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -373,7 +370,7 @@ void cg_client_wait_event(struct cg_session *s, int64_t timeout_ms)
         c->reader.led = true;
         update_watch(c);
         pthread_mutex_unlock(&c->lock);
-        n = poll(p, CG_ARRAY_LEN(p), timeout_ms > INT_MAX ? INT_MAX : (int)timeout_ms);
+        n = poll(p, CG_ARRAY_LEN(p), (int)CG_MIN(timeout_ms, INT_MAX));
         pthread_mutex_lock(&c->lock);
         c->reader.for_session = s;
         if (n > 0 && p[0].revents && !c->broken)

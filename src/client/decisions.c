@@ -1,8 +1,6 @@
 /* libcellgate: answers to the questions of sessions. */
 #include "client/internal.h"
 
-#include <string.h>
-
 CG_API int cg_approval_share(struct cg_session *s, uint64_t approval, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_APPROVAL_SHARE, .id = approval };

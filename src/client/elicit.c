@@ -5,7 +5,6 @@
 #include "client/internal.h"
 
 #include <math.h>
-#include <string.h>
 #include "base/text.h"
 
 static const char *text_of(const json_t *o, const char *key)

@@ -1,9 +1,7 @@
 /* libcellgate: events, made from messages and read by the host. A kernel's are checked here. */
 #include "client/internal.h"
 
-#include <string.h>
 #include "base/text.h"
-#include "base/util.h"
 
 static const struct {
         uint16_t msg;

@@ -7,22 +7,14 @@
  */
 #include "client/internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "base/util.h"
 
 #define DEFAULT_MS    60000
 #define MEMORY_MAX    ((size_t)1 << 30) /* of a file or a list that is returned in memory */
@@ -297,7 +289,7 @@ static int result_of(const struct cg_event *e, bool builtin, const char *message
                                e->text_len ? e->text : "the operation was ended in the sandbox");
         if (!builtin)
                 return cg_fail(err, CG_E_SYS, "exit status %d: %s", (int)status, why);
-        code = cg_fail(err, code_of((int)status), "%s", *why ? why : strerror((int)status));
+        code = cg_fail(err, code_of((int)status), "%s", cg_text_or(why, strerror((int)status)));
         if (err)
                 err->sys_errno = (int)status;
         return code;

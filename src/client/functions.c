@@ -1,8 +1,6 @@
 /* libcellgate: functions of the host that cells call. */
 #include "client/internal.h"
 
-#include <string.h>
-
 /* The supervisor writes modules, and starts nothing. */
 #define ADD_MS 60000
 /* Levels of a result around the host's value. */

@@ -9,14 +9,8 @@
  */
 #include "client/internal.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "config.h"

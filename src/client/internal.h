@@ -2,14 +2,11 @@
 #pragma once
 
 #include <pthread.h>
-#include <stdbool.h>
-#include "base/err.h"
 #include "base/fd.h"
 #include "base/hold.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "base/wire.h"
 #include "base/zconn.h"
 #include "cellgate.h"

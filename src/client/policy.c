@@ -1,8 +1,6 @@
 /* libcellgate: policy files of a session (docs/policy.md). They decide before the host is asked. */
 #include "client/internal.h"
 
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include "policy/policy.h"
 

@@ -1,9 +1,6 @@
 /* libcellgate: the events of a session that wait for the host. The client's lock is held. */
 #include "client/internal.h"
 
-#include <errno.h>
-#include <string.h>
-
 /* The most pieces of error output of a file operation; one is a line. */
 #define MAX_MESSAGES 1000
 

@@ -6,8 +6,6 @@
 #include "client/internal.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include "base/call_args.h"

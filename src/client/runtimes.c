@@ -1,16 +1,10 @@
 /* libcellgate: lists the languages of sessions, by starting one of each, and Jupyter kernels. */
 #include "client/internal.h"
 
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/kernelspecs.h"
 #include "base/language.h"
-#include "base/util.h"
 
 #define TRY_MS 10000
 

@@ -1,9 +1,6 @@
 /* libcellgate: sessions and their cells. */
 #include "client/internal.h"
 
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include "base/kernelspecs.h"
 #include "base/language.h"
@@ -561,7 +558,7 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
                          "allow_stdin", o.allow_stdin ? json_true() : NULL, "store_history",
                          o.no_history ? json_false() : NULL, "announce", o.announce ? json_true() : NULL,
                          "artifacts", o.artifacts ? json_true() : NULL, "subshell",
-                         o.subshell && *o.subshell ? o.subshell : NULL);
+                         cg_text_or(o.subshell, NULL));
         if (body && o.timeout_ms > 0 &&
             json_object_set_new(body, "timeout_ms", json_integer(o.timeout_ms)) < 0) {
                 json_decref(body);

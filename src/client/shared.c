@@ -9,9 +9,6 @@
 #include "client/internal.h"
 
 #include <nettle/sha2.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/batch_job.h"
 #include "base/confinement.h"
 #include "base/installed.h"

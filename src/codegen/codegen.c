@@ -1,9 +1,6 @@
 /* The generator: from a tool list to a package on disk, and a report. Runs in trusted processes. */
 #include "codegen/codegen.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "codegen/ceilings.h"
 #include "codegen/names.h"
 #include "codegen/package.h"

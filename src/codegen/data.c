@@ -10,7 +10,6 @@
  *                data
  *      module, title, description, hints, sig   for search()
  */
-#include <string.h>
 
 #include "codegen/ceilings.h"
 #include "codegen/tool.h"

@@ -1,8 +1,6 @@
 /* The fields of a class: all properties in the schema of an object. Runs in trusted processes. */
 #include "codegen/types.h"
 
-#include <string.h>
-
 #include "codegen/ceilings.h"
 
 static const struct cg_j *own_properties(const struct cg_class *c)

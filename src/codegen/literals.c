@@ -1,8 +1,6 @@
 /* Types of enum and const: Literals, or the values' common type. Runs in trusted processes. */
 #include "codegen/types.h"
 
-#include <string.h>
-
 #include "codegen/ceilings.h"
 
 static bool is_integer(const struct cg_j *j)

@@ -1,12 +1,7 @@
 /* Python names for foreign ones: packages, modules, fields, classes. Runs in trusted processes. */
 #include "codegen/names.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text.h"
-#include "base/util.h"
 #include "codegen/codegen.h"
 #include "codegen/ceilings.h"
 #include "codegen/text.h"

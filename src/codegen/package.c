@@ -5,13 +5,7 @@
  */
 #include "codegen/package.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 
 #include "base/fd.h"
 #include "base/path.h"

@@ -4,11 +4,8 @@
  */
 #include "codegen/read.h"
 
-#include <string.h>
-
 #include "base/json_text.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "codegen/ceilings.h"
 
 /* ------------------------------------------------------------------ memory */

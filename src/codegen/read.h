@@ -7,10 +7,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include "base/err.h"
 #include "base/slice.h"
 #include "base/util.h"
 

@@ -5,8 +5,6 @@
 #include "codegen/schema.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/text.h"
 #include "codegen/ceilings.h"

@@ -4,9 +4,6 @@
  */
 #include "codegen/text.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text.h"
 #include "codegen/ceilings.h"
 

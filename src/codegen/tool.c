@@ -2,7 +2,6 @@
 #include "codegen/tool.h"
 
 #include <ctype.h>
-#include <string.h>
 
 #include "codegen/ceilings.h"
 

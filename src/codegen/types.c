@@ -1,8 +1,6 @@
 /* From schemas to classes with annotated fields. Runs in trusted processes. */
 #include "codegen/types.h"
 
-#include <string.h>
-
 #include "codegen/ceilings.h"
 #include "codegen/names.h"
 

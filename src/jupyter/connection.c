@@ -2,19 +2,12 @@
 #include "jupyter/connection.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zmq.h>
 #include "base/fd.h"
 #include "base/host.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 #define MAX_FILE  65536u
 #define RETRY_MS  10

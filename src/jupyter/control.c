@@ -1,9 +1,6 @@
 /* The control channel, which is served while cells run. Runs in `cellgate jupyter`. */
 #include "jupyter/internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* A client's header, which is handed to the kernel with each cell. */
 #define MAX_HEADER 4096u
 

@@ -4,11 +4,7 @@
  */
 #include "jupyter/internal.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 /* Events handled before the control channel is read again. */
 #define BURST 8

@@ -5,17 +5,13 @@
  */
 #include "jupyter/front.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "jupyter/internal.h"
 
 /* A kernel with the same connection file may just be ending. */

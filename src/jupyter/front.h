@@ -5,10 +5,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <sys/types.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/log.h"
 
 enum cg_front_answer {

@@ -1,11 +1,8 @@
 /* The content of kernel_info_reply. Runs in `cellgate jupyter`. */
 #include "jupyter/internal.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/language.h"
-#include "base/util.h"
 
 static json_t *help_links(void)
 {

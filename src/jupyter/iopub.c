@@ -4,11 +4,6 @@
  */
 #include "jupyter/iopub.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-#include "base/util.h"
-
 /* Stream text that comes within this time after a message is gathered for the rest of it. */
 #define GATHER_MS 10
 /* Delay of the first text after a pause: print() writes the line end separately. */

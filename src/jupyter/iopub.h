@@ -4,7 +4,6 @@
  */
 #pragma once
 
-#include <stdint.h>
 #include "jupyter/loop.h"
 #include "base/log.h"
 #include "jupyter/message.h"

@@ -4,10 +4,6 @@
  */
 #include "jupyter/internal.h"
 
-#include <stdio.h>
-#include <string.h>
-#include "base/util.h"
-
 /* By number, so that no other cell is interrupted when this one has ended meanwhile. */
 void cg_local_interrupt(struct front *f)
 {

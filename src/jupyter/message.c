@@ -7,13 +7,9 @@
 
 #include <nettle/memops.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 #define DELIMITER "<IDS|MSG>"
 #define DIGEST    SHA256_DIGEST_SIZE

@@ -7,12 +7,8 @@
 
 #include <jansson.h>
 #include <nettle/hmac.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <zmq.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/json_text.h"
 #include "jupyter/peers.h"
 

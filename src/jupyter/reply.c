@@ -1,11 +1,7 @@
 /* Replies to requests, and errors of ours. Runs in `cellgate jupyter`. */
 #include "jupyter/internal.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 /* The members of an error of ours. The traceback has name and text: some clients show only that. */
 static void add_error(struct cg_buf *b, const char *ename, const char *evalue)

@@ -1,10 +1,6 @@
 /* Requests of clients, from their arrival to their `idle`. Runs in `cellgate jupyter`. */
 #include "jupyter/internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include "base/util.h"
-
 /*
  * After this time the kernel replies with the completions that it has found so far. The first
  * completion of a kernel whose zygote has not prepared it reads the stubs of the standard library,

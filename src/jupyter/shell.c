@@ -5,11 +5,7 @@
  */
 #include "jupyter/internal.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 /* Longest wait for a subscriber, so that the first cell's output is not lost. */
 #define HOLD_MS 200

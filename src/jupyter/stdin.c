@@ -10,12 +10,8 @@
  */
 #include "jupyter/internal.h"
 
-#include <inttypes.h>
-#include <string.h>
-#include <strings.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 #define END_OF_FILE "\x04"
 #define REFUSED     "refused by the person at the notebook"

@@ -5,13 +5,7 @@
  */
 #include "kernel/crash.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdbool.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "config.h"

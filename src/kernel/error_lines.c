@@ -1,7 +1,6 @@
 /* See error_lines.h. Runs in the kernel; the text is whatever the programs inside print. */
 #include "kernel/error_lines.h"
 
-#include <string.h>
 #include "base/util.h"
 
 /* The C library's texts of errors, without the first letter: its case varies. */

@@ -4,10 +4,6 @@
 
 #include "kernel/explain.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/util.h"
 #include "sandbox/inside/access.h"
 #include "sandbox/plan.h"

@@ -7,20 +7,13 @@
  */
 #include "kernel/io_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
-#include "base/util.h"
 #include "kernel/crash.h"
 
 /* Time for sending queued output when the process ends. */

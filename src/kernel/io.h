@@ -9,11 +9,7 @@
 #pragma once
 
 #include <pthread.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/wire.h"
 #include "kernel/error_lines.h"
 

@@ -1,12 +1,9 @@
 /* The pipes at descriptors 1 and 2: what C code and subprocesses write. Any thread. See io.h. */
 #include "kernel/io_int.h"
 
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <time.h>
-#include <unistd.h>
-#include "base/util.h"
 
 /* Text is held back this long: many prints become one message, and a person sees it at once. */
 #define COALESCE_MS 10

@@ -1,10 +1,7 @@
 /* The connections: sending, and reading by any thread. See io_int.h. */
 #include "kernel/io_int.h"
 
-#include <stdlib.h>
 #include <sys/epoll.h>
-#include <unistd.h>
-#include "base/util.h"
 
 /* Small messages are combined into writes of this size. */
 #define WRITE_BYTES ((size_t)64 << 10)

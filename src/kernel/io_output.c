@@ -1,10 +1,7 @@
 /* Output and replies: what is queued, and in which order. Any thread. See io.h. */
 #include "kernel/io_int.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include "base/util.h"
 
 /* @st: state of a stream of bytes; NULL: @text is valid UTF-8. */
 static int write_stream(struct cg_io *io, struct cg_utf8_state *st, uint64_t cell, unsigned flags,

@@ -2,10 +2,7 @@
 #include "kernel/io_int.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "kernel/procs.h"
 
 /* For atexit functions; the supervisor kills after 1 s. */

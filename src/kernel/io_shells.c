@@ -2,10 +2,7 @@
 #include "kernel/io_int.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include "base/util.h"
 #include "kernel/procs.h"
 
 /* ------------------------------------------------------------------ opening and closing */

@@ -1,9 +1,6 @@
 /* State that all parts of the kernel's input and output share: events, queue, current cell. */
 #include "kernel/io_int.h"
 
-#include <errno.h>
-#include <unistd.h>
-
 void cg_io_event_set(int fd)
 {
         uint64_t one = 1;

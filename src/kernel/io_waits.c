@@ -1,13 +1,8 @@
 /* Waits for room in the queue, for input and for results of tool calls. See io.h. */
 #include "kernel/io_int.h"
 
-#include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
-#include "base/util.h"
 
 static struct cg_wait *wait_new(struct cg_io *io, enum wait_kind kind, struct cg_err *err)
 {

@@ -8,7 +8,6 @@
 
 #include <locale.h>
 #include <signal.h>
-#include <stdio.h>
 #include "base/util.h"
 #include "config.h"
 #include "kernel/module.h"

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <Python.h>
-#include <limits.h>
 #include "kernel/io.h"
 #include "kernel/module.h"
 

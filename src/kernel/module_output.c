@@ -4,11 +4,7 @@
 
 #include "kernel/module_int.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/buf.h"
-#include "base/util.h"
 #include "kernel/pyjson.h"
 
 /* Longer writes are split, so that they wait for room in the queue between the pieces. */

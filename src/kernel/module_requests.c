@@ -5,8 +5,6 @@
 #include "kernel/module_int.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 
 /* ------------------------------------------------------------------ shells */
 

@@ -1,10 +1,8 @@
 /* The queue of output: order, coalescing, UTF-8. Kernel process. See outq.h. */
 #include "kernel/outq.h"
 
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "base/wire.h"
 
 /* Added to the size of each item, so that empty messages cannot fill memory. */

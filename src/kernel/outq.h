@@ -4,11 +4,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/wire.h"
 
 struct cg_outq_item {

@@ -1,13 +1,9 @@
 /* The processes of a kernel, read from /proc. Kernel process, I/O thread. See procs.h. */
 #include "kernel/procs.h"
 
-#include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/util.h"
 
 static bool is_ours(const struct cg_process *list, size_t n, pid_t pid)

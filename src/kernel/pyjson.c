@@ -5,7 +5,6 @@
 #include "kernel/pyjson.h"
 
 #include <math.h>
-#include <string.h>
 #include "base/base64.h"
 #include "base/text.h"
 

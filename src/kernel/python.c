@@ -9,12 +9,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
-#include <string.h>
-#include <unistd.h>
-#include "base/util.h"
 #include "kernel/io.h"
 #include "kernel/module.h"
 

@@ -3,15 +3,11 @@
 
 #include <malloc.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include "base/account.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
-#include "base/util.h"
 #include "config.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/settings/environ.h"

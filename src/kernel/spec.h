@@ -1,9 +1,6 @@
 /* The content of a spawn request of the supervisor. Zygote. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include "base/err.h"
 #include "base/util.h"
 
 struct cg_sandbox;

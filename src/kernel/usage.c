@@ -1,13 +1,7 @@
 /* Processor and memory use of the kernel. Kernel process, I/O thread. See usage.h. */
 #include "kernel/usage.h"
 
-#include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "kernel/procs.h"
 
 /* The number after "NAME:" at the start of a line, in bytes. False when there is none. */

@@ -4,9 +4,7 @@
  */
 #pragma once
 
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 
 /* Values of the last call, which processor use is relative to; zero: the kernel's start. */
 struct cg_usage {

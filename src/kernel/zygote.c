@@ -1,16 +1,12 @@
 /* The zygote's loop: starts and reaps kernels. One thread; no Python of users. See zygote.h. */
 #include "kernel/zygote.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/queue.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "kernel/kernel.h"
 #include "kernel/spec.h"
 #include "sandbox/cgroup.h"

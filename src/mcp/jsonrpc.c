@@ -1,7 +1,6 @@
 /* JSON-RPC 2.0 in lines. Linked into the tool server and the command line. */
 #include "mcp/jsonrpc.h"
 
-#include <string.h>
 #include "base/json.h"
 #include "mcp/ceilings.h"
 

@@ -1,9 +1,7 @@
 /* The protocol core of an MCP server, in the command line; every byte comes from an MCP client. */
 #include "mcp/server.h"
 
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 /* Before the names of members that each request and result of the stateless era has. */

@@ -9,7 +9,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include "mcp/jsonrpc.h"
 
 /* Who the server is. All borrowed, for the life of the server. */

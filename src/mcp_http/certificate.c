@@ -3,9 +3,6 @@
  * asks for it at each handshake.
  */
 #include <gnutls/abstract.h>
-#include <stdlib.h>
-#include <string.h>
-#include "base/util.h"
 #include "mcp_http/front.h"
 
 #define MAX_CHAIN 32u

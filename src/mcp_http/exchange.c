@@ -8,16 +8,10 @@
  */
 #include "mcp_http/exchange.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include "base/ceilings.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "config.h"
 
 /* ---- routes */

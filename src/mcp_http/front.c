@@ -2,16 +2,12 @@
  * The front of cellgate-mcp-http: its loop. It is started by exec, gives up files, new sockets and
  * all rights before it reads the first byte of a client, and ends with its monitor.
  */
-#include <errno.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 #include "base/fd.h"
-#include "base/util.h"
 #include "mcp_http/front.h"
 #include "sandbox/egress/lock.h"
 
@@ -80,7 +76,7 @@ static int run_mhd(struct hf_front *f)
         MHD_run(f->mhd);
         if (MHD_get_timeout(f->mhd, &ms) != MHD_YES)
                 return -1;
-        return ms < TICK_MS ? (int)ms : TICK_MS;
+        return (int)CG_MIN(ms, TICK_MS);
 }
 
 static void loop(struct hf_front *f)

@@ -17,7 +17,6 @@
 
 #include <gnutls/abstract.h>
 #include <microhttpd.h>
-#include <stdbool.h>
 #include <sys/queue.h>
 #include "base/buf.h"
 #include "base/log.h"

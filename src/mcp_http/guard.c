@@ -5,10 +5,7 @@
  */
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
-#include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
-#include "base/util.h"
 #include "mcp_http/front.h"
 
 /* Without the port. An address in brackets has colons of its own. */

@@ -4,10 +4,8 @@
 #include <gnutls/abstract.h>
 #include <gnutls/crypto.h>
 #include <nettle/sha2.h>
-#include <string.h>
 #include "base/base64.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/oauth/parse.h"
 
 #define MAX_KEYS     64u

@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
 #include "mcp_http/wire.h"
 

@@ -3,7 +3,6 @@
  * the monitor, which has this user's rights and starts a process for each session, and the front
  * (cellgate-mcp-http --front), which has none and reads what comes from the network.
  */
-#include <string.h>
 #include "cli/common/cli.h"
 #include "mcp_http/front.h"
 #include "mcp_http/monitor.h"

@@ -5,23 +5,15 @@
  */
 #include "mcp_http/monitor.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <nettle/memops.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/proc.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/listen.h"
 #include "config.h"
 #include "mcp/server.h"

@@ -3,8 +3,6 @@
  * clients get tokens for it (protected resource metadata, RFC 9728).
  */
 #include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
 #include "mcp/oauth/parse.h"
 #include "mcp_http/monitor.h"

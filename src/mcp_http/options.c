@@ -7,12 +7,7 @@
  */
 #include "mcp_http/options.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/slice.h"
-#include "base/util.h"
 #include "cli/common/listen.h"
 #include "cli/common/opts.h"
 #include "mcp/oauth/parse.h"

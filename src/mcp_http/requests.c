@@ -4,14 +4,9 @@
  */
 #include "mcp_http/exchange.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include "base/base64.h"
 #include "base/ceilings.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/server.h"
 
 /* A header of the stateless era says something else than the body. */

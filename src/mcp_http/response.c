@@ -1,10 +1,7 @@
 /* Responses of HTTP, and exchanges that wait for their session. In cellgate-mcp-http's front. */
 #include "mcp_http/exchange.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include "base/ceilings.h"
-#include "base/util.h"
 
 #define EVENT_BLOCK ((size_t)32 << 10)
 

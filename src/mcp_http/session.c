@@ -3,10 +3,6 @@
  * requests are replaced by numbers of the front's, so that two clients of one session, or one that
  * uses an id again, get their own answers. Runs in the front of cellgate-mcp-http.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -14,7 +10,6 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/server.h"
 #include "mcp_http/front.h"
 

@@ -2,10 +2,6 @@
  * Streams of server-sent events: what a client has not got yet, and for a short time what it has
  * got, so that it can resume after a broken connection. Runs in the front of cellgate-mcp-http.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "base/util.h"
 #include "mcp_http/front.h"
 
 struct hf_stream *cg_hf_stream_new(struct hf_front *f, struct hf_session *s, enum hf_stream_kind kind)

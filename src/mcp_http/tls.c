@@ -3,16 +3,10 @@
  * that what is wrong is said at the start, and reads them again when they have changed; the front
  * gets the bytes.
  */
-#include <fcntl.h>
 #include <gnutls/gnutls.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/state_dir.h"
-#include "base/util.h"
 #include "mcp_http/monitor.h"
 
 /* Into @ret of @size. A link is followed: renewed certificates are often behind one. */

@@ -2,17 +2,10 @@
  * The token of a loopback port, which any user of the machine can connect to. It is in a file that
  * only this user can read, in the state folder, which every sandbox hides.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <nettle/sha2.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/state_dir.h"
-#include "base/util.h"
 #include "mcp_http/monitor.h"
 
 #define MIN_TOKEN 32

@@ -7,21 +7,15 @@
  * A thread fetches keys. Meanwhile tokens are checked by the keys that are there; only those that
  * need the new ones wait.
  */
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/queue.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/oauth/fetch.h"
 #include "mcp_http/front.h"

@@ -2,15 +2,12 @@
  * The HTTP side of `cellgate node`: started by exec with its sockets, it gives up files, new
  * sockets and all rights before it reads the first byte of a client. See node.h.
  */
-#include <fcntl.h>
 #include <microhttpd.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <unistd.h>
 #include "base/log.h"
 #include "base/util.h"
 #include "node/node.h"

@@ -1,16 +1,9 @@
 /* The process of `cellgate node` that has the supervisor. See node.h. */
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/installed.h"

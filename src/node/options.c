@@ -1,7 +1,5 @@
 /* The command line of `cellgate node`. */
-#include <string.h>
 #include "base/ceilings.h"
-#include "base/util.h"
 #include "cli/common/listen.h"
 #include "cli/common/opts.h"
 #include "node/node.h"

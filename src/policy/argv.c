@@ -4,10 +4,8 @@
  * beginning of a shell line whose rest does something else.
  */
 #include <jansson.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "policy/internal.h"
 
 /* Mean the same to every shell, and to none. As in host.py. */

@@ -1,10 +1,7 @@
 /* The decision of all files together, budgets, and calls that were refused before: see policy.h. */
-#include <stdio.h>
-#include <string.h>
 #include "base/call_args.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "policy/internal.h"
 
 #define MINUTE_MS 60000

@@ -1,5 +1,4 @@
 /* Patterns of texts: see policy.h. */
-#include <stdint.h>
 #include "base/text.h"
 #include "policy/policy.h"
 

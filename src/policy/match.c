@@ -1,11 +1,7 @@
 /* Comparison of a call with one rule: see policy.h. The call is a hostile program's. */
 #include <ctype.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/json.h"
 #include "base/path.h"

@@ -8,11 +8,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 
 /* Methods that wait for a decision: cg_event_method(). The tool is "" for the last two. */
 #define CG_METHOD_CALL "tools/call"

@@ -1,15 +1,10 @@
 /* Reads policy files: see policy.h. Each error names the place as a JSON pointer. */
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include "base/ceilings.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "policy/internal.h"
 #include "sandbox/settings/exec_rules.h"
 
@@ -199,7 +194,7 @@ static int read_pointer(struct policy_reader *r, struct cg_pol_condition *c, con
 {
         size_t n = 0;
 
-        c->pointer = *pointer ? pointer : "object";
+        c->pointer = cg_text_or(pointer, "object");
         if (strlen(pointer) > CG_POL_GLOB_MAX)
                 return fail(r, "a JSON pointer has at most %u bytes", CG_POL_GLOB_MAX);
         if (*pointer && *pointer != '/')

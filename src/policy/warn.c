@@ -1,5 +1,4 @@
 /* Rules of policy files that never decide: see policy.h. */
-#include <string.h>
 #include "policy/internal.h"
 
 /* Every text that @later matches, @earlier matches too; NULL: any. */

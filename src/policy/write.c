@@ -1,6 +1,4 @@
 /* Rules that are written for a person, and files with one more of them: see policy.h. */
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/json.h"
 #include "policy/internal.h"

@@ -7,10 +7,6 @@
  * loop nor the writer of the audit log waits for them.
  */
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "base/util.h"
 #include "mcp/http/http.h"
 
 #define TOTAL_MS 10000

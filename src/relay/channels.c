@@ -1,14 +1,10 @@
 /* The channels and frames of a relay. See relay.h. */
 #include "relay/relay.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 #include "base/fd.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* Bytes of a channel that may be under way or wait, so that none stops the others. */
 #define WINDOW (1u << 20)
@@ -637,7 +633,7 @@ static int say(struct cg_link *r, struct cg_err *err)
                 r->sent = r->acked = 0;
                 r->said_ms = cg_now_ms();
         }
-        return ret < 0 ? ret : 0;
+        return CG_MIN(ret, 0);
 }
 
 /* One round. CG_CLOSED: the end. */

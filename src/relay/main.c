@@ -13,14 +13,10 @@
  * library's ends of lifeline and host wire, 2 the log, 3 gets {"ready": true, "node": {...}} or
  * {"error", "code"}. The link is the standard input and output of COMMAND.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include "base/batch_job.h"
@@ -29,7 +25,6 @@
 #include "base/path.h"
 #include "base/text.h"
 #include "base/user_env.h"
-#include "base/util.h"
 #include "base/wire.h"
 #include "config.h"
 #include "relay/relay.h"

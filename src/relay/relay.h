@@ -15,11 +15,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/json.h"
 
 #define CG_LINK_LINE    "cellgate-relay "

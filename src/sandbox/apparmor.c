@@ -1,11 +1,6 @@
 /* AppArmor's restriction of user namespaces. See apparmor.h. Used by whatever makes sandboxes. */
 #include "sandbox/apparmor.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/fd.h"
 #include "base/proc.h"
 

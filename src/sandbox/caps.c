@@ -5,7 +5,6 @@
 #include <linux/securebits.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/util.h"
 

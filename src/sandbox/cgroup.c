@@ -1,19 +1,11 @@
 /* Control groups: making, entering, reading and removing one. See cgroup.h. */
 #include "sandbox/cgroup_int.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/proc.h"
-#include "base/util.h"
 
 #define PREFIX "cellgate-box-"
 /* Another process that removes old groups may hold a new folder's lock for a moment. */

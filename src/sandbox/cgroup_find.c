@@ -4,18 +4,11 @@
  */
 #include "sandbox/cgroup_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 #include "base/slice.h"
 #include "base/fd.h"
 #include "base/proc.h"
-#include "base/util.h"
 
 /* A machine with thousands of mounts has a mountinfo of a few hundred kilobytes. */
 #define TEXT_MAX (4u << 20)

@@ -1,12 +1,6 @@
 /* Covers and mount points. Runs in init. */
 #include "sandbox/cover.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "base/util.h"
 #include "sandbox/mountfd.h"
 

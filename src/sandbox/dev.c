@@ -5,11 +5,6 @@
  */
 #include "sandbox/places.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/util.h"
 #include "sandbox/mountfd.h"
 

@@ -4,17 +4,13 @@
  */
 #include "sandbox/steps.h"
 
-#include <errno.h>
 #include <linux/keyctl.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/apparmor.h"
 #include "sandbox/inside/mediate.h"
 #include "sandbox/inside/watch.h"

@@ -1,15 +1,10 @@
 /* Hides usual places of credentials: rows of names.h and paths of the system. In the caller. */
 #include "sandbox/plan.h"
 
-#include <dirent.h>
 #include <fnmatch.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/account.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"
 

@@ -6,14 +6,8 @@
  */
 #include "sandbox/landlock.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/openat2.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "sandbox/landlock_rules.h"

@@ -4,15 +4,6 @@
  */
 #include "sandbox/landlock_rules.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/path.h"
 #include "base/util.h"
 #include "sandbox/landlock.h"

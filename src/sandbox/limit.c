@@ -1,10 +1,6 @@
 /* Limits: names, values and sentences. Runs in all processes that set, enforce or report them. */
 #include "sandbox/limit.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/util.h"
 
 /* Larger values are rejected as mistakes. */
@@ -147,7 +143,7 @@ const char *cg_limit_set(struct cg_sandbox_limits *l, enum cg_limit limit, doubl
 int64_t cg_limit_next_look_ms(uint64_t left_ms)
 {
         long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-        uint64_t ms = left_ms / (uint64_t)(cpus > 0 ? cpus : 1);
+        uint64_t ms = left_ms / (uint64_t)CG_MAX(cpus, 1);
 
         if (ms < LOOK_MIN_MS)
                 return LOOK_MIN_MS;

@@ -4,13 +4,9 @@
  */
 #include "sandbox/mountfd.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/openat2.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/util.h"
 

@@ -1,17 +1,10 @@
 /* Making, locking, removing. Runs on the host in the process that outlives the sandbox. */
 #include "sandbox/mountpoints.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/plan.h"
 

@@ -1,15 +1,10 @@
 /* Setup of new namespaces: user maps, loopback interface, ports. Runs in init. */
 #include "sandbox/steps.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "sandbox/apparmor.h"

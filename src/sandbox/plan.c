@@ -1,16 +1,10 @@
 /* Setters of the plan, which only check and record. In the caller, before the sandbox exists. */
 #include "sandbox/plan.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/utsname.h>
 
 #include "base/fd.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/landlock_rules.h"
 #include "sandbox/steps.h"

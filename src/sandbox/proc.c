@@ -5,12 +5,6 @@
  */
 #include "sandbox/places.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/util.h"
 #include "sandbox/mountfd.h"
 

@@ -4,12 +4,8 @@
  */
 #include "sandbox/steps.h"
 
-#include <errno.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/util.h"
 #include "sandbox/filters.h"

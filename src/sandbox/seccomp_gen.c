@@ -5,7 +5,6 @@
  *      cg-filters FILE
  */
 #include <linux/filter.h>
-#include <stdio.h>
 
 #include "base/util.h"
 #include "sandbox/steps.h"

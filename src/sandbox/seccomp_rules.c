@@ -10,20 +10,15 @@
  */
 #include "sandbox/steps.h"
 
-#include <errno.h>
 #include <linux/sched.h>
 #include <seccomp.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/util.h"
 #include "sandbox/setid.h"
 
 /*

@@ -13,9 +13,6 @@
  */
 #pragma once
 
-#include <fcntl.h>
-#include <stdint.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "base/util.h"

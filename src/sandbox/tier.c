@@ -1,12 +1,7 @@
 /* Tiers: which ones the machine supports, the landlock tier's plan, and layers. In the caller. */
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/landlock_rules.h"
 #include "sandbox/inside/mediate.h"
 #include "sandbox/steps.h"

@@ -1,9 +1,7 @@
 /* The names of tiers, and how a tier is ended. Linked into every program that reads settings. */
 #include <signal.h>
-#include <string.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/sandbox.h"
 
 int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *err)

@@ -8,9 +8,6 @@
  *              "files": [PATH, ...]} or {"error": TEXT}, ...}
  */
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/json.h"

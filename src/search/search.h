@@ -12,10 +12,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <limits.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include "base/err.h"
 #include "base/util.h"
 
 /* The search for one server. */

@@ -1,14 +1,6 @@
 /* cellgate-search: folders of files that MCP servers load, and what links in them lead to. */
 #include "search/search.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/path.h"
 #include "sandbox/settings/paths.h"
 

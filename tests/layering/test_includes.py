@@ -116,6 +116,23 @@ def test_reserved_headers(repo: Path, header: str) -> None:
     assert wrong == []
 
 
+def test_headers_of_util_are_not_repeated(repo: Path) -> None:
+    """Nearly every header of ours brings base/util.h, and that the headers of the C library that most files need."""
+    names = {str(f.relative_to(repo / "src")): includes(f) for f in sources(repo)}
+    brings, found = {"base/util.h"}, True
+    while found:
+        found = {n for n, names_in in names.items() if n.endswith(".h") and brings & set(names_in)} - brings
+        brings |= found
+    everyday = set(names["base/util.h"])
+    wrong = [
+        f"{file}: {name}"
+        for file, names_in in names.items()
+        for name in names_in
+        if name in everyday | {"base/util.h"} and brings & set(names_in) - {name}
+    ]
+    assert wrong == []
+
+
 def test_python_header_comes_first(repo: Path) -> None:
     """Python.h defines feature-test macros: what is included before it sees other types than what comes after."""
     with_python = {f for f in sources(repo) if "Python.h" in includes(f)}

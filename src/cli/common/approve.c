@@ -1,12 +1,9 @@
 /* Approval rules. Runs in the command `cellgate`. */
 #include "cli/common/approve.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* Far more than anybody writes; limits the memory of a script that generates rules by mistake. */
 #define MAX_RULES 10000

@@ -13,9 +13,7 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "policy/policy.h"
 
 struct cg_approve;

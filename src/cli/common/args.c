@@ -5,10 +5,8 @@
 #include "cli/common/args.h"
 
 #include <nettle/sha2.h>
-#include <string.h>
 #include "base/path.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/approve.h"
 #include "cli/common/pretty.h"
 

@@ -1,9 +1,7 @@
 /* The text of a tool call for the person who decides about it. */
 #pragma once
 
-#include <stdbool.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "cellgate.h"
 #include "policy/policy.h"
 

@@ -2,17 +2,11 @@
 #include "cli/common/config.h"
 
 #include <ctype.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/buf.h"
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "cli/common/opts.h"
 #include "sandbox/limit.h"
 

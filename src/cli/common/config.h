@@ -6,8 +6,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include "base/err.h"
 #include "cli/common/cli.h"
 #include "cli/common/kernel_options.h"
 

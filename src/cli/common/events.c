@@ -1,12 +1,8 @@
 /* Texts of events for people and agents; see events.h. Cells choose names of files and hosts. */
 #include "cli/common/events.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "sandbox/command/denial.h"
 
 /* ---- files of a cell */

@@ -1,19 +1,11 @@
 /* The files of the command line, kept from the cells: see files.h. */
 #include "cli/common/files.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/settings/paths.h"
 #include "sandbox/settings/read.h"
 
@@ -210,9 +202,9 @@ int cg_settings_for_profiles(unsigned profiles, const char *const *hosts, const 
                       " s:{s:b, s:s, s:{s:i}}}",
                       "network", "allowedDomains", list, "deniedDomains", "filesystem", "denyRead", ".env",
                       "~", "/home", "/root", "/srv", "/mnt", "/media", "allowRead", ".", env,
-                      *base ? base : env, cg_kernel_modules(modules), "allowWrite", "denyWrite", "cellgate",
-                      "networkOff", !(profiles & CG_PROFILE_NETWORK), "exec", "deny", "limits", "processes",
-                      profiles & CG_PROFILE_DATA_SCIENCE ? 256 : 64);
+                      cg_text_or(base, env), cg_kernel_modules(modules), "allowWrite", "denyWrite",
+                      "cellgate", "networkOff", !(profiles & CG_PROFILE_NETWORK), "exec", "deny", "limits",
+                      "processes", profiles & CG_PROFILE_DATA_SCIENCE ? 256 : 64);
         if (o && profiles & CG_PROFILE_FILESYSTEM)
                 json_array_append_new(json_object_get(json_object_get(o, "filesystem"), "allowWrite"),
                                       json_string("."));
@@ -237,7 +229,7 @@ static int root_of(const struct cg_path_base *base, const struct cg_path_entry *
                 path[strcspn(path, "*?[")] = '\0';
                 *strrchr(path, '/') = '\0';
         }
-        return cg_place_find(path[0] ? path : "/", ret, err);
+        return cg_place_find(cg_text_or(path, "/"), ret, err);
 }
 
 /* CG_E_INVAL: a write root of the settings has the file, or a link of its path. */

@@ -6,10 +6,6 @@
  */
 #pragma once
 
-#include <limits.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include "base/err.h"
 #include "sandbox/settings/settings.h"
 
 /*

@@ -5,18 +5,11 @@
  */
 #include "cli/common/images.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <linux/openat2.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include "base/base64.h"
 #include "base/fd.h"
 #include "base/ceilings.h"
-#include "base/util.h"
 
 /* A cell that shows more images than this, or a folder that full, is a mistake. */
 #define MAX_NUMBER 100000u

@@ -1,7 +1,6 @@
 /* Images that cells show, saved as files. Used by `cellgate run` and `cellgate mcp serve`. */
 #pragma once
 
-#include <stddef.h>
 #include "base/buf.h"
 #include "cellgate.h"
 

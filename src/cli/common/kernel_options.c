@@ -1,15 +1,10 @@
 /* Options of the commands that start kernels. See kernel_options.h. */
 #include "cli/common/kernel_options.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/language.h"
 #include "base/kernel_env.h"
 #include "base/log.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"
@@ -415,8 +410,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         };
         int r = check_value(o, id, value, err);
 
-        if (r == 0)
-                r = cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o, err);
+        if (r < 0)
+                return r;
+        r = cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o, err);
         if (r <= 0)
                 return r;
         switch (id) {

@@ -6,8 +6,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include "cellgate.h"
 #include "cli/common/approve.h"
 #include "cli/common/files.h"

@@ -2,10 +2,8 @@
 #include "cli/common/listen.h"
 
 #include <netinet/in.h>
-#include <string.h>
 #include <sys/socket.h>
 #include "base/slice.h"
-#include "base/util.h"
 #include "cli/common/opts.h"
 
 #define BACKLOG 128

@@ -1,12 +1,8 @@
 /* Command line options. Runs in the command `cellgate`. */
 #include "cli/common/opts.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/buf.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 
 #define MAX_WORD   64

@@ -4,10 +4,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include "base/err.h"
 #include "base/util.h"
 
 /* Without letter and name: an argument, which only the help lists by its value. */

@@ -1,8 +1,6 @@
 /* pip, which runs on the host as the user. See pip.h. */
 #include "cli/common/pip.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/util.h"
 
 char **cg_pip_environment(void)

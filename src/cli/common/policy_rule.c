@@ -1,10 +1,6 @@
 /* Rules that a person adds to a file of --policy: see policy_rule.h. */
 #include "cli/common/policy_rule.h"
 
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "cli/common/approve.h"

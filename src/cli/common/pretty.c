@@ -7,10 +7,7 @@
  */
 #include "cli/common/pretty.h"
 
-#include <stdint.h>
-#include <string.h>
 #include "base/text.h"
-#include "base/util.h"
 
 /* Lines of a string that is cut: a long text must not push later members out of sight. */
 #define SHORT_LINES 8u

@@ -1,9 +1,6 @@
 /* JSON text for persons and for readers of lines. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/json_text.h"
 
 /* Reads a character: cg_json_char(), or the same for text in another encoding. */

@@ -16,18 +16,11 @@
 #include "cli/common/prompt.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
-#include <unistd.h>
 #include "base/confirm.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/approve.h"
 
 /* Sent by terminals before pasted text while "bracketed paste" is on. */
@@ -346,7 +339,7 @@ static size_t view_lines(const struct cg_prompt *p)
                 rows = ws.ws_row;
         if (rows < MIN_VIEW + QUESTION_LINES)
                 return MIN_VIEW;
-        return rows > MAX_VIEW + QUESTION_LINES ? MAX_VIEW : rows - QUESTION_LINES;
+        return CG_MIN(rows - QUESTION_LINES, MAX_VIEW);
 }
 
 /* Shows the call's first view, or the part that the view says. @b: what comes before it. */

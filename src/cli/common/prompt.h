@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include "cli/common/args.h"
 #include "cli/common/screen.h"
 

@@ -4,7 +4,6 @@
  */
 #include "cli/common/report.h"
 
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/text.h"
 #include "cli/common/args.h"

@@ -1,12 +1,8 @@
 /* See rule_check.h. Runs in the command `cellgate`; names of tools are untrusted. */
 #include "cli/common/rule_check.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 
 /* Names that a message lists where none is similar. */

@@ -1,12 +1,7 @@
 /* Standard output and error of `cellgate run`. */
 #include "cli/common/screen.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/text.h"

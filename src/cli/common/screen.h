@@ -5,10 +5,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include "base/buf.h"
-#include "base/err.h"
 
 /*
  * Every line of ours on a terminal begins with this. In kernel output there its last letter is

@@ -1,14 +1,8 @@
 /* The supervisors that this user's commands share. See supervisors.h. */
 #include "cli/common/supervisors.h"
 
-#include <dirent.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/proc.h"
-#include "base/util.h"
 
 #define ANSWER_MS 3000
 

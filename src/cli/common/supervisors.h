@@ -2,10 +2,7 @@
 #pragma once
 
 #include <jansson.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "cellgate.h"
 
 /* Calls @each for each folder, also of those that were killed; stops when it returns non-zero. */

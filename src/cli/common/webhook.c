@@ -8,15 +8,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/post.h"
-#include "base/util.h"
 
 /* Who sits at the terminal needs no message. */
 #define DUE_MS   10000

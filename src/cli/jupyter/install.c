@@ -4,16 +4,10 @@
  */
 #include "cli/jupyter/jupyter.h"
 
-#include <limits.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/kernelspecs.h"
 #include "base/language.h"
-#include "base/util.h"
 #include "config.h"
 #include "jupyter/message.h"
 

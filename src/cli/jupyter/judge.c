@@ -4,7 +4,6 @@
  */
 #include "cli/jupyter/jupyter.h"
 
-#include <string.h>
 #include "base/installed.h"
 #include "base/json.h"
 #include "cli/common/args.h"

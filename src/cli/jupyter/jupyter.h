@@ -1,8 +1,6 @@
 /* `cellgate jupyter`: what its parts share. The front itself is src/jupyter. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "cli/common/approve.h"
 #include "cli/common/cli.h"
 #include "cli/common/kernel_options.h"

@@ -1,12 +1,6 @@
 /* `cellgate jupyter`: its command lines and their help; finds the subcommand. */
 #include "cli/jupyter/jupyter.h"
 
-#include <fcntl.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include "base/util.h"
 #include "cli/common/config.h"
 
 #define APPROVAL \

@@ -1,16 +1,11 @@
 /* `cellgate jupyter run` and `attach`: set up the front. */
 #include "cli/jupyter/jupyter.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/text.h"
 #include "base/kernelspecs.h"
-#include "base/util.h"
 #include "cli/common/files.h"
 #include "cli/common/supervisors.h"
 #include "cli/common/webhook.h"

@@ -2,21 +2,12 @@
  * The file of MCP servers that `cellgate mcp` reads and changes. Runs in the command `cellgate`. A
  * change keeps all other members and their order.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/account.h"
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/state_dir.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/files.h"
 #include "cli/mcp/mcp.h"
 

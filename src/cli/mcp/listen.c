@@ -4,17 +4,12 @@
  * with the login's state, is its answer.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <nettle/memops.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/fd.h"
-#include "base/util.h"
 #include "cli/mcp/mcp.h"
 
 #define HEAD_MAX 16384u

@@ -3,15 +3,11 @@
  * to agree. Runs in the command `cellgate`.
  */
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/proc.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/mcp/mcp.h"

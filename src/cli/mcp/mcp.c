@@ -1,8 +1,4 @@
 /* `cellgate mcp`: finds the command; and `accept`, of what has changed in a server's tools. */
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/mcp/mcp.h"

@@ -3,7 +3,6 @@
 
 #include <jansson.h>
 #include <linux/limits.h>
-#include <stdbool.h>
 #include "mcp/oauth/oauth.h"
 
 /* argv[0] is "login" or "logout". */

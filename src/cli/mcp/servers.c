@@ -2,19 +2,12 @@
  * `cellgate mcp add|list|show|remove|tools|call`: the servers of a file, and their tools. Runs in
  * the command `cellgate`. Values of variables and headers are never shown.
  */
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include <termios.h>
-#include <unistd.h>
 #include "base/call_args.h"
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/args.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"

@@ -4,8 +4,6 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <string.h>
-
 /* The server name of our own tools in approval rules. */
 #define OWN "cellgate"
 

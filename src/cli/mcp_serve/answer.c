@@ -5,14 +5,10 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/base64.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* Images in one answer, and base64 of one and of all. The rest is in files: models refuse more. */
 #define MAX_IMAGES     20u

@@ -6,9 +6,6 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "cli/common/supervisors.h"
 

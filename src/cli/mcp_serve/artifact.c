@@ -5,12 +5,9 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/base64.h"
 #include "base/json.h"
 #include "base/sha256_hex.h"
-#include "base/util.h"
 
 #define CONTENTS_MAX ((size_t)64 << 20)
 

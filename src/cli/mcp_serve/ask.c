@@ -4,13 +4,8 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/args.h"
 
 /* The most bytes of a form's params. */

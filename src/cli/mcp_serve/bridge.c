@@ -6,11 +6,7 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 #define MAX_BYTES  ((size_t)16 << 20)
 #define TIMEOUT_MS 60000

@@ -4,10 +4,6 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-#include "base/util.h"
 #include "mcp/jsonrpc.h"
 
 /* The limits of a cell's text that has no limit of its own, and of an answer about cells. */

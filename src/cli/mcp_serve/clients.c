@@ -5,7 +5,6 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <string.h>
 #include "base/json.h"
 
 /* One session has at most so many, since each is told of all others. */

@@ -2,14 +2,8 @@
  * `cellgate mcp serve --compat` and `cellgate sandboxmcp`: hand the command line over to the Python
  * package, whose module cellgate.surfaces has the tools of other servers (docs/surfaces.md).
  */
-#include <limits.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/package.h"
 #include "cli/mcp_serve/mcp_serve.h"

@@ -1,8 +1,6 @@
 /* `cellgate mcp serve`: texts of which the middle is left out. See cut.h. */
 #include "cli/mcp_serve/cut.h"
 
-#include "base/util.h"
-
 /* Ceiling of a text's limit: 16 MB of UTF-8, more than any agent reads. */
 #define MAX_CHARS ((size_t)4000000)
 /* The end is kept in a buffer that is cut when it has grown by this much over what is wanted. */

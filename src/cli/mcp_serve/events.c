@@ -4,13 +4,9 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/json.h"
-#include "base/util.h"
 
 /* Events handled before questions, cancellations and the end are checked again. */
 #define EVENTS_AT_ONCE 256

@@ -5,10 +5,7 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 static void list_refusals(const struct cg_serve_session *s, struct cg_answer *a)
 {

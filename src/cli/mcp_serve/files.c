@@ -4,13 +4,10 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/base64.h"
 #include "base/json.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* Bytes of one call: of a part that is read, whose base64 an answer can have, and of a new file. */
 #define READ_BYTES     20000u

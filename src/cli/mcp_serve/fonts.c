@@ -8,15 +8,8 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/util.h"
 
 #define FONTS_MS 60000
 #define MAX_LIST ((size_t)8 << 20)

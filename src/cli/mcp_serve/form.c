@@ -2,11 +2,8 @@
  * `cellgate mcp serve`: the forms that ask the person at the MCP client, by elicitation, and the
  * choices that they give. What they show comes from agents and servers.
  */
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/args.h"
 #include "cli/mcp_serve/mcp_serve.h"
 

@@ -3,12 +3,9 @@
  * the Python package (docs/host-web.md), which every session gets. A call of the agent is a cell
  * with this one call, so that it waits for the same approval as a call of any other cell.
  */
-#include <stdlib.h>
-#include <string.h>
 #include "base/account.h"
 #include "base/installed.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "cli/mcp_serve/mcp_serve.h"
 #include "config.h"
 
@@ -157,7 +154,7 @@ int cg_serve_add_own_servers(struct cg_serve *sv, struct cg_err *err)
                 return -1;
         if (!(sv->opts.toolsets & CG_SERVE_WEB))
                 return 0;
-        sandbox = web_sandbox(sv, python && *python ? python : CG_INSTALLED(CG_PACKAGE_PYTHON));
+        sandbox = web_sandbox(sv, cg_text_or(python, CG_INSTALLED(CG_PACKAGE_PYTHON)));
         if (read_search_tool(sv->opts.web_search, &t)) {
                 if (!json_object_getn(sv->configured, t.server.p, t.server.len)) {
                         json_decref(sandbox);

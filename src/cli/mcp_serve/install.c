@@ -9,20 +9,13 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "cli/common/pip.h"
 #include "config.h"
 

@@ -5,12 +5,6 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "base/util.h"
-
 /* Cells that an error lists. */
 #define LISTED_CELLS 20u
 

@@ -4,11 +4,8 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "cli/common/rule_check.h"
 
 /* The egress proxy takes no longer limit than a day. */

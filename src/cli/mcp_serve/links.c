@@ -4,11 +4,7 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 static const char *const parts[] = {
         [CG_SOURCE_STDOUT] = "stdout", [CG_SOURCE_STDERR] = "stderr", [CG_SOURCE_RESULT] = "result"

@@ -8,26 +8,19 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "base/path.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "cli/common/config.h"
 #include "cli/common/webhook.h"

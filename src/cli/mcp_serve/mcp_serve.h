@@ -10,14 +10,12 @@
 
 #include <jansson.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <sys/queue.h>
 #include <time.h>
 #include "base/buf.h"
 #include "base/hold.h"
 #include "base/log.h"
 #include "base/secrets.h"
-#include "base/util.h"
 #include "cellgate.h"
 #include "cli/common/approve.h"
 #include "cli/common/events.h"

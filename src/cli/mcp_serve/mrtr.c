@@ -10,13 +10,8 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* After the first question, for more of the same cell: they are shown together. */
 #define GATHER_MS 20

@@ -7,13 +7,8 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <ctype.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/util.h"
 
 #define MAX_WORDS  32u
 #define MAX_OUTPUT ((size_t)64 << 10)

@@ -1,14 +1,8 @@
 /* `cellgate mcp serve`: its command line and its help. */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/installed.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "config.h"
 
 /* Long enough for a person who was elsewhere, short enough that a call does not hang for ever. */

@@ -8,15 +8,8 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include "base/fd.h"
-#include "base/util.h"
 
 #define PREFIX "mcp-"
 /* Another server makes its folder, and removes what stale ones there are. */

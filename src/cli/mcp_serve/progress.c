@@ -5,12 +5,8 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* Between two messages of a call: with something new, and without, since some clients give up. */
 #define NEWS_MS    250

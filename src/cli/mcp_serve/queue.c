@@ -4,13 +4,8 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/ceilings.h"
 #include "base/json.h"
-#include "base/util.h"
 
 #define RESULT_MAX ((size_t)256 << 20)
 /* Files of a cell that its result links; paths are what makes links long. */

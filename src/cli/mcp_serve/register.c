@@ -2,11 +2,7 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/client/def.h"
 
 #define LISTED_TOOLS 300u

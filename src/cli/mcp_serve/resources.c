@@ -4,12 +4,7 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 /* Cells of one page of the list. */
 #define PAGE_CELLS 100

@@ -1,22 +1,14 @@
 /* `cellgate mcp serve`: one session: its start, what create_session asked for, and its end. */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/openat2.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/language.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/args.h"
 #include "sandbox/plan.h"
 
@@ -189,7 +181,7 @@ static int find_folder(const struct cg_serve *sv, const char *given, char **ret,
                 below += strlen(sv->workspace);
         while (below != given && *below == '/')
                 below++;
-        fd = (int)syscall(SYS_openat2, top, *below ? below : ".", &how, sizeof(how));
+        fd = (int)syscall(SYS_openat2, top, cg_text_or(below, "."), &how, sizeof(how));
         if (fd < 0 && errno == EXDEV)
                 return cg_fail(err, CG_E_INVAL,
                                "workspace: \"%.500s\" is not below the server's workspace, %s", given,

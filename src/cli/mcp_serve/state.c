@@ -4,12 +4,7 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 #define POLL_MS   1000
 #define STATE_MAX ((size_t)1 << 20)

@@ -1,10 +1,7 @@
 /* `cellgate mcp serve`: the structuredContent of a cell. See structured.h. */
 #include "cli/mcp_serve/structured.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "cli/common/events.h"
 #include "cli/common/images.h"
 #include "cli/mcp_serve/cut.h"

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
 #include "base/buf.h"
 #include "base/secrets.h"
 #include "cellgate.h"

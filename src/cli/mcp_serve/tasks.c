@@ -6,12 +6,7 @@
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 /* Most cells have ended by then. Whoever declares tasks loses nothing by an early one. */
 #define TASK_MS 2000

@@ -5,11 +5,8 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "cli/mcp_serve/tools.h"
 
 const struct cg_serve_tool_def cg_serve_tool_defs[] = {
@@ -247,7 +244,7 @@ int cg_serve_unknown_args(const struct cg_serve *sv, enum cg_serve_tool tool, co
         do {
                 r = cg_json_walk_next(&w, &key, &value, err);
                 if (r != 0)
-                        return r < 0 ? r : 0;
+                        return CG_MIN(r, 0);
                 snprintf(known, sizeof(known), "%.*s", (int)CG_MIN(key.len, sizeof(known)), key.p);
         } while (json_object_get(properties, known) ||
                  (cg_serve_tool_defs[tool].session && cg_slice_is(key, "session_id")) ||

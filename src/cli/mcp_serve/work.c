@@ -5,10 +5,7 @@
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 
 #define MAX_TIMEOUT_S (10 * 365 * 86400.0)
 /* With policy files that have no other rate. */
@@ -103,7 +100,7 @@ static void explain_end(struct cg_serve_session *s, const struct cg_job *job, st
                                s->lost ?: "the server is being stopped");
         else if (s->end.status == CG_STATUS_TIMEOUT)
                 cg_answer_note(a, "Timed out: %s. For more time pass a larger timeout.",
-                               *text ? text : "it ran longer than its limit and was interrupted");
+                               cg_text_or(text, "it ran longer than its limit and was interrupted"));
         else if (s->end.status == CG_STATUS_CANCELLED)
                 cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
         else if (s->end.status == CG_STATUS_KERNEL_DIED)

@@ -1,8 +1,6 @@
 /* Cells that the host of `cellgate run --json` has sent. Runs in the command `cellgate`. */
 #include "cli/run/cell_queue.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/ceilings.h"
 

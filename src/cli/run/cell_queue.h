@@ -2,11 +2,7 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/queue.h>
-#include "base/err.h"
 #include "cli/run/cells.h"
 
 /* Limits of queued cells and their bytes. A host that sends more gets an error, and may retry. */

@@ -4,16 +4,11 @@
  */
 #include "cli/run/cells.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/path.h"
 #include "base/ceilings.h"
 #include "base/text.h"
-#include "base/util.h"
 
 /* Notebooks carry their outputs: images of many cells. Only the code of it is kept. */
 #define MAX_FILE (256u << 20)

@@ -1,9 +1,6 @@
 /* The cells of a run: from -c, from files in percent format, from notebooks. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-#include "base/err.h"
 #include "base/util.h"
 
 struct cg_cell {

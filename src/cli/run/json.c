@@ -9,10 +9,6 @@
  */
 #include "cli/run/run.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/ceilings.h"

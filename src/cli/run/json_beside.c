@@ -1,19 +1,12 @@
 /* Commands and file operations of `cellgate run --json`: see json_int.h. */
 #include "cli/run/json_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/openat2.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/queue.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #include "base/base64.h"
 #include "base/ceilings.h"
 #include "base/fd.h"

@@ -1,9 +1,6 @@
 /* Lines of `cellgate run --json`, and their members about events of a session: docs/cli-json.md. */
 #include "cli/run/json_int.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "cli/common/args.h"
 #include "cli/common/events.h"

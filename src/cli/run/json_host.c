@@ -2,8 +2,6 @@
  * Lines of the host of `cellgate run --json`: decisions, answers, functions and variables. Those
  * about cells are in json.c, those about commands and files in json_beside.c.
  */
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "cli/run/json_int.h"
 #include "cli/run/run.h"

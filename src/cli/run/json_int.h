@@ -2,8 +2,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include "base/buf.h"
 #include "cellgate.h"
 #include "cli/run/cell_queue.h"

@@ -1,8 +1,6 @@
 /* `cellgate run`: its command line and its help. */
 #include "cli/run/run.h"
 
-#include <string.h>
-
 int cg_run_help(void)
 {
         return cg_kernel_options_help(

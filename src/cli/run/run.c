@@ -8,15 +8,10 @@
  */
 #include "cli/run/run.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"

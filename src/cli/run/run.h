@@ -6,7 +6,6 @@
 #pragma once
 
 #include <poll.h>
-#include <stdbool.h>
 #include "cellgate.h"
 #include "cli/common/approve.h"
 #include "base/proc.h"

@@ -4,12 +4,6 @@
  */
 #include "cli/run/run.h"
 
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "cli/common/package.h"

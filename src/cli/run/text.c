@@ -7,10 +7,6 @@
  */
 #include "cli/run/run.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "cli/common/args.h"
 #include "cli/common/events.h"
 #include "cli/common/images.h"
@@ -158,7 +154,7 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 if (status != CG_STATUS_OK && status != CG_STATUS_ERROR &&
                     (status != CG_STATUS_KERNEL_DIED || !run->died))
                         cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e),
-                                       *text ? text : cg_status_name(status));
+                                       cg_text_or(text, cg_status_name(status)));
                 cg_artifacts_text(e, "made or changed:", NULL, &b);
                 for (char *line = b.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
                         *end = '\0';

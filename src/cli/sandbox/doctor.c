@@ -1,16 +1,11 @@
 /* `cellgate doctor`: runs the checks, then a whole sandbox. Linked into the front program. */
 #include "cli/sandbox/doctor.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/installed.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "config.h"
 #include "sandbox/apparmor.h"

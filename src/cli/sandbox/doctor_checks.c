@@ -1,8 +1,6 @@
 /* The checks of `cellgate doctor`: each makes one primitive, as a sandbox would, in a child. */
 #include "cli/sandbox/doctor.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/sched.h>
@@ -10,15 +8,12 @@
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/installed.h"
 #include "base/util.h"

@@ -2,15 +2,8 @@
  * `cellgate sandbox`, also under the name `srt`: runs a command in a sandbox. Linked into the
  * front program, which must start within milliseconds: nothing here may need libcellgate.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/account.h"
 #include "base/fd.h"

@@ -1,11 +1,7 @@
 /* The client of one MCP server. Linked into tool server and command line. Files: internal.h. */
 #include "mcp/client/internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/client/failure.h"
 #include "mcp/client/names.h"

@@ -1,12 +1,6 @@
 /* The definition of one MCP server. Linked into the tool server and the command line. */
 #include "mcp/client/def.h"
 
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <unistd.h>
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/ceilings.h"
@@ -14,7 +8,6 @@
 #include "base/proc.h"
 #include "base/text.h"
 #include "base/strv.h"
-#include "base/util.h"
 #include "config.h"
 #include "mcp/ceilings.h"
 

@@ -3,7 +3,6 @@
 
 #include <jansson.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/secrets.h"
 #include "mcp/oauth/oauth.h"
 

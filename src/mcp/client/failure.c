@@ -1,10 +1,6 @@
 /* Texts of failures of MCP servers: see failure.h. */
 #include "mcp/client/failure.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <strings.h>
-
 void cg_mcp_failure_for_host(const struct cg_mcp_def *def, char *text)
 {
         char *to = text;

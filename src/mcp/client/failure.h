@@ -6,8 +6,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
 #include "mcp/client/def.h"
 
 /* No text of a server has this character: those are rendered. */

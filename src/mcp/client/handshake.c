@@ -8,10 +8,7 @@
  */
 #include "mcp/client/internal.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/text.h"
-#include "base/util.h"
 #include "config.h"
 #include "mcp/ceilings.h"
 

@@ -7,12 +7,8 @@
  * taken up again at the last event's id. With HTTP+SSE one GET brings all answers, and its first
  * event the address to POST to.
  */
-#include <stdio.h>
-#include <string.h>
-#include <strings.h>
 #include "base/text.h"
 #include "base/strv.h"
-#include "base/util.h"
 #include "config.h"
 #include "mcp/ceilings.h"
 #include "mcp/http/http.h"

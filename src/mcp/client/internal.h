@@ -13,8 +13,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <uv.h>
 #include "base/buf.h"
 #include "mcp/ceilings.h"

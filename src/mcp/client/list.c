@@ -5,10 +5,6 @@
  */
 #include "mcp/client/internal.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 static int remember_name(struct cg_mcp_req *q, struct cg_slice tool, struct cg_err *err)

@@ -2,7 +2,6 @@
 #include "mcp/client/mcp_list.h"
 
 #include <signal.h>
-#include <string.h>
 #include <time.h>
 #include "mcp/ceilings.h"
 #include "mcp/client/client.h"

@@ -1,10 +1,7 @@
 /* The requests of MCP that a kernel may cause: their names and parameters. */
 #include "mcp/client/methods.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/json_text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 const struct cg_mcp_capability cg_mcp_capabilities[CG_MCP_N_CAPABILITIES] = {
@@ -43,7 +40,7 @@ static int check_arguments(struct cg_slice arguments, struct cg_err *err)
         while (r == 0 && (r = cg_json_walk_next(&w, NULL, &value, err)) == 0)
                 if (cg_json_kind(value) != '"')
                         return cg_fail(err, CG_E_INVAL, "an argument of the prompt is not a string");
-        return r < 0 ? r : 0;
+        return CG_MIN(r, 0);
 }
 
 int cg_mcp_check_params(enum cg_mcp_method method, struct cg_slice params, char **name, struct cg_err *err)

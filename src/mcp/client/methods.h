@@ -1,7 +1,6 @@
 /* The requests of MCP that a kernel may cause. Linked into the tool server and the command line. */
 #pragma once
 
-#include <stdbool.h>
 #include "base/buf.h"
 #include "base/slice.h"
 

@@ -1,7 +1,6 @@
 /* Suggestions for misspelt names. Linked into the tool server. */
 #include "mcp/client/names.h"
 
-#include <string.h>
 #include "base/text.h"
 #include "mcp/ceilings.h"
 

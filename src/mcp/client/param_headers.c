@@ -3,12 +3,9 @@
 
 #include <ctype.h>
 #include <jansson.h>
-#include <string.h>
-#include <strings.h>
 #include "base/base64.h"
 #include "base/json.h"
 #include "base/json_text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 #define KEY "x-mcp-header"

@@ -8,13 +8,8 @@
  */
 #include "mcp/client/internal.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 /* The answer where nobody decides, of the protocol's own example. */

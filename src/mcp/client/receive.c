@@ -2,12 +2,8 @@
 #include "mcp/client/internal.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 /* ---- answers */

@@ -4,9 +4,7 @@
  */
 #include "mcp/client/internal.h"
 
-#include <string.h>
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 /* Begins all questions of @requests. */

@@ -1,10 +1,7 @@
 /* The sending half of the MCP client. */
 #include "mcp/client/internal.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "config.h"
 #include "mcp/ceilings.h"
 

@@ -1,7 +1,6 @@
 /* What MCP servers say, in the log. Linked into the tool server and the command line. */
 #include "mcp/client/server_log.h"
 
-#include <string.h>
 #include "base/text.h"
 #include "mcp/ceilings.h"
 

@@ -1,11 +1,7 @@
 /* Processes that a child has started itself. Linked into the tool server and the command line. */
 #include "mcp/client/strays.h"
 
-#include <dirent.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include "base/fd.h"
 #include "base/proc.h"

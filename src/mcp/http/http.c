@@ -7,13 +7,9 @@
 #include "mcp/http/http.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include "base/host.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/http/curl.h"
 #include "mcp/http/proxy.h"

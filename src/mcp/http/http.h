@@ -12,11 +12,9 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include <uv.h>
 #include "base/addr.h"
 #include "base/buf.h"
-#include "base/err.h"
 
 struct cg_http;     /* the connections, which are kept and reused */
 struct cg_http_req; /* one request and its response */

@@ -1,9 +1,6 @@
 /* See proxy.h. */
 #include "mcp/http/proxy.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include "base/util.h"
 
 /* An empty variable counts as none. */

@@ -1,8 +1,6 @@
 /* Server-sent events. Linked into the tool server and the command line. */
 #include "mcp/http/sse.h"
 
-#include <string.h>
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 enum { NAME, BLANK, VALUE }; /* at: in the field's name, behind its colon, in its value */

@@ -4,9 +4,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include "base/buf.h"
 
 /* Longest name of a field and of an event; longer ones are of no use to anybody here. */

@@ -1,8 +1,6 @@
 /* The member "oauth" of a server's definition. */
 #include "mcp/oauth/oauth.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "mcp/ceilings.h"
 
 void cg_oauth_config_fini(struct cg_oauth_config *c)

@@ -1,9 +1,6 @@
 /* See internal.h: cg_oauth_discover(). */
 #include "mcp/oauth/internal.h"
 
-#include <stdio.h>
-#include <string.h>
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 #define RESOURCE_PLACE "/.well-known/oauth-protected-resource"

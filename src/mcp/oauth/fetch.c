@@ -1,9 +1,6 @@
 /* See fetch.h. */
 #include "mcp/oauth/fetch.h"
 
-#include <stdio.h>
-#include <string.h>
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 /* One request under way. */

@@ -3,11 +3,9 @@
 
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
-#include <string.h>
 #include "base/base64.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/oauth/store.h"
 

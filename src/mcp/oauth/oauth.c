@@ -1,10 +1,7 @@
 /* The header for the tool server, and its answer to challenges. See internal.h. */
 #include "mcp/oauth/internal.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/oauth/store.h"
 
@@ -68,8 +65,7 @@ static int request_renewal(const struct cg_oauth_server *s, json_t *record, cons
                 r = ask_by_refresh(record, p, &client, &form, err);
         if (r < 0)
                 return r;
-        r = cg_oauth_request_token(s, p, &client, &form, wanted && *wanted ? wanted : NULL, record, error,
-                                   err);
+        r = cg_oauth_request_token(s, p, &client, &form, cg_text_or(wanted, NULL), record, error, err);
         if (r < 0)
                 return r;
         return cg_oauth_store_save(record, err);

@@ -1,14 +1,9 @@
 /* Parsers of what servers send about OAuth. Linked into the tool server and the command line. */
 #include "mcp/oauth/parse.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include "base/host.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 static bool is_visible(const char *s, size_t len)

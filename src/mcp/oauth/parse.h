@@ -5,11 +5,8 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "base/addr.h"
 #include "base/buf.h"
-#include "base/err.h"
 
 /* ---- URLs */
 

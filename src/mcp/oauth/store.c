@@ -1,17 +1,11 @@
 /* See store.h. */
 #include "mcp/oauth/store.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <nettle/sha2.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/state_dir.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 #define FOLDER "mcp-login"

@@ -1,12 +1,10 @@
 /* Requests to the token endpoint. See internal.h. */
 #include "mcp/oauth/internal.h"
 
-#include <string.h>
 #include <time.h>
 #include "base/base64.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 const char *cg_oauth_member(const json_t *record, const char *object, const char *key)

@@ -1,10 +1,7 @@
 /* See work.h. */
 #include "mcp/oauth/work.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/state_dir.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/oauth/fetch.h"
 

@@ -1,9 +1,7 @@
 /* See accept.h. Texts of tools are a server's: cg_pin_diff() makes them safe to show. */
 #include "mcp/pins/accept.h"
 
-#include <string.h>
 #include <termios.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"

@@ -2,10 +2,7 @@
  * The canonical form of a tool's definition, whose text is an MCP server's: untrusted. Linked into
  * the tool server and the command line.
  */
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/pins/pins.h"
 
 struct pin_member {

@@ -3,19 +3,11 @@
  * damaged, or of a newer version, is an error and never replaced: its server's tools would be
  * accepted anew.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/state_dir.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/pins/pins.h"
 

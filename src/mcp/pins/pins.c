@@ -5,15 +5,9 @@
  */
 #include "mcp/pins/pins.h"
 
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/ceilings.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 /* From AMBIGUOUS on: of the list alone, whatever the pins are. */

@@ -24,9 +24,7 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/slice.h"
 
 #define CG_PINS_DIGEST 65 /* hexadecimal digits and a NUL */

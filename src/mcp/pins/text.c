@@ -3,11 +3,8 @@
  * and the command line; the texts are an MCP server's: untrusted.
  */
 #include <nettle/sha2.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/pins/pins.h"
 
 void cg_pin_digest(const char *text, size_t len, char ret[CG_PINS_DIGEST])
@@ -210,7 +207,7 @@ static int next(struct diff_side *s, struct cg_err *err)
         int r = cg_json_walk_next(&s->w, &s->key, &s->value, err);
 
         s->ended = r != 0;
-        return r < 0 ? r : 0;
+        return CG_MIN(r, 0);
 }
 
 static int begin(struct diff_side *s, struct cg_slice v, struct cg_err *err)

@@ -3,10 +3,7 @@
  * Runs in cellgate-toolserver.
  */
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/sha256_hex.h"
-#include "base/util.h"
 #include "mcp/client/failure.h"
 #include "mcp/toolserver/call_internal.h"
 

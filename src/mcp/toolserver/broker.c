@@ -1,5 +1,4 @@
 /* The tool server's broker wire, its end, sessions and their servers: for its other files. */
-#include <string.h>
 #include "base/json.h"
 #include "mcp/toolserver/toolserver.h"
 

@@ -22,10 +22,8 @@
  *
  *      AT_HOST  until its answer
  */
-#include <string.h>
 #include "base/call_args.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/call_internal.h"
 

@@ -11,8 +11,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "base/buf.h"
 #include "mcp/toolserver/kept.h"
 #include "mcp/toolserver/toolserver.h"

@@ -7,14 +7,9 @@
  */
 #include "mcp/toolserver/kept.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 
 struct cg_kept {

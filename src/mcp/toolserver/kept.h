@@ -4,9 +4,7 @@
  */
 #pragma once
 
-#include <stdint.h>
 #include "base/buf.h"
-#include "base/err.h"
 
 struct cg_kept;
 

@@ -2,14 +2,9 @@
  * Results that are too large for a kernel to take at once: their long strings are written to a
  * file, and the kernel reads parts of it. Runs in cellgate-toolserver.
  */
-#include <fcntl.h>
 #include <linux/limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/json.h"
 #include "base/state_dir.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/call_internal.h"
 

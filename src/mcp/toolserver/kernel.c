@@ -2,10 +2,7 @@
  * A kernel's connection: its begin, and what the kernel sends. Runs in cellgate-toolserver. A
  * kernel that breaks a rule of the wire is cut off.
  */
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/call_internal.h"
 

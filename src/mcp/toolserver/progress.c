@@ -3,11 +3,8 @@
  * most so often as the host can use it. Runs in cellgate-toolserver.
  */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/call_internal.h"
 

@@ -2,7 +2,6 @@
  * What MCP servers ask the host for: forwarded to the supervisor, and its answers back. Runs in
  * cellgate-toolserver. A kernel sees none of it: nothing of this is on its wire.
  */
-#include <string.h>
 #include "base/json.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/toolserver.h"

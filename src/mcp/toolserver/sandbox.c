@@ -4,11 +4,8 @@
  * settings a notice. Runs in cellgate-toolserver. The lines come from `cellgate sandbox`, not from
  * the server, but what they are about does: names of files and hosts.
  */
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/toolserver.h"
 

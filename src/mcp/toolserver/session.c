@@ -8,11 +8,8 @@
  * started: the first call starts and lists it (call.c). Functions of the host get their wrappers
  * in the same way; their calls do not come here.
  */
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "codegen/codegen.h"
 #include "mcp/ceilings.h"
 #include "mcp/client/failure.h"

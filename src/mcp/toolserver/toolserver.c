@@ -7,12 +7,8 @@
  * is ended in order, and then this process. Its parent, which the supervisor has started, is its
  * guard (guard.c), which ends all that is left of the MCP servers.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
 #include "mcp/toolserver/guard.h"
 #include "mcp/ceilings.h"

@@ -1,10 +1,7 @@
 /* Settings to the plan of a command. Runs on the host; reads files, changes nothing. */
 #include "sandbox/command/command.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/path.h"
 #include "base/state_dir.h"

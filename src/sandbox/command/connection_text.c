@@ -1,5 +1,4 @@
 /* The text of a connection, for denials and for commands that ask about one. */
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
 #include "sandbox/command/denial.h"
@@ -21,12 +20,12 @@ void cg_denial_connection(const json_t *o, struct cg_buf *b)
 
         if (v6)
                 cg_buf_adds(b, "[");
-        cg_denial_add_text(b, *host ? host : "?");
+        cg_denial_add_text(b, cg_text_or(host, "?"));
         cg_buf_addf(b, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
         /* A tunnel's bytes are not inspected: only the port indicates https. */
         if (strcmp(protocol, "connect") == 0)
                 protocol = port == 443 ? "https" : "tunnel";
-        cg_denial_add_text(b, *protocol ? protocol : "unknown protocol");
+        cg_denial_add_text(b, cg_text_or(protocol, "unknown protocol"));
         if (*address)
                 cg_buf_adds(b, ", ");
         cg_denial_add_text(b, address);

@@ -1,11 +1,7 @@
 /* Denials as JSON and as sentences: see denial.h. */
 #include "sandbox/command/denial.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -13,7 +9,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "sandbox/inside/access.h"
 #include "sandbox/setid.h"
 
@@ -511,7 +506,7 @@ void cg_denial_sentence(const json_t *o, struct cg_buf *b)
                  */
                 if (process && strcmp(cg_json_text_of(o, "source"), "kernel") != 0) {
                         cg_buf_adds(b, " (");
-                        cg_denial_add_text(b, *name ? name : "?");
+                        cg_denial_add_text(b, cg_text_or(name, "?"));
                         cg_buf_adds(b, ")");
                 }
                 cg_buf_adds(b, ": ");

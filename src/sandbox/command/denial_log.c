@@ -1,19 +1,13 @@
 /* A command's denials: see denial_log.h. */
 #include "sandbox/command/denial_log.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "sandbox/command/denial.h"
 
 void cg_denial_log_init(struct cg_denial_log *v, const struct cg_settings *s, const char *home, int log,

@@ -1,8 +1,6 @@
 /* A command's connection to its egress proxy. Runs in the keeper. */
 #include "sandbox/command/egress_client.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"

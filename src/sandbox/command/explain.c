@@ -1,9 +1,6 @@
 /* The plan, for people and for programs. */
 #include "sandbox/command/command.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/json.h"
 #include "base/text.h"
 #include "sandbox/landlock_rules.h"

@@ -14,23 +14,16 @@
  */
 #include "sandbox/command/command.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/ceilings.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/egress/doors_client.h"

@@ -1,9 +1,7 @@
 /* The control channel of cellgate-egress, both ends. */
 #include "sandbox/egress/chan.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
@@ -154,7 +152,7 @@ int cg_chan_send(struct cg_chan *c, json_t *message, struct cg_err *err)
         if (r < 0)
                 return r;
         r = cg_chan_flush(c, err);
-        return r > 0 ? 0 : r;
+        return CG_MIN(r, 0);
 }
 
 static int flush_all(struct cg_chan *c, int64_t deadline_ms, struct cg_err *err)

@@ -1,15 +1,11 @@
 /* Client side of cellgate-egress. Linked into programs that create sandboxes. */
 #include "sandbox/egress/client.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "sandbox/egress/chan.h"
 #include "sandbox/egress/policy.h"
 #include "sandbox/settings/settings.h"

@@ -5,17 +5,11 @@
  */
 #include "sandbox/egress/internal.h"
 
-#include <errno.h>
 #include <netdb.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/egress/http.h"
 
 static int fail(const char *what, const char *why)

@@ -7,14 +7,9 @@
 #include "sandbox/egress/decider_int.h"
 
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/util.h"
 
 #define TICK_MS  100
 #define RELAY_MS 10000 /* until another part is ready */

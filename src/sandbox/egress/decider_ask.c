@@ -1,12 +1,7 @@
 /* Questions of the decider to the host, and the answers that it remembers. */
 #include "sandbox/egress/decider_int.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/json.h"
-#include "base/util.h"
 
 #define GRANTS_MAX    1024 /* remembered answers of one sandbox; then every question is asked again */
 #define QUESTIONS_MAX 32   /* of one sandbox at once: more than a person reads */

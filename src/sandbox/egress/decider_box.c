@@ -1,9 +1,6 @@
 /* Sandboxes of the decider, and the messages about them to relay and injector. */
 #include "sandbox/egress/decider_int.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 struct box *cg_decider_box_find(struct decider *d, uint32_t number)
 {
         struct box *b;

@@ -4,20 +4,14 @@
  */
 #include "sandbox/egress/decider_int.h"
 
-#include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 
 #define OWN_MAX    256   /* addresses of this machine */
 #define ATTEMPT_MS 10000 /* one address of several */

@@ -17,8 +17,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/queue.h>
 #include <uv.h>
 #include "sandbox/egress/chan.h"

@@ -1,10 +1,6 @@
 /* A question of the relay: its end, its answer, and the event for the host. */
 #include "sandbox/egress/decider_int.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fd.h"
 
 static void on_poll_closed(uv_handle_t *h)

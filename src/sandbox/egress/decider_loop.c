@@ -1,7 +1,6 @@
 /* The decider's poll set, its messages to the host and to the two other processes, its end. */
 #include "sandbox/egress/decider_int.h"
 
-#include <errno.h>
 #include <poll.h>
 
 #include "base/fd.h"

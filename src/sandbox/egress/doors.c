@@ -10,24 +10,16 @@
  */
 #include "sandbox/egress/internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/openat2.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/inside/doors.h"
 #include "sandbox/egress/endpoint.h"
 #include "sandbox/egress/flow.h"

@@ -1,15 +1,8 @@
 /* Starts the process for a sandbox's doors. Linked into programs that create sandboxes. */
 #include "sandbox/egress/doors_client.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/fd.h"
 #include "base/installed.h"
-#include "base/util.h"
 #include "config.h"
 
 #define FD_REPORTS 3

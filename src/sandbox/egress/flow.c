@@ -5,11 +5,7 @@
  */
 #include "sandbox/egress/flow.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 void cg_flow_init(struct cg_flow *f, int from, int to, enum cg_flow_mode mode, struct cg_buf *before)
 {

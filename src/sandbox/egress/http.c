@@ -1,12 +1,7 @@
 /* HTTP/1.x heads and chunked bodies. Pure; for the part of cellgate-egress that opens nothing. */
 #include "sandbox/egress/http.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <strings.h>
-
 #include "base/text.h"
-#include "base/util.h"
 
 /* ---- characters */
 

@@ -12,19 +12,12 @@
  */
 #include "sandbox/egress/internal.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include <sys/mman.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include "base/buf.h"
-#include "base/util.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/egress/endpoint.h"
 #include "sandbox/egress/flow.h"

@@ -17,9 +17,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-#include "base/err.h"
 #include "sandbox/settings/domain.h"
 #include "sandbox/egress/lock.h"
 #include "sandbox/egress/policy.h"

@@ -8,17 +8,10 @@
  *      cellgate-egress --connect PROXY:PORT HOST PORT       inside a sandbox: standard input and
  *                                                           output through its proxy
  */
-#include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/util.h"
 #include "sandbox/egress/internal.h"
 
 #define FD_CONTROL 3

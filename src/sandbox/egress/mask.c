@@ -1,13 +1,8 @@
 /* Masked credentials: see mask.h. */
 #include "sandbox/egress/mask.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "sandbox/egress/client.h"
@@ -245,7 +240,7 @@ static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, co
         }
         r = replace_matches(m, cred, text, len, out, err);
         if (r != 0)
-                return r < 0 ? r : 0;
+                return CG_MIN(r, 0);
         if (cred->no_match == CG_CRED_NO_MATCH_ERROR)
                 return cg_fail(err, CG_E_INVAL,
                                "credentials: the pattern of %s matches nothing in it (onExtractNoMatch is "

@@ -1,14 +1,10 @@
 /* Decisions about the network of a sandbox: see policy.h. */
 #include "sandbox/egress/policy.h"
 
-#include <string.h>
-#include <strings.h>
-
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 #define CONNECTIONS     1024 /* one sandbox; further ones wait in the listener's queue */
 #define CONNECTIONS_MAX 8192

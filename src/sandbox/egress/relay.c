@@ -6,16 +6,10 @@
  */
 #include "sandbox/egress/relay_int.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 
 #define BURST 64
 

@@ -4,14 +4,9 @@
  */
 #include "sandbox/egress/relay_int.h"
 
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include "base/util.h"
 
 #define TICK_MS   100
 #define LINGER_MS 2000 /* for a client to read a refusal while it still sends */

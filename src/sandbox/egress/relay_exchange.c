@@ -1,7 +1,6 @@
 /* An HTTP exchange of the relay: one request, written anew, and its response; then the next. */
 #include "sandbox/egress/relay_int.h"
 
-#include "base/util.h"
 #include "sandbox/egress/http.h"
 
 #define NEXT_REQUEST_MS 60000 /* a connection without a request under way */

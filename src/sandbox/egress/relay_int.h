@@ -18,8 +18,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/queue.h>
 #include <uv.h>
 #include "base/buf.h"

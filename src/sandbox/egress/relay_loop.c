@@ -1,10 +1,6 @@
 /* The relay's poll set, its messages to the decider, and the flow control of listeners. */
 #include "sandbox/egress/relay_int.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 bool cg_relay_has_room(const struct box *b)
 {
         return b->n_conns < b->options.connections && b->r->n_unsent < UNSENT_MAX;

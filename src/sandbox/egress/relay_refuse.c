@@ -1,9 +1,6 @@
 /* Replies to clients that get no connection, in their own protocol. */
 #include "sandbox/egress/relay_int.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* @phrase: NULL for the usual one; @mark: of X-Proxy-Error, or NULL. */
 static void respond(struct conn *c, unsigned int status, const char *phrase, const char *mark,
                     const char *body)

@@ -1,8 +1,6 @@
 /* A connection of the relay from its first byte to the question where it may go, and the answer. */
 #include "sandbox/egress/relay_int.h"
 
-#include <string.h>
-
 #include "sandbox/egress/http.h"
 
 /* ---- asking */

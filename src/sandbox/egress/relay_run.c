@@ -1,7 +1,6 @@
 /* Runs the steps of a connection, updates the events that it waits for, handles its deadline. */
 #include "sandbox/egress/relay_int.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
 

@@ -1,9 +1,6 @@
 /* Tunnels of the relay: bytes in both directions, unread; to the host or through another proxy. */
 #include "sandbox/egress/relay_int.h"
 
-#include <string.h>
-
-#include "base/util.h"
 #include "sandbox/egress/http.h"
 
 #define GATHER_MS 2

@@ -1,10 +1,6 @@
 /* SOCKS 5, server side. Pure; runs in the part of cellgate-egress that can open nothing. */
 #include "sandbox/egress/socks.h"
 
-#include <string.h>
-
-#include "base/util.h"
-
 #define VERSION          5
 #define PASSWORD_VERSION 1
 #define COMMAND_CONNECT  1

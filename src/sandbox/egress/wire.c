@@ -1,9 +1,6 @@
 /* Datagrams between the two processes of cellgate-egress. */
 #include "sandbox/egress/internal.h"
 
-#include <errno.h>
-#include <string.h>
-
 #include "base/fd.h"
 
 static bool would_block(const struct cg_err *err)

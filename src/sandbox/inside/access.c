@@ -1,13 +1,6 @@
 /* Which rule denied a file. See access.h. */
 #include "sandbox/inside/access.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/path.h"
 #include "base/util.h"
 #include "sandbox/inside/mediate.h"

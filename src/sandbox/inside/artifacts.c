@@ -7,21 +7,10 @@
  */
 #include "sandbox/inside/artifacts.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <nettle/sha2.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/buf.h"
-#include "base/util.h"
 #include "sandbox/inside/files.h"
 #include "sandbox/inside/files_out.h"
 #include "sandbox/landlock_rules.h"

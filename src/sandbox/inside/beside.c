@@ -1,11 +1,8 @@
 /* See beside.h. */
 #include "sandbox/inside/beside.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <linux/ioprio.h>
 #include <linux/seccomp.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -49,8 +46,10 @@ void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS])
         }
 }
 
-/* True if @pid, a process or thread, is a command server or a descendant of one; true as well if an ancestor ended
- * meanwhile, for whose descendant it was cannot be known any more. */
+/*
+ * True if @pid, a process or thread, is a command server or a descendant of one; true as well if an
+ * ancestor ended meanwhile, for whose descendant it was cannot be known any more.
+ */
 static bool is_beside(const struct cg_notify *n, pid_t pid)
 {
         struct cg_proc_stat stat;

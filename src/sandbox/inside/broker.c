@@ -4,25 +4,17 @@
  */
 #include "sandbox/inside/broker.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <unistd.h>
 #include <utime.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/landlock_rules.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/inside/access.h"

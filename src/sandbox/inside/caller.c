@@ -1,16 +1,10 @@
 /* See caller.h. Runs in init. */
 #include "sandbox/inside/caller.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/seccomp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/proc.h"
 #include "base/util.h"

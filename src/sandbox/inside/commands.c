@@ -1,22 +1,16 @@
 /* The command server and its runners: see commands.h. */
 #include "sandbox/inside/commands.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/ceilings.h"
 #include "base/fd.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "sandbox/inside/files.h"
 #include "sandbox/steps.h"
 

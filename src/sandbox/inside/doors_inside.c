@@ -9,20 +9,13 @@
  */
 #include "sandbox/inside/doors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/openat2.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/inside/caller.h"
 #include "sandbox/inside/notify.h"

@@ -1,24 +1,16 @@
 /* See exec.h. Runs in init; everything in a call comes from inside the sandbox. */
 #include "sandbox/inside/exec.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "sandbox/inside/access.h"
 #include "sandbox/inside/caller.h"
 #include "sandbox/inside/mediate_int.h"

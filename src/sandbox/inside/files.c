@@ -1,25 +1,15 @@
 /* File operations inside a sandbox: see files.h. */
 #include "sandbox/inside/files.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "sandbox/inside/artifacts.h"
 #include "sandbox/inside/files_out.h"
 

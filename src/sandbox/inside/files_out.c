@@ -1,16 +1,10 @@
 /* Output of file operations inside a sandbox: see files_out.h. */
 #include "sandbox/inside/files_out.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 int cg_files_failed(const char *what, const char *path)
 {

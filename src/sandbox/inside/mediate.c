@@ -7,23 +7,13 @@
  */
 #include "sandbox/inside/mediate_int.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/inside/access.h"
 #include "sandbox/inside/caller.h"

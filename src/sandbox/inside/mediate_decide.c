@@ -4,18 +4,9 @@
  */
 #include "sandbox/inside/mediate_int.h"
 
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/pattern.h"
 

@@ -9,10 +9,6 @@
  */
 #pragma once
 
-#include <errno.h>
-#include <limits.h>
-#include <sys/stat.h>
-
 #include "base/util.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/inside/mediate.h"

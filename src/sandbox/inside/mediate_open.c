@@ -1,22 +1,14 @@
 /* Opening and truncating files: see mediate_int.h. Runs in init. */
 #include "sandbox/inside/mediate_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <unistd.h>
 
-#include "base/util.h"
 #include "sandbox/inside/caller.h"
 #include "sandbox/inside/notify.h"
 #include "sandbox/inside/reply.h"

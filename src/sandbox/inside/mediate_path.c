@@ -1,21 +1,12 @@
 /* Resolution of a caller's paths in init's own view: see mediate_int.h. */
 #include "sandbox/inside/mediate_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/util.h"
 #include "sandbox/inside/caller.h"
 #include "sandbox/names/stamps.h"
 #include "sandbox/setid.h"

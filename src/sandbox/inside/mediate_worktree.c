@@ -5,18 +5,10 @@
  */
 #include "sandbox/inside/mediate_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/openat2.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 
 /* @path is REPOSITORY/worktrees/NAME, of a repository that is called .git. */
 static bool is_worktree_folder(const char *path)

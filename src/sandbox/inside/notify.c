@@ -1,13 +1,10 @@
 /* See notify.h. Runs in init; everything in a call comes from inside the sandbox. */
 #include "sandbox/inside/notify.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/inside/beside.h"
 #include "sandbox/inside/broker.h"
 #include "sandbox/inside/doors.h"

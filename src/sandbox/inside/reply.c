@@ -1,9 +1,6 @@
 /* See reply.h. Runs in init; everything in a call comes from inside the sandbox. */
 #include "sandbox/inside/reply.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>

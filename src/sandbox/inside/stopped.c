@@ -1,13 +1,7 @@
 /* Init: whether the main process can act no more, read from the sandbox's /proc. See stopped.h. */
 #include "sandbox/inside/stopped.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/proc.h"
 #include "base/util.h"

@@ -9,10 +9,8 @@
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <netinet/tcp.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include "base/util.h"
 

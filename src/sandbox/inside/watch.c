@@ -5,18 +5,10 @@
 #include "sandbox/inside/watch.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/util.h"
 #include "sandbox/inside/access.h"
 #include "sandbox/inside/beside.h"
 #include "sandbox/inside/caller.h"

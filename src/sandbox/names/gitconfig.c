@@ -5,8 +5,6 @@
 #include "sandbox/names/names.h"
 
 #include <ctype.h>
-#include <string.h>
-#include <strings.h>
 
 #include "base/util.h"
 

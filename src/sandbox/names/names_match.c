@@ -3,12 +3,8 @@
 
 #include <ctype.h>
 #include <fnmatch.h>
-#include <limits.h>
-#include <string.h>
-#include <strings.h>
 
 #include "base/text.h"
-#include "base/util.h"
 
 /*
  * Letters that case-insensitive file systems (ext4 with casefold, shares of macOS) fold to ASCII:

@@ -1,17 +1,9 @@
 /* See present.h. */
 #include "sandbox/names/present.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fnmatch.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/stamps.h"
 

@@ -4,7 +4,6 @@
  */
 #pragma once
 
-#include "base/err.h"
 #include "base/util.h"
 
 struct cg_stamps;

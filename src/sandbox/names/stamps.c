@@ -1,12 +1,7 @@
 /* See stamps.h. */
 #include "sandbox/names/stamps.h"
 
-#include <fcntl.h>
 #include <linux/magic.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <time.h>
 

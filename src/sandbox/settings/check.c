@@ -4,7 +4,6 @@
 #include "sandbox/settings/read.h"
 
 #include <ctype.h>
-#include <string.h>
 
 #include "sandbox/sandbox.h"
 
@@ -19,7 +18,9 @@ static bool is_domain(const char *text, bool deny, bool port)
 
 const char *cg_check_domain(const char *text)
 {
-        return is_domain(text, false, false) ? NULL : CG_DOMAIN_MESSAGE;
+        if (is_domain(text, false, false))
+                return NULL;
+        return CG_DOMAIN_MESSAGE;
 }
 
 const char *cg_check_allowed_domain(const char *text)
@@ -52,7 +53,9 @@ const char *cg_check_absolute(const char *text)
 {
         if (!text[0])
                 return "Path cannot be empty";
-        return text[0] == '/' ? NULL : "path must be absolute";
+        if (text[0] == '/')
+                return NULL;
+        return "path must be absolute";
 }
 
 const char *cg_check_name(const char *text)
@@ -98,7 +101,9 @@ const char *cg_check_variable(const char *text)
                 if (!letter && (p == text || *p < '0' || *p > '9'))
                         return message;
         }
-        return text[0] ? NULL : message;
+        if (text[0])
+                return NULL;
+        return message;
 }
 
 const char *cg_check_mach_name(const char *text)

@@ -1,11 +1,7 @@
 /* Domain entries. Pure; linked into cellgate-egress and into the programs that read settings. */
 #include "sandbox/settings/domain.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/text.h"
-#include "base/util.h"
 
 /* 1 to 65535 without a leading zero. */
 static bool parse_port(const char *s, size_t len, uint16_t *ret)

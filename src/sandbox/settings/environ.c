@@ -1,9 +1,6 @@
 /* Variables. Pure: text in, text out. */
 #include "sandbox/settings/environ.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/installed.h"
 #include "config.h"
 

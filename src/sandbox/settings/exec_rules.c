@@ -5,14 +5,11 @@
  */
 #include "sandbox/settings/exec_rules.h"
 
-#include <stdio.h>
-#include <string.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include "base/json.h"
 #include "base/path.h"
-#include "base/util.h"
 
 #define RULES_MAX 256
 /*

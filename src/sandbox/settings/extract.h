@@ -5,8 +5,6 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include "base/err.h"
 #include "base/util.h"
 
 /* Longest pattern, bytes. Those in use have some dozens. */

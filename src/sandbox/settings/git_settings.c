@@ -4,18 +4,10 @@
  */
 #include "sandbox/settings/git_settings.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-
 #include "base/account.h"
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/user_env.h"
-#include "base/util.h"
 #include "sandbox/plan.h"
 
 /* Depth of includes as in git, number of files that settings may come to, and size of each. */

@@ -1,18 +1,6 @@
 /* The walk of a pattern. Runs on the host, before a sandbox exists. */
 #include "sandbox/settings/glob.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "base/util.h"
 #include "sandbox/settings/paths.h"
 
 /*

@@ -10,16 +10,7 @@
  */
 #include "sandbox/settings/rules.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 

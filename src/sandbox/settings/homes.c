@@ -1,12 +1,8 @@
 /* See homes.h. */
 #include "sandbox/settings/homes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/account.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"
 #include "sandbox/settings/name_links.h"

@@ -1,20 +1,10 @@
 /* The view of files that a kernel has by its settings. */
 #include "sandbox/settings/kernel_view.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/account.h"
 #include "base/json.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/git_settings.h"
 #include "sandbox/settings/view.h"

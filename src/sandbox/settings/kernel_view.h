@@ -4,8 +4,6 @@
  */
 #pragma once
 
-#include <stdint.h>
-
 #include "sandbox/settings/rules.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/settings.h"

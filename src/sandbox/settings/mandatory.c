@@ -5,18 +5,8 @@
  */
 #include "sandbox/settings/repositories.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/account.h"
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/names/present.h"
 #include "sandbox/settings/git_settings.h"

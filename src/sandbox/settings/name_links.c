@@ -1,17 +1,10 @@
 /* Links with protected names, and links in folders that have them: see name_links.h. */
 #include "sandbox/settings/name_links.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <fnmatch.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/settings/repositories.h"
 #include "sandbox/names/stamps.h"

@@ -1,17 +1,7 @@
 /* Programs that protected files name: see named_programs.h. Runs on the host, before a sandbox. */
 #include "sandbox/settings/named_programs.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/names/names.h"
 #include "sandbox/plan.h"
 

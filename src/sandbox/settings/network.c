@@ -2,8 +2,6 @@
  * The "network" object of a settings file. cellgate-egress links this file alone of the schema: the
  * decider of the proxy reads the same object.
  */
-#include <stdlib.h>
-#include <string.h>
 
 #include "sandbox/settings/read.h"
 

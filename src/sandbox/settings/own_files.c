@@ -4,12 +4,6 @@
  */
 #include "sandbox/settings/rules.h"
 
-#include <dirent.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/account.h"
 #include "base/fd.h"
 #include "base/installed.h"
@@ -17,7 +11,6 @@
 #include "base/kernel_env.h"
 #include "base/path.h"
 #include "base/user_env.h"
-#include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
 

@@ -4,11 +4,7 @@
  */
 #include "sandbox/settings/rules.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/user_env.h"
-#include "base/util.h"
 #include "sandbox/plan.h"
 
 /* "FOLDER/NAME", or "NAME" at the top: as cg_names_match() finds it in @path. */

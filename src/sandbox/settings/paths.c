@@ -1,13 +1,6 @@
 /* Spelled paths to real ones. */
 #include "sandbox/settings/paths.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/path.h"
 #include "sandbox/mountpoints.h"
 

@@ -5,10 +5,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <limits.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include "base/err.h"
 #include "base/path.h"
 #include "base/util.h"
 

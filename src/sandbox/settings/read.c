@@ -2,8 +2,6 @@
 #include "sandbox/settings/read.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/json.h"
 #include "base/text.h"

@@ -4,17 +4,7 @@
  */
 #include "sandbox/settings/repositories.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/fd.h"
-#include "base/util.h"
 #include "sandbox/settings/git_settings.h"
 
 /* Entries below .git/modules and .git/worktrees that are visited, and depth of nested modules. */

@@ -1,8 +1,6 @@
 /* Files of repositories that git reads or runs, for mandatory.c. */
 #pragma once
 
-#include <dirent.h>
-
 #include "sandbox/settings/rules.h"
 
 /* The repository @folder/@name, if there is one; @config_too: its settings as well. */

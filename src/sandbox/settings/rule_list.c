@@ -1,9 +1,6 @@
 /* The list of rules: additions, queries, cleanup. */
 #include "sandbox/settings/rules.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/path.h"
 #include "sandbox/names/names.h"
 #include "sandbox/plan.h"

@@ -1,13 +1,6 @@
 /* Settings to rules: spellings are resolved and patterns expanded here, once. */
 #include "sandbox/settings/rules.h"
 
-#include <dirent.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "sandbox/settings/glob.h"
 
 /* One list of the settings while it is being resolved. */

@@ -4,8 +4,6 @@
  */
 #include "sandbox/settings/settings.h"
 
-#include <string.h>
-
 #include "base/json.h"
 #include "base/ceilings.h"
 #include "sandbox/settings/environ.h"

@@ -8,10 +8,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include "base/err.h"
 #include "base/util.h"
 #include "sandbox/limit.h"
 

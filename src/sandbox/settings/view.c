@@ -6,11 +6,7 @@
  */
 #include "sandbox/settings/view.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/plan.h"
 
 enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path)

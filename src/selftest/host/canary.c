@@ -5,19 +5,14 @@
  * everything. Prints ports and addresses on standard output; ends with its input.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "selftest/host/selftest.h"
 

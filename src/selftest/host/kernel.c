@@ -5,18 +5,12 @@
  * process is the host of both: it decides about calls by their text, and checks which calls reached
  * the tool.
  */
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/language.h"
-#include "base/util.h"
 #include "base/wire.h"
 #include "cli/common/cli.h"
 #include "selftest/host/selftest.h"

@@ -2,12 +2,8 @@
  * The MCP server of `cellgate selftest`: one tool, "mark", that appends its text to a file, so that
  * the file lists the calls that were really made. Started by the tool server.
  */
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/json.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "selftest/host/selftest.h"
 

@@ -4,16 +4,12 @@
  */
 #include "selftest/host/selftest.h"
 
-#include <fcntl.h>
 #include <fnmatch.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "cli/common/cli.h"
 #include "config.h"
 

@@ -3,14 +3,11 @@
  * to reach. Everything here is made for the run and removed at its end; nothing of the user's own
  * is touched.
  */
-#include <fcntl.h>
 #include <linux/keyctl.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pty.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -18,16 +15,13 @@
 #include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "selftest/host/selftest.h"
 #include "config.h"
 

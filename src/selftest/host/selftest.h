@@ -10,12 +10,7 @@
  */
 #pragma once
 
-#include <limits.h>
-#include <stdbool.h>
-#include <sys/types.h>
-
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/json.h"
 #include "base/proc.h"
 

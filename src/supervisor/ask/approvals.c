@@ -10,13 +10,8 @@
  */
 #include "supervisor/ask/approvals.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/approval_digest.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "supervisor/ask/asks.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/state.h"

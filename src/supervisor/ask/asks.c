@@ -4,11 +4,8 @@
  */
 #include "supervisor/ask/asks.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "supervisor/core/audit.h"
 #include "supervisor/cells/clock.h"
 #include "supervisor/core/host_link.h"

@@ -1,14 +1,11 @@
 /* cellgate-supervisor: the tool server, and what it asks the hosts of sessions. */
 #include "supervisor/ask/broker.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "base/zlink.h"
 #include "config.h"
 #include "supervisor/ask/asks.h"

@@ -9,13 +9,9 @@
 #include "supervisor/ask/functions.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/call_args.h"
 #include "base/json.h"
 #include "base/json_text.h"
-#include "base/util.h"
 #include "supervisor/ask/asks.h"
 #include "supervisor/ask/broker.h"
 #include "supervisor/core/kernel.h"

@@ -6,17 +6,12 @@
 #include "supervisor/ask/programs.h"
 
 #include <ctype.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/path.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "sandbox/inside/exec.h"
 #include "sandbox/settings/exec_rules.h"
 #include "supervisor/ask/asks.h"

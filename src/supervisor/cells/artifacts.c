@@ -5,8 +5,6 @@
  */
 #include "supervisor/cells/artifacts.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include "base/buf.h"
 #include "base/json.h"

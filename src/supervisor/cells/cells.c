@@ -5,12 +5,9 @@
  */
 #include "supervisor/cells/cells.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/language.h"
-#include "base/util.h"
 #include "supervisor/cells/artifacts.h"
 #include "supervisor/ask/asks.h"
 #include "supervisor/core/audit.h"

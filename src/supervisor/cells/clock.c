@@ -4,7 +4,6 @@
  */
 #include "supervisor/cells/clock.h"
 
-#include "base/util.h"
 #include "supervisor/core/state.h"
 
 /* As init's reports of system calls: so many at once, then so many in a second. */

@@ -1,15 +1,8 @@
 /* cellgate-supervisor: one command beside cells: output, input, orders to its runner, its end. */
 #include "supervisor/cells/command.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/fd.h"
-#include "base/util.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/members.h"
 #include "supervisor/limits/denials.h"

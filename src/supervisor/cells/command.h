@@ -1,9 +1,6 @@
 /* One command beside cells, for the files of this folder that have to do with commands. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/queue.h>
 #include <uv.h>
 #include "base/buf.h"

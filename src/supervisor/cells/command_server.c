@@ -2,12 +2,8 @@
  * cellgate-supervisor: the command server of a sandbox (inside/commands.h), which starts the
  * commands of a session whose turn it is. Where it ends, another one is started.
  */
-#include <errno.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/fd.h"
-#include "base/util.h"
 #include "supervisor/cells/command.h"
 #include "supervisor/cells/commands.h"
 #include "supervisor/core/kernel.h"

@@ -13,18 +13,12 @@
  */
 #include "supervisor/cells/commands.h"
 
-#include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "supervisor/cells/command.h"
 #include "supervisor/core/audit.h"
 #include "supervisor/core/host_link.h"

@@ -10,10 +10,7 @@
  */
 #include "supervisor/cells/jobs.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/ceilings.h"
-#include "base/util.h"
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"
 

@@ -1,11 +1,9 @@
 /* See kernel_info.h. Runs in cellgate-supervisor. */
 #include "supervisor/cells/kernel_info.h"
 
-#include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 
 #define MAX_NAME   64
 #define MAX_BANNER 2000

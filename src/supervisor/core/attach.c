@@ -1,7 +1,6 @@
 /* cellgate-supervisor: hosts that attach to a session of another host, and the list of sessions. */
 #include "supervisor/core/attach.h"
 
-#include <string.h>
 #include "base/json.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/kernel.h"

@@ -5,17 +5,11 @@
  */
 #include "supervisor/core/audit.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
-#include <unistd.h>
 #include "audit/audit.h"
 #include "base/installed.h"
 #include "base/json.h"
@@ -23,7 +17,6 @@
 #include "base/secrets.h"
 #include "base/sha256_hex.h"
 #include "base/state_dir.h"
-#include "base/util.h"
 #include "config.h"
 #include "supervisor/core/host.h"
 #include "supervisor/core/host_link.h"

@@ -2,13 +2,9 @@
 #include "supervisor/core/bus.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/state.h"
 #include "supervisor/core/sup.h"

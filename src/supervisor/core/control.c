@@ -4,8 +4,6 @@
  */
 #include "supervisor/core/control.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
 #include "supervisor/cells/cells.h"
 #include "supervisor/cells/commands.h"

@@ -4,18 +4,13 @@
  */
 #include "supervisor/core/host.h"
 
-#include <errno.h>
 #include <nettle/memops.h>
-#include <stdio.h>
-#include <string.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include "base/confinement.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "config.h"
 #include "supervisor/ask/approvals.h"
 #include "supervisor/ask/asks.h"

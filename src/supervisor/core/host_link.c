@@ -1,9 +1,6 @@
 /* cellgate-supervisor: messages to hosts. */
 #include "supervisor/core/host_link.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/text.h"

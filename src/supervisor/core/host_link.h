@@ -2,9 +2,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include "base/err.h"
 #include "base/wire.h"
 #include "base/zlink.h"
 #include "supervisor/core/sup.h"

@@ -4,19 +4,13 @@
  */
 #include "supervisor/core/kernel.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/state_dir.h"
-#include "base/util.h"
 #include "config.h"
 #include "supervisor/ask/broker.h"
 #include "supervisor/cells/commands.h"

@@ -2,11 +2,8 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <time.h>
 #include <uv.h>
-#include "base/err.h"
 #include "base/zlink.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/egress/doors_client.h"

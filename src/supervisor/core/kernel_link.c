@@ -2,7 +2,6 @@
 #include "supervisor/core/kernel_link.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include "base/fd.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/state.h"

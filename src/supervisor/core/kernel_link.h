@@ -1,8 +1,6 @@
 /* The connection to one kernel. Everything that comes from it is untrusted. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include "base/wire.h"
 #include "supervisor/core/sup.h"
 

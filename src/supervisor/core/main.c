@@ -5,23 +5,17 @@
  */
 #include "supervisor/core/sup.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <pwd.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include "base/confinement.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/user_env.h"
-#include "base/util.h"
 #include "config.h"
 #include "supervisor/ask/approvals.h"
 #include "supervisor/core/audit.h"

@@ -7,10 +7,7 @@
 #include "supervisor/core/members.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "supervisor/core/audit.h"
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/kernel_link.h"

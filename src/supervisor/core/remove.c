@@ -5,12 +5,8 @@
  */
 #include "supervisor/core/remove.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include "base/err.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/util.h"
 #include "supervisor/core/sup.h"
 
 /*

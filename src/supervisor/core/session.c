@@ -1,13 +1,9 @@
 /* cellgate-supervisor: sessions, from their options to their end, and their kernels meanwhile. */
 #include "supervisor/core/session.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/json.h"
 #include "base/language.h"
 #include "base/text.h"
-#include "base/util.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/kernel_view.h"
 #include "sandbox/settings/exec_rules.h"

@@ -1,9 +1,6 @@
 /* Cells and requests of one session, and the shells that run them. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/queue.h>
 #include <uv.h>
 #include "base/buf.h"

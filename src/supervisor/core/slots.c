@@ -1,8 +1,6 @@
 /* cellgate-supervisor: the sessions of a node. See slots.h. */
 #include "supervisor/core/slots.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include "supervisor/core/host_link.h"
 #include "supervisor/core/members.h"
 #include "supervisor/core/spare.h"

@@ -11,12 +11,7 @@
  */
 #include "supervisor/core/spare.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/settings/kernel_view.h"
 #include "supervisor/core/host_link.h"

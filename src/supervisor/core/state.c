@@ -1,8 +1,6 @@
 /* cellgate-supervisor: what can be asked of a session, and its timers. */
 #include "supervisor/core/state.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/language.h"
 #include "sandbox/settings/exec_rules.h"
 #include "sandbox/settings/settings.h"

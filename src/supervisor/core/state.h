@@ -2,13 +2,8 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/queue.h>
-#include <sys/types.h>
 #include <uv.h>
-#include "base/err.h"
 #include "base/secrets.h"
 #include "base/wire.h"
 #include "sandbox/sandbox.h"

@@ -1,9 +1,7 @@
 /* cellgate-supervisor: watched descriptors, adopted children, and its end. See sup.h. */
 #include "supervisor/core/sup.h"
 
-#include <unistd.h>
 #include "base/proc.h"
-#include "base/util.h"
 
 static void on_watch(uv_poll_t *h, int status, int events)
 {

@@ -44,13 +44,9 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/queue.h>
-#include <sys/types.h>
 #include <uv.h>
 #include "base/buf.h"
-#include "base/err.h"
 #include "base/ceilings.h"
 #include "base/log.h"
 #include "sandbox/names/stamps.h"

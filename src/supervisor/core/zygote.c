@@ -4,10 +4,7 @@
  */
 #include "supervisor/core/zygote.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,7 +13,6 @@
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/proc.h"
-#include "base/util.h"
 #include "config.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/kernel_link.h"

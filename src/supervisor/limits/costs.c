@@ -8,16 +8,9 @@
  */
 #include "supervisor/limits/costs.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include <uv.h>
 #include "base/fd.h"
-#include "base/util.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/state.h"
 

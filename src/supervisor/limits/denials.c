@@ -5,10 +5,7 @@
  */
 #include "supervisor/limits/denials.h"
 
-#include <stdio.h>
-#include <string.h>
 #include "base/json.h"
-#include "base/util.h"
 #include "sandbox/command/denial.h"
 #include "sandbox/names/names.h"
 #include "sandbox/inside/access.h"

@@ -6,10 +6,8 @@
  */
 #include "supervisor/limits/machine_memory.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include "base/fd.h"
-#include "base/util.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/kernel_link.h"
 #include "supervisor/limits/oom.h"

@@ -1,19 +1,10 @@
 /* Counters of the OOM killer, and memory in use. See oom.h. Runs in cellgate-supervisor. */
 #include "supervisor/limits/oom.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <linux/magic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/statfs.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/slice.h"
-#include "base/util.h"
 
 #define MAX_FILE ((size_t)256 << 10)
 

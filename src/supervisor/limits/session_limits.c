@@ -6,11 +6,8 @@
 #include "supervisor/limits/session_limits.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/limit_json.h"
 #include "sandbox/settings/settings.h"

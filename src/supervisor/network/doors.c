@@ -5,7 +5,6 @@
  */
 #include "supervisor/network/doors.h"
 
-#include <fcntl.h>
 #include "sandbox/egress/doors_client.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/members.h"

@@ -5,10 +5,8 @@
  */
 #include "supervisor/network/egress.h"
 
-#include <string.h>
 #include "base/installed.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "config.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/settings/environ.h"

@@ -5,9 +5,7 @@
  */
 #include "supervisor/network/masks.h"
 
-#include <string.h>
 #include "base/text.h"
-#include "base/util.h"
 #include "sandbox/egress/mask.h"
 #include "supervisor/core/kernel.h"
 #include "supervisor/core/members.h"

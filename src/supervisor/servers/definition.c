@@ -6,15 +6,8 @@
  */
 #include "supervisor/servers/internal.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/git_settings.h"
 #include "sandbox/settings/view.h"

@@ -1,14 +1,9 @@
 /* cellgate-supervisor: which paths cells can write; refuses definitions that lead to them. */
 #include "supervisor/servers/internal.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "base/account.h"
 #include "base/json.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "sandbox/settings/view.h"
 
 static bool view_is_open(const struct server_view *view, const char *real)

@@ -5,9 +5,7 @@
  */
 #include "supervisor/servers/internal.h"
 
-#include <stdio.h>
 #include "base/json.h"
-#include "base/util.h"
 
 /*
  * True if files of @folder may have names where cells write that nobody has searched for: the rules

@@ -10,12 +10,9 @@
  */
 #include "supervisor/servers/guards.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/path.h"
 #include "base/secrets.h"
-#include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/kernel_view.h"
 #include "sandbox/settings/view.h"

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <jansson.h>
-#include <limits.h>
 #include "base/buf.h"
 #include "base/path.h"
 #include "sandbox/settings/rules.h"

@@ -5,17 +5,10 @@
  */
 #include "supervisor/servers/protected.h"
 
-#include <dirent.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/installed.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
 #include "base/path.h"
-#include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/homes.h"

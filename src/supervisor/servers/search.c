@@ -1,13 +1,10 @@
 /* cellgate-supervisor: runs cellgate-search beside the event loop. */
 #include "supervisor/servers/search.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/installed.h"
 #include "base/json.h"
-#include "base/util.h"
 #include "config.h"
 
 #define ANSWER_MAX ((size_t)256 << 20)

@@ -6,12 +6,7 @@
 #include "supervisor/servers/internal.h"
 
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include "base/json.h"
-#include "base/util.h"
 
 /* From whole lines to the words of a shell. */
 static const char *const separators[] = { "\n", ":", ":=", " \t\n:;,='\"`|&<>()#" };
