@@ -39,17 +39,6 @@ def writable(*folders: str) -> str:
     return json.dumps(web.settings(filesystem={"allowWrite": list(folders)}))
 
 
-def test_a_link_beside_a_script_that_cells_cannot_write(client: Client, workspace: Path, tmp_path: Path) -> None:
-    """A package that is developed in the workspace, and used by a server elsewhere."""
-    script = scripts(tmp_path / "tools")
-    (workspace / "lib" / "helper").mkdir(parents=True)
-    (script.parent / "helper").symlink_to(workspace / "lib" / "helper")
-    with client.session(workspace=workspace) as s:
-        s.add_servers({"s": said(s, definition(script), workspace / "lib" / "helper")})
-        assert not appended(s, "lib/helper/__init__.py")
-        assert appended(s, "free.py")
-
-
 def test_a_linked_node_package(client: Client, workspace: Path, tmp_path: Path) -> None:
     """As `npm link` makes it; and a node_modules above the script that is a link itself."""
     for i, link in enumerate(("srv/node_modules/own", "node_modules")):

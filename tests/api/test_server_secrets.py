@@ -70,41 +70,27 @@ def all_texts(s: Session, servers: dict[str, Any]) -> tuple[str, str]:
 
 
 GOOD = {"command": PYTHON, "args": [PROBE]}
+BOTH = "${CG_T_SECRET} ${CG_T_WORD}"
+ERROR = "import sys, json\ninput()\nprint(json.dumps({'jsonrpc': '2.0', 'id': 1, 'error': {'code': 1, 'message': sys.argv[1]}}))"
+FORMS = (
+    "import sys, json, base64, urllib.parse as u\ns = sys.argv[1]\nb = s.encode()\n"
+    "print(repr(s), json.dumps(s), u.quote(s), u.quote(s, safe=''), b.hex(), base64.b64encode(b), base64.b64encode(b'u:' + b),"
+    " s[:20], s[:9] + chr(10) + s[9:], ascii(s), file=sys.stderr)\nsys.exit(3)"
+)
 DEFINITIONS: dict[str, dict[str, Any]] = {
     "arguments": {"command": PYTHON, "args": [PROBE, "--token=${CG_T_SECRET}", "${CG_T_WORD}"], "env": {"REFUSE": "1"}},
     "command": {"command": "/no/${CG_T_SECRET}/${CG_T_WORD}/server"},
     "folder": {**GOOD, "cwd": "/no/${CG_T_SECRET}/${CG_T_WORD}"},
-    "environment": {**GOOD, "env": {"REFUSE": "${CG_T_SECRET} ${CG_T_WORD}"}},
+    "environment": {**GOOD, "env": {"REFUSE": BOTH}},
     "url": {"url": "http://127.0.0.1:9/${CG_T_SECRET}?k=${CG_T_WORD}", "startTimeout": 3},
     "host": {"url": "http://${CG_T_WORD}.invalid/mcp", "startTimeout": 5},
     "relative": {"command": "./${CG_T_SECRET}/${CG_T_WORD}"},
     "writable": {"command": PYTHON, "args": ["{workspace}/${CG_T_WORD}.py"]},
     "sandbox": {**GOOD, "sandbox": "/no/${CG_T_SECRET}/${CG_T_WORD}.json"},
-    "wrong type": {**GOOD, "cwd": "${CG_T_SECRET} ${CG_T_WORD}"},
-    "no answer": {
-        "command": "sh",
-        "args": ["-c", 'echo "$0" >&2; sleep 60', "${CG_T_SECRET} ${CG_T_WORD}"],
-        "startTimeout": 1,
-    },
-    "wrong answer": {
-        "command": PYTHON,
-        "args": [
-            "-c",
-            "import sys, json\ninput()\nprint(json.dumps({'jsonrpc': '2.0', 'id': 1, 'error': {'code': 1, 'message': sys.argv[1]}}))",
-            "${CG_T_SECRET} ${CG_T_WORD}",
-        ],
-        "era": "legacy",
-    },
-    "forms": {
-        "command": PYTHON,
-        "args": [
-            "-c",
-            "import sys, json, base64, urllib.parse as u\ns = sys.argv[1]\nb = s.encode()\n"
-            "print(repr(s), json.dumps(s), u.quote(s), u.quote(s, safe=''), b.hex(), base64.b64encode(b), base64.b64encode(b'u:' + b),"
-            " s[:20], s[:9] + chr(10) + s[9:], ascii(s), file=sys.stderr)\nsys.exit(3)",
-            "${CG_T_SECRET}",
-        ],
-    },
+    "wrong type": {**GOOD, "cwd": BOTH},
+    "no answer": {"command": "sh", "args": ["-c", 'echo "$0" >&2; sleep 60', BOTH], "startTimeout": 1},
+    "wrong answer": {"command": PYTHON, "args": ["-c", ERROR, BOTH], "era": "legacy"},
+    "forms": {"command": PYTHON, "args": ["-c", FORMS, "${CG_T_SECRET}"]},
 }
 
 

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import signal
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cellgate_api import E_CLOSED, E_INVAL, E_LIMIT, E_NOTFOUND, E_STATE, E_TIMEDOUT, CellgateError, Client, Session
-from forging import LIBRARY
 from processes import children, eventually, parent, words
 from server_definitions import echo
 from shared_supervisor import find_supervisors, runtime_folder
 from wire_table import HOST, HOST_WIRE
+
+from .test_functions import Raw
 
 
 def end_supervisors(address: str) -> None:
@@ -392,40 +390,20 @@ def test_attached_client_that_does_not_read_is_detached_and_holds_up_nobody(pair
 
 def test_requests_of_a_client_that_reads_nothing_wait(address: str, tmp_path: Path) -> None:
     """Each is answered, so they would fill the supervisor's memory."""
-    forged: dict[str, Any] = {}
-    exec(LIBRARY, forged)
-
-    def message(name: str, request: int, body: bytes = b"") -> bytes:
-        return bytes(forged["message"](HOST_WIRE, HOST[name], request, body, session=123))
-
     with open_client(address) as a, a.session(workspace=tmp_path) as s:
-        with socket.socket(socket.AF_UNIX) as life, socket.socket(socket.AF_UNIX) as raw:
-            life.connect(f"{address}/life.sock")
-            token = life.recv(33).decode().strip()
-            raw.connect(f"{address}/host.sock")
-            ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-            raw.sendall(
-                b"\xff"
-                + bytes(8)
-                + b"\x7f\x03\x00"
-                + b"NULL".ljust(20, b"\0")
-                + bytes(32)
-                + bytes([4, len(ready)])
-                + ready
-            )
-            raw.sendall(message("HELLO", 1, json.dumps({"token": token}).encode()))
-            raw.settimeout(10)
-            block = message("SESSION_RESET", 2, b"{}") * 1000
+        with Raw(address) as raw:
+            raw.socket.settimeout(10)
+            block = raw.forged["message"](HOST_WIRE, HOST.SESSION_RESET, 2, b"{}", session=123) * 1000
             sent = 0
             with pytest.raises(TimeoutError):
                 while sent < 1000 * len(block):  # each answer has more than 100 bytes
-                    sent += raw.send(block[sent % len(block) :])
+                    sent += raw.socket.send(block[sent % len(block) :])
             assert s.run("1").value == "1"
             received = 0
             while received < 48 << 20:  # it is served again when it reads
-                received += len(raw.recv(1 << 20))
+                received += len(raw.socket.recv(1 << 20))
                 with contextlib.suppress(BlockingIOError):
-                    sent += raw.send(block[sent % len(block) :], socket.MSG_DONTWAIT)
+                    sent += raw.socket.send(block[sent % len(block) :], socket.MSG_DONTWAIT)
         assert s.run("2").value == "2"
 
 
