@@ -285,7 +285,7 @@ def test_a_killed_writer_loses_at_most_what_it_was_writing(state: Path, workspac
             ran += 1
             if i % 3 == 0:
                 # One that was killed may end later, at the last record so far: the next record starts another.
-                with contextlib.suppress(AssertionError):
+                with contextlib.suppress(IndexError, ProcessLookupError):
                     os.kill(writer_of(c), signal.SIGKILL)
     assert audit("verify").returncode == 0
     found = records(audit)
