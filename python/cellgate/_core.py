@@ -680,6 +680,8 @@ def session_options(
         "sampling": lib.CG_SERVER_REQUEST_SAMPLING,
         "url": lib.CG_SERVER_REQUEST_URL,
     }
+    if unknown := set(answer) - kinds.keys():
+        raise InvalidArgumentError(f"answer is a list of {', '.join(kinds)}: it has {min(unknown)!r}", lib.CG_E_INVAL)
     if deciders not in ("host", "user", "mcp", "user,mcp"):
         raise InvalidArgumentError(f'deciders is "host", "user", "mcp" or "user,mcp", not {deciders!r}', lib.CG_E_INVAL)
     return args.options(
@@ -690,7 +692,7 @@ def session_options(
         sandbox=lib.CG_SANDBOX_ON if sandbox else lib.CG_SANDBOX_OFF,
         color=int(color),
         settings=args.json(settings),
-        hide=args.texts(None if hide is None else [Path(h).absolute() for h in hide]),
+        hide=args.texts(hide if isinstance(hide, str | None) else [Path(h).absolute() for h in hide]),
         working_dir=args.text(working_dir),
         tier=args.text(tier),
         ask_egress=int(ask_egress),
@@ -710,7 +712,7 @@ def session_options(
         processes=processes,
         file_bytes=file_bytes,
         open_files=open_files,
-        cores_milli=round(cores * 1000),
+        cores_milli=round(cores * 1000) or int(cores != 0),
         cpu_seconds=cpu_seconds,
         wall_seconds=wall_seconds,
         output_bytes=output_bytes,

@@ -65,7 +65,7 @@ class Sync:
         self._there: Session | None = None
         there = f"cellgate-sync-{secrets.token_hex(8)}"
         self._archive = f"{there}.archive"
-        own = [Path(p).resolve() for p in hide if os.path.exists(p)]
+        own = hide if isinstance(hide, str) else [Path(p).resolve() for p in hide if os.path.exists(p)]
         self._here = Session(folder, tier="full", exec="deny", hide=own)
         try:
             _do(self._here, f"side = sync.Side('.', trusting=False); side.pack({_HERE!r})")

@@ -87,6 +87,11 @@ def test_output_of_run_has_a_limit(session: Any) -> None:
     assert not session.run(clears, output_limit=1000).truncated
 
 
+def test_the_least_part_of_a_processor_is_a_limit(client: Any, workspace: Path) -> None:
+    with cellgate.Session(workspace, client=client, cores=0.0001) as s:
+        assert s.info["limits"]["cores"]["value"] == 0.001
+
+
 async def test_output_of_run_has_a_limit_in_a_loop(client: Any, workspace: Path) -> None:
     async with cellgate.aio.Session(workspace, client=client) as s:
         result = await s.run("print('x' * 2000)", output_limit=1000)

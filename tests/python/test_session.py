@@ -590,6 +590,12 @@ def test_many_threads(session: Any) -> None:
 def test_bad_arguments(client: Any, workspace: Path) -> None:
     with pytest.raises(TypeError):
         cellgate.Session(workspace, client=client, no_such_option=1)
+    with pytest.raises(TypeError, match="sequence of texts"):  # its letters would be other files
+        cellgate.Session(workspace, client=client, hide="ab")
+    with pytest.raises(TypeError, match="sequence of texts"):
+        cellgate.Sync(workspace, client, hide="ab")
+    with pytest.raises(cellgate.InvalidArgumentError, match="answer is a list of elicitation, sampling, url: it has 'l'"):
+        cellgate.Session(workspace, client=client, answer="url")
     with pytest.raises(cellgate.CellgateError, match="network"):
         cellgate.Session(workspace, client=client, settings={"filesystem": {"allowWrite": 1}})
     with pytest.raises(cellgate.CellgateError):
