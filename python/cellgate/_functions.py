@@ -41,6 +41,8 @@ def _schema(annotation: Any) -> dict[str, Any]:
         return {"enum": list(args)}
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [_schema(a) for a in args]}
+    if origin in (list, dict) and not args:  # typing.List
+        return dict(_SIMPLE[origin])
     if origin is list:
         return {"type": "array", "items": _schema(args[0])}
     if origin is dict and args[0] is str:

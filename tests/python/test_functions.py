@@ -6,11 +6,12 @@ import asyncio
 import json
 import threading
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, List, Literal  # noqa: UP035
 
 import cellgate
 import pytest
 from cellgate._functions import arguments as check
+from cellgate._functions import definitions
 
 
 def add(a: int, b: int = 1, *, how: Literal["plain", "loud"] = "plain") -> int:
@@ -77,6 +78,15 @@ def test_arguments_are_checked_without_the_generated_module(arguments: str, why:
     assert check(add, '{"a": 1}') == {"a": 1}
     with pytest.raises(ValueError, match="nested"):
         check(add, '{"a": ' + "[" * 100000 + "]" * 100000 + "}")
+
+
+def test_a_list_of_anything() -> None:
+    def old(items: List) -> None:  # type: ignore[type-arg]  # noqa: UP006
+        pass
+
+    assert definitions({"old": old})[0]["inputSchema"]["properties"] == {"items": {"type": "array"}}
+    with pytest.raises(ValueError, match="does not fit"):
+        check(old, '{"items": 1}')
 
 
 def test_signatures_that_cells_cannot_use(session: Any) -> None:
