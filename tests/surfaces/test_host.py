@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -105,6 +106,23 @@ def test_it_ends_where_it_cannot_be_watched(host, refused, tmp_path: Path, monke
     monkeypatch.setattr(os, "pidfd_open", fail)
     assert "Too many open files" in refused("host_exec", command=f"echo $$ > {tmp_path}/pid; sleep 987")
     eventually(lambda: _is_zombie(tmp_path / "pid"))
+
+
+def test_a_program_of_another_user_is_not_waited_for(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As sudo, which may not be killed."""
+
+    def fail(pid: int, signal: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    kill = os.killpg
+    monkeypatch.setattr(os, "killpg", fail)
+    done = run("echo a")
+    assert (done["exit_code"], done["stdout"]) == (0, "a\n")
+    done = run(f"echo $$ > {tmp_path}/pid; exec sleep 987", timeout=0.5)
+    try:
+        assert done["timed_out"] and done["exit_code"] is None
+    finally:
+        kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
 def test_output_is_at_most_1_mib(run) -> None:

@@ -147,9 +147,14 @@ async def host_exec(
             os.close(pidfd)
         for fd in pipes:
             loop.remove_reader(fd)
-        with contextlib.suppress(ProcessLookupError):
+        reap: Callable[[], Any] = child.wait
+        try:
             os.killpg(child.pid, signal.SIGKILL)  # it is not reaped yet, so the number is still its own
-        child.wait()
+        except ProcessLookupError:
+            pass
+        except PermissionError:  # another user's, as of sudo: what has not ended goes on
+            reap = child.poll
+        reap()
         for fd in pipes:  # what is there; a process that left the group may keep it open
             while output.left and output.read(fd):
                 pass
