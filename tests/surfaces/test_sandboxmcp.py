@@ -280,6 +280,12 @@ def test_signed_lists(serve: Callable[..., Sandbox], run_cellgate: Callable[...,
     assert "needs --audit" in run_cellgate("mcp", "serve", "--compat", "sandboxmcp", "--sign-artifacts").stderr
 
 
+def test_an_installation_is_recorded(serve: Callable[..., Sandbox], run_cellgate: Callable[..., Any]) -> None:
+    box = serve("--audit=strict", "--approve", "ask", answers=lambda question: True)
+    assert box.refused("install_package", language="python", packages=["cellgate-no-such-package==1"])
+    assert "cellgate-no-such-package==1" in run_cellgate("audit", "--json").stdout
+
+
 def test_a_link_is_no_artifact(box: Sandbox) -> None:
     assert (
         box.run("import os; os.symlink('/etc/passwd', 'p'); os.mkfifo('f'); os.link('/proc/self/stat', 'q')")[
@@ -297,6 +303,7 @@ def test_a_workspace(serve: Callable[..., Sandbox], tmp_path: Path) -> None:
     assert [a["name"] for a in box.run("open('kept', 'w').write('1')")["artifacts"]] == ["kept"]
     assert box.run("print(open('kept').read())")["stdout"] == "1\n"
     assert (folder / "kept").read_text() == "1"
+    assert [a["name"] for a in box.run("open(b'n\\xff', 'w').write('1')")["artifacts"]] == ["n\\xff"]
 
 
 def test_the_users_files_are_hidden(box: Sandbox, tmp_path: Path) -> None:

@@ -309,6 +309,7 @@ def test_an_undecided_domain_is_refused(package: Path) -> None:
         guard.questions.timeout = 0.05
         assert await guard.request_egress("a.example", "n") is False and guard.pending_requests == []
         assert not guard.approve_egress("n", "a.example") and guard.hosts("n") == []
+        assert await asyncio.gather(*(guard.request_egress("a.example", "n") for _ in range(2))) == [False, False]
         both = asyncio.gather(*(guard.request_egress("a.example", "n") for _ in range(2)))
         await asyncio.sleep(0)
         assert guard.pending_requests == [{"namespace": "n", "domain": "a.example"}]
@@ -319,6 +320,62 @@ def test_an_undecided_domain_is_refused(package: Path) -> None:
             assert await guard.request_egress(wrong, "n") is False
 
     asyncio.run(work())
+
+
+def test_a_host_of_the_list_is_asked_about_with_another_port(package: Path) -> None:
+    from cellgate.sandboxmcp import ExecutionRequest
+
+    asked: list[str] = []
+
+    async def decide(domain: str, namespace: str) -> bool:
+        asked.append(domain)
+        return False
+
+    async def work(sandbox: Any) -> None:
+        sandbox.network.questions.ask = decide
+        code = "import urllib.request as u\nfor port in (81, 82):\n  try: u.urlopen(f'http://good.example:{port}')\n"
+        done = await sandbox.execute(ExecutionRequest(code=f"{code}  except OSError as e: print(e)"))
+        assert asked == ["good.example:82"] and len(done.stdout.splitlines()) == 2
+        assert await sandbox.request_egress("good.example:81") and await sandbox.request_egress("good.example")
+
+    with_sandbox(work, enable_network=True, allowed_domains=["good.example:81"])
+
+
+GIVES_UP = """
+import os, socket, urllib.parse
+proxy = urllib.parse.urlsplit(os.environ["HTTPS_PROXY"])
+for host in ("good.example", "later.example"):
+    with socket.create_connection((proxy.hostname, proxy.port)) as connection:
+        connection.sendall(f"CONNECT {host}:443 HTTP/1.1\\r\\nHost: {host}\\r\\n\\r\\n".encode())
+        connection.settimeout(0.5 if host == "good.example" else None)
+        try:
+            print(connection.recv(100))
+        except TimeoutError:
+            pass
+"""
+
+
+def test_code_that_gives_up_before_the_decision_goes_on(package: Path) -> None:
+    async def work(sandbox: Any) -> None:
+        session = await sandbox.create_session()
+        core = sandbox.session(session.id, "default").session._core
+
+        ended = asyncio.Event()
+
+        async def decide(domain: str, namespace: str) -> bool:
+            if domain == "later.example":
+                return not await ended.wait()
+            (number,) = core.undecided
+            while number in core.undecided:
+                await asyncio.sleep(0.01)
+            ended.set()
+            return True
+
+        sandbox.network.questions.ask = decide
+        done = await sandbox.execute_in_session(session.id, GIVES_UP)
+        assert done.success and "403" in done.stdout and ended.is_set()
+
+    with_sandbox(work, enable_network=True)
 
 
 def test_packages_are_asked_about(package: Path) -> None:

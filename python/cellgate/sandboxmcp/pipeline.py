@@ -19,7 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import cellgate
-from cellgate import ApprovalRequest, CellgateError, Denied, EgressRequest, Event, ExecuteResult, Execution, Status, aio
+from cellgate import (
+    ApprovalRequest,
+    CellgateError,
+    Denied,
+    EgressRequest,
+    Event,
+    ExecuteResult,
+    Execution,
+    NotFoundError,
+    Status,
+    aio,
+)
 from cellgate.sandboxmcp.core.models import (
     Artifact,
     AuditAction,
@@ -241,7 +252,7 @@ class SandboxPipeline:
 
     @staticmethod
     def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in options.items() if k in ("python", "tier", "client", "private", "hide")}
+        return {k: v for k, v in options.items() if k in ("python", "tier", "client", "private", "hide", "audit")}
 
     def _wanted(
         self, language: Language, limits: ResourceLimits, hosts: list[str], env: dict[str, str], namespace: str
@@ -473,9 +484,13 @@ class SandboxPipeline:
 
         async def decide(question: ApprovalRequest | EgressRequest) -> bool:
             if isinstance(question, EgressRequest):
-                if not await self.request_egress(question.host, request.namespace):
+                host, hosts = question.host, self.network.hosts(request.namespace)
+                if covered(host, hosts) and not covered(f"{host}:{question.port}", hosts):
+                    host = f"{host}:{question.port}"  # the list has it with other ports
+                if not await self.request_egress(host, request.namespace):
                     return False
-                question.accept(session=True)
+                with contextlib.suppress(NotFoundError):  # the code has given up
+                    question.accept(session=True)
                 return True
             return self.ask is not None and await self.ask(str(question))
 
@@ -537,7 +552,8 @@ class SandboxPipeline:
                 continue  # removed meanwhile, or no file
             if len(data) != size:
                 continue  # being written
-            artifact = Artifact.from_bytes(str(Path(path).relative_to(opened.folder)), data)
+            name = os.fsencode(Path(path).relative_to(opened.folder)).decode(errors="backslashreplace")
+            artifact = Artifact.from_bytes(name, data)
             if size > CONTENT_MAX or kept + size > _CONTENTS_MAX:
                 artifact.content_b64 = ""
                 try:

@@ -13,8 +13,12 @@ _HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-
 
 
 def covered(domain: str, hosts: Iterable[str]) -> bool:
-    """Whether a list has the domain, also as `*.example.org`."""
-    return any(host_matches(re.sub(r":\d+$", "", domain), host) for host in hosts)
+    """Whether a list has the domain, also as `*.example.org`. A host with a port is not for another port."""
+    name, port = re.sub(r":\d+$", "", domain), re.search(r":\d+$", domain)
+    return any(
+        host_matches(name, host) and not (port and re.search(r":\d+$", host) and not host.endswith(port[0]))
+        for host in hosts
+    )
 
 
 OFF = "the network is off (enable_network=True; of a server: SANDBOXMCP_NETWORK=true, --allow-host or --approve ask)"

@@ -23,7 +23,10 @@ class Questions:
         future = self._pending[key] = asyncio.get_running_loop().create_future()
         decision = False
         try:
-            decision = await (self.ask(subject, namespace) if self.ask else asyncio.wait_for(future, self.timeout))
+            if self.ask:
+                decision = await self.ask(subject, namespace)
+            else:  # what ends this wait is no end for the others
+                decision = await asyncio.wait_for(asyncio.shield(future), self.timeout)
         except TimeoutError:
             pass
         finally:
