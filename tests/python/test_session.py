@@ -594,7 +594,9 @@ def test_bad_arguments(client: Any, workspace: Path) -> None:
         cellgate.Session(workspace, client=client, hide="ab")
     with pytest.raises(TypeError, match="sequence of texts"):
         cellgate.Sync(workspace, client, hide="ab")
-    with pytest.raises(cellgate.InvalidArgumentError, match="answer is a list of elicitation, sampling, url: it has 'l'"):
+    with pytest.raises(
+        cellgate.InvalidArgumentError, match="answer is a list of elicitation, sampling, url: it has 'l'"
+    ):
         cellgate.Session(workspace, client=client, answer="url")
     with pytest.raises(cellgate.CellgateError, match="network"):
         cellgate.Session(workspace, client=client, settings={"filesystem": {"allowWrite": 1}})

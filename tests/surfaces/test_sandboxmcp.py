@@ -251,8 +251,6 @@ def test_large_artifacts_are_resources(serve: Callable[..., Sandbox]) -> None:
             server.read(uri + wrong)
 
 
-
-
 def test_limits_of_artifacts(box: Sandbox) -> None:
     most = box.run("open('f', 'wb').write(bytes(10 << 20))")["artifacts"]
     assert [len(base64.b64decode(a["content_b64"])) for a in most] == [10 << 20]
