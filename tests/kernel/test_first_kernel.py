@@ -252,6 +252,12 @@ def test_the_completer_is_made_when_it_is_used(first: Kernel) -> None:
     assert error["evalue"] == "'ZMQInteractiveShell' object has no attribute 'nonsense'"
 
 
+def test_a_first_cell_is_number_one(first: Kernel) -> None:
+    """The zygote has run one before, which leaves no trace."""
+    r = first.run("In[:-1], Out, _, __, _i, [n for n in globals() if n.startswith(('_1', '_i1'))]")
+    assert (r.reply["execution_count"], r.result) == (1, "([''], {}, '', '', '', ['_i1'])")
+
+
 def test_errors_of_a_first_cell(first: Kernel) -> None:
     error = first.run("def f():\n    1/0\nf()").error
     assert error["ename"] == "ZeroDivisionError"
