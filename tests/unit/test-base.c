@@ -390,6 +390,7 @@ TEST(test_remove_tree_does_not_follow_links)
 TEST(test_remove_tree_at_any_depth)
 {
         char dir[200];
+        size_t depth = rounds(3000, 300);
         struct stat st;
         int fd;
 
@@ -397,7 +398,7 @@ TEST(test_remove_tree_at_any_depth)
         fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         assert_int_equal(mkdirat(fd, ".cellgate-0", 0700), 0);
         assert_int_equal(mkdirat(fd, ".cellgate-0/.cellgate-1", 0700), 0);
-        for (int i = 0; i < 3000; i++) {
+        for (size_t i = 0; i < depth; i++) {
                 int next;
 
                 assert_int_equal(mkdirat(fd, "folder", 0700), 0);

@@ -62,7 +62,7 @@ TEST(limits)
                 "(.*)(.*)(.*)(.*)[bc]", "(?=(a*)*[bc])a",
                 "(a*)\\1[bc]",          "(?:(?:a|b|ab)*)*?([cd])",
         };
-        size_t len = 1 << 20, start, end, step = rounds(1, 6);
+        size_t len = 1 << 20, start, end, step = rounds(1, CG_ARRAY_LEN(patterns));
         char *text = malloc(len), *large = malloc(CG_EXTRACT_MAX + 2);
         struct cg_extract *x = NULL;
         struct cg_err err;
@@ -97,7 +97,7 @@ TEST(large_text)
         static const char *const patterns[] = { "token:\\s*(\\S+)", "^.*?password\\s*[=:]\\s*\"?([^\"\\s]+)",
                                                 "(?:a|b)(token: \\w+)", "(?<=token: )(\\w{3,})",
                                                 "(?:^|\\n)\\s*(?:api[_-]?key|token)\\s*[:=]\\s*(\\S+)" };
-        size_t len = 1 << 20, n = 0;
+        size_t len = rounds(1 << 20, 1 << 16), n = 0;
         char *text = malloc(len);
 
         while (n + 100 < len)

@@ -245,7 +245,7 @@ TEST(test_any_change_is_shown)
 {
         static const size_t limits[] = { CG_PINS_MAX_SHOWN, CG_PINS_MAX_DIFF, 80 };
         unsigned cut = 0, whole = 0;
-        size_t seeds = rounds(400, 40);
+        size_t seeds = rounds(400, 12);
 
         for (uint64_t seed = 1; seed <= seeds; seed++) {
                 struct random choice = { seed * 97 + 5 };
@@ -279,7 +279,7 @@ TEST(test_any_change_is_shown)
 /* Characters that are shown alike, or not at all, in place of the marks. */
 TEST(test_changes_never_look_the_same)
 {
-        size_t seeds = rounds(600, 60);
+        size_t seeds = rounds(600, 15);
 
         for (uint64_t seed = 1; seed <= seeds; seed++) {
                 struct random choice = { seed * 89 + 3 };

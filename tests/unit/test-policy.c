@@ -355,7 +355,7 @@ static enum cg_pol_decision decide_once(const struct cg_pol_call *call, const ch
 TEST(test_properties)
 {
         static char a[4096], b[4096], a_more[4096], b_more[4096];
-        size_t n = rounds(20000, 1000);
+        size_t n = rounds(20000, 300);
         unsigned seen[4] = { 0 };
 
         srand(23);
