@@ -169,7 +169,7 @@ static void numbered(struct sample *s, const struct cg_jsign *sign, unsigned i, 
 TEST(replayed)
 {
         struct cg_jsign sign = keyed(KEY);
-        /* Under valgrind none takes the place of another: it computes 65,536 signatures for half a minute. */
+        /* Under valgrind, 65,536 signatures take too long, and none takes the place of another. */
         unsigned n = (unsigned)rounds(CG_JMSG_REPLAY, 1000);
         char content[32];
         struct sample s;
