@@ -61,7 +61,7 @@ class Sync:
         """After close(): paths, which the other machine has chosen. "changed" and "removed" on this side; "kept": what
         had changed here as well, with the name beside it that has the other version, None: it was removed there;
         "refused", with reasons; "skipped": what could not be read there; "left": the copy, where something was
-        refused, else None."""
+        refused or it could not be removed, else None."""
         self._there: Session | None = None
         there = f"cellgate-sync-{secrets.token_hex(8)}"
         self._archive = f"{there}.archive"
@@ -118,7 +118,12 @@ class Sync:
         there, self._there = self._there, None
         try:
             if there and remove:
-                there.files.remove(self.path, timeout=_TRANSFER_S)
+                try:
+                    there.files.remove(self.path, timeout=_TRANSFER_S)
+                except CellgateError:
+                    if not self.report:
+                        raise
+                    self.report["left"] = self.path
             if there:
                 with contextlib.suppress(CellgateError):  # it is gone, or the connection
                     there.files.remove(self._archive, timeout=_TRANSFER_S)

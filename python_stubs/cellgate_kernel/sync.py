@@ -74,7 +74,7 @@ class Side:
         """What is there. Folders come before what they have."""
         found: dict[str, Entry] = {}
         self.skipped = []
-        for top, folders, files in os.walk(".", onerror=lambda e: self.skipped.append(str(e.filename))):
+        for top, folders, files in os.walk(".", onerror=lambda e: self.skipped.append(os.path.normpath(e.filename))):
             for name in folders + files:
                 path = os.path.normpath(os.path.join(top, name))
                 entry = _look(path)
@@ -92,9 +92,10 @@ class Side:
     def pack(self, archive: str) -> None:
         """Writes what was made, changed and removed since the two sides were the same, as they are from now on."""
         now = self._scan()
-        skipped = set(self.skipped)
+        skipped = set(map(PurePosixPath, self.skipped))  # also for what is below a folder
         changed = {path: entry for path, entry in now.items() if entry != self._base.get(path)}
-        removed = [path for path in self._base if path not in now and path not in skipped]
+        gone = [PurePosixPath(path) for path in self._base if path not in now]
+        removed = [str(path) for path in gone if skipped.isdisjoint((path, *path.parents))]
         if sum(e[1] for e in changed.values() if e[0] == "file") > BYTES_MAX:
             raise ValueError(f"its files have more than {BYTES_MAX >> 20} MiB")
         with open(archive, "wb") as out:

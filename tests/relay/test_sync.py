@@ -84,6 +84,16 @@ def test_there_and_back(client: cellgate.Client, folder: Path, there: Path) -> N
     assert not list(there.iterdir())
 
 
+def test_what_cannot_be_read_there_is_not_removed_here(client: cellgate.Client, folder: Path, there: Path) -> None:
+    import cellgate
+
+    before = tree(folder)
+    with cellgate.Sync(folder, client, there) as copy, cellgate.Session(copy.path, client=client) as session:
+        session.run("import os\nos.chmod('both', 0)\nos.chmod('sub', 0)").check()
+    assert copy.report and sorted(copy.report["skipped"]) == ["both", "sub"] and copy.report["left"] == copy.path
+    assert copy.report["removed"] == [] and tree(folder) == before
+
+
 OBEYED = (".bashrc", ".envrc", ".vscode/tasks.json", ".git/config", ".git/hooks/pre-commit", ".Bashrc", "new/.mcp.json")
 
 
