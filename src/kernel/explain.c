@@ -62,14 +62,17 @@ PyObject *cg_py_hidden(const struct cg_sandbox *plan)
 static int on_audit(const char *event, PyObject *args, void *reader)
 {
         static const char *const reads[] = { "open", "os.listdir", "os.scandir" };
-        PyThreadState *thread = PyThreadState_Get();
+        PyThreadState *thread;
         PyObject *r;
         size_t i = 0;
 
         while (i < CG_ARRAY_LEN(reads) && strcmp(event, reads[i]) != 0)
                 i++;
-        /* @reader belongs to the main interpreter */
-        if (i == CG_ARRAY_LEN(reads) || PyThreadState_GetInterpreter(thread) != PyInterpreterState_Main())
+        if (i == CG_ARRAY_LEN(reads))
+                return 0;
+        thread = PyThreadState_Get();
+        /* @reader belongs to the main interpreter. */
+        if (PyThreadState_GetInterpreter(thread) != PyInterpreterState_Main())
                 return 0;
         PyThreadState_EnterTracing(thread); /* as for hooks of Python: no debugger stops there */
         r = PyObject_CallFunction(reader, "sO", event, args);
