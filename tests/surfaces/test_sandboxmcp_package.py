@@ -488,6 +488,8 @@ def test_lines_for_a_shell_match_no_pattern(package: Path, line: str) -> None:
 
     assert HostGuard().check(line) == "denied"
     assert HostGuard().check("date") == HostGuard().check("uname -a") == "allowed"
+    assert HostGuard(blocked=["*"]).check("date") == "blocked"
+    assert HostGuard(always_allowed=["*"]).check("date; id") == "denied"
 
 
 def test_artifacts_have_bounds(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def matches(command: str, patterns: Sequence[str]) -> bool:
         rest = wanted[-1:] == ["*"]
         wanted = wanted[:-1] if rest else wanted
         enough = len(words) >= len(wanted) if rest else len(words) == len(wanted)
-        if wanted and enough and all(map(fnmatchcase, words, wanted)):
+        if words and enough and all(map(fnmatchcase, words, wanted)):
             return True
     return False
 
