@@ -378,6 +378,19 @@ def test_code_that_gives_up_before_the_decision_goes_on(package: Path) -> None:
     with_sandbox(work, enable_network=True)
 
 
+def test_code_that_waits_for_a_session_that_ends(package: Path) -> None:
+    async def work(sandbox: Any) -> None:
+        session = await sandbox.create_session()
+        waits = [asyncio.create_task(sandbox.execute_in_session(session.id, "while True: pass")) for _ in range(2)]
+        while not sandbox.session(session.id, "default").session._core.consumers or sandbox.queue["active"] < 2:
+            await asyncio.sleep(0.01)
+        await sandbox.kill_session(session.id)
+        assert not any(done.success for done in await asyncio.gather(*waits))
+        assert [s.status for s in await sandbox.list_sessions()] == ["killed"]
+
+    with_sandbox(work)
+
+
 def test_packages_are_asked_about(package: Path) -> None:
     """Without an index the installation fails, in its sandbox; nothing is asked twice or about a flag."""
     from cellgate.sandboxmcp import Language

@@ -454,6 +454,7 @@ class SandboxPipeline:
             if not covered(domain.lower(), opened.model.metadata["hosts"]):
                 raise RefusedError(f"{domain} was approved after the session was created: create another one")
         async with opened.lock:
+            self.session(request.session_id or "", request.namespace)  # it may have been ended meanwhile
             opened.model.status = SessionStatus.running
             try:
                 await self._run(opened, request, result, limits, secrets)
