@@ -534,6 +534,30 @@ def test_a_repository_without_a_work_tree(box: Box) -> None:
     assert box.sh("mkdir remote.git/objects && mkdir other.git && echo ok > other.git/config").returncode == 0
 
 
+def test_a_repository_without_a_work_tree_in_a_folder_that_is_closed_meanwhile(box: Box) -> None:
+    """A process closes a folder above, and uses its descriptors of those below."""
+    for path in ("up/a.git/HEAD", "up/a.git/config", "up/a.git/hooks/x.sample", "up/b.git/config"):
+        box.file(path)
+    script = """
+import os
+a, hooks, b = (os.open(f"up/{name}", os.O_RDONLY) for name in ("a.git", "a.git/hooks", "b.git"))
+def create(name, folder):
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o755, dir_fd=folder))
+os.chmod("up", 0)
+for call, args in (create, ("update", hooks)), (create, ("commondir", a)), (create, ("HEAD", b)):
+    try: call(args[0], args[1])
+    except PermissionError: continue
+    print(args[0], "made")
+try: os.unlink("HEAD", dir_fd=a)
+except PermissionError: pass
+os.chmod("up", 0o755)
+"""
+    p = box.run("python3", "-c", script, settings=box.settings())
+    assert (p.returncode, p.stdout) == (0, ""), p.stderr
+    assert {p.name for p in (box.work / "up").rglob("*") if p.is_file()} == {"HEAD", "config", "x.sample"}
+    assert not (box.work / "up/b.git/HEAD").exists() and (box.work / "up/a.git/HEAD").exists()
+
+
 def test_a_worktrees_git_file(box: Box) -> None:
     box.file(".git", "gitdir: /elsewhere\n")
     assert box.sh("rm .git; echo pwn > .git").returncode != 0

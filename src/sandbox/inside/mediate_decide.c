@@ -117,12 +117,17 @@ int cg_med_deny(struct cg_med_call *call, const struct cg_path_arg *arg, const c
         return CG_MED_DENIED;
 }
 
+/*
+ * True as well if that cannot be found out: a process inside may close a folder above for a moment, and use its
+ * descriptor of one below.
+ */
 static bool has_entry(const char *folder, size_t len, const char *name)
 {
         char path[PATH_MAX + NAME_MAX];
 
         snprintf(path, sizeof(path), "%.*s/%s", (int)len, folder, name);
-        return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+        return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+               (errno != ENOENT && errno != ENOTDIR);
 }
 
 /* The folder of @arg has an entry that git obeys if @arg is a HEAD. */
