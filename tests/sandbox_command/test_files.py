@@ -1090,6 +1090,15 @@ def test_nested_user_namespaces(box: Box) -> None:
     assert box.sh("v=$(cat /proc/sys/vm/swappiness); echo $v > /proc/sys/vm/swappiness").returncode != 0
     box.run("unshare", "-Urm", "sh", "-c", "umount -l keep; echo pwn > keep", settings=settings)
     assert (box.work / "keep").read_text() == "orig\n"
+    # By a descriptor of the nested namespace's own mount: a hook that the sandbox found no mount for.
+    hook = box.file("/".join(["d"] * 12) + "/.git/hooks/idle")
+    before = hook.stat().st_mode
+    change = f"import os; os.fchmod(os.open('{hook}', os.O_RDONLY), 0o755)"
+    nested = ("unshare", "-Ur", "--propagation", "unchanged", "-m", "python3", "-c")
+    assert "PermissionError" in box.run(*nested, change, settings=settings).stderr
+    assert hook.stat().st_mode == before
+    memory = "import os; os.fchmod(os.memfd_create('m'), 0o700); os.fchmod(os.open('new', os.O_CREAT | os.O_RDONLY), 0o700)"
+    assert box.run(*nested, memory, settings=settings).stderr == ""
 
 
 @pytest.mark.parametrize("name", ["oom_score_adj", "coredump_filter", "timerslack_ns", "autogroup", "clear_refs", "comm"])

@@ -419,13 +419,24 @@ static int do_linkat(struct cg_med_call *call, int old_fd, uint64_t old_addr, in
 
 /* ---- attributes, for broker.c */
 
+/* Init's view has no such file at @path: it is one of memory, or was given from outside. */
+static bool is_elsewhere(int fd, const char *path)
+{
+        struct stat a, b;
+
+        if (lstat(path, &b) < 0)
+                return errno == ENOENT || errno == ENOTDIR;
+        return fstat(fd, &a) == 0 && (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
+}
+
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path, const char **setting)
 {
         struct cg_med_call call = { .mediator = m };
         struct cg_path_arg arg = { .dir = fd }; /* borrowed; no name, since the file itself is open */
         int r;
 
-        if (!strchr(path, '/') || !cg_med_is_own_mount(m, fd))
+        /* A file of a nested namespace is in none of init's own mounts, and is the same file. */
+        if (!strchr(path, '/') || (!cg_med_is_own_mount(m, fd) && is_elsewhere(fd, path)))
                 return true;
         snprintf(arg.path, sizeof(arg.path), "%s", path);
         arg.region = cg_mediate_region(m->sb, path, &arg.root);

@@ -75,7 +75,7 @@ void cg_med_set_umask(struct cg_mediator *m, mode_t mask);
 void cg_med_apply_umask(struct cg_med_call *call, mode_t mode);
 /* The path of @fd in init's view, by /proc. "": unknown. */
 void cg_med_fd_path(int fd, char buf[PATH_MAX]);
-/* @fd is in a mount of init's own namespace. */
+/* @fd is in a mount of init's own namespace, one of the first CG_MEDIATE_MOUNTS. */
 bool cg_med_is_own_mount(struct cg_mediator *m, int fd);
 /* The folder that a relative path starts at, in init's view; negative: there is none. */
 int cg_med_open_dirfd(const struct cg_med_call *call, int dirfd);
