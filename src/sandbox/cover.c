@@ -3,6 +3,7 @@
 
 #include "base/util.h"
 #include "sandbox/mountfd.h"
+#include "sandbox/plan.h"
 
 void cg_cover_init(struct cg_cover *c)
 {
@@ -68,7 +69,11 @@ int cg_cover_fd(struct cg_cover *c, int fd, const char *path, struct cg_err *err
 int cg_cover_path(struct cg_cover *c, const char *path, struct cg_err *err)
 {
         cg_auto_fd int fd = cg_mount_open(path);
+        char closed[PATH_MAX];
 
+        /* A process inside could open the folder above again. */
+        if (fd < 0 && errno == EACCES && cg_plan_closed_folder(path, closed))
+                fd = cg_mount_open(closed);
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
                 return 0;
         if (fd < 0)

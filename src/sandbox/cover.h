@@ -18,7 +18,10 @@ void cg_cover_fini(struct cg_cover *c);
 
 /* Covers the file of @fd (O_PATH). @path is for the error message. */
 int cg_cover_fd(struct cg_cover *c, int fd, const char *path, struct cg_err *err);
-/* Covers @path, unless it is missing or inaccessible. */
+/*
+ * Covers @path, unless it is missing or in another user's closed folder. If it is in a closed one
+ * of this user: covers that.
+ */
 int cg_cover_path(struct cg_cover *c, const char *path, struct cg_err *err);
 /* O_PATH descriptor of absolute @path; made as a folder or empty file, with parents, if missing. */
 int cg_cover_target(const char *path, bool folder, int *ret, struct cg_err *err);

@@ -130,6 +130,9 @@ int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, str
                 cg_auto_dir DIR *dir = folders[i] ? opendir(folders[i][0] ? folders[i] : "/") : NULL;
                 const struct dirent *d;
 
+                /* One that is closed now, a process inside can open. */
+                if (i && !dir && errno == EACCES)
+                        r = cg_sandbox_add_hide(sb, folders[i], err);
                 while (dir && r == 0 && entries++ < ENTRIES_MAX && (d = readdir(dir))) {
                         bool hide = false, skip = d->d_type != DT_DIR || n_folders == FOLDERS_MAX;
 

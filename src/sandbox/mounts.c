@@ -237,7 +237,7 @@ static int place(struct view *v, size_t i, struct cg_err *err)
         case CG_PLAN_HIDE:
                 target = cg_mount_open(m->path);
                 if (target < 0 && errno == EACCES)
-                        return 0; /* inaccessible to the caller, and so to the sandbox */
+                        return cg_cover_path(&v->cover, m->path, err);
                 /* A path that existed when the plan was made may have another name now. */
                 if (target < 0)
                         return cg_fail_errno(err, "sandbox: hiding %s, which was there a moment ago",
@@ -246,7 +246,7 @@ static int place(struct view *v, size_t i, struct cg_err *err)
         case CG_PLAN_EMPTY:
                 target = cg_mount_open(m->path);
                 if (target < 0 && errno == EACCES)
-                        return 0;
+                        return cg_cover_path(&v->cover, m->path, err);
                 fs = target < 0 ? -1 : cg_mount_new("tmpfs", empty, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
                 if (fs < 0 || cg_mount_attach(fs, target) < 0)
                         return cg_fail_errno(err, "sandbox: hiding %s", m->path);

@@ -580,6 +580,21 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
         return r ?: cg_plan_insert(sb, &m, err);
 }
 
+bool cg_plan_closed_folder(const char *path, char ret[PATH_MAX])
+{
+        struct stat st;
+
+        snprintf(ret, PATH_MAX, "%s", path);
+        while (lstat(ret, &st) < 0) {
+                char *slash = strrchr(ret, '/');
+
+                if (errno != EACCES || !slash || slash == ret)
+                        return false;
+                *slash = '\0';
+        }
+        return strcmp(ret, path) == 0 || (S_ISDIR(st.st_mode) && st.st_uid == geteuid());
+}
+
 int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, struct cg_err *err)
 {
         char real[PATH_MAX];
@@ -589,6 +604,8 @@ int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, s
         if (r < 0)
                 return r;
         if (!cg_real_path(path, real)) {
+                if (errno == EACCES && cg_plan_closed_folder(path, real) && strcmp(real, path) != 0)
+                        return cg_plan_add_hide(sb, real, why, err);
                 /* The sandbox cannot access what the caller cannot: same user, fewer rights. */
                 if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
                         return 0;

@@ -147,6 +147,12 @@ static inline bool cg_plan_has_namespaces(const struct cg_sandbox *sb)
 
 /* Inserts a copy of @m in order; an equal entry is not inserted twice. */
 int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err);
+/*
+ * @path could not be looked up (EACCES): the folder above that is closed to this user, who owns it
+ * and may open it again at any time; or @path itself, if that has happened. False: another user's
+ * folder, or there is no such path.
+ */
+bool cg_plan_closed_folder(const char *path, char ret[PATH_MAX]);
 /* cg_sandbox_add_hide() with a reason; NULL: the session hides it. */
 int cg_plan_add_hide(struct cg_sandbox *sb, const char *path, const char *why, struct cg_err *err);
 int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point,

@@ -858,6 +858,18 @@ def test_deny_read(box: Box, entry: str) -> None:
     assert "seen\n" in p.stdout
 
 
+@pytest.mark.parametrize("entry", ["sub/key", "**/key", "sub/deep/*", "other"])
+def test_what_is_hidden_in_a_folder_that_a_former_sandbox_has_closed(box: Box, entry: str) -> None:
+    """A process inside owns the folder, and opens it again."""
+    box.file("sub/deep/key", "secret")
+    os.link(box.file("other", "secret"), box.work / "sub/key")
+    fs = {"denyRead": [entry]}
+    assert box.sh("chmod 0 sub", fs).returncode == 0
+    hidden = "sub/deep/key" if "deep" in entry else "sub/key"
+    p = box.sh(f"chmod 755 sub; cat {hidden}", fs)
+    assert (p.returncode, p.stdout) == (1, ""), p.stderr
+
+
 def test_a_denied_link_hides_where_it_leads(box: Box) -> None:
     box.file("real/key", "TOPSECRET\n")
     box.link("l", "real")

@@ -118,8 +118,8 @@ int cg_med_deny(struct cg_med_call *call, const struct cg_path_arg *arg, const c
 }
 
 /*
- * True as well if that cannot be found out: a process inside may close a folder above for a moment, and use its
- * descriptor of one below.
+ * True as well if that cannot be found out: a process inside may close a folder above for a moment,
+ * and use its descriptor of one below.
  */
 static bool has_entry(const char *folder, size_t len, const char *name)
 {

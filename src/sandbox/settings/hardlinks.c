@@ -191,8 +191,8 @@ static __attribute__((noinline)) int check_file(struct search *s, const struct s
 }
 
 /*
- * @len: of the folder's path. A folder that this user may not search is out of the sandbox's reach,
- * too; any other failure is an error. Takes @fd.
+ * @len: of the folder's path. One below that this user may not search is hidden; any other failure
+ * is an error. Takes @fd.
  */
 static int search_folder(struct search *s, int fd, size_t len)
 {
@@ -229,6 +229,8 @@ static int search_folder(struct search *s, int fd, size_t len)
                 sub = openat(fd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
                 if (sub >= 0)
                         r = search_folder(s, sub, len + (size_t)n);
+                else if (errno == EACCES && s->stage == (s->rules->linked ? GATHER_SHARED : DENY_NAMES))
+                        r = cg_rules_hide_closed(s->rules, s->path, CG_WHY_LINK, s->err);
                 else if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES)
                         r = cg_fail_errno(
                                 s->err,

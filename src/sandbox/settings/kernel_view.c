@@ -23,8 +23,10 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
         struct cg_rule *rule;
         int r = cg_path_absolute(base, cg_json_text_of(mask, "path"), path, err);
 
-        if (r < 0 || (r = cg_place_find(path, &place, err)) < 0 || place.missing)
+        if (r < 0 || (r = cg_place_find(path, &place, err)) < 0)
                 return r;
+        if (place.missing)
+                return cg_rules_hide_closed(rules, place.path, "credentials.files", err);
         r = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files", err);
         if (r < 0 || !hex)
                 return r;

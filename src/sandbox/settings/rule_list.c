@@ -94,6 +94,15 @@ int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, bo
         return r;
 }
 
+int cg_rules_hide_closed(struct cg_rules *rules, const char *path, const char *why, struct cg_err *err)
+{
+        struct cg_place place = { .folder = true };
+
+        if (!cg_plan_closed_folder(path, place.path) || !cg_rules_may_write(rules, place.path))
+                return 0;
+        return cg_rules_add(rules, CG_RULE_DENY_READ, &place, why, err);
+}
+
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
 {
         for (size_t i = 0; i < rules->n; i++)

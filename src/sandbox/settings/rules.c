@@ -63,6 +63,8 @@ static int add_path(struct list *l, const char *path, struct cg_err *err)
         if (!place.path[1] && l->kind == CG_RULE_DENY_READ)
                 return deny_root(l, err);
         /* A missing path cannot be read or written; only its creation can be denied. */
+        if (place.missing && l->kind == CG_RULE_DENY_READ)
+                return cg_rules_hide_closed(l->rules, place.path, l->why, err);
         if (place.missing && l->kind != CG_RULE_DENY_WRITE)
                 return 0;
         return cg_rules_add(l->rules, l->kind, &place, l->why, err);
@@ -70,8 +72,11 @@ static int add_path(struct list *l, const char *path, struct cg_err *err)
 
 static int add_match(void *data, const char *path, bool unlisted, struct cg_err *err)
 {
-        /* A folder that this user may not list is out of the sandbox's reach, too. */
-        return unlisted ? 0 : add_path(data, path, err);
+        struct list *l = data;
+
+        if (unlisted && l->kind == CG_RULE_DENY_READ)
+                return cg_rules_hide_closed(l->rules, path, l->why, err);
+        return unlisted ? 0 : add_path(l, path, err);
 }
 
 /*

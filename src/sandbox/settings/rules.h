@@ -102,6 +102,11 @@ int cg_rules_add_pattern(struct cg_rules *rules, const char *text, const char *w
 int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, bool open, const char *why,
                         struct cg_err *err);
 /*
+ * @path, which is to be hidden, could not be looked up. Hides the closed folder above, where a
+ * write root holds it: a process inside could open it again.
+ */
+int cg_rules_hide_closed(struct cg_rules *rules, const char *path, const char *why, struct cg_err *err);
+/*
  * Denies writing @folder/@name where a write root holds it, and keeps links on the way to it.
  * @absent_too: it cannot be made either. Names of rules->writable_names are not denied.
  */
