@@ -378,6 +378,18 @@ def test_code_that_gives_up_before_the_decision_goes_on(package: Path) -> None:
     with_sandbox(work, enable_network=True)
 
 
+def test_sessions_that_are_opened_at_once_have_a_limit(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cellgate.sandboxmcp.pipeline.SESSIONS_MAX", 1)
+
+    async def work(sandbox: Any) -> None:
+        first, second = await asyncio.gather(*(sandbox.create_session() for _ in range(2)), return_exceptions=True)
+        assert first.status == "idle" and "terminate one" in str(second)
+        await sandbox.kill_session(first.id)
+        assert (await sandbox.create_session()).status == "idle"
+
+    with_sandbox(work)
+
+
 def test_code_that_waits_for_a_session_that_ends(package: Path) -> None:
     async def work(sandbox: Any) -> None:
         session = await sandbox.create_session()

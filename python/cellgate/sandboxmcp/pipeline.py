@@ -196,7 +196,7 @@ class SandboxPipeline:
         self._ended: deque[Session] = deque(maxlen=SESSIONS_MAX)
         self._artifacts: dict[str, _Made] = {}
         self._entries: deque[AuditEntry] = deque(maxlen=AUDIT_MAX)
-        self._active = self._queued = self._total = 0
+        self._active = self._queued = self._total = self._opening = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._packages = tempfile.TemporaryDirectory(prefix="cellgate-packages-")
         for folder in _OWN:
@@ -611,12 +611,16 @@ class SandboxPipeline:
     ) -> Session:
         """A kernel with state, for execute() with its id."""
         self._start()
-        if len(self._sessions) >= SESSIONS_MAX:
+        if len(self._sessions) + self._opening >= SESSIONS_MAX:
             raise RefusedError(f"{SESSIONS_MAX} sessions are open: terminate one")
         request = ExecutionRequest(code="-", language=language, namespace=namespace, resource_limits=limits)
         found, hosts = self._limits_of(request), self.network.hosts(namespace)
-        secrets = await self.vault.get_secrets(namespace)
-        opened = await self._open(language, found, hosts, secrets, namespace)
+        self._opening += 1
+        try:
+            secrets = await self.vault.get_secrets(namespace)
+            opened = await self._open(language, found, hosts, secrets, namespace)
+        finally:
+            self._opening -= 1
         opened.model = Session(
             language=language,
             namespace=namespace,
