@@ -110,10 +110,11 @@ class CellgateProvisioner(LocalProvisioner):
                 info = await super().launch_kernel(command, pass_fds=(*kwargs.pop("pass_fds", ()), theirs), **kwargs)
             finally:
                 os.close(theirs)
-            bound = await _first_byte(ready)
-        except TimeoutError:
-            self.log.warning("cellgate has no sockets after %d s; clients try to connect all the same", _LIMIT_S)
-            return info
+            try:
+                bound = await _first_byte(ready)
+            except TimeoutError:
+                self.log.warning("cellgate has no sockets after %d s; clients try to connect all the same", _LIMIT_S)
+                return info
         finally:
             os.close(ready)
         if not bound:

@@ -278,6 +278,18 @@ def test_a_program_that_says_nothing(
     assert len(os.listdir("/proc/self/fd")) <= open_before + 1
 
 
+def test_a_start_that_times_out(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a program on a file system that does not answer."""
+    from cellgate.jupyter_provisioner import CellgateProvisioner, LocalProvisioner
+
+    async def fail(self: Any, cmd: list[str], **more: Any) -> None:
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(LocalProvisioner, "launch_kernel", fail)
+    with pytest.raises(TimeoutError, match="no answer"):
+        asyncio.run(CellgateProvisioner().launch_kernel(["cellgate"]))
+
+
 def test_without_the_package(jupyter: Jupyter, provisioned: str) -> None:
     name = respec(jupyter, provisioned, "missing", ["x"])
     path = jupyter.data / "kernels" / name / "kernel.json"
