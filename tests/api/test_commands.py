@@ -319,6 +319,39 @@ found
     assert session.wait_command(number)[0].json == {"exit_code": 0}
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+def test_cells_cannot_limit_commands_that_start_meanwhile(session: Session) -> None:
+    """The number is that of no process when the call is checked."""
+    n = rounds(20_000, 4000)
+    session.run(f"{CHANGES}\nos.mkfifo('begin')")
+    number = session.exec(
+        "python3",
+        "-c",
+        f"""
+import os, resource
+before, changed = resource.getrlimit(resource.RLIMIT_NOFILE), 0
+open('begin', 'w').close()
+for _ in range({n}):
+    pid = os.fork()
+    if not pid:
+        for _ in range(200): pass
+        os._exit(resource.getrlimit(resource.RLIMIT_NOFILE) != before)
+    changed += os.waitpid(pid, 0)[1] != 0
+os._exit(changed > 0)
+""",
+    )
+    tries = f"""
+open('begin').close()
+found = set()
+for _ in range({n}):
+    pid = int(open('/proc/loadavg').read().split()[-1]) + 1
+    found |= {{call(302, pid, resource.RLIMIT_NOFILE, at(limit), 0), call(141, 1, pid, 19)}}
+found <= {{'No such process', 'Operation not permitted'}}
+"""
+    assert value(session, tries) == "True"
+    assert session.wait_command(number)[0].json == {"exit_code": 0}
+
+
 def test_what_is_not_a_command(session: Session) -> None:
     for bad in (dict(rows=10), dict(env=["A"])):
         with pytest.raises(CellgateError) as e:

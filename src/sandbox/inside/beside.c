@@ -47,37 +47,39 @@ void cg_beside_filter(struct sock_filter code[CG_BESIDE_STEPS])
 }
 
 /*
- * True if @pid, a process or thread, is a command server or a descendant of one; true as well if an
- * ancestor ended meanwhile, for whose descendant it was cannot be known any more.
+ * EPERM: @pid, a process or thread, is a command server or a descendant of one; or an ancestor
+ * ended meanwhile, so that this is not known. ESRCH: there is none; by the time of the call its
+ * number could be that of a command's process. 0: another process.
  */
-static bool is_beside(const struct cg_notify *n, pid_t pid)
+static int refusal(const struct cg_notify *n, pid_t pid)
 {
         struct cg_proc_stat stat;
 
         for (pid_t ancestor = pid; ancestor > 1; ancestor = stat.parent) {
                 for (size_t i = 0; i < CG_BESIDE_SERVERS; i++)
                         if (n->servers[i] == ancestor)
-                                return true;
+                                return EPERM;
                 if (!cg_proc_read_stat(ancestor, &stat))
-                        return ancestor != pid;
+                        return ancestor == pid ? ESRCH : EPERM;
         }
-        return false;
+        return 0;
 }
 
-/* The same for any process of a group; true as well if /proc cannot be read. */
-static bool group_has_beside(const struct cg_notify *n, pid_t group)
+/* The same for all processes of a group; EPERM as well if /proc cannot be read. */
+static int refusal_of_group(const struct cg_notify *n, pid_t group)
 {
         cg_auto_dir DIR *dir = opendir("/proc");
         const struct dirent *d;
-        bool found = !dir;
+        int error = dir ? ESRCH : EPERM;
 
-        while (!found && (d = readdir(dir))) {
+        while (error != EPERM && (d = readdir(dir))) {
                 struct cg_proc_stat stat;
                 pid_t pid = cg_proc_of_entry(d->d_name);
 
-                found = pid && cg_proc_read_stat(pid, &stat) && stat.group == group && is_beside(n, pid);
+                if (pid && cg_proc_read_stat(pid, &stat) && stat.group == group)
+                        error = refusal(n, pid) == EPERM ? EPERM : 0;
         }
-        return found;
+        return error;
 }
 
 /* True if the first argument of setpriority is @prio, or that of ioprio_set @ioprio. */
@@ -95,6 +97,7 @@ bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call)
         bool has_servers = false;
         size_t i = 0;
         pid_t target;
+        int error = 0;
 
         while (i < CG_ARRAY_LEN(calls) && calls[i].nr != call->data.nr)
                 i++;
@@ -107,9 +110,14 @@ bool cg_beside_call(struct cg_notify *n, const struct seccomp_notif *call)
         for (size_t k = 0; k < CG_BESIDE_SERVERS; k++)
                 has_servers = has_servers || n->servers[k];
         /* The arguments are numbers, which cannot change between this check and the call. */
-        if (has_servers && (pid_t)call->pid != target &&
-            (n->foreign_proc || (group ? group_has_beside(n, target) : is_beside(n, target))))
+        if ((pid_t)call->pid != target && n->foreign_proc)
+                error = has_servers ? EPERM : 0;
+        else if ((pid_t)call->pid != target)
+                error = group ? refusal_of_group(n, target) : refusal(n, target);
+        if (error == EPERM)
                 cg_reply_deny(n, call, EPERM, NULL);
+        else if (error)
+                cg_reply_result(n, call, -error);
         else
                 cg_reply_continue(n, call);
         return true;
