@@ -581,7 +581,8 @@ class Files:
         self._call("write", _path(path), mode, ffi.from_buffer(data), len(data), milliseconds(timeout))
 
     def download(self, path: PathLike, to: PathLike, *, limit: int = -1, timeout: float | None = None) -> None:
-        """Copies a file to the host's @to, which is replaced."""
+        """Copies a file to the host's @to, which is replaced; nothing is changed where the file cannot be opened."""
+        self.read(path, limit=0, timeout=timeout)
         with open(to, "wb") as f:
             self._call("get", _path(path), f.fileno(), limit, milliseconds(timeout))
 

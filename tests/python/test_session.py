@@ -502,6 +502,9 @@ def test_files(session: Any, workspace: Path, tmp_path: Path) -> None:
     files.upload(tmp_path / "up", "/tmp/inside")
     assert session.run("import os\nos.path.getsize('/tmp/inside')").value == "70000"
     files.download("/tmp/inside", tmp_path / "down")
+    for name in ("nothing", "d"):
+        with pytest.raises(cellgate.CellgateError):
+            files.download(name, tmp_path / "down")
     assert (tmp_path / "down").read_bytes() == b"\0" * 70000
     with open(tmp_path / "tar", "w+b") as f:
         files.pack("d", f.fileno())
