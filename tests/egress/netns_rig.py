@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from egress.harness import Egress, Json, status_of
+from egress.harness import Egress, Json, as_policy, read_all, status_of
 
 NAMES: dict[str, list[str]] = {
     "public.example.com": ["198.51.100.7"],
@@ -31,11 +31,13 @@ NAMES: dict[str, list[str]] = {
     "ula.example.com": ["fd12::1"],
     "multi.example.com": ["224.0.0.1"],
     "own.example.com": ["192.0.2.1"],
+    "late.example.com": ["198.51.100.7"],
     "some.example.com": ["127.0.0.1", "198.51.100.7", "10.0.0.1"],
     "all-bad.example.com": ["10.0.0.1", "127.0.0.1"],
     "dead-first.example.com": ["198.51.100.99", "198.51.100.7"],
 }
 asked: dict[str, int] = {}
+late_asked, late_answer = threading.Event(), threading.Event()
 
 
 def answer(query: bytes) -> bytes:
@@ -70,6 +72,9 @@ def serve_names() -> None:
             query, peer = s.recvfrom(2000)
             if b"slow" in query:
                 continue  # no answer at all
+            if b"late" in query:
+                late_asked.set()
+                late_answer.wait(5)
             s.sendto(answer(query), peer)
 
 
@@ -89,6 +94,9 @@ def ip(*args: str) -> None:
 def set_up() -> int:
     """Every address leads to this namespace; the machine's own are loopback and 192.0.2.1."""
     ip("link", "set", "lo", "up")
+    # One of very many.
+    many = "".join(f"addr add 10.200.{i // 250}.{i % 250}/32 dev lo\n" for i in range(300))
+    subprocess.run(["ip", "-batch", "-"], input=many, text=True, check=True)
     ip("addr", "add", "192.0.2.1/32", "dev", "lo")
     ip("route", "add", "local", "0.0.0.0/1", "dev", "lo")
     ip("route", "add", "local", "128.0.0.0/1", "dev", "lo")
@@ -132,6 +140,16 @@ def main() -> None:
         egress.send({"type": "close", "sandbox": sandbox})
 
     everything = {"allowedDomains": ["*.example.com", "localhost"]}
+    box = egress.open(everything, 999)
+    with box.connect() as s:
+        s.sendall(f"GET http://late.example.com:{port}/ HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
+        late_asked.wait(5)
+        egress.send({"type": "policy", "sandbox": 999, "policy": as_policy({})})
+        # The answer to the second message says that the first was read.
+        egress.send({"type": "policy", "sandbox": 1001, "policy": as_policy({})})
+        egress.wait("error")
+        late_answer.set()
+        results["denied while it was looked up"] = {"status": status_of(read_all(s)), "event": egress.decision()}
     for name in (*NAMES, "in-hosts.example.com", "hosts-private.example.com", "nowhere.example.com", "localhost"):
         ask(name, everything, name)
     ask("rebind 1", everything, "rebind.example.com")

@@ -99,3 +99,9 @@ def test_slow_names_of_a_sandbox_do_not_delay_others(rig: Json, slowness: float)
     """Their 40 lookups take a second each."""
     assert rig["beside slow ones"]["status"] == 200
     assert rig["beside slow ones"]["seconds"] < 2 * slowness
+
+
+def test_a_new_policy_holds_for_names_that_are_looked_up(rig: Json) -> None:
+    assert rig["late.example.com"]["status"] == 200
+    got = rig["denied while it was looked up"]
+    assert (got["status"], got["event"]["why"]) == (403, "host is not on the allow list")

@@ -298,6 +298,17 @@ def test_a_new_policy_holds_from_then_on(egress: Egress, peer: Peer) -> None:
     assert s.recv(1) == b"x"
 
 
+@pytest.mark.parametrize(("more", "status"), [({}, 200), ({"deniedDomains": ["127.0.0.1"]}, 403), ({"strictAllowlist": True}, 403)])
+def test_a_new_policy_holds_for_open_questions(egress: Egress, peer: Peer, more: Json, status: int) -> None:
+    box = egress.open({"ask": True})
+    with box.connect() as s:
+        s.sendall(f"CONNECT 127.0.0.1:{peer.port} HTTP/1.1\r\n\r\n".encode())
+        request = egress.wait("egress_request")
+        egress.send({"type": "policy", "sandbox": 1, "policy": as_policy({"ask": True, **more})})
+        egress.send({"type": "answer", "id": request["id"], "decision": "once"})
+        assert status_of(read_head(s)) == status
+
+
 @pytest.mark.parametrize(
     ("policy", "word"),
     [

@@ -114,6 +114,8 @@ static void answer_question(struct decider *d, struct question *q, bool allow, c
                 if (j->question != q)
                         continue;
                 j->question = NULL;
+                if (allow && cg_decider_job_refuse(j))
+                        continue;
                 snprintf(j->list, sizeof(j->list), "answers");
                 if (allow)
                         cg_decider_dial(j);

@@ -13,7 +13,6 @@
 
 #include "base/fd.h"
 
-#define OWN_MAX    256   /* addresses of this machine */
 #define ATTEMPT_MS 10000 /* one address of several */
 /* Limit for one sandbox, so that others get their turn: libuv lets LOOKUP_THREADS / 2 block. */
 #define LOOKUPS_OF_BOX 4
@@ -192,7 +191,7 @@ static void describe(const char *const *whys, size_t n, char *buf, size_t size)
 /* Keeps the addresses that may be used; answers when none is left. */
 static bool vet(struct job *j)
 {
-        struct cg_addr own[OWN_MAX];
+        cg_auto_free struct cg_addr *own = NULL;
         const char *whys[ADDRS_MAX];
         size_t n_own = 0, kept = 0, n_whys = 0;
         struct ifaddrs *list;
@@ -202,10 +201,19 @@ static bool vet(struct job *j)
                 return true;
         /* Without this machine's own addresses the fixed classes still hold. */
         if (getifaddrs(&list) == 0) {
-                for (struct ifaddrs *i = list; i && n_own < OWN_MAX; i = i->ifa_next)
+                for (struct ifaddrs *i = list; i; i = i->ifa_next)
+                        n_own++;
+                own = calloc(n_own + 1, sizeof(*own));
+                n_own = 0;
+                for (struct ifaddrs *i = list; i && own; i = i->ifa_next)
                         if (i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, &own[n_own]))
                                 n_own++;
                 freeifaddrs(list);
+                if (!own) {
+                        j->last_error = ENOMEM;
+                        unreachable(j);
+                        return false;
+                }
         }
         for (size_t i = 0; i < j->n_addrs; i++) {
                 const char *w = cg_policy_vet(j->box->policy, &j->host, j->port, &j->addrs[i], own, n_own);
@@ -270,7 +278,7 @@ static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
                 for (const struct addrinfo *a = list; a && j->n_addrs < ADDRS_MAX; a = a->ai_next)
                         if (a->ai_addr && cg_addr_from_sockaddr(a->ai_addr, &j->addrs[j->n_addrs]))
                                 j->n_addrs++;
-                if (vet(j))
+                if (!cg_decider_job_refuse(j) && vet(j))
                         job_connect(j);
         }
         uv_freeaddrinfo(list);

@@ -112,6 +112,12 @@ int cg_decider_box_open(struct decider *d, json_int_t sandbox, json_t *policy, i
 int cg_decider_box_change(struct decider *d, json_int_t sandbox, json_t *policy, struct cg_err *err);
 void cg_decider_box_close(struct decider *d, struct box *b);
 
+/*
+ * Refuses a job that has waited, if a policy that came meanwhile denies it: an answer counts, but
+ * not against the deny list. @j may be freed.
+ */
+bool cg_decider_job_refuse(struct job *j);
+
 /* decider_ask.c */
 void cg_decider_grants_forget(struct box *b);
 /* Asks the host, unless it has answered before. @j may be freed. */

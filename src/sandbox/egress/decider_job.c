@@ -131,3 +131,16 @@ void cg_decider_job_answer(struct job *j, enum cg_egress_result result, const ch
         cg_decider_job_report(j, result, why);
         cg_decider_job_send_answer(j);
 }
+
+bool cg_decider_job_refuse(struct job *j)
+{
+        struct cg_decision dec;
+
+        cg_policy_decide(j->box->policy, &j->host, j->port, &dec);
+        if (dec.verdict != CG_VERDICT_DENY || (!dec.list && strcmp(j->list, "answers") == 0))
+                return false;
+        snprintf(j->list, sizeof(j->list), "%s", dec.list ?: "");
+        snprintf(j->rule, sizeof(j->rule), "%s", dec.rule ?: "");
+        cg_decider_job_answer(j, CG_EGRESS_DENIED, dec.why);
+        return true;
+}
