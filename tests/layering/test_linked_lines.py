@@ -9,15 +9,15 @@ from layering.test_circles import object_files
 # Upper limits, in lines of .c files, for the source files of which a program holds a function.
 LIMITS = {
     "libexec/cellgate/cellgate-audit": 4_900,
-    "bin/cellgate": 26_000,
+    "bin/cellgate": 26_100,
     "libexec/cellgate/cellgate-cli": 53_200,
     "libexec/cellgate/cellgate-egress": 9_700,
-    "libexec/cellgate/cellgate-kernel": 29_300,
+    "libexec/cellgate/cellgate-kernel": 29_400,
     "libexec/cellgate/cellgate-mcp-http": 10_600,
     "libexec/cellgate/cellgate-post": 2_800,
     "libexec/cellgate/cellgate-run": 29_100,
     "libexec/cellgate/cellgate-search": 3_500,
-    "libexec/cellgate/cellgate-supervisor": 31_200,
+    "libexec/cellgate/cellgate-supervisor": 31_300,
     "libexec/cellgate/cellgate-toolserver": 22_700,
     "lib/libcellgate.so": 11_700,
 }

@@ -858,6 +858,44 @@ def test_deny_read(box: Box, entry: str) -> None:
     assert "seen\n" in p.stdout
 
 
+@pytest.mark.parametrize(
+    ("closed", "target"),
+    [
+        ("tools", "tools/check"),  # .envrc names it
+        (".claude", "bin/stop.sh"),  # a file in .claude names it
+        ("git", "bin/fsmonitor"),  # settings that .git/config includes name it
+        ("tools", "tools/pager"),  # .git/config names it
+        ("sub", "sub/bin/watch"),  # sub/.git/config names it
+    ],
+)
+def test_what_protected_files_name_after_a_former_sandbox_has_closed_a_folder(box: Box, closed: str, target: str) -> None:
+    """A process inside owns the folder, and opens it again."""
+    box.file(".envrc", "source tools/check\n")
+    box.file(".claude/settings.json", '{"hooks": {"Stop": [{"command": "bin/stop.sh"}]}}')
+    for name in (".git/HEAD", "sub/.git/HEAD"):
+        box.file(name, "ref: refs/heads/main\n")
+    box.file(".git/config", "[include]\n\tpath = ../git/more\n[core]\n\tpager = tools/pager\n")
+    box.file("git/more", "[core]\n\tfsmonitor = bin/fsmonitor\n")
+    box.file("sub/.git/config", "[core]\n\tfsmonitor = bin/watch\n")
+    for name in ("tools/check", "bin/stop.sh", "bin/fsmonitor", "tools/pager", "sub/bin/watch"):
+        box.file(name, "old").chmod(0o755)
+    assert box.sh(f"echo pwn > {target}").returncode != 0
+    assert box.sh(f"chmod 0 {closed}").returncode == 0
+    p = box.sh(f"chmod 755 {closed}; echo pwn > {target}")
+    (box.work / closed).chmod(0o755)
+    assert (p.returncode != 0, (box.work / target).read_text()) == (True, "old"), p.stderr
+
+
+def test_a_write_root_that_a_former_sandbox_has_closed(box: Box) -> None:
+    """Other names of what is hidden may be in it."""
+    box.folder(box.work / "root")
+    os.link(box.file("secret", "secret"), box.work / "root/name")
+    fs = {"allowWrite": ["root"], "denyRead": ["secret"]}
+    assert box.sh("chmod 0300 root", fs).returncode == 0
+    p = box.sh("chmod 755 root; cat root/name", fs)
+    assert (p.returncode != 0, p.stdout) == (True, ""), p.stderr
+
+
 @pytest.mark.parametrize("entry", ["sub/key", "**/key", "sub/deep/*", "other"])
 def test_what_is_hidden_in_a_folder_that_a_former_sandbox_has_closed(box: Box, entry: str) -> None:
     """A process inside owns the folder, and opens it again."""

@@ -172,7 +172,9 @@ static int deny(struct git_reader *g, const char *path, enum named to, int depth
 
         (void)depth;
         /* Only the words of a command that are files. */
-        if (to == PROGRAM && (stat(path, &st) < 0 || !S_ISREG(st.st_mode)))
+        if (to == PROGRAM && stat(path, &st) < 0)
+                return errno == EACCES ? cg_rules_hide_closed(g->rules, path, "mandatory", g->err) : 0;
+        if (to == PROGRAM && !S_ISREG(st.st_mode))
                 return 0;
         snprintf(folder, sizeof(folder), "%s", path);
         slash = strrchr(folder, '/');
@@ -357,7 +359,11 @@ static int read_file(struct git_reader *g, const char *file, enum named to, int 
         size_t len;
 
         (void)to;
-        if (depth > GIT_INCLUDES_MAX || stat(file, &st) < 0 || !S_ISREG(st.st_mode))
+        if (depth > GIT_INCLUDES_MAX)
+                return 0;
+        if (stat(file, &st) < 0)
+                return cg_rules_need_open(g->rules, file, g->err);
+        if (!S_ISREG(st.st_mode))
                 return 0;
         if (++g->files > GIT_FILES_MAX)
                 return cg_fail(g->err, CG_E_LIMIT,

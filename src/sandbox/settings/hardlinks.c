@@ -80,12 +80,20 @@ static int want(struct search *s, const struct stat *st, enum cg_rule_kind kind)
         return 0;
 }
 
+/* @path: of a folder that this user may not read. */
+static int hide_unread(struct search *s, const char *path)
+{
+        if (s->stage != (s->rules->linked ? GATHER_SHARED : DENY_NAMES))
+                return 0;
+        return cg_rules_hide_closed(s->rules, path, CG_WHY_LINK, s->err);
+}
+
 static int search_from(struct search *s, const char *path)
 {
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
         if (fd < 0)
-                return 0;
+                return errno == EACCES ? hide_unread(s, path) : 0;
         snprintf(s->path, sizeof(s->path), "%s", path);
         return search_folder(s, fd, path[1] ? strlen(path) : 0);
 }
@@ -229,9 +237,9 @@ static int search_folder(struct search *s, int fd, size_t len)
                 sub = openat(fd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
                 if (sub >= 0)
                         r = search_folder(s, sub, len + (size_t)n);
-                else if (errno == EACCES && s->stage == (s->rules->linked ? GATHER_SHARED : DENY_NAMES))
-                        r = cg_rules_hide_closed(s->rules, s->path, CG_WHY_LINK, s->err);
-                else if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES)
+                else if (errno == EACCES)
+                        r = hide_unread(s, s->path);
+                else if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
                         r = cg_fail_errno(
                                 s->err,
                                 "sandbox: search for other names (hard links) of files that must not be "

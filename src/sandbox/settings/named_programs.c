@@ -78,8 +78,11 @@ static int deny_program(struct name_reader *f, const char *path, bool has_folder
         cg_rules_why(why, CG_WHY_NAMED, f->file);
         if (place.missing ? !f->rules->by_name || !has_folder || (!f->command && !is_script(path))
                           : stat(path, &st) < 0 || !S_ISREG(st.st_mode) ||
-                                    (!(st.st_mode & 0111) && !is_script(path)))
+                                    (!(st.st_mode & 0111) && !is_script(path))) {
+                if (place.missing && stat(path, &st) < 0 && errno == EACCES)
+                        r = cg_rules_hide_closed(f->rules, path, why, f->err);
                 goto out;
+        }
         if (cg_rules_may_write(f->rules, place.path))
                 r = cg_rules_add(f->rules, CG_RULE_DENY_WRITE, &place, why, f->err);
         if (r == 0)
@@ -138,7 +141,9 @@ static int read_file(struct name_reader *f)
         if (!cg_path_join(path, f->folder, f->file) || cg_rules_is_opened(f->rules, path))
                 return 0;
         fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        if (fd < 0)
+                return cg_rules_need_open(f->rules, path, f->err);
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
                 return 0;
         text = malloc(TEXT_MAX + 1);
         if (!text)

@@ -195,8 +195,10 @@ int cg_rules_deny_repository(struct cg_rules *rules, const char *folder, const c
         struct stat st;
         int r;
 
-        if (!cg_path_join(path, folder, name) || stat(path, &st) < 0)
-                return 0; /* no repository: git init must work */
+        if (!cg_path_join(path, folder, name))
+                return 0;
+        if (stat(path, &st) < 0) /* no repository: git init must work */
+                return cg_rules_need_open(rules, path, err);
         if (!S_ISDIR(st.st_mode)) {
                 /* of a work tree: it names the repository */
                 r = cg_rules_deny_name(rules, folder, name, false, true, err);
@@ -264,6 +266,8 @@ int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err)
                 cg_auto_dir DIR *dir = opendir(folder);
                 const struct dirent *d;
 
+                if (!dir && errno == EACCES)
+                        r = cg_rules_hide_closed(rules, folder, "mandatory", err);
                 while (dir && r == 0 && s.entries++ < NESTED_ENTRIES_MAX && (d = readdir(dir)))
                         r = search_entry(&s, dirfd(dir), d, folder);
         }

@@ -94,13 +94,35 @@ int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, bo
         return r;
 }
 
+/* The closed folder above @path that cells could open, or @path if it is one. */
+static bool find_closed(const struct cg_rules *rules, const char *path, char ret[PATH_MAX])
+{
+        cg_auto_place struct cg_place place = { .path = "" };
+
+        return cg_place_find(path, &place, NULL) == 0 && cg_plan_closed_folder(place.path, ret) &&
+               cg_rules_may_write(rules, ret);
+}
+
 int cg_rules_hide_closed(struct cg_rules *rules, const char *path, const char *why, struct cg_err *err)
 {
         struct cg_place place = { .folder = true };
 
-        if (!cg_plan_closed_folder(path, place.path) || !cg_rules_may_write(rules, place.path))
+        return find_closed(rules, path, place.path) ? cg_rules_add(rules, CG_RULE_DENY_READ, &place, why, err)
+                                                    : 0;
+}
+
+int cg_rules_need_open(const struct cg_rules *rules, const char *path, struct cg_err *err)
+{
+        char closed[PATH_MAX];
+        struct stat st;
+
+        if (stat(path, &st) == 0 || errno != EACCES || !find_closed(rules, path, closed))
                 return 0;
-        return cg_rules_add(rules, CG_RULE_DENY_READ, &place, why, err);
+        return cg_fail(
+                err, CG_E_SYS,
+                "sandbox: %.300s cannot be read, and what it names must not be written: %.300s is closed "
+                "to this user (chmod u+rwx opens it)",
+                path, closed);
 }
 
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path)

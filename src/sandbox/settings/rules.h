@@ -102,10 +102,12 @@ int cg_rules_add_pattern(struct cg_rules *rules, const char *text, const char *w
 int cg_rules_keep_links(struct cg_rules *rules, const struct cg_place *place, bool open, const char *why,
                         struct cg_err *err);
 /*
- * @path, which is to be hidden, could not be looked up. Hides the closed folder above, where a
- * write root holds it: a process inside could open it again.
+ * @path, which is to be hidden or not to be written, could not be looked up. Hides the closed
+ * folder above, where a write root holds it: a process inside could open it again.
  */
 int cg_rules_hide_closed(struct cg_rules *rules, const char *path, const char *why, struct cg_err *err);
+/* @path, which may name files that must not be written: an error if it is in such a folder. */
+int cg_rules_need_open(const struct cg_rules *rules, const char *path, struct cg_err *err);
 /*
  * Denies writing @folder/@name where a write root holds it, and keeps links on the way to it.
  * @absent_too: it cannot be made either. Names of rules->writable_names are not denied.
