@@ -120,7 +120,8 @@ def test_loop_with_python_between(tools: Session) -> None:
 
 
 def test_waiting_for_a_person_does_not_count(tools: Session) -> None:
-    tools.execute("import time\nfrom mcptools.echo import echo\nstr(echo.run(text='late'))", timeout_ms=700)
+    tools.run("from mcptools.echo import echo")
+    tools.execute("str(echo.run(text='late'))", timeout_ms=700)
     e = tools.until("approval_request")[-1]
     assert tools.next(1500) is None  # longer than the cell's limit
     tools.accept(e.approval)
