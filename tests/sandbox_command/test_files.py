@@ -866,6 +866,7 @@ def test_deny_read(box: Box, entry: str) -> None:
         ("git", "bin/fsmonitor"),  # settings that .git/config includes name it
         ("tools", "tools/pager"),  # .git/config names it
         ("sub", "sub/bin/watch"),  # sub/.git/config names it
+        (".config", "bin/x.fish"),  # a link in .config leads to it
     ],
 )
 def test_what_protected_files_name_after_a_former_sandbox_has_closed_a_folder(box: Box, closed: str, target: str) -> None:
@@ -877,7 +878,9 @@ def test_what_protected_files_name_after_a_former_sandbox_has_closed_a_folder(bo
     box.file(".git/config", "[include]\n\tpath = ../git/more\n[core]\n\tpager = tools/pager\n")
     box.file("git/more", "[core]\n\tfsmonitor = bin/fsmonitor\n")
     box.file("sub/.git/config", "[core]\n\tfsmonitor = bin/watch\n")
-    for name in ("tools/check", "bin/stop.sh", "bin/fsmonitor", "tools/pager", "sub/bin/watch"):
+    box.file(".config/fish/conf.d/y.fish")
+    box.link(".config/fish/conf.d/x.fish", "../../../bin/x.fish")
+    for name in ("tools/check", "bin/stop.sh", "bin/fsmonitor", "tools/pager", "sub/bin/watch", "bin/x.fish"):
         box.file(name, "old").chmod(0o755)
     assert box.sh(f"echo pwn > {target}").returncode != 0
     assert box.sh(f"chmod 0 {closed}").returncode == 0

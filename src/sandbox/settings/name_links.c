@@ -180,6 +180,18 @@ static int deny_link(struct cg_rules *rules, const char *path, struct cg_err *er
         return r;
 }
 
+/* Links in a folder with protected names that is closed now were not found. */
+static int need_folder(const struct cg_rules *rules, const struct cg_present *p, const char *row,
+                       struct cg_err *err)
+{
+        char path[PATH_MAX];
+        struct stat st;
+
+        if (!cg_path_join(path, p->folder, row) || lstat(path, &st) == 0 || errno != EACCES)
+                return 0;
+        return cg_rules_need_open(rules, path, err);
+}
+
 int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p, struct cg_err *err)
 {
         size_t n;
@@ -192,6 +204,8 @@ int cg_rules_deny_name_links(struct cg_rules *rules, const struct cg_present *p,
 
                 if (!(p->rows[i] & CG_NAME_WRITE) || !(p->rows[i] & CG_PRESENT_LINK))
                         continue;
+                if ((r = need_folder(rules, p, row, err)) < 0)
+                        return r;
                 if (strchr(row, '*')) {
                         snprintf(path, sizeof(path), "%s/%.*s", p->folder, slash ? (int)(slash - row) : 0,
                                  row);
