@@ -219,17 +219,6 @@ def test_an_answer_is_for_one_port(egress: Egress, peer: Peer, server: Server) -
             assert status_of(read_head(s)) == 200
 
 
-def test_an_answer_lifts_no_denial_that_came_after_the_question(egress: Egress, peer: Peer) -> None:
-    box = egress.open({"ask": True})
-    with box.connect() as s:
-        s.sendall(f"CONNECT 127.0.0.1:{peer.port} HTTP/1.1\r\n\r\n".encode())
-        request = egress.wait("egress_request")
-        policy = as_policy({"ask": True, "deniedDomains": ["127.0.0.1"]})
-        egress.send({"type": "policy", "sandbox": box.sandbox, "policy": policy})
-        egress.send({"type": "answer", "id": request["id"], "decision": "once"})
-        assert status_of(read_head(s)) == 403
-
-
 def test_the_lists_are_not_asked_about(egress: Egress, peer: Peer) -> None:
     policy = {"ask": True, "allowedDomains": ["127.0.0.1"], "deniedDomains": ["evil.com"]}
     box = egress.open(policy)

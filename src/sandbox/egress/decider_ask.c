@@ -102,13 +102,6 @@ void cg_decider_question_ask(struct job *j)
 /* Answers every job that waits for @q, and removes it. A denial that came since then counts. */
 static void answer_question(struct decider *d, struct question *q, bool allow, const char *why)
 {
-        struct cg_decision now;
-
-        cg_policy_decide(q->box->policy, &q->host, q->port, &now);
-        if (allow && now.verdict == CG_VERDICT_DENY) {
-                allow = false;
-                why = now.why;
-        }
         for (struct job *j = LIST_FIRST(&d->jobs), *next; j; j = next) {
                 next = LIST_NEXT(j, entry);
                 if (j->question != q)
