@@ -245,6 +245,45 @@ def test_a_host_is_asked_about(client: Client, workspace: Path, port: int, defin
             s.decide_egress(asked.approval, ALLOW_ONCE)
 
 
+# Does not start once the pipe is there: asks for a host, and refuses to initialize when it is told to.
+FAILS = """import json, os, sys, threading, urllib.request
+pipe, *program = sys.argv[1:]
+if not os.path.exists(pipe):
+    os.execv(sys.executable, [sys.executable, *program])
+for name in ("no_proxy", "NO_PROXY"):
+    os.environ.pop(name, None)
+threading.Thread(target=urllib.request.urlopen, args=("http://one.example/",)).start()
+open(pipe).read()
+for line in sys.stdin:
+    answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": {"code": -32603, "message": "no"}}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def test_an_answer_is_for_the_process_that_has_asked(
+    client: Client, workspace: Path, tmp_path: Path, port: int
+) -> None:
+    """A server that is ended is there for a moment beside its successor, whose questions have the same numbers."""
+    script, pipe = tmp_path / "server.py", tmp_path / "pipe"
+    script.write_text(FAILS)
+    server = {"command": PYTHON, "args": [str(script), str(pipe), str(PROBE)], "sandbox": settings()}
+    with client.session(workspace=workspace, ask_egress=1) as s:
+        s.add_servers({"s": server})
+        call(s, "die", "/proc/no")
+        os.mkfifo(pipe)
+        s.execute("import mcptools.s.folder\nmcptools.s.folder.call(what='')")
+        s.accept(s.until("approval_request")[-1].approval)
+        former = s.until("egress_request")[-1]
+        pipe.write_text("fail")
+        pipe.unlink()
+        s.until("result")
+        asked = fetch(s, port)
+        with pytest.raises(CellgateError):
+            s.decide_egress(former.approval, ALLOW_ONCE)
+        s.decide_egress(asked.approval, DENY_ONCE)
+        assert printed(s.until("result")).startswith("True ")
+
+
 def test_the_answer_for_the_session(client: Client, workspace: Path, port: int, define: Define) -> None:
     with client.session(workspace=workspace, ask_egress=1) as s:
         s.add_servers({"s": define(settings())})

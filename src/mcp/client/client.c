@@ -36,12 +36,12 @@ static void on_ended(void *data, const char *how)
         cg_mcp_client_died(c, how);
 }
 
-static void on_sandbox(void *data, struct cg_slice line)
+static void on_sandbox(void *data, struct cg_slice line, bool old)
 {
         struct cg_mcp_client *c = data;
 
         if (c->o.sandbox)
-                c->o.sandbox(c->o.sandbox_data, line);
+                c->o.sandbox(c->o.sandbox_data, line, old);
 }
 
 bool cg_mcp_client_send_sandbox(const struct cg_mcp_client *c, const char *line, size_t len)

@@ -90,10 +90,11 @@ struct cg_mcp_client_options {
         int (*ask)(void *data, void *call, const char *server, const char *method, struct cg_slice params,
                    uint64_t *number, struct cg_err *err);
         /*
-         * A line of the server's own sandbox, see `cellgate sandbox --report`; an empty one: its
-         * process has ended. NULL: they are dropped.
+         * A line of the server's own sandbox, see `cellgate sandbox --report`; an empty one: the
+         * server ends. @old: of one that ends, beside which another may have been started. NULL:
+         * they are dropped.
          */
-        void (*sandbox)(void *sandbox_data, struct cg_slice line);
+        void (*sandbox)(void *sandbox_data, struct cg_slice line, bool old);
         void *sandbox_data;
         void (*sandbox_free)(void *sandbox_data); /* when all is gone */
         /* An answer is not wanted any more. */

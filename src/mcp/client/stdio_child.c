@@ -190,7 +190,7 @@ static void serve_control_lines(struct cg_stdio *s)
 
         while (s->phase < DONE && (r = cg_lines_next(&s->control_lines, &line, NULL)) != CG_TIMEOUT)
                 if (r == 0 && !s->silent && line.len)
-                        s->cbs.sandbox(s->data, line);
+                        s->cbs.sandbox(s->data, line, s->phase != RUNNING);
 }
 
 static void alloc_from(struct cg_lines *l, uv_buf_t *buf)
@@ -227,8 +227,8 @@ static void on_control(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
         } else if (n < 0) {
                 uv_read_stop(h);
                 s->ended.control = true;
-                if (!s->silent)
-                        s->cbs.sandbox(s->data, CG_SLICE_NONE);
+                if (s->phase == RUNNING)
+                        s->cbs.sandbox(s->data, CG_SLICE_NONE, false);
                 go_on(s);
         }
 }
@@ -374,8 +374,6 @@ static void close_all(struct cg_stdio *s)
         close_handle((uv_handle_t *)&s->in);
         close_handle((uv_handle_t *)&s->out);
         close_handle((uv_handle_t *)&s->errp);
-        if (s->controlled && !s->ended.control && !s->silent)
-                s->cbs.sandbox(s->data, CG_SLICE_NONE);
         if (s->controlled)
                 close_handle((uv_handle_t *)&s->control);
         if (s->polled)
@@ -432,6 +430,8 @@ static bool all_over(const struct cg_stdio *s)
 
 static void enter(struct cg_stdio *s, enum phase phase)
 {
+        bool leaves = s->phase == RUNNING;
+
         s->phase = phase;
         if (!s->ended.exited)
                 cg_strays_gather(&s->strays, s->proc.pid);
@@ -442,6 +442,9 @@ static void enter(struct cg_stdio *s, enum phase phase)
         uv_timer_start(&s->timer, on_timer, CG_MCP_GRACE_MS, 0);
         if (phase >= CLOSING)
                 close_handle((uv_handle_t *)&s->in);
+        /* Before another one is started, whose questions may have the same numbers. */
+        if (leaves && s->controlled && !s->ended.control)
+                s->cbs.sandbox(s->data, CG_SLICE_NONE, false);
 }
 
 static void tell_ended(struct cg_stdio *s)

@@ -48,9 +48,9 @@ struct cg_transport_cbs {
         void (*unannounced)(void *data);
         /*
          * A line of the server's own sandbox, which reports to us (`cellgate sandbox --report`);
-         * never one of the server. An empty one: no more come.
+         * never one of the server. An empty one: it takes no answers any more. @old: it came later.
          */
-        void (*sandbox)(void *data, struct cg_slice line);
+        void (*sandbox)(void *data, struct cg_slice line, bool old);
         /*
          * The server ended, or stopped listening or talking, without being asked to. @how says what
          * happened, with its last words on standard error. No line follows; what is left of it is

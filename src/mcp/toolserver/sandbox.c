@@ -308,7 +308,7 @@ void cg_ts_box_decided(struct ts_session *s, uint64_t number, const char *decisi
 
 /* ---- its lines */
 
-void cg_ts_box_line(void *data, struct cg_slice line)
+void cg_ts_box_line(void *data, struct cg_slice line, bool old)
 {
         struct ts_box *box = data;
         cg_auto_json json_t *o = NULL;
@@ -322,10 +322,12 @@ void cg_ts_box_line(void *data, struct cg_slice line)
         if (cg_json_object(line.p, line.len, "sandbox", &o, NULL) < 0)
                 return;
         type = json_string_value(json_object_get(o, "type")) ?: "";
-        if (strcmp(type, "entries") == 0)
-                report_entries(box, o);
-        else if (strcmp(type, "denied") == 0)
+        if (strcmp(type, "denied") == 0)
                 report_denial(box, o);
+        else if (old)
+                return;
+        else if (strcmp(type, "entries") == 0)
+                report_entries(box, o);
         else if (strcmp(type, "synced") == 0)
                 box->synced(box->session, box, (uint64_t)json_integer_value(json_object_get(o, "id")));
         else if (strcmp(type, "egress_request") == 0)

@@ -150,7 +150,7 @@ struct ts_box *cg_ts_box_new(struct ts_session *s, const struct cg_mcp_def *def,
 /* @client: whose box it is, which frees it. */
 void cg_ts_box_of(struct ts_box *box, const struct cg_mcp_client *client);
 /* Callbacks of struct cg_mcp_client_options; @data: a box. */
-void cg_ts_box_line(void *data, struct cg_slice line);
+void cg_ts_box_line(void *data, struct cg_slice line, bool old);
 void cg_ts_box_free(void *data);
 /* How many denials there were so far. NULL is a server without such a sandbox: none. */
 uint64_t cg_ts_box_denials(const struct ts_box *box);
