@@ -185,6 +185,30 @@ def test_inherited_path(workspace: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert not mark.exists()
 
 
+def test_the_path_of_a_server_that_runs(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps the folders that cells of a later session could write: these are read-only for them."""
+    own, other = workspace / "venv" / "bin", tmp_path / "other"
+    own.mkdir(parents=True)
+    other.mkdir()
+    monkeypatch.setenv("PATH", f"{own}:{os.environ['PATH']}")
+    settings = web.settings(cellgate={"writableNames": ["venv/bin"]})
+    with Client(log_level=0, no_spare=1) as c, c.session(workspace=other) as first:
+        first.add_servers({"s": definition()})
+        out = first.run("from mcptools.s import env\nstr(env.run(name='PATH'))", lambda _: True)
+        assert out.value.startswith(f"'{own}:")
+        with c.session(workspace=workspace, settings=settings) as s:
+            assert appended(s, "venv/free")
+            assert not appended(s, own / "sh")
+
+
+def test_a_path_with_a_space_by_a_link_from_elsewhere(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """Nothing is there yet, and cells could put it there."""
+    (tmp_path / "my link").symlink_to(workspace)
+    with client.session(workspace=workspace) as s:
+        path = f"{tmp_path}/my link/new.py"
+        assert path in refuse(s, {"command": PYTHON, "args": [str(SERVER), path]})
+
+
 # ---------------------------------------------------------------- what is read-only
 
 

@@ -224,7 +224,8 @@ static void add_entry(struct cg_buf *b, const char *entry)
 
 /*
  * Leaves out what leads to where cells write. PATH becomes what is left of it, without entries that
- * mean the working folder.
+ * mean the working folder. A server that has its variables already keeps them: what cells of a new
+ * session write of its PATH becomes read-only for them.
  */
 static int set_variables(struct check *c, json_t *inherit)
 {
@@ -239,7 +240,7 @@ static int set_variables(struct check *c, json_t *inherit)
 
                 if (entry[0] != '/')
                         continue;
-                if (exposed && c->path_is_own) {
+                if (exposed && (c->path_is_own || !c->folder)) {
                         if (cg_sup_server_unsaid(c, "the entry of its \"PATH\",", entry,
                                                  "cells can write there", false) < 0)
                                 return -1;

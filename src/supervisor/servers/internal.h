@@ -60,7 +60,7 @@ struct check {
         json_t *data;        /* real paths that "data" names */
         json_t *ask;         /* the request to cellgate-search about this server; NULL: none */
         json_t *named;       /* of ask, {PATH: true}; borrowed */
-        unsigned int folder; /* number of its private folder */
+        unsigned int folder; /* number of its private folder; 0: the server has one already */
         char cwd[PATH_MAX];
         bool own_cwd;           /* a private folder: relative names lead nowhere */
         const char *path;       /* PATH, borrowed */

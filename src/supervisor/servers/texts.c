@@ -36,16 +36,30 @@ static bool is_said(const struct check *c, const char *key, const char *path)
         return false;
 }
 
+/* True if "/a /b" is no path: its first part with a separator is not there. */
+static bool is_absent(const char *path)
+{
+        char part[PATH_MAX];
+        struct stat st;
+        size_t n = 0;
+
+        while (path[n += strcspn(path + n, ANY_SEPARATOR)]) {
+                n += strcspn(path + n, "/");
+                snprintf(part, sizeof(part), "%.*s", (int)n, path);
+                if (lstat(part, &st) < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG))
+                        return true;
+        }
+        return false;
+}
+
 /* @path is absolute. Positive: it is one path as a whole, whose parts lead nowhere. */
 static int check_path(struct checked_text *t, const char *path)
 {
         struct check *c = t->c;
         char folder[PATH_MAX];
-        struct stat st;
 
-        /* "/a /b" is a path only if there is one, or it is said; else its parts are. */
-        if (path[strcspn(path, ANY_SEPARATOR)] && !is_said(c, "data", path) && lstat(path, &st) < 0)
-                return 0;
+        if (!is_said(c, "data", path) && is_absent(path))
+                return 0; /* its parts are paths */
         if (cg_sup_file_is_exposed(c, path)) {
                 if (t->data && cg_sup_file_is_data(c, path))
                         return is_said(c, "data", path);
