@@ -209,6 +209,18 @@ def test_a_path_with_a_space_by_a_link_from_elsewhere(client: Client, workspace:
         assert path in refuse(s, {"command": PYTHON, "args": [str(SERVER), path]})
 
 
+def test_settings_of_its_sandbox_by_a_link_from_elsewhere(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """The program has one name only: no other guard has kernels that run examined."""
+    (tmp_path / "link").symlink_to(workspace)
+    (workspace / "box.json").write_text(json.dumps(web.settings()))
+    (tmp_path / "bin").mkdir()
+    python = str(shutil.copy(os.path.realpath(PYTHON), tmp_path / "bin/python"))
+    args = [str(scripts(tmp_path / "lib"))]
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": {"command": python, "args": args, "sandbox": f"{tmp_path}/link/box.json"}})
+        assert not appended(s, "box.json")
+
+
 # ---------------------------------------------------------------- what is read-only
 
 

@@ -318,6 +318,19 @@ static const char *find_open(const struct cg_rules *before, const struct cg_rule
         return NULL;
 }
 
+/* True if @path, or a link on the way to it, is in @folder, or if that cannot be found out. */
+static bool leads_into(const char *path, const char *folder)
+{
+        cg_auto_place struct cg_place place = { .path = "" };
+
+        if (cg_path_within(path, folder) || cg_place_find(path, &place, NULL) < 0)
+                return true;
+        for (size_t i = 0; i < place.n_links; i++)
+                if (cg_path_within(place.links[i], folder))
+                        return true;
+        return cg_path_within(place.path, folder);
+}
+
 /* True if a guard can concern the session: without settings, cells write in the workspace only. */
 static bool is_near(const struct examined *x, const json_t *all)
 {
@@ -334,7 +347,7 @@ static bool is_near(const struct examined *x, const json_t *all)
         json_array_foreach(all, i, v) {
                 const char *path = json_string_value(v);
 
-                if (!path || cg_path_within(path, real) ||
+                if (!path || leads_into(path, real) ||
                     (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1))
                         return true;
         }
