@@ -191,7 +191,7 @@ for pid in filter(str.isdigit, os.listdir('/proc')):
             print('reached', name)
         except PermissionError:
             print('refused', name)
-        except ProcessLookupError:  # the runner of a command that has just ended
+        except (FileNotFoundError, ProcessLookupError):  # the runner of a command that has just ended
             pass
     try:
         os.kill(int(pid), signal.SIGKILL)

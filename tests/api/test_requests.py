@@ -55,6 +55,8 @@ class Slow:
         return []
 slow = Slow()
 """)
+    session.request("complete_request", {"code": "x.", "cursor_pos": 2})  # imports what completes
+    session.until("reply")
     number = session.request("complete_request", {"code": "slow.", "cursor_pos": 5}, timeout_ms=100)
     reply = session.until("reply")[-1]
     assert (reply.cell, reply.status, reply.json["ename"]) == (number, "timeout", "TimeoutError")
