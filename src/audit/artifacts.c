@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
+#include "cli/help.h"
 
 #define READ_BYTES   (256u << 10)
 #define MAX_MANIFEST ((size_t)8 << 20)
@@ -36,22 +37,6 @@ static const struct cg_opt table[] = {
           "the key that the log was signed with, if it is not the log's own" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static const char artifacts_help[] =
-        "Usage: cellgate artifacts\n"
-        "       cellgate artifacts EXECUTION [--json | --out DIR] [--audit-key FILE]\n"
-        "\n"
-        "The files that cells of sessions with --sign-artifacts made or changed, as they were at the end of\n"
-        "each cell (docs/audit.md, Signed files). Without EXECUTION: the cells that have made files.\n"
-        "EXECUTION: the id of a session, or its beginning, a slash and the number of the cell: 3f2a/4.\n"
-        "\n";
-
-static const char verify_help[] =
-        "Usage: cellgate verify FILE [SHA256 | MANIFEST] [--key HEX | --audit-key FILE]\n"
-        "\n"
-        "Checks that FILE has this SHA-256, or is in this manifest (`cellgate artifacts EXECUTION --json`), or\n"
-        "else was signed in this user's audit log. The signature of the manifest is checked.\n"
-        "\n";
 
 struct signed_options {
         unsigned command;
@@ -540,12 +525,8 @@ static int command(struct signed_options *o, int argc, char **argv,
         int r = parse(o, argc, argv, &err);
 
         if (r == HELP)
-                return cg_opt_help(
-                        table, CG_ARRAY_LEN(table), o->command,
-                        o->command == VERIFY ? verify_help : artifacts_help,
-                        o->command == VERIFY
-                                ? "\nExit status: 0; 1 the file is another, or nobody has signed it; 2 it cannot be checked.\n"
-                                : "\nExit status: 0; 1 some files were not copied; 2 command line, or no such execution.\n");
+                return cg_opt_help(table, CG_ARRAY_LEN(table), o->command,
+                                   o->command == VERIFY ? CG_HELP_VERIFY : CG_HELP_ARTIFACTS);
         if (r == 0)
                 r = run(o, &f, &err);
         json_decref(f.manifest);

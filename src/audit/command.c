@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
+#include "cli/help.h"
 
 #define SHOWN_BODY 160
 /* A line of an exported file. */
@@ -35,20 +36,6 @@ static const struct cg_opt table[] = {
         { TO, 0, "to", "N", EXPORT, "the last record" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static const char help[] =
-        "Usage: cellgate audit [--session ID] [--since TIME] [--json | --ocsf]\n"
-        "       cellgate audit verify [--head FILE] [--audit-key FILE] [--partial] [--export FILE]\n"
-        "       cellgate audit head\n"
-        "       cellgate audit export [--session ID] [--from N] [--to N]\n"
-        "\n"
-        "The audit log of sessions that were started with --audit: cells, commands, questions with their\n"
-        "decisions, refusals and results (docs/audit.md).\n"
-        "\n"
-        "  verify    checks that no record was changed, removed or added; names the first that is wrong\n"
-        "  head      prints the last signed head, to be kept where this user's programs cannot write\n"
-        "  export    prints records with the proof that they are part of the log\n"
-        "\n";
 
 struct audit_options {
         unsigned what;
@@ -490,9 +477,7 @@ int cg_audit_command(int argc, char **argv)
         int r = parse(&c, argc, argv, &err);
 
         if (r == HELP)
-                return cg_opt_help(
-                        table, CG_ARRAY_LEN(table), ~0u, help,
-                        "\nExit status: 0; 1 verify: the log is not what was written; 2 command line, or no log.\n");
+                return cg_opt_help(table, CG_ARRAY_LEN(table), ~0u, CG_HELP_AUDIT);
         if (r < 0 || run(&c, &err) < 0) {
                 r = cg_cli_fail("audit", &err);
                 return err.code == CG_E_STATE && c.what == VERIFY ? 1 : r;

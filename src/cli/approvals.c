@@ -14,6 +14,7 @@
 #include "cli/common/opts.h"
 #include "cli/common/prompt.h"
 #include "cli/common/supervisors.h"
+#include "cli/help.h"
 
 /* Between attempts to connect to a supervisor that refuses, or does not answer. */
 #define AGAIN_MS 3000
@@ -39,29 +40,6 @@ static const struct cg_opt table[] = {
           "for programs: a JSON object; watch: one in each line" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static const char before[] =
-        "Usage: cellgate approvals list [--json]\n"
-        "       cellgate approvals show ID [--json]\n"
-        "       cellgate approvals accept ID... [--digest DIGEST]...\n"
-        "       cellgate approvals reject ID... [--reason TEXT]\n"
-        "       cellgate approvals watch [--json]\n"
-        "\n"
-        "Questions about tool calls, programs and connections that wait in those of this user's sessions that were\n"
-        "started with --decide-elsewhere. The first decision counts, here or where the session was started. Programs in\n"
-        "a sandbox cannot decide; every other program of this user can (docs/approvals.md).\n"
-        "\n"
-        "  list      shows them, and when they end\n"
-        "  show      shows one whole, with the code of its cell\n"
-        "  accept    shows one and asks at the terminal whether it may happen, once; of several (32 at most) one after\n"
-        "            the other, each of which must wait at the start\n"
-        "  reject    refuses them\n"
-        "  watch     shows them as they come, and at a terminal asks about each, or about those of one cell that wait\n"
-        "            already (32 at most) together. ^C leaves them open\n"
-        "\n";
-static const char after[] =
-        "\nExit status: 0; 1 no such question waits (any more), or it was not decided here; 2 command line, or\n"
-        "output that cannot be written; 130 interrupted.\n";
 
 /* A shared supervisor. */
 struct source {
@@ -663,7 +641,7 @@ int cg_cli_approvals(int argc, char **argv)
 
         cg_screen_init(&a.screen);
         if (r == HELP)
-                r = cg_opt_help(table, CG_ARRAY_LEN(table), ~0u, before, after);
+                r = cg_opt_help(table, CG_ARRAY_LEN(table), ~0u, CG_HELP_APPROVALS);
         else if (r == 0)
                 r = run(&a, &err);
         if (r < 0)

@@ -3,20 +3,10 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "cli/help.h"
 #include "config.h"
 
 #define FRONTS (CG_CMD_RUN | CG_CMD_SERVE | CG_JUP_RUN)
-
-static const char help[] =
-        "Usage: cellgate config --config FILE [--origin] [OPTIONS]\n"
-        "       cellgate config schema\n"
-        "\n"
-        "Prints what `run`, `mcp serve` and `jupyter` would use, with these options and this file: JSON, with values of\n"
-        "env and the paths of URLs as ***. schema prints the JSON Schema of such files (docs/configuration.md).\n"
-        "\n"
-        "  --origin  name the file, the variables or the command line that each value comes from\n"
-        "\n"
-        "Exit status: 0; 2 command line, configuration, or output that cannot be written.\n";
 
 static int print_json(const json_t *j, struct cg_err *err)
 {
@@ -148,7 +138,7 @@ int cg_cli_config(int argc, char **argv)
         int r;
 
         if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
-                return cg_cli_print(help);
+                return cg_cli_print(CG_HELP_CONFIG);
         if (strcmp(argv[1], "schema") == 0)
                 r = print_schema(&err);
         else

@@ -9,31 +9,12 @@
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "cli/common/supervisors.h"
+#include "cli/help.h"
 
 /* A supervisor answers at once; one that hangs must not hold up the others. */
 #define ANSWER_MS 3000
 /* MCP servers are ended in order first. */
 #define END_MS 15000
-
-static const char help[] =
-        "Usage: cellgate daemon status [--json]\n"
-        "       cellgate daemon stop [--force]\n"
-        "\n"
-        "The supervisors that cellgate run, mcp serve, jupyter and the Python package share, so that only the\n"
-        "first of them waits for Python. Each is started when it is needed, and ends 10 minutes after its last\n"
-        "client. There are several where programs differ in their preloaded modules, their environment, their\n"
-        "limits or rights, or their version (docs/architecture.md, Shared supervisors).\n"
-        "\n"
-        "  status    shows them, with their clients, their memory (what their processes share counts once), and\n"
-        "            the folders that spare sessions use until then\n"
-        "  stop      ends them, unless that would end sessions\n"
-        "\n"
-        "  --json    prints a JSON array\n"
-        "  --force   also ends sessions, and supervisors that do not answer\n"
-        "\n"
-        "A command with --private, or with CELLGATE_PRIVATE in its environment, has a supervisor of its own.\n"
-        "\n"
-        "Exit status: 0; 1 stop: a supervisor runs on; 2 command line, or output that cannot be written.\n";
 
 struct daemons {
         bool json, force;
@@ -227,7 +208,7 @@ int cg_cli_daemon(int argc, char **argv)
 
         for (int i = 1; i < argc; i++)
                 if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-                        return cg_cli_print(help);
+                        return cg_cli_print(CG_HELP_DAEMON);
         if (argc < 2 || (!stops && strcmp(argv[1], "status") != 0)) {
                 cg_fail(&err, CG_E_INVAL, "status or stop? --help says more");
                 return cg_cli_fail("daemon", &err);

@@ -10,39 +10,12 @@
 #include "base/path.h"
 #include "cli/common/cli.h"
 #include "cli/common/pip.h"
+#include "cli/help.h"
 #include "config.h"
 
 #define MAX_PACKAGES 256u
 #define REQUIREMENTS CG_DATADIR "/kernel-requirements.txt"
 #define PROGRAM      CG_PYTHONDIR "/cellgate_kernel/make_env.py"
-
-static const char help[] =
-        "Usage: cellgate env create ENV [PACKAGE...]\n"
-        "       cellgate env add ENV [PACKAGE...]\n"
-        "       cellgate env list\n"
-        "       cellgate env remove ENV\n"
-        "\n"
-        "Python environments for kernels, for the option --kernel-env of run, mcp serve and jupyter.\n"
-        "\n"
-        "  create    makes an environment with IPython, its dependencies and the PACKAGEs\n"
-        "  add       installs PACKAGEs, and missing dependencies of kernels. Open sessions keep the modules\n"
-        "            that they have imported\n"
-        "  list      lists the environments that have a name\n"
-        "  remove    removes an environment that `create` has made, and no other\n"
-        "\n"
-        "  ENV       a name, for an environment in $XDG_DATA_HOME/cellgate/envs (or in\n"
-        "            ~/.local/share/cellgate/envs), or a folder with a slash in it, such as ./env. It must\n"
-        "            not be a folder that cells can write: its programs run outside of the sandbox as well\n"
-        "  PACKAGE   for pip: numpy, 'pandas>=2', a path or a URL. It is installed outside of the sandbox,\n"
-        "            with your rights\n"
-        "\n"
-        "  -h, --help  this text\n"
-        "\n"
-        "Exit status: 0; 1 pip or venv failed; 2 command line, or a folder that cannot be used; 130\n"
-        "interrupted.\n"
-        "\n"
-        "Example: cellgate env create science numpy pandas matplotlib\n"
-        "         cellgate run --kernel-env science analysis.py\n";
 
 static int by_name(const void *a, const void *b)
 {
@@ -199,7 +172,7 @@ int cg_cli_env(int argc, char **argv)
 
         for (int i = 1; i < argc; i++)
                 if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-                        return cg_cli_print(help);
+                        return cg_cli_print(CG_HELP_ENV);
         if (argc < 2)
                 cg_fail(&err, CG_E_INVAL, "create, add, list or remove? --help says more");
         else if (run_command(argc, argv, &err) == 0)

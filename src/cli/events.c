@@ -9,6 +9,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/common/supervisors.h"
+#include "cli/help.h"
 
 /* Supervisors start at any time, and no event says so. */
 #define SCAN_MS     1000
@@ -26,14 +27,6 @@ static const struct cg_opt table[] = {
         { JSON, 0, "json", NULL, 0, "for programs: a JSON object in each line" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static const char before[] =
-        "Usage: cellgate events [--json] [--namespace NAME] [--since TIME] [--no-wait]\n\n"
-        "What happens in the sessions of all of this user's programs that share a supervisor: cells, commands, tools,\n"
-        "decisions, refusals (docs/events.md), by time. A supervisor keeps its last 4,096 events. A reader that is too slow\n"
-        "loses the oldest, and is told how many.\n\n";
-static const char after_options[] =
-        "\nExit status: 0; 2 command line, or output that cannot be written; 130 interrupted.\n";
 
 struct followed {
         char address[400];
@@ -268,7 +261,7 @@ int cg_cli_events(int argc, char **argv)
         int r = parse(&ev, argc, argv, &err);
 
         if (r > 0)
-                return cg_opt_help(table, CG_ARRAY_LEN(table), 0, before, after_options);
+                return cg_opt_help(table, CG_ARRAY_LEN(table), 0, CG_HELP_EVENTS);
         if (r == 0)
                 r = watch(&ev, &err);
         while (ev.n)

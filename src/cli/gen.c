@@ -9,6 +9,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/common/report.h"
+#include "cli/help.h"
 #include "codegen/codegen.h"
 #include "mcp/client/mcp_list.h"
 
@@ -32,27 +33,6 @@ static const struct cg_opt table[] = {
           " standard error" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static int help(void)
-{
-        return cg_opt_help(
-                table, CG_ARRAY_LEN(table), 0,
-                "Usage: cellgate gen NAME --out DIR --tools FILE [--verbose]\n"
-                "       cellgate gen NAME --out DIR [--timeout SECONDS] [--verbose] -- COMMAND [ARG]...\n"
-                "\n"
-                "Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called\n"
-                "NAME, and DIR/__init__.py, with which Python code searches the tools of all servers in DIR. An older\n"
-                "package of the same server is replaced at once; it remains unchanged if anything fails.\n"
-                "(`cellgate run --mcp` does this by itself.)\n"
-                "\n",
-                "\n"
-                "Rejected tools are named on standard error, with the reason; the others get their modules all the\n"
-                "same. Exit status: 0; 1 a tool was rejected; 2 command line, no usable tool list, or a package\n"
-                "that cannot be written.\n"
-                "\n"
-                "Example: cellgate gen filesystem --out mcptools \\\n"
-                "             -- npx -y @modelcontextprotocol/server-filesystem /tmp\n");
-}
 
 struct gen {
         const char *name, *out, *tools;
@@ -184,5 +164,5 @@ int cg_cli_gen(int argc, char **argv)
 
         if (r < 0)
                 return cg_cli_fail("gen", &err);
-        return r == HELP ? help() : generate(&g);
+        return r == HELP ? cg_opt_help(table, CG_ARRAY_LEN(table), 0, CG_HELP_GEN) : generate(&g);
 }

@@ -10,6 +10,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/common/supervisors.h"
+#include "cli/help.h"
 
 #define NAME_MAX_ID 64
 
@@ -22,9 +23,6 @@ static const struct cg_opt table[] = {
         { JSON, 0, "json", NULL, STATUS | LIST | SHOW, "for programs: a JSON array" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static const char status_help[] =
-        "\nExit status: 0; 1 no such session or job; 2 command line, or output that cannot be written.\n";
 
 struct subcommand {
         const char *name, *word;
@@ -39,29 +37,11 @@ static const struct subcommand commands[] = {
 static const struct {
         const char *name;
         unsigned commands; /* bits */
-        const char *usage;
+        const char *help;
 } groups[] = {
-        { "queue", STATUS,
-          "Usage: cellgate queue status [--json]\n\n"
-          "The queues of cells and commands of the supervisors that this user's programs share\n"
-          "(docs/jobs.md).\n\n"
-          "  status    shows how many run and wait in each, and its limits\n\n" },
-        { "session", LIST | SHOW | KILL,
-          "Usage: cellgate session list [--namespace NAME] [--json]\n"
-          "       cellgate session show --id ID [--json]\n"
-          "       cellgate session kill --id ID\n\n"
-          "The sessions of all of this user's programs that share a supervisor (docs/jobs.md).\n\n"
-          "  list      shows them\n"
-          "  show      shows a session and its cells and commands that run or wait. What they contain is\n"
-          "            shown to nobody but its program\n"
-          "  kill      ends a session with its cells and commands, whichever program has opened it\n\n" },
-        { "job", LIST | CANCEL,
-          "Usage: cellgate job list [--namespace NAME] [--json]\n"
-          "       cellgate job cancel --id ID\n\n"
-          "The cells and commands that run or wait, of all of this user's programs that share a supervisor\n"
-          "(docs/jobs.md).\n\n"
-          "  list      shows them\n"
-          "  cancel    interrupts a cell, ends a command, or takes either from the queue\n\n" },
+        { "queue", STATUS, CG_HELP_QUEUE },
+        { "session", LIST | SHOW | KILL, CG_HELP_SESSION },
+        { "job", LIST | CANCEL, CG_HELP_JOB },
 };
 
 /* The answers of all supervisors. */
@@ -272,8 +252,7 @@ static int help(const char *name)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(groups); i++)
                 if (strcmp(groups[i].name, name) == 0)
-                        return cg_opt_help(table, CG_ARRAY_LEN(table), groups[i].commands, groups[i].usage,
-                                           status_help);
+                        return cg_opt_help(table, CG_ARRAY_LEN(table), groups[i].commands, groups[i].help);
         return CG_EXIT_USAGE;
 }
 

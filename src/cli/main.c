@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
+#include "cli/help.h"
 #include "config.h"
 #include "vcs.h"
 
@@ -35,14 +36,7 @@ static int audit(int argc, char **argv)
 static int relay(int argc, char **argv)
 {
         if (argc > 1 && strcmp(argv[1], "--help") == 0)
-                return cg_cli_print(
-                        "Usage: cellgate relay\n"
-                        "\n"
-                        "The far end of --connect COMMAND (run, mcp serve, jupyter) and of cellgate.Client(connect=...),\n"
-                        "which start it by COMMAND on another machine. Standard input and output are the connection; it\n"
-                        "starts a supervisor, and waits 30 s for another one if it breaks. Nothing listens on a\n"
-                        "network. With CELLGATE_NODE in the environment it uses the supervisor of `cellgate node` in\n"
-                        "that folder instead.\n");
+                return cg_cli_print(CG_HELP_RELAY);
         return exec_other(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-relay"), "relay", argv);
 }
 

@@ -7,6 +7,7 @@
 #include "cli/common/args.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
+#include "cli/help.h"
 #include "policy/policy.h"
 
 enum { CHECK = 1, TEST = 2, EXPLAIN = 4 };
@@ -16,24 +17,6 @@ static const struct cg_opt table[] = {
         { CALL, 0, "call", "CALL", EXPLAIN, "the call, as in CASES" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static const char help[] =
-        "Usage: cellgate policy check FILE...\n"
-        "       cellgate policy test FILE... CASES\n"
-        "       cellgate policy explain FILE... --call CALL\n"
-        "\n"
-        "Policy files, as --policy takes them (docs/policy.md).\n"
-        "\n"
-        "  check      names errors, and rules that can never match\n"
-        "  test       compares decisions with those that CASES expects: a JSON list of\n"
-        "             {\"call\": CALL, \"expect\": \"allow\", \"ask\", \"deny\" or \"none\"}, decided in order, in one session\n"
-        "  explain    shows which rule decides about a call, and why the others do not\n"
-        "\n"
-        "CALL is {\"server\", \"tool\", \"arguments\"}, {\"server\", \"method\": \"resources/read\", \"arguments\"},\n"
-        "{\"program\", \"argv\"} or {\"host\", \"port\"}; also \"front\" (default: run), \"client\" and \"cell\". \"none\": no\n"
-        "file decides, so --approve does.\n"
-        "\n"
-        "Exit status: 0; 1 test: a decision differs; 2 command line, or an error in a file.\n";
 
 static const char *const decisions[] = {
         [CG_POL_NONE] = "none", [CG_POL_ALLOW] = "allow", [CG_POL_ASK] = "ask", [CG_POL_DENY] = "deny"
@@ -232,14 +215,14 @@ int cg_cli_policy(int argc, char **argv)
         while (argc > 1 && k < CG_ARRAY_LEN(names) && strcmp(argv[1], names[k]) != 0)
                 k++;
         if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-                return cg_cli_print(help);
+                return cg_cli_print(CG_HELP_POLICY);
         if (argc < 2 || k == CG_ARRAY_LEN(names) || !words) {
                 cg_fail(&err, CG_E_INVAL, "check, test or explain? --help says more");
                 return cg_cli_fail("policy", &err);
         }
         r = parse(argc, argv, 1u << k, words, &n, &call, &err);
         if (r > 0)
-                return cg_cli_print(help);
+                return cg_cli_print(CG_HELP_POLICY);
         if (r == 0)
                 r = run(1u << k, words, n, call, &b, &err);
         if (r < 0)

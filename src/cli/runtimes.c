@@ -5,18 +5,7 @@
 #include "cellgate.h"
 #include "cli/common/cli.h"
 #include "cli/common/supervisors.h"
-
-static const char help[] =
-        "Usage: cellgate runtimes [--node FILE] [--json]\n"
-        "\n"
-        "The languages of sessions (--language), with their programs and versions, or why they cannot be had on\n"
-        "this machine. Each is tried: a session is opened, and a cell run in it. Then the kernels that are\n"
-        "installed for Jupyter, which are not started, with the variables that they set (docs/languages.md).\n"
-        "\n"
-        "  --node FILE  the node to try, instead of the first of PATH\n"
-        "  --json       prints a JSON array\n"
-        "\n"
-        "Exit status: 0; 2 command line, no supervisor, or output that cannot be written.\n";
+#include "cli/help.h"
 
 static void add_line(struct cg_buf *b, const json_t *o)
 {
@@ -61,7 +50,7 @@ int cg_cli_runtimes(int argc, char **argv)
 
         for (int k = 1; k < argc; k++) {
                 if (strcmp(argv[k], "--help") == 0 || strcmp(argv[k], "-h") == 0)
-                        return cg_cli_print(help);
+                        return cg_cli_print(CG_HELP_RUNTIMES);
                 if (strcmp(argv[k], "--json") == 0) {
                         json = true;
                 } else if (strcmp(argv[k], "--node") == 0 && k + 1 < argc) {

@@ -2,6 +2,7 @@
 #include "base/ceilings.h"
 #include "cli/common/listen.h"
 #include "cli/common/opts.h"
+#include "cli/help.h"
 #include "node/node.h"
 
 enum { SLOTS = 2, CLIENT, MEMORY, DRAIN, LINK, HTTP, OPEN, TIER, TENANT, ENV, PRELOAD, SPARES, LEVEL, HELP };
@@ -111,15 +112,7 @@ int cg_node_parse(int argc, char **argv, struct node_options *o, int *status, st
         };
         while ((id = cg_opt_next(&scan, &value, err)) > CG_OPT_END) {
                 if (id == HELP) {
-                        *status = cg_opt_help(
-                                table, CG_ARRAY_LEN(table), 0,
-                                "Usage: cellgate node [OPTIONS]\n\n"
-                                "Serves sessions in the foreground for `cellgate relay` with CELLGATE_NODE in its environment:\n"
-                                "behind ssh, srun, kubectl exec, or stunnel. Prints {\"node\": FOLDER} when it is ready;\n"
-                                "the log goes to standard error, a JSON object a line. All of its clients are one tenant: run\n"
-                                "one node for each (docs/cluster.md).\n\n",
-                                "\nExit status: 0 after SIGTERM or SIGINT (at once); 1 it could not start, or the supervisor ended;\n"
-                                "2 command line.\n");
+                        *status = cg_opt_help(table, CG_ARRAY_LEN(table), 0, CG_HELP_NODE);
                         return 1;
                 }
                 if (apply(o, id, value, err) < 0)

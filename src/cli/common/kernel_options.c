@@ -489,9 +489,9 @@ int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *va
         return 0;
 }
 
-int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after)
+int cg_kernel_options_help(enum cg_kernel_command command, const char *text)
 {
-        return cg_opt_help(table, CG_ARRAY_LEN(table), command, before, after);
+        return cg_opt_help(table, CG_ARRAY_LEN(table), command, text);
 }
 
 int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err)

@@ -171,7 +171,7 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
 int cg_kernel_options_word(json_t *words, const struct cg_opt *o, const char *value, bool there,
                            struct cg_err *err);
 /* Prints the help on standard output; see cg_opt_help(). */
-int cg_kernel_options_help(enum cg_kernel_command command, const char *before, const char *after);
+int cg_kernel_options_help(enum cg_kernel_command command, const char *text);
 /* Others than this command decide, too: what no rule decides waits for them. */
 static inline bool cg_kernel_options_shares(const struct cg_kernel_options *o)
 {

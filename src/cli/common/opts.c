@@ -179,8 +179,10 @@ static void add_wrapped(struct cg_buf *b, const char *text, size_t column)
         }
 }
 
-int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const char *before, const char *after)
+int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const char *text)
 {
+        static const char place[] = "{options}\n";
+        const char *options = strstr(text, place);
         cg_auto_buf struct cg_buf b = { .max = 65536 }, left = { .max = 256 };
         size_t column = 0;
 
@@ -189,13 +191,13 @@ int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const ch
                         option_text(&table[i], &left);
                         column = CG_MAX(left.len + 2, column);
                 }
-        cg_buf_adds(&b, before);
+        cg_buf_add(&b, text, (size_t)(options - text));
         for (size_t i = 0; i < n; i++)
                 if (cg_opt_is_of(&table[i], command)) {
                         cg_buf_addf(&b, "%-*s", (int)column, option_text(&table[i], &left));
                         add_wrapped(&b, table[i].help, column);
                 }
-        cg_buf_adds(&b, after);
+        cg_buf_adds(&b, options + strlen(place));
         return cg_cli_print_buf(&b);
 }
 

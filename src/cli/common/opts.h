@@ -87,11 +87,10 @@ int cg_opt_read(struct cg_optscan *o, const struct cg_opt_place *places, size_t 
                 const char **value, struct cg_err *err);
 
 /*
- * Prints the help of @command on standard output: @before, a line or more for each of its options,
- * @after. Returns the exit status.
+ * Prints the help of @command on standard output: @text, a file of src/cli/help, with a line or
+ * more for each of its options in the place of the line "{options}". Returns the exit status.
  */
-int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const char *before,
-                const char *after);
+int cg_opt_help(const struct cg_opt *table, size_t n, unsigned command, const char *text);
 
 /*
  * Seconds such as "1.5" as milliseconds; "0" is 0. CG_E_INVAL for anything else, also negative

@@ -1,60 +1,8 @@
-/* `cellgate jupyter`: its command lines and their help; finds the subcommand. */
+/* `cellgate jupyter`: its command lines; finds the subcommand. */
 #include "cli/jupyter/jupyter.h"
 
 #include "cli/common/config.h"
-
-#define APPROVAL \
-        "\n" \
-        "Tool calls that no --approve rule decides, and hosts that the sandbox's settings do not decide, are\n" \
-        "asked about in the notebook.\n"
-
-static int show_help(enum cg_kernel_command command)
-{
-        switch (command) {
-        case CG_JUP_INSTALL:
-                return cg_kernel_options_help(
-                        command,
-                        "Usage: cellgate jupyter install [--user | --prefix DIR | --sys-prefix] [OPTIONS]\n"
-                        "\n"
-                        "Installs a kernelspec, so that Jupyter offers this kernel.\n"
-                        "\n",
-                        APPROVAL);
-        case CG_JUP_RUN:
-                return cg_kernel_options_help(
-                        command,
-                        "Usage: cellgate jupyter run -f CONNECTION_FILE [OPTIONS]\n"
-                        "\n"
-                        "A Jupyter kernel, which Jupyter starts by a kernelspec. The working folder is the workspace. A\n"
-                        "connection file that does not exist is made, with free ports and a fresh key, and removed at the\n"
-                        "end.\n"
-                        "\n",
-                        APPROVAL
-                        "\n"
-                        "Options of ipykernel (--Class.trait=VALUE, --profile and others) and further words, which clients\n"
-                        "add for a kernel named python3, are ignored; a line on standard error names them. Where nbclient\n"
-                        "runs a whole notebook (and says so by --HistoryManager.hist_file=:memory:), a kernel that dies is\n"
-                        "not replaced: this program ends, and no further cell runs.\n"
-                        "\n"
-                        "SIGINT interrupts the running cell; SIGTERM or SIGHUP ends the kernel in order, with exit status\n"
-                        "0, as a client's shutdown request does.\n");
-        case CG_JUP_ATTACH:
-                return cg_kernel_options_help(
-                        command,
-                        "Usage: cellgate jupyter attach SESSION [OPTIONS]\n"
-                        "\n"
-                        "Opens a running session to Jupyter clients, prints the connection file's path, and serves until\n"
-                        "interrupted or the session ends. Then, for example: jupyter console --existing PATH\n"
-                        "\n",
-                        "");
-        default:
-                return cg_kernel_options_help(command,
-                                              "Usage: cellgate jupyter list [OPTIONS]\n"
-                                              "\n"
-                                              "Lists the open sessions.\n"
-                                              "\n",
-                                              "");
-        }
-}
+#include "cli/help.h"
 
 static void options_fini(struct cg_jup_options *o)
 {
@@ -199,24 +147,13 @@ static const struct {
         const char *name;
         enum cg_kernel_command command;
         int (*run)(struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+        const char *help;
 } commands[] = {
-        { "run", CG_JUP_RUN, cg_jup_run },
-        { "install", CG_JUP_INSTALL, cg_jup_install },
-        { "attach", CG_JUP_ATTACH, cg_jup_attach },
-        { "list", CG_JUP_LIST, cg_jup_list },
+        { "run", CG_JUP_RUN, cg_jup_run, CG_HELP_JUPYTER_RUN },
+        { "install", CG_JUP_INSTALL, cg_jup_install, CG_HELP_JUPYTER_INSTALL },
+        { "attach", CG_JUP_ATTACH, cg_jup_attach, CG_HELP_JUPYTER_ATTACH },
+        { "list", CG_JUP_LIST, cg_jup_list, CG_HELP_JUPYTER_LIST },
 };
-
-static const char help[] =
-        "Usage: cellgate jupyter COMMAND [OPTIONS]\n"
-        "\n"
-        "A Jupyter kernel: Python in a sandbox, tool calls of MCP servers only with approval.\n"
-        "\n"
-        "  install    installs a kernelspec, so that Jupyter offers this kernel\n"
-        "  run        the kernel itself, which Jupyter starts\n"
-        "  attach     opens a running session to Jupyter clients\n"
-        "  list       lists open sessions\n"
-        "\n"
-        "See cellgate jupyter COMMAND --help.\n";
 
 /* argv[0]: its name */
 static int run_command(int argc, char **argv)
@@ -233,7 +170,7 @@ static int run_command(int argc, char **argv)
         r = parse(argc, argv, commands[i].command, &o, &err);
         strcat(name, commands[i].name);
         if (r == 0 && o.kernel.help)
-                status = show_help(commands[i].command);
+                status = cg_kernel_options_help(commands[i].command, commands[i].help);
         else if (r < 0 || commands[i].run(&o, &hangs, &err) < 0)
                 status = cg_cli_fail(name, &err);
         if (hangs)
@@ -247,7 +184,7 @@ int cg_cli_jupyter(int argc, char **argv)
         struct cg_err err;
 
         if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-                return cg_cli_print(help);
+                return cg_cli_print(CG_HELP_JUPYTER);
         for (size_t i = 0; argc > 1 && i < CG_ARRAY_LEN(commands); i++)
                 if (strcmp(argv[1], commands[i].name) == 0)
                         return cg_config_run("jupyter", commands[i].command, argc - 1, argv + 1, run_command);

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
+#include "cli/help.h"
 #include "cli/mcp/mcp.h"
 #include "mcp/ceilings.h"
 #include "mcp/client/def.h"
@@ -31,33 +32,6 @@ static const struct cg_opt table[] = {
         { TIMEOUT, 0, "timeout", "SECONDS", LOGIN, "longest wait for the person (default: 300)" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static int help(unsigned command)
-{
-        if (command == LOGOUT)
-                return cg_opt_help(
-                        table, CG_ARRAY_LEN(table), LOGOUT,
-                        "Usage: cellgate mcp logout NAME [--mcp FILE | --url URL]\n\n"
-                        "Removes the token, the client registration and all else that is stored about the\n"
-                        "authorization at the MCP server NAME, and asks the authorization server to revoke\n"
-                        "the tokens. Where that is not possible, the reason is printed, and the tokens stay\n"
-                        "valid until their life ends or you revoke them on the server's own pages.\n\n",
-                        "\nExit status: 0, also where the tokens were not revoked; 2 nothing is stored, or it\n"
-                        "cannot be removed.\n");
-        return cg_opt_help(
-                table, CG_ARRAY_LEN(table), LOGIN,
-                "Usage: cellgate mcp login NAME [--mcp FILE | --url URL] [--no-browser] [--timeout SECONDS]\n"
-                "\n"
-                "Signs in at an MCP server that wants OAuth: opens the authorization server's page in a\n"
-                "browser (or prints its address), waits for its answer at a port of 127.0.0.1, and stores\n"
-                "the token for cellgate's tool server. No cell can read it.\n"
-                "\n",
-                "\n"
-                "Exit status: 0; 2 the command line, the server or its authorization server refused, or\n"
-                "nobody signed in.\n"
-                "\n"
-                "Example: cellgate mcp login linear --mcp mcp.json\n");
-}
 
 struct login_options {
         const char *name, *mcp, *url;
@@ -362,7 +336,8 @@ int cg_cli_mcp_login(int argc, char **argv)
         int r = parse(&o, command, argc, argv, &err);
 
         if (r == HELP)
-                return help(command);
+                return cg_opt_help(table, CG_ARRAY_LEN(table), command,
+                                   command == LOGIN ? CG_HELP_MCP_LOGIN : CG_HELP_MCP_LOGOUT);
         signal(SIGPIPE, SIG_IGN); /* of libcurl's TLS and of the browser's connection */
         if (r == 0)
                 r = command == LOGIN ? login(&o, &err) : logout(&o, &err);

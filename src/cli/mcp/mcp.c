@@ -1,6 +1,7 @@
 /* `cellgate mcp`: finds the command; and `accept`, of what has changed in a server's tools. */
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
+#include "cli/help.h"
 #include "cli/mcp/mcp.h"
 #include "mcp/pins/accept.h"
 
@@ -13,24 +14,6 @@ static const struct cg_opt table[] = {
           "accept without a question what is shown; with TOOL also what is too long to be shown" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static int help(void)
-{
-        return cg_opt_help(
-                table, CG_ARRAY_LEN(table), 0,
-                "Usage: cellgate mcp accept NAME [TOOL] [--yes]\n"
-                "\n"
-                "Shows how tools of the MCP server NAME have changed since they were accepted, and asks\n"
-                "whether the change is accepted. Until then these tools are not called. The tools of a\n"
-                "server that is new are accepted when it is used for the first time.\n"
-                "\n",
-                "\n"
-                "Sessions that run call an accepted tool at once; their generated modules have its new\n"
-                "text from the next session on.\n"
-                "\n"
-                "Exit status: 0; 1 something was not accepted; 2 command line, no terminal, or the pins of\n"
-                "the server's tools cannot be read or written.\n");
-}
 
 /* Return: 0; HELP; negative. */
 static int parse(struct cg_accept *a, int argc, char **argv, struct cg_err *err)
@@ -67,7 +50,7 @@ static int accept_tools(int argc, char **argv)
         int r = parse(&a, argc, argv, &err);
 
         if (r == HELP)
-                return help();
+                return cg_opt_help(table, CG_ARRAY_LEN(table), 0, CG_HELP_MCP_ACCEPT);
         if (r < 0 || cg_accept_tools(&a, &err) < 0)
                 return cg_cli_fail("mcp accept", &err);
         if (!a.waiting) {
@@ -95,24 +78,7 @@ int cg_cli_mcp(int argc, char **argv)
                 if (strcmp(argv[1], commands[i].name) == 0)
                         return commands[i].run(argc - 1, argv + 1);
         if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-                return cg_cli_print(
-                        "Usage: cellgate mcp serve [OPTIONS]\n"
-                        "       cellgate mcp login NAME [OPTIONS]\n"
-                        "       cellgate mcp logout NAME [OPTIONS]\n"
-                        "       cellgate mcp accept NAME [TOOL] [OPTIONS]\n"
-                        "       cellgate mcp add NAME [OPTIONS] URL | -- COMMAND [ARG]...\n"
-                        "       cellgate mcp list | show NAME | remove NAME | tools NAME | call NAME TOOL [JSON]\n"
-                        "\n"
-                        "  serve   is an MCP server that lets an agent run Python in a sandboxed kernel\n"
-                        "  login   signs in at an MCP server that wants OAuth\n"
-                        "  logout  removes what `login` has stored\n"
-                        "  accept  shows how tools of a server have changed, and accepts them\n"
-                        "  add     defines a server in a file for `cellgate run --mcp`\n"
-                        "  list, show, remove  the definitions in that file\n"
-                        "  tools   lists the tools of a server and whether they are accepted\n"
-                        "  call    calls one tool\n"
-                        "\n"
-                        "Each has a --help of its own.\n");
+                return cg_cli_print(CG_HELP_MCP);
         if (argc > 1)
                 cg_fail(&err, CG_E_INVAL,
                         "there is no \"mcp %s\": cellgate mcp --help lists mcp serve and the others",

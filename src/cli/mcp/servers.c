@@ -12,6 +12,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/common/pretty.h"
+#include "cli/help.h"
 #include "cli/mcp/mcp.h"
 #include "mcp/client/def.h"
 #include "mcp/client/mcp_list.h"
@@ -44,39 +45,6 @@ static const struct cg_opt table[] = {
         { YES, 'y', "yes", NULL, CALL, "call without a question" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static int help(unsigned command)
-{
-        static const char *const texts[][2] = {
-                { "Usage: cellgate mcp add NAME [OPTIONS] URL\n"
-                  "       cellgate mcp add NAME [OPTIONS] -- COMMAND [ARG]...\n\n"
-                  "Defines the MCP server NAME in a file for `cellgate run --mcp`. All else in the file stays.\n\n",
-                  "\nExit status: 0; 2 command line, a name that is taken, or a file that cannot be written.\n" },
-                { "Usage: cellgate mcp list [--user | --mcp FILE]\n\n"
-                  "Lists the servers of a file: name, kind, and program or host.\n\n",
-                  "\nExit status: 0; 2 the file cannot be read.\n" },
-                { "Usage: cellgate mcp show NAME [--user | --mcp FILE]\n\n"
-                  "Prints the definition of a server as JSON. Values of variables and headers, and what looks\n"
-                  "like a secret in an argument or URL, are shown as ***.\n\n",
-                  "\nExit status: 0; 2 there is no such server.\n" },
-                { "Usage: cellgate mcp remove NAME [--user | --mcp FILE]\n\n"
-                  "Removes the definition of a server. What `cellgate mcp login` has stored stays.\n\n",
-                  "\nExit status: 0; 2 there is no such server, or the file cannot be written.\n" },
-                { "Usage: cellgate mcp tools NAME [--user | --mcp FILE] [--timeout SECONDS]\n\n"
-                  "Starts the server and lists its tools, each with its state: accepted, new, changed or held\n"
-                  "(`cellgate mcp accept`), ambiguous (listed twice), or invalid.\n\n",
-                  "\nExit status: 0; 2 the server does not start or list its tools.\n" },
-                { "Usage: cellgate mcp call NAME TOOL [JSON] [--yes] [--user | --mcp FILE]\n\n"
-                  "Calls one tool of a server and prints its result as JSON. The call is shown first, and made\n"
-                  "when you accept it. There is no kernel and no sandbox.\n\n",
-                  "\nExit status: 0; 1 the tool failed, or the call was not accepted; 2 anything else.\n" },
-        };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++)
-                if (command == 1u << i)
-                        return cg_opt_help(table, CG_ARRAY_LEN(table), command, texts[i][0], texts[i][1]);
-        return CG_EXIT_USAGE;
-}
 
 struct servers_options {
         const char *words[3]; /* NAME, then URL, or TOOL and JSON */
@@ -510,9 +478,11 @@ static const struct {
         const char *name;
         size_t words;
         int (*run)(const struct servers_options *o, struct cg_mcp_config *c, struct cg_err *err);
+        const char *help;
 } commands[] = {
-        { "add", 2, add },           { "list", 0, list },   { "show", 1, show },
-        { "remove", 1, remove_one }, { "tools", 1, tools }, { "call", 3, call },
+        { "add", 2, add, CG_HELP_MCP_ADD },       { "list", 0, list, CG_HELP_MCP_LIST },
+        { "show", 1, show, CG_HELP_MCP_SHOW },    { "remove", 1, remove_one, CG_HELP_MCP_REMOVE },
+        { "tools", 1, tools, CG_HELP_MCP_TOOLS }, { "call", 3, call, CG_HELP_MCP_CALL },
 };
 
 int cg_cli_mcp_servers(int argc, char **argv)
@@ -530,7 +500,7 @@ int cg_cli_mcp_servers(int argc, char **argv)
         snprintf(title, sizeof(title), "mcp %s", argv[0]);
         r = parse(&o, command, commands[i].words, argc, argv, &err);
         if (r == HELP)
-                r = help(command);
+                r = cg_opt_help(table, CG_ARRAY_LEN(table), command, commands[i].help);
         else if (r == 0 && cg_mcp_config_load(o.mcp, o.user, command & (ADD | REMOVE), &c, &err) == 0)
                 r = commands[i].run(&o, &c, &err);
         else

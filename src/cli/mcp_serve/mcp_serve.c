@@ -24,6 +24,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/config.h"
 #include "cli/common/webhook.h"
+#include "cli/help.h"
 #include "sandbox/settings/settings.h"
 #include "config.h"
 
@@ -538,7 +539,7 @@ static int run_command(int argc, char **argv)
         cond_init(&sv.room);
         cond_init(&sv.gone);
         if (r >= 0 && sv.opts.kernel.help)
-                r = cg_serve_help();
+                r = cg_kernel_options_help(CG_CMD_SERVE, CG_HELP_MCP_SERVE);
         else if (r >= 0 && sv.opts.print_config)
                 r = cg_serve_print_config(sv.opts.print_config, argc, argv, &err);
         else if (r >= 0 && sv.opts.compat)

@@ -388,8 +388,6 @@ static inline int64_t cg_serve_sooner(int64_t a_ms, int64_t b_ms)
 }
 
 /* ---- options.c */
-/* Prints the help; returns the exit status. */
-int cg_serve_help(void);
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err);
 void cg_serve_options_fini(struct cg_serve_options *o);
 

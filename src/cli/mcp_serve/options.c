@@ -1,4 +1,4 @@
-/* `cellgate mcp serve`: its command line and its help. */
+/* `cellgate mcp serve`: its command line. */
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include "base/installed.h"
@@ -15,48 +15,6 @@
 #define IDLE_MS        ((int64_t)1800 * 1000)
 #define MAX_SESSIONS   32
 #define MAX_PER_CLIENT 8
-
-int cg_serve_help(void)
-{
-        return cg_kernel_options_help(
-                CG_CMD_SERVE,
-                "Usage: cellgate mcp serve [OPTIONS]\n"
-                "\n"
-                "An MCP server on standard input and output: an agent's Python in a sandboxed IPython kernel that\n"
-                "keeps its state.\n"
-                "\n"
-                "Tools: execute_ipython_cell, register_mcp_server, install_package, uninstall_package, reset,\n"
-                "read_output (toolset core); start_cell, cell_status, cell_result, cancel_cell, send_input (toolset\n"
-                "jobs);\n"
-                "off by default: create_session, list_sessions, terminate_session, bridge_data\n"
-                "(toolset sessions);\n"
-                "list_files, read_file, write_file, move_file, remove_file (toolset files); list_variables,\n"
-                "sandbox_info, explain_denial (toolset inspect); host_exec, host_file_read, host_file_write,\n"
-                "host_file_list, host_file_copy, request_host_access, list_host_access (toolset host: outside of\n"
-                "the sandbox, each call is asked about); fetch_webpage, browser_fetch, web_search (toolset web).\n"
-                "Alone, for another client than the agent's: list_approvals, show_approval, decide_approval\n"
-                "(toolset approvals).\n"
-                "Cells call the tools of other MCP servers as Python functions; each such call must be allowed\n"
-                "here.\n"
-                "\n",
-                "\n"
-                "Tool calls that no --approve rule decides are refused. With --approve ask the user of the MCP\n"
-                "client is asked (elicitation), also about hosts that the sandbox's settings do not decide; where\n"
-                "the client cannot ask, both are refused. Two of this server's own tools act outside the sandbox\n"
-                "and need a rule as well, which may be --approve all:\n"
-                "  cellgate.register_mcp_server  starts a program of the agent's choice, with your rights\n"
-                "  cellgate.install_package      downloads packages for the kernel, and builds them in a sandbox\n"
-                "Refusals of the sandbox are reported to the agent, with their reason. Values of --env of 8 bytes\n"
-                "or more, of variables whose names say that they are secrets (API_TOKEN, DB_PASSWORD), are shown\n"
-                "as *** in what the tools return.\n"
-                "\n"
-                "The program ends when standard input does. Exit status: 0; 2 command line or settings; 128 and\n"
-                "the signal's number when a signal ended it.\n"
-                "\n"
-                "Example, in the settings of an MCP client: {\"mcpServers\": {\"cellgate\": {\"command\": \"cellgate\",\n"
-                "  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\",\n"
-                "           \"--approve\", \"filesystem.read_*\"]}}}\n");
-}
 
 void cg_serve_options_fini(struct cg_serve_options *o)
 {

@@ -1,44 +1,5 @@
-/* `cellgate run`: its command line and its help. */
+/* `cellgate run`: its command line. */
 #include "cli/run/run.h"
-
-int cg_run_help(void)
-{
-        return cg_kernel_options_help(
-                CG_CMD_RUN,
-                "Usage: cellgate run [OPTIONS] [-c CODE]... [FILE]\n"
-                "\n"
-                "Runs Python, cell by cell, in a sandboxed IPython kernel. All cells share one session; the first\n"
-                "that fails ends the run.\n"
-                "\n",
-                "\n"
-                "Tool calls that no --approve rule decides are asked about at the terminal, and refused where\n"
-                "neither standard input nor standard error is a terminal. A question shows server, tool and\n"
-                "arguments. Its answers: y yes; n no; r no, with a reason for the code; v show all of a long call;\n"
-                "a yes, and always for this tool in this session. y and a are followed by three digits, which the\n"
-                "question shows. Keys pressed before the question could be read are ignored. ^C cancels the\n"
-                "running cell, a second ^C ends the program at once.\n"
-                "\n"
-                "With --sandbox or --allow-host, hosts that the settings do not decide are asked about as well: y\n"
-                "yes once; s yes for this session; n no; d never in this session. They are refused where nobody\n"
-                "can be asked. Refusals of the sandbox are reported on standard error, with the setting that would\n"
-                "allow the access.\n"
-                "\n"
-                "Standard output receives the cells' standard output, results, and the paths of saved images;\n"
-                "standard error receives the cells' standard error, tracebacks and messages. On a terminal control\n"
-                "characters are shown as escapes, so that no cell can fake a question; elsewhere bytes are passed\n"
-                "on unchanged (so do not answer questions in front of `| tee`). Tracebacks have colour on a terminal,\n"
-                "unless NO_COLOR is set, and name FILE:LINE of a .py file. input() works at a terminal and with\n"
-                "--json.\n"
-                "\n"
-                "Exit status: 0; 1 a cell raised; 2 command line, settings, --sync, or output that cannot be\n"
-                "written; 3 the kernel died; 4 a tool call was refused and the cell did not catch that; 124\n"
-                "timeout; 130 cancelled; 141 the reader of standard output has exited; 128 and the signal's number\n"
-                "when a signal ended the program, whatever became of the cell: 130 for SIGINT (^C), 143 for\n"
-                "SIGTERM, 129 for SIGHUP. A cell that goes on asking after a signal is ended within seconds, except\n"
-                "after ^C at a terminal, where the user may answer or press it again.\n"
-                "\n"
-                "Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n");
-}
 
 void cg_run_options_fini(struct cg_run_options *o)
 {

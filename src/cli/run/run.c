@@ -20,6 +20,7 @@
 #include "cli/common/files.h"
 #include "cli/common/rule_check.h"
 #include "cli/common/webhook.h"
+#include "cli/help.h"
 #include "mcp/pins/accept.h"
 #include "config.h"
 
@@ -518,7 +519,7 @@ static int run_command(int argc, char **argv)
         int status, r = cg_run_parse(argc, argv, &run.opts, &err);
 
         if (r >= 0 && run.opts.kernel.help)
-                status = cg_run_help();
+                status = cg_kernel_options_help(CG_CMD_RUN, CG_HELP_RUN);
         else if (r < 0 || (run.opts.file && cg_cells_add_file(&run.opts.cells, run.opts.file,
                                                               &run.opts.kernel.language, &err) < 0))
                 status = cg_cli_fail("run", &err);

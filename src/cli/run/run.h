@@ -139,6 +139,3 @@ int cg_run_sync_end(struct cg_run_sync *s, struct cg_err *err);
 /* The command line. 0; negative with what is wrong. Free with cg_run_options_fini() in any case. */
 int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err *err);
 void cg_run_options_fini(struct cg_run_options *o);
-
-/* Prints the help; returns the exit status. */
-int cg_run_help(void);

@@ -7,20 +7,10 @@
 #include "base/installed.h"
 #include "base/json.h"
 #include "cli/common/cli.h"
+#include "cli/help.h"
 #include "config.h"
 #include "sandbox/apparmor.h"
 #include "sandbox/command/command.h"
-
-static const char help_text[] =
-        "Usage: cellgate doctor [--json | --fix]\n\n"
-        "Tries everything that a sandbox needs on this machine, and reports how to get missing parts.\n\n"
-        "  --json      print a JSON object\n"
-        "  --fix       install AppArmor profiles for cellgate, as root, where AppArmor restricts user\n"
-        "              namespaces (Ubuntu): docs/apparmor.md\n"
-        "  -h, --help  this text\n\n"
-        "Exit status: 0 if sandboxes work here (the full tier), 1 if they do not. If only the weaker landlock\n"
-        "tier works, the report shows it; it must be requested: --tier landlock, or\n"
-        "\"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
 
 struct check_outcome {
         int error; /* 0: it works */
@@ -242,7 +232,7 @@ int cg_cli_doctor(int argc, char **argv)
         cg_auto_json json_t *list = json ? json_array() : NULL;
 
         if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-                return fputs(help_text, stdout) < 0;
+                return fputs(CG_HELP_DOCTOR, stdout) < 0;
         if (argc == 2 && strcmp(argv[1], "--fix") == 0)
                 return fix();
         if (argc > 1 && !json) {

@@ -10,6 +10,7 @@
 #include "base/ceilings.h"
 #include "base/text.h"
 #include "cli/common/cli.h"
+#include "cli/help.h"
 #include "config.h"
 #include "sandbox/command/command.h"
 #include "sandbox/landlock_rules.h"
@@ -37,42 +38,6 @@ struct cli {
         bool explain, explain_json;
         char *const *argv;
 };
-
-static const char help_text[] =
-        "Usage: cellgate sandbox [OPTIONS] [--] COMMAND [ARG...]\n"
-        "       cellgate sandbox [OPTIONS] -c STRING\n\n"
-        "Runs a command in a sandbox that restricts network and file system, by a settings file of\n"
-        "sandbox-runtime (srt). A COMMAND without arguments that has a blank, and is no file's name, is\n"
-        "run as a STRING, as in \"cat README.md\"; never after --.\n\n"
-        "  -s, --settings FILE  settings (default: ~/.srt-settings.json; without it: no network, no writes)\n"
-        "  -c STRING            run STRING with bash\n"
-        "      --control-fd N   read new settings, one JSON object a line, from descriptor N (3 or more);\n"
-        "                       only \"network\" takes effect\n"
-        "      --control-socket PATH\n"
-        "                       the same over a connection to the unix socket PATH, which also gets each\n"
-        "                       denial; without it, and after its end, there is no network\n"
-        "      --control-id ID  what the first line to the control socket names this command\n"
-        "      --report         also write each denial, and the entries of the settings as they were\n"
-        "                       resolved, to the descriptor of --control-fd, a stream socket; after its end\n"
-        "                       there is no network\n"
-        "      --base FOLDER    relative entries of the settings begin in FOLDER, not in the current folder\n"
-        "      --hide FILE      hide FILE, too, whatever the settings say; may be repeated\n"
-        "      --tier TIER      full (default), landlock or auto; landlock is weaker, for machines that\n"
-        "                       forbid user namespaces (docs/settings.md, Tiers)\n"
-        "      --explain[=json] run nothing: print what may be read, written and reached, and by which\n"
-        "                       setting\n"
-        "  -d, --debug          report each step on standard error (also with SRT_DEBUG in the environment)\n"
-        "      --watch-files    at the end also report files that could not be opened, which makes opening\n"
-        "                       files slower\n"
-        "      --ask[=SECONDS]  ask about hosts that the settings neither allow nor deny: questions are\n"
-        "                       written to the descriptor of --control-fd, a stream socket, and answers read\n"
-        "                       from it, one JSON object a line (docs/settings.md). Without an answer in\n"
-        "                       time (default: 60 seconds) the host is refused\n"
-        "  -q, --quiet          do not report at the end what was denied, and what would allow it\n"
-        "  -V, --version        the version\n"
-        "  -h, --help           this text\n\n"
-        "Exit status: the command's; 128 + n when signal n ended it; 124 when its time limit ended it; 1 when\n"
-        "it could not be run.\n";
 
 /* Names in it may be of files that an earlier command made: none may act on the terminal. */
 static int fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -270,7 +235,7 @@ static int read_option(struct cli *cli, char **argv, int *i)
                 return NEXT;
         }
         if (strcmp(w, "-h") == 0 || strcmp(w, "--help") == 0)
-                return print(help_text);
+                return print(CG_HELP_SANDBOX);
         if (strcmp(w, "-V") == 0 || strcmp(w, "--version") == 0)
                 return print(CG_VERSION "\n");
         if (strcmp(w, "--ask") == 0 || strncmp(w, "--ask=", 6) == 0) {

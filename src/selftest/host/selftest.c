@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
+#include "cli/help.h"
 #include "config.h"
 
 #define MAX_PATTERNS 64
@@ -44,23 +45,6 @@ static const struct cg_opt table[] = {
           "make the attempts without a sandbox: most are holes then, which shows that attempts can succeed" },
         { HELP, 'h', "help", NULL, 0, "this text" },
 };
-
-static int help(void)
-{
-        return cg_opt_help(
-                table, CG_ARRAY_LEN(table), 0,
-                "Usage: cellgate selftest [OPTIONS]\n\n"
-                "Tries to get out of a sandbox: about 1,700 attempts to read, write, reach or become what a\n"
-                "sandbox must protect, each in a scene of its own that is removed afterwards. Needs no network\n"
-                "and no privileges. Prints one line for each attempt:\n\n"
-                "  ok    it was denied (or, for what must be possible: it was possible)\n"
-                "  HOLE  it was not denied\n"
-                "  FAIL  something that must be possible was not, or the attempt could not be made\n"
-                "  skip  it cannot be tried on this machine; the line has the reason\n\n",
-                "\n"
-                "Exit status: 0 no holes and no failures; 1 a HOLE or a FAIL; 2 command line, or the attempts\n"
-                "could not be made.\n");
-}
 
 struct selftest {
         const char *only[MAX_PATTERNS + 1];
@@ -329,7 +313,7 @@ int cg_cli_selftest(int argc, char **argv)
         if (read_options(&s, argc, argv, &err) < 0)
                 return cg_cli_fail("selftest", &err);
         if (s.help)
-                return help();
+                return cg_opt_help(table, CG_ARRAY_LEN(table), 0, CG_HELP_SELFTEST);
         s.report.width = NAME_WIDTH;
         r = cg_attempts_load(&s.attempts, tables, CG_ARRAY_LEN(tables), s.only, &err);
         if (r == 0 && s.list) {
