@@ -1,7 +1,7 @@
 /*
- * Options of `cellgate run`, `mcp serve` and `jupyter`: one table with their help. Those about
- * kernels are read and passed to a session here, the others by the commands themselves. Runs in the
- * command `cellgate`.
+ * Options of `cellgate run`, `mcp serve` and `jupyter`: one table with their help, made of
+ * kernel_options.txt. Those about kernels are read and passed to a session here, the others by the
+ * commands themselves. Runs in the command `cellgate`.
  */
 #pragma once
 
@@ -9,6 +9,7 @@
 #include "cellgate.h"
 #include "cli/common/approve.h"
 #include "cli/common/files.h"
+#include "cli/common/kernel_option_table.h"
 #include "cli/common/opts.h"
 #include "sandbox/limit.h"
 
@@ -22,76 +23,7 @@ enum cg_kernel_command {
         CG_JUP_LIST = 32,
 };
 
-enum cg_kernel_opt {
-        CG_KOPT_WORKSPACE = 2,
-        CG_KOPT_MCP,
-        CG_KOPT_APPROVE,
-        CG_KOPT_LAX_RULES,
-        CG_KOPT_POLICY,
-        CG_KOPT_ENV,
-        CG_KOPT_CONFIG,
-        CG_KOPT_SANDBOX,
-        CG_KOPT_ALLOW_HOST,
-        CG_KOPT_PROFILE,
-        CG_KOPT_LIMIT,
-        CG_KOPT_TIER,
-        CG_KOPT_EXEC,
-        CG_KOPT_LANGUAGE,
-        CG_KOPT_NAMESPACE,
-        CG_KOPT_NODE,
-        CG_KOPT_AUDIT,
-        CG_KOPT_AUDIT_KEY,
-        CG_KOPT_AUDIT_HEAD,
-        CG_KOPT_DECIDE_ELSEWHERE,
-        CG_KOPT_DECIDE_BY_MCP,
-        CG_KOPT_WEBHOOK,
-        CG_KOPT_NO_SANDBOX,
-        CG_KOPT_IMAGES,
-        CG_KOPT_ARTIFACTS,
-        CG_KOPT_SIGN_ARTIFACTS,
-        CG_KOPT_PRELOAD,
-        CG_KOPT_KERNEL_ENV,
-        CG_KOPT_PRIVATE,
-        CG_KOPT_LOG_LEVEL,
-        CG_KOPT_HELP,
-        /* read by the commands themselves */
-        CG_KOPT_CODE,
-        CG_KOPT_FILE,
-        CG_KOPT_READY_FD,
-        CG_KOPT_PROVISIONER,
-        CG_KOPT_SESSION,
-        CG_KOPT_TIMEOUT,
-        CG_KOPT_JSON,
-        CG_KOPT_STAY,
-        CG_KOPT_SERVER_REQUESTS,
-        CG_KOPT_ASK_TIMEOUT,
-        CG_KOPT_PLAIN_RESULTS,
-        CG_KOPT_WAIT,
-        CG_KOPT_TOOLSETS,
-        CG_KOPT_WEB_SEARCH,
-        CG_KOPT_PRINT_CONFIG,
-        CG_KOPT_COMPAT,
-        CG_KOPT_HTTP,
-        CG_KOPT_TOKEN_FILE,
-        CG_KOPT_APPROVER_TOKEN,
-        CG_KOPT_TLS_KEY,
-        CG_KOPT_OAUTH_CA,
-        CG_KOPT_OF_HTTP, /* the other options of --http */
-        CG_KOPT_MAX_SESSIONS,
-        CG_KOPT_PER_CLIENT,
-        CG_KOPT_IDLE,
-        CG_KOPT_USER,
-        CG_KOPT_PREFIX,
-        CG_KOPT_SYS_PREFIX,
-        CG_KOPT_NAME,
-        CG_KOPT_DISPLAY_NAME,
-        CG_KOPT_LINGER,
-        CG_KOPT_SPARES,
-        CG_KOPT_ADDRESS,
-        CG_KOPT_CONNECT,
-        CG_KOPT_SYNC,
-        CG_KOPT_DETACH,
-};
+enum cg_kernel_opt { CG_KOPT_NONE = 1, CG_KERNEL_OPTION_IDS };
 
 /* --connect: the command that reaches another machine. */
 struct cg_connect_options {
