@@ -218,8 +218,8 @@ def test_settings_of_mcp_clients(repo: Path, cellgate: Path, tmp_path: Path, pag
 
 
 def test_tools_of_mcp_serve_are_documented(repo: Path) -> None:
-    source = (repo / "src/cli/mcp_serve/tools.c").read_text()
-    names = re.findall(r'^ +\[CG_SERVE_\w+\] = \{ "(\w+)"', source, re.M)
+    source = (repo / "src/cli/mcp_serve/mcp_serve.h").read_text()
+    names = re.findall(r'^ +X\(\w+, "(\w+)"', source, re.M)
     assert "execute_ipython_cell" in names
     table = (repo / "docs/mcp-serve.md").read_text().partition("\n## Tools\n")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == set(names)

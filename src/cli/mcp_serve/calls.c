@@ -3,6 +3,7 @@
  * session, or answers at once, as about a cell.
  */
 #include "cli/mcp_serve/mcp_serve.h"
+#include "cli/mcp_serve/texts.h"
 
 #include "mcp/jsonrpc.h"
 
@@ -189,7 +190,7 @@ static int begin_variables(struct cg_serve *sv, struct cg_pending *p, const char
                 return cg_fail(err, CG_E_NOMEM, "no memory is left");
         j->tool = CG_SERVE_LIST_VARIABLES;
         j->timeout = LIST_TIMEOUT_S;
-        j->code = strdup(cg_serve_list_variables);
+        j->code = strdup("exec(r'''" CG_SERVE_LIST_VARIABLES_PY "''', {})");
         return cg_serve_add_job(p, j, OWN_CHARS, err);
 }
 

@@ -10,17 +10,11 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "cli/mcp_serve/texts.h"
 
 #define FONTS_MS 60000
 #define MAX_LIST ((size_t)8 << 20)
 #define MAX_NAME 64u
-
-static const char code[] =
-        "import glob, os\n"
-        "import matplotlib.font_manager\n"
-        "for path in glob.glob(os.path.join(matplotlib.get_cachedir(), 'fontlist-*.json'))[:1]:\n"
-        "    print(os.path.basename(path))\n"
-        "    print(open(path).read())\n";
 
 /* The session's standard output until its cell ends. Another outcome than ok: nothing. */
 static int collect(struct cg_session *kernel, uint64_t cell, struct cg_buf *out, struct cg_err *err)
@@ -96,7 +90,8 @@ static int run(struct cg_serve_session *s, const char *workspace, struct cg_buf 
         if (cg_kernel_options_session(&plain, workspace, &hides, &so, err) < 0 ||
             cg_session_new(s->client, &so, &kernel, err) < 0)
                 return -1;
-        r = cg_session_execute(kernel, code, sizeof(code) - 1, &eo, &cell, err);
+        r = cg_session_execute(kernel, CG_SERVE_LIST_FONTS_PY, strlen(CG_SERVE_LIST_FONTS_PY), &eo, &cell,
+                               err);
         if (r >= 0)
                 r = collect(kernel, cell, out, err);
         cg_session_free(kernel);

@@ -7,28 +7,8 @@
 #include "base/installed.h"
 #include "base/json.h"
 #include "cli/mcp_serve/mcp_serve.h"
+#include "cli/mcp_serve/texts.h"
 #include "config.h"
-
-static const char code_begin[] =
-        "exec('''import json, sys\n"
-        "from importlib import import_module\n"
-        "from IPython.display import display\n"
-        "arguments = json.loads(text)\n"
-        "arguments.pop('session_id', None)\n"
-        "try:\n"
-        "    if search:\n"
-        "        from cellgate_kernel.languages import find_tool\n"
-        "        result = find_tool(*names).run({search: arguments['query']})\n"
-        "    else:\n"
-        "        result = import_module('.'.join(['mcptools', *names])).run(arguments)\n"
-        "except Exception as e:\n" /* the agent has no code of its own in it */
-        "    e._render_traceback_ = lambda line=f'{type(e).__name__}: {e}': [line]\n"
-        "    raise\n"
-        "result, images = str(result), getattr(result, 'images', ())\n"
-        "sys.stdout.write(result[:50000] if search else result)\n"
-        "for image in images:\n"
-        "    display(image)\n"
-        "''', {'names': [";
 
 /* --web-search SERVER.TOOL, or SERVER.TOOL:PARAMETER. */
 struct search_tool {
@@ -61,7 +41,7 @@ int cg_serve_call_code(const struct cg_serve *sv, enum cg_serve_tool tool, const
         if (tool == CG_SERVE_SEARCH)
                 read_search_tool(sv->opts.web_search, &t);
         /* A text of JSON, quoted as one of JSON, is one of Python. */
-        cg_buf_adds(&b, code_begin);
+        cg_buf_adds(&b, "exec(r'''" CG_SERVE_CALL_TOOL_PY "''', {'names': [");
         cg_json_quote(&b, t.server.p, t.server.len);
         cg_buf_adds(&b, ", ");
         cg_json_quote(&b, t.tool.p, t.tool.len);

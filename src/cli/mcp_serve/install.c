@@ -17,6 +17,7 @@
 #include "base/kernel_env.h"
 #include "base/proc.h"
 #include "cli/common/pip.h"
+#include "cli/mcp_serve/texts.h"
 #include "config.h"
 
 #define MAX_REQUIREMENTS 2048u
@@ -189,34 +190,10 @@ int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job
         return cg_fail(err, CG_E_STATE, "%.2000s", out->data ?: "it was cancelled, or took too long");
 }
 
-/*
- * Prints what pip in the sandbox needs of pip's settings, which are in files of the user:
- * variables, the hosts of all URLs, and whether one of these has a password. The arguments are
- * requirements.
- */
-static const char read_settings[] =
-        "import ast, json, subprocess, sys\n"
-        "from urllib.parse import urlsplit\n"
-        "names = {'index-url', 'extra-index-url', 'no-index', 'find-links', 'trusted-host', 'cert', 'timeout',\n"
-        "         'default-timeout', 'retries', 'pre', 'prefer-binary', 'only-binary'}\n"
-        "command = [sys.executable, '-I', '-m', 'pip', 'config', 'list']\n"
-        "env = {}\n"
-        "for line in subprocess.run(command, stdout=-1, text=True, check=True).stdout.splitlines():\n"
-        "    key, _, value = line.partition('=')\n"
-        "    section, _, name = key.rpartition('.')\n"
-        "    if section in ('global', 'install', 'wheel', ':env:') and name in names:\n"
-        "        env['PIP_' + name.upper().replace('-', '_')] = ' '.join(ast.literal_eval(value).split())\n"
-        "words = ' '.join([*env.values(), *sys.argv[1:]]).split()\n"
-        "urls = [urlsplit(w[w.rfind('@', 0, w.find('://')) + 1:]) for w in words if '://' in w]\n"
-        "default = ['pypi.org', 'files.pythonhosted.org'] if {'PIP_INDEX_URL', 'PIP_NO_INDEX'}.isdisjoint(env) else []\n"
-        "print(json.dumps({'env': [f'{k}={v}' for k, v in env.items()],\n"
-        "                  'hosts': sorted({u.hostname for u in urls if u.hostname} | set(default)),\n"
-        "                  'password': any(u.username for u in urls)}))\n";
-
 static int get_settings(struct cg_serve_session *s, const struct cg_job *job, const char *requirements,
                         json_t **ret, struct cg_err *err)
 {
-        const char *words[] = { "-c", read_settings, requirements, NULL };
+        const char *words[] = { "-c", CG_SERVE_PIP_SETTINGS_PY, requirements, NULL };
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
 
         if (cg_serve_package_python(s, job, words, &out, err) < 0)
@@ -311,15 +288,6 @@ const char *cg_serve_package_run(struct cg_serve_session *s, const struct cg_job
         return ok ? NULL : "its installer failed";
 }
 
-/* pip without programs: --only-binary does not hold for URLs, of a call or in a wheel. */
-static const char no_builds[] =
-        "import runpy, sys\n"
-        "def hook(event, args):\n"
-        "    if event in ('subprocess.Popen', 'os.exec', 'os.fork', 'os.forkpty', 'os.posix_spawn', 'os.system'):\n"
-        "        raise PermissionError('nothing is built, since the settings of pip have a password')\n"
-        "sys.addaudithook(hook)\n"
-        "runpy.run_module('pip', run_name='__main__', alter_sys=True)\n";
-
 /* Fills @folder with wheels. Returns NULL, or why it did not succeed. */
 static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *job, const char *folder,
                                char *requirements, struct cg_answer *a)
@@ -347,7 +315,7 @@ static const char *make_wheels(struct cg_serve_session *s, const struct cg_job *
         password = json_is_true(json_object_get(settings, "password"));
         if (password) {
                 argv[2] = "-c";
-                argv[3] = no_builds;
+                argv[3] = CG_SERVE_NO_BUILDS_PY;
         }
         for (n = 0; argv[n]; n++)
                 ;
@@ -424,42 +392,12 @@ void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, char
 
 /* ------------------------------------------------------------------ uninstall_package */
 
-/*
- * Removes the files that packages have recorded. Their lists are foreign: only what is below the
- * folder is removed, where no cell can change anything meanwhile. pip --target has put what is
- * recorded above it (../../bin/x) into it.
- */
-static const char remove_packages[] =
-        "import os, re, shutil, sys\n"
-        "from importlib.metadata import distributions\n"
-        "folder, names = os.path.realpath(sys.argv[1]), sys.argv[2].split()\n"
-        "def plain(name):\n"
-        "    return re.sub('[-_.]+', '-', str(name)).lower()\n"
-        "found = {plain(d.metadata['Name']): d for d in distributions(path=[folder])}\n"
-        "missing = [n for n in names if plain(n) not in found]\n"
-        "if missing or not names:\n"
-        "    sys.exit('not installed in this session: ' + ' '.join(missing))\n"
-        "def inside(path):\n"
-        "    parent = os.path.realpath(os.path.dirname(path))\n"
-        "    return parent == folder or parent.startswith(folder + '/')\n"
-        "for d in [found[plain(n)] for n in names]:\n"
-        "    for file in d.files or []:\n"
-        "        path = os.path.normpath(os.path.join(folder, re.sub('^([.][.]/)+', '', str(file))))\n"
-        "        if inside(path) and (os.path.isfile(path) or os.path.islink(path)):\n"
-        "            os.unlink(path)\n"
-        "    if inside(str(d._path)):\n"
-        "        shutil.rmtree(d._path, ignore_errors=True)\n"
-        "for parent, _, _ in os.walk(folder, topdown=False):\n"
-        "    if parent != folder and not os.listdir(parent):\n"
-        "        os.rmdir(parent)\n"
-        "print('Removed ' + ' '.join(names))\n";
-
 int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
                        struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
         cg_auto_free char *names = NULL;
-        const char *words[] = { "-c", remove_packages, s->packages.path, NULL, NULL };
+        const char *words[] = { "-c", CG_SERVE_REMOVE_PACKAGES_PY, s->packages.path, NULL, NULL };
 
         if (cg_serve_arg_string(job->args, "package_name", &names, err) < 0)
                 return -1;

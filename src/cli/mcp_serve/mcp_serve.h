@@ -99,44 +99,50 @@ struct cg_serve_options {
         bool of_sessions;         /* or with the toolset sessions as well */
 };
 
+/* Tool, its name for agents, its toolset, and whether it has the parameter session_id. */
+#define CG_SERVE_TOOLS(X) \
+        X(EXECUTE, "execute_ipython_cell", CORE, true) \
+        X(REGISTER, "register_mcp_server", CORE, true) \
+        X(INSTALL, "install_package", CORE, true) \
+        X(UNINSTALL, "uninstall_package", CORE, true) \
+        X(RESET, "reset", CORE, true) \
+        X(READ_OUTPUT, "read_output", CORE, true) \
+        X(START_CELL, "start_cell", JOBS, true) \
+        X(CELL_STATUS, "cell_status", JOBS, false) \
+        X(CELL_RESULT, "cell_result", JOBS, false) \
+        X(CANCEL_CELL, "cancel_cell", JOBS, false) \
+        X(SEND_INPUT, "send_input", JOBS, false) \
+        X(CREATE_SESSION, "create_session", SESSIONS, false) \
+        X(LIST_SESSIONS, "list_sessions", SESSIONS, false) \
+        X(TERMINATE, "terminate_session", SESSIONS, true) \
+        X(BRIDGE, "bridge_data", SESSIONS, false) \
+        X(LIST_FILES, "list_files", FILES, true) \
+        X(READ_FILE, "read_file", FILES, true) \
+        X(WRITE_FILE, "write_file", FILES, true) \
+        X(MOVE_FILE, "move_file", FILES, true) \
+        X(REMOVE_FILE, "remove_file", FILES, true) \
+        X(LIST_VARIABLES, "list_variables", INSPECT, true) \
+        X(SANDBOX_INFO, "sandbox_info", INSPECT, true) \
+        X(EXPLAIN, "explain_denial", INSPECT, true) \
+        X(LIST_APPROVALS, "list_approvals", APPROVALS, false) \
+        X(SHOW_APPROVAL, "show_approval", APPROVALS, false) \
+        X(DECIDE_APPROVAL, "decide_approval", APPROVALS, false) \
+        X(HOST_EXEC, "host_exec", HOST, true) \
+        X(HOST_FILE_READ, "host_file_read", HOST, true) \
+        X(HOST_FILE_WRITE, "host_file_write", HOST, true) \
+        X(HOST_FILE_LIST, "host_file_list", HOST, true) \
+        X(HOST_FILE_COPY, "host_file_copy", HOST, true) \
+        X(REQUEST_HOST, "request_host_access", HOST, true) \
+        X(LIST_HOST, "list_host_access", HOST, true) \
+        X(FETCH, "fetch_webpage", WEB, true) \
+        X(BROWSER, "browser_fetch", WEB, true) \
+        X(SEARCH, "web_search", WEB, true)
+
 enum cg_serve_tool {
-        CG_SERVE_EXECUTE,
-        CG_SERVE_REGISTER,
-        CG_SERVE_INSTALL,
-        CG_SERVE_UNINSTALL,
-        CG_SERVE_RESET,
-        CG_SERVE_READ_OUTPUT,
-        CG_SERVE_START_CELL,
-        CG_SERVE_CELL_STATUS,
-        CG_SERVE_CELL_RESULT,
-        CG_SERVE_CANCEL_CELL,
-        CG_SERVE_SEND_INPUT,
-        CG_SERVE_CREATE_SESSION,
-        CG_SERVE_LIST_SESSIONS,
-        CG_SERVE_TERMINATE,
-        CG_SERVE_BRIDGE,
-        CG_SERVE_LIST_FILES,
-        CG_SERVE_READ_FILE,
-        CG_SERVE_WRITE_FILE,
-        CG_SERVE_MOVE_FILE,
-        CG_SERVE_REMOVE_FILE,
-        CG_SERVE_LIST_VARIABLES,
-        CG_SERVE_SANDBOX_INFO,
-        CG_SERVE_EXPLAIN,
-        CG_SERVE_LIST_APPROVALS,
-        CG_SERVE_SHOW_APPROVAL,
-        CG_SERVE_DECIDE_APPROVAL,
-        CG_SERVE_HOST_EXEC,
-        CG_SERVE_HOST_FILE_READ,
-        CG_SERVE_HOST_FILE_WRITE,
-        CG_SERVE_HOST_FILE_LIST,
-        CG_SERVE_HOST_FILE_COPY,
-        CG_SERVE_REQUEST_HOST,
-        CG_SERVE_LIST_HOST,
-        CG_SERVE_FETCH,
-        CG_SERVE_BROWSER,
-        CG_SERVE_SEARCH,
-        CG_SERVE_ARTIFACT, /* resources/read of a file: no tool, but a call that waits for a job */
+#define X(tool, name, toolset, session) CG_SERVE_##tool,
+        CG_SERVE_TOOLS(X)
+#undef X
+                CG_SERVE_ARTIFACT, /* resources/read of a file: no tool, but a call that waits for a job */
         CG_SERVE_N_TOOLS
 };
 
@@ -487,8 +493,6 @@ const char *cg_serve_language(const struct cg_serve_session *s);
 
 /* Something was refused in the session (worker). */
 void cg_serve_remember_refusal(struct cg_serve_session *s, const char *text);
-/* The code of list_variables. */
-extern const char cg_serve_list_variables[];
 /* sandbox_info, with a session open (worker). */
 int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err);
 

@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "cli/mcp_serve/texts.h"
 
 #define MAX_WORDS  32u
 #define MAX_OUTPUT ((size_t)64 << 10)
@@ -91,37 +92,11 @@ static const char *run_npm(struct cg_serve_session *s, const struct cg_job *job,
         return why;
 }
 
-/*
- * Replaces modules by those of a foreign folder that nobody writes to. Packages are folders: a link
- * stays behind, since as a scope it would lead the next installation out of the session's folder.
- */
-static const char move_modules[] =
-        "import os, shutil, sys\n"
-        "source, target = sys.argv[1:]\n"
-        "if os.path.islink(source) or not os.path.isdir(source):\n"
-        "    sys.exit('npm has made no modules')\n"
-        "def entries(folder, scope=''):\n"
-        "    for name in sorted(os.listdir(folder)):\n"
-        "        path = os.path.join(folder, name)\n"
-        "        if name[0] == '.' or os.path.islink(path) or not os.path.isdir(path):\n"
-        "            continue\n"
-        "        if name[0] == '@' and not scope:\n"
-        "            yield from entries(path, name)\n"
-        "        else:\n"
-        "            yield os.path.join(scope, name)\n"
-        "for name in entries(source):\n"
-        "    path = os.path.join(target, name)\n"
-        "    if os.path.lexists(path):\n"
-        "        shutil.rmtree(path)\n"
-        "    os.makedirs(os.path.dirname(path), exist_ok=True)\n"
-        "    shutil.move(os.path.join(source, name), path)\n"
-        "    print('Installed ' + name)\n";
-
 void cg_serve_install_npm(struct cg_serve_session *s, const struct cg_job *job, char *packages, bool scripts,
                           struct cg_answer *a)
 {
         char folder[] = "/var/tmp/cellgate-npm-XXXXXX", from[sizeof(folder) + 16], to[PATH_MAX];
-        const char *words[] = { "-c", move_modules, from, to, NULL }, *why;
+        const char *words[] = { "-c", CG_SERVE_MOVE_MODULES_PY, from, to, NULL }, *why;
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };
         struct cg_err err;
 

@@ -272,18 +272,6 @@ int cg_serve_session_configure(struct cg_serve_session *s, const char *args, str
  * A cell that leaves no name and no history. What it prints is the kernel's, as of any cell: code
  * of the agent can change it.
  */
-const char cg_serve_list_variables[] =
-        "exec('''import sys\n"
-        "from IPython import get_ipython\n"
-        "from cellgate_kernel.changes import Look\n"
-        "found = Look({}).compare(get_ipython().user_ns)\n"
-        "for v in found['made']:\n"
-        "    size = [f'{unit} {v[unit]}' for unit in ('length', 'bytes') if unit in v]\n"
-        "    sys.stdout.write(', '.join([v['name'] + ': ' + v['type'], *size]) + '\\\\n')\n"
-        "if found['left_out']:\n"
-        "    sys.stdout.write(f'and {found[\"left_out\"]} more\\\\n')\n"
-        "''', {})";
-
 /* The settings about files and the network, or their default. */
 static json_t *settings_of(const struct cg_serve *sv)
 {
