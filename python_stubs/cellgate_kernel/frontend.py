@@ -151,9 +151,10 @@ class FrontendKernel:
         """
         if control:
             self._control = {"header": control, "msg_id": control.get("msg_id"), "msg_type": control.get("msg_type")}
-        self._latest = self._served[request.id] = _Served(request, header or {}, metadata or {})
+        kept = request._replace(frames=())  # they may have tens of MiB
+        self._latest = self._served[request.id] = _Served(kept, header or {}, metadata or {})
         if len(self._served) > _REMEMBERED:
-            self._served.pop(next(iter(self._served)), None)
+            self._served.pop([*self._served][0], None)  # other shells add theirs meanwhile
 
     def get_parent(self, channel: str | None = None) -> dict[str, Any]:
         """The message that started the calling code, with the front-end's msg_id if it is known."""
@@ -200,7 +201,7 @@ class FrontendKernel:
     def cell_of(self, parent: dict[str, Any]) -> int:
         """The request of a message or header; 0: none, or no longer kept."""
         msg_id = field(field(parent, "header", dict, parent), "msg_id", str, "")
-        for number, served in reversed(self._served.items()):
+        for number, served in reversed([*self._served.items()]):
             if msg_id in (served.header.get("msg_id"), self._own_id(number)):
                 return number
         return 0

@@ -468,3 +468,11 @@ def test_usage_of_a_process_with_an_evil_name(kernel: Kernel) -> None:
 def test_usage_without_a_sandbox_counts_our_own_only(spawn: Callable[..., Kernel]) -> None:
     kernel = spawn(sandbox=False)
     assert kernel.ask("usage_request", {})["kernel_memory"] < 500 << 20
+
+
+def test_no_request_is_kept_with_its_buffers(kernel: Kernel) -> None:
+    """The last requests are, for threads that ask for the message that started them."""
+    before = int(kernel.run("size = lambda: int(open('/proc/self/statm').read().split()[1]) >> 8\nprint(size())").out)
+    for _ in range(12):
+        assert kernel.ask("set_variables", {"variables": {"x": "x" * (8 << 20)}})["status"] == "ok"
+    assert int(kernel.run("print(size())").out) - before < 60  # MiB
