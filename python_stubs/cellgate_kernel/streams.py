@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterable
@@ -28,6 +29,9 @@ class RawStream(io.RawIOBase):
 
     def flush(self) -> None:
         _cellgate.flush()
+
+    def close(self) -> None:
+        """Does nothing: a text stream that a cell has made on it closes it at its end."""
 
 
 class OutStream(io.TextIOBase):
@@ -115,6 +119,14 @@ def install() -> None:
     sys.stdout = sys.__stdout__ = out  # type: ignore[misc, assignment]
     sys.stderr = sys.__stderr__ = err  # type: ignore[misc, assignment]
     sys.stdin = sys.__stdin__ = InStream()  # type: ignore[misc, assignment]
+
+
+def flush() -> None:
+    """Flush the streams that cells have put in place of these: what they buffer is the running cell's."""
+    for stream in (sys.stdout, sys.stderr):
+        if is_captured(stream):
+            with contextlib.suppress(Exception):  # it may be anything
+                stream.flush()
 
 
 def is_captured(stream: object) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import _cellgate
-from cellgate_kernel import changes, completion, denials, errors, jsontext, reserve, started
+from cellgate_kernel import changes, completion, denials, errors, jsontext, reserve, started, streams
 from cellgate_kernel.request import CALL, CELL, CLOSE, MAIN, SHUTDOWN, Request, field, parse_object
 from cellgate_kernel.requests import error_content
 from cellgate_kernel.runner import CellRunner
@@ -68,6 +68,7 @@ class Worker:
         self._kernel.watcher.before_cell()
 
     def _after_cell(self) -> None:
+        streams.flush()
         self._kernel.watcher.after_cell()
         if self._kernel.working_dir:
             restore_directory(self._kernel.working_dir)

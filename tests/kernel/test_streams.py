@@ -70,6 +70,14 @@ def test_buffer(kernel: Kernel) -> None:
     assert r.out == "raw \u20ac\n"
 
 
+def test_text_streams_on_the_buffer(kernel: Kernel) -> None:
+    """As programs make them for UTF-8: what they buffer belongs to the cell, and their end closes nothing."""
+    code = "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nprint('a')"
+    assert kernel.run(code).out == "a\n"
+    assert kernel.run(code + "\n1/0").out == "a\n"
+    assert kernel.run("sys.stdout = sys.__stdout__\nsys.stdout.buffer.write(b'b');").out == "b"
+
+
 def test_stream_interface(kernel: Kernel) -> None:
     r = kernel.run(
         "import io, sys\n"
