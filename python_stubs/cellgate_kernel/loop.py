@@ -118,8 +118,8 @@ def _patch_runners() -> None:
     runners.run = asyncio.run = asyncio_run
 
 
-async def _done(value: object) -> object:
-    return value
+async def _done(value: Any) -> object:
+    return await value if inspect.isawaitable(value) else value
 
 
 def _is_value(value: object) -> bool:
@@ -147,10 +147,13 @@ def _patch_waits() -> None:
 
     def patch_first(name: str) -> None:
         original = getattr(asyncio, name)
+        first = next(iter(inspect.signature(original).parameters))
 
         @functools.wraps(original)
-        def wait(fut: Any, *args: Any, **options: Any) -> Any:
-            return original(_task_of(fut), *args, **options)
+        def wait(*args: Any, **options: Any) -> Any:
+            if first in options:
+                args = (options.pop(first), *args)
+            return original(*map(_task_of, args[:1]), *args[1:], **options)
 
         setattr(asyncio, name, wait)
         setattr(asyncio.tasks, name, wait)

@@ -150,6 +150,10 @@ def test_tasks_and_groups_take_results_of_tools(kernel: Kernel) -> None:
     )
     assert kernel.run("asyncio.run([1])").result == kernel.run("await asyncio.shield([1])").result == "[1]"
     assert kernel.run("[await x for x in asyncio.as_completed([{'a': 1}])]").result == "[{'a': 1}]"
+    code = "class D(dict):\n    def __await__(self): return f().__await__()\n"
+    assert kernel.run(code + "await asyncio.gather(asyncio.wait_for(D(), 9), asyncio.shield(D()))").result == "[1, 1]"
+    assert kernel.run("await asyncio.shield(arg=asyncio.ensure_future(coro_or_future=f()))").result == "1"
+    assert kernel.run("await asyncio.wait_for(timeout=9, fut=[2])").result == "[2]"
     for wrong in ("[f(), f()]", "(f(),)", "f", "object()"):
         for call in ("gather", "create_task", "ensure_future"):
             assert kernel.run(f"await asyncio.{call}({wrong})").error["ename"] == "TypeError", wrong
