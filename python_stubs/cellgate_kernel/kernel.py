@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -58,6 +59,8 @@ def _set_environment(config: dict[str, Any]) -> None:
 def _set_paths(config: dict[str, Any]) -> None:
     """Add the workspace last, so that its files cannot replace modules of the library."""
     os.chdir(config.get("working_dir") or config["workspace"])
+    history: Any = ZMQInteractiveShell.instance().history_manager
+    history.dir_hist[:] = [pathlib.Path.cwd()]  # for `%cd -`
     sys.path.extend([*config.get("python_path", []), ""])
     sys.argv[:] = [""]
     process: Any = sys.modules.get("multiprocessing.process")

@@ -80,7 +80,7 @@ _MAX_LINE = 1_000_000
 class KernelCompiler(CachingCompiler):
     """Names the code of cells, for readable tracebacks."""
 
-    _codes: dict[str, str]
+    _codes: dict[int, dict[str, int]]
     # The folder of cells' files, if a debugger runs or a notebook can start one.
     cells_are_files = False
 
@@ -143,13 +143,9 @@ class KernelCompiler(CachingCompiler):
         """`<Cell In[3]>`, or a file for a debugger; a suffix keeps names of uncounted cells apart."""
         if self.cells_are_files:
             return debugger.cell_file(raw_code)
-        name = f"<Cell In[{number}]>"
-        suffix = 1
-        while self._codes.get(name, transformed_code) != transformed_code:
-            suffix += 1
-            name = f"<Cell In[{number}].{suffix}>"
-        self._codes[name] = transformed_code
-        return name
+        codes = self._codes.setdefault(number, {})
+        suffix = codes.setdefault(transformed_code, len(codes) + 1)
+        return f"<Cell In[{number}].{suffix}>" if suffix > 1 else f"<Cell In[{number}]>"
 
 
 class PerThread(threading.local):
@@ -252,7 +248,8 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def reset(self, new_session: bool = True, aggressive: bool = False) -> None:
         super().reset(new_session, aggressive)
-        for name in ("__spec__", "__loader__", "__package__"):  # multiprocessing uses the first, from the main module
+        # multiprocessing uses the first, from the main module; the last would be that of builtins
+        for name in ("__spec__", "__loader__", "__package__", "__doc__"):
             self.user_ns.setdefault(name, None)
 
     def release_cells(self) -> None:

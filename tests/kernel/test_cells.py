@@ -32,6 +32,7 @@ def test_variables_stay(kernel: Kernel) -> None:
 def test_warm_up_left_no_trace(kernel: Kernel) -> None:
     r = kernel.run("print(sorted(n for n in globals() if not n.startswith('_')), _, Out, In)")
     assert r.out.startswith("['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']  {} ['', ")
+    assert kernel.run("__doc__ in (None, get_ipython().user_module.__doc__)").result == "True"
     assert kernel.run("import sys; hasattr(sys, 'last_value'), sys.argv").result == "(False, [''])"
 
 
@@ -378,6 +379,10 @@ def test_magics(kernel: Kernel, code: str, expected: str) -> None:
     r = kernel.run(code)
     assert r.status == "ok", r
     assert expected in r.text() + "".join(str(m.json) for m in r.messages if m.type != "STREAM")
+
+
+def test_cd_knows_where_the_session_began(kernel: Kernel) -> None:
+    assert kernel.run("%cd /tmp\n%cd -").out.endswith("work space\n")
 
 
 def test_load_shows_the_text(kernel: Kernel, workspace: Path) -> None:
