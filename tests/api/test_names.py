@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -411,3 +412,24 @@ left
     finally:
         ended.set()
         other.join()
+
+
+LONG_PATH = """
+import os
+def go_deep():
+    for _ in range(21):
+        os.makedirs('d' * 200, exist_ok=True)
+        os.chdir('d' * 200)
+"""
+
+
+def test_modes_of_files_with_long_paths(client: Client, workspace: Path) -> None:
+    """A path of more than 4095 bytes is none that a rule can be applied to."""
+    make = "go_deep()\nos.makedirs('.git/hooks')\nopen('.git/hooks/idle', 'w').close()"
+    look = "go_deep()\nprint(os.stat('.git/hooks/idle').st_mode & 0o111)"
+    subprocess.run([sys.executable, "-c", LONG_PATH + make], cwd=workspace, check=True)
+    with client.session(workspace=workspace) as s:
+        s.run(LONG_PATH + "go_deep()")
+        out = s.run("os.chmod('.git/hooks/idle', 0o755)")
+        assert out.error and "File name too long" in out.error["evalue"]
+    assert subprocess.check_output([sys.executable, "-c", LONG_PATH + look], cwd=workspace, text=True) == "0\n"

@@ -753,6 +753,30 @@ def test_what_git_runs_is_not_come_by(box: Box, script: str) -> None:
     assert (after.st_mode, after.st_mtime, hook.read_text()) == (before.st_mode, before.st_mtime, "idle")
 
 
+LONG_PATH = """
+import os, sys
+for _ in range(21):
+    os.makedirs("d" * 200, exist_ok=True)
+    os.chdir("d" * 200)
+if sys.argv[1] == "make":
+    os.makedirs(".git/hooks")
+    with open(".git/hooks/idle", "w"):
+        os.chmod(".git/hooks/idle", 0o644)
+elif sys.argv[1] == "change":
+    os.chmod(".git/hooks/idle", 0o755)
+print(oct(os.stat(".git/hooks/idle").st_mode))
+"""
+
+
+def test_modes_of_files_with_long_paths(box: Box) -> None:
+    """A path of more than 4095 bytes is none that a rule can be applied to."""
+    on_host = [*box.as_user, "/usr/bin/python3", "-c", LONG_PATH]
+    subprocess.run([*on_host, "make"], cwd=box.work, check=True)
+    p = box.run("/usr/bin/python3", "-c", LONG_PATH, "change", settings=Box.settings())
+    assert "File name too long" in p.stderr
+    assert subprocess.check_output([*on_host, "look"], cwd=box.work, text=True) == "0o100644\n"
+
+
 def test_an_ordinary_tree_is_what_it_was(box: Box) -> None:
     """Modes, owners, times, links, names that are no text, FIFOs, and the errors that programs go by."""
     p = box.run("-c", f"exec /usr/bin/python3 - <<'E'\n{ORDINARY}\nE", settings=Box.settings())

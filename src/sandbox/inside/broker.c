@@ -130,6 +130,8 @@ static int apply(struct broker_call *c, struct change *ch)
         if (!c->path[0]) {
                 n = readlink(link, c->path, sizeof(c->path) - 1);
                 c->path[CG_MAX(n, 0)] = '\0';
+                if (n < 0) /* ENAMETOOLONG: no rule can be applied to it */
+                        return -errno;
         }
         if (c->mediator)
                 c->denied = !cg_mediate_may_change(c->mediator, fd, c->path, &c->setting);
