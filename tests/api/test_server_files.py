@@ -201,6 +201,25 @@ def test_the_path_of_a_server_that_runs(workspace: Path, tmp_path: Path, monkeyp
             assert not appended(s, own / "sh")
 
 
+@pytest.mark.parametrize(("name", "file"), [("SHELL", "tools/sh"), ("TMPDIR", "tools")])
+def test_variables_of_a_server_that_runs(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str
+) -> None:
+    """A program that it starts, and the folder of its own files: as with its PATH."""
+    other = tmp_path / "other"
+    (workspace / "tools").mkdir()
+    (workspace / "tools" / "sh").write_text("")
+    other.mkdir()
+    monkeypatch.setenv(name, str(workspace / file))
+    with Client(log_level=0, no_spare=1) as c, c.session(workspace=other) as first:
+        first.add_servers({"s": definition()})
+        out = first.run(f"from mcptools.s import env\nstr(env.run(name={name!r}))", lambda _: True)
+        assert out.value == f"'{workspace / file}'"
+        with c.session(workspace=workspace) as s:
+            assert appended(s, "free")
+            assert not appended(s, "tools/sh")
+
+
 def test_a_path_with_a_space_by_a_link_from_elsewhere(client: Client, workspace: Path, tmp_path: Path) -> None:
     """Nothing is there yet, and cells could put it there."""
     (tmp_path / "my link").symlink_to(workspace)

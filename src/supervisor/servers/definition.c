@@ -225,14 +225,14 @@ static void add_entry(struct cg_buf *b, const char *entry)
 /*
  * Leaves out what leads to where cells write. PATH becomes what is left of it, without entries that
  * mean the working folder. A server that has its variables already keeps them: what cells of a new
- * session write of its PATH becomes read-only for them.
+ * session write of its PATH, TMPDIR and SHELL becomes read-only for them, or they have no session.
  */
 static int set_variables(struct check *c, json_t *inherit)
 {
         static const char *const folders[] = { "TMPDIR", "SHELL" };
         json_t *variables = c->path_is_own ? json_object_get(c->def, "env") : inherit;
         cg_auto_buf struct cg_buf path = { .max = (size_t)1 << 20 };
-        char entry[PATH_MAX];
+        char entry[PATH_MAX], what[64];
         int r;
 
         for (const char *list = c->path; next_entry(&list, entry);) {
@@ -256,8 +256,13 @@ static int set_variables(struct check *c, json_t *inherit)
         for (size_t i = 0; i < CG_ARRAY_LEN(folders); i++) {
                 const char *text = json_string_value(json_object_get(inherit, folders[i]));
 
-                if (text && (text[0] != '/' || cg_sup_file_is_exposed(c, text)))
+                if (!text || (text[0] == '/' && !cg_sup_file_is_exposed(c, text)))
+                        continue;
+                snprintf(what, sizeof(what), "its variable %s leads to", folders[i]);
+                if (c->folder)
                         json_object_del(inherit, folders[i]);
+                else if (cg_sup_server_unsaid(c, what, text, "cells can write there", false) < 0)
+                        return -1;
         }
         return 0;
 }
