@@ -14,6 +14,7 @@ import pytest
 import web
 from cellgate_api import CellgateError, Client
 from mcp_http_server import Server
+from processes import by_age, children, eventually, words
 from server_definitions import PYTHON, SERVER, appended, definition, refuse, said, scripts, value
 
 PLANTED = "import pathlib; pathlib.Path({mark!r}).write_text('ran')\n"
@@ -218,6 +219,26 @@ def test_variables_of_a_server_that_runs(
         with c.session(workspace=workspace) as s:
             assert appended(s, "free")
             assert not appended(s, "tools/sh")
+
+
+def test_a_file_that_variables_no_longer_protect(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server reads git's settings; a session that was started ahead is opened without their variable."""
+    config, other = workspace / "gitconfig", tmp_path / "other"
+    config.write_text("")
+    other.mkdir()
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    with Client(log_level=0) as c, c.session(workspace=other) as first:
+        first.add_servers({"s": definition(env={"CONF": str(config)})})
+        with c.session(workspace=workspace) as s:
+            assert not appended(s, config)
+            supervisor = by_age(children(os.getpid()))[-1]
+            zygote = next(p for p in children(supervisor) if b"--zygote" in words(p))
+            eventually(lambda: len(children(zygote)) == 3)
+        monkeypatch.delenv("GIT_CONFIG_GLOBAL")
+        with pytest.raises(CellgateError, match="gitconfig"):
+            c.session(workspace=workspace)
 
 
 def test_a_path_with_a_space_by_a_link_from_elsewhere(client: Client, workspace: Path, tmp_path: Path) -> None:

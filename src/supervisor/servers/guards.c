@@ -894,7 +894,8 @@ static int check_servers(const struct session *ss, struct cg_err *err)
                 const struct session *x = ss->sup->sessions[i];
                 cg_auto_json json_t *o = x ? writing_options(x) : NULL;
 
-                if (o && json_equal(o, own))
+                /* A spare that is taken is there with its new options. */
+                if (x != ss && o && json_equal(o, own))
                         return 0;
                 needed |= has_servers(x);
         }
