@@ -8,13 +8,6 @@
 
 #define FRONTS (CG_CMD_RUN | CG_CMD_SERVE | CG_JUP_RUN)
 
-static int print_json(const json_t *j, struct cg_err *err)
-{
-        if (!j || json_dumpf(j, stdout, JSON_INDENT(2)) < 0 || puts("") < 0 || fflush(stdout))
-                return cg_fail_errno(err, "standard output");
-        return CG_EXIT_OK;
-}
-
 /* ---- the values */
 
 /* A value as it may be shown (returns): not of a variable, nor the path of a URL. */
@@ -93,7 +86,7 @@ static int show(int argc, char **argv, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "which configuration? --config FILE");
         json_object_foreach(values, key, entry)
                 add_entry(all, key, entry, origin);
-        return print_json(all, err);
+        return cg_cli_print_json(all, JSON_INDENT(2));
 }
 
 /* ---- the schema */
@@ -129,7 +122,7 @@ static int print_schema(struct cg_err *err)
         all = json_pack("{s:s, s:s, s:s, s:b, s:o}", "$schema",
                         "https://json-schema.org/draft/2020-12/schema", "title", "cellgate " CG_VERSION,
                         "type", "object", "additionalProperties", 0, "properties", keys);
-        return print_json(all, err);
+        return cg_cli_print_json(all, JSON_INDENT(2));
 }
 
 int cg_cli_config(int argc, char **argv)

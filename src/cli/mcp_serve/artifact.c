@@ -47,7 +47,8 @@ static void add_part(struct cg_serve *sv, const json_t *args, struct cg_buf *dat
         cg_buf_adds(b, "}}]");
 }
 
-int cg_serve_read_artifact(struct cg_serve_session *s, struct cg_job *job, struct cg_err *err)
+int cg_serve_read_artifact(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                           struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = CONTENTS_MAX }, data = { .max = CONTENTS_MAX };
         cg_auto_json json_t *args = json_loads(job->args, 0, NULL);

@@ -366,35 +366,10 @@ static int begin_bridge(struct cg_serve *sv, struct cg_pending *p, const char *a
 }
 
 /* Carry out a call, or set what it waits for. CG_E_INVAL, CG_E_NOTFOUND: why, for the agent. */
-static int (*const begin[CG_SERVE_N_TOOLS])(struct cg_serve *, struct cg_pending *, const char *args,
-                                            struct cg_err *) = {
-        [CG_SERVE_EXECUTE] = begin_execute,
-        [CG_SERVE_REGISTER] = begin_in_turn,
-        [CG_SERVE_INSTALL] = begin_install,
-        [CG_SERVE_UNINSTALL] = begin_in_turn,
-        [CG_SERVE_RESET] = begin_in_turn,
-        [CG_SERVE_READ_OUTPUT] = begin_read_output,
-        [CG_SERVE_START_CELL] = begin_start,
-        [CG_SERVE_CELL_STATUS] = begin_status,
-        [CG_SERVE_CELL_RESULT] = begin_result,
-        [CG_SERVE_CANCEL_CELL] = begin_cancel,
-        [CG_SERVE_SEND_INPUT] = begin_send_input,
-        [CG_SERVE_CREATE_SESSION] = begin_create,
-        [CG_SERVE_LIST_SESSIONS] = begin_list,
-        [CG_SERVE_TERMINATE] = begin_terminate,
-        [CG_SERVE_BRIDGE] = begin_bridge,
-        [CG_SERVE_LIST_FILES] = begin_in_turn,
-        [CG_SERVE_READ_FILE] = begin_in_turn,
-        [CG_SERVE_WRITE_FILE] = begin_in_turn,
-        [CG_SERVE_MOVE_FILE] = begin_in_turn,
-        [CG_SERVE_REMOVE_FILE] = begin_in_turn,
-        [CG_SERVE_SANDBOX_INFO] = begin_in_turn,
-        [CG_SERVE_LIST_VARIABLES] = begin_variables,
-        [CG_SERVE_EXPLAIN] = begin_in_turn,
-        [CG_SERVE_LIST_APPROVALS] = begin_approver,
-        [CG_SERVE_SHOW_APPROVAL] = begin_approver,
-        [CG_SERVE_DECIDE_APPROVAL] = begin_approver,
-        [CG_SERVE_HOST_EXEC... CG_SERVE_SEARCH] = begin_called,
+static int (*const begin[])(struct cg_serve *, struct cg_pending *, const char *args, struct cg_err *) = {
+#define X(tool, name, toolset, session, begin) begin_##begin,
+        CG_SERVE_TOOLS(X)
+#undef X
 };
 
 /* ------------------------------------------------------------------ messages */

@@ -392,7 +392,7 @@ void cg_serve_install(struct cg_serve_session *s, const struct cg_job *job, char
 
 /* ------------------------------------------------------------------ uninstall_package */
 
-int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
+int cg_serve_uninstall(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
                        struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out = { .max = MAX_OUTPUT };

@@ -99,47 +99,50 @@ struct cg_serve_options {
         bool of_sessions;         /* or with the toolset sessions as well */
 };
 
-/* Tool, its name for agents, its toolset, and whether it has the parameter session_id. */
+/*
+ * Tool, its name for agents, its toolset, whether it has the parameter session_id, and what begins
+ * a call of it (calls.c).
+ */
 #define CG_SERVE_TOOLS(X) \
-        X(EXECUTE, "execute_ipython_cell", CORE, true) \
-        X(REGISTER, "register_mcp_server", CORE, true) \
-        X(INSTALL, "install_package", CORE, true) \
-        X(UNINSTALL, "uninstall_package", CORE, true) \
-        X(RESET, "reset", CORE, true) \
-        X(READ_OUTPUT, "read_output", CORE, true) \
-        X(START_CELL, "start_cell", JOBS, true) \
-        X(CELL_STATUS, "cell_status", JOBS, false) \
-        X(CELL_RESULT, "cell_result", JOBS, false) \
-        X(CANCEL_CELL, "cancel_cell", JOBS, false) \
-        X(SEND_INPUT, "send_input", JOBS, false) \
-        X(CREATE_SESSION, "create_session", SESSIONS, false) \
-        X(LIST_SESSIONS, "list_sessions", SESSIONS, false) \
-        X(TERMINATE, "terminate_session", SESSIONS, true) \
-        X(BRIDGE, "bridge_data", SESSIONS, false) \
-        X(LIST_FILES, "list_files", FILES, true) \
-        X(READ_FILE, "read_file", FILES, true) \
-        X(WRITE_FILE, "write_file", FILES, true) \
-        X(MOVE_FILE, "move_file", FILES, true) \
-        X(REMOVE_FILE, "remove_file", FILES, true) \
-        X(LIST_VARIABLES, "list_variables", INSPECT, true) \
-        X(SANDBOX_INFO, "sandbox_info", INSPECT, true) \
-        X(EXPLAIN, "explain_denial", INSPECT, true) \
-        X(LIST_APPROVALS, "list_approvals", APPROVALS, false) \
-        X(SHOW_APPROVAL, "show_approval", APPROVALS, false) \
-        X(DECIDE_APPROVAL, "decide_approval", APPROVALS, false) \
-        X(HOST_EXEC, "host_exec", HOST, true) \
-        X(HOST_FILE_READ, "host_file_read", HOST, true) \
-        X(HOST_FILE_WRITE, "host_file_write", HOST, true) \
-        X(HOST_FILE_LIST, "host_file_list", HOST, true) \
-        X(HOST_FILE_COPY, "host_file_copy", HOST, true) \
-        X(REQUEST_HOST, "request_host_access", HOST, true) \
-        X(LIST_HOST, "list_host_access", HOST, true) \
-        X(FETCH, "fetch_webpage", WEB, true) \
-        X(BROWSER, "browser_fetch", WEB, true) \
-        X(SEARCH, "web_search", WEB, true)
+        X(EXECUTE, "execute_ipython_cell", CORE, true, execute) \
+        X(REGISTER, "register_mcp_server", CORE, true, in_turn) \
+        X(INSTALL, "install_package", CORE, true, install) \
+        X(UNINSTALL, "uninstall_package", CORE, true, in_turn) \
+        X(RESET, "reset", CORE, true, in_turn) \
+        X(READ_OUTPUT, "read_output", CORE, true, read_output) \
+        X(START_CELL, "start_cell", JOBS, true, start) \
+        X(CELL_STATUS, "cell_status", JOBS, false, status) \
+        X(CELL_RESULT, "cell_result", JOBS, false, result) \
+        X(CANCEL_CELL, "cancel_cell", JOBS, false, cancel) \
+        X(SEND_INPUT, "send_input", JOBS, false, send_input) \
+        X(CREATE_SESSION, "create_session", SESSIONS, false, create) \
+        X(LIST_SESSIONS, "list_sessions", SESSIONS, false, list) \
+        X(TERMINATE, "terminate_session", SESSIONS, true, terminate) \
+        X(BRIDGE, "bridge_data", SESSIONS, false, bridge) \
+        X(LIST_FILES, "list_files", FILES, true, in_turn) \
+        X(READ_FILE, "read_file", FILES, true, in_turn) \
+        X(WRITE_FILE, "write_file", FILES, true, in_turn) \
+        X(MOVE_FILE, "move_file", FILES, true, in_turn) \
+        X(REMOVE_FILE, "remove_file", FILES, true, in_turn) \
+        X(LIST_VARIABLES, "list_variables", INSPECT, true, variables) \
+        X(SANDBOX_INFO, "sandbox_info", INSPECT, true, in_turn) \
+        X(EXPLAIN, "explain_denial", INSPECT, true, in_turn) \
+        X(LIST_APPROVALS, "list_approvals", APPROVALS, false, approver) \
+        X(SHOW_APPROVAL, "show_approval", APPROVALS, false, approver) \
+        X(DECIDE_APPROVAL, "decide_approval", APPROVALS, false, approver) \
+        X(HOST_EXEC, "host_exec", HOST, true, called) \
+        X(HOST_FILE_READ, "host_file_read", HOST, true, called) \
+        X(HOST_FILE_WRITE, "host_file_write", HOST, true, called) \
+        X(HOST_FILE_LIST, "host_file_list", HOST, true, called) \
+        X(HOST_FILE_COPY, "host_file_copy", HOST, true, called) \
+        X(REQUEST_HOST, "request_host_access", HOST, true, called) \
+        X(LIST_HOST, "list_host_access", HOST, true, called) \
+        X(FETCH, "fetch_webpage", WEB, true, called) \
+        X(BROWSER, "browser_fetch", WEB, true, called) \
+        X(SEARCH, "web_search", WEB, true, called)
 
 enum cg_serve_tool {
-#define X(tool, name, toolset, session) CG_SERVE_##tool,
+#define X(tool, name, toolset, session, begin) CG_SERVE_##tool,
         CG_SERVE_TOOLS(X)
 #undef X
                 CG_SERVE_ARTIFACT, /* resources/read of a file: no tool, but a call that waits for a job */
@@ -494,7 +497,8 @@ const char *cg_serve_language(const struct cg_serve_session *s);
 /* Something was refused in the session (worker). */
 void cg_serve_remember_refusal(struct cg_serve_session *s, const char *text);
 /* sandbox_info, with a session open (worker). */
-int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err);
+int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                          struct cg_err *err);
 
 /* ---- bridge.c */
 /* Reads the arguments; @to: the id of the second session. */
@@ -602,7 +606,8 @@ int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, str
 
 /* ---- artifact.c */
 /* Reads the file of a CG_SERVE_ARTIFACT, with a session open (worker). */
-int cg_serve_read_artifact(struct cg_serve_session *s, struct cg_job *job, struct cg_err *err);
+int cg_serve_read_artifact(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                           struct cg_err *err);
 /* Bytes at the beginning that are text, as in read_file; 0: none is. @to_end: there are no more. */
 size_t cg_serve_text_of(const char *data, size_t len, bool to_end);
 
@@ -832,7 +837,7 @@ const char *cg_serve_package_run(struct cg_serve_session *s, const struct cg_job
 int cg_serve_package_python(struct cg_serve_session *s, const struct cg_job *job, const char *const *words,
                             struct cg_buf *out, struct cg_err *err);
 /* uninstall_package, with a session open (worker). */
-int cg_serve_uninstall(struct cg_serve_session *s, const struct cg_job *job, struct cg_answer *a,
+int cg_serve_uninstall(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
                        struct cg_err *err);
 
 /* ---- npm.c */

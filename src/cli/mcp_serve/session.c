@@ -304,7 +304,8 @@ void cg_serve_remember_refusal(struct cg_serve_session *s, const char *text)
         json_array_append(s->out.refusals, item);
 }
 
-int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_answer *a, struct cg_err *err)
+int cg_serve_sandbox_info(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
+                          struct cg_err *err)
 {
         cg_auto_json json_t *info = json_loads(cg_session_info(s->session), 0, NULL);
         cg_auto_free char *text = NULL;

@@ -10,7 +10,7 @@
 #include "cli/mcp_serve/texts.h"
 
 const struct cg_serve_tool_def cg_serve_tool_defs[] = {
-#define X(tool, name, toolset, session) { name, CG_SERVE_##toolset, session },
+#define X(tool, name, toolset, session, begin) { name, CG_SERVE_##toolset, session },
         CG_SERVE_TOOLS(X)
 #undef X
                 { "resources/read", 0, false },

@@ -203,14 +203,6 @@ static int try_install(struct cg_serve_session *s, struct cg_job *job, struct cg
         return 0;
 }
 
-static int try_uninstall(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
-                         struct cg_err *err)
-{
-        if (cg_serve_ensure_open(s, a, err) < 0)
-                return -1;
-        return cg_serve_uninstall(s, job, a, err);
-}
-
 static int try_reset(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
         cg_serve_drain(s);
@@ -236,8 +228,6 @@ static int try_file(struct cg_serve_session *s, struct cg_job *job, struct cg_an
 {
         int r;
 
-        if (cg_serve_ensure_open(s, a, err) < 0)
-                return -1;
         s->out.answer = a;
         r = cg_serve_file(s, job, a, err);
         cg_serve_drain(s);
@@ -246,28 +236,11 @@ static int try_file(struct cg_serve_session *s, struct cg_job *job, struct cg_an
         return r;
 }
 
-static int try_artifact(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
-                        struct cg_err *err)
-{
-        if (cg_serve_ensure_open(s, a, err) < 0)
-                return -1;
-        return cg_serve_read_artifact(s, job, err);
-}
-
-static int try_info(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a, struct cg_err *err)
-{
-        if (cg_serve_ensure_open(s, a, err) < 0)
-                return -1;
-        return cg_serve_sandbox_info(s, a, err);
-}
-
 static int try_explain(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
                        struct cg_err *err)
 {
-        int r = cg_serve_ensure_open(s, a, err);
+        int r = cg_serve_explain(s, job, a, err);
 
-        if (r == 0)
-                r = cg_serve_explain(s, job, a, err);
         if (r == 1)
                 run_cell(s, job, a);
         return r;
@@ -304,7 +277,7 @@ static int try_bridge(struct cg_serve_session *s, struct cg_job *job, struct cg_
 {
         bool sets = cg_serve_bridge_has_data(job->bridge);
 
-        if (cg_serve_ensure_open(s, a, err) < 0 || cg_serve_bridge_send(s, job->bridge, err) < 0)
+        if (cg_serve_bridge_send(s, job->bridge, err) < 0)
                 return -1;
         s->bridge = job->bridge;
         while (cg_serve_bridge_waits(s->bridge) && !s->lost && !cg_serve_given_up(job))
@@ -347,8 +320,6 @@ static int try_terminate(struct cg_serve_session *s, struct cg_job *job, struct 
 static int run_execute(struct cg_serve_session *s, struct cg_job *job, struct cg_answer *a,
                        struct cg_err *err)
 {
-        if (cg_serve_ensure_open(s, a, err) < 0)
-                return -1;
         if (!ended_by(s, job))
                 run_cell(s, job, a);
         return 0;
@@ -356,36 +327,34 @@ static int run_execute(struct cg_serve_session *s, struct cg_job *job, struct cg
 
 static void run_job(struct cg_serve_session *s, struct cg_job *job)
 {
-        static int (*const tries[])(struct cg_serve_session *, struct cg_job *, struct cg_answer *,
-                                    struct cg_err *) = {
-                [CG_SERVE_EXECUTE] = run_execute,
-                [CG_SERVE_REGISTER] = cg_serve_register,
-                [CG_SERVE_INSTALL] = try_install,
-                [CG_SERVE_UNINSTALL] = try_uninstall,
-                [CG_SERVE_RESET] = try_reset,
-                [CG_SERVE_CREATE_SESSION] = try_create,
-                [CG_SERVE_TERMINATE] = try_terminate,
-                [CG_SERVE_BRIDGE] = try_bridge,
-                [CG_SERVE_LIST_FILES] = try_file,
-                [CG_SERVE_READ_FILE] = try_file,
-                [CG_SERVE_WRITE_FILE] = try_file,
-                [CG_SERVE_MOVE_FILE] = try_file,
-                [CG_SERVE_REMOVE_FILE] = try_file,
-                [CG_SERVE_LIST_VARIABLES] = run_execute,
-                [CG_SERVE_SANDBOX_INFO] = try_info,
-                [CG_SERVE_EXPLAIN] = try_explain,
-                [CG_SERVE_LIST_APPROVALS] = cg_serve_approver,
-                [CG_SERVE_SHOW_APPROVAL] = cg_serve_approver,
-                [CG_SERVE_DECIDE_APPROVAL] = cg_serve_approver,
-                [CG_SERVE_ARTIFACT] = try_artifact,
+        /* @open: with the session open. */
+        static const struct {
+                int (*run)(struct cg_serve_session *, struct cg_job *, struct cg_answer *, struct cg_err *);
+                bool open;
+        } tools[] = {
+                [CG_SERVE_EXECUTE] = { run_execute, true },
+                [CG_SERVE_REGISTER] = { cg_serve_register, false },
+                [CG_SERVE_INSTALL] = { try_install, false },
+                [CG_SERVE_UNINSTALL] = { cg_serve_uninstall, true },
+                [CG_SERVE_RESET] = { try_reset, false },
+                [CG_SERVE_CREATE_SESSION] = { try_create, false },
+                [CG_SERVE_TERMINATE] = { try_terminate, false },
+                [CG_SERVE_BRIDGE] = { try_bridge, true },
+                [CG_SERVE_LIST_FILES... CG_SERVE_REMOVE_FILE] = { try_file, true },
+                [CG_SERVE_LIST_VARIABLES] = { run_execute, true },
+                [CG_SERVE_SANDBOX_INFO] = { cg_serve_sandbox_info, true },
+                [CG_SERVE_EXPLAIN] = { try_explain, true },
+                [CG_SERVE_LIST_APPROVALS... CG_SERVE_DECIDE_APPROVAL] = { cg_serve_approver, false },
+                [CG_SERVE_ARTIFACT] = { cg_serve_read_artifact, true },
         };
         bool bridge = job->tool == CG_SERVE_BRIDGE;
         struct cg_err err;
         const char *by;
         int r = 0;
 
-        if (!ended_by(s, job))
-                r = tries[job->tool](s, job, job->answer, &err);
+        if (!ended_by(s, job) &&
+            (!tools[job->tool].open || (r = cg_serve_ensure_open(s, job->answer, &err)) >= 0))
+                r = tools[job->tool].run(s, job, job->answer, &err);
         if (bridge && r > 0)
                 return; /* the job is another session's */
         by = ended_by(s, job);
