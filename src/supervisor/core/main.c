@@ -30,39 +30,15 @@
 #include "supervisor/core/spare.h"
 #include "supervisor/core/status.h"
 #include "supervisor/core/zygote.h"
+#include "supervisor/usage.h"
 
 /* Pipe on which the supervisor reports to libcellgate that it serves, or why it does not. */
 #define READY_FD 3
 /* Kernels get 1 s to end; the rest is for slow machines. */
 #define RETIRING_MS 1500
 
-static const char usage[] =
-        "Usage: cellgate-supervisor --dir DIR [--private | --linger-ms N] [--preload MODULES] [--spares N] [--detach]\n"
-        "                           [--alike] [--kernel-env DIR] [--log-level N] [--slots N ...]\n"
-        "\n"
-        "Serves host applications of this user (libcellgate, `cellgate run`) at DIR, which must not exist or be an empty\n"
-        "folder of this user with mode 0700.\n"
-        "\n"
-        "  --dir DIR           folder for its sockets; hosts connect to it by this name\n"
-        "  --private           end with the last host\n"
-        "  --linger-ms N       end so many milliseconds after the last host has left\n"
-        "  --detach            serve in a process and session of its own; the one that was started ends at once\n"
-        "  --alike             serve only processes with the same limits, namespaces and rights as its own\n"
-        "  --preload MODULES   comma-separated modules that every kernel has imported already\n"
-        "  --kernel-env DIR    environment that kernels run in (default: the built-in one)\n"
-        "  --audit-key FILE    signs the audit log with this key instead of the log's own\n"
-        "  --audit-head TO     file or URL that gets each signed head of the audit log\n"
-        "  --spares N          sessions kept ready ahead (0 to 16, default 1): those that ask for the same options open at once\n"
-        "  --slots N           a node (`cellgate node`): at most so many sessions of clients, which concern only their own\n"
-        "  --client-slots N    at most so many sessions of one client of a node\n"
-        "  --memory MIB        of a node: the most that the memory limits of its sessions add up to\n"
-        "  --drain-ms N        of a node: SIGTERM lets sessions go on for so long (0: for ever), and opens no more\n"
-        "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
-        "  --help, --version\n";
-
 static void close_handle(uv_handle_t *h, void *arg)
 {
-        (void)arg;
         if (!uv_is_closing(h))
                 uv_close(h, NULL);
 }
@@ -79,7 +55,6 @@ static void on_signal(uv_signal_t *h, int signum)
 
 static void on_child(uv_signal_t *h, int signum)
 {
-        (void)signum;
         cg_sup_reap_orphans(h->data, false);
 }
 
@@ -213,7 +188,7 @@ static int64_t number(const char *option, const char *text, int64_t max)
         long long v = strtoll(text, &end, 10);
 
         if (end == text || *end || v < 0 || v > max) {
-                fprintf(stderr, "cellgate-supervisor: %s must be a number from 0 to %lld, not \"%s\"\n",
+                fprintf(stderr, "cellgate-supervisor: --%s must be a number from 0 to %lld, not \"%s\"\n",
                         option, (long long)max, text);
                 exit(2);
         }
@@ -222,68 +197,61 @@ static int64_t number(const char *option, const char *text, int64_t max)
 
 static void parse_args(struct sup *s, int argc, char **argv, bool *detach_process, bool *alike)
 {
-        static const struct option options[] = {
-                { "dir", required_argument, NULL, 'd' },
-                { "private", no_argument, NULL, 'p' },
-                { "preload", required_argument, NULL, 'i' },
-                { "log-level", required_argument, NULL, 'l' },
-                { "spares", required_argument, NULL, 's' },
-                { "linger-ms", required_argument, NULL, 'g' },
-                { "detach", no_argument, NULL, 'D' },
-                { "alike", no_argument, NULL, 'a' },
-                { "kernel-env", required_argument, NULL, 'k' },
-                { "help", no_argument, NULL, 'h' },
-                { "audit-key", required_argument, NULL, 'K' },
-                { "audit-head", required_argument, NULL, 'H' },
-                { "slots", required_argument, NULL, 'S' },
-                { "client-slots", required_argument, NULL, 'C' },
-                { "memory", required_argument, NULL, 'M' },
-                { "drain-ms", required_argument, NULL, 'T' },
-                { "version", no_argument, NULL, 'v' },
-                { NULL, 0, NULL, 0 },
+        bool help = false, version = false;
+        const char *log_level = NULL;
+        int64_t spares = 1, slots = 0, client_slots = 0, memory_mib = 0;
+        const struct {
+                const char *name, **text;
+                bool *flag;
+                int64_t *number, max;
+        } args[] = {
+                { "dir", .text = &s->setup.dir },
+                { "preload", .text = &s->setup.preload },
+                { "kernel-env", .text = &s->setup.kernel_env },
+                { "audit-key", .text = &s->setup.audit_key },
+                { "audit-head", .text = &s->setup.audit_head },
+                { "log-level", .text = &log_level },
+                { "private", .flag = &s->setup.private_mode },
+                { "detach", .flag = detach_process },
+                { "alike", .flag = alike },
+                { "help", .flag = &help },
+                { "version", .flag = &version },
+                { "spares", .number = &spares, .max = CG_MAX_SPARES },
+                { "linger-ms", .number = &s->setup.linger_ms, .max = INT32_MAX },
+                { "slots", .number = &slots, .max = CG_MAX_SESSIONS / 2 },
+                { "client-slots", .number = &client_slots, .max = CG_MAX_SESSIONS / 2 },
+                { "memory", .number = &memory_mib, .max = INT32_MAX },
+                { "drain-ms", .number = &s->node.drain_ms, .max = INT32_MAX },
         };
+        struct option options[CG_ARRAY_LEN(args) + 1] = { { .name = NULL } };
         int c;
 
-        while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-                if (c == 'd')
-                        s->setup.dir = optarg;
-                else if (c == 'p')
-                        s->setup.private_mode = true;
-                else if (c == 'i')
-                        s->setup.preload = optarg;
-                else if (c == 'k')
-                        s->setup.kernel_env = optarg;
-                else if (c == 'K')
-                        s->setup.audit_key = optarg;
-                else if (c == 'H')
-                        s->setup.audit_head = optarg;
-                else if (c == 'l')
-                        s->log.level = atoi(optarg);
-                else if (c == 's')
-                        s->setup.want_spares = (size_t)number("--spares", optarg, CG_MAX_SPARES);
-                else if (c == 'g')
-                        s->setup.linger_ms = number("--linger-ms", optarg, INT32_MAX);
-                else if (c == 'S')
-                        s->node.slots = (size_t)number("--slots", optarg, CG_MAX_SESSIONS / 2);
-                else if (c == 'C')
-                        s->node.client_slots = (size_t)number("--client-slots", optarg, CG_MAX_SESSIONS / 2);
-                else if (c == 'M')
-                        s->node.memory = (uint64_t)number("--memory", optarg, INT32_MAX) << 20;
-                else if (c == 'T')
-                        s->node.drain_ms = number("--drain-ms", optarg, INT32_MAX);
-                else if (c == 'D')
-                        *detach_process = true;
-                else if (c == 'a')
-                        *alike = true;
-                else if (c == 'h' || c == 'v')
-                        exit(printf("%s", c == 'h' ? usage : "cellgate-supervisor " CG_VERSION "\n") < 0);
-                else
+        for (size_t i = 0; i < CG_ARRAY_LEN(args); i++)
+                options[i] = (struct option){ args[i].name, args[i].flag ? no_argument : required_argument,
+                                              NULL, (int)i };
+        while (!help && !version && (c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+                if (c >= (int)CG_ARRAY_LEN(args))
                         exit(2);
+                if (args[c].text)
+                        *args[c].text = optarg;
+                else if (args[c].flag)
+                        *args[c].flag = true;
+                else
+                        *args[c].number = number(args[c].name, optarg, args[c].max);
+        }
+        if (help || version)
+                exit(printf("%s", help ? CG_SUP_USAGE : "cellgate-supervisor " CG_VERSION "\n") < 0);
         if (optind < argc) {
                 fprintf(stderr, "cellgate-supervisor: unexpected argument \"%s\"; see --help\n",
                         argv[optind]);
                 exit(2);
         }
+        if (log_level)
+                s->log.level = atoi(log_level);
+        s->setup.want_spares = (size_t)spares;
+        s->node.slots = (size_t)slots;
+        s->node.client_slots = (size_t)client_slots;
+        s->node.memory = (uint64_t)memory_mib << 20;
 }
 
 static const char *find_home(void)
@@ -318,7 +286,6 @@ int main(int argc, char **argv)
         s->upper.session = &cg_sup_session_ops;
         s->upper.stop = end_sessions;
         s->upper.asks = cg_sup_approvals_changed;
-        s->setup.want_spares = 1;
         s->setup.linger_ms = -1;
         s->setup.confinement.max = CG_CONFINEMENT_MAX;
         s->setup.started_ms = cg_now_ms();
