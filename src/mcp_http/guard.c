@@ -4,8 +4,8 @@
  * the socket's peer keeps other users out. Runs in the front of cellgate-mcp-http.
  */
 #include <nettle/memops.h>
-#include <nettle/sha2.h>
 #include <sys/socket.h>
+#include "base/sha256_hex.h"
 #include "mcp_http/front.h"
 
 /* Without the port. An address in brackets has colons of its own. */
@@ -48,11 +48,7 @@ const char *cg_hf_bearer(struct MHD_Connection *c)
 /* Their place is by the digest, which nobody can choose to meet another one's. */
 static unsigned char digest(const char *token, unsigned char ret[CG_HF_OWNER])
 {
-        struct sha256_ctx sha;
-
-        sha256_init(&sha);
-        sha256_update(&sha, strlen(token), (const uint8_t *)token);
-        sha256_digest(&sha, CG_HF_OWNER, ret);
+        cg_sha256(token, strlen(token), ret);
         return ret[0];
 }
 

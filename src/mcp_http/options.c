@@ -122,32 +122,28 @@ static int set_text(const char *option, const char *value, char *ret, size_t siz
 
 static int apply(struct hf_options *o, int id, const char *value, struct cg_err *err)
 {
-        int n, r;
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(TOKEN_FILE, struct hf_options, token_file),
+                CG_OPT_PLACE(APPROVER_TOKEN, struct hf_options, approver_token),
+                CG_OPT_PLACE(TLS_CERT, struct hf_options, tls_cert),
+                CG_OPT_PLACE(TLS_KEY, struct hf_options, tls_key),
+                CG_OPT_PLACE(PROXY, struct hf_options, behind_proxy),
+                CG_OPT_PLACE(SSE, struct hf_options, setup.sse),
+                CG_OPT_PLACE_INT(SESSIONS, "--max-sessions", struct hf_options, setup.max_sessions, 1,
+                                 MAX_SESSIONS),
+                CG_OPT_PLACE_INT(PER_CLIENT, "--max-sessions-per-client", struct hf_options,
+                                 setup.max_per_client, 1, MAX_SESSIONS),
+        };
+        int r = cg_opt_store(places, CG_ARRAY_LEN(places), id, value, o, err);
 
+        if (r <= 0)
+                return r;
         switch (id) {
         case HTTP:
                 return parse_address(value, o, err);
-        case TOKEN_FILE:
-                o->token_file = value;
-                return 0;
-        case APPROVER_TOKEN:
-                o->approver_token = value;
-                return 0;
         case APPROVER_SCOPE:
                 return set_text("--approver-scope", value, o->verifier.approver_scope,
                                 sizeof(o->verifier.approver_scope), err);
-        case TLS_CERT:
-                o->tls_cert = value;
-                return 0;
-        case TLS_KEY:
-                o->tls_key = value;
-                return 0;
-        case PROXY:
-                o->behind_proxy = true;
-                return 0;
-        case SSE:
-                o->setup.sse = true;
-                return 0;
         case TIER: /* without ":freeze" and the like; the process of a session checks it */
                 snprintf(o->setup.tier, sizeof(o->setup.tier), "%.*s",
                          (int)strspn(value, "abcdefghijklmnopqrstuvwxyz"), value);
@@ -170,16 +166,6 @@ static int apply(struct hf_options *o, int id, const char *value, struct cg_err 
                 return set_text("--oauth-scope", value, o->verifier.scope, sizeof(o->verifier.scope), err);
         case ORIGIN:
                 return add_origin(value, &o->setup, err);
-        case SESSIONS:
-                r = cg_opt_int("--max-sessions", value, 1, MAX_SESSIONS, &n, err);
-                if (r == 0)
-                        o->setup.max_sessions = (uint32_t)n;
-                return r;
-        case PER_CLIENT:
-                r = cg_opt_int("--max-sessions-per-client", value, 1, MAX_SESSIONS, &n, err);
-                if (r == 0)
-                        o->setup.max_per_client = (uint32_t)n;
-                return r;
         case IDLE:
                 r = cg_opt_seconds("--idle", value, &o->setup.idle_ms, err);
                 if (r < 0 || o->setup.idle_ms)

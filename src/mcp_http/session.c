@@ -4,7 +4,6 @@
  * uses an id again, get their own answers. Runs in the front of cellgate-mcp-http.
  */
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include "base/ceilings.h"
 #include "base/fd.h"
@@ -178,7 +177,6 @@ static int check_client(const struct hf_front *f, const unsigned char owner[CG_H
 struct hf_session *cg_hf_session_new(struct hf_front *f, const struct hf_who *who, const char *client,
                                      const char *token, bool stateless, struct cg_err *err)
 {
-        unsigned char random[CG_HF_SESSION / 2];
         struct hf_session *s;
         int r = cg_fail(err, CG_E_NOMEM, "session");
 
@@ -207,15 +205,13 @@ struct hf_session *cg_hf_session_new(struct hf_front *f, const struct hf_who *wh
         TAILQ_INSERT_TAIL(&f->sessions, s, entry);
         f->n_sessions++;
         s->get = cg_hf_stream_new(f, s, HF_GET);
-        if (s->get && getrandom(random, sizeof(random), 0) == sizeof(random))
+        if (s->get && cg_random_hex(s->id, CG_HF_SESSION / 2, err) == 0)
                 r = cg_hf_tell_monitor(f, HF_OPEN, s->number, token, err);
         if (r < 0) {
                 cg_hf_session_end(s, "");
                 return NULL;
         }
         s->get->can_stream = s->get->begun = true;
-        for (size_t i = 0; i < sizeof(random); i++)
-                snprintf(s->id + 2 * i, 3, "%02x", random[i]);
         return s;
 }
 

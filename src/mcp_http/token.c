@@ -2,27 +2,24 @@
  * The token of a loopback port, which any user of the machine can connect to. It is in a file that
  * only this user can read, in the state folder, which every sandbox hides.
  */
-#include <nettle/sha2.h>
-#include <sys/random.h>
 #include "base/fd.h"
+#include "base/sha256_hex.h"
 #include "base/state_dir.h"
 #include "mcp_http/monitor.h"
 
-#define MIN_TOKEN 32
+#define MIN_TOKEN   32
+#define TOKEN_BYTES 32 /* of a new one; twice as many characters */
 
 /* False: the file is there already, or errno says what failed. */
 static bool make(const char *path)
 {
-        unsigned char random[32];
-        char text[2 * sizeof(random) + 2];
+        char text[2 * TOKEN_BYTES + 2];
         cg_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
         if (fd < 0)
                 return false;
-        if (getrandom(random, sizeof(random), 0) != sizeof(random))
+        if (cg_random_hex(text, TOKEN_BYTES, NULL) < 0)
                 return false;
-        for (size_t i = 0; i < sizeof(random); i++)
-                snprintf(text + 2 * i, 3, "%02x", random[i]);
         strcat(text, "\n");
         return write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1;
 }
@@ -67,16 +64,12 @@ int cg_hf_token(const char *file, char path[PATH_MAX], char token[CG_HF_MAX_TOKE
 
 int cg_hf_approver(struct hf_options *o, char path[PATH_MAX], struct cg_err *err)
 {
-        struct sha256_ctx sha;
-
         if (cg_hf_token(o->approver_token, path, o->approver, err) < 0)
                 return -1;
         if (strcmp(o->approver, o->setup.token) == 0)
                 return cg_fail(err, CG_E_INVAL,
                                "--approver-token-file %s has the token of the agent, who must not decide",
                                path);
-        sha256_init(&sha);
-        sha256_update(&sha, strlen(o->approver), (const uint8_t *)o->approver);
-        sha256_digest(&sha, sizeof(o->setup.approver), o->setup.approver);
+        cg_sha256(o->approver, strlen(o->approver), o->setup.approver);
         return 0;
 }

@@ -4,8 +4,8 @@
  */
 #include "cli/common/args.h"
 
-#include <nettle/sha2.h>
 #include "base/path.h"
+#include "base/sha256_hex.h"
 #include "base/text.h"
 #include "cli/common/approve.h"
 #include "cli/common/pretty.h"
@@ -260,17 +260,12 @@ static void add_subject(const struct cg_call *call, struct cg_slice args, bool w
 /* The line about the size; with a digest, so that a person can compare what is shown in parts. */
 static void add_size(const struct cg_call *call, bool digest, struct cg_buf *b)
 {
-        unsigned char sum[SHA256_DIGEST_SIZE];
-        char hex[2 * sizeof(sum) + 1];
-        struct sha256_ctx sha;
+        char hex[CG_SHA256_HEX];
 
         cg_buf_addf(b, "\narguments %zu bytes\n", call->args_len);
         if (!digest)
                 return;
-        sha256_init(&sha);
-        sha256_update(&sha, call->args_len, (const unsigned char *)call->args);
-        sha256_digest(&sha, sizeof(sum), sum);
-        cg_hex(hex, sum, sizeof(sum));
+        cg_sha256_hex(call->args, call->args_len, hex);
         cg_buf_addf(b, "SHA-256   %s\n", hex);
 }
 

@@ -52,7 +52,7 @@ bool cg_opt_is_of(const struct cg_opt *opt, unsigned command);
 enum cg_opt_kind {
         CG_OPT_WORD = 0, /* a const char *, or a bool where the option takes no value */
         CG_OPT_SECONDS,  /* an int64_t of milliseconds */
-        CG_OPT_INT,      /* an int from @min to @max */
+        CG_OPT_INT,      /* an int from @min to @max, or an unsigned where @min is not negative */
 };
 
 /* An option that is only stored, at @offset. @name: for errors, of the kinds that have some. */

@@ -2,9 +2,9 @@
 #include "mcp/oauth/internal.h"
 
 #include <nettle/memops.h>
-#include <nettle/sha2.h>
 #include "base/base64.h"
 #include "base/json.h"
+#include "base/sha256_hex.h"
 #include "base/text.h"
 #include "mcp/ceilings.h"
 #include "mcp/oauth/store.h"
@@ -154,11 +154,8 @@ static int choose_scope(const struct cg_oauth_server *s, const struct cg_oauth_p
 static void pkce_challenge(const char *verifier, char ret[64])
 {
         unsigned char digest[SHA256_DIGEST_SIZE];
-        struct sha256_ctx sha;
 
-        sha256_init(&sha);
-        sha256_update(&sha, strlen(verifier), (const uint8_t *)verifier);
-        sha256_digest(&sha, sizeof(digest), digest);
+        cg_sha256(verifier, strlen(verifier), digest);
         memset(ret, 0, 64);
         cg_base64(ret, digest, sizeof(digest));
         ret[strcspn(ret, "=")] = '\0';

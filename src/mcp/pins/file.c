@@ -40,19 +40,19 @@ static int damaged(const char *path, const char *what, struct cg_err *err)
 static bool check_pin(const json_t *j, bool *has)
 {
         const json_t *sha = json_object_get(j, "sha256"), *text = json_object_get(j, "text");
-        char digest[CG_PINS_DIGEST];
+        char digest[CG_SHA256_HEX];
 
         *has = sha != NULL;
         if (!sha)
                 return !text;
-        if (!json_is_string(sha) || json_string_length(sha) != CG_PINS_DIGEST - 1 ||
-            strspn(json_string_value(sha), "0123456789abcdef") != CG_PINS_DIGEST - 1)
+        if (!json_is_string(sha) || json_string_length(sha) != CG_SHA256_HEX - 1 ||
+            strspn(json_string_value(sha), "0123456789abcdef") != CG_SHA256_HEX - 1)
                 return false;
         if (!text)
                 return true;
         if (!json_is_string(text) || json_string_length(text) != strlen(json_string_value(text)))
                 return false;
-        cg_pin_digest(json_string_value(text), json_string_length(text), digest);
+        cg_sha256_hex(json_string_value(text), json_string_length(text), digest);
         return strcmp(digest, json_string_value(sha)) == 0;
 }
 

@@ -16,7 +16,7 @@ enum pin_state { UNKNOWN, ACCEPTED, CHANGED, HELD, AMBIGUOUS, INVALID };
 /* A tool of the last list. */
 struct pinned_tool {
         char *name;
-        char digest[CG_PINS_DIGEST];
+        char digest[CG_SHA256_HEX];
         enum pin_state state;
         bool is_new, reported;
         char *text;     /* canonical; only while it is needed */
@@ -26,9 +26,9 @@ struct pinned_tool {
 
 struct cg_pins {
         char *server, *program;
-        char key[CG_PINS_DIGEST]; /* of the server's name and definition */
-        char *shown;              /* the server's name, safe to show */
-        char *accept;             /* the command that accepts its tools, quoted for a shell */
+        char key[CG_SHA256_HEX]; /* of the server's name and definition */
+        char *shown;             /* the server's name, safe to show */
+        char *accept;            /* the command that accepts its tools, quoted for a shell */
         char path[PATH_MAX];
         struct pinned_tool *v; /* sorted by name */
         size_t n;
@@ -112,7 +112,7 @@ static int read_tool(struct cg_slice tool, struct pinned_tool *e, struct cg_err 
                 e->why = strdup(why.msg);
                 return cg_made(e->why, "tools", err);
         }
-        cg_pin_digest(b.data, b.len, e->digest);
+        cg_sha256_hex(b.data, b.len, e->digest);
         e->text = cg_buf_steal(&b, NULL);
         return cg_made(e->text, "tools", err);
 }
@@ -707,7 +707,7 @@ int cg_pins_new(const char *server, const char *program, const json_t *definitio
         cg_buf_adds(&both, identity ?: own);
         if (!p->server || !p->program || !p->unrecorded || !p->shown || !p->accept || both.failed)
                 return cg_fail(err, CG_E_NOMEM, "pins of tools");
-        cg_pin_digest(both.data, both.len, p->key);
+        cg_sha256_hex(both.data, both.len, p->key);
         *ret = CG_STEAL(p);
         return 0;
 }

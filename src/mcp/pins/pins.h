@@ -25,9 +25,8 @@
 
 #include <jansson.h>
 #include "base/buf.h"
+#include "base/sha256_hex.h"
 #include "base/slice.h"
-
-#define CG_PINS_DIGEST 65 /* hexadecimal digits and a NUL */
 
 /* ---- canonical.c, text.c: definitions of tools */
 
@@ -38,7 +37,6 @@
  * because a member is there twice, a string has a NUL or a lone surrogate, or it is too deep.
  */
 int cg_pin_canonical(struct cg_slice tool, struct cg_buf *b, struct cg_err *err);
-void cg_pin_digest(const char *text, size_t len, char ret[CG_PINS_DIGEST]);
 /*
  * Appends lines, safe to show, that say how @now differs from @then, both in canonical form;
  * CG_SLICE_NONE: the text was not kept. Texts that differ never look the same. *left_out:

@@ -1,22 +1,10 @@
 /*
- * Definitions of tools as text: the digest, and how two of them differ. Linked into the tool server
- * and the command line; the texts are an MCP server's: untrusted.
+ * How two definitions of a tool differ, as text. Linked into the tool server and the command line;
+ * the texts are an MCP server's: untrusted.
  */
-#include <nettle/sha2.h>
 #include "base/json.h"
 #include "base/text.h"
 #include "mcp/pins/pins.h"
-
-void cg_pin_digest(const char *text, size_t len, char ret[CG_PINS_DIGEST])
-{
-        unsigned char digest[SHA256_DIGEST_SIZE];
-        struct sha256_ctx sha;
-
-        sha256_init(&sha);
-        sha256_update(&sha, len, (const uint8_t *)text);
-        sha256_digest(&sha, sizeof(digest), digest);
-        cg_hex(ret, digest, sizeof(digest));
-}
 
 /* ---- differences */
 

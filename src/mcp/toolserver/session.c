@@ -243,13 +243,13 @@ static json_t *tools_shown(const char *tools, size_t len)
         while (cg_json_walk_next(&w, NULL, &tool, NULL) == 0) {
                 cg_auto_buf struct cg_buf canonical = { .max = 8 * CG_MCP_MAX_LIST };
                 cg_auto_free char *text = NULL;
-                char digest[CG_PINS_DIGEST];
+                char digest[CG_SHA256_HEX];
 
                 tool = cg_json_trim(tool);
                 name = CG_SLICE_NONE;
                 if (cg_pin_canonical(tool, &canonical, NULL) < 0)
                         continue; /* it cannot be called */
-                cg_pin_digest(canonical.data, canonical.len, digest);
+                cg_sha256_hex(canonical.data, canonical.len, digest);
                 if (cg_json_member(tool, "name", &name, NULL) == 0 && cg_json_strdup(name, &text, NULL) == 0)
                         json_object_set_new_nocheck(shown, text, json_string(digest));
         }

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "sandbox/inside/files.h"
 #include "sandbox/inside/files_out.h"
 #include "sandbox/landlock_rules.h"
@@ -88,8 +89,7 @@ static bool hash_file(struct walk *w, int fd, long long *size, char *digits)
                 return false;
         *size = (long long)sum;
         sha256_digest(&c, sizeof(bytes), bytes);
-        for (size_t i = 0; i < sizeof(bytes); i++)
-                snprintf(digits + 2 * i, 3, "%02x", bytes[i]);
+        cg_hex(digits, bytes, sizeof(bytes));
         return true;
 }
 

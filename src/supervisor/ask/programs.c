@@ -47,7 +47,6 @@ static void report_refusal(struct session *ss, uint64_t cell, json_t *denial, co
 
 static void refuse(struct ask *a, bool timed_out, const char *why)
 {
-        (void)timed_out;
         answer(a->session->kernel, (uint32_t)a->number, false);
         if (a->denial)
                 report_refusal(a->session, a->running, json_incref(a->denial), why);
@@ -114,8 +113,7 @@ static json_t *any_text(const char *text)
 
         if (j || !(hex = malloc(2 * n + 1)))
                 return j;
-        for (size_t i = 0; i < n; i++)
-                snprintf(hex + 2 * i, 3, "%02x", (unsigned char)text[i]);
+        cg_hex(hex, text, n);
         return json_pack("{s:s}", "hex", hex);
 }
 
