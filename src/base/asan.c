@@ -19,7 +19,6 @@ void cg_asan_report_live_bytes(int signo)
         int n = snprintf(line, sizeof(line), "\ncellgate live bytes: process %d has %zu\n", (int)getpid(),
                          __sanitizer_get_current_allocated_bytes());
 
-        (void)signo;
         /* One write, so that lines of processes do not mix. A failure shows as a missing line. */
         if (write(STDERR_FILENO, line, (size_t)n) < 0)
                 return;

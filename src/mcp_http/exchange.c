@@ -221,7 +221,6 @@ enum MHD_Result cg_hf_access(void *data, struct MHD_Connection *c, const char *u
         struct hf_exchange *x = *state;
         enum MHD_Result result;
 
-        (void)version;
         if (!x) {
                 x = info && info->socket_context ? calloc(1, sizeof(*x)) : NULL;
                 if (!x)
@@ -254,9 +253,6 @@ void cg_hf_completed(void *data, struct MHD_Connection *c, void **state, enum MH
 {
         struct hf_exchange *x = *state;
 
-        (void)data;
-        (void)c;
-        (void)how;
         if (!x)
                 return;
         *state = NULL;
@@ -276,7 +272,6 @@ static void on_hang_up(void *data, uint32_t events)
 {
         struct hf_conn *conn = data;
 
-        (void)events;
         conn->gone = true;
         if (conn->x)
                 cg_hf_wake(conn->x);

@@ -31,7 +31,6 @@ static void on_control(void *data, uint32_t events)
         struct cg_err err;
         ssize_t n = cg_recv_fds(f->control, &got, sizeof(got), &fd, &n_fds, &err);
 
-        (void)events;
         if (n < 0 && err.sys_errno == EAGAIN)
                 return;
         if (n == sizeof(got.renewal) && got.renewal.type == HF_TLS && f->tls) {
@@ -57,8 +56,7 @@ static void on_control(void *data, uint32_t events)
 
 static void on_mhd(void *data, uint32_t events)
 {
-        (void)data; /* run_mhd() follows each event */
-        (void)events;
+        /* run_mhd() follows each event */
 }
 
 static int add_watch(struct hf_front *f, struct hf_watch *w, int fd)

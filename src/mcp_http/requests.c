@@ -26,8 +26,6 @@ static enum MHD_Result count_header(void *data, enum MHD_ValueKind kind, const c
 {
         struct header_count *c = data;
 
-        (void)kind;
-        (void)value;
         c->n += strcasecmp(name, c->name) == 0;
         return MHD_YES;
 }

@@ -124,7 +124,6 @@ static ssize_t read_events(void *data, uint64_t pos, char *buf, size_t max)
         struct hf_exchange *x = data;
         ssize_t n;
 
-        (void)pos;
         if (x->conn->gone || !x->stream)
                 return MHD_CONTENT_READER_END_WITH_ERROR;
         n = cg_hf_stream_read(x->stream, buf, max);

@@ -259,7 +259,6 @@ static curl_socket_t on_open(void *data, curlsocktype purpose, struct curl_socka
         enum cg_addr_class class;
         struct cg_addr a;
 
-        (void)purpose;
         if (r->address.foreign && r->address.direct) {
                 if (!cg_addr_from_sockaddr(&to->addr, &a))
                         return CURL_SOCKET_BAD;

@@ -54,7 +54,6 @@ static void on_body(void *data, struct cg_http_req *req, const char *p, size_t l
 {
         struct exchange *x = data;
 
-        (void)req;
         if (x->r == 0)
                 x->r = cg_buf_try_add(&x->response->body, p, len, x->err);
 }
@@ -63,7 +62,6 @@ static void on_end(void *data, struct cg_http_req *req, const struct cg_err *err
 {
         struct exchange *x = data;
 
-        (void)req;
         x->req = NULL;
         x->ended = true;
         if (err && x->r == 0)

@@ -278,8 +278,6 @@ static void on_injector(uv_poll_t *h, int status, int events)
         struct decider *d = h->data;
         struct cg_err err;
 
-        (void)status;
-        (void)events;
         cg_fail(&err, CG_E_CLOSED, "the injector has ended");
         send_error(d, 0, &err);
         cg_decider_end(d, 1);

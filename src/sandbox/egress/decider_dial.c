@@ -107,7 +107,6 @@ static void on_connect(uv_poll_t *h, int status, int events)
 {
         struct job *j = h->data;
 
-        (void)events;
         if (status < 0)
                 next_address(j, -status);
         else

@@ -223,7 +223,6 @@ static void on_end(uv_poll_t *h, int status, int events)
 {
         struct cg_endpoint *e = h->data;
 
-        (void)events;
         if (status < 0)
                 e->events = 0;
         if (e->owner)
@@ -363,8 +362,6 @@ static void on_listener(uv_poll_t *h, int status, int events)
 {
         struct listener *l = h->data;
 
-        (void)status;
-        (void)events;
         for (int i = 0; i < 16; i++) {
                 int fd = has_room(l->d) ? accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -2;
 
@@ -499,7 +496,6 @@ static void on_init(uv_poll_t *h, int status, int events)
 {
         struct doors *d = h->data;
 
-        (void)events;
         for (int i = 0; i < 16; i++) {
                 struct cg_door_msg m;
                 struct cg_err err = { 0 };
@@ -522,8 +518,6 @@ static void on_reports_end(uv_poll_t *h, int status, int events)
 {
         struct doors *d = h->data;
 
-        (void)status;
-        (void)events;
         uv_stop(&d->loop); /* the reader has ended */
 }
 

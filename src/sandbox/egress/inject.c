@@ -483,7 +483,6 @@ static void on_chan(uv_poll_t *h, int status, int events)
         struct injector *in = h->data;
         int r = status < 0 ? CG_CLOSED : 0;
 
-        (void)events;
         for (int i = 0; i < BURST && r == 0; i++) {
                 int fds[2];
                 size_t n = 2;

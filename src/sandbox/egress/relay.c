@@ -45,8 +45,6 @@ static void on_listener(uv_poll_t *h, int status, int events)
         struct listener *l = h->data;
         struct box *b = l->box;
 
-        (void)status;
-        (void)events;
         for (int i = 0; i < BURST; i++) {
                 int fd = cg_relay_has_room(b) ? next_client(l) : -2;
 

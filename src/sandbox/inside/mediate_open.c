@@ -70,7 +70,6 @@ static int install_fd(struct cg_med_call *call, int *fd, int flags, mode_t mode)
 
 static void on_alarm(int sig)
 {
-        (void)sig;
 }
 
 /* Runs in a child of init, since the other end of a FIFO may never be opened. */

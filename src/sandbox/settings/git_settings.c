@@ -170,7 +170,6 @@ static int deny(struct git_reader *g, const char *path, enum named to, int depth
         struct stat st;
         char folder[PATH_MAX], *slash;
 
-        (void)depth;
         /* Only the words of a command that are files. */
         if (to == PROGRAM && stat(path, &st) < 0)
                 return errno == EACCES ? cg_rules_hide_closed(g->rules, path, "mandatory", g->err) : 0;
@@ -283,8 +282,6 @@ static int read_file(struct git_reader *g, const char *file, enum named to, int 
 
 static int note_work_tree(struct git_reader *g, const char *path, enum named to, int depth)
 {
-        (void)to;
-        (void)depth;
         snprintf(g->work_tree, sizeof(g->work_tree), "%s", path);
         return 0;
 }
@@ -358,7 +355,6 @@ static int read_file(struct git_reader *g, const char *file, enum named to, int 
         struct stat st;
         size_t len;
 
-        (void)to;
         if (depth > GIT_INCLUDES_MAX)
                 return 0;
         if (stat(file, &st) < 0)

@@ -82,9 +82,6 @@ static int deny_worktree(struct git *g, int dir, const char *name, const char *p
 {
         int r = cg_rules_deny_name(g->rules, path, "commondir", false, g->absent_too, g->err);
 
-        (void)dir;
-        (void)name;
-        (void)depth;
         if (r < 0 || !g->config_too)
                 return r;
         return cg_rules_deny_name(g->rules, path, "config.worktree", false, false, g->err);

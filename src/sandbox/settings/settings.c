@@ -385,7 +385,6 @@ static int read_exec(struct cg_reader *r, const json_t *v, const struct cg_field
         enum cg_exec exec;
         struct cg_err err;
 
-        (void)f;
         if (cg_exec_rules_mode(v, &exec, &err) < 0)
                 return cg_reader_fail(r, "%s", err.msg);
         *(const json_t **)to = v;

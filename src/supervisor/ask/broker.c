@@ -176,7 +176,6 @@ static void answer_question(const struct ask *a, json_t *body, const char *raw, 
 
 static void cancel_question(struct ask *a, bool timed_out, const char *why)
 {
-        (void)timed_out;
         answer_question(a, json_pack("{s:s, s:s}", "action", "cancel", "why", why), "", 0);
 }
 
@@ -251,7 +250,6 @@ static void answer_host(const struct ask *a, const char *word, const char *reaso
 
 static void refuse_host(struct ask *a, bool timed_out, const char *why)
 {
-        (void)timed_out;
         answer_host(a, "no", why);
 }
 

@@ -34,7 +34,6 @@ static void on_done(uv_work_t *w, int status)
 {
         struct removal *r = w->data;
 
-        (void)status;
         r->sup->unfinished.removals--;
         if (r->err.code < 0) /* most likely some process in it is still ending */
                 cg_log(&r->sup->log, CG_LOG_INFO, "%s; it is removed with this supervisor's own folder",

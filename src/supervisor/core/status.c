@@ -60,7 +60,6 @@ static void on_counted(uv_work_t *w, int status)
 {
         struct sup *s = w->data;
 
-        (void)status;
         s->status.counting = false;
         s->status.memory = s->status.counted;
         answer_all(s);

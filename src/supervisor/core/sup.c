@@ -7,8 +7,6 @@ static void on_watch(uv_poll_t *h, int status, int events)
 {
         struct watch *w = h->data;
 
-        (void)status;
-        (void)events;
         w->cb(w);
 }
 

@@ -151,7 +151,6 @@ static void on_reset_done(uv_work_t *w, int status)
 {
         struct reset *r = w->data;
 
-        (void)status;
         r->sup->unfinished.resets--;
         close(r->fd);
         free(r);

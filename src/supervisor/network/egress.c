@@ -134,7 +134,6 @@ static void answer(const struct sup *s, uint64_t request, enum cg_egress_answer 
 
 static void refuse(struct ask *a, bool timed_out, const char *why)
 {
-        (void)timed_out;
         answer(a->session->sup, a->number, CG_EGRESS_NO, why);
 }
 
@@ -251,8 +250,6 @@ void cg_sup_egress_drain(struct sup *s)
 
 static void on_readable(uv_poll_t *h, int status, int events)
 {
-        (void)status;
-        (void)events;
         cg_sup_egress_drain(h->data);
 }
 
