@@ -269,16 +269,11 @@ static int copy_helper(const struct cg_scene *s, struct cg_err *err)
 {
         cg_auto_free char *program = NULL;
         char path[PATH_MAX];
-        cg_auto_fd int fd = -1;
         size_t len;
 
         if (cg_read_file(CG_INSTALLED(CG_SELFTEST_HELPER), MAX_HELPER, &program, &len, err) < 0)
                 return -1;
-        fd = open(cg_scene_path(s, "work/cellgate-selftest", path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                  0755);
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", path);
-        return cg_write_all(fd, program, len, err);
+        return cg_write_cache(cg_scene_path(s, "work/cellgate-selftest", path), program, len, 0755, err);
 }
 
 /* The scene with this session's layers: the first line of each name counts. */
@@ -288,18 +283,14 @@ static int write_scene(struct kernel_host *h, struct cg_err *err)
         cg_auto_json json_t *o = NULL;
         const char *info = cg_session_info(h->session);
         char path[PATH_MAX];
-        cg_auto_fd int fd = open(cg_scene_path(h->scene, "work/scene", path),
-                                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
-        if (fd < 0)
-                return cg_fail_errno(err, "%s", path);
         if (cg_json_object(info, strlen(info), "session", &o, err) < 0)
                 return -1;
         cg_scene_add_layers(&text, o);
         cg_buf_adds(&text, h->scene->text.data);
         if (cg_buf_end(&text, err) < 0)
                 return -1;
-        return cg_write_all(fd, text.data, text.len, err);
+        return cg_write_cache(cg_scene_path(h->scene, "work/scene", path), text.data, text.len, 0644, err);
 }
 
 /* Reports the complete lines that have come so far. */
@@ -441,7 +432,8 @@ static int run_python(struct kernel_host *h, const struct cg_attempt_line *a, st
 {
         cg_auto_buf struct cg_buf code = { .max = 65536 };
         enum cg_outcome bad = a->allow ? CG_OUT_FAILS : CG_OUT_HOLE, o = CG_OUT_FAILS;
-        char own[64], other[64], note[700] = "", *line;
+        char own[64], other[64], text[100], *line;
+        const char *note = text;
         size_t last = strlen(h->scene->secret) - 1;
         unsigned calls;
 
@@ -464,24 +456,24 @@ static int run_python(struct kernel_host *h, const struct cg_attempt_line *a, st
         line = h->out.len ? strrchr(h->out.data, '\t') : NULL;
         calls = count_marks(h, a->name);
         if (calls != a->calls) {
-                snprintf(note, sizeof(note), "the tool was reached %u times, where %u is right", calls,
+                snprintf(text, sizeof(text), "the tool was reached %u times, where %u is right", calls,
                          a->calls);
                 o = bad;
         } else if (h->asked && !a->may_ask) {
-                snprintf(note, sizeof(note), "the host was asked about it");
+                note = "the host was asked about it";
                 o = bad;
         } else if (unlink(own) == 0) {
-                snprintf(note, sizeof(note), "%s is on the host", own);
+                snprintf(text, sizeof(text), "%s is on the host", own);
                 o = bad;
         } else if (h->died[0]) {
                 /* A kernel that breaks a wire's rules is ended; others were not tried. */
-                snprintf(note, sizeof(note), "%s", h->died);
+                note = h->died;
                 o = strcmp(a->layer, "wire") == 0 ? CG_OUT_HELD : CG_OUT_FAILS;
         } else if (!line) {
-                snprintf(note, sizeof(note), "%s", h->error[0] ? h->error : "it was not made");
+                note = cg_text_or(h->error, "it was not made");
         } else {
-                snprintf(note, sizeof(note), "%.*s", (int)strcspn(line + 1, "\n"), line + 1);
-                *line = '\0';
+                note = line + 1;
+                line[1 + strcspn(note, "\n")] = *line = '\0';
                 line = strrchr(h->out.data, '\n') ? strrchr(h->out.data, '\n') + 1 : h->out.data;
                 if (strcmp(line, "works") == 0 && a->allow)
                         o = CG_OUT_WORKS;

@@ -95,17 +95,17 @@ int cg_report_sum(const struct cg_report *r)
 }
 
 /* ---- the list of attempts */
-int cg_selftest_output(char *const *argv, char **ret, struct cg_err *err)
+int cg_selftest_output(const char *const *argv, char **ret, struct cg_err *err)
 {
         struct cg_proc p = CG_PROC_NONE;
-        struct cg_proc_spec spec = { .path = argv[0], .argv = argv, .envp = environ };
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 } };
+        struct cg_proc_spec spec = CG_PROC_SPEC(argv[0], argv, environ, fds);
         int out[2], status = 0, r;
         size_t len;
 
         if (pipe2(out, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");
-        spec.fds = (const struct cg_proc_fd[]){ { -1, 0 }, { out[1], 1 }, { 2, 2 } };
-        spec.n_fds = 3;
+        fds[1].fd = out[1];
         r = cg_proc_spawn(&spec, &p, err);
         close(out[1]);
         if (r == 0)
@@ -170,7 +170,7 @@ static int check_patterns(const struct cg_attempt_list *l, const char *const *on
 int cg_attempts_load(struct cg_attempt_list *l, const struct cg_attempt_table *tables, size_t n_tables,
                      const char *const *only, struct cg_err *err)
 {
-        char *const argv[] = { (char *)(uintptr_t)CG_INSTALLED(CG_SELFTEST_HELPER), (char *)"--list", NULL };
+        const char *const argv[] = { CG_INSTALLED(CG_SELFTEST_HELPER), "--list", NULL };
         char *save = NULL;
         size_t lines = 0;
 

@@ -20,7 +20,7 @@
 
 #include "base/fd.h"
 #include "base/installed.h"
-#include "base/json.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "selftest/host/selftest.h"
 #include "config.h"
@@ -33,97 +33,67 @@
 #define PRIVATE         "private-content-of-the-selftest"
 #define ARGUMENT        "cellgate-selftest-canary-argument"
 
-/* Files and folders of the scene; the names of folders end in /. */
+/* Files of the scene, and its other folders, whose names end in /. */
 static const struct {
         const char *path, *content;
 } files[] = {
-        { "work/", NULL },
         { "work/mnt/", NULL },
         { "work/run/", NULL },
         { STRAY, "" },
         { "work/plain.txt", "plain\n" },
         { "work/tools/", NULL },
-        { "work/.husky/", NULL },
         { "work/.husky/pre-commit", "node tools/named.mjs\n" },
         /* denyWrite */
         { "work/keep.txt", "keep\n" },
-        { "work/d/", NULL },
         { "work/d/keep.txt", "keep\n" },
-        { "work/g/", NULL },
-        { "work/g/h/", NULL },
         { "work/g/h/keep.txt", "keep\n" },
-        { "work/denied/", NULL },
         { "work/denied/inner.txt", "keep\n" },
-        { "work/real/", NULL },
         { "work/real/target.txt", "keep\n" },
-        { "work/server/", NULL },
         { "work/server/run.sh", "#!/bin/sh\nexec \"$@\"\n" },
         /* never written */
         { "work/.bashrc", "keep\n" },
-        { "work/sub/", NULL },
         { "work/sub/.BASHRC", "keep\n" },
-        { "work/.git/", NULL },
         { "work/.git/HEAD", "ref: refs/heads/main\n" },
         { "work/.git/config",
           "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n" },
         { "work/.git/hooks/", NULL },
         { "work/.git/objects/", NULL },
         { "work/.git/refs/", NULL },
-        { "work/sub/.git/", NULL },
         { "work/sub/.git/HEAD", "ref: refs/heads/main\n" },
-        { "work/sub/.git/hooks/", NULL },
         { "work/sub/.git/hooks/idle", "keep\n" },
         { "work/sub/.git/config", "[core]\n\thooksPath = ci/hooks\n\tfsmonitor = ci/watch\n" },
-        { "work/sub/ci/", NULL },
         { "work/sub/ci/watch", "keep\n" },
-        { "work/of-user/", NULL },
         { "work/of-user/hooks/", NULL },
         { "work/programs/", NULL },
         { "work/.vscode/", NULL },
-        { "work/.claude/", NULL },
         { "work/.claude/commands/", NULL },
         { "work/.claude/agents/", NULL },
         /* denyRead */
         { "work/secret.txt", HIDDEN },
-        { "work/secrets/", NULL },
         { "work/secrets/inner.txt", HIDDEN },
-        { "work/mostly/", NULL },
         { "work/mostly/shown.txt", "shown\n" },
         { "work/mostly/inner.txt", HIDDEN },
-        { "work/sub/deeper/", NULL },
         { "work/sub/deeper/key.pem", HIDDEN },
         { "work/.env", HIDDEN },
-        { "out/", NULL },
         { "out/canary.txt", "canary\n" },
         { "out/spare.txt", "" },
         { "out/empty/", NULL },
         { "out/private.txt", PRIVATE },
         /* credentials */
-        { "home/", NULL },
         { "home/.profile", "keep\n" },
         { "home/.gitconfig", "[includeIf \"gitdir:~/\"]\n\tpath = ~/more.cfg\n" },
         { "home/more.cfg", "[core]\n\thooksPath = ~/../work/of-user/hooks\n" },
-        { "home/.ssh/", NULL },
         { "home/.ssh/id_ed25519", HIDDEN },
-        { "home/.aws/", NULL },
-        { "home/.npm/", NULL },
         { "home/.npm/_logs/", NULL },
-        { "home/.claude/", NULL },
         { "home/.claude/debug/", NULL },
         { "home/.aws/credentials", HIDDEN },
-        { "home/.gnupg/", NULL },
         { "home/.gnupg/secring.gpg", HIDDEN },
         { "home/.netrc", HIDDEN },
-        { "home/.kube/", NULL },
         { "home/.kube/config", HIDDEN },
-        { "home/.docker/", NULL },
         { "home/.docker/config.json", HIDDEN },
-        { "home/.config/", NULL },
-        { "home/.config/gh/", NULL },
         { "home/.config/gh/hosts.yml", HIDDEN },
         { "home/.npmrc", HIDDEN },
         { "home/.git-credentials", HIDDEN },
-        { "home/.mozilla/", NULL },
         { "home/.mozilla/cookies.sqlite", HIDDEN },
         { "home/.bash_history", HIDDEN },
 };
@@ -201,16 +171,16 @@ static int make_files(const struct cg_scene *s, struct cg_err *err)
                 { "../out/canary.txt", "work/link-out", false },
                 { "secret.txt", "work/link-secret", false },
         };
-        char path[PATH_MAX], target[PATH_MAX];
+        char path[PATH_MAX], target[PATH_MAX], folder[PATH_MAX];
         mode_t old = umask(022);
         int r = 0;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(files) && r == 0; i++) {
                 cg_scene_path(s, files[i].path, path);
-                if (files[i].content)
+                cg_path_parent(path, folder);
+                r = cg_make_dirs(folder, 0755, err);
+                if (r == 0 && files[i].content)
                         r = write_file(path, files[i].content, err);
-                else if (mkdir(path, 0755) < 0)
-                        r = cg_fail_errno(err, "selftest: %s", path);
         }
         umask(old);
         if (r < 0)
@@ -340,16 +310,14 @@ static int make_shared(struct cg_scene *s, struct cg_err *err)
 static int start_canary(struct cg_scene *s, struct cg_err *err)
 {
         char cwd[PATH_MAX], path[PATH_MAX], env[3][100];
-        char *const argv[] = { (char *)"cellgate-cli", (char *)"selftest", (char *)"--canary",
-                               (char *)ARGUMENT, NULL };
+        static const char *const argv[] = { "cellgate-cli", "selftest", "--canary", ARGUMENT, NULL };
         char *const envp[] = { env[0], env[1], env[2], NULL };
         cg_auto_fd int file = open(cg_scene_path(s, "out/private.txt", path), O_RDONLY | O_CLOEXEC);
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { 2, 2 }, { file, 60 } };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"), argv, envp, fds,
+                                                .cwd = cg_scene_path(s, "work", cwd),
+                                                .die_with_parent = true);
         int in[2], out[2];
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-cli"),
-                                     .argv = argv,
-                                     .envp = envp,
-                                     .cwd = cg_scene_path(s, "work", cwd),
-                                     .die_with_parent = true };
         char buf[2000];
         size_t n = 0;
         int r;
@@ -364,8 +332,8 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         snprintf(env[0], sizeof(env[0]), "CELLGATE_SELFTEST_SECRET=%s", s->secret);
         snprintf(env[1], sizeof(env[1]), "CELLGATE_SELFTEST_CANARY=canary-%s", s->secret);
         snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_MEMORY=m%.10s", s->secret);
-        spec.fds = (const struct cg_proc_fd[]){ { in[0], 0 }, { out[1], 1 }, { 2, 2 }, { file, 60 } };
-        spec.n_fds = 4;
+        fds[0].fd = in[0];
+        fds[1].fd = out[1];
         r = cg_proc_spawn(&spec, &s->canary, err);
         close(in[0]);
         close(out[1]);

@@ -62,12 +62,12 @@ struct selftest {
 static int find_layers(struct selftest *s, struct cg_err *err)
 {
         char path[PATH_MAX];
-        char *const argv[] = { (char *)(uintptr_t)CG_INSTALLED(CG_BINDIR "/cellgate"),
-                               (char *)"sandbox",
-                               (char *)"--explain=json",
-                               (char *)"--settings",
-                               (char *)cg_scene_path(&s->scene, "settings.json", path),
-                               NULL };
+        const char *const argv[] = { CG_INSTALLED(CG_BINDIR "/cellgate"),
+                                     "sandbox",
+                                     "--explain=json",
+                                     "--settings",
+                                     cg_scene_path(&s->scene, "settings.json", path),
+                                     NULL };
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
 
@@ -81,7 +81,7 @@ static int find_layers(struct selftest *s, struct cg_err *err)
 }
 
 /* ---- the run */
-static void in_child(const struct selftest *s, char *const *argv, char *const *envp, int out)
+static void in_child(const struct selftest *s, const char *const *argv, char *const *envp, int out)
 {
         char path[PATH_MAX];
         int slave = s->scene.terminal < 0 ? open("/dev/null", O_RDWR) : -1, file, log;
@@ -102,7 +102,7 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
             chdir(cg_scene_path(&s->scene, "work", path)) < 0)
                 _exit(98);
         close_range(3, OPEN_FD - 1, 0);
-        execve(argv[0], argv, envp);
+        execve(argv[0], (char *const *)(uintptr_t)argv, envp);
         _exit(99);
 }
 
@@ -112,11 +112,9 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
         char settings[PATH_MAX], scene[PATH_MAX], folder[PATH_MAX], folders[CG_SCENE_SEARCH_MAX];
         char env[5][CG_SCENE_SEARCH_MAX + 100];
         char *envp[] = { env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL };
-        char *const in_sandbox[] = { (char *)(uintptr_t)CG_INSTALLED(CG_BINDIR "/cellgate"),
-                                     (char *)"sandbox", (char *)"--settings",
-                                     (char *)cg_scene_path(&s->scene, "settings.json", settings),
-                                     (char *)"--" };
-        cg_auto_free char **argv = calloc(s->attempts.n + 16, sizeof(*argv));
+        const char *const in_sandbox[] = { CG_INSTALLED(CG_BINDIR "/cellgate"), "sandbox", "--settings",
+                                           cg_scene_path(&s->scene, "settings.json", settings), "--" };
+        cg_auto_free const char **argv = calloc(s->attempts.n + 16, sizeof(*argv));
         const char *port = strstr(s->scene.text.data, "\nport_proxy=");
         size_t n = 0;
         int fds[2];
@@ -127,12 +125,12 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
                 memcpy(argv, in_sandbox, sizeof(in_sandbox));
                 n = CG_ARRAY_LEN(in_sandbox);
         }
-        argv[n++] = (char *)(uintptr_t)CG_INSTALLED(CG_SELFTEST_HELPER);
-        argv[n++] = (char *)cg_scene_path(&s->scene, "scene", scene);
-        argv[n++] = (char *)"command";
+        argv[n++] = CG_INSTALLED(CG_SELFTEST_HELPER);
+        argv[n++] = cg_scene_path(&s->scene, "scene", scene);
+        argv[n++] = "command";
         for (size_t i = 0; i < s->attempts.n; i++)
                 if (s->attempts.v[i].due)
-                        argv[n++] = (char *)(uintptr_t)s->attempts.v[i].name;
+                        argv[n++] = s->attempts.v[i].name;
         snprintf(env[0], sizeof(env[0]), "HOME=%s", cg_scene_path(&s->scene, "home", folder));
         snprintf(env[1], sizeof(env[1]), "PATH=%s", cg_scene_search_path(&s->scene, folders));
         snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_SECRET=%s", s->scene.secret);
@@ -242,44 +240,30 @@ static int run_command(struct selftest *s, struct cg_err *err)
 /* ---- the command */
 static int read_options(struct selftest *s, int argc, char **argv, struct cg_err *err)
 {
-        struct cg_optscan scan = {
-                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1
+        static const struct cg_opt_place places[] = {
+                CG_OPT_PLACE(LIST, struct selftest, list),
+                CG_OPT_PLACE(JSON, struct selftest, report.json),
+                CG_OPT_PLACE(QUIET, struct selftest, report.quiet),
+                CG_OPT_PLACE(TIER, struct selftest, scene.tier),
+                CG_OPT_PLACE(BARE, struct selftest, bare),
+                CG_OPT_PLACE(HELP, struct selftest, help),
         };
-        const char *value;
+        struct cg_optscan scan = CG_OPT_SCAN(table, 0, argc, argv, 1);
+        const char *value, *tier;
         int id;
 
-        while ((id = cg_opt_next(&scan, &value, err)) > 0) {
-                switch (id) {
-                case ONLY:
-                        if (s->n_only == MAX_PATTERNS)
-                                return cg_fail(err, CG_E_LIMIT, "more than %d times --only", MAX_PATTERNS);
-                        s->only[s->n_only++] = value;
-                        break;
-                case LIST:
-                        s->list = true;
-                        break;
-                case JSON:
-                        s->report.json = true;
-                        break;
-                case QUIET:
-                        s->report.quiet = true;
-                        break;
-                case TIER:
-                        if (strlen(value) > 30 || value[strspn(value, "abcdefghijklmnopqrstuvwxyz:")])
-                                return cg_fail(err, CG_E_INVAL, "--tier: \"%.50s\" is not a tier", value);
-                        s->scene.tier = value;
-                        break;
-                case BARE:
-                        s->bare = true;
-                        break;
-                case HELP:
-                        s->help = true;
-                        break;
-                default:
+        while ((id = cg_opt_read(&scan, places, CG_ARRAY_LEN(places), s, &value, err)) > CG_OPT_END) {
+                if (id != ONLY)
                         return cg_fail(err, CG_E_INVAL, "\"%s\": it takes options only; --help lists them",
                                        value);
-                }
+                if (s->n_only == MAX_PATTERNS)
+                        return cg_fail(err, CG_E_LIMIT, "more than %d times --only", MAX_PATTERNS);
+                s->only[s->n_only++] = value;
         }
+        tier = s->scene.tier;
+        if (id == CG_OPT_END && tier &&
+            (strlen(tier) > 30 || tier[strspn(tier, "abcdefghijklmnopqrstuvwxyz:")]))
+                return cg_fail(err, CG_E_INVAL, "--tier: \"%.50s\" is not a tier", tier);
         return id;
 }
 

@@ -84,7 +84,7 @@ size_t cg_report_missing(struct cg_report *r, struct cg_attempt_list *l, const c
 extern const struct cg_attempt_table cg_attempts_kernel, cg_attempts_after;
 
 /* The standard output of a program of ours, which must end with status 0. */
-int cg_selftest_output(char *const *argv, char **ret, struct cg_err *err);
+int cg_selftest_output(const char *const *argv, char **ret, struct cg_err *err);
 
 struct cg_scene {
         char dir[PATH_MAX];

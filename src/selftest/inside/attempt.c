@@ -144,7 +144,7 @@ bool cg_scene_lacks(const struct cg_try *t, const char *layer)
 
 long cg_slurp(const char *path, char *buf, size_t size)
 {
-        int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), e;
+        int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
         long n = 0, r = 1;
 
         while (fd >= 0 && r > 0 && (size_t)n < size - 1) {
@@ -152,10 +152,7 @@ long cg_slurp(const char *path, char *buf, size_t size)
                 if (r > 0)
                         n += r;
         }
-        e = errno;
-        if (fd >= 0)
-                close(fd);
-        errno = e;
+        cg_drop(fd, NULL);
         buf[n] = '\0';
         return fd < 0 || (r < 0 && n == 0) ? -1 : n;
 }
@@ -194,12 +191,22 @@ enum cg_verdict cg_try_reopen(struct cg_try *t, const struct cg_attempt *a)
         return cg_refused(t, fd < 0 ? -1 : open(path, (int)a->call[1]));
 }
 
+void cg_drop(int fd, const char *path)
+{
+        int e = errno;
+
+        if (fd >= 0)
+                close(fd);
+        if (path)
+                unlink(path);
+        errno = e;
+}
+
 int cg_make(const char *path)
 {
         int fd = open(path, O_WRONLY | O_CREAT, 0644);
 
-        if (fd >= 0)
-                close(fd);
+        cg_drop(fd, NULL);
         return fd < 0 ? -1 : 0;
 }
 
@@ -214,11 +221,8 @@ long cg_append(const char *path)
 {
         int fd = open(path, O_WRONLY | O_APPEND | O_NONBLOCK);
         long n = cg_write_to(fd, "x");
-        int error = errno;
 
-        if (fd >= 0)
-                close(fd);
-        errno = error;
+        cg_drop(fd, NULL);
         return n;
 }
 
@@ -233,7 +237,7 @@ static int change_by_fd(enum cg_change change, const char *path)
         /* version 2; read, write and execute for the owner, read and execute for the others */
         static const unsigned char acl[] = { 2, 0, 0,   0,   1,   0,   7,  0, 255, 255, 255, 255, 4,   0,
                                              5, 0, 255, 255, 255, 255, 32, 0, 5,   0,   255, 255, 255, 255 };
-        int fd = open(path, O_RDONLY | O_CLOEXEC), r, e, flags = 0;
+        int fd = open(path, O_RDONLY | O_CLOEXEC), r, flags = 0;
 
         if (fd < 0)
                 return -1;
@@ -247,9 +251,7 @@ static int change_by_fd(enum cg_change change, const char *path)
         default:
                 r = ioctl(fd, FS_IOC_GETFLAGS, &flags) < 0 ? -1 : ioctl(fd, FS_IOC_SETFLAGS, &flags);
         }
-        e = errno;
-        close(fd);
-        errno = e;
+        cg_drop(fd, NULL);
         return r;
 }
 

@@ -149,6 +149,8 @@ const char *cg_errno_name(int error);
 int cg_make(const char *path);
 /* Appends one byte; -1 and errno. */
 long cg_append(const char *path);
+/* Closes @fd and removes @path, if they are there (-1, NULL: not given). errno stays. */
+void cg_drop(int fd, const char *path);
 /* -1 and errno */
 int cg_change(enum cg_change change, const char *from, const char *to);
 /* A race is run for 0.3 s. */

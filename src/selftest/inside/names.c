@@ -39,23 +39,16 @@ static int put(const char *path, const char *text)
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
         long n = cg_write_to(fd, text);
 
-        if (fd >= 0)
-                close(fd);
+        cg_drop(fd, NULL);
         return n < 0 ? -1 : 0;
 }
 
-/* The name must not exist; a failure alone is not enough. */
+/* Verdict on @r of what makes @path, which is removed. */
 static enum cg_verdict judge(struct cg_try *t, long r, const char *path)
 {
-        int e = errno;
-        struct stat st;
-
-        if (r >= 0 && lstat(path, &st) < 0)
-                return cg_fails(t, "it was made, and is not there");
-        errno = e;
-        if (r >= 0)
-                unlink(path);
-        return cg_refused(t, r);
+        if (r >= 0 && unlink(path) < 0)
+                return cg_fails(t, "it was made, and cannot be removed: %s", cg_errno_name(errno));
+        return t->attempt->allow ? cg_possible(t, r) : cg_refused(t, r);
 }
 
 static enum cg_verdict each(struct cg_try *t, const struct cg_attempt *a)
@@ -158,15 +151,13 @@ static int by_chdir(const char *path)
 /* Makes @path, where "alias" in it is a new link to @target. */
 static int by_alias(const char *target, const char *path)
 {
-        int r, e;
+        int r;
 
         unlink("alias");
         if (symlink(target, "alias") < 0)
                 return -1;
         r = cg_make(path);
-        e = errno;
-        unlink("alias");
-        errno = e;
+        cg_drop(-1, "alias");
         return r;
 }
 
@@ -224,7 +215,7 @@ static const struct way {
 static int make_by(const struct way *w, const char *path)
 {
         char by[PATH_MAX + 100];
-        int r, e;
+        int r;
 
         if (w->make)
                 return w->make(path);
@@ -235,9 +226,7 @@ static int make_by(const struct way *w, const char *path)
         if (w->change < CG_RENAME)
                 return cg_change(w->change, path, NULL);
         r = cg_make("fresh") < 0 ? -1 : cg_change(w->change, "fresh", path);
-        e = errno;
-        unlink("fresh");
-        errno = e;
+        cg_drop(-1, "fresh");
         return r;
 }
 
@@ -320,27 +309,17 @@ static enum cg_verdict in_repository(struct cg_try *t, const struct cg_attempt *
         return judge(t, cg_make(path), path);
 }
 
-/*
- * Replaced as git does, by a configuration that makes git run a program: directly, and by changing
- * it after the check.
- */
-static enum cg_verdict config_by_lock(struct cg_try *t, const struct cg_attempt *a)
+/* The file a->arg2 with the text a->arg, made as git does: under another name. */
+static enum cg_verdict by_lock(struct cg_try *t, const struct cg_attempt *a)
 {
-        if (repository("names/lock") < 0 || put("names/lock/.git/config.lock", a->arg) < 0)
-                return cg_fails(t, "no repository: %s", cg_errno_name(errno));
-        return judge(t, rename("names/lock/.git/config.lock", "names/lock/.git/config"),
-                     "names/lock/.git/config");
-}
+        char top[100], path[PATH_MAX], lock[PATH_MAX + 10];
 
-/* The same for the options of a cherry-pick, whose strategy is a program. */
-static enum cg_verdict options_by_lock(struct cg_try *t, const struct cg_attempt *a)
-{
-        if (repository("names/pick") < 0 ||
-            (mkdir("names/pick/.git/sequencer", 0755) < 0 && errno != EEXIST) ||
-            put("names/pick/.git/sequencer/opts.lock", "[options]\n\tstrategy = x/false\n") < 0)
+        snprintf(top, sizeof(top), "names/%s", a->name);
+        snprintf(path, sizeof(path), "%s/.git/%s", top, a->arg2);
+        snprintf(lock, sizeof(lock), "%s.lock", path);
+        if (repository(top) < 0 || make_parents(lock) < 0 || put(lock, a->arg) < 0)
                 return cg_fails(t, "no repository: %s", cg_errno_name(errno));
-        return judge(t, rename("names/pick/.git/sequencer/opts.lock", "names/pick/.git/sequencer/opts"),
-                     "names/pick/.git/sequencer/opts");
+        return judge(t, rename(lock, path), path);
 }
 
 /* As git worktree add makes it, but with another repository in it. */
@@ -364,7 +343,7 @@ static enum cg_verdict worktree_file(struct cg_try *t, const struct cg_attempt *
         return cg_hole_if(t, strstr(text, "/nowhere"), "it was written", "it was not written");
 }
 
-static const char plain[] = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n";
+#define PLAIN "[core]\n\trepositoryformatversion = 0\n\tbare = false\n"
 static const char evil[] = "[core]\n\tfsmonitor = /bin/false #########\n";
 
 /* A descriptor of the renamed file must not refer to the configuration. */
@@ -373,7 +352,7 @@ static enum cg_verdict config_kept_open(struct cg_try *t, const struct cg_attemp
         char text[200] = "";
         int fd, r;
 
-        if (repository("names/open") < 0 || put("names/open/.git/config.lock", plain) < 0)
+        if (repository("names/open") < 0 || put("names/open/.git/config.lock", PLAIN) < 0)
                 return cg_fails(t, "no repository: %s", cg_errno_name(errno));
         fd = open("names/open/.git/config.lock", O_RDWR);
         r = rename("names/open/.git/config.lock", "names/open/.git/config");
@@ -383,18 +362,6 @@ static enum cg_verdict config_kept_open(struct cg_try *t, const struct cg_attemp
                 return cg_hole(t, "it has the text that was written afterwards");
         unlink("names/open/.git/config");
         return cg_held(t, "%s", r == 0 ? "another file" : cg_errno_name(errno));
-}
-
-static enum cg_verdict config_plain(struct cg_try *t, const struct cg_attempt *a)
-{
-        int r;
-
-        if (repository("names/plain") < 0 || put("names/plain/.git/config.lock", plain) < 0)
-                return cg_fails(t, "no repository: %s", cg_errno_name(errno));
-        r = rename("names/plain/.git/config.lock", "names/plain/.git/config");
-        if (r == 0 && unlink("names/plain/.git/config") < 0)
-                return cg_fails(t, "it cannot be removed: %s", cg_errno_name(errno));
-        return cg_possible(t, r);
 }
 
 /* Parts of a repository are made in a folder with another name, which then becomes one. */
@@ -639,13 +606,15 @@ static const struct cg_attempt attempts[] = {
                 .arg = "modules/a/b/config"),
         CG_DENY("name-git-module-hook", L, in_repository, "its hook",
                 .arg = "modules/refs/hooks/post-checkout"),
-        CG_DENY("name-git-lock", L, config_by_lock, "git's way to write one, with a program in it",
-                .arg = "[core]\n\tfsmonitor = /bin/false\n"),
-        CG_DENY("name-git-lock-include", L, config_by_lock, "with another file in it",
-                .arg = "[include]\n\tpath = /x\n"),
-        CG_DENY("name-git-lock-remote", L, config_by_lock, "with a program for a remote",
-                .arg = "[remote \"o\"]\n\turl = ext::sh -c false\n"),
-        CG_DENY("name-git-lock-options", L, options_by_lock, "git's way to write options of a cherry-pick"),
+        CG_DENY("name-git-lock", L, by_lock, "git's way to write one, with a program in it",
+                .arg = "[core]\n\tfsmonitor = /bin/false\n", .arg2 = "config"),
+        CG_DENY("name-git-lock-include", L, by_lock, "with another file in it",
+                .arg = "[include]\n\tpath = /x\n", .arg2 = "config"),
+        CG_DENY("name-git-lock-remote", L, by_lock, "with a program for a remote",
+                .arg = "[remote \"o\"]\n\turl = ext::sh -c false\n", .arg2 = "config"),
+        CG_DENY("name-git-lock-options", L, by_lock,
+                "git's way to write options of a cherry-pick, whose strategy is a program",
+                .arg = "[options]\n\tstrategy = x/false\n", .arg2 = "sequencer/opts"),
         CG_DENY("name-git-worktree-file", L, worktree_file,
                 "the file of a work tree, which names a repository"),
         CG_DENY("name-git-lock-open", L, config_kept_open, "a plain one, changed by a descriptor"),
@@ -668,7 +637,8 @@ static const struct cg_attempt attempts[] = {
         CG_DENY("name-race-name", L, race_name, "a name that changes in memory"),
         CG_DENY("name-race-folder", L, race_folder, "a link to a folder that changes"),
         CG_ALLOW("name-ordinary", ordinary, "other names, by all these ways"),
-        CG_ALLOW("name-git-plain", config_plain, "a plain configuration, as git init writes it"),
+        CG_ALLOW("name-git-plain", by_lock, "a plain configuration, as git init writes it", .arg = PLAIN,
+                 .arg2 = "config"),
         CG_ALLOW("name-fifo", fifo, "a FIFO, opened at both ends"),
         CG_ALLOW("name-umask", umask_holds, "modes of new files"),
 };

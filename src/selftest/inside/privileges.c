@@ -71,13 +71,11 @@ static enum cg_verdict mount_flag(struct cg_try *t, const struct cg_attempt *a)
 
 static enum cg_verdict give_away(struct cg_try *t, const struct cg_attempt *a)
 {
-        int fd = open("given", O_WRONLY | O_CREAT, 0644), r = fd < 0 ? -1 : fchown(fd, 12345, 12345),
-            e = errno;
+        int fd = open("given", O_WRONLY | O_CREAT, 0644), r = fd < 0 ? -1 : fchown(fd, 12345, 12345);
 
-        unlink("given");
+        cg_drop(fd, "given");
         if (fd < 0)
-                return cg_fails(t, "no file of its own: %s", cg_errno_name(e));
-        errno = e;
+                return cg_fails(t, "no file of its own: %s", cg_errno_name(errno));
         return cg_filtered(t, r);
 }
 
@@ -85,14 +83,12 @@ static enum cg_verdict file_caps(struct cg_try *t, const struct cg_attempt *a)
 {
         /* VFS_CAP_REVISION_2, CAP_SYS_ADMIN */
         static const unsigned int caps[5] = { 0x02000000, 1U << 21, 0, 0, 0 };
-        int fd = open("capable", O_WRONLY | O_CREAT, 0755), r, e;
+        int fd = open("capable", O_WRONLY | O_CREAT, 0755), r;
 
         if (fd < 0)
                 return cg_fails(t, "no file of its own: %s", cg_errno_name(errno));
         r = (int)syscall(SYS_fsetxattr, fd, "security.capability", caps, sizeof(caps), 0);
-        e = errno;
-        unlink("capable");
-        errno = e;
+        cg_drop(fd, "capable");
         return cg_filtered(t, r);
 }
 
