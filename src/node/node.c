@@ -83,6 +83,16 @@ static void say(const struct node_monitor *n, const char *level, const char *tex
         say_bytes(n, level, text, strlen(text));
 }
 
+/* @what: a process, which has ended with @status. */
+static void say_ended(const struct node_monitor *n, const char *what, int status)
+{
+        char how[100], text[200];
+
+        cg_proc_describe(status, how, sizeof(how));
+        snprintf(text, sizeof(text), "%s has ended: %s", what, how);
+        say(n, "error", text);
+}
+
 /* "TIME LEVEL FROM: TEXT" as cg_log() writes it, or anything. */
 static void on_line(const struct node_monitor *n, const char *line, size_t len)
 {
@@ -198,18 +208,13 @@ static void answer_front(struct node_monitor *n)
 
 static int start_front(struct node_monitor *n, struct cg_err *err)
 {
-        static char *const argv[] = { (char *)(uintptr_t) "cellgate-node", (char *)(uintptr_t) "--front",
-                                      NULL };
+        static const char *const argv[] = { "cellgate-node", "--front", NULL };
         int p[2];
         struct cg_proc_fd fds[] = {
                 { -1, 0 }, { -1, 1 }, { n->log_to, 2 }, { -1, NODE_CONTROL }, { n->listener, NODE_LISTENER }
         };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-node"),
-                                     .argv = argv,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .cwd = "/",
-                                     .die_with_parent = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-node"), argv, NULL, fds,
+                                                .cwd = "/", .die_with_parent = true);
         int r;
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p) < 0)
@@ -236,12 +241,8 @@ static int start_selftest(struct node_monitor *n, struct cg_err *err)
         const char *const argv[] = { "cellgate",   "selftest", "--quiet", "--tier", tier,     "--only",
                                      "kernel-fo*", "--only",   "unix-*",  "--only", "proc-*", NULL };
         struct cg_proc_fd fds[] = { { -1, 0 }, { n->log_to, 1 }, { n->log_to, 2 } };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_BINDIR "/cellgate"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
-                                     .cwd = folder,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds) };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_BINDIR "/cellgate"), argv, environ, fds,
+                                                .cwd = folder);
 
         snprintf(tier, sizeof(tier), "%s%s", n->o->tier, strcmp(n->o->tier, "full") == 0 ? "" : ":freeze");
         snprintf(folder, sizeof(folder), "%s/selftest", n->dir);
@@ -290,13 +291,8 @@ static int start_supervisor(struct node_monitor *n, struct cg_err *err)
         size_t i = 13;
         int p[2], r;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { n->log_to, 2 }, { -1, 3 } };
-        struct cg_proc_spec spec = { .path = CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor"),
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true,
-                                     .die_with_parent = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(CG_INSTALLED(CG_LIBEXECDIR "/cellgate-supervisor"), argv,
+                                                environ, fds, .new_session = true, .die_with_parent = true);
 
         snprintf(slots, sizeof(slots), "%d", o->slots);
         snprintf(client, sizeof(client), "%d", o->client_slots);
@@ -432,16 +428,13 @@ static void on_selftest(struct node_monitor *n)
 
 static void on_front(struct node_monitor *n)
 {
-        char how[100], text[200];
         struct cg_err err;
         int status = 0;
 
         if (n->front.pidfd >= 0 && cg_proc_wait(&n->front, 0, &status, NULL) == 0) {
                 n->front = CG_PROC_NONE;
                 cg_closep_(&n->control);
-                cg_proc_describe(status, how, sizeof(how));
-                snprintf(text, sizeof(text), "the process that answers --http has ended: %s", how);
-                say(n, "error", text);
+                say_ended(n, "the process that answers --http", status);
         }
         if (n->o->http && n->front.pidfd < 0 && cg_now_ms() >= n->front_ms && start_front(n, &err) < 0)
                 say(n, "error", err.msg);
@@ -488,7 +481,6 @@ int cg_node_run(const struct node_options *o)
                                   .listener = -1,
                                   .control = -1 };
         struct cg_err err;
-        char how[100], text[200];
         int r = start(&n, &err), status = -1;
 
         if (r == 0)
@@ -501,11 +493,8 @@ int cg_node_run(const struct node_options *o)
         cg_proc_end(&n.supervisor, false, 5000);
         if (n.log >= 0)
                 read_log(&n);
-        if (r == 0 && (status || !n.draining)) {
-                cg_proc_describe(status, how, sizeof(how));
-                snprintf(text, sizeof(text), "the supervisor has ended: %s", how);
-                say(&n, "error", text);
-        }
+        if (r == 0 && (status || !n.draining))
+                say_ended(&n, "the supervisor", status);
         if (n.linked)
                 unlink(o->link);
         if (n.dir[0])

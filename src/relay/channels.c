@@ -56,6 +56,11 @@ static void put64(char *p, uint64_t v)
         put32(p + 4, (uint32_t)v);
 }
 
+static void set_nonblocking(int fd)
+{
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
 static size_t unsent(const struct cg_link *r)
 {
         return r->kept.len - r->sent;
@@ -95,7 +100,7 @@ static struct cg_link_channel *add(struct cg_link *r, uint32_t number, int fd)
                 return NULL;
         }
         if (fd >= 0)
-                fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+                set_nonblocking(fd);
         *c = (struct cg_link_channel){ .used = true, .number = number, .fd = fd, .room = WINDOW };
         cg_buf_init(&c->out, WINDOW);
         r->next = number + 1;
@@ -549,8 +554,8 @@ int cg_link_resume(struct cg_link *r, int in, int out, uint64_t received, const 
         cg_closep_(&r->out);
         r->in = in;
         r->out = out;
-        fcntl(in, F_SETFL, fcntl(in, F_GETFL) | O_NONBLOCK);
-        fcntl(out, F_SETFL, fcntl(out, F_GETFL) | O_NONBLOCK);
+        set_nonblocking(in);
+        set_nonblocking(out);
         r->told = r->received; /* by the line */
         r->received += got->len;
         cg_buf_add(&r->got, got->data, got->len);
@@ -689,8 +694,8 @@ int cg_link_run(struct cg_link *r, int life, int wire, struct cg_err *err)
         r->received = r->got.len;
         add(r, CG_LINK_LIFE, life);
         add(r, CG_LINK_WIRE, wire);
-        fcntl(r->in, F_SETFL, fcntl(r->in, F_GETFL) | O_NONBLOCK);
-        fcntl(r->out, F_SETFL, fcntl(r->out, F_GETFL) | O_NONBLOCK);
+        set_nonblocking(r->in);
+        set_nonblocking(r->out);
         r->heard_ms = r->said_ms = cg_now_ms();
         ret = take_frames(r, err);
         while (ret == 0)

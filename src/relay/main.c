@@ -87,6 +87,12 @@ static int connect_in(const char *dir, const char *name, int *ret, struct cg_err
         return cg_connect_own(path, 5000, ret, err);
 }
 
+/* The folder of `cellgate node`; NULL: the supervisor is not one of a node. */
+static const char *node_dir(void)
+{
+        return cg_text_or(getenv("CELLGATE_NODE"), NULL);
+}
+
 /* Connects to the supervisor of a node, which is this user's. */
 static int join(const char *dir, const json_t *o, int *life, int *wire, struct cg_err *err)
 {
@@ -254,18 +260,17 @@ static int renew_node(struct cg_link *r, bool lost, struct cg_err *err)
  */
 static int link_path(const char *name, char path[160], struct cg_err *err)
 {
-        const char *dir = getenv("CELLGATE_NODE");
-        bool is_node = dir && *dir;
+        const char *dir = node_dir();
         char parent[100];
 
-        if (!is_node && cg_runtime_parent("cellgate", parent, sizeof(parent), err) < 0)
+        if (!dir && cg_runtime_parent("cellgate", parent, sizeof(parent), err) < 0)
                 return -1;
-        if (!is_node && !cg_make_own_dir(parent))
+        if (!dir && !cg_make_own_dir(parent))
                 return cg_fail(err, CG_E_UNSUPPORTED, "%s is not a folder of this user alone", parent);
         if (!*name || strlen(name) > NAME_MAX_BYTES || name[strspn(name, LETTERS)])
                 return cg_fail(err, CG_E_PROTO, "a link's name has 1 to %zu letters and digits",
                                NAME_MAX_BYTES);
-        if (is_node)
+        if (dir)
                 snprintf(path, 160, "%.80s/link-%s.sock", dir, name);
         else
                 snprintf(path, 160, "%s/%s/link.sock", parent, name);
@@ -295,12 +300,11 @@ static int listen_for_links(struct node_side *n, const char *own, struct cg_err 
 /* The node's side. @o: the host's line. */
 static int keep(struct node_side *n, const json_t *o, struct cg_err *err)
 {
-        const char *dir = getenv("CELLGATE_NODE");
+        const char *dir = node_dir();
         int life = -1, wire = -1, log[2] = { -1, LOG_FD }, code = 0;
-        bool is_node = dir && *dir;
         char own[128];
 
-        if (is_node) {
+        if (dir) {
                 code = join(dir, o, &life, &wire, err);
         } else {
                 /* The supervisor outlives the first link, whose log it would keep. */
@@ -313,7 +317,7 @@ static int keep(struct node_side *n, const json_t *o, struct cg_err *err)
                         close(log[1]);
         }
         if (code == 0 && n->detach_ms > 0)
-                code = listen_for_links(n, is_node ? NULL : own, err);
+                code = listen_for_links(n, dir ? NULL : own, err);
         if (code < 0) {
                 fail_line(&n->link, code, err->msg);
                 cg_closep_(&life);
@@ -381,12 +385,7 @@ static int start_keeper(const json_t *o, struct cg_err *err)
         static const char *const argv[] = { "cellgate-relay", "keep", NULL };
         int fds[2] = { -1, -1 }, code;
         struct cg_proc_fd table[] = { { 0, 0 }, { 1, 1 }, { LOG_FD, LOG_FD }, { -1, LENT_FD } };
-        struct cg_proc_spec spec = { .path = "/proc/self/exe",
-                                     .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ,
-                                     .fds = table,
-                                     .n_fds = CG_ARRAY_LEN(table),
-                                     .new_session = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC("/proc/self/exe", argv, environ, table, .new_session = true);
         struct cg_proc proc = CG_PROC_NONE;
         cg_auto_free char *text = NULL;
         size_t len;
@@ -476,13 +475,9 @@ static int spawn(char **words, struct cg_link *r, struct cg_proc *proc, struct c
 {
         int to[2] = { -1, -1 }, from[2] = { -1, -1 }, code;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { LOG_FD, 2 } };
-        struct cg_proc_spec spec = { .path = words[0],
-                                     .search_path = getenv("PATH") ?: "/usr/bin:/bin",
-                                     .argv = words,
-                                     .envp = environ,
-                                     .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds),
-                                     .die_with_parent = true };
+        struct cg_proc_spec spec = CG_PROC_SPEC(words[0], words, environ, fds,
+                                                .search_path = getenv("PATH") ?: "/usr/bin:/bin",
+                                                .die_with_parent = true);
 
         if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0) {
                 cg_fail_errno(err, "pipe");
