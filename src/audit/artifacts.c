@@ -87,14 +87,17 @@ static bool is_execution(const char *execution, const char *wanted)
                strcmp(cell, its) == 0;
 }
 
-/* Prints untrusted text without what a terminal obeys. */
-static int print_safe(const char *text, struct cg_err *err)
+/* Adds untrusted text without what a terminal obeys. */
+static void add_safe(struct cg_buf *b, const char *text)
 {
-        cg_auto_buf struct cg_buf b = { .max = 1 << 20 };
+        cg_text_render_as(b, text, strlen(text), SIZE_MAX, CG_TEXT_LINE);
+}
 
-        if (cg_text_try_render_as(&b, text, strlen(text), SIZE_MAX, CG_TEXT_LINE, err) < 0)
+static int print_line(const struct cg_buf *b, struct cg_err *err)
+{
+        if (cg_buf_end(b, err) < 0)
                 return -1;
-        fputs(cg_buf_str(&b), stdout);
+        puts(cg_buf_str(b));
         return 0;
 }
 
@@ -356,6 +359,7 @@ static int open_out(const char *out, struct cg_err *err)
 static int copy_all(const json_t *manifest, const char *out, struct cg_err *err)
 {
         const json_t *files = json_object_get(manifest, "files"), *file;
+        cg_auto_buf struct cg_buf b = { .max = 1 << 20 };
         cg_auto_fd int dir = -1;
         size_t i, n = 0;
 
@@ -372,10 +376,10 @@ static int copy_all(const json_t *manifest, const char *out, struct cg_err *err)
                 cg_fail(&told, CG_E_STATE, "%s: %s", shown_path(file), why.msg);
                 cg_cli_fail("artifacts", &told);
         }
-        printf("%zu of %zu files, as they were signed, in ", n, i);
-        if (print_safe(out, err) < 0)
+        cg_buf_addf(&b, "%zu of %zu files, as they were signed, in ", n, i);
+        add_safe(&b, out);
+        if (print_line(&b, err) < 0)
                 return -1;
-        puts("");
         if (n != i)
                 return cg_fail(err, CG_E_STATE, "%zu of %zu files were not copied", i - n, i);
         return 0;
@@ -383,25 +387,22 @@ static int copy_all(const json_t *manifest, const char *out, struct cg_err *err)
 
 static int list(const json_t *manifest, struct cg_err *err)
 {
+        cg_auto_buf struct cg_buf b = { .max = 64 << 20 };
+        const char *truncated = cg_json_text_of(manifest, "truncated");
         const json_t *file;
         size_t i;
 
         json_array_foreach(json_object_get(manifest, "files"), i, file) {
-                const char *sha256 = cg_json_text_of(file, "sha256");
-
-                printf("%-64s %12lld  ", cg_text_or(sha256, "(too large to be signed)"),
-                       (long long)json_integer_value(json_object_get(file, "size")));
-                if (print_safe(shown_path(file), err) < 0)
-                        return -1;
-                puts("");
+                cg_buf_addf(&b, "%s%-64s %12lld  ", i ? "\n" : "",
+                            cg_text_or(cg_json_text_of(file, "sha256"), "(too large to be signed)"),
+                            (long long)json_integer_value(json_object_get(file, "size")));
+                add_safe(&b, shown_path(file));
         }
-        if (*cg_json_text_of(manifest, "truncated")) {
-                fputs("Files may be missing: ", stdout);
-                if (print_safe(cg_json_text_of(manifest, "truncated"), err) < 0)
-                        return -1;
-                puts("");
+        if (*truncated) {
+                cg_buf_addf(&b, "%sFiles may be missing: ", i ? "\n" : "");
+                add_safe(&b, truncated);
         }
-        return 0;
+        return i || *truncated ? print_line(&b, err) : 0;
 }
 
 static int artifacts(const struct signed_options *o, struct manifest_search *f, struct cg_err *err)
@@ -437,20 +438,19 @@ static int read_manifest(const struct signed_options *o, struct manifest_search 
 static int say_signed(const char *path, const struct manifest_search *f, struct cg_err *err)
 {
         const json_t *file = entry_of(f->manifest, f->sha256);
+        cg_auto_buf struct cg_buf b = { .max = 1 << 20 };
         char when[32];
 
         if (!file)
                 return cg_fail(err, CG_E_STATE, "%s is none of the files of %s: its SHA-256 is %s", path,
                                f->options->words[1], f->sha256);
-        if (print_safe(path, err) < 0)
-                return -1;
-        fputs(" is ", stdout);
-        if (print_safe(shown_path(file), err) < 0)
-                return -1;
         cg_audit_time_text(json_integer_value(json_object_get(f->manifest, "time")), when);
-        printf(" of the execution %s, signed at %s; SHA-256 %s\n", cg_json_text_of(f->manifest, "execution"),
-               when, f->sha256);
-        return 0;
+        add_safe(&b, path);
+        cg_buf_adds(&b, " is ");
+        add_safe(&b, shown_path(file));
+        cg_buf_addf(&b, " of the execution %s, signed at %s; SHA-256 %s",
+                    cg_json_text_of(f->manifest, "execution"), when, f->sha256);
+        return print_line(&b, err);
 }
 
 static int verify(const struct signed_options *o, struct manifest_search *f, struct cg_err *err)
@@ -458,6 +458,7 @@ static int verify(const struct signed_options *o, struct manifest_search *f, str
         const char *path = o->words[0], *with = o->words[1];
         uint8_t wanted[SHA256_DIGEST_SIZE];
         char digits[CG_SHA256_HEX], lower[CG_SHA256_HEX];
+        cg_auto_buf struct cg_buf b = { .max = 1 << 20 };
         cg_auto_fd int fd = -1;
 
         if (!path)
@@ -471,10 +472,9 @@ static int verify(const struct signed_options *o, struct manifest_search *f, str
                 if (strcmp(lower, digits) != 0)
                         return cg_fail(err, CG_E_STATE, "%s is another file: its SHA-256 is %s", path,
                                        digits);
-                if (print_safe(path, err) < 0)
-                        return -1;
-                printf(" has the SHA-256 %s\n", digits);
-                return 0;
+                add_safe(&b, path);
+                cg_buf_addf(&b, " has the SHA-256 %s", digits);
+                return print_line(&b, err);
         }
         if ((with ? read_manifest(o, f, err) : search_log(f, err)) < 0)
                 return -1;

@@ -239,11 +239,28 @@ static int open_file(struct cg_audit_log *log, unsigned number, struct cg_err *e
         if (begin_file(log->db) != SQLITE_OK)
                 return db_fail(log, err);
         sqlite3_wal_hook(log->db, on_wal, log);
-        for (size_t i = 0; i < STATEMENTS; i++)
-                if (sqlite3_prepare_v3(log->db, statements[i], -1, SQLITE_PREPARE_PERSISTENT, &log->st[i],
-                                       NULL) != SQLITE_OK)
-                        return db_fail(log, err);
         return 0;
+}
+
+/* NULL: the file is no log. */
+static sqlite3_stmt *prepared(struct cg_audit_log *log, enum statement s)
+{
+        if (!log->st[s])
+                sqlite3_prepare_v3(log->db, statements[s], -1, SQLITE_PREPARE_PERSISTENT, &log->st[s], NULL);
+        return log->st[s];
+}
+
+/* The key that the file's first record names. False: it names none. */
+static bool named_key(struct cg_audit_log *log, uint8_t ret[CG_AUDIT_KEY])
+{
+        sqlite3_stmt *st = prepared(log, FIRST);
+        const char *body = st && sqlite3_step(st) == SQLITE_ROW ? (const char *)sqlite3_column_text(st, 0)
+                                                                : NULL;
+        bool found = body && strncmp(body, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
+                     unhex(body + strlen(KEY_MEMBER), ret, CG_AUDIT_KEY);
+
+        sqlite3_reset(st);
+        return found;
 }
 
 /* The lowest and the highest number of a file; 0: there is none. */
@@ -297,21 +314,11 @@ static int make_key(const char *path, struct cg_err *err)
 /* The key that the log's first file names: of a log that is signed with a key from elsewhere. */
 static int read_named_key(struct cg_audit_log *log, struct cg_err *err)
 {
-        sqlite3_stmt *st = NULL;
-        const char *text = NULL;
-        bool found;
-
         if (!log->first)
                 return cg_fail(err, CG_E_NOTFOUND, "there is no audit log in %s", log->dir);
         if (open_file(log, log->first, err) < 0)
                 return -1;
-        if (sqlite3_prepare_v2(log->db, statements[FIRST], -1, &st, NULL) == SQLITE_OK &&
-            sqlite3_step(st) == SQLITE_ROW)
-                text = (const char *)sqlite3_column_text(st, 0);
-        found = text && strncmp(text, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
-                unhex(text + strlen(KEY_MEMBER), log->public_key, CG_AUDIT_KEY);
-        sqlite3_finalize(st);
-        if (!found)
+        if (!named_key(log, log->public_key))
                 return cg_fail(err, CG_E_STATE, "record 1 does not name the key of the log in %s", log->dir);
         return 0;
 }
@@ -418,10 +425,13 @@ void cg_audit_tidy(struct cg_audit_log *log)
 /* Runs a statement that returns no row. */
 static int step(struct cg_audit_log *log, enum statement s, struct cg_err *err)
 {
-        int r = sqlite3_step(log->st[s]);
+        sqlite3_stmt *st = prepared(log, s);
+        int r = st ? sqlite3_step(st) : SQLITE_ERROR;
 
-        sqlite3_reset(log->st[s]);
-        sqlite3_clear_bindings(log->st[s]);
+        if (st) {
+                sqlite3_reset(st);
+                sqlite3_clear_bindings(st);
+        }
         return r == SQLITE_DONE ? 0 : db_fail(log, err);
 }
 
@@ -431,8 +441,8 @@ enum last { NO_RECORD, LAST_RECORD, ROTATED };
 static int last_record(struct cg_audit_log *log, struct cg_audit_record *ret, enum last *what,
                        struct cg_err *err)
 {
-        sqlite3_stmt *st = log->st[LAST];
-        int r = sqlite3_step(st);
+        sqlite3_stmt *st = prepared(log, LAST);
+        int r = st ? sqlite3_step(st) : SQLITE_ERROR;
 
         *what = NO_RECORD;
         if (r == SQLITE_ROW) {
@@ -449,7 +459,7 @@ static int last_record(struct cg_audit_log *log, struct cg_audit_record *ret, en
 static int insert(struct cg_audit_log *log, struct cg_audit_record *last, struct cg_audit_record *r,
                   struct cg_err *err)
 {
-        sqlite3_stmt *st = log->st[INSERT];
+        sqlite3_stmt *st = prepared(log, INSERT);
         uint8_t digest[CG_AUDIT_HASH];
 
         r->seq = last->seq + 1;
@@ -471,22 +481,24 @@ static int sign(struct cg_audit_log *log, const struct cg_audit_record *r, struc
 {
         uint8_t signature[CG_AUDIT_SIGNATURE];
         struct head_text t = head_text(r);
+        sqlite3_stmt *st = prepared(log, SIGN);
 
         ed25519_sha512_sign(log->public_key, log->private_key, sizeof(t.bytes), t.bytes, signature);
         log->head = *r;
         log->head.is_head = true;
         memcpy(log->head.signature, signature, sizeof(signature));
-        sqlite3_bind_int64(log->st[SIGN], 1, r->seq);
-        sqlite3_bind_blob(log->st[SIGN], 2, signature, CG_AUDIT_SIGNATURE, SQLITE_STATIC);
+        sqlite3_bind_int64(st, 1, r->seq);
+        sqlite3_bind_blob(st, 2, signature, CG_AUDIT_SIGNATURE, SQLITE_STATIC);
         return step(log, SIGN, err);
 }
 
 static int signed_seq(struct cg_audit_log *log, int64_t *ret, struct cg_err *err)
 {
-        int r = sqlite3_step(log->st[SIGNED]);
+        sqlite3_stmt *st = prepared(log, SIGNED);
+        int r = st ? sqlite3_step(st) : SQLITE_ERROR;
 
-        *ret = r == SQLITE_ROW ? sqlite3_column_int64(log->st[SIGNED], 0) : 0;
-        sqlite3_reset(log->st[SIGNED]);
+        *ret = r == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+        sqlite3_reset(st);
         return r == SQLITE_ROW ? 0 : db_fail(log, err);
 }
 
@@ -546,19 +558,11 @@ static int insert_all(struct cg_audit_log *log, struct cg_audit_record *last, st
 /* The chain of one key cannot be continued with another, whichever was replaced. */
 static int check_key(struct cg_audit_log *log, struct cg_err *err)
 {
-        sqlite3_stmt *st = log->st[FIRST];
-        char hex[2 * CG_AUDIT_KEY + 1];
-        const char *body;
-        int r;
+        uint8_t key[CG_AUDIT_KEY];
 
         if (log->key_checked)
                 return 0;
-        cg_hex(hex, log->public_key, CG_AUDIT_KEY);
-        r = sqlite3_step(st);
-        body = r == SQLITE_ROW ? (const char *)sqlite3_column_text(st, 0) : NULL;
-        log->key_checked = body && strncmp(body, KEY_MEMBER, strlen(KEY_MEMBER)) == 0 &&
-                           strncmp(body + strlen(KEY_MEMBER), hex, strlen(hex)) == 0;
-        sqlite3_reset(st);
+        log->key_checked = named_key(log, key) && memcmp(key, log->public_key, sizeof(key)) == 0;
         if (!log->key_checked)
                 return cg_fail(err, CG_E_STATE,
                                "the audit log in %s was begun with another key: give that one with"
@@ -679,20 +683,9 @@ int cg_audit_read(struct cg_audit_log *log, int64_t from, cg_audit_fn fn, void *
 
 int cg_audit_last_head(struct cg_audit_log *log, int64_t *ret, struct cg_err *err)
 {
-        sqlite3_stmt *st;
-        int got;
-
         *ret = 0;
-        for (unsigned n = log->last; n && n >= log->first && !*ret; n--) {
-                if (open_file(log, n, err) < 0)
+        for (unsigned n = log->last; n && n >= log->first && !*ret; n--)
+                if (open_file(log, n, err) < 0 || signed_seq(log, ret, err) < 0)
                         return -1;
-                if (sqlite3_prepare_v2(log->db, statements[SIGNED], -1, &st, NULL) != SQLITE_OK)
-                        return db_fail(log, err);
-                got = sqlite3_step(st);
-                *ret = got == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
-                sqlite3_finalize(st);
-                if (got != SQLITE_ROW)
-                        return db_fail(log, err);
-        }
         return 0;
 }

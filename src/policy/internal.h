@@ -101,6 +101,8 @@ enum cg_pol_match { CG_MATCH_NO, CG_MATCH_UNCLEAR, CG_MATCH_YES };
  */
 enum cg_pol_match cg_pol_matches(const struct cg_pol_rule *rule, const struct cg_pol_call *call,
                                  bool unreadable, char why[CG_POL_RULE_MAX]);
+/* @front is in the list @fronts, or there is no list. */
+bool cg_pol_has_front(const json_t *fronts, const char *front);
 /* ---- argv.c */
 /* Ends a list of patterns: any further arguments. */
 #define CG_POL_MORE "**"

@@ -309,7 +309,7 @@ static enum cg_pol_match match_call(const struct cg_pol_rule *rule, const struct
         return CG_MATCH_YES;
 }
 
-static bool has_front(const json_t *fronts, const char *front)
+bool cg_pol_has_front(const json_t *fronts, const char *front)
 {
         const json_t *v;
         size_t i;
@@ -371,7 +371,7 @@ enum cg_pol_match cg_pol_matches(const struct cg_pol_rule *rule, const struct cg
         if (exec != (rule->exec != NULL) || connect != (rule->host != NULL) ||
             cg_pol_is_mcp(call->method) != (!rule->exec && !rule->host))
                 return result(CG_MATCH_NO, why, "it is about something else");
-        if (!has_front(rule->fronts, call->front))
+        if (!cg_pol_has_front(rule->fronts, call->front))
                 return result(CG_MATCH_NO, why, "it is for another front");
         if (rule->client && (!call->client || !glob(rule->client, call->client)))
                 return result(CG_MATCH_NO, why, "it is for another client");

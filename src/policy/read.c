@@ -440,8 +440,7 @@ static int read_subject(struct policy_reader *r, struct cg_pol_rule *rule, const
                 return fail(r, "port is from 1 to 65535, and needs host");
         if (rule->host && strpbrk(rule->host, "ABCDEFGHIJKLMNOPQRSTUVWXYZ/: "))
                 return fail(r, "host is a name or address in lower case");
-        if (rule->method && strcmp(rule->method, CG_METHOD_CALL) != 0 &&
-            strcmp(rule->method, CG_METHOD_READ) != 0 && strcmp(rule->method, CG_METHOD_GET) != 0)
+        if (rule->method && !cg_pol_is_mcp(rule->method))
                 return fail(r, "method is " CG_METHOD_CALL ", " CG_METHOD_READ " or " CG_METHOD_GET);
         if (rule->tool && rule->method && strcmp(rule->method, CG_METHOD_CALL) != 0)
                 return fail(r, "only " CG_METHOD_CALL " has a tool");

@@ -25,17 +25,8 @@ static bool hides(const struct cg_pol_rule *earlier, const struct cg_pol_rule *l
 
 static bool has_a_front(const json_t *fronts)
 {
-        const json_t *v;
-        size_t i;
-
-        json_array_foreach(fronts, i, v) {
-                const char *s = json_string_value(v);
-
-                if (strcmp(s, "run") == 0 || strcmp(s, "mcp serve") == 0 || strcmp(s, "jupyter") == 0 ||
-                    strcmp(s, "api") == 0)
-                        return true;
-        }
-        return !fronts;
+        return cg_pol_has_front(fronts, "run") || cg_pol_has_front(fronts, "mcp serve") ||
+               cg_pol_has_front(fronts, "jupyter") || cg_pol_has_front(fronts, "api");
 }
 
 static int warn(const struct cg_pol_file *f, size_t i, int64_t time_s, struct cg_buf *b, struct cg_err *err)
