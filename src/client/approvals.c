@@ -30,8 +30,8 @@ CG_API int cg_client_approvals(struct cg_client *c, char **ret, struct cg_err *e
 
         /* First, so that a change after the answer makes it readable again. */
         pthread_mutex_lock(&c->lock);
-        if (c->approvals_fd >= 0 && !c->broken && read(c->approvals_fd, &n, sizeof(n)) < 0)
-                n = 0;
+        if (c->approvals_fd >= 0 && !c->broken)
+                eventfd_read(c->approvals_fd, &n);
         pthread_mutex_unlock(&c->lock);
         return cg_client_request(c, CG_HOST_APPROVALS_LIST, 0, NULL, c->timeout_ms, NULL, ret, err);
 }

@@ -25,8 +25,8 @@ CG_API int cg_client_events(struct cg_client *c, const struct cg_events_options 
                 json_object_del(body, "after");
         /* First, so that a change after the answer makes it readable again. */
         pthread_mutex_lock(&c->lock);
-        if (c->events_fd >= 0 && !c->broken && read(c->events_fd, &n, sizeof(n)) < 0)
-                n = 0;
+        if (c->events_fd >= 0 && !c->broken)
+                eventfd_read(c->events_fd, &n);
         pthread_mutex_unlock(&c->lock);
         return cg_client_request(c, CG_HOST_EVENTS_GET, 0, body, c->timeout_ms, NULL, ret, err);
 }

@@ -49,11 +49,9 @@ CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *o
         body = json_pack("{s:I, s:I, s:I, s:i, s:i, s:b}", "argc", argc, "envc", envc, "timeout_ms",
                          (json_int_t)cg_ms_or(o.timeout_ms, 0), "rows", (int)o.rows, "columns",
                          (int)o.columns, "input", input != NULL);
-        r = cg_session_enter(s, err);
-        if (r < 0) {
-                json_decref(body);
+        r = cg_session_enter_with(s, body, err);
+        if (r < 0)
                 return r;
-        }
         r = cg_session_send_numbered(s, &out, body, command, err);
         if (r >= 0 && input) {
                 input->number = out.id;
@@ -62,15 +60,6 @@ CG_API int cg_session_exec(struct cg_session *s, const struct cg_exec_options *o
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;
-}
-
-static struct command_input *input_of(const struct cg_session *s, uint64_t number)
-{
-        struct command_input *i = s->inputs;
-
-        while (i && i->number != number)
-                i = i->next;
-        return i;
 }
 
 /* Lock held. Waits until something may have changed; not 0: that took too long. */
@@ -98,7 +87,7 @@ CG_API int cg_command_write(struct cg_session *s, uint64_t command, const void *
         r = cg_session_enter(s, err);
         if (r < 0)
                 return r;
-        while ((input = input_of(s, command)) && !s->closed && !waited &&
+        while ((input = cg_command_input(s, command)) && !s->closed && !waited &&
                len > CG_MAX_COMMAND_INPUT - input->waiting)
                 waited = wait_input(s, timeout_ms, &end);
         out.session = s->number;

@@ -14,6 +14,7 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 /* Messages and reads before the lifeline is checked. */
@@ -23,10 +24,7 @@
 
 void cg_client_wake(struct cg_client *c)
 {
-        uint64_t one = 1;
-
-        if (write(c->wake_fd, &one, sizeof(one)) < 0)
-                return; /* full means that it is awake already */
+        eventfd_write(c->wake_fd, 1);
 }
 
 int cg_client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err)
@@ -238,10 +236,8 @@ void cg_client_fail_requests(struct cg_client *c, const char *why)
 
 static void make_readable(int fd)
 {
-        uint64_t one = 1;
-
-        if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
-                return; /* full: it is readable already */
+        if (fd >= 0)
+                eventfd_write(fd, 1);
 }
 
 void cg_client_break(struct cg_client *c, int code, const char *why)
@@ -408,8 +404,8 @@ static void *client_thread(void *arg)
                 pthread_mutex_unlock(&c->lock);
                 if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
                         abort(); /* bad arguments: a bug of ours */
-                if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0)
-                        n = 0;
+                if (p[1].revents)
+                        eventfd_read(c->wake_fd, &n);
                 pthread_mutex_lock(&c->lock);
                 if (p[3].revents)
                         cg_zconn_flush(&c->conn);

@@ -7,13 +7,6 @@
 #include <math.h>
 #include "base/text.h"
 
-static const char *text_of(const json_t *o, const char *key)
-{
-        const char *s = json_string_value(json_object_get(o, key));
-
-        return s ?: "";
-}
-
 static size_t count_chars(const json_t *string)
 {
         const unsigned char *p = (const unsigned char *)json_string_value(string);
@@ -92,7 +85,7 @@ static int check_items(const char *name, const json_t *schema, const json_t *val
 
 static int check_field(const char *name, const json_t *schema, const json_t *value, struct cg_err *err)
 {
-        const char *type = text_of(schema, "type");
+        const char *type = cg_json_text_of(schema, "type");
 
         if (strcmp(type, "array") == 0)
                 return check_items(name, schema, value, err);
@@ -166,8 +159,8 @@ static int check_form(const json_t *params, json_t *content, struct cg_err *err)
 
 static int check_elicitation(const json_t *params, json_t *answer, struct cg_err *err)
 {
-        bool form = strcmp(text_of(params, "mode"), "url") != 0;
-        const char *action = text_of(answer, "action");
+        bool form = strcmp(cg_json_text_of(params, "mode"), "url") != 0;
+        const char *action = cg_json_text_of(answer, "action");
         json_t *content = json_object_get(answer, "content");
         bool accept = strcmp(action, "accept") == 0;
 
@@ -192,7 +185,7 @@ int cg_server_answer_check(const char *text, json_t *answer, struct cg_err *err)
 
         if (!request)
                 return cg_fail(err, CG_E_INVAL, "the request cannot be read: decline it");
-        if (strcmp(text_of(request, "method"), "elicitation/create") == 0)
+        if (strcmp(cg_json_text_of(request, "method"), "elicitation/create") == 0)
                 return check_elicitation(params, answer, err);
         content = json_object_get(answer, "content");
         if (!json_is_string(json_object_get(answer, "role")) ||

@@ -38,11 +38,12 @@ static struct cg_event *pop_event(struct cg_session *s)
 /* Remembers what a policy file leaves to the host, which may refuse it. */
 static void leave_to_host(struct cg_session *s, uint64_t id, uint64_t key)
 {
+        struct approval *a;
         CG_HOLD(&s->client->lock);
 
-        for (struct approval *a = s->approvals; a; a = a->next)
-                if (a->id == id)
-                        a->policy_key = key;
+        a = cg_session_approval(s, id);
+        if (a)
+                a->policy_key = key;
 }
 
 /* Returns 1 when the session's policy has decided, so that the host does not get the event. */

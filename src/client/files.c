@@ -330,31 +330,25 @@ static int await(struct cg_session *s, struct operation *op, bool builtin, const
 static int request(struct cg_session *s, struct cg_out *out, json_t *body, int *sock, uint64_t *number,
                    struct cg_err *err)
 {
+        cg_auto_json json_t *owned = body;
         uint64_t id = ++s->client->next_socket;
         int fds[2], r;
 
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0) {
-                json_decref(body);
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
                 return cg_fail_errno(err, "socketpair");
-        }
         *sock = fds[0];
         /* At most what net.core.wmem_max allows. */
         for (int i = 0; i < 2; i++)
                 setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &(int){ CHUNK }, sizeof(int));
         if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0) {
                 close(fds[1]);
-                json_decref(body);
                 return cg_fail_errno(err, "socketpair");
         }
         r = cg_send_fds(s->client->life_fd, &id, sizeof(id), &fds[1], 1, err);
         close(fds[1]);
         if (r >= 0 && json_object_set_new(body, "socket", json_integer((json_int_t)id)) < 0)
                 r = cg_fail(err, CG_E_NOMEM, "operation");
-        if (r < 0) {
-                json_decref(body);
-                return r;
-        }
-        return cg_session_send_numbered(s, out, body, number, err);
+        return r < 0 ? r : cg_session_send_numbered(s, out, CG_STEAL(owned), number, err);
 }
 
 /* @argv: of a built-in operation, or with @builtin false of a program. */
@@ -408,12 +402,7 @@ static int run(struct cg_session *s, bool builtin, const char *const *argv, stru
         }
         CG_UNLINK(s->operations, &op, next);
         pthread_mutex_unlock(&s->client->lock);
-        while (op.events) {
-                struct cg_event *e = op.events;
-
-                op.events = e->next;
-                cg_event_free(e);
-        }
+        CG_FREE_ALL(op.events, next, cg_event_free);
         return r;
 }
 

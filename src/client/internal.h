@@ -16,6 +16,16 @@
 /* Numbers of questions of this host's tool server; those of a node are below. */
 #define CG_FIRST_HOST_NUMBER (UINT64_C(1) << 52)
 
+/* Frees all items of the list at @head, which is empty then, by @free_fn. */
+#define CG_FREE_ALL(head, link, free_fn) \
+        do { \
+                __typeof__(head) cg_item_; \
+                while ((cg_item_ = (head))) { \
+                        (head) = cg_item_->link; \
+                        free_fn(cg_item_); \
+                } \
+        } while (0)
+
 struct cg_event {
         struct cg_event *next;
         enum cg_event_type type;
@@ -314,6 +324,8 @@ int cg_take_options(const void *opts, void *to, size_t size, const char *name, s
 int cg_check_variables(const char *const *env, struct cg_err *err);
 /* Takes the lock, unless the session has ended. */
 int cg_session_enter(struct cg_session *s, struct cg_err *err);
+/* The same; otherwise takes @body. */
+int cg_session_enter_with(struct cg_session *s, json_t *body, struct cg_err *err);
 /* Sends a message of the session. Takes @body. */
 int cg_session_send(struct cg_session *s, struct cg_out *out, json_t *body, struct cg_err *err);
 /* Lock held. Sends a cell, request or command under the next number, @out->id. Takes @body. */
@@ -341,6 +353,9 @@ void cg_session_input_taken(struct cg_session *s, uint64_t command, uint64_t byt
 /* Makes s->event_fd readable, or not. */
 void cg_session_update_fd(struct cg_session *s);
 void cg_session_close_all(struct cg_client *c, const char *why);
+/* What waits for this decision, or what input the command has; NULL: nothing (any more). */
+struct approval *cg_session_approval(const struct cg_session *s, uint64_t id);
+struct command_input *cg_command_input(const struct cg_session *s, uint64_t number);
 void cg_session_forget_approval(struct cg_session *s, uint64_t id);
 /* Returns NULL. */
 struct approval *cg_approval_free(struct approval *a);

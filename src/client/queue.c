@@ -1,6 +1,8 @@
 /* libcellgate: the events of a session that wait for the host. The client's lock is held. */
 #include "client/internal.h"
 
+#include <sys/eventfd.h>
+
 /* The most pieces of error output of a file operation; one is a line. */
 #define MAX_MESSAGES 1000
 
@@ -12,22 +14,38 @@ struct approval *cg_approval_free(struct approval *a)
         return NULL;
 }
 
+struct approval *cg_session_approval(const struct cg_session *s, uint64_t id)
+{
+        struct approval *a = s->approvals;
+
+        while (a && a->id != id)
+                a = a->next;
+        return a;
+}
+
 void cg_session_forget_approval(struct cg_session *s, uint64_t id)
 {
-        for (struct approval **p = &s->approvals; *p; p = &(*p)->next) {
-                if ((*p)->id == id) {
-                        struct approval *a = *p;
+        struct approval *a = cg_session_approval(s, id);
 
-                        *p = a->next;
-                        cg_approval_free(a);
-                        return;
-                }
-        }
+        if (!a)
+                return;
+        CG_UNLINK(s->approvals, a, next);
+        cg_approval_free(a);
+}
+
+struct command_input *cg_command_input(const struct cg_session *s, uint64_t number)
+{
+        struct command_input *i = s->inputs;
+
+        while (i && i->number != number)
+                i = i->next;
+        return i;
 }
 
 /* Applies an event to the state of the session. False: out of memory. */
 static bool note_event(struct cg_session *s, const struct cg_event *e)
 {
+        struct command_input *input;
         struct approval *a;
 
         if (cg_event_asks(e)) {
@@ -54,15 +72,9 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
                         CG_TOOLS_OPS(s->client)->end(s);
                 break;
         case CG_EVENT_COMMAND_RESULT:
-                for (struct command_input **p = &s->inputs; *p; p = &(*p)->next) {
-                        if ((*p)->number == e->cell) {
-                                struct command_input *i = *p;
-
-                                *p = i->next;
-                                free(i);
-                                break;
-                        }
-                }
+                input = cg_command_input(s, e->cell);
+                CG_UNLINK(s->inputs, input, next);
+                free(input);
                 break;
         default:
                 break;
@@ -78,13 +90,13 @@ static bool is_of_command(const struct cg_event *e)
 void cg_session_update_fd(struct cg_session *s)
 {
         bool readable = s->events || s->closed;
-        uint64_t n = 1;
+        uint64_t n;
 
-        if (readable == s->readable)
-                return;
+        if (readable && !s->readable)
+                eventfd_write(s->event_fd, 1);
+        else if (!readable && s->readable)
+                eventfd_read(s->event_fd, &n);
         s->readable = readable;
-        if ((readable ? write(s->event_fd, &n, sizeof(n)) : read(s->event_fd, &n, sizeof(n))) < 0)
-                errno = 0; /* does not happen: the counter is 0 or 1 */
 }
 
 static void wake(struct cg_session *s)
@@ -125,10 +137,10 @@ void cg_session_push(struct cg_session *s, struct cg_event *e)
 
 void cg_session_input_taken(struct cg_session *s, uint64_t command, uint64_t bytes)
 {
-        for (struct command_input *i = s->inputs; i; i = i->next) {
-                if (i->number == command)
-                        i->waiting -= bytes < i->waiting ? (size_t)bytes : i->waiting;
-        }
+        struct command_input *i = cg_command_input(s, command);
+
+        if (i)
+                i->waiting -= CG_MIN(bytes, i->waiting);
         pthread_cond_broadcast(&s->cond);
 }
 

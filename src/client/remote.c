@@ -374,11 +374,9 @@ int cg_remote_push(struct cg_session *s, struct cg_event *e, struct cg_err *err)
 
 bool cg_remote_accept(struct cg_session *s, uint64_t approval)
 {
-        struct approval *a = s->approvals;
+        struct approval *a = cg_session_approval(s, approval);
         struct cg_event *call;
 
-        while (a && a->id != approval)
-                a = a->next;
         call = a ? CG_STEAL(a->call) : NULL;
         if (!call)
                 return false;

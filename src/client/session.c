@@ -161,24 +161,9 @@ static json_t *session_request(const struct cg_client *c, const struct cg_sessio
 
 static void session_release(struct cg_session *s)
 {
-        while (s->events) {
-                struct cg_event *e = s->events;
-
-                s->events = e->next;
-                cg_event_free(e);
-        }
-        while (s->inputs) {
-                struct command_input *i = s->inputs;
-
-                s->inputs = i->next;
-                free(i);
-        }
-        while (s->approvals) {
-                struct approval *a = s->approvals;
-
-                s->approvals = a->next;
-                cg_approval_free(a);
-        }
+        CG_FREE_ALL(s->events, next, cg_event_free);
+        CG_FREE_ALL(s->inputs, next, free);
+        CG_FREE_ALL(s->approvals, next, cg_approval_free);
         if (s->event_fd >= 0)
                 close(s->event_fd);
         cg_session_policy_free(s->policy);
@@ -456,6 +441,15 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
 
 /* ------------------------------------------------------------------ cells and decisions */
 
+int cg_session_enter_with(struct cg_session *s, json_t *body, struct cg_err *err)
+{
+        int r = cg_session_enter(s, err);
+
+        if (r < 0)
+                json_decref(body);
+        return r;
+}
+
 /* Locks and checks that the session lives. */
 int cg_session_enter(struct cg_session *s, struct cg_err *err)
 {
@@ -491,12 +485,10 @@ int cg_session_send_numbered(struct cg_session *s, struct cg_out *out, json_t *b
 
 int cg_session_send(struct cg_session *s, struct cg_out *out, json_t *body, struct cg_err *err)
 {
-        int r = cg_session_enter(s, err);
+        int r = cg_session_enter_with(s, body, err);
 
-        if (r < 0) {
-                json_decref(body);
+        if (r < 0)
                 return r;
-        }
         out->session = s->number;
         r = cg_client_send(s->client, out, body, err);
         pthread_mutex_unlock(&s->client->lock);
@@ -507,12 +499,13 @@ int cg_session_send(struct cg_session *s, struct cg_out *out, json_t *body, stru
 static int send_cell(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
                      struct cg_err *err)
 {
-        int r = body ? cg_session_enter(s, err) : cg_fail(err, CG_E_INVAL, "a subshell's id must be UTF-8");
+        int r;
 
-        if (r < 0) {
-                json_decref(body);
+        if (!body)
+                return cg_fail(err, CG_E_INVAL, "a subshell's id must be UTF-8");
+        r = cg_session_enter_with(s, body, err);
+        if (r < 0)
                 return r;
-        }
         r = cg_session_send_numbered(s, out, body, number, err);
         pthread_mutex_unlock(&s->client->lock);
         return r;
@@ -649,12 +642,10 @@ int cg_session_send_decision(struct cg_session *s, struct cg_out *out, enum cg_e
                              struct cg_err *err)
 {
         struct approval *a;
-        int r = cg_session_enter(s, err);
+        int r = cg_session_enter_with(s, body, err);
 
-        if (r < 0) {
-                json_decref(body);
+        if (r < 0)
                 return r;
-        }
         a = cg_session_find_approval(s, of, out->id, err);
         out->session = s->number;
         if (!a) {
