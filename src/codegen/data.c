@@ -89,32 +89,22 @@ static const struct {
 
 static bool has_form(const struct cg_j *v, enum form f)
 {
-        bool boolean = v->kind == CG_J_TRUE || v->kind == CG_J_FALSE;
+        enum { OBJ = 1 << CG_J_OBJECT, ARR = 1 << CG_J_ARRAY, BOOLS = 1 << CG_J_TRUE | 1 << CG_J_FALSE };
+        static const unsigned kinds[] = {
+                [SCHEMA] = OBJ | BOOLS,
+                [SCHEMAS] = ARR,
+                [ITEMS] = ARR | OBJ | BOOLS,
+                [MAP] = OBJ,
+                [MAP_OR_LIST] = OBJ,
+                [NUMBER] = 1 << CG_J_NUMBER,
+                [NUMBER_OR_BOOL] = 1 << CG_J_NUMBER | BOOLS,
+                [STRING] = 1 << CG_J_STRING,
+                [BOOL] = BOOLS,
+                [ARRAY] = ARR,
+                [NAMES] = OBJ,
+        };
 
-        switch (f) {
-        case SCHEMA:
-                return v->kind == CG_J_OBJECT || boolean;
-        case SCHEMAS:
-        case ARRAY:
-                return v->kind == CG_J_ARRAY;
-        case ITEMS:
-                return v->kind == CG_J_ARRAY || v->kind == CG_J_OBJECT || boolean;
-        case MAP:
-        case MAP_OR_LIST:
-        case NAMES:
-                return v->kind == CG_J_OBJECT;
-        case NUMBER:
-                return v->kind == CG_J_NUMBER;
-        case NUMBER_OR_BOOL:
-                return v->kind == CG_J_NUMBER || boolean;
-        case STRING:
-                return v->kind == CG_J_STRING;
-        case BOOL:
-                return boolean;
-        case DROP:
-                break;
-        }
-        return false;
+        return kinds[f] >> v->kind & 1;
 }
 
 static void put_schema(struct data *d, const struct cg_j *at, unsigned depth);

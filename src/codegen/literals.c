@@ -12,46 +12,30 @@ static bool is_integer(const struct cg_j *j)
 
 bool cg_put_scalar(struct cg_buf *o, const struct cg_j *j)
 {
-        switch (j->kind) {
-        case CG_J_NULL:
-                cg_buf_adds(o, "None");
-                return true;
-        case CG_J_FALSE:
-                cg_buf_adds(o, "False");
-                return true;
-        case CG_J_TRUE:
-                cg_buf_adds(o, "True");
-                return true;
-        case CG_J_STRING:
+        static const char *const words[] = {
+                [CG_J_NULL] = "None", [CG_J_FALSE] = "False", [CG_J_TRUE] = "True"
+        };
+
+        if (j->kind < CG_ARRAY_LEN(words))
+                cg_buf_adds(o, words[j->kind]);
+        else if (j->kind == CG_J_STRING)
                 cg_put_str(o, j->text);
-                return true;
-        case CG_J_NUMBER:
-                if (!is_integer(j))
-                        return false;
+        else if (is_integer(j))
                 cg_puts(o, j->text);
-                return true;
-        default:
+        else
                 return false;
-        }
+        return true;
 }
 
 static bool kind_is(const struct cg_j *v, struct cg_slice type)
 {
-        switch (v->kind) {
-        case CG_J_NULL:
-                return cg_slice_is(type, "null");
-        case CG_J_FALSE:
-        case CG_J_TRUE:
-                return cg_slice_is(type, "boolean");
-        case CG_J_STRING:
-                return cg_slice_is(type, "string");
-        case CG_J_ARRAY:
-                return cg_slice_is(type, "array");
-        case CG_J_OBJECT:
-                return cg_slice_is(type, "object");
-        default:
-                return cg_slice_is(type, "number") || cg_slice_is(type, "integer");
-        }
+        static const char *const types[] = {
+                [CG_J_NULL] = "null",     [CG_J_FALSE] = "boolean", [CG_J_TRUE] = "boolean",
+                [CG_J_NUMBER] = "number", [CG_J_STRING] = "string", [CG_J_ARRAY] = "array",
+                [CG_J_OBJECT] = "object",
+        };
+
+        return cg_slice_is(type, types[v->kind]) || (v->kind == CG_J_NUMBER && cg_slice_is(type, "integer"));
 }
 
 /* True if the schema's own "type" allows the value. */

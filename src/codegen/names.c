@@ -112,8 +112,8 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
                 uint32_t c = cg_next_char(&s);
                 char out = letter_or_digit(c) ? (char)c : '_';
 
-                if (kind == CG_NAME_PACKAGE && out >= 'A' && out <= 'Z')
-                        out = (char)(out | 32);
+                if (kind == CG_NAME_PACKAGE)
+                        out = cg_ascii_lower(out);
                 cg_puts(&raw, (struct cg_slice){ &out, 1 });
         }
         s = cg_buf_slice(&raw);
@@ -130,7 +130,7 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
                 put_hash(&o, original, 6);
                 return cg_arena_text(a, &o);
         }
-        if (s.p[0] >= '0' && s.p[0] <= '9')
+        if (cg_is_digit(*s.p))
                 cg_buf_adds(&o, prefix);
         if (s.len > CG_GEN_MAX_NAME) {
                 cg_puts(&o, (struct cg_slice){ s.p, CG_GEN_MAX_NAME - 7 });
@@ -150,32 +150,24 @@ static struct cg_slice base_name(struct cg_arena *a, struct cg_slice original, e
 static int fold_cmp(struct cg_slice x, struct cg_slice y)
 {
         for (size_t i = 0; i < x.len && i < y.len; i++) {
-                char a = x.p[i], b = y.p[i];
+                char a = cg_ascii_lower(x.p[i]), b = cg_ascii_lower(y.p[i]);
 
-                if (a >= 'A' && a <= 'Z')
-                        a = (char)(a | 32);
-                if (b >= 'A' && b <= 'Z')
-                        b = (char)(b | 32);
                 if (a != b)
                         return a < b ? -1 : 1;
         }
         return (x.len > y.len) - (x.len < y.len);
 }
 
-static int by_name(const void *x, const void *y)
+static int compare(enum cg_name_kind kind, struct cg_slice a, struct cg_slice b)
 {
-        const struct cg_python_name *a = *(struct cg_python_name *const *)x,
-                                    *b = *(struct cg_python_name *const *)y;
-        int c = cg_slice_cmp(a->name, b->name);
-
-        return c ?: cg_slice_cmp(a->original, b->original);
+        return is_field(kind) ? cg_slice_cmp(a, b) : fold_cmp(a, b);
 }
 
-static int by_folded_name(const void *x, const void *y)
+static int by_name(const void *x, const void *y, void *kind)
 {
         const struct cg_python_name *a = *(struct cg_python_name *const *)x,
                                     *b = *(struct cg_python_name *const *)y;
-        int c = fold_cmp(a->name, b->name);
+        int c = compare(*(enum cg_name_kind *)kind, a->name, b->name);
 
         return c ?: cg_slice_cmp(a->original, b->original);
 }
@@ -213,7 +205,7 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_pytho
                      const struct cg_slice *reserved, size_t n_reserved)
 {
         cg_auto_free struct cg_python_name **order = calloc(n + 1, sizeof(struct cg_python_name *));
-        bool folded = !is_field(kind), changed = true;
+        bool changed = true;
 
         if (!order)
                 return false;
@@ -228,12 +220,11 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_pytho
          */
         while (changed && !a->failed) {
                 changed = false;
-                qsort(order, n, sizeof(struct cg_python_name *), folded ? by_folded_name : by_name);
+                qsort_r(order, n, sizeof(struct cg_python_name *), by_name, &kind);
                 for (size_t i = 0, end; i < n; i = end) {
                         struct cg_slice name = order[i]->name;
 
-                        for (end = i + 1; end < n && (folded ? fold_cmp(order[end]->name, name) == 0
-                                                             : cg_slice_eq(order[end]->name, name));)
+                        for (end = i + 1; end < n && compare(kind, order[end]->name, name) == 0;)
                                 end++;
                         changed |= settle(a, kind, order + i, end - i,
                                           reserved && bsearch(&name, reserved, n_reserved, sizeof(name),
@@ -258,7 +249,7 @@ struct cg_slice cg_class_base(struct cg_arena *a, struct cg_slice hint)
                         start = true;
                         continue;
                 }
-                if (!o.len && c >= '0' && c <= '9')
+                if (!o.len && cg_is_digit(out))
                         cg_buf_adds(&o, "C");
                 if (start && out >= 'a' && out <= 'z')
                         out = (char)(out & ~32);

@@ -97,45 +97,66 @@ static void skip_space(struct reader *in)
                 in->p++;
 }
 
-/* The closing quote of the string whose text starts at @p; NULL when there is none. */
-static const char *string_end(const char *p, const char *end)
+/* Takes @c, if it stands here. */
+static bool take(struct reader *in, char c)
 {
-        while (p < end && *p != '"') {
-                if (*p == '\\' && ++p == end)
-                        return NULL;
-                p++;
-        }
-        return p < end ? p : NULL;
+        if (in->p == in->end || *in->p != c)
+                return false;
+        in->p++;
+        return true;
+}
+
+/* The same behind white space. */
+static bool take_next(struct reader *in, char c)
+{
+        skip_space(in);
+        return take(in, c);
+}
+
+/* Steps over a string. *ret: its text as it is written, with escapes. */
+static int skip_string(struct reader *in, struct cg_slice *ret)
+{
+        const char *p;
+
+        if (!take(in, '"'))
+                return bad(in, "a string should stand here");
+        for (p = in->p; p < in->end && *p != '"'; p++)
+                if (*p == '\\' && p + 1 < in->end)
+                        p++;
+        if (p == in->end)
+                return bad(in, "unfinished string");
+        *ret = (struct cg_slice){ in->p, (size_t)(p - in->p) };
+        in->p = p + 1;
+        return 0;
 }
 
 static int read_string(struct reader *in, struct cg_slice *ret)
 {
-        const char *stop;
+        struct cg_slice raw;
         char *to, *out;
+        int r;
 
-        if (in->p == in->end || *in->p != '"')
-                return bad(in, "a string should stand here");
-        in->p++;
-        stop = string_end(in->p, in->end);
-        if (!stop)
-                return bad(in, "unfinished string");
+        r = skip_string(in, &raw);
+        if (r < 0)
+                return r;
         /* decoding never makes it longer */
-        out = to = cg_arena_alloc(in->arena, (size_t)(stop - in->p) + 1);
+        out = to = cg_arena_alloc(in->arena, raw.len + 1);
         if (!out)
                 return no_memory(in);
-        while (in->p < stop) {
+        for (const char *p = raw.p, *stop = p + raw.len; p < stop;) {
                 uint32_t c = 0;
-                size_t n = cg_json_char(in->p, stop, &c);
+                size_t n = cg_json_char(p, stop, &c);
 
-                if (!n && *in->p == '\\')
-                        return bad(in, "bad escape in a string");
-                if (!n)
-                        return bad(in, (unsigned char)*in->p < 0x20 ? "control character in a string"
-                                                                    : "not UTF-8");
+                if (!n) {
+                        in->p = p;
+                        if (*p == '\\')
+                                return bad(in, "bad escape in a string");
+                        return bad(in,
+                                   (unsigned char)*p < 0x20 ? "control character in a string" : "not UTF-8");
+                }
                 to += cg_utf8_put(c, to); /* lone surrogates take three bytes and survive */
-                in->p += n;
+                p += n;
         }
-        in->p = stop + 1;
         *ret = (struct cg_slice){ out, (size_t)(to - out) };
         return 0;
 }
@@ -144,7 +165,7 @@ static int read_digits(struct reader *in)
 {
         const char *from = in->p;
 
-        while (in->p < in->end && *in->p >= '0' && *in->p <= '9')
+        while (in->p < in->end && cg_is_digit(*in->p))
                 in->p++;
         return in->p > from ? 0 : bad(in, "bad number");
 }
@@ -154,20 +175,14 @@ static int read_number(struct reader *in, struct cg_j *j)
         const char *from = in->p;
         int r = 0;
 
-        if (in->p < in->end && *in->p == '-')
-                in->p++;
-        if (in->p < in->end && *in->p == '0')
-                in->p++;
-        else
+        take(in, '-');
+        if (!take(in, '0'))
                 r = read_digits(in);
-        if (r == 0 && in->p < in->end && *in->p == '.') {
-                in->p++;
+        if (r == 0 && take(in, '.'))
                 r = read_digits(in);
-        }
-        if (r == 0 && in->p < in->end && (*in->p | 32) == 'e') {
-                in->p++;
-                if (in->p < in->end && (*in->p == '+' || *in->p == '-'))
-                        in->p++;
+        if (r == 0 && (take(in, 'e') || take(in, 'E'))) {
+                if (!take(in, '+'))
+                        take(in, '-');
                 r = read_digits(in);
         }
         j->kind = CG_J_NUMBER;
@@ -246,13 +261,7 @@ static int read_key(struct reader *in, struct cg_slice *ret)
 
         skip_space(in);
         r = read_string(in, ret);
-        if (r < 0)
-                return r;
-        skip_space(in);
-        if (in->p == in->end || *in->p != ':')
-                return bad(in, "':' should stand here");
-        in->p++;
-        return 0;
+        return r < 0 || take_next(in, ':') ? r : bad(in, "':' should stand here");
 }
 
 /*
@@ -265,15 +274,11 @@ static int after_value(struct reader *in, struct cg_j **cur, struct cg_slice *ke
                 char close = (*cur)->kind == CG_J_OBJECT ? '}' : ']';
                 int r;
 
-                skip_space(in);
-                if (in->p < in->end && *in->p == ',') {
-                        in->p++;
+                if (take_next(in, ','))
                         return close == '}' ? read_key(in, key) : 0;
-                }
-                if (in->p == in->end || *in->p != close)
+                if (!take(in, close))
                         return bad(in, close == '}' ? "',' or '}' should stand here"
                                                     : "',' or ']' should stand here");
-                in->p++;
                 r = close_container(in, *cur);
                 if (r < 0)
                         return r;
@@ -300,11 +305,8 @@ static int read_head(struct reader *in, struct cg_j *j, struct cg_slice *key, bo
                         return cg_fail(in->err, CG_E_LIMIT, "nested more than %u levels deep", in->max_depth);
                 j->kind = *in->p == '{' ? CG_J_OBJECT : CG_J_ARRAY;
                 in->p++;
-                skip_space(in);
-                if (in->p < in->end && *in->p == (j->kind == CG_J_OBJECT ? '}' : ']')) {
-                        in->p++;
+                if (take_next(in, j->kind == CG_J_OBJECT ? '}' : ']'))
                         return close_container(in, j);
-                }
                 *open = true;
                 return j->kind == CG_J_OBJECT ? read_key(in, key) : 0;
         case '"':
@@ -398,36 +400,38 @@ struct cg_slice cg_j_string(const struct cg_j *o, const char *key)
 /* Steps over one value, by quotes and brackets. */
 static int skip_value(struct reader *in)
 {
+        struct cg_slice text;
         size_t depth = 0;
+        int r = 0;
 
         do {
                 skip_space(in);
                 if (in->p == in->end)
                         return bad(in, "the text ends too early");
-                if (*in->p == '"') {
-                        const char *stop = string_end(in->p + 1, in->end);
-
-                        if (!stop)
-                                return bad(in, "unfinished string");
-                        in->p = stop + 1;
-                } else if (strchr("[{", *in->p) && *in->p) {
+                switch (*in->p) {
+                case '"':
+                        r = skip_string(in, &text);
+                        break;
+                case '[':
+                case '{':
                         depth++;
                         in->p++;
-                } else if (strchr("]}", *in->p) && *in->p) {
+                        break;
+                case ']':
+                case '}':
+                case ',':
+                case ':':
                         if (!depth)
                                 return bad(in, "a value should stand here");
-                        depth--;
+                        depth -= *in->p == ']' || *in->p == '}';
                         in->p++;
-                } else if (strchr(",:", *in->p) && *in->p) {
-                        if (!depth)
-                                return bad(in, "a value should stand here");
-                        in->p++;
-                } else {
+                        break;
+                default:
                         while (in->p < in->end && !(*in->p && strchr("[]{},:\" \t\r\n", *in->p)))
                                 in->p++;
                 }
-        } while (depth);
-        return 0;
+        } while (depth && r == 0);
+        return r;
 }
 
 /*
@@ -438,33 +442,19 @@ static int find_member(struct reader *in, const char *name, struct cg_slice *ret
 {
         *ret = (struct cg_slice){ 0 };
         in->p++;
-        for (bool first = true;; first = false) {
-                const char *stop, *from;
+        for (bool first = true; !take_next(in, '}'); first = false) {
                 struct cg_slice key;
+                const char *from;
                 int r;
 
+                if (!first && !take(in, ','))
+                        return bad(in, "',' or '}' should stand here");
                 skip_space(in);
-                if (in->p < in->end && *in->p == '}') {
-                        in->p++;
-                        return 0;
-                }
-                if (!first) {
-                        if (in->p == in->end || *in->p != ',')
-                                return bad(in, "',' or '}' should stand here");
-                        in->p++;
-                        skip_space(in);
-                }
-                if (in->p == in->end || *in->p != '"')
-                        return bad(in, "a string should stand here");
-                stop = string_end(in->p + 1, in->end);
-                if (!stop)
-                        return bad(in, "unfinished string");
-                key = (struct cg_slice){ in->p + 1, (size_t)(stop - in->p - 1) };
-                in->p = stop + 1;
-                skip_space(in);
-                if (in->p == in->end || *in->p != ':')
-                        return bad(in, "':' should stand here");
-                in->p++;
+                r = skip_string(in, &key);
+                if (r == 0 && !take_next(in, ':'))
+                        r = bad(in, "':' should stand here");
+                if (r < 0)
+                        return r;
                 skip_space(in);
                 from = in->p;
                 r = skip_value(in);
@@ -473,48 +463,33 @@ static int find_member(struct reader *in, const char *name, struct cg_slice *ret
                 if (cg_slice_is(key, name))
                         *ret = (struct cg_slice){ from, (size_t)(in->p - from) };
         }
+        return 0;
 }
 
 static int split_items(struct reader *in, struct cg_slice **ret, size_t *n)
 {
         cg_auto_free struct cg_slice *items = NULL;
         size_t count = 0, room = 0;
-        int r;
 
         in->p++;
-        skip_space(in);
-        while (in->p < in->end && *in->p != ']') {
-                const char *from = in->p;
+        while (!take_next(in, ']')) {
+                const char *from;
+                int r;
 
+                if (count && in->p < in->end && !take(in, ','))
+                        return bad(in, "',' or ']' should stand here");
                 if (count == CG_GEN_MAX_TOOLS)
                         return cg_fail(in->err, CG_E_LIMIT, "the list has more than %u tools",
                                        CG_GEN_MAX_TOOLS);
-                if (count == room) {
-                        struct cg_slice *more;
-
-                        room = room ? room * 2 : 64;
-                        more = reallocarray(items, room, sizeof(*items));
-                        if (!more)
-                                return no_memory(in);
-                        items = more;
-                }
+                if (!CG_GROW(items, count, room))
+                        return no_memory(in);
+                skip_space(in);
+                from = in->p;
                 r = skip_value(in);
                 if (r < 0)
                         return r;
                 items[count++] = (struct cg_slice){ from, (size_t)(in->p - from) };
-                skip_space(in);
-                if (in->p < in->end && *in->p == ',') {
-                        in->p++;
-                        skip_space(in);
-                        if (in->p < in->end && *in->p == ']')
-                                return bad(in, "a value should stand here");
-                } else if (in->p < in->end && *in->p != ']') {
-                        return bad(in, "',' or ']' should stand here");
-                }
         }
-        if (in->p == in->end)
-                return bad(in, "the text ends too early");
-        in->p++;
         *ret = CG_STEAL(items);
         *n = count;
         return 0;
