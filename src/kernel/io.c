@@ -41,7 +41,9 @@ static void link_init(struct link *l, struct cg_io *io, int listener, const stru
                             .conn = CG_ZCONN_NONE,
                             .epoll = -1,
                             .fd = -1,
-                            .queued_tail = &l->queued };
+                            .out = STAILQ_HEAD_INITIALIZER(l->out),
+                            .queued = TAILQ_HEAD_INITIALIZER(l->queued),
+                            .sent = TAILQ_HEAD_INITIALIZER(l->sent) };
 }
 
 int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err)

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/queue.h>
 #include "base/buf.h"
 #include "base/wire.h"
 #include "kernel/error_lines.h"
@@ -65,7 +66,7 @@ enum cg_request_kind {
 };
 
 struct cg_request {
-        struct cg_request *next;
+        STAILQ_ENTRY(cg_request) entry;
         enum cg_request_kind kind;
         uint64_t id;
         bool silent, store_history, allow_stdin, warm; /* of a cell */

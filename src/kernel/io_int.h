@@ -26,6 +26,8 @@
 #define INTERRUPT_ECHO_MS      20
 #define EXIT_PROTOCOL          71
 
+TAILQ_HEAD(call_list, cg_tool_call);
+
 enum wait_kind { WAIT_ROOM, WAIT_SENT, WAIT_INPUT, WAIT_TURN, WAIT_CALL };
 
 struct cg_wait {
@@ -45,12 +47,12 @@ struct cg_wait {
         bool eof;
         bool has_raw;
         struct cg_frame *raw;
-        struct cg_tool_call *finished, **finished_tail; /* WAIT_CALL: calls with a result */
+        struct call_list finished; /* WAIT_CALL: calls with a result */
 };
 
 /* A call is in one of three lists: `queued` and `sent` of its link, `finished` of its wait. */
 struct cg_tool_call {
-        struct cg_tool_call *next;
+        TAILQ_ENTRY(cg_tool_call) entry;
         struct cg_wait *wait;     /* NULL: cancelled, but CALL_CANCEL could not be sent */
         uint64_t id;              /* on the wire */
         uint64_t key;             /* of the caller */
@@ -60,7 +62,7 @@ struct cg_tool_call {
 };
 
 struct tool_out {
-        struct tool_out *next;
+        STAILQ_ENTRY(tool_out) entry;
         uint16_t type;
         uint64_t id;
         size_t body_len, args_len;
@@ -80,7 +82,7 @@ struct cg_shell {
         bool used;        /* this entry is in use */
         bool closed;      /* accepts no more requests */
         pthread_t thread; /* of the running cell */
-        struct cg_request *head, *tail;
+        STAILQ_HEAD(, cg_request) queue;
         uint64_t taken;    /* the request that was dequeued and has not begun yet; 0: none */
         uint64_t early;    /* the request that was interrupted before it began; 0: none */
         uint64_t cell;     /* the running cell; 0: none */
@@ -106,11 +108,11 @@ struct link { /* our end of a wire: the peer connects to an inherited listener *
         bool lost; /* the peer has closed the connection */
 
         /* of a connection for calls; `lock` protects all but epoll */
-        int epoll;                                  /* has the connection while nobody reads it */
-        int fd;                                     /* the same; -1: none, or a thread reads it */
-        struct tool_out *out_head, *out_tail;       /* all but CALL, which wait in `queued` */
-        struct cg_tool_call *queued, **queued_tail; /* in the order of the calls */
-        struct cg_tool_call *sent;
+        int epoll;                   /* has the connection while nobody reads it */
+        int fd;                      /* the same; -1: none, or a thread reads it */
+        STAILQ_HEAD(, tool_out) out; /* all but CALL, which wait in `queued` */
+        struct call_list queued;     /* in the order of the calls */
+        struct call_list sent;
 };
 
 /* An interrupt of the main shell: kept up until it has arrived. */
@@ -181,6 +183,7 @@ void cg_io_event_set(int fd);
 void cg_io_event_clear(int fd);
 /* Makes the I/O thread's poll() return. */
 void cg_io_wake_locked(struct cg_io *io);
+void cg_io_end_wait_locked(struct cg_wait *w);
 void cg_io_end_waits_locked(struct cg_io *io, enum wait_kind kind);
 bool cg_io_full_locked(const struct cg_io *io);
 /* CG_E_LIMIT: too large for the wire. That fails the caller and must not end the connection. */

@@ -25,12 +25,9 @@ static int64_t take_output(struct cg_io *io)
         CG_HOLD(&io->lock);
 
         io->sent = io->out.removed; /* the connection has written all of them */
-        for (struct cg_wait *w = io->waits; w; w = w->next) {
-                if (w->kind == WAIT_SENT && !w->done && w->mark <= io->sent) {
-                        w->done = true;
-                        cg_io_event_set(w->fd);
-                }
-        }
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == WAIT_SENT && !w->done && w->mark <= io->sent)
+                        cg_io_end_wait_locked(w);
         while (io->kernel.conn.queued < WRITE_BYTES) {
                 struct cg_outq_item *it = cg_outq_pop(&io->out, cg_now_ms(), &due);
                 struct cg_out out;
@@ -75,22 +72,17 @@ int64_t cg_io_send_output(struct cg_io *io)
 /* The next message of a connection for calls (caller: free()); a CALL only below CG_MAX_CALLS. */
 static struct tool_out *next_call_message_locked(struct link *l)
 {
-        struct tool_out *t = l->out_head;
-        struct cg_tool_call *c = l->queued;
+        struct tool_out *t = STAILQ_FIRST(&l->out);
+        struct cg_tool_call *c = TAILQ_FIRST(&l->queued);
 
         if (t) {
-                l->out_head = t->next;
-                if (!l->out_head)
-                        l->out_tail = NULL;
+                STAILQ_REMOVE_HEAD(&l->out, entry);
                 return t;
         }
         if (!c || l->io->n_sent >= CG_MAX_CALLS)
                 return NULL;
-        l->queued = c->next;
-        if (!l->queued)
-                l->queued_tail = &l->queued;
-        c->next = l->sent;
-        l->sent = c;
+        TAILQ_REMOVE(&l->queued, c, entry);
+        TAILQ_INSERT_HEAD(&l->sent, c, entry);
         l->io->n_sent++;
         return CG_STEAL(c->message);
 }

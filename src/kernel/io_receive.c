@@ -237,21 +237,20 @@ void cg_io_calls_lost(struct link *l)
         static const char text[] =
                 "the tool server ended before it answered; whether the tool ran is not known. "
                 "It has been started again: later calls work";
+        struct cg_tool_call *c;
+        struct tool_out *t;
         CG_HOLD(&l->io->lock);
 
-        while (l->out_head) { /* about calls that this tool server knew */
-                struct tool_out *t = l->out_head;
-
-                l->out_head = t->next;
+        while ((t = STAILQ_FIRST(&l->out))) { /* about calls that this tool server knew */
+                STAILQ_REMOVE_HEAD(&l->out, entry);
                 free(t);
         }
-        l->out_tail = NULL;
-        while (l->sent) {
+        while ((c = TAILQ_FIRST(&l->sent))) {
                 struct cg_frame *content = cg_frame_new(sizeof(text) - 1);
 
                 if (content) /* else out of memory: without a text */
                         memcpy(content->data, text, sizeof(text) - 1);
-                cg_io_end_call_locked(l, l->sent->id, "failed", "died", content);
+                cg_io_end_call_locked(l, c->id, "failed", "died", content);
         }
 }
 

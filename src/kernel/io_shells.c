@@ -9,6 +9,7 @@
 
 int cg_io_open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err)
 {
+        STAILQ_INIT(&sh->queue);
         if (sh->request_fd < 0)
                 sh->request_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (sh->request_fd < 0)
@@ -62,7 +63,7 @@ void cg_io_shell_gone(struct cg_shell *sh)
         struct cg_io *io = sh->io;
         CG_HOLD(&io->lock);
 
-        if (sh - io->shells >= FIRST_SUBSHELL && !sh->cell && !sh->head)
+        if (sh - io->shells >= FIRST_SUBSHELL && !sh->cell && STAILQ_EMPTY(&sh->queue))
                 sh->used = false;
 }
 
@@ -116,11 +117,7 @@ struct cg_request *cg_request_free(struct cg_request *req)
 
 void cg_io_push_request_locked(struct cg_shell *sh, struct cg_request *req)
 {
-        if (sh->tail)
-                sh->tail->next = req;
-        else
-                sh->head = req;
-        sh->tail = req;
+        STAILQ_INSERT_TAIL(&sh->queue, req, entry);
         cg_io_event_set(sh->request_fd);
 }
 
@@ -187,13 +184,17 @@ int cg_io_request_fd(const struct cg_shell *sh)
         return sh->request_fd;
 }
 
-static void unqueue_locked(struct cg_shell *sh)
+/* The next request; NULL: none, or @offer and it is none. */
+static struct cg_request *dequeue_locked(struct cg_shell *sh, bool offer)
 {
-        sh->head = sh->head->next;
-        if (!sh->head) {
-                sh->tail = NULL;
+        struct cg_request *req = STAILQ_FIRST(&sh->queue);
+
+        if (!req || (offer && !req->offer))
+                return NULL;
+        STAILQ_REMOVE_HEAD(&sh->queue, entry);
+        if (STAILQ_EMPTY(&sh->queue))
                 cg_io_event_clear(sh->request_fd);
-        }
+        return req;
 }
 
 struct cg_request *cg_io_next_request(struct cg_shell *sh)
@@ -201,43 +202,36 @@ struct cg_request *cg_io_next_request(struct cg_shell *sh)
         struct cg_request *req;
         CG_HOLD(&sh->io->lock);
 
-        req = sh->head;
-        if (req) {
+        req = dequeue_locked(sh, false);
+        if (req)
                 sh->taken = req->id;
-                unqueue_locked(sh);
-        }
         return req;
 }
 
 struct cg_request *cg_io_wait_control(struct cg_io *io)
 {
         struct cg_shell *sh = &io->shells[CONTROL];
-        struct cg_request *req;
         CG_HOLD(&io->lock);
 
-        while (!sh->head)
+        while (STAILQ_EMPTY(&sh->queue))
                 pthread_cond_wait(&io->control_queued, &io->lock);
-        req = sh->head;
-        unqueue_locked(sh);
-        return req;
+        return dequeue_locked(sh, false);
 }
 
 struct cg_request *cg_io_next_offer(struct cg_shell *sh)
 {
-        struct cg_request *req;
         CG_HOLD(&sh->io->lock);
 
-        req = sh->head && sh->head->offer ? sh->head : NULL;
-        if (req)
-                unqueue_locked(sh);
-        return req;
+        return dequeue_locked(sh, true);
 }
 
 /* ------------------------------------------------------------------ running cells, interrupts */
 
 static bool is_waiting_locked(const struct cg_shell *sh, uint64_t id)
 {
-        for (const struct cg_request *req = sh->head; req; req = req->next)
+        const struct cg_request *req;
+
+        STAILQ_FOREACH(req, &sh->queue, entry)
                 if (req->id == id)
                         return true;
         return sh->taken == id;

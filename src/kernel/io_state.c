@@ -1,20 +1,18 @@
 /* State that all parts of the kernel's input and output share: events, queue, current cell. */
 #include "kernel/io_int.h"
 
+#include <sys/eventfd.h>
+
 void cg_io_event_set(int fd)
 {
-        uint64_t one = 1;
-
-        while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
-                ;
+        eventfd_write(fd, 1);
 }
 
 void cg_io_event_clear(int fd)
 {
         uint64_t n;
 
-        while (read(fd, &n, sizeof(n)) < 0 && errno == EINTR)
-                ;
+        eventfd_read(fd, &n);
 }
 
 void cg_io_wake_locked(struct cg_io *io)
@@ -25,13 +23,17 @@ void cg_io_wake_locked(struct cg_io *io)
         cg_io_event_set(io->wake_fd);
 }
 
+void cg_io_end_wait_locked(struct cg_wait *w)
+{
+        w->done = true;
+        cg_io_event_set(w->fd);
+}
+
 void cg_io_end_waits_locked(struct cg_io *io, enum wait_kind kind)
 {
         for (struct cg_wait *w = io->waits; w; w = w->next)
-                if (w->kind == kind && !w->done) {
-                        w->done = true;
-                        cg_io_event_set(w->fd);
-                }
+                if (w->kind == kind && !w->done)
+                        cg_io_end_wait_locked(w);
 }
 
 bool cg_io_full_locked(const struct cg_io *io)

@@ -77,11 +77,7 @@ static struct tool_out *tool_out_new(uint16_t type, uint64_t id, struct cg_bytes
 
 static void push_locked(struct link *l, struct tool_out *t)
 {
-        if (l->out_tail)
-                l->out_tail->next = t;
-        else
-                l->out_head = t;
-        l->out_tail = t;
+        STAILQ_INSERT_TAIL(&l->out, t, entry);
         cg_io_wake_locked(l->io);
 }
 
@@ -133,46 +129,42 @@ static void drop_result_locked(struct cg_io *io, uint64_t call, const char *kind
 }
 
 /*
- * Cancels those calls of @w that are queued or sent on @l and have this key, or any when it is 0.
- * The peer ends a call when it reads CALL_CANCEL, before it reads a later CALL, so its place is
- * free at once. The other peer counts its own calls.
+ * Has the peer cancel a sent call. It ends the call when it reads CALL_CANCEL, before it reads a
+ * later CALL, so its place is free at once. The other peer counts its own calls.
  */
-static void cancel_on_link_locked(struct link *l, const struct cg_wait *w, uint64_t key)
+static bool cancel_sent_locked(struct link *l, const struct cg_tool_call *c)
 {
-        struct cg_tool_call **p = &l->queued;
+        struct tool_out *t;
 
-        while (*p) {
-                struct cg_tool_call *c = *p;
+        if (c->read)
+                return true;
+        t = tool_out_new(CG_TOOL_CALL_CANCEL, c->id, (struct cg_bytes){ NULL, 0 },
+                         (struct cg_bytes){ NULL, 0 });
+        if (!t)
+                return false;
+        push_locked(l, t);
+        l->io->n_sent--;
+        return true;
+}
 
-                if (c->wait != w || (key && c->key != key)) {
-                        p = &c->next;
+/*
+ * Cancels those calls of @w in @list that have this key, or any when it is 0. @sent: the connection
+ * on which they were sent; else NULL.
+ */
+static void cancel_in_locked(struct call_list *list, struct link *sent, struct cg_wait *w, uint64_t key)
+{
+        struct cg_tool_call *c, *next;
+
+        for (c = TAILQ_FIRST(list); c; c = next) {
+                next = TAILQ_NEXT(c, entry);
+                if (c->wait != w || (key && c->key != key))
+                        continue;
+                if (sent && !cancel_sent_locked(sent, c)) {
+                        c->wait = NULL;
                         continue;
                 }
-                *p = c->next;
-                if (!*p)
-                        l->queued_tail = p;
-                cg_tool_call_free(c);
-        }
-        for (p = &l->sent; *p;) {
-                struct cg_tool_call *c = *p;
-                struct tool_out *t;
-
-                if (c->wait != w || (key && c->key != key)) {
-                        p = &c->next;
-                        continue;
-                }
-                if (!c->read) {
-                        t = tool_out_new(CG_TOOL_CALL_CANCEL, c->id, (struct cg_bytes){ NULL, 0 },
-                                         (struct cg_bytes){ NULL, 0 });
-                        if (!t) {
-                                c->wait = NULL;
-                                p = &c->next;
-                                continue;
-                        }
-                        push_locked(l, t);
-                        l->io->n_sent--;
-                }
-                *p = c->next;
+                TAILQ_REMOVE(list, c, entry);
+                drop_result_locked(w->io, c->id, c->result.kind);
                 cg_tool_call_free(c);
         }
 }
@@ -180,23 +172,11 @@ static void cancel_on_link_locked(struct link *l, const struct cg_wait *w, uint6
 /* Cancels call @key of @w, or all when it is 0. */
 static void cancel_locked(struct cg_wait *w, uint64_t key)
 {
-        struct cg_tool_call **p = &w->finished;
-
-        while (*p) {
-                struct cg_tool_call *c = *p;
-
-                if (key && c->key != key) {
-                        p = &c->next;
-                        continue;
-                }
-                *p = c->next;
-                if (!*p)
-                        w->finished_tail = p;
-                drop_result_locked(w->io, c->id, c->result.kind);
-                cg_tool_call_free(c);
+        cancel_in_locked(&w->finished, NULL, w, key);
+        for (struct link *l = w->io->calls; l < w->io->calls + CALL_LINKS; l++) {
+                cancel_in_locked(&l->queued, NULL, w, key);
+                cancel_in_locked(&l->sent, l, w, key);
         }
-        for (size_t i = 0; i < CALL_LINKS; i++)
-                cancel_on_link_locked(&w->io->calls[i], w, key);
 }
 
 struct cg_wait *cg_wait_free(struct cg_wait *w)
@@ -206,11 +186,7 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
         if (w->link_fd >= 0)
                 cg_io_give_link(w->link, w->link_fd);
         pthread_mutex_lock(&w->io->lock);
-        for (struct cg_wait **p = &w->io->waits; *p; p = &(*p)->next)
-                if (*p == w) {
-                        *p = w->next;
-                        break;
-                }
+        CG_UNLINK(w->io->waits, w, next);
         if (w->kind == WAIT_CALL)
                 cancel_locked(w, 0);
         if (w->question && !w->done) {
@@ -253,10 +229,8 @@ struct cg_wait *cg_io_wait_sent(struct cg_io *io, uint64_t mark, struct cg_err *
         w->mark = mark;
         CG_HOLD(&io->lock);
         register_locked(w);
-        if (io->sent >= mark) {
-                w->done = true;
-                cg_io_event_set(w->fd);
-        }
+        if (io->sent >= mark)
+                cg_io_end_wait_locked(w);
         return w;
 }
 
@@ -331,8 +305,8 @@ void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell)
 {
         for (struct cg_wait *w = io->waits; w; w = w->next)
                 if (w->kind == WAIT_INPUT && !w->done && w->cell == cell) {
-                        w->eof = w->done = true;
-                        cg_io_event_set(w->fd);
+                        w->eof = true;
+                        cg_io_end_wait_locked(w);
                         cg_io_end_waits_locked(io, WAIT_TURN);
                 }
 }
@@ -354,7 +328,7 @@ struct cg_wait *cg_io_calls(struct cg_io *io, bool blocking, struct cg_err *err)
 
         if (!w)
                 return NULL;
-        w->finished_tail = &w->finished;
+        TAILQ_INIT(&w->finished);
         w->blocking = blocking;
         if (blocking) { /* for interrupts of the waiting thread */
                 pthread_mutex_lock(&io->lock);
@@ -393,8 +367,7 @@ int cg_io_call(struct cg_wait *w, bool function, uint64_t key, struct cg_bytes b
         w->link = l;
         pthread_mutex_lock(&io->lock);
         c->id = c->message->id = ++io->numbers.last_call;
-        *l->queued_tail = c;
-        l->queued_tail = &c->next;
+        TAILQ_INSERT_TAIL(&l->queued, c, entry);
         pthread_mutex_unlock(&io->lock);
         if (w->blocking) /* before the call is sent: its result may come at once */
                 w->link_fd = cg_io_take_link(l);
@@ -425,8 +398,7 @@ int cg_io_read_result(struct cg_wait *w, uint64_t result, uint64_t offset, size_
         w->link = l;
         CG_HOLD(&io->lock);
         c->id = t->id = ++io->numbers.last_call;
-        c->next = l->sent;
-        l->sent = c;
+        TAILQ_INSERT_HEAD(&l->sent, c, entry);
         push_locked(l, t);
         return 0;
 }
@@ -442,34 +414,30 @@ void cg_io_end_call_locked(struct link *l, uint64_t id, const char *status, cons
                            struct cg_frame *content)
 {
         struct cg_io *io = l->io;
-        struct cg_tool_call **p = &l->sent;
-        struct cg_tool_call *c;
+        struct cg_tool_call *c = TAILQ_FIRST(&l->sent);
 
-        while (*p && (*p)->id != id)
-                p = &(*p)->next;
-        c = *p;
+        while (c && c->id != id)
+                c = TAILQ_NEXT(c, entry);
         if (!c || !c->wait)
                 drop_result_locked(io, id, kind);
         if (!c) {
                 cg_frame_unref(content);
                 return;
         }
-        *p = c->next;
-        c->next = NULL;
+        TAILQ_REMOVE(&l->sent, c, entry);
         io->n_sent -= !c->read;
         snprintf(c->result.status, sizeof(c->result.status), "%s", status);
         snprintf(c->result.kind, sizeof(c->result.kind), "%s", kind);
         c->result.content = content;
         if (c->wait) {
-                *c->wait->finished_tail = c;
-                c->wait->finished_tail = &c->next;
+                TAILQ_INSERT_TAIL(&c->wait->finished, c, entry);
                 c->wait->done = true;
                 if (!c->wait->reading)
                         cg_io_event_set(c->wait->fd);
         } else {
                 cg_tool_call_free(c);
         }
-        if (io->calls[TOOLS].queued || io->calls[FUNCTIONS].queued)
+        if (!TAILQ_EMPTY(&io->calls[TOOLS].queued) || !TAILQ_EMPTY(&io->calls[FUNCTIONS].queued))
                 cg_io_wake_locked(io);
 }
 
@@ -487,33 +455,32 @@ struct cg_tool_call *cg_wait_results(struct cg_wait *w)
         struct cg_tool_call *c;
         CG_HOLD(&w->io->lock);
 
-        c = w->finished;
+        c = TAILQ_FIRST(&w->finished);
         if (!c)
                 cg_io_event_clear(w->fd);
-        w->finished = NULL;
-        w->finished_tail = &w->finished;
+        TAILQ_INIT(&w->finished);
         w->done = false;
         return c;
 }
 
 void cg_wait_put_back(struct cg_wait *w, struct cg_tool_call *first)
 {
-        struct cg_tool_call **end = &first->next;
-
-        while (*end)
-                end = &(*end)->next;
+        struct call_list again = TAILQ_HEAD_INITIALIZER(again);
+        struct cg_tool_call *next;
         CG_HOLD(&w->io->lock);
-        if (!w->finished)
-                w->finished_tail = end;
-        *end = w->finished;
-        w->finished = first;
-        w->done = true;
-        cg_io_event_set(w->fd);
+
+        for (; first; first = next) {
+                next = TAILQ_NEXT(first, entry);
+                TAILQ_INSERT_TAIL(&again, first, entry);
+        }
+        TAILQ_CONCAT(&again, &w->finished, entry);
+        TAILQ_CONCAT(&w->finished, &again, entry);
+        cg_io_end_wait_locked(w);
 }
 
 struct cg_tool_call *cg_tool_call_next(const struct cg_tool_call *c)
 {
-        return c->next;
+        return TAILQ_NEXT(c, entry);
 }
 
 const struct cg_tool_call_result *cg_tool_call_result(const struct cg_tool_call *c, uint64_t *key)

@@ -32,15 +32,19 @@ static struct cg_shell *need_shell(struct cg_io *io, const char *name)
         return sh;
 }
 
-static PyObject *m_request_fd(PyObject *module, PyObject *args)
+/* The shell that the only argument names; NULL with an exception. */
+static struct cg_shell *shell_argument(PyObject *module, PyObject *args, const char *format)
 {
-        struct cg_io *io = cg_py_need_io(module, "request_fd");
-        struct cg_shell *sh;
+        struct cg_io *io = cg_py_need_io(module, "a shell");
         const char *name;
 
-        if (!io || !PyArg_ParseTuple(args, "s:request_fd", &name))
-                return NULL;
-        sh = need_shell(io, name);
+        return io && PyArg_ParseTuple(args, format, &name) ? need_shell(io, name) : NULL;
+}
+
+static PyObject *m_request_fd(PyObject *module, PyObject *args)
+{
+        struct cg_shell *sh = shell_argument(module, args, "s:request_fd");
+
         return sh ? PyLong_FromLong(cg_io_request_fd(sh)) : NULL;
 }
 
@@ -82,13 +86,8 @@ static PyObject *m_call_main(PyObject *module, PyObject *unused)
 
 static PyObject *m_shell_gone(PyObject *module, PyObject *args)
 {
-        struct cg_io *io = cg_py_need_io(module, "a subshell");
-        struct cg_shell *sh;
-        const char *name;
+        struct cg_shell *sh = shell_argument(module, args, "s:shell_gone");
 
-        if (!io || !PyArg_ParseTuple(args, "s:shell_gone", &name))
-                return NULL;
-        sh = need_shell(io, name);
         if (!sh)
                 return NULL;
         cg_io_shell_gone(sh);
@@ -158,14 +157,9 @@ static PyObject *take_request(struct cg_shell *sh, struct cg_request *req)
 
 static PyObject *m_next_offer(PyObject *module, PyObject *args)
 {
-        struct cg_io *io = cg_py_need_io(module, "next_offer");
+        struct cg_shell *sh = shell_argument(module, args, "s:next_offer");
         struct cg_request *req;
-        struct cg_shell *sh;
-        const char *name;
 
-        if (!io || !PyArg_ParseTuple(args, "s:next_offer", &name))
-                return NULL;
-        sh = need_shell(io, name);
         if (!sh)
                 return NULL;
         req = cg_io_next_offer(sh);

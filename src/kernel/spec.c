@@ -2,7 +2,6 @@
 #include "kernel/spec.h"
 
 #include <malloc.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 #include "base/account.h"
 #include "base/installed.h"
@@ -192,23 +191,6 @@ static int set_host_paths(const json_t *o, json_t *config, struct cg_err *err)
         return cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
-/* Adds "NAME=VALUE" of a format. */
-static int add_variable(struct cg_environ *env, const char *name, struct cg_err *err, const char *format, ...)
-        __attribute__((format(printf, 4, 5)));
-static int add_variable(struct cg_environ *env, const char *name, struct cg_err *err, const char *format, ...)
-{
-        cg_auto_free char *value = NULL;
-        va_list ap;
-        int n;
-
-        va_start(ap, format);
-        n = vasprintf(&value, format, ap);
-        va_end(ap);
-        if (n < 0)
-                return cg_fail(err, CG_E_NOMEM, "spawn request");
-        return cg_environ_set(env, name, value, err);
-}
-
 /*
  * The variables of the kernel and of commands beside it: these, and those of the host; none are
  * inherited. @tmp: the folder for temporary files, if it is not a /tmp of the sandbox's own.
@@ -230,6 +212,7 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
                 { "npm_config_fetch_retries", "0" },
                 { "npm_config_update_notifier", "false" },
         };
+        cg_auto_free char *path = NULL;
         char home[PATH_MAX] = "/"; /* for a user without an entry, as in containers */
         const json_t *v;
         size_t i;
@@ -239,9 +222,10 @@ static int make_environ(const json_t *o, const char *tmp, struct cg_environ *env
                 snprintf(home, sizeof(home), "%s/home", tmp ?: "/tmp");
         else
                 cg_account_home(home);
-        if ((r = add_variable(env, "PATH", err,
-                              "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                              python ?: CG_INSTALLED(CG_KERNEL_ENV))) < 0 ||
+        if ((r = cg_asprintf(&path, "spawn request", err,
+                             "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                             python ?: CG_INSTALLED(CG_KERNEL_ENV))) < 0 ||
+            (r = cg_environ_set(env, "PATH", path, err)) < 0 ||
             (r = cg_environ_set(env, "LANG", "C.UTF-8", err)) < 0 ||
             (r = cg_environ_set(env, "HOME", home, err)) < 0 ||
             (r = cg_environ_set(env, "TERM", color ? "xterm-256color" : "dumb", err)) < 0 ||
@@ -275,7 +259,7 @@ static int make_config(const json_t *o, const struct cg_environ *env, struct cg_
         static const char *const keys[] = { "session",     "workspace", "sandbox",       "color",
                                             "python_path", "front",     "working_dir",   "kernel_env",
                                             "exec",        "language",  "language_path", "language_spec" };
-        cg_auto_json json_t *config = json_object();
+        cg_auto_json json_t *config = json_object(), *list = json_array();
 
         ret->notebook = strcmp(cg_json_text_of(o, "front"), "jupyter") == 0;
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
@@ -284,16 +268,11 @@ static int make_config(const json_t *o, const struct cg_environ *env, struct cg_
                 if (v && json_object_set(config, keys[i], v) < 0)
                         return cg_fail(err, CG_E_NOMEM, "spawn request");
         }
-        json_t *list = json_array();
-
         for (size_t i = 0; i < env->n; i++)
                 json_array_append_new(list, json_string(env->v[i]));
         if (json_array_size(list) != env->n || json_object_set(config, "environ", list) < 0 ||
-            (ret->tmp && set_host_paths(o, config, err) < 0)) {
-                json_decref(list);
+            (ret->tmp && set_host_paths(o, config, err) < 0))
                 return cg_fail(err, CG_E_NOMEM, "spawn request");
-        }
-        json_decref(list);
         ret->config = cg_json_text(config, &ret->config_len);
         return cg_made(ret->config, "spawn request", err);
 }
