@@ -402,7 +402,7 @@ static bool tear_down(struct front *f)
                 cg_iopub_close(&f->iopub);
                 for (int i = 0; i < CG_JCHANNELS; i++) {
                         cg_peers_close(&f->sockets.peers[i]);
-                        cg_zsock_close(&f->sockets.z[i], NULL);
+                        cg_zsock_close(&f->sockets.z[i]);
                 }
                 cg_zloop_close(&f->zl);
                 uv_walk(&f->loop, close_handle, NULL);

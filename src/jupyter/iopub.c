@@ -342,6 +342,6 @@ void cg_iopub_close(struct cg_iopub *io)
         cg_iopub_flush(io);
         cg_buf_fini(&io->pending);
         uv_close((uv_handle_t *)&io->timer, NULL);
-        cg_zsock_close(&io->z, NULL);
+        cg_zsock_close(&io->z);
         io->sock = NULL;
 }

@@ -132,21 +132,12 @@ void cg_zsock_pause(struct cg_zsock *z, bool paused)
                 mark_dirty(z);
 }
 
-static void on_closed(uv_handle_t *h)
-{
-        struct cg_zsock *z = h->data;
-
-        if (z->closed_cb)
-                z->closed_cb(z);
-}
-
-void cg_zsock_close(struct cg_zsock *z, void (*closed_cb)(struct cg_zsock *z))
+void cg_zsock_close(struct cg_zsock *z)
 {
         if (z->closing || !z->sock)
                 return;
         CG_UNLINK(z->zl->dirty, z, next_dirty);
         z->is_dirty = false;
         z->closing = true;
-        z->closed_cb = closed_cb;
-        uv_close((uv_handle_t *)&z->poll, on_closed);
+        uv_close((uv_handle_t *)&z->poll, NULL);
 }

@@ -37,7 +37,6 @@ struct cg_zsock {
         uv_poll_t poll;
         struct cg_zsock *next_dirty;
         bool is_dirty, paused, closing;
-        void (*closed_cb)(struct cg_zsock *z);
 };
 
 int cg_zloop_init(struct cg_zloop *zl, uv_loop_t *loop, struct cg_err *err);
@@ -51,5 +50,5 @@ int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_
 void cg_zsock_touch(struct cg_zsock *z);
 /* No callbacks for incoming messages until resumed: this is how a full queue pushes back. */
 void cg_zsock_pause(struct cg_zsock *z, bool paused);
-/* Stops watching; the loop calls @closed_cb (or NULL) later: close the ZeroMQ socket, free *z. */
-void cg_zsock_close(struct cg_zsock *z, void (*closed_cb)(struct cg_zsock *z));
+/* Stops watching; the loop needs *z until it has run once more. */
+void cg_zsock_close(struct cg_zsock *z);

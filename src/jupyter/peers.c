@@ -224,7 +224,7 @@ void cg_peers_close(struct cg_peers *p)
                 return;
         p->open = false;
         uv_close((uv_handle_t *)&p->timer, NULL);
-        cg_zsock_close(&p->z, NULL);
+        cg_zsock_close(&p->z);
 }
 
 void cg_peers_fini(struct cg_peers *p)

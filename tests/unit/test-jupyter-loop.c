@@ -12,7 +12,6 @@ struct pair {
         void *near, *far; /* connected sockets; the loop watches the near one */
         struct cg_zsock z;
         unsigned int received, calls;
-        bool closed;
 };
 
 struct env {
@@ -24,11 +23,6 @@ struct env {
         const struct pair *last;
         struct pair *close_this; /* the next callback closes this one */
 };
-
-static void on_closed(struct cg_zsock *z)
-{
-        ((struct pair *)z->data)->closed = true;
-}
 
 /* Receives one message, as callbacks have to. */
 static void on_socket(struct cg_zsock *z)
@@ -46,7 +40,7 @@ static void on_socket(struct cg_zsock *z)
         if (e->turn > e->longest_turn)
                 e->longest_turn = e->turn;
         if (e->close_this)
-                cg_zsock_close(&CG_STEAL(e->close_this)->z, on_closed);
+                cg_zsock_close(&CG_STEAL(e->close_this)->z);
 }
 
 static int enter(void **state)
@@ -78,12 +72,11 @@ static int leave(void **state)
         int linger = 0;
 
         for (size_t i = 0; i < N_PAIRS; i++)
-                cg_zsock_close(&e->pairs[i].z, on_closed);
+                cg_zsock_close(&e->pairs[i].z);
         cg_zloop_close(&e->zl);
         cg_zloop_close(&e->zl); /* may be called again */
         uv_run(&e->loop, UV_RUN_DEFAULT);
         for (size_t i = 0; i < N_PAIRS; i++) {
-                assert_true(e->pairs[i].closed);
                 zmq_setsockopt(e->pairs[i].near, ZMQ_LINGER, &linger, sizeof(linger));
                 zmq_setsockopt(e->pairs[i].far, ZMQ_LINGER, &linger, sizeof(linger));
                 zmq_close(e->pairs[i].near);
@@ -210,10 +203,10 @@ TEST_WITH(test_closing_another_socket, enter, leave)
         cg_zsock_touch(&e->pairs[0].z); /* first in the list, which grows at its head */
         e->close_this = &e->pairs[1];
         assert_true(run_until(e, &e->pairs[0].received, MANY));
-        assert_true(e->pairs[1].closed);
+        assert_true(e->pairs[1].z.closing);
         assert_int_equal(e->pairs[1].calls, 0);
         cg_zsock_touch(&e->pairs[1].z); /* no-ops on a closed one */
-        cg_zsock_close(&e->pairs[1].z, NULL);
+        cg_zsock_close(&e->pairs[1].z);
         run_idle(e);
         assert_int_equal(e->pairs[1].calls, 0);
 }
@@ -228,7 +221,7 @@ TEST_WITH(test_closing_itself, enter, leave)
         e->close_this = p;
         run_idle(e);
         assert_int_equal(p->calls, 1);
-        assert_true(p->closed);
+        assert_true(p->z.closing);
 }
 
 /* The loop sleeps when there is nothing to do: its idle handle does not run. */
@@ -251,5 +244,5 @@ TEST_WITH(test_a_socket_without_descriptor, enter, leave)
         int no_socket = 0;
 
         FAILS(CG_E_SYS, "", cg_zsock_init(&z, &e->zl, &no_socket, on_socket, NULL, &err));
-        cg_zsock_close(&z, on_closed); /* a no-op */
+        cg_zsock_close(&z); /* a no-op */
 }

@@ -64,7 +64,7 @@ static int close_place(void **state)
         zmq_setsockopt(p->client, ZMQ_LINGER, &zero, sizeof(zero));
         zmq_close(p->client);
         cg_peers_close(&p->peers);
-        cg_zsock_close(&p->z, NULL);
+        cg_zsock_close(&p->z);
         cg_zloop_close(&p->zl);
         while (uv_run(&p->loop, UV_RUN_NOWAIT))
                 ;
