@@ -40,12 +40,12 @@ KERNEL_ENV = DEPS / "kernel-env"
 PYTEST = (TEST_PYTHON, "-m", "pytest", "-c", REPO / "tests/pytest.ini", f"--rootdir={REPO}")
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 JOBS = len(os.sched_getaffinity(0))
-# Processes of pytest: tests wait for about half of their time.
-WORKERS = 2 * JOBS
+# Processes of pytest: tests wait for about half of their time, and at any time one of them waits for a deadline.
+WORKERS = 2 * JOBS + 1
 # Limit of a run of pytest; it takes a third of it on a machine that does nothing else.
 PYTEST_S = 3000
 # With sanitizers the deadlines of tests are five times as long, so more of them can run at once.
-SANITIZED_WORKERS = 3 * JOBS
+SANITIZED_WORKERS = 4 * JOBS
 # Niceness of the steps that run beside the tests.
 BESIDE_NICE = 5
 # Two builds of one folder would disturb each other.
