@@ -57,18 +57,29 @@ def test_interrupted_cell_aborts_the_queue(client: Any) -> None:
     assert client.reply(behind)["content"]["status"] == "aborted"
 
 
-def test_native_code_that_ignores_interrupts_is_replaced(client: Any) -> None:
-    client.run("x = 1")
-    request = client.start(NATIVE)
-    while client.receive("iopub")["msg_type"] != "stream":
-        pass
-    client.send("control", "interrupt_request")
-    run = client.finish(request)
-    assert run.content["status"] == "error"
-    assert "its kernel was replaced" in run.content["evalue"]
-    assert run.types()[-2:] == ["error", "idle"]
-    run = client.run("'x' in globals()")
-    assert (run.result(), run.content["execution_count"]) == ("False", 1)
+STUBBORN = [
+    NATIVE,
+    "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}); print('in')\n"
+    "threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGSTOP)).start(); time.sleep(600)",
+    "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}); print('in'); time.sleep(600)",
+    "signal.signal(signal.SIGINT, lambda *_: None); print('in'); time.sleep(600)",
+    "print('in')\nwhile True:\n    try: time.sleep(600)\n    except BaseException: pass",
+]
+
+
+def test_what_ignores_the_interrupt_is_replaced(client: Any) -> None:
+    for code in STUBBORN:
+        client.run("import os, signal, threading, time; x = 1")
+        request = client.start(code)
+        while client.receive("iopub")["msg_type"] != "stream":
+            pass
+        client.send("control", "interrupt_request")
+        run = client.finish(request)
+        assert run.content["status"] == "error"
+        assert "its kernel was replaced" in run.content["evalue"], code
+        assert run.types()[-2:] == ["error", "idle"]
+        run = client.run("'x' in globals()")
+        assert (run.result(), run.content["execution_count"]) == ("False", 1)
 
 
 def test_execute_on_control_while_a_cell_runs(client: Any) -> None:
