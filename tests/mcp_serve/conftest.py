@@ -1,15 +1,11 @@
-"""`cellgate mcp serve` under test: through the client of the official Python SDK, and by hand, line by line."""
+"""`cellgate mcp serve` under test, line by line."""
 
-import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mcp import ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from mcp_serve.helpers import Raw
 from shared_supervisor import _account, _own_account, _own_state  # noqa: F401
 
@@ -59,20 +55,3 @@ def serve(
     yield start
     for server in started:
         server.end()
-
-
-@pytest.fixture
-def sdk(
-    cellgate: Path, workspace: Path, environment: dict[str, str]
-) -> Callable[..., contextlib.AbstractAsyncContextManager[ClientSession]]:
-    """Async context manager: the SDK's session with `cellgate mcp serve ARGS...`, initialized."""
-
-    @contextlib.asynccontextmanager
-    async def connect(*args: str | Path, **callbacks: Any) -> AsyncIterator[ClientSession]:
-        argv = ["mcp", "serve", "--workspace", str(workspace), *map(str, args)]
-        parameters = StdioServerParameters(command=str(cellgate), args=argv, env=environment)
-        async with stdio_client(parameters) as (read, write), ClientSession(read, write, **callbacks) as session:
-            await session.initialize()
-            yield session
-
-    return connect

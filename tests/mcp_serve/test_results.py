@@ -176,11 +176,13 @@ def test_unknown_arguments_are_ignored_and_named(serve: Serve) -> None:
 
 def test_all_broken_servers_are_reported_once(serve: Serve, workspace: Path) -> None:
     file = workspace.parent / "broken.json"
-    file.write_text(json.dumps({"mcpServers": {"one": {"command": "/nonexistent"}, "two": {"command": "/bin/false"}}}))
+    unset = {"command": "true", "env": {"X": "${CELLGATE_TEST_UNSET}"}}
+    servers = {"one": {"command": "/nonexistent"}, "two": {"command": "/bin/false"}, "three": unset}
+    file.write_text(json.dumps({"mcpServers": servers}))
     server = serve("--mcp", file)
     server.initialize()
     text = text_of(server.result(server.call("execute_ipython_cell", code="1")))
-    assert text.count("/nonexistent") == 1 and text.count('"two"') == 1
+    assert text.count("/nonexistent") == text.count('"two"') == text.count("CELLGATE_TEST_UNSET is not set") == 1
     text = text_of(server.result(server.call("execute_ipython_cell", code="1")))
     assert text == "1"
 
