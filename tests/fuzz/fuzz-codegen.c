@@ -5,12 +5,12 @@
  * that is the last defence against text that becomes code (tests/codegen parses it with Python).
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/util.h"
 #include "codegen/ceilings.h"
 #include "codegen/names.h"
 #include "codegen/tool.h"
+#include "fuzz.h"
 
 static void check(const struct cg_buf *o, const char *what)
 {

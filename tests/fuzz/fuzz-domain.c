@@ -3,19 +3,9 @@
  * memory safety it checks that a host's canonical form is its own, that an entry made of it covers
  * it and nothing next to it, and that no spelling of an address gets past an entry that denies it.
  */
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "sandbox/settings/domain.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 static void check_text(const struct cg_host *h)
 {

@@ -5,14 +5,9 @@
  * Input: the number of the message (two bytes), flags, the length of the body (two bytes), the
  * body, one raw frame.
  */
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/wire.h"
 #include "client/internal.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static struct cg_frame *frame(const uint8_t *data, size_t size)
 {

@@ -3,19 +3,9 @@
  * which goes on is understood again as the same request, that no field of ours or of this hop only
  * is left in it, and that chunks mean the same however they are cut.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include "sandbox/egress/http.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 static size_t count(const struct cg_http_head *h, const char *name)
 {

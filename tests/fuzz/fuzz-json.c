@@ -3,14 +3,9 @@
  * depth; what jansson accepts of plain values it must accept too, and rendering must leave nothing
  * that a terminal would obey or that deceives the eye.
  */
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "base/text.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static void check_against_jansson(const char *text, size_t size)
 {

@@ -3,23 +3,13 @@
  * safety it checks that parts lie inside their text and are JSON themselves, and that cutting the
  * input differently changes nothing.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/call_args.h"
 #include "base/json.h"
 #include "mcp/jsonrpc.h"
 #include "mcp/ceilings.h"
+#include "fuzz.h"
 
 #define MAX_LINE 4096
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
 
 static void check_part(struct cg_slice whole, struct cg_slice part)
 {

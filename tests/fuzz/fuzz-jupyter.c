@@ -3,19 +3,9 @@
  * read with no key, so that nothing is held back by a signature. What was believed must lie in the
  * frames and be objects.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "jupyter/message.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 /*
  * Frames as memory of their own: reading over an end is seen. Lengths are a byte, or two after 255.

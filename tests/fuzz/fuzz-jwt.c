@@ -2,12 +2,8 @@
  * Access tokens that clients send, their claims, and key sets. Beside memory safety: no input is a
  * token with a valid signature. The first byte selects the parser.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "mcp_http/jwt.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 /* Points of the curves; their private keys are nowhere. */
 static const char keys_text[] =
@@ -15,12 +11,6 @@ static const char keys_text[] =
         "\"x\":\"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4\","
         "\"y\":\"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM\"},"
         "{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"x\":\"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo\"}]}";
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

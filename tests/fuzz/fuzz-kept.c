@@ -7,24 +7,14 @@
  * 1 stands for a long text.
  */
 #include <jansson.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/util.h"
 #include "mcp/ceilings.h"
 #include "mcp/toolserver/kept.h"
+#include "fuzz.h"
 
 #define MAX_RESULT ((size_t)1 << 20)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
 
 /* Appends a character as JSON. */
 static void add_char(struct cg_buf *b, uint32_t c)

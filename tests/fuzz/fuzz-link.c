@@ -3,20 +3,10 @@
  * the link, at once, while the library has closed its ends. It ends, and keeps no descriptor.
  */
 #include <fcntl.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "relay/relay.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 /* One end of a pair whose other end is closed. */
 static int closed_pair(void)

@@ -5,17 +5,13 @@
  *
  * Input: what the client writes: to a server that is new, and to two that were initialized.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/buf.h"
 #include "base/json.h"
 #include "mcp/ceilings.h"
 #include "mcp/server.h"
+#include "fuzz.h"
 
 #define MAX_LINE 4096
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const tool_names[] = { "run", "add", NULL };
 static const struct cg_mcpd_info info = { .name = "n",
@@ -27,12 +23,6 @@ static const struct cg_mcpd_info info = { .name = "n",
                                           .templates = "[]",
                                           .logs = true,
                                           .tasks = true };
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
 
 static void check_part(struct cg_slice whole, struct cg_slice part)
 {

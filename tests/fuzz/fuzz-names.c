@@ -3,18 +3,8 @@
  * Beside memory safety it checks that nothing that is taken for plain names a program, another file
  * or a helper, whatever its form.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "sandbox/names/names.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 static void check_plain(const char *text, size_t len)
 {

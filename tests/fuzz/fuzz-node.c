@@ -10,15 +10,12 @@
  */
 #include <errno.h>
 #include <poll.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "client/internal.h"
+#include "fuzz.h"
 
 enum kind { OF_NODE, OF_TOOLS, BYTES, OF_HOST, MEMORY, N_KINDS };
 #define HEAD 8u
@@ -30,7 +27,6 @@ enum kind { OF_NODE, OF_TOOLS, BYTES, OF_HOST, MEMORY, N_KINDS };
 #define MESSAGE 15u
 #define MAX     64
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__wrap_malloc(size_t size);
@@ -62,12 +58,6 @@ int __wrap_cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, s
 {
         tools_fd = dup(spec->fds[3].fd);
         return 0;
-}
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
 }
 
 /* Arguments by number, as they were sent or shown. */

@@ -2,18 +2,8 @@
  * What servers send about OAuth. Beside memory safety: what is accepted holds what the callers rely
  * on. The first byte selects the parser.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "mcp/oauth/parse.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 static void must_be_url(const char *url)
 {

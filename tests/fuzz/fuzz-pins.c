@@ -3,19 +3,9 @@
  * safety: what is accepted can be written and read again, the canonical form of a canonical form is
  * itself, and differences are safe to show.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/json.h"
 #include "mcp/pins/pins.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 static void file(const char *text, size_t len)
 {

@@ -2,14 +2,9 @@
  * src/policy/match.c on foreign arguments: those that are no call are never allowed, and where a
  * rule allows, the same rule as one that denies does so, too.
  */
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/call_args.h"
 #include "policy/policy.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 #define CONDITIONS \
         "\"server\": \"s\", \"arguments\": {\"/p\": {\"within\": \"/usr/lib\"}, \"/g\": {\"glob\": \"a*b?\"}," \

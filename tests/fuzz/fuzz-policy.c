@@ -1,11 +1,6 @@
 /* src/policy/read.c on foreign bytes: what is accepted has warnings, and decides. */
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "policy/policy.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static void decide(struct cg_pol *p, const char *method, const char *args)
 {

@@ -2,13 +2,8 @@
  * sandbox/settings.c on foreign bytes. Whatever strict reading accepts the lenient one must too,
  * with the same lists; and what is accepted must keep the promises that those who use it rely on.
  */
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "sandbox/settings/settings.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static void check_paths(const struct cg_path_list *list)
 {

@@ -2,18 +2,8 @@
  * SOCKS 5 from a sandbox: messages are parsed whole or not at all, and name one host in
  * its canonical spelling.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "sandbox/egress/socks.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 static void request(const uint8_t *p, size_t len)
 {

@@ -3,22 +3,12 @@
  * memory safety it checks that cutting the input differently changes nothing, that no event is over
  * its limit, and that nothing of a broken event is left in the next stream.
  */
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/util.h"
 #include "mcp/http/sse.h"
+#include "fuzz.h"
 
 #define MAX_DATA 64
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
 
 /* Writes what was read in pieces of @step bytes to @out. */
 static void read_all(const char *p, size_t len, size_t step, struct cg_buf *out)

@@ -4,19 +4,8 @@
  *
  * Input: for each frame one byte, its length (255: the rest), and as many bytes.
  */
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/wire.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
+#include "fuzz.h"
 
 /* The length of the next frame, whose bytes begin at data + 1. */
 static size_t frame_len(const uint8_t *data, size_t size)

@@ -6,15 +6,12 @@
  * Input: one byte of choices (1: the tool wire instead of the kernel's; 2: the handshake comes
  * before the input), then what the peer sends.
  */
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include "base/fd.h"
 #include "base/util.h"
 #include "base/zlink.h"
+#include "fuzz.h"
 
 /* Less than a socket takes at once: nobody reads while it is sent. */
 #define MOST_BYTES ((size_t)32 << 10)
@@ -29,17 +26,9 @@ struct seen {
         bool pauses, closed;
 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static uv_loop_t loop;
 static char dir[256], path[300];
 static int listener = -1;
-
-static void must(bool ok)
-{
-        if (!ok)
-                abort();
-}
 
 static void remove_dir(void)
 {

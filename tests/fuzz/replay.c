@@ -3,17 +3,14 @@
  * standard error is that of the input that ended it.
  */
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/util.h"
+#include "fuzz.h"
 
 #define INPUT_S 10 /* as -timeout of libFuzzer in scripts/run_tests.py */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* In a buffer of its own size, so that the sanitizer reports what reads past its end. */
 static void replay(const char *path)
