@@ -91,101 +91,6 @@ TEST(test_split)
         assert_int_equal(cg_split_name(str("[")).len, 0);
 }
 
-static void check_emitted(void (*put)(struct cg_buf *, struct cg_slice), struct cg_slice s, const char *want)
-{
-        cg_auto_buf struct cg_buf o = { .max = 10000 };
-
-        put(&o, s);
-        assert_int_equal(o.failed, 0);
-        assert_string_equal(o.data, want);
-}
-
-static void put_doc(struct cg_buf *o, struct cg_slice s)
-{
-        cg_put_doc(o, s, 4, 20);
-}
-
-TEST(test_emit_str)
-{
-        check_emitted(cg_put_str, str(""), "\"\"");
-        check_emitted(cg_put_str, str("a\"\\\n\r\t{}'\x7f"), "\"a\\\"\\\\\\n\\x0d\\x09{}'\\x7f\"");
-        check_emitted(cg_put_str, CG_SLICE("\0\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80\xed\xa0\x80"),
-                      "\"\\x00\\xe9\\u65e5\\U0001f600\\ud800\"");
-        check_emitted(cg_put_json_str, CG_SLICE("\0\"\\\n\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80"),
-                      "\"\\u0000\\\"\\\\\\n\\u00e9\\ud83d\\ude00\\ud800\"");
-        check_emitted(cg_put_json_text, CG_SLICE("\xf0\x9f\x98\x80\xed\xa0\x80x"),
-                      "\"\\ud83d\\ude00\\ufffdx\"");
-}
-
-TEST(test_emit_doc)
-{
-        check_emitted(put_doc, str("say \"it\" now"), "\"\"\"say \"it\" now\"\"\"");
-        check_emitted(put_doc, str("\"a\"\"\"b\""), "\"\"\"\\\"a\\\"\\\"\\\"b\\\"\"\"\"");
-        check_emitted(put_doc, str("a\r\n\nb\r\\"), "\"\"\"a\n\n    b\\\\x0d\\\\\"\"\"");
-        check_emitted(put_doc, str("\x1b[2J\xe2\x80\xae\xc3\xa9"), "\"\"\"\\\\x1b[2J\\\\u202e\\xe9\"\"\"");
-        check_emitted(put_doc, str("123456789012345678901"),
-                      "\"\"\"12345678901234567890... (cut: 21 characters in all)\"\"\"");
-}
-
-static struct cg_slice named(struct cg_python_name *names, size_t n, const char *original)
-{
-        for (size_t i = 0; i < n; i++)
-                if (cg_slice_is(names[i].original, original))
-                        return names[i].name;
-        fail();
-        return CG_SLICE("");
-}
-
-static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_python_name *names,
-                   const char *const *originals, size_t n)
-{
-        for (size_t i = 0; i < n; i++)
-                names[i].original = str(originals[i]);
-        assert_true(cg_names_assign(a, kind, names, n, NULL, 0));
-        for (size_t i = 0; i < n; i++)
-                for (size_t k = 0; k < i; k++)
-                        assert_false(cg_slice_eq(names[i].name, names[k].name));
-}
-
-TEST(test_names)
-{
-        static const char *const modules[] = { "read",     "Read", "a-b",    "2fa",          "getUser",
-                                               "__init__", "..",   "x/../y", "\xe6\x8f\x90", "class" };
-        static const char *const fields[] = { "from", "from_", "str", "_x", "x", "2d", "A-b", "A b", "" };
-        struct cg_python_name names[CG_ARRAY_LEN(modules)];
-        cg_auto_arena struct cg_arena a = { 0 };
-        size_t n = CG_ARRAY_LEN(modules);
-
-        assign(&a, CG_NAME_MODULE, names, modules, n);
-        assert_true(cg_slice_is(named(names, n, "read"), "read"));
-        assert_int_equal(named(names, n, "Read").len, 11);
-        assert_true(cg_slice_is(named(names, n, "a-b"), "a_b"));
-        assert_true(cg_slice_is(named(names, n, "2fa"), "t_2fa"));
-        assert_true(cg_slice_is(named(names, n, "class"), "class_"));
-        assert_true(cg_slice_is(named(names, n, "getUser"), "getUser"));
-        assert_true(cg_slice_is(named(names, n, "__init__"), "init"));
-        assert_true(cg_slice_is(named(names, n, "x/../y"), "x____y"));
-        assert_int_equal(named(names, n, "..").len, 8);
-        assign(&a, CG_NAME_FIELD, names, fields, CG_ARRAY_LEN(fields));
-        assert_true(cg_slice_is(named(names, 9, "from_"), "from_"));
-        assert_true(cg_slice_is(named(names, 9, "str"), "str_"));
-        assert_true(cg_slice_is(named(names, 9, "x"), "x"));
-        assert_true(cg_slice_is(named(names, 9, "2d"), "p_2d"));
-        assert_int_equal(named(names, 9, "_x").len, 8);
-}
-
-TEST(test_names_avoid_reserved)
-{
-        struct cg_slice reserved[] = { CG_SLICE("Edit"), CG_SLICE("Node") };
-        struct cg_python_name names[] = { { .original = CG_SLICE("Edit") },
-                                          { .original = CG_SLICE("edit") } };
-        cg_auto_arena struct cg_arena a = { 0 };
-
-        assert_true(cg_names_assign(&a, CG_NAME_FIELD, names, 2, reserved, 2));
-        assert_int_equal(names[0].name.len, 11);
-        assert_true(cg_slice_is(names[1].name, "edit"));
-}
-
 TEST(test_class_names)
 {
         cg_auto_arena struct cg_arena a = { 0 };
@@ -214,13 +119,4 @@ TEST(test_references)
         assert_string_equal(results[cg_schema_ref(&s, str(c.in), &to)], c.out);
         assert_int_equal(cg_schema_ref(&s, str("#/$defs/a~1b%25"), &to), CG_REF_OK);
         assert_true(cg_slice_is(cg_schema_pointer(&a, root, to), "/$defs/a~1b%"));
-}
-
-TEST(test_package_name)
-{
-        char buf[CG_CODEGEN_PACKAGE_SIZE];
-
-        FAILS(CG_E_INVAL, "", cg_codegen_package_name("abc", buf, 3, &err));
-        FAILS(CG_E_INVAL, "", cg_codegen_package_name("\xff", buf, sizeof(buf), &err));
-        assert_int_equal(cg_codegen_package_name(NULL, buf, sizeof(buf), NULL), CG_E_INVAL);
 }

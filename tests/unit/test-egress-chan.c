@@ -19,25 +19,6 @@ static json_int_t number_of(struct cg_chan *c)
         return json_integer_value(json_object_get(m, "n"));
 }
 
-TEST(test_messages)
-{
-        struct cg_chan a, b;
-        json_t *m;
-
-        open_pair(&a, &b);
-        assert_int_equal(cg_chan_read(&b, NULL), 0);
-        assert_int_equal(cg_chan_next(&b, &m, NULL), CG_TIMEOUT);
-        for (int i = 0; i < 3; i++)
-                assert_int_equal(cg_chan_send(&a, json_pack("{s:i}", "n", i), NULL), 0);
-        assert_int_equal(cg_chan_read(&b, NULL), 0);
-        for (int i = 0; i < 3; i++)
-                assert_int_equal(number_of(&b), i);
-        assert_int_equal(cg_chan_next(&b, &m, NULL), CG_TIMEOUT);
-        cg_chan_fini(&a);
-        assert_int_equal(cg_chan_read(&b, NULL), CG_CLOSED);
-        cg_chan_fini(&b);
-}
-
 TEST(test_in_pieces)
 {
         static const char bytes[] = "\0\0\0\x08{\"n\":5}\n\0\0\0\x08{\"n\":6}\n";

@@ -214,24 +214,6 @@ TEST(test_string)
         assert_int_equal(cg_json_strdup(CG_SLICE_NONE, &text, NULL), CG_E_PARSE);
 }
 
-TEST(test_built_messages)
-{
-        struct cg_buf b;
-
-        cg_buf_init(&b, 4096);
-        assert_int_equal(cg_rpc_add_request(&b, 3, "tools/list", NULL, NULL), 0);
-        assert_int_equal(cg_rpc_add_notification(&b, "n", "{\"a\":1}", NULL), 0);
-        assert_int_equal(cg_rpc_add_result(&b, span("\"i\""), NULL, 0, NULL), 0);
-        assert_int_equal(cg_rpc_add_error(&b, CG_SLICE_NONE, CG_RPC_PARSE_ERROR, "a \"b\"\n\xff", NULL), 0);
-        assert_string_equal(
-                b.data,
-                "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/list\"}\n"
-                "{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{\"a\":1}}\n"
-                "{\"jsonrpc\":\"2.0\",\"id\":\"i\",\"result\":{}}\n"
-                "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"a \\\"b\\\"\\n\\ufffd\"}}\n");
-        cg_buf_fini(&b);
-}
-
 /* ---- lines */
 
 static void feed(struct cg_lines *l, const char *text, size_t len)

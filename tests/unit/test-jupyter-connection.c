@@ -51,21 +51,6 @@ TEST_WITH(empty_keys_that_are_allowed, set_up, tear_down)
         }
 }
 
-TEST_WITH(address_in_use, set_up, tear_down)
-{
-        void *first = router(), *second = router();
-        struct cg_jconn c;
-
-        OK(cg_jconn_load(&c, path_in("kernel.json"), &err));
-        OK(cg_jconn_bind(&c, CG_JSHELL, first, 0, &err));
-        FAILS(CG_E_EXISTS, "in use", cg_jconn_bind(&c, CG_JSHELL, second, cg_now_ms() + 50, &err));
-        zmq_close(first);
-        /* ZeroMQ is still closing the first socket. */
-        OK(cg_jconn_bind(&c, CG_JSHELL, second, cg_now_ms() + 5000, &err));
-        cg_jconn_fini(&c);
-        zmq_close(second);
-}
-
 TEST_WITH(ipc, set_up, tear_down)
 {
         void *first = router(), *second = router(), *third = router();

@@ -130,21 +130,6 @@ static bool would_sleep(const struct env *e)
         return poll(&p, 1, 0) == 0;
 }
 
-TEST_WITH(test_every_message_arrives, enter, leave)
-{
-        struct env *e = *state;
-        struct pair *p = &e->pairs[0];
-
-        /* Sent before the loop runs, and then while nothing is left: ZMQ_FD has to report it. */
-        send_many(p, MANY);
-        assert_true(run_until(e, &p->received, MANY));
-        run_idle(e);
-        send_many(p, 1);
-        assert_true(run_until(e, &p->received, MANY + 1));
-        assert_int_equal(p->calls, MANY + 1);
-        assert_int_equal(e->pairs[1].calls, 0);
-}
-
 /* Reading ZMQ_EVENTS outside of the callback consumes the edge of ZMQ_FD: touch is for this. */
 TEST_WITH(test_touch, enter, leave)
 {

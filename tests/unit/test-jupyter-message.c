@@ -65,39 +65,6 @@ static void expect_accepted(struct cg_jsign *sign, const struct sample *s)
         cg_jparsed_fini(&m);
 }
 
-TEST(good_message)
-{
-        struct cg_jsign sign = keyed(KEY);
-        struct cg_jparsed m;
-        struct sample s;
-
-        make(&s, &sign, HEADER, "{\"code\":\"1\"}");
-        s.f[s.n++] = span("buffer");
-        OK(cg_jmsg_parse(&sign, s.f, s.n, &m, &err));
-        assert_string_equal(m.type, "execute_request");
-        assert_string_equal(m.id, "m1");
-        assert_null(m.subshell);
-        assert_int_equal(m.n_ids, 1);
-        assert_int_equal(m.n_buffers, 1);
-        assert_int_equal(m.first_buffer, 7);
-        assert_ptr_equal(m.header.p, s.f[3].p);
-        cg_jparsed_fini(&m);
-        cg_jsign_fini(&sign);
-}
-
-/* RFC 4231, test case 2. */
-TEST(known_digest)
-{
-        struct cg_jsign sign = keyed("Jefe");
-        const struct cg_slice parts[4] = { span("what do ya want "), span("for "), span("nothing"),
-                                           span("?") };
-        char hex[CG_JSIGN_HEX + 1];
-
-        cg_jsign_make(&sign, parts, hex);
-        assert_string_equal(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-        cg_jsign_fini(&sign);
-}
-
 TEST(wrong_signatures)
 {
         struct cg_jsign sign = keyed(KEY), other = keyed("another key");
@@ -140,20 +107,6 @@ TEST(signature_comes_before_parsing)
         expect_refused(&sign, &s, "JSON");
         cg_jsign_fini(&sign);
         cg_jsign_fini(&other);
-}
-
-TEST(without_a_key)
-{
-        struct cg_jsign sign = keyed("");
-        struct sample s;
-
-        make(&s, &sign, HEADER, "{}");
-        assert_int_equal(s.f[2].len, 0);
-        expect_accepted(&sign, &s);
-        expect_accepted(&sign, &s);
-        s.f[2] = span("whatever");
-        expect_accepted(&sign, &s);
-        cg_jsign_fini(&sign);
 }
 
 static void numbered(struct sample *s, const struct cg_jsign *sign, unsigned i, char content[32])
@@ -317,15 +270,6 @@ TEST(limits)
         expect_refused(&sign, &s, "bytes");
 }
 
-TEST(quoting)
-{
-        cg_auto_buf struct cg_buf b = { .max = 1000 };
-        static const char text[] = "a\"b\\c\n\t\r\x01\x1f\x7f\xc3\xa9\0z";
-
-        cg_json_quote_utf8(&b, text, sizeof(text) - 1);
-        assert_string_equal(b.data, "\"a\\\"b\\\\c\\n\\t\\r\\u0001\\u001f\x7f\xc3\xa9\\u0000z\"");
-}
-
 /* Each byte at each place of a word and behind it: exactly those that JSON wants escaped are. */
 TEST(quoting_at_any_place)
 {
@@ -349,61 +293,6 @@ TEST(quoting_at_any_place)
 }
 
 /* ------------------------------------------------------------------ through sockets */
-
-static unsigned released;
-
-static void release(void *owner)
-{
-        free(owner);
-        __atomic_add_fetch(&released, 1, __ATOMIC_SEQ_CST);
-}
-
-TEST(there_and_back)
-{
-        struct cg_jsign sign = keyed(KEY), theirs = keyed(KEY);
-        void *ctx = zmq_ctx_new(), *a = zmq_socket(ctx, ZMQ_DEALER), *b = zmq_socket(ctx, ZMQ_DEALER);
-        struct cg_jidentity me;
-        struct cg_jmsg *m;
-        struct cg_err err;
-        char *big = malloc(100002), id[CG_JMSG_ID];
-        const struct cg_slice buffers[] = { { big, 50000 }, { "small", 5 } };
-        struct cg_slice ids[] = { span("one"), span("two") };
-        struct cg_jout out = { .type = "display_data",
-                               .ids = ids,
-                               .n_ids = 2,
-                               .parent = span(HEADER),
-                               .buffers = buffers,
-                               .n_buffers = 2,
-                               .release = release,
-                               .owner = big };
-
-        released = 0;
-        assert_int_equal(cg_jidentity_init(&me, NULL), 0);
-        assert_int_equal(zmq_bind(a, "inproc://x"), 0);
-        assert_int_equal(zmq_connect(b, "inproc://x"), 0);
-        assert_int_equal(cg_jmsg_recv(b, &theirs, NULL, &m, &err), CG_TIMEOUT);
-        memset(big, ' ', 100002);
-        big[0] = '{';
-        big[99999] = '}';
-        out.content = (struct cg_slice){ big, 100000 };
-        assert_int_equal(cg_jmsg_send(a, &sign, &me, &out, id, &err), 0);
-        assert_int_equal(cg_jmsg_recv(b, &theirs, NULL, &m, &err), 0);
-        assert_string_equal(m->m.type, "display_data");
-        assert_string_equal(m->m.id, id);
-        assert_int_equal(m->m.n_ids, 2);
-        assert_int_equal(m->m.n_buffers, 2);
-        assert_int_equal(m->m.content.len, 100000);
-        assert_memory_equal(m->m.parent.p, HEADER, strlen(HEADER));
-        assert_int_equal(cg_jmsg_frame(m, m->m.first_buffer).len, 50000);
-        assert_int_equal(released, 0); /* its frames are still in use */
-        cg_jmsg_free(m);
-        zmq_close(a);
-        zmq_close(b);
-        zmq_ctx_term(ctx);
-        assert_int_equal(released, 1);
-        cg_jsign_fini(&sign);
-        cg_jsign_fini(&theirs);
-}
 
 TEST(too_many_frames_are_dropped)
 {

@@ -80,46 +80,6 @@ TEST(test_last_text_waits_until_it_is_due_or_flushed)
 }
 
 /*
- * A message with a body and several raw frames comes out as it went in, whatever happens to the
- * caller's memory.
- */
-TEST(test_frames)
-{
-        char one[] = "one", body[] = "{\"a\":1}";
-        const struct cg_bytes more[] = { { one, 3 }, { NULL, 0 }, { "three", 5 } };
-        struct cg_out out = { .type = CG_KERNEL_COMM,
-                              .id = 7,
-                              .body = body,
-                              .body_len = 7,
-                              .raw = "{}",
-                              .raw_len = 2,
-                              .has_raw = true,
-                              .more = more,
-                              .n_more = 3 };
-        struct cg_outq q = { .head = NULL };
-        struct cg_outq_item *it;
-        int64_t due;
-
-        assert_int_equal(cg_outq_add(&q, &out, NULL, NULL), 0);
-        assert_true(q.bytes > 7 + 2 + 8);
-        memset(one, 'x', 3);
-        memset(body, 'x', 7);
-        it = cg_outq_pop(&q, 0, &due);
-        assert_non_null(it);
-        assert_int_equal(it->cell, 7);
-        assert_int_equal(it->body_len, 7);
-        assert_memory_equal(it->body, "{\"a\":1}", 7);
-        assert_memory_equal(it->data, "{}", 2);
-        assert_int_equal(it->n_more, 3);
-        assert_int_equal(it->more[0].len, 3);
-        assert_memory_equal(it->more[0].data, "one", 3);
-        assert_int_equal(it->more[1].len, 0);
-        assert_memory_equal(it->more[2].data, "three", 5);
-        assert_int_equal(q.bytes, 0);
-        cg_outq_item_free(it);
-}
-
-/*
  * Any bytes in any pieces come out as valid UTF-8 in messages within the limit; valid text comes
  * out unchanged.
  */
@@ -150,31 +110,6 @@ static void feed(const char *data, size_t len, size_t piece, char *out, size_t *
         expect_empty(&q);
 }
 
-TEST(test_bytes)
-{
-        static const struct {
-                const char *in, *out;
-        } rows[] = {
-                { "plain", "plain" },
-                { "\xe2\x82\xac|\xf0\x9f\x98\x80|\xc3\xa9", "\xe2\x82\xac|\xf0\x9f\x98\x80|\xc3\xa9" },
-                { "a\xff"
-                  "b",
-                  "a" FFFD "b" },
-                { "\xc3(", FFFD "(" },
-                { "\xe2\x82", FFFD },
-                { "\xf0\x9f", FFFD },
-        };
-        char out[256];
-        size_t len;
-
-        for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++)
-                for (size_t piece = 1; piece < 8; piece++) {
-                        feed(rows[r].in, strlen(rows[r].in), piece, out, &len);
-                        out[len] = 0;
-                        assert_string_equal(out, rows[r].out);
-                }
-}
-
 TEST(test_random_bytes)
 {
         static char in[4096], out[3 * 4096 + 16];
@@ -188,21 +123,6 @@ TEST(test_random_bytes)
                         in[i] = (char)((seed >> 24) | (seed & 0x100 ? 0x80 : 0));
                 }
                 feed(in, sizeof(in), 1 + (size_t)round % 17, out, &len);
-        }
-}
-
-TEST(test_split_between_characters)
-{
-        static char in[4 * 40000 + 1], out[sizeof(in)];
-        size_t len;
-
-        in[0] = 'a';
-        for (size_t i = 1; i < sizeof(in); i += 4)
-                memcpy(in + i, "\xf0\x9f\x98\x80", 4);
-        for (size_t piece = 1000; piece < sizeof(in); piece *= 3) {
-                feed(in, sizeof(in), piece, out, &len);
-                assert_int_equal(len, sizeof(in));
-                assert_memory_equal(out, in, len);
         }
 }
 
@@ -227,17 +147,4 @@ TEST(test_content_that_is_taken)
         expect(&q, 0, 0, 1, "[]");
         expect_empty(&q);
         cg_buf_fini(&raw);
-}
-
-TEST(test_fini_frees_what_is_left)
-{
-        struct cg_outq q = { .head = NULL };
-
-        cg_outq_text(&q, 0, 1, "a", 1, 10, NULL);
-        cg_outq_add(&q,
-                    &(struct cg_out){
-                            .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true },
-                    NULL, NULL);
-        cg_outq_fini(&q);
-        expect_empty(&q);
 }

@@ -186,7 +186,7 @@ struct seen {
         char body[70000];
         size_t len, total;
         char one[64];
-        bool abort_in_head, abort_in_body, start_in_end;
+        bool abort_in_head, abort_in_body;
 };
 
 static uv_loop_t loop;
@@ -225,8 +225,6 @@ static void on_body(void *data, struct cg_http_req *r, const char *p, size_t len
                 cg_http_abort(r);
 }
 
-static struct seen second;
-
 static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)
 {
         struct seen *s = data;
@@ -238,8 +236,6 @@ static void on_end(void *data, struct cg_http_req *r, const struct cg_err *err)
         if (err)
                 s->err = *err;
         cg_http_abort(r); /* does nothing */
-        if (s->start_in_end)
-                get(&second, "/ok");
 }
 
 static const struct cg_http_cbs cbs = { on_head, on_body, on_end };
@@ -280,12 +276,6 @@ static void run_ok(const struct seen *s)
 {
         run(s, 5000);
         assert_true(s->ends == 1 && !s->failed);
-}
-
-static void get_ok(struct seen *s, const char *path)
-{
-        get(s, path);
-        run_ok(s);
 }
 
 static void start(struct seen *s, struct cg_http_request *q)
@@ -417,18 +407,6 @@ TEST_WITH(test_bodies, setup, teardown)
         assert_int_equal(redirect.status, 307); /* not followed */
 }
 
-TEST_WITH(test_connections_are_kept, setup, teardown)
-{
-        int before = atomic_load(&n_connections);
-
-        for (int i = 0; i < 100; i++) {
-                struct seen s = { 0 };
-
-                get_ok(&s, "/ok");
-        }
-        assert_int_equal(atomic_load(&n_connections), before + 1);
-}
-
 /* A request that the server may have handled is not sent twice by libcurl, unless it may be. */
 TEST_WITH(test_closed_connection_does_not_repeat, setup, teardown)
 {
@@ -496,18 +474,6 @@ TEST_WITH(test_times, setup, teardown)
         assert_non_null(strstr(b.err.msg, "150 ms"));
 }
 
-TEST_WITH(test_refused, setup, teardown)
-{
-        struct cg_http_request q = { .url = "http://127.0.0.1:1/secret?key=secret" };
-        struct seen s = { 0 };
-
-        start_and_run(&s, &q);
-        assert_true(s.failed);
-        assert_false(s.sent);
-        assert_non_null(strstr(s.err.msg, "http://127.0.0.1:1: no connection: Connection refused"));
-        assert_null(strstr(s.err.msg, "secret"));
-}
-
 /* Neither a lookup nor its end delays the loop. */
 TEST_WITH(test_lookups_do_not_block, setup, teardown)
 {
@@ -551,17 +517,6 @@ TEST_WITH(test_abort, setup, teardown)
         assert_int_equal(b.total, 5);
         assert_int_equal(a.ends + b.ends + c.ends + d.ends, 0);
         assert_int_equal(d.heads, 0);
-}
-
-TEST_WITH(test_request_from_a_callback, setup, teardown)
-{
-        struct seen s = { .start_in_end = true };
-
-        memset(&second, 0, sizeof(second));
-        get(&s, "/ok");
-        run(&s, 5000);
-        run_ok(&second);
-        assert_string_equal(second.body, "hello");
 }
 
 TEST_WITH(test_methods_without_a_body, setup, teardown)

@@ -57,16 +57,6 @@ static ssize_t read_all(struct scene *c, size_t piece, char *text, size_t size)
         return n;
 }
 
-TEST_WITH(test_an_answer_alone_is_no_stream, set_up, tear_down)
-{
-        struct scene *c = *state;
-
-        push(c, "{}", true);
-        assert_false(c->st->begun);
-        assert_int_equal(c->st->answer_len, 2);
-        assert_int_equal(c->wakes, 1);
-}
-
 TEST_WITH(test_events_in_pieces, set_up, tear_down)
 {
         struct scene *c = *state;
@@ -110,23 +100,6 @@ TEST_WITH(test_comments_come_between_events, set_up, tear_down)
         cg_hf_stream_begin(c->st);
         assert_int_equal(read_all(c, 100, text, sizeof(text)), 0);
         assert_string_equal(text, "-2\ndata: {1}\n\n: keepalive\n\n");
-}
-
-TEST_WITH(test_resume, set_up, tear_down)
-{
-        struct scene *c = *state;
-        char text[1024];
-
-        push(c, "{1}", false);
-        push(c, "{2}", false);
-        read_all(c, 100, text, sizeof(text));
-        assert_false(cg_hf_stream_resume(c->st, 3));
-        assert_true(cg_hf_stream_resume(c->st, 1));
-        read_all(c, 100, text, sizeof(text));
-        assert_string_equal(text, "id: 7-2\ndata: {2}\n\n");
-        assert_true(cg_hf_stream_resume(c->st, 2));
-        assert_int_equal(read_all(c, 100, text, sizeof(text)), 0);
-        assert_string_equal(text, "");
 }
 
 /* What was sent is kept up to the limit; a client that comes too late is told how much is lost. */

@@ -70,42 +70,6 @@ static int teardown(void **state)
         return 0;
 }
 
-TEST_WITH(test_round_trip, setup, teardown)
-{
-        struct pair *p = *state;
-        static const struct cg_bytes more = { "{}", 2 };
-        static const char body[] = "{\"timeout_ms\": 7}";
-        struct cg_out out = { .type = CG_HOST_EXECUTE,
-                              .flags = 3,
-                              .session = 0x1122334455667788,
-                              .id = 42,
-                              .body = body,
-                              .body_len = sizeof(body) - 1,
-                              .raw = "a\0b",
-                              .raw_len = 3,
-                              .has_raw = true,
-                              .more = &more,
-                              .n_more = 1 };
-        cg_auto_json json_t *o = NULL;
-        size_t len;
-
-        open_pair(p, &cg_wire_host, CG_ROLE_HOST);
-        OK(cg_zconn_put(&p->a, &out, NULL, NULL, &err));
-        work(p);
-        assert_int_equal(p->messages, 1);
-        assert_int_equal(p->m.type, CG_HOST_EXECUTE);
-        assert_int_equal(p->m.flags, 3);
-        assert_true(p->m.session == 0x1122334455667788 && p->m.id == 42);
-        assert_memory_equal(cg_msg_raw(&p->m, 0, &len), "a\0b", 4); /* with the NUL behind it */
-        assert_int_equal(len, 3);
-        assert_memory_equal(cg_msg_raw(&p->m, 1, &len), "{}", 3);
-        assert_int_equal(len, 2);
-        assert_string_equal(cg_msg_raw(&p->m, 2, &len), "");
-        assert_int_equal(len, 0);
-        OK(cg_msg_json(&p->m, &o, &err));
-        assert_int_equal(json_integer_value(json_object_get(o, "timeout_ms")), 7);
-}
-
 /* A frame that is shared stays until its last user has dropped it. */
 TEST_WITH(test_shared_frames, setup, teardown)
 {

@@ -1,5 +1,4 @@
-/* zlink.c against libzmq's DEALER, and against peers that break the rules byte by byte. */
-#include <zmq.h>
+/* zlink.c against peers that break the rules byte by byte. tests/mcp speaks to it with libzmq. */
 #include "base/zlink.h"
 #include "unit.h"
 
@@ -12,13 +11,11 @@ struct env {
         uv_loop_t loop;
         struct cg_zlink link;
         int listener, peer; /* the raw peer's */
-        void *ctx, *dealer;
         bool open;
         /* what came out of the link */
         unsigned messages, ends;
         uint16_t type;
-        uint64_t id, sum;
-        size_t n_frames, body_len, raw_len;
+        size_t raw_len;
         struct cg_err err;
         bool close_in_callback, pause_in_callback, send_in_callback;
 };
@@ -28,16 +25,10 @@ static void put_stream(struct env *e, bool slowly);
 static void on_msg(struct cg_zlink *z, struct cg_msg *m)
 {
         struct env *e = z->data;
-        const char *raw = cg_msg_raw(m, 0, &e->raw_len);
 
+        cg_msg_raw(m, 0, &e->raw_len);
         e->messages++;
         e->type = m->type;
-        e->id = m->id;
-        e->n_frames = m->n_frames;
-        e->sum = 0;
-        for (size_t i = 0; i < e->raw_len; i++)
-                e->sum += (unsigned char)raw[i] * (i % 251 + 1);
-        cg_msg_body(m, &e->body_len);
         if (e->pause_in_callback)
                 cg_zlink_pause(z, true);
         if (e->send_in_callback)
@@ -77,10 +68,6 @@ static int teardown(void **state)
                 cg_zlink_close(&e->link, NULL);
         uv_run(&e->loop, UV_RUN_DEFAULT);
         assert_int_equal(uv_loop_close(&e->loop), 0);
-        if (e->dealer) {
-                zmq_close(e->dealer);
-                zmq_ctx_term(e->ctx);
-        }
         if (e->peer >= 0)
                 close(e->peer);
         if (e->listener >= 0)
@@ -119,257 +106,6 @@ static bool run(struct env *e, unsigned messages, unsigned ends, int64_t ms)
         return e->messages >= messages && e->ends >= ends;
 }
 
-/* ---- with libzmq */
-
-static void new_dealer(struct env *e)
-{
-        int zero = 0;
-
-        e->ctx = zmq_ctx_new();
-        e->dealer = zmq_socket(e->ctx, ZMQ_DEALER);
-        assert_non_null(e->dealer);
-        zmq_setsockopt(e->dealer, ZMQ_LINGER, &zero, sizeof(zero));
-}
-
-/* libzmq accepts, the link connects. */
-static void open_dealer(struct env *e)
-{
-        char endpoint[320];
-        int fd = cg_steal_fd(&e->listener);
-
-        new_dealer(e);
-        snprintf(endpoint, sizeof(endpoint), "ipc://%s", e->path);
-        assert_int_equal(zmq_setsockopt(e->dealer, ZMQ_USE_FD, &fd, sizeof(fd)), 0);
-        assert_int_equal(zmq_bind(e->dealer, endpoint), 0);
-        open_link(e);
-}
-
-/* libzmq connects, the link takes the accepted socket. */
-static void accept_dealer(struct env *e, const char *plain_user)
-{
-        char endpoint[320];
-        int fd;
-
-        new_dealer(e);
-        if (plain_user) {
-                zmq_setsockopt(e->dealer, ZMQ_PLAIN_USERNAME, plain_user, strlen(plain_user));
-                zmq_setsockopt(e->dealer, ZMQ_PLAIN_PASSWORD, "x", 1);
-        }
-        snprintf(endpoint, sizeof(endpoint), "ipc://%s", e->path);
-        assert_int_equal(zmq_connect(e->dealer, endpoint), 0);
-        fd = accept4(e->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        assert_true(fd >= 0);
-        OK(cg_zlink_take(&e->link, &e->loop, fd, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT, on_msg, on_end, e,
-                         NULL));
-        e->open = true;
-}
-
-/* 0; CG_TIMEOUT: there is no room. */
-static int zmq_put(void *sock, const struct cg_out *o)
-{
-        unsigned char header[CG_WIRE_HEADER];
-
-        assert_int_equal(cg_out_header(&cg_wire_kernel, o, header, NULL), 0);
-        if (zmq_send(sock, header, sizeof(header), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
-                return CG_TIMEOUT;
-        zmq_send(sock, o->body, o->body_len, o->has_raw ? ZMQ_SNDMORE : 0);
-        if (o->has_raw)
-                zmq_send(sock, o->raw, o->raw_len, o->n_more ? ZMQ_SNDMORE : 0);
-        for (size_t i = 0; i < o->n_more; i++)
-                zmq_send(sock, o->more[i].data, o->more[i].len, i + 1 < o->n_more ? ZMQ_SNDMORE : 0);
-        return 0;
-}
-
-/* 0; CG_TIMEOUT: no message waits. */
-static int zmq_take(void *sock, struct cg_msg *m)
-{
-        bool has_header = false, more = true;
-
-        while (more) {
-                zmq_msg_t f;
-
-                zmq_msg_init(&f);
-                if (zmq_msg_recv(&f, sock, has_header ? 0 : ZMQ_DONTWAIT) < 0)
-                        return CG_TIMEOUT;
-                if (!has_header) {
-                        OK(cg_msg_start(m, &cg_wire_kernel, CG_ROLE_SUPERVISOR, zmq_msg_data(&f),
-                                        zmq_msg_size(&f), NULL));
-                } else {
-                        m->frames[m->n_frames] = cg_frame_new(zmq_msg_size(&f));
-                        memcpy(m->frames[m->n_frames++]->data, zmq_msg_data(&f), zmq_msg_size(&f));
-                }
-                has_header = true;
-                more = zmq_msg_more(&f);
-                zmq_msg_close(&f);
-        }
-        return 0;
-}
-
-static void fill_bytes(char *p, size_t n, uint64_t *sum)
-{
-        *sum = 0;
-        for (size_t i = 0; i < n; i++) {
-                p[i] = (char)(i * 7 + i / 1000);
-                *sum += (unsigned char)p[i] * (i % 251 + 1);
-        }
-}
-
-/* There is room once libzmq has a connection. */
-static void send_dealer(struct env *e, const struct cg_out *out)
-{
-        int64_t until = cg_now_ms() + DEADLINE_MS;
-        int r;
-
-        while ((r = zmq_put(e->dealer, out)) == CG_TIMEOUT && cg_now_ms() < until)
-                run(e, e->messages + 1, 0, 2);
-        assert_int_equal(r, 0);
-}
-
-TEST_WITH(test_receives_from_libzmq, setup, teardown)
-{
-        const size_t sizes[] = { 0,     1,       255,
-                                 256,   65535,   65536,
-                                 65537, 1 << 20, rounds(CG_MAX_DISPLAY, 8u << 20) };
-        struct env *e = *state;
-        char *raw = malloc(CG_MAX_DISPLAY);
-
-        open_dealer(e);
-        for (unsigned i = 0; i < CG_ARRAY_LEN(sizes); i++) {
-                struct cg_out out = { .type = CG_KERNEL_DISPLAY_DATA,
-                                      .id = 100 + i,
-                                      .raw = raw,
-                                      .raw_len = sizes[i],
-                                      .has_raw = true };
-                uint64_t sum;
-
-                fill_bytes(raw, sizes[i], &sum);
-                send_dealer(e, &out);
-                assert_true(run(e, i + 1, 0, 5 * DEADLINE_MS));
-                assert_int_equal(e->id, 100 + i);
-                assert_int_equal(e->raw_len, sizes[i]);
-                assert_true(e->sum == sum);
-        }
-        assert_int_equal(e->ends, 0);
-        free(raw);
-}
-
-static void receive(struct env *e, struct cg_msg *m)
-{
-        int64_t until = cg_now_ms() + DEADLINE_MS;
-        int r = CG_TIMEOUT;
-
-        while (r == CG_TIMEOUT && cg_now_ms() < until) {
-                run(e, e->messages + 1, 0, 2);
-                r = zmq_take(e->dealer, m);
-        }
-        assert_int_equal(r, 0);
-}
-
-TEST_WITH(test_sends_to_libzmq, setup, teardown)
-{
-        static const size_t sizes[] = { 0, 1, 255, 256, 65536, CG_MAX_CODE - 3 };
-        static const struct cg_bytes more = { "end", 3 };
-        struct env *e = *state;
-        char *raw = malloc(CG_MAX_CODE);
-        uint64_t sum;
-
-        open_dealer(e);
-        fill_bytes(raw, CG_MAX_CODE, &sum);
-        for (unsigned i = 0; i < CG_ARRAY_LEN(sizes); i++) {
-                struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST,
-                                      .flags = 5,
-                                      .id = i,
-                                      .raw = raw,
-                                      .raw_len = sizes[i],
-                                      .has_raw = true,
-                                      .more = &more,
-                                      .n_more = 1 };
-                cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
-                size_t len;
-
-                /* The first is sent before the handshake. */
-                assert_int_equal(cg_zlink_send_json(&e->link, &out, json_pack("{s:i}", "n", i), NULL), 0);
-                receive(e, &m);
-                assert_int_equal(m.id, i);
-                assert_int_equal(m.flags, 5);
-                assert_memory_equal(cg_msg_body(&m, &len), "{\"n\":", 5);
-                assert_memory_equal(cg_msg_raw(&m, 0, &len), raw, sizes[i]);
-                assert_int_equal(len, sizes[i]);
-                assert_memory_equal(cg_msg_raw(&m, 1, &len), "end", 3);
-                assert_int_equal(len, 3);
-        }
-        free(raw);
-}
-
-/* Messages of as many frames as there can be, with libzmq as the end that connects. */
-TEST_WITH(test_many_frames, setup, teardown)
-{
-        struct env *e = *state;
-        struct cg_bytes more[CG_MAX_FRAMES - 2];
-        struct cg_out out = { .type = CG_KERNEL_COMM,
-                              .id = 7,
-                              .raw = "{}",
-                              .raw_len = 2,
-                              .has_raw = true,
-                              .more = more,
-                              .n_more = CG_ARRAY_LEN(more) };
-        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
-        char *data = calloc(1, 100000);
-        size_t len;
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(more); i++)
-                more[i] = (struct cg_bytes){ data, i % 3 ? i * 1500 : 0 };
-        accept_dealer(e, NULL);
-        send_dealer(e, &out);
-        assert_true(run(e, 1, 0, DEADLINE_MS));
-        assert_int_equal(e->n_frames, CG_MAX_FRAMES);
-        assert_int_equal(e->id, 7);
-        out.type = CG_KERNEL_REQUEST;
-        assert_int_equal(cg_zlink_send(&e->link, &out, NULL), 0);
-        receive(e, &m);
-        assert_int_equal(m.n_frames, CG_MAX_FRAMES);
-        for (size_t i = 0; i < CG_ARRAY_LEN(more); i++) {
-                cg_msg_raw(&m, i + 1, &len);
-                assert_int_equal(len, more[i].len);
-        }
-        free(data);
-}
-
-/* libzmq closes the connection when it has our greeting, before or after its own is complete. */
-TEST_WITH(test_other_mechanism_of_libzmq, setup, teardown)
-{
-        struct env *e = *state;
-
-        accept_dealer(e, "user");
-        assert_true(run(e, 0, 1, DEADLINE_MS));
-        assert_true(e->err.code == CG_E_CLOSED || e->err.code == CG_E_PROTO);
-        assert_int_equal(e->link.conn.state, CG_ZCONN_GREETING);
-        assert_int_equal(e->messages, 0);
-}
-
-TEST_WITH(test_many_small_in_order_and_pauses, setup, teardown)
-{
-        struct env *e = *state;
-
-        open_dealer(e);
-        e->pause_in_callback = true;
-        for (unsigned i = 0; i < 50; i++) {
-                struct cg_out out = {
-                        .type = CG_KERNEL_STREAM, .id = i, .raw = "x", .raw_len = 1, .has_raw = true
-                };
-
-                send_dealer(e, &out);
-        }
-        for (unsigned i = 0; i < 50; i++) {
-                assert_true(run(e, i + 1, 0, DEADLINE_MS));
-                assert_int_equal(e->messages, i + 1);
-                assert_int_equal(e->id, i);
-                if (i < 2) /* paused: nothing comes */
-                        assert_false(run(e, i + 2, 0, 50));
-                cg_zlink_pause(&e->link, false);
-        }
-}
-
 TEST_WITH(test_sender_limits, setup, teardown)
 {
         struct env *e = *state;
@@ -391,8 +127,6 @@ TEST_WITH(test_sender_limits, setup, teardown)
         assert_true(e->link.conn.queued <= MAX_OUT);
         free(text);
 }
-
-/* ---- with a raw peer */
 
 static void put(struct env *e, const void *data, size_t len)
 {
