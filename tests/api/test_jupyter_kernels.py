@@ -16,11 +16,12 @@ import web
 from cellgate_api import CellgateError, Client, Event, Session
 from processes import eventually
 from rounds import peer, with_peers
-
-from .jupyter_cells import BASH, PYTHON
+from tables import read_table
 
 Start = Callable[..., Session]
-CELLS = {"python3": PYTHON, "xpython": PYTHON, "bash": BASH}
+# (code, value or standard output, or the name of the error), in order
+TABLE = read_table(Path(__file__).parent / "data/jupyter_cells.json")
+CELLS = {"python3": TABLE["python"], "xpython": TABLE["python"], "bash": TABLE["bash"]}
 
 
 @pytest.fixture(autouse=True)

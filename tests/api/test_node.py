@@ -13,8 +13,7 @@ import pytest
 from cellgate_api import CellgateError, Client, Event, Session
 from rounds import rounds
 from server_definitions import echo
-
-from .node_cells import CELLS, Err, Fails, Out
+from tables import cases, read_table
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
 
@@ -69,22 +68,28 @@ def session(client: Client, mark: Path, add_on: Path) -> Iterator[Session]:
         yield s
 
 
+# By name a list of (code, the text of its value; null: there is none). Or {"out": standard output}, {"err": regular
+# expression of standard error}, {"fails": [name of the error, regular expression of its lines]}. All run in one session:
+# names that another case declares otherwise are not used again.
+CELLS = cases(read_table(Path(__file__).parent / "data/node_cells.json"))
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_cells(session: Session, name: str) -> None:
     for code, expected in CELLS[name]:
         out = session.run(code)
-        if isinstance(expected, Fails):
-            assert out.status == "error", out
-            assert out.error["ename"] == expected.name, out.error
-            assert re.search(expected.pattern, "\n".join(out.error["traceback"])), out.error
-            continue
+        match expected:
+            case {"fails": [ename, pattern]}:
+                assert (out.status, out.error["ename"]) == ("error", ename), out
+                assert re.search(pattern, "\n".join(out.error["traceback"])), out.error
+                continue
+            case {"out": text}:
+                assert out.stdout == text
+            case {"err": pattern}:
+                assert re.search(pattern, out.stderr), out
+            case _:
+                assert out.value == expected, out
         assert out.status == "ok", (out, out.error)
-        if isinstance(expected, Out):
-            assert out.stdout == expected.text
-        elif isinstance(expected, Err):
-            assert re.search(expected.pattern, out.stderr), out
-        else:
-            assert out.value == expected, out
 
 
 @pytest.mark.parametrize("code", ["while (true) {}", "await new Promise(() => {})", "for (;;) Math.random()"])

@@ -14,13 +14,19 @@ from cellgate_api import CellgateError, Client, Event, Session
 from processes import eventually
 from rounds import rounds
 from server_definitions import echo
-
-from .shell_cells import ALONE, CELLS, RESTORE
+from tables import cases, read_table
 
 
 @pytest.fixture(scope="module")
 def mark(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shell") / "mark"
+
+
+# By name a list of (cell, standard output[, status[, regular expression of standard error]]).
+TABLE = read_table(Path(__file__).parent / "data/shell_cells.json")
+CELLS = cases(TABLE["in one session"])
+RESTORE = """trap - EXIT USR1; set +efux +o pipefail; set --; shopt -u nullglob expand_aliases; unset V x; umask 022
+exec 3>&- 5>&-; cd "$HERE"; rm -rf log file ready; :"""
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +52,10 @@ def session(client: Client, workspace: Path) -> Iterator[Session]:
         yield s
 
 
-@pytest.mark.parametrize("name", CELLS | ALONE)
+@pytest.mark.parametrize("name", CELLS | TABLE["alone"])
 def test_cells(request: pytest.FixtureRequest, name: str) -> None:
     session = request.getfixturevalue("shared" if name in CELLS else "session")
-    for code, stdout, *rest in CELLS.get(name) or ALONE[name]:
+    for code, stdout, *rest in CELLS.get(name) or TABLE["alone"][name]:
         status, stderr = (rest + [0, None][len(rest) :])[:2]
         out = session.run(code)
         assert (out.stdout, out.status) == (stdout, "error" if status else "ok"), out

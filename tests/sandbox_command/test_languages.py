@@ -1,4 +1,16 @@
-"""Attempts in the words of bash and node (language_attempts.py), in a kernel of the language and as a command."""
+"""What cells and programs attempt in the words of bash and node (data/language_attempts.json), in a kernel and as a command.
+
+Each is made twice: on what is outside, which must be refused, and on the same things inside, where it must succeed.
+An attempt is the code for both, or a pair of codes where nothing inside is alike. It succeeds if the list of commands
+ends with the status 0, or the function returns true. Names in the code:
+
+    S   a folder: files secret (SECRET), script, code.json, code.cjs, and the program tool
+    W   a folder in which attempts write, and its file plain (orig)
+    D   a folder of the attempt's own
+    N   a file's name, which is protected in a workspace
+    P, U, K   the port of a TCP server and that of a UDP server, which answer, and the number of a process
+    L   a library whose constructor opens the file of the variable CG_FILE, and ends the process with the status 7 if it can
+"""
 
 from __future__ import annotations
 
@@ -14,11 +26,13 @@ import pytest
 from folders import names_below
 from processes import eventually
 from rounds import with_peers
+from tables import cases, read_table
 
 from .conftest import Box
-from .language_attempts import BASH, NODE
 
 SERVER = Path(__file__).parent / "attempt_server.py"
+ATTEMPTS = read_table(Path(__file__).parent / "data/language_attempts.json")
+BASH, NODE = cases(ATTEMPTS["bash"]), cases(ATTEMPTS["node"])
 LIBRARY = r"""
 #include <fcntl.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,156 +14,10 @@ from typing import Any
 
 import pytest
 
-# Of the document, in its order: the names that a block defines stay for the next one. The second part is a check.
-BLOCKS = [
-    (
-        """
-from sandboxmcp import SandboxFactory, ExecutionRequest
-sandbox = SandboxFactory.default()
-result = await sandbox.execute(ExecutionRequest(code="print('hello sandbox')"))
-print(result.stdout) # hello sandbox
-""",
-        "result.stdout == 'hello sandbox\\n'",
-    ),
-    (
-        """
-from sandboxmcp import SandboxFactory, ExecutionRequest, Language
-sandbox = SandboxFactory.default()
-# Python
-result = await sandbox.execute(ExecutionRequest(code="print(2 + 2)", language=Language.python))
-python = result
-# Node.js
-result = await sandbox.execute(ExecutionRequest(code="console.log(2 + 2)", language=Language.node))
-node = result
-# Shell
-result = await sandbox.execute(ExecutionRequest(code="echo $((2 + 2))", language=Language.shell))
-""",
-        "python.stdout == node.stdout == result.stdout == '4\\n'",
-    ),
-    (
-        """
-from sandboxmcp import SandboxFactory, ExecutionRequest
-sandbox = SandboxFactory.create(
-default_backend="docker",
-memory_limit="256m",
-cpu_period=100000,
-cpu_quota=50000,
-network_mode="none",
+# (code, what holds after it)
+BLOCKS = re.findall(
+    r"```python\n((?:.|\n)*?)```\n\n    (.*)\n", (Path(__file__).parent / "data/sandboxmcp.md").read_text()
 )
-result = await sandbox.execute(ExecutionRequest(code="print('isolated')"))
-""",
-        "result.stdout == 'isolated\\n' and result.resource_usage['enforced']['memory']['value'] == 256",
-    ),
-    (
-        """
-from sandboxmcp.backends.process_rt import ProcessBackend
-backend = ProcessBackend(hardened=True)
-""",
-        "backend.supported() and backend.hardened",
-    ),
-    (
-        """
-from sandboxmcp import SandboxFactory
-from sandboxmcp.mcp_server import SandboxMCPServer
-sandbox = SandboxFactory.default()
-SandboxMCPServer(sandbox).run
-""",
-        "callable(SandboxMCPServer(sandbox).run)",
-    ),
-    (
-        """
-# Store a secret
-await sandbox.vault_add("default", "API_KEY", "sk-1234567890")
-# Code can access it via env var, but the value is redacted in output
-result = await sandbox.execute(ExecutionRequest(
-code="import os; print(os.environ.get('API_KEY'))"
-))
-""",
-        "result.stdout == '***REDACTED***\\n'",
-    ),
-    (
-        """
-result = await sandbox.execute(ExecutionRequest(
-code="import urllib.request; print(urllib.request.urlopen('https://api.example.com').read())",
-allowed_domains=["api.example.com"],
-))
-""",
-        "not result.success and 'Domain blocked: api.example.com' in result.stderr",
-    ),
-    (
-        """
-from sandboxmcp.security.egress import NetworkGuard
-network_guard = NetworkGuard(enable_network=True)
-approve_when_asked(network_guard)
-approved = await network_guard.request_egress("api.example.com", "default")
-""",
-        "approved and network_guard.hosts('default') == ['api.example.com']",
-    ),
-    (
-        """
-from sandboxmcp import ExecutionRequest, ResourceLimits
-result = await sandbox.execute(ExecutionRequest(
-code="print('constrained')",
-resource_limits=ResourceLimits(
-max_ram_mb=256,
-max_cpu_cores=1,
-timeout_seconds=30,
-max_processes=5,
-max_output_bytes=500_000,
-),
-))
-""",
-        "result.stdout == 'constrained\\n' and result.resource_usage['enforced']['memory']['value'] == 256",
-    ),
-    (
-        """
-from sandboxmcp.security.crypto import ArtifactSigner
-# Sign manually
-artifact = ArtifactSigner.sign("report.csv", data_bytes)
-# Verify integrity
-assert ArtifactSigner.verify(artifact, artifact.sha256)
-# Generate a manifest for multiple artifacts
-manifest = ArtifactSigner.sign_result_artifacts(result.artifacts)
-""",
-        "manifest == {} and artifact.size_bytes == 5",
-    ),
-    (
-        """
-from sandboxmcp import SandboxFactory
-sandbox = SandboxFactory.default()
-sandbox = SandboxFactory.from_env()
-sandbox = SandboxFactory.create(
-default_backend="process", # "process" | "docker"
-max_concurrent_jobs=4,
-enable_network=False,
-allowed_domains=["api.example.com"],
-vault="memory", # "memory" | "env"
-audit="sqlite", # "memory" | "sqlite"
-max_ram_mb=512,
-max_cpu_cores=1,
-timeout_seconds=60,
-max_processes=10,
-sqlite_path="sandboxmcp.db",
-)
-""",
-        "sandbox.limits.max_processes == 10",
-    ),
-    (
-        """
-from sandboxmcp.events import sandbox_event_bus, SandboxEventType
-# Subscribe to all events for a namespace
-queue = sandbox_event_bus.subscribe(namespace="default")
-# Subscribe to all events globally
-queue = sandbox_event_bus.subscribe()
-emit_soon()
-# Stream events asynchronously
-async for event in sandbox_event_bus.stream(namespace="default"):
-    print(f"{event.type}: {event.message}")
-    break
-""",
-        "event.type == SandboxEventType.package_installed and queue.qsize() == 1",
-    ),
-]
 
 
 async def in_turn(names: dict[str, Any], code: str) -> Any:
