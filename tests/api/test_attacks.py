@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 from cellgate_api import Client, Session
 from forging import LIBRARY
-from processes import by_age, children, words
+from processes import by_age, children, eventually, words
 
 # The kernel's own ends of the tool wire: of calls of tools ('t') and of functions of the host ('f').
 CALL_WIRES = r"""
@@ -186,10 +185,7 @@ def _peak(pid: int) -> int:
 
 
 def _wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not file.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(file.exists, 60)
 
 
 def test_folders_of_other_supervisors_are_hidden(

@@ -210,10 +210,7 @@ def test_settings_say_what_may_be_written_and_read(client: Client, workspace: Pa
         assert session.run("put('out/fixed')").value != "True", "also where it does not exist yet"
         assert session.run("look('rest/file')").value == "'rest'"
         assert session.run("look('secret/file')").value is None
-    deadline = time.monotonic() + 20
-    while (workspace / "out/fixed").exists():  # it is removed with the kernel
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: not (workspace / "out/fixed").exists())  # it is removed with the kernel
     assert (workspace / "out/new").exists()
 
 

@@ -21,6 +21,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import NoSuchKernel
 from jupyter_client.manager import AsyncKernelManager, KernelManager, start_new_async_kernel, start_new_kernel
 from nbclient import NotebookClient
+from processes import eventually
 
 pytestmark = pytest.mark.skipif(bool(PEER), reason="of cellgate's package")
 ENTRY = (
@@ -126,10 +127,7 @@ def test_restart_interrupt_and_end(jupyter: Jupyter, provisioned: str) -> None:
 def test_death_is_noticed(jupyter: Jupyter, provisioned: str) -> None:
     with started(jupyter, provisioned) as (manager, client):
         os.kill(manager.provisioner.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while manager.is_alive():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: not manager.is_alive())
         with pytest.raises(RuntimeError, match="Kernel died before replying"):
             client.wait_for_ready(timeout=20)
         manager.restart_kernel()  # its request to the dead program must not end the new one

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kernel.harness import SLOWNESS, Kernel, Zygote
-from processes import descendants
+from kernel.harness import Kernel, Zygote
+from processes import descendants, eventually
 from wire_table import KERNEL
 
 
@@ -64,10 +64,7 @@ def test_forked_processes_end_with_the_kernel(kernel: Kernel) -> None:
     assert len(inside) >= 41
     signal.pidfd_send_signal(kernel.pidfd, signal.SIGKILL)
     assert kernel.wait_gone() is None
-    deadline = time.monotonic() + 30 * SLOWNESS
-    while any(Path(f"/proc/{p}").exists() for p in inside):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: not any(Path(f"/proc/{p}").exists() for p in inside), 30)
 
 
 @pytest.mark.no_sanitizer  # its shadow memory is over any limit

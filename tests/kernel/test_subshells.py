@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kernel.harness import Kernel, Message
+from processes import eventually
 
 
 class Traffic:
@@ -210,10 +211,7 @@ class Hold:
     def answer(self, cell: int, text: str) -> None:
         """The kernel has read the answer, and no Python code has run since."""
         self.byte[0] = ord("1")
-        deadline = time.monotonic() + 60
-        while self.byte[0] != ord("2"):
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        eventually(lambda: self.byte[0] == ord("2"), 60)
         self.kernel.answer_input(cell, text)
         self.kernel.ask("usage_request", {})  # answered by the I/O thread
         self.byte[0] = ord("3")

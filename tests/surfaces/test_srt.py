@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
+from processes import eventually
 
 Connect = Callable[..., AbstractContextManager[Any]]
 MANY = "for i in 1 2 3; do sleep {0} & setsid sleep {0} & done; trap '' TERM; echo up; wait; sleep {0}"
@@ -44,14 +45,7 @@ class Srt:
 
     def wait_for(self, id: str, text: str) -> None:
         """Until an execution has written this."""
-        wait_until(lambda: text in shown(self.call("get_execution_output", execution_id=id)))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+        eventually(lambda: text in shown(self.call("get_execution_output", execution_id=id)))
 
 
 def shown(answer: dict[str, Any], stream: str = "stdout") -> str:
@@ -363,7 +357,7 @@ def test_cancel_ends_a_tree_of_processes(srt: Srt, number: int, stubborn: bool, 
     code = MANY.format(word.split()[1])
     id = srt.start(code if stubborn else code.replace("trap '' TERM; ", ""), timeout_seconds=100)
     srt.wait_for(id, "up")
-    wait_until(lambda: len(processes(word)) == 6)
+    eventually(lambda: len(processes(word)) == 6)
     assert srt.call("cancel_execution", execution_id=id, force=force) == {"success": True, "was_running": True}
     assert processes(word) == []
     done = srt.call("get_execution_output", execution_id=id)
@@ -464,11 +458,11 @@ def test_executions_end_with_the_server(
         one = Srt(server, tmp_path)
         id = one.start(f"{word} & setsid {word} & echo up; wait")
         one.wait_for(id, "up")
-        wait_until(lambda: len(processes(word)) == 2)
+        eventually(lambda: len(processes(word)) == 2)
         if killed:
             for pid in processes(f".* --compat srt --workspace {tmp_path}"):
                 os.kill(int(pid), signal.SIGKILL)
-    wait_until(lambda: not processes(word))
+    eventually(lambda: not processes(word))
 
 
 @pytest.mark.parametrize(
