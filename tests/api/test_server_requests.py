@@ -32,7 +32,6 @@ FORM = {"method": "elicitation/create", "params": {"message": "who? \u00e9", "re
 PAGE = {"method": "elicitation/create", "params": {"mode": "url", "message": "sign in", "url": "https://a.example/x"}}
 SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
 ROOTS = {"method": "roots/list"}
-DEFAULTS = {"name": "John", "age": 30, "ok": True, "titled": "a"}
 DECLINE, CANCEL = {"action": "decline"}, {"action": "cancel"}
 MESSAGE = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}}
 CALL = "import _cellgate, json; r = _cellgate.tool_call('s', {tool!r}, {arguments!r}, {timeout})\n"

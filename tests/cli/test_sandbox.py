@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import children, gate
+from processes import children, eventually, gate
 from web import FETCH, settings
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -321,19 +321,6 @@ def test_end_of_file_is_no(person, file, port: int) -> None:
     assert "hello from outside" not in p.seen
 
 
-def test_what_was_typed_before_the_question_is_no_answer(person, file, port: int, tmp_path: Path) -> None:
-    release, go = gate(tmp_path), "print('type y')\nopen('go').read()\n"
-    p = person("run", "--sandbox", file(), "-c", go + cell(f"http://127.0.0.1:{port}/"))
-    p.wait_for("type y\n")
-    p.type("y\ny\n")
-    p.wait_for("y\ny\n")  # the terminal has them
-    release()
-    reply(p, "n")
-    p.wait_for("403 ")
-    assert p.end() == 0
-    assert "hello from outside" not in p.seen
-
-
 def test_settings_come_before_questions(person, file, port: int) -> None:
     f = file(network={"allowedDomains": [f"127.0.0.1:{port}"], "deniedDomains": ["evil.example"]})
     p = person("run", "--sandbox", f, "-c", cell(f"http://127.0.0.1:{port}/", "http://evil.example/"))
@@ -341,14 +328,6 @@ def test_settings_come_before_questions(person, file, port: int) -> None:
     assert "hello from outside" in p.seen
     assert "host is on the deny list" in p.seen.replace("\n", "")
     assert "Allow?" not in p.seen
-
-
-def test_all_redirected_does_not_ask(person, file, port: int) -> None:
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    p = person("run", "--sandbox", file(), "-c", cell(f"http://127.0.0.1:{port}/"), **pipes)
-    assert "host is not on the allow list" in p.process.stderr.read().decode()
-    assert p.end() == 0
-    assert p.seen == ""
 
 
 def test_connections_and_calls_are_asked_about_one_by_one(person, file, port: int, server) -> None:
@@ -367,16 +346,6 @@ def test_connections_and_calls_are_asked_about_one_by_one(person, file, port: in
     p.wait_for("hello from outside read_file done\n")
     assert p.end() == 0
     assert server.ran() == ["read_file"]
-
-
-def test_interrupt_at_the_question(person, file, port: int) -> None:
-    p = sit(person, file, [f"http://127.0.0.1:{port}/"], "-c", "print('next')")
-    p.wait_for(QUESTION)
-    p.type("\x03")
-    p.wait_for(r"\[cellgate\] cancelled")
-    assert p.end() == 130
-    assert "hello from outside" not in p.seen
-    assert "\nnext" not in p.seen
 
 
 def test_question_is_taken_back_when_nobody_waits(person, file, tmp_path: Path) -> None:
@@ -511,18 +480,12 @@ def test_a_refusal_comes_before_the_end_of_its_cell(host, file, tmp_path: Path) 
     )
     h = host("--sandbox", file(network={"strictAllowlist": True}), "-c", code)
 
-    def wait(name: str) -> None:
-        deadline = time.monotonic() + h.deadline
-        while not (tmp_path / name).exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-    wait("started")
+    eventually((tmp_path / "started").exists)
     (supervisor,) = children(h.process.pid)
     os.kill(supervisor, signal.SIGSTOP)
     try:
         (tmp_path / "go").touch()
-        wait("done")
+        eventually((tmp_path / "done").exists)
         time.sleep(0.5)  # no event shows that the result was sent
     finally:
         os.kill(supervisor, signal.SIGCONT)

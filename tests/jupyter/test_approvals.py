@@ -218,12 +218,6 @@ def test_a_rule_that_refuses_nothing_stops_the_start(start: Any, server: Any) ->
     assert server.ran() == ["read_file"]
 
 
-def test_none_refuses_and_all_accepts(opened: Any, server: Any) -> None:
-    assert opened("none").run(READ, allow_stdin=True).content["ename"] == "RejectedError"
-    assert server.ran() == []
-    assert opened("all").run(READ).text() == "read_file done\n"
-
-
 def test_another_client_cannot_answer(start: Any, server: Any) -> None:
     kernel = start("--mcp", server.mcp)
     client, other = kernel.client(), kernel.client()

@@ -105,28 +105,6 @@ def test_interrupt_at_a_debugger(client: Any) -> None:
         assert client.run("x").result() == "7"
 
 
-def test_a_cell_goes_on_after_its_debugger_was_interrupted(client: Any) -> None:
-    """Longer than an interrupt otherwise gives a cell."""
-    request = client.start("import time\nbreakpoint()\ntime.sleep(2.5)\nx = 'kept'", allow_stdin=True)
-    client.receive("stdin")
-    client.ask("interrupt_request", channel="control")
-    assert client.finish(request).content["status"] == "ok"
-    assert client.run("x").result() == "'kept'"
-
-
-def test_interrupts_and_further_questions(client: Any) -> None:
-    code = "for i in range(4):\n    try: print('got', input()); break\n    except KeyboardInterrupt: pass"
-    for named in (True, False):
-        client.run("x = 5")
-        request = client.start(code, allow_stdin=True)
-        for _ in range(3):
-            assert client.receive("stdin")
-            client.ask("interrupt_request", channel="control")
-        answer(client, client.receive("stdin"), "it", named)
-        assert client.finish(request).text() == "got it\n"
-        assert client.run("x").result() == "5"
-
-
 def test_an_answer_to_a_question_that_was_taken_back(client: Any) -> None:
     request = client.start("try: input('a')\nexcept KeyboardInterrupt: print('got', input('b'))", allow_stdin=True)
     stale = client.receive("stdin")

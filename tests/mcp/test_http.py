@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from mcp_http_server import Server
+from processes import eventually
 from wire_table import TOOL
 
 
@@ -417,9 +418,7 @@ def test_timeout_while_a_session_is_renewed(serve, ts):
     ts.add({"web": {"url": s.url}})
     k.call(1, "web", "hang", b"{}", 2000)
     ts.decide(ts.asked())
-    deadline = time.monotonic() + 10
-    while not s.calls("hang") and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: bool(s.calls("hang")))
     s.sessions.clear()
     k.call(2, "web", "echo", b"{}", 15000)
     ts.decide(ts.asked())
@@ -560,9 +559,7 @@ def test_announced_changes(serve, call, ts):
         s = serve(**habits)
         k = ts.attach()
         ts.add({"web": {"url": s.url}})
-        deadline = time.monotonic() + 10
-        while not s.listening and time.monotonic() < deadline:
-            time.sleep(0.01)
+        eventually(lambda s=s: bool(s.listening))
         ts.run(k, 1, "web", "change")
         ts.wait_log("its tools have changed")
         ts.detach()
@@ -686,9 +683,7 @@ def test_slow_body(serve, call):
 def test_lost_subscription_is_not_renewed_at_every_call(serve, call):
     s = serve(modern=True)
     call(s, "echo")
-    deadline = time.monotonic() + 10
-    while not s.listening and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: bool(s.listening))
     s.listening[0].put(None)
     for _ in range(5):
         call(s, "echo")
@@ -893,8 +888,8 @@ def test_redirects_that_are_not_followed(serve, ts, to, says):
 )
 def test_not_reachable(ts, url, says):
     ts.attach()
-    assert says in ts.refuse({"web": {"url": url + "?key=secret"}})
-    assert "secret" not in ts.log()
+    message = ts.refuse({"web": {"url": url + "?key=secret"}})
+    assert says in message and "secret" not in message + ts.log()
 
 
 @pytest.mark.parametrize(("status", "headers", "says"), [
@@ -1035,17 +1030,6 @@ def test_redirect_to_an_unencrypted_address(serve, ts, certificates):
     message = ts.refuse({"web": {"url": s.url, "caFile": ca, "headers": {"Authorization": "Bearer 0123456789abc"}}})
     assert "redirects to another server" in message and other.base in message
     assert other.connections == 0
-
-
-def test_file_of_certificates_is_another_ones(serve, ts, certificates):
-    contexts, _ = certificates
-    s = serve(tls=contexts["good"])
-    ts.attach()
-    system = "/etc/ssl/certs/ca-certificates.crt"
-    if not os.path.exists(system):
-        pytest.skip("no certificates of the system")
-    assert "certificate is not accepted" in ts.refuse({"web": {"url": s.url, "caFile": system}})
-    assert s.requests == []
 
 
 def test_file_of_certificates_is_missing(serve, ts, certificates):

@@ -288,7 +288,7 @@ def test_noise_before_the_handshake(ts, fake):
 
 
 def test_environment_of_a_server(start, fake, tmp_path):
-    ts = start({"LANG": "C.UTF-8", "LC_TIME": "C", "HOST_SECRET": "hush", "TERM": "dumb"})
+    ts = start({"LANG": "C.UTF-8", "LC_TIME": "C", "HOST_SECRET": "hush", "TERM": "dumb", "PATHOLOGICAL": "1"})
     seen = tmp_path / "env"
     (tmp_path / "cwd").mkdir()
     ts.add({"fake": {**fake({"TOKEN": "t", "LANG": "de_DE"}, show=str(seen)), "cwd": str(tmp_path / "cwd")}})

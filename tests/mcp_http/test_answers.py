@@ -83,26 +83,6 @@ def server(serve: Serve, mcp_file: Path) -> Server:
 
 
 @ERAS
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (YES, None),
-        ({"action": "decline"}, "the user rejected it"),
-        ({"action": "cancel"}, "no answer"),
-        ({"action": "accept", "content": {"decision": "reject", "reason": "not now"}}, "not now"),
-    ],
-    ids=["accepts", "declines", "cancels", "rejects"],
-)
-def test_one_answer(server: Server, mark: Path, era: type, answer: object, why: str | None) -> None:
-    client = era(server)
-    asked = client.ask()
-    assert not mark.exists()
-    client.answer(asked, answer)
-    result = client.result(asked)
-    assert (why or "leave_mark: x") in text_of(result) and mark.exists() == (why is None)
-
-
-@ERAS
 def test_no_answer_in_time_and_one_that_comes_late(serve: Serve, mcp_file: Path, mark: Path, era: type) -> None:
     client = era(serve("--mcp", mcp_file, "--approve", "ask", "--ask-timeout", "1"))
     asked = client.ask()

@@ -6,12 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
-import httpx2
-import mcp_types as types
 import pytest
-from mcp.client.client import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp_http.helpers import Reply, Server, Session
 from mcp_serve.helpers import text_of
 from mcp_serve.test_resources import LONG, links
@@ -227,29 +222,6 @@ def test_an_empty_subscription_stays_open(serve: Serve) -> None:
     assert first["params"] == {"_meta": {META + "subscriptionId": 1}, "notifications": {}}
     reply.close()
     assert not client.cell("1")["isError"]
-
-
-@pytest.mark.parametrize("mode", ["auto", "2026-07-28"])
-def test_the_official_client(serve: Serve, mcp_file: Path, mark: Path, mode: str) -> None:
-    server = serve("--mcp", mcp_file, "--approve", "ask")
-    asked = []
-
-    async def elicit(_context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
-        asked.append(params.message)
-        return types.ElicitResult(action="accept", content={"decision": "approve"})
-
-    async def use() -> None:
-        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {server.token}"})
-        async with Client(
-            streamable_http_client(server.url, http_client=http), mode=mode, elicitation_callback=elicit
-        ) as client:
-            result = await client.call_tool("execute_ipython_cell", {"code": "x = 41"})
-            id = result.structured_content["session_id"]
-            result = await client.call_tool("execute_ipython_cell", {"code": CALL + "\nprint(x + 1)", "session_id": id})
-            assert not result.is_error and text_of(result) == "leave_mark: x\n42"
-
-    anyio.run(use)
-    assert len(asked) == 1 and mark.read_text() == "x\n"
 
 
 def test_a_subscription_is_a_stream(serve: Serve) -> None:
