@@ -15,6 +15,7 @@
 #include "cli/common/prompt.h"
 #include "cli/common/supervisors.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 
 /* Between attempts to connect to a supervisor that refuses, or does not answer. */
 #define AGAIN_MS 3000
@@ -28,18 +29,10 @@
 #define SCAN_MS 1000
 #define WIDTH   100
 
-enum { DIGEST = 2, REASON, JSON, HELP };
+enum { CG_APPROVALS_OPTION_IDS };
 enum approvals_command { LIST = 1, SHOW = 2, ACCEPT = 4, REJECT = 8, WATCH = 16 };
 
-static const struct cg_opt table[] = {
-        { DIGEST, 0, "digest", "DIGEST", ACCEPT,
-          "accept without asking: the digest that show has printed, one for each ID in their order. If a question has"
-          " another one, nothing is decided" },
-        { REASON, 0, "reason", "TEXT", REJECT, "what the code receives" },
-        { JSON, 0, "json", NULL, LIST | SHOW | WATCH,
-          "for programs: a JSON object; watch: one in each line" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_APPROVALS_OPTION_ROWS };
 
 /* A shared supervisor. */
 struct source {

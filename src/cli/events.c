@@ -10,23 +10,16 @@
 #include "cli/common/opts.h"
 #include "cli/common/supervisors.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 
 /* Supervisors start at any time, and no event says so. */
 #define SCAN_MS     1000
 #define MAX_SOURCES 32
 #define MAX_PRINT   (1u << 20) /* at once, so that few pages fill the buffer */
 
-enum { JSON = 2, NAMESPACE, SINCE, NO_WAIT, HELP };
+enum { CG_EVENTS_OPTION_IDS };
 
-static const struct cg_opt table[] = {
-        { NAMESPACE, 0, "namespace", "NAME", 0, "only of sessions with this name (option --namespace)" },
-        { SINCE, 0, "since", "TIME", 0,
-          "also what has happened since then: seconds, as 90, or 15m, 2h, 1d, before now; or @SECONDS of Unix time" },
-        { NO_WAIT, 0, "no-wait", NULL, 0,
-          "print what has happened (without --since: all that is kept), and end" },
-        { JSON, 0, "json", NULL, 0, "for programs: a JSON object in each line" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_EVENTS_OPTION_ROWS };
 
 struct followed {
         char address[400];

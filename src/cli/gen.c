@@ -10,29 +10,13 @@
 #include "cli/common/opts.h"
 #include "cli/common/report.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 #include "codegen/codegen.h"
 #include "mcp/client/mcp_list.h"
 
-enum { NAME = 2, OUT, TOOLS, COMMAND, TIMEOUT, VERBOSE, HELP };
+enum { CG_GEN_OPTION_IDS };
 
-static const struct cg_opt table[] = {
-        { NAME, 0, NULL, "NAME", 0,
-          "name of the server in tool calls; the folder's name is a Python name made of it" },
-        { OUT, 0, "out", "DIR", 0,
-          "folder for the package, and a package itself, which Python code imports as mcptools; made if it is"
-          " missing, but not the folders above it" },
-        { TOOLS, 0, "tools", "FILE", 0,
-          "the tools: JSON, the answer to tools/list or its list of tools; - for standard input" },
-        { COMMAND, 0, NULL, "-- COMMAND [ARG]...", 0,
-          "starts this MCP server (stdio) and asks it for its tools. Of the environment it gets HOME LANG LC_*"
-          " LOGNAME PATH SHELL TERM TMPDIR USER; for more: -- env NAME=VALUE COMMAND" },
-        { TIMEOUT, 0, "timeout", "SECONDS", 0,
-          "longest wait for the server's start and answer (default: 60)" },
-        { VERBOSE, 'v', "verbose", NULL, 0,
-          "also report where types are less exact than the server's schemas, and what the server writes to its"
-          " standard error" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_GEN_OPTION_ROWS };
 
 struct gen {
         const char *name, *out, *tools;

@@ -11,18 +11,14 @@
 #include "cli/common/opts.h"
 #include "cli/common/supervisors.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 
 #define NAME_MAX_ID 64
 
-enum { JSON = 2, ID, NAMESPACE, HELP };
+enum { CG_JOBS_OPTION_IDS };
 enum jobs_command { STATUS = 1, LIST = 2, KILL = 4, CANCEL = 8, SHOW = 16 };
 
-static const struct cg_opt table[] = {
-        { ID, 0, "id", "ID", KILL | CANCEL | SHOW, "its id, or a beginning that no other has" },
-        { NAMESPACE, 0, "namespace", "NAME", LIST, "only sessions with this name (option --namespace)" },
-        { JSON, 0, "json", NULL, STATUS | LIST | SHOW, "for programs: a JSON array" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_JOBS_OPTION_ROWS };
 
 struct subcommand {
         const char *name, *word;

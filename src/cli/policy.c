@@ -8,15 +8,13 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 #include "policy/policy.h"
 
 enum { CHECK = 1, TEST = 2, EXPLAIN = 4 };
-enum policy_option { CALL = 2, HELP };
+enum policy_option { CG_POLICY_OPTION_IDS };
 
-static const struct cg_opt table[] = {
-        { CALL, 0, "call", "CALL", EXPLAIN, "the call, as in CASES" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_POLICY_OPTION_ROWS };
 
 static const char *const decisions[] = {
         [CG_POL_NONE] = "none", [CG_POL_ALLOW] = "allow", [CG_POL_ASK] = "ask", [CG_POL_DENY] = "deny"

@@ -1,6 +1,6 @@
 /*
  * Options of `cellgate run`, `mcp serve` and `jupyter`: one table with their help, made of
- * kernel_options.txt. Those about kernels are read and passed to a session here, the others by the
+ * options/kernel.txt. Those about kernels are read and passed to a session here, the others by the
  * commands themselves. Runs in the command `cellgate`.
  */
 #pragma once
@@ -9,8 +9,8 @@
 #include "cellgate.h"
 #include "cli/common/approve.h"
 #include "cli/common/files.h"
-#include "cli/common/kernel_option_table.h"
 #include "cli/common/opts.h"
+#include "cli/option_tables.h"
 #include "sandbox/limit.h"
 
 /* Bits of struct cg_opt.commands. */
@@ -23,7 +23,7 @@ enum cg_kernel_command {
         CG_JUP_LIST = 32,
 };
 
-enum cg_kernel_opt { CG_KOPT_NONE = 1, CG_KERNEL_OPTION_IDS };
+enum cg_kernel_opt { CG_KERNEL_OPTION_IDS };
 
 /* --connect: the command that reaches another machine. */
 struct cg_connect_options {

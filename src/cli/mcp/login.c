@@ -11,6 +11,7 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 #include "cli/mcp/mcp.h"
 #include "mcp/ceilings.h"
 #include "mcp/client/def.h"
@@ -19,19 +20,10 @@
 
 #define DEFAULT_MS (5 * 60 * 1000)
 
-enum { NAME = 2, MCP, URL, NO_BROWSER, TIMEOUT, HELP };
+enum { CG_MCP_LOGIN_OPTION_IDS };
 enum { LOGIN = 1, LOGOUT = 2 };
 
-static const struct cg_opt table[] = {
-        { NAME, 0, NULL, "NAME", 0, "the server's name in the file of MCP servers" },
-        { MCP, 0, "mcp", "FILE", 0,
-          "the file that defines it, as for `cellgate run --mcp`. Without it, the server of that name which last wanted"
-          " a login" },
-        { URL, 0, "url", "URL", 0, "the server's URL, in place of a file" },
-        { NO_BROWSER, 0, "no-browser", NULL, LOGIN, "only print the address to open" },
-        { TIMEOUT, 0, "timeout", "SECONDS", LOGIN, "longest wait for the person (default: 300)" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_MCP_LOGIN_OPTION_ROWS };
 
 struct login_options {
         const char *name, *mcp, *url;

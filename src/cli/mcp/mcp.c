@@ -2,18 +2,13 @@
 #include "cli/common/cli.h"
 #include "cli/common/opts.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 #include "cli/mcp/mcp.h"
 #include "mcp/pins/accept.h"
 
-enum { NAME = 2, TOOL, YES, HELP };
+enum { CG_MCP_ACCEPT_OPTION_IDS };
 
-static const struct cg_opt table[] = {
-        { NAME, 0, NULL, "NAME", 0, "the server's name in the file of MCP servers" },
-        { TOOL, 0, NULL, "TOOL", 0, "only this tool (default: all that have changed)" },
-        { YES, 'y', "yes", NULL, 0,
-          "accept without a question what is shown; with TOOL also what is too long to be shown" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_MCP_ACCEPT_OPTION_ROWS };
 
 /* Return: 0; HELP; negative. */
 static int parse(struct cg_accept *a, int argc, char **argv, struct cg_err *err)

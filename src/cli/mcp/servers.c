@@ -13,38 +13,16 @@
 #include "cli/common/opts.h"
 #include "cli/common/pretty.h"
 #include "cli/help.h"
+#include "cli/option_tables.h"
 #include "cli/mcp/mcp.h"
 #include "mcp/client/def.h"
 #include "mcp/client/mcp_list.h"
 #include "mcp/pins/pins.h"
 
-enum { NAME = 2, URL, COMMAND, TOOL, ARGS, MCP, USER, ENV, CODE, DATA, HEADER, TIMEOUT, YES, HELP };
+enum { CG_MCP_SERVERS_OPTION_IDS };
 enum { ADD = 1, LIST = 2, SHOW = 4, REMOVE = 8, TOOLS = 16, CALL = 32 };
 
-static const struct cg_opt table[] = {
-        { NAME, 0, NULL, "NAME", ADD | SHOW | REMOVE | TOOLS | CALL, "the server's name" },
-        { URL, 0, NULL, "URL", ADD, "the address of a server over HTTP" },
-        { COMMAND, 0, NULL, "-- COMMAND [ARG]...", ADD, "the program of a server, and its arguments" },
-        { TOOL, 0, NULL, "TOOL", CALL, "the tool's name, as `cellgate mcp tools` shows it" },
-        { ARGS, 0, NULL, "JSON", CALL, "its arguments, a JSON object (default: {})" },
-        { MCP, 0, "mcp", "FILE", 0,
-          "the file of MCP servers (default: .mcp.json of this folder, or mcp.json if only that is there)" },
-        { USER, 0, "user", NULL, 0,
-          "the user's own file, $XDG_CONFIG_HOME/cellgate/mcp.json or ~/.config/cellgate/mcp.json" },
-        { ENV, 0, "env", "NAME=VALUE", ADD,
-          "a variable of the program. VALUE may be '${VAR}', which is replaced when the server is started: then no"
-          " secret is in the file" },
-        { CODE, 0, "code", "PATH", ADD,
-          "a folder of the program's where cells could write: it is read-only for them then" },
-        { DATA, 0, "data", "PATH", ADD,
-          "a file or folder that the program works on, and that cells may write: it is no code" },
-        { HEADER, 0, "header", "NAME: VALUE", ADD,
-          "a header of each request to the URL; the same holds for it" },
-        { TIMEOUT, 0, "timeout", "SECONDS", TOOLS | CALL,
-          "longest wait for the list, or the result (default: 60; no limit)" },
-        { YES, 'y', "yes", NULL, CALL, "call without a question" },
-        { HELP, 'h', "help", NULL, 0, "this text" },
-};
+static const struct cg_opt table[] = { CG_MCP_SERVERS_OPTION_ROWS };
 
 struct servers_options {
         const char *words[3]; /* NAME, then URL, or TOOL and JSON */
