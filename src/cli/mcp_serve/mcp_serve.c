@@ -25,6 +25,7 @@
 #include "cli/common/config.h"
 #include "cli/common/webhook.h"
 #include "cli/help.h"
+#include "cli/mcp_serve/texts.h"
 #include "sandbox/settings/settings.h"
 #include "config.h"
 
@@ -496,7 +497,7 @@ static int run(struct cg_serve *sv, struct cg_err *err)
                                      .title = "cellgate",
                                      .version = cg_version(),
                                      .tool_names = names,
-                                     .templates = cg_serve_templates,
+                                     .templates = CG_SERVE_TEMPLATES_JSON,
                                      .logs = true,
                                      .tasks = !(sv->opts.toolsets & CG_SERVE_APPROVALS) };
 
@@ -553,7 +554,7 @@ static int run_command(int argc, char **argv)
         tear_down(&sv);
         pthread_cond_destroy(&sv.room);
         pthread_cond_destroy(&sv.gone);
-        cg_serve_options_fini(&sv.opts);
+        cg_kernel_options_fini(&sv.opts.kernel);
         return r;
 }
 

@@ -398,7 +398,6 @@ static inline int64_t cg_serve_sooner(int64_t a_ms, int64_t b_ms)
 
 /* ---- options.c */
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err);
-void cg_serve_options_fini(struct cg_serve_options *o);
 
 /* Becomes the Python package's program (compat.c); returns only with an error. */
 int cg_serve_compat(int argc, char **argv, struct cg_err *err);
@@ -598,8 +597,6 @@ struct cg_job *cg_serve_session_cell(struct cg_serve_session *s, uint64_t number
 void cg_serve_forget_old(struct cg_serve_session *s);
 
 /* ---- resources.c */
-/* JSON array text of the resource templates. */
-extern const char cg_serve_templates[];
 /* Answer resources/list and resources/read (I/O thread; lock held). */
 int cg_serve_list_resources(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
 int cg_serve_read_resource(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);

@@ -16,11 +16,6 @@
 #define MAX_SESSIONS   32
 #define MAX_PER_CLIENT 8
 
-void cg_serve_options_fini(struct cg_serve_options *o)
-{
-        cg_kernel_options_fini(&o->kernel);
-}
-
 static const struct {
         const char *client, *where, *member; /* member: of the servers; NULL: TOML */
 } formats[] = {

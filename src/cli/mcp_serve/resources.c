@@ -10,16 +10,6 @@
 #define PAGE_CELLS 100
 #define READ_MAX   ((size_t)64 << 20)
 
-const char cg_serve_templates[] =
-        "[{\"uriTemplate\":\"cellgate://session/{session_id}/cell/{number}/{part}{?from,length}\","
-        "\"name\":\"Output of a cell\",\"mimeType\":\"text/plain\","
-        "\"description\":\"All of one part of a cell's output: stdout, stderr or result; number: 7 of cell-7."
-        " A read returns at most 1000000 characters: length of them, from the character from (0) on.\"},"
-        "{\"uriTemplate\":\"cellgate://session/{session_id}/cell/{number}/artifact/{index}{?from,length}\","
-        "\"name\":\"File of a cell\","
-        "\"description\":\"One of a cell's artifacts, while it is as it was at the cell's end. from and length"
-        " count characters of text, and bytes of all else.\"}]";
-
 /* ------------------------------------------------------------------ resources/list */
 
 /* Who names no session when it calls learns no ids: the sessions may be those of other agents. */

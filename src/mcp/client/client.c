@@ -369,11 +369,6 @@ const struct cg_mcp_def *cg_mcp_client_def(const struct cg_mcp_client *c)
         return c->def;
 }
 
-const char *cg_mcp_client_program(const struct cg_mcp_client *c)
-{
-        return c->def->label;
-}
-
 void cg_mcp_client_check_subscription(struct cg_mcp_client *c)
 {
         if (c->state == READY && c->modern && c->offered.announces && !c->subscription.id)

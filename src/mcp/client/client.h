@@ -117,8 +117,6 @@ void cg_mcp_client_end(struct cg_mcp_client *c, const char *why);
 int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms);
 /* How long a call may take: @timeout_ms, or where that is 0 by its definition; 0: no limit. */
 int64_t cg_mcp_client_call_ms(const struct cg_mcp_client *c, int64_t timeout_ms);
-/* The program's name without folder, or the URL's scheme and host: no secrets. Borrowed. */
-const char *cg_mcp_client_program(const struct cg_mcp_client *c);
 const char *cg_mcp_client_name(const struct cg_mcp_client *c);
 /* Borrowed. */
 const struct cg_mcp_def *cg_mcp_client_def(const struct cg_mcp_client *c);

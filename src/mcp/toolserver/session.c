@@ -794,7 +794,7 @@ static void report_progress(const struct ts_adding *a, const struct ts_new *v)
         char text[2 * CG_MAX_NAME + 200];
 
         snprintf(text, sizeof(text), "waiting for MCP server \"%s\" (%.*s): %lld s of %lld s", v->name,
-                 CG_MAX_NAME, cg_mcp_client_program(v->client), waited, limit);
+                 CG_MAX_NAME, cg_mcp_client_def(v->client)->label, waited, limit);
         cg_mcp_def_redact(cg_mcp_client_def(v->client), text);
         cg_log(&a->session->ts->log, CG_LOG_WARN, "%s", text);
         cg_ts_broker_send_text(a->session->ts, &out, "text", text);
