@@ -31,6 +31,19 @@ void cg_base64(char *out, const void *data, size_t len)
         memset(out + len + 1, '=', 3 - len);
 }
 
+void cg_base64_add(struct cg_buf *b, const void *data, size_t len)
+{
+        size_t n = cg_base64_size(len);
+        char *to;
+
+        cg_buf_fail(b, len && !n ? CG_E_LIMIT : cg_buf_reserve(b, n, &to, NULL));
+        if (b->failed)
+                return;
+        cg_base64(to, data, len);
+        b->len += n;
+        cg_buf_terminate(b);
+}
+
 static int digit(char c)
 {
         if (c >= 'A' && c <= 'Z')

@@ -7,6 +7,8 @@
 size_t cg_base64_size(size_t len);
 /* Writes that many characters to @out, without line breaks and without a NUL. */
 void cg_base64(char *out, const void *data, size_t len);
+/* Appends them. */
+void cg_base64_add(struct cg_buf *b, const void *data, size_t len);
 
 /*
  * Appends the bytes that @text encodes; blanks and line ends are skipped, the padding may be

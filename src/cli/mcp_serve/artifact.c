@@ -17,7 +17,6 @@ static void add_part(struct cg_serve *sv, const json_t *args, struct cg_buf *dat
         size_t length = (size_t)json_integer_value(json_object_get(args, "length"));
         bool text = cg_serve_text_of(data->data, data->len, true) == data->len;
         const char *uri = json_string_value(json_object_get(args, "uri"));
-        cg_auto_free char *base64 = NULL;
         size_t begin, end;
 
         /* Before the part is cut out, so that no border leaves half of one. */
@@ -28,15 +27,13 @@ static void add_part(struct cg_serve *sv, const json_t *args, struct cg_buf *dat
         cg_buf_addf(b, "{\"contents\":[{\"mimeType\":\"%s\",\"uri\":",
                     text ? "text/plain" : "application/octet-stream");
         cg_json_quote(b, uri, strlen(uri));
-        cg_buf_adds(b, text ? ",\"text\":" : ",\"blob\":");
         if (text) {
+                cg_buf_adds(b, ",\"text\":");
                 cg_json_quote(b, data->data + begin, end - begin);
         } else {
-                base64 = malloc(cg_base64_size(end - begin) + 1);
-                cg_buf_fail(b, base64 ? 0 : CG_E_NOMEM);
-                if (base64)
-                        cg_base64(base64, data->data + begin, end - begin);
-                cg_json_quote(b, base64 ?: "", base64 ? cg_base64_size(end - begin) : 0);
+                cg_buf_adds(b, ",\"blob\":\"");
+                cg_base64_add(b, data->data + begin, end - begin);
+                cg_buf_adds(b, "\"");
         }
         cg_buf_addf(b, ",\"_meta\":{\"cellgate/%s\":%zu", text ? "characters" : "bytes",
                     text ? cg_cut_count(data->data, data->len) : data->len);

@@ -373,19 +373,13 @@ static int resize_line(struct cg_beside *b, const json_t *o, uint64_t line, stru
 /* "text", or "base64" of bytes that are not UTF-8. */
 static void add_data(struct cg_buf *l, const char *data, size_t len)
 {
-        cg_auto_free char *coded = NULL;
-
         if (cg_utf8_valid(data, len)) {
                 cg_json_line_string(l, "text", data, len);
                 return;
         }
-        coded = malloc(cg_base64_size(len) + 1);
-        if (!coded) {
-                cg_buf_fail(l, CG_E_NOMEM);
-                return;
-        }
-        cg_base64(coded, data, len);
-        cg_json_line_string(l, "base64", coded, cg_base64_size(len));
+        cg_buf_adds(l, ",\"base64\":\"");
+        cg_base64_add(l, data, len);
+        cg_buf_adds(l, "\"");
 }
 
 int cg_beside_event(struct cg_beside *b, const struct cg_event *e, struct cg_err *err)

@@ -156,7 +156,6 @@ void cg_param_headers_encode(struct cg_buf *b, const char *text)
 {
         size_t n = strlen(text);
         bool plain = !n || (!cg_json_is_space(text[0]) && !cg_json_is_space(text[n - 1]));
-        cg_auto_free char *encoded = NULL;
 
         for (size_t i = 0; i < n; i++)
                 plain &= text[i] == '\t' || (text[i] >= 0x20 && text[i] <= 0x7e);
@@ -166,13 +165,9 @@ void cg_param_headers_encode(struct cg_buf *b, const char *text)
                 cg_buf_adds(b, text);
                 return;
         }
-        encoded = calloc(cg_base64_size(n) + 1, 1);
-        if (!encoded) {
-                cg_buf_fail(b, CG_E_NOMEM);
-                return;
-        }
-        cg_base64(encoded, text, n);
-        cg_buf_addf(b, "=?base64?%s?=", encoded);
+        cg_buf_adds(b, "=?base64?");
+        cg_base64_add(b, text, n);
+        cg_buf_adds(b, "?=");
 }
 
 /* The value of one header; nothing where there is no such argument. */

@@ -76,23 +76,15 @@ static unsigned choose_method(const struct cg_oauth_as *as, const struct cg_oaut
 static int basic_header(const struct cg_oauth_client *client, struct cg_buf *b, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf pair = { .max = CG_OAUTH_MAX_FORM };
-        char *to;
-        int r;
 
         cg_percent_encode(&pair, client->id, "");
         cg_buf_adds(&pair, ":");
         cg_percent_encode(&pair, client->secret, "");
-        r = cg_buf_end(&pair, err);
-        if (r < 0)
-                return r;
+        if (cg_buf_end(&pair, err) < 0)
+                return pair.failed;
         cg_buf_adds(b, "Basic ");
-        r = cg_buf_reserve(b, cg_base64_size(pair.len), &to, err);
-        if (r < 0)
-                return r;
-        cg_base64(to, pair.data, pair.len);
-        b->len += cg_base64_size(pair.len);
-        cg_buf_terminate(b);
-        return 0;
+        cg_base64_add(b, pair.data, pair.len);
+        return cg_buf_end(b, err);
 }
 
 int cg_oauth_authenticate(const struct cg_oauth_as *as, const struct cg_oauth_client *client,
