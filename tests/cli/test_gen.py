@@ -113,7 +113,7 @@ def test_2_when_the_server_fails(run_cellgate: Run, tmp_path: Path) -> None:
 def test_2_when_the_server_says_nothing(run_cellgate: Run, tmp_path: Path) -> None:
     r = run_cellgate("gen", "fs", "--out", "o", "--timeout", "0.5", "--", "sleep", "100")
     assert r.returncode == 2
-    assert r.stderr.startswith("cellgate gen: ")
+    assert r.stderr.startswith("cellgate gen: ") and "500 ms" in r.stderr
 
 
 def test_real_server(run_cellgate: Run, npm_dir: Path, tmp_path: Path) -> None:

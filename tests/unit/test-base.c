@@ -604,6 +604,13 @@ TEST(test_hex)
         assert_string_not_equal(a, b);
 }
 
+TEST(test_fnv1a)
+{
+        assert_true(cg_fnv1a(CG_FNV1A, "", 0) == UINT64_C(0xcbf29ce484222325));
+        assert_true(cg_fnv1a(CG_FNV1A, "foobar", 6) == UINT64_C(0x85944171f73967e8));
+        assert_true(cg_fnv1a(cg_fnv1a(CG_FNV1A, "foo", 3), "bar", 3) == UINT64_C(0x85944171f73967e8));
+}
+
 TEST(test_utf8_put)
 {
         static const uint32_t points[] = { 0, 0x7f, 0x80, 0x7ff, 0x800, 0xffff, 0x10000, 0x10ffff };

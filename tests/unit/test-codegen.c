@@ -91,6 +91,54 @@ TEST(test_split)
         assert_int_equal(cg_split_name(str("[")).len, 0);
 }
 
+static void check_emitted(void (*put)(struct cg_buf *, struct cg_slice), struct cg_slice s, const char *want)
+{
+        cg_auto_buf struct cg_buf o = { .max = 10000 };
+
+        put(&o, s);
+        assert_int_equal(o.failed, 0);
+        assert_string_equal(o.data, want);
+}
+
+static void put_doc(struct cg_buf *o, struct cg_slice s)
+{
+        cg_put_doc(o, s, 4, 20);
+}
+
+TEST(test_emit_str)
+{
+        check_emitted(cg_put_str, str(""), "\"\"");
+        check_emitted(cg_put_str, str("a\"\\\n\r\t{}'\x7f"), "\"a\\\"\\\\\\n\\x0d\\x09{}'\\x7f\"");
+        check_emitted(cg_put_str, CG_SLICE("\0\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80\xed\xa0\x80"),
+                      "\"\\x00\\xe9\\u65e5\\U0001f600\\ud800\"");
+        check_emitted(cg_put_json_str, CG_SLICE("\0\"\\\n\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80"),
+                      "\"\\u0000\\\"\\\\\\n\\u00e9\\ud83d\\ude00\\ud800\"");
+        check_emitted(cg_put_json_text, CG_SLICE("\xf0\x9f\x98\x80\xed\xa0\x80x"),
+                      "\"\\ud83d\\ude00\\ufffdx\"");
+}
+
+TEST(test_emit_doc)
+{
+        check_emitted(put_doc, str("say \"it\" now"), "\"\"\"say \"it\" now\"\"\"");
+        check_emitted(put_doc, str("\"a\"\"\"b\""), "\"\"\"\\\"a\\\"\\\"\\\"b\\\"\"\"\"");
+        check_emitted(put_doc, str("a\r\n\nb\r\\"), "\"\"\"a\n\n    b\\\\x0d\\\\\"\"\"");
+        check_emitted(put_doc, str("\x1b[2J\xe2\x80\xae\xc3\xa9"), "\"\"\"\\\\x1b[2J\\\\u202e\\xe9\"\"\"");
+        check_emitted(put_doc, str("123456789012345678901"),
+                      "\"\"\"12345678901234567890... (cut: 21 characters in all)\"\"\"");
+}
+
+TEST(test_names_avoid_reserved)
+{
+        struct cg_slice reserved[] = { CG_SLICE("Edit"), CG_SLICE("Node") };
+        struct cg_python_name names[] = { { .original = CG_SLICE("Edit") },
+                                          { .original = CG_SLICE("edit") } };
+        cg_auto_arena struct cg_arena a = { 0 };
+
+        assert_true(cg_names_assign(&a, CG_NAME_FIELD, names, 2, reserved, 2));
+        assert_int_equal(names[0].name.len, 11);
+        assert_true(cg_slice_is(names[1].name, "edit"));
+}
+
 TEST(test_class_names)
 {
         cg_auto_arena struct cg_arena a = { 0 };
