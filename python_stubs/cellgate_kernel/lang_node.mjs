@@ -31,6 +31,7 @@ const PICTURES = [
   ["image/gif", [0x47, 0x49, 0x46, 0x38]],
 ];
 const BUNDLE = Symbol.for("Jupyter.display");
+const GROUP = { objectGroup: "cell" }; // the inspector keeps the values of a cell until its end
 const MAX_LEVELS = 190; // as in values.py
 
 const queue = []; // lines for the kernel
@@ -250,7 +251,7 @@ const held = { value: undefined };
 /** The object that a RemoteObject of the inspector stands for. */
 function objectOf(remote) {
   held.value = undefined;
-  const call = { functionDeclaration: "function () { __cellgate_hold(this); }", objectId: remote.objectId };
+  const call = { functionDeclaration: "function () { __cellgate_hold(this); }", objectId: remote.objectId, ...GROUP };
   session.post("Runtime.callFunctionOn", call);
   const { value } = held;
   held.value = undefined;
@@ -321,7 +322,7 @@ let evaluates = false;
 
 function evaluate(expression, done) {
   globalThis.__cellgate_run = () =>
-    session.post("Runtime.evaluate", { expression, replMode: true, generatePreview: false }, done);
+    session.post("Runtime.evaluate", { expression, replMode: true, generatePreview: false, ...GROUP }, done);
   // With a listener, vm has its own way, which includes moments in which SIGINT ends node.
   const listens = process.listenerCount("SIGINT") > 0;
   evaluates = true;
@@ -339,7 +340,7 @@ function settle(number, reply) {
   if (running?.number !== number) return;
   send({ done: number, ...reply }); // first: SIGINT may end this
   running = undefined;
-  session.post("Runtime.releaseObjectGroup", { objectGroup: "" });
+  session.post("Runtime.releaseObjectGroup", GROUP);
 }
 
 /** The kernel interrupts the cell; by SIGINT as well if this is not read. */
@@ -396,7 +397,7 @@ function post(method, options = {}) {
 }
 
 async function evaluateNow(expression) {
-  const { result, exceptionDetails } = await post("Runtime.evaluate", { expression, replMode: true, silent: true });
+  const { result, exceptionDetails } = await post("Runtime.evaluate", { expression, replMode: true, silent: true, ...GROUP });
   if (exceptionDetails) throw new Error(String(exceptionDetails.exception.description).split("\n", 1)[0]);
   return result;
 }
@@ -524,7 +525,7 @@ async function exchange(number, ename, act, member = "values") {
     const { message: text, kind: type = "", path = "" } = e;
     send({ done: number, problem: { ename, name, text, type, path } });
   }
-  session.post("Runtime.releaseObjectGroup", { objectGroup: "" });
+  session.post("Runtime.releaseObjectGroup", GROUP);
 }
 
 function uncaught(error, origin) {

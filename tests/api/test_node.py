@@ -92,6 +92,12 @@ def test_cells(session: Session, name: str) -> None:
         assert out.status == "ok", (out, out.error)
 
 
+def test_values_of_cells_are_not_kept(session: Session) -> None:
+    for _ in range(30):
+        session.run("new Uint8Array(5e6)")
+    assert int(session.run("process.memoryUsage().arrayBuffers").value or 0) < 60e6
+
+
 @pytest.mark.parametrize("code", ["while (true) {}", "await new Promise(() => {})", "for (;;) Math.random()"])
 def test_an_interrupt_keeps_the_state(session: Session, code: str) -> None:
     assert session.run("let x = 5").status == "ok"
