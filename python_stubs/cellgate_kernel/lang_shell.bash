@@ -79,8 +79,15 @@ __cg_on_exit='{ __cg_status=${__cg_code:-$?} __cg_x=$- __cg_code=; builtin set +
 # A handler of EXIT that a cell sets runs when a cell calls exit, and at the session's end.
 trap() {
   builtin trap "$@" || return
-  [[ $BASHPID == "$__cg_pid" ]] || return 0
   local now
+  if [[ ${1-} == -- ]]; then builtin shift; fi
+  # Bash gives the caller of a function these traps back, unless the function has set others.
+  if [[ $# == 1 || ${1-} == - ]]; then
+    for now in "$@"; do
+      case ${now^^} in ERR | DEBUG | RETURN) builtin trap : "$now" ;; esac
+    done
+  fi
+  [[ $BASHPID == "$__cg_pid" ]] || return 0
   now=$(builtin trap -p EXIT)
   [[ $now == "$__cg_own" ]] || __cg_user=$now
   builtin trap "$__cg_on_exit" EXIT
