@@ -37,8 +37,8 @@ PathLike = str | os.PathLike[str]
 
 
 def milliseconds(seconds: float | None) -> int:
-    """libcellgate's form of an optional time: 0 is none, so a time that is none is at least 1 ms."""
-    return 0 if seconds is None else max(1, round(seconds * 1000))
+    """libcellgate's form of an optional time: 0 is none, so a time that is none is at least 1 ms; inf is 31 years."""
+    return 0 if seconds is None else max(1, round(min(seconds, 1e9) * 1000))
 
 
 _kept: weakref.WeakKeyDictionary[Any, Arguments] = weakref.WeakKeyDictionary()

@@ -453,7 +453,7 @@ class Cell:
 
     def next_event(self, timeout: float | None = None) -> Event | None:
         """The same with a limit in seconds. None: nothing came in time, or all has come."""
-        return self._session._next(self._consumer, None if timeout is None else time.monotonic() + timeout)
+        return self._session._next(self._consumer, None if timeout is None else time.monotonic() + min(timeout, 1e9))
 
     def cancel(self) -> None:
         """Ends it; its last event still comes."""
@@ -654,7 +654,7 @@ def write_all(core: Any, number: int, data: bytes, timeout: float | None) -> Non
     deadline = None if timeout is None else time.monotonic() + timeout
     for at in range(0, len(data), WRITE_MAX):
         piece = data[at : at + WRITE_MAX]
-        left = -1 if deadline is None else max(0, round((deadline - time.monotonic()) * 1000))
+        left = -1 if deadline is None else milliseconds(max(0, deadline - time.monotonic()))
         if core.call("cg_command_write", number, piece, len(piece), left) == lib.CG_TIMEOUT:
             raise TimedOutError(f"the program does not read; {at} of {len(data)} bytes were sent", lib.CG_E_TIMEDOUT)
 

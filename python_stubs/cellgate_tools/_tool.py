@@ -54,7 +54,7 @@ def options(*, timeout: float | None = None, strict: bool | None = None) -> Iter
     """
     changed = _OPTIONS.get()
     if timeout is not None:
-        changed = changed._replace(timeout_ms=max(1, round(timeout * 1000)))
+        changed = changed._replace(timeout_ms=max(1, round(min(timeout, 1e9) * 1000)))
     if strict is not None:
         changed = changed._replace(strict=strict)
     token = _OPTIONS.set(changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import enum
 import math
@@ -108,7 +109,7 @@ def _special(value: Any, dump: Callable[[Any], Any], path: str) -> Any:
         return value.isoformat()
     if type(value).__name__ == "UUID":
         return str(value)
-    if hasattr(value, "__index__"):
+    with contextlib.suppress(TypeError):  # also of arrays, which have __index__()
         return _integer(operator.index(value), path)
     raise WireError(path, f"a {type(value).__name__} has no JSON form")
 

@@ -8,6 +8,7 @@ import datetime
 import enum
 import inspect
 import json
+import math
 import pathlib
 import pickle
 import subprocess
@@ -220,6 +221,17 @@ def test_values_are_not_changed(tool: Tool, host: Host) -> None:
     ):
         t.call({"v": value})
         assert json.dumps(host.last["v"]) == json.dumps(value)
+
+
+def test_an_array_is_no_integer(tool: Tool, host: Host) -> None:
+    from cellgate_tools import ParamsError
+
+    class Array:
+        def __index__(self) -> int:
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+
+    with pytest.raises(ParamsError, match="^Params: /a: a Array has no JSON form$"):
+        tool({"type": "object"}).call({"a": Array()})
 
 
 def test_python_objects_with_one_plain_meaning(tool: Tool, host: Host) -> None:
@@ -550,7 +562,9 @@ def test_timeout_option(tool: Tool, host: Host) -> None:
         with options(strict=True):
             t.call()
     t.call()
-    assert [s[3] for s in host.sent] == [1500, 1500, 1500, 0]
+    with options(timeout=math.inf):
+        t.call()
+    assert [s[3] for s in host.sent] == [1500, 1500, 1500, 0, 10**12]
 
 
 def test_async_calls_run_side_by_side(tool: Tool, host: Host) -> None:

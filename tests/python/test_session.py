@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import json
+import math
 import os
 import pickle
 import signal
@@ -153,6 +154,14 @@ def test_clear_output(session: Any) -> None:
 def test_timeout_interrupts(session: Any) -> None:
     result = session.run("import time\nx = 5\ntime.sleep(60)", timeout=0.2)
     assert result.status == "timeout" and session.run("x").value == "5"
+
+
+def test_a_time_that_never_ends(session: Any) -> None:
+    assert session.run("1", timeout=math.inf).value == "1"
+    session.set_variables({"x": 7}, timeout=math.inf)
+    with session.start(["cat"], stdin=True, timeout=math.inf) as command:
+        command.write(b"in", timeout=math.inf)
+        assert command.next_event(timeout=math.inf).data == b"in"
 
 
 def test_interrupt_from_another_thread(session: Any) -> None:
