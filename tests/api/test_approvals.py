@@ -128,6 +128,20 @@ def test_waiting_for_a_person_does_not_count(tools: Session) -> None:
     assert tools.until("result")[-1].status == "ok"
 
 
+def test_a_question_of_an_ended_cell_does_not_stop_the_clock_of_later_ones(tools: Session) -> None:
+    tools.execute("import threading\nfrom mcptools.echo import echo")
+    tools.execute("threading.Thread(target=lambda: echo.run(text='thread')).start()")
+    tools.until("result")
+    asked, _ = tools.each("approval_request", "result")
+    assert tools.run("while True: pass", timeout_ms=300).status == "timeout"
+    tools.execute("str(echo.run(text='own'))", timeout_ms=700)
+    own = tools.until("approval_request")[-1]
+    tools.accept(asked.approval)
+    assert tools.next(1500) is None
+    tools.accept(own.approval)
+    assert tools.until("result")[-1].status == "ok"
+
+
 def test_a_question_about_a_program_that_was_replaced_allows_nothing(session: Session, tmp_path: Path) -> None:
     """Another program under the server's name: the call that waits was meant for, and shown as, the former one's."""
     tools, mark = session, tmp_path / "second"

@@ -140,20 +140,31 @@ static void start_timer(struct ask *a)
         cg_sup_timer_start(&a->timer, on_timeout, (uint64_t)limit_ms);
 }
 
+static bool is_counted(const struct ask *a)
+{
+        return a->type->kind != ASK_INPUT &&
+               !a->decided; /* the clock of a cell runs while it waits for input */
+}
+
+/* The list has changed, or what of it is decided. */
+static void update_clocks(struct session *ss)
+{
+        const struct ask *a = LIST_FIRST(&ss->asks.list); /* the newest */
+
+        while (a && !is_counted(a))
+                a = LIST_NEXT(a, entry);
+        ss->asks.newest = a ? a->nth : 0;
+        cg_sup_asks_changed(ss);
+}
+
 static void send_question(struct ask *a, struct cg_frame *raw)
 {
         struct cg_out out = { .type = a->type->request, .id = a->id };
         cg_auto_msg struct cg_msg m = { .n_frames = 2, .frames = { NULL, cg_frame_ref(raw) } };
 
         cg_sup_event_to_host(a->session, &out, json_incref(a->body), a->type->has_raw ? &m : NULL);
-        cg_sup_asks_changed(a->session);
+        update_clocks(a->session);
         report(a, &(struct cg_audit_decision){ .decision = NULL });
-}
-
-static bool is_counted(const struct ask *a)
-{
-        return a->type->kind != ASK_INPUT &&
-               !a->decided; /* the clock of a cell runs while it waits for input */
 }
 
 struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
@@ -181,6 +192,7 @@ struct ask *cg_sup_ask(const struct ask *question, struct cg_frame *raw)
                 return NULL;
         }
         *a = draft;
+        a->nth = ++ss->asks.last;
         a->asked_ms = cg_now_ms();
         a->raw = ss->audit || cg_sup_others_decide(ss) ? cg_frame_ref(raw) : NULL;
         if (!a->id)
@@ -210,7 +222,7 @@ void cg_sup_ask_waits(struct ask *a, bool waits)
                 start_timer(a);
         else if (a->timer_open)
                 uv_timer_stop(&a->timer);
-        cg_sup_asks_changed(a->session);
+        update_clocks(a->session);
 }
 
 void cg_sup_ask_next(struct ask *a, const struct ask_type *type, struct cg_frame *raw)
@@ -356,7 +368,7 @@ void cg_sup_ask_end(struct ask *a)
         ss->asks.open--;
         ss->asks.n -= is_counted(a);
         ss->asks.bytes -= a->bytes;
-        cg_sup_asks_changed(ss);
+        update_clocks(ss);
         json_decref(a->body);
         cg_frame_unref(a->args);
         cg_frame_unref(a->raw);

@@ -80,6 +80,7 @@ struct ask {
         /* random, the name for other clients of this user; 0: not shared with them */
         uint64_t key;
         int64_t asked_ms;
+        uint64_t nth;     /* of the session's questions */
         uint64_t running; /* the cell that ran in the main shell; 0: none */
         uint64_t cell;    /* the host's number of it; 0: none, or another host's */
         bool decided;     /* ASK_AT_HOST: the host does not ask (any more) */

@@ -410,6 +410,7 @@ static void run_next(struct shell *l)
         l->stop = STOP_NONE;
         l->timed_out = false;
         l->left_ms = c->timeout_ms;
+        l->last_ask = ss->asks.last;
         l->clock_started_ms = -1;
         cg_sup_costs_begin(ss, c);
         if (c->artifacts)
@@ -435,8 +436,7 @@ static void run_next(struct shell *l)
                         cg_sup_event_to_others(ss, &out, json_incref(body));
                 }
         }
-        if (!ss->asks.n)
-                cg_sup_clock_start(l);
+        cg_sup_clock_start(l);
         if (c->kind == CELL_EXECUTE && !c->silent)
                 cg_sup_bus_execution(ss, c->id, "cell", NULL, ""); /* while the kernel works */
 }
@@ -832,8 +832,7 @@ void cg_sup_cells_wait_for_input(struct session *ss, uint64_t id)
                 return;
         uv_timer_stop(&l->grace);
         l->stop = STOP_NONE;
-        if (!ss->asks.n)
-                cg_sup_clock_start(l);
+        cg_sup_clock_start(l);
 }
 
 /* ------------------------------------------------------------------ ends of kernels */

@@ -13,7 +13,7 @@
 void cg_sup_clock_start(struct shell *l)
 {
         if (!l->running || l->running->ended || !l->running->timeout_ms || l->clock_started_ms >= 0 ||
-            l->stop != STOP_NONE || l->timed_out)
+            l->stop != STOP_NONE || l->timed_out || l->ss->asks.newest > l->last_ask)
                 return;
         l->clock_started_ms = cg_now_ms();
         cg_sup_timer_start(&l->clock, l->on_clock, (uint64_t)(l->left_ms > 0 ? l->left_ms : 1));
@@ -31,7 +31,7 @@ void cg_sup_clock_stop(struct shell *l)
 void cg_sup_asks_changed(struct session *ss)
 {
         for (struct shell *l = &ss->queue.main; l; l = l->next)
-                if (ss->asks.n)
+                if (ss->asks.newest > l->last_ask)
                         cg_sup_clock_stop(l);
                 else
                         cg_sup_clock_start(l);

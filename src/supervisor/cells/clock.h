@@ -7,7 +7,7 @@ struct rate;
 struct session;
 struct shell;
 
-/* Starts the running cell's clock, where it has a time limit. */
+/* Starts the running cell's clock, unless it has no time limit or a question of its time waits. */
 void cg_sup_clock_start(struct shell *l);
 void cg_sup_clock_stop(struct shell *l);
 /*

@@ -85,6 +85,7 @@ struct shell {
         bool timed_out;           /* the running request's host has been sent its timeout */
         int64_t left_ms;          /* of the running cell's time, while the clock is stopped */
         int64_t clock_started_ms; /* when it was last started; -1: it is stopped */
+        uint64_t last_ask;        /* before the running cell: this and earlier ones do not stop its clock */
         uv_timer_t clock, grace;
         void (*on_clock)(uv_timer_t *t); /* the running cell's time is over */
 };

@@ -43,6 +43,8 @@ struct asks {
         LIST_HEAD(, ask) list;
         size_t n, bytes;       /* of those that stop the clocks of cells: all but input() */
         size_t open;           /* all */
+        uint64_t last;         /* the number of the last one in this session */
+        uint64_t newest;       /* that of the last one that stops clocks; 0: none does */
         struct rate undecided; /* questions about programs, but those that the host has decided */
 };
 
