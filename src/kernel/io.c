@@ -64,7 +64,6 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         io->config = *config;
         io->main = pthread_self();
         io->usage.at_ms = cg_now_ms();
-        io->spare_fd = -1;
         /* Both are held for very short times, so a waiting thread spins before it sleeps. */
         pthread_mutexattr_init(&attr);
         pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
@@ -80,8 +79,9 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
                   cg_io_on_call_msg);
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->crash.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        io->spare_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* a cell may use up all descriptors */
         io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (io->wake_fd < 0 || io->crash.fd < 0 || io->capture_epoll < 0)
+        if (io->wake_fd < 0 || io->crash.fd < 0 || io->spare_fd < 0 || io->capture_epoll < 0)
                 return cg_fail_errno(err, "eventfd");
         for (size_t i = 0; i < CALL_LINKS; i++) {
                 io->calls[i].epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -324,7 +324,7 @@ static void poll_singly(struct pollfd *p, size_t n)
 
         nanosleep(&pause, NULL);
         for (size_t i = 0; i < n; i++)
-                if (poll(&p[i], 1, 0) < 0)
+                if (poll(&p[i], 1, 0) < 0 && errno != EINTR)
                         _exit(EXIT_PROTOCOL);
 }
 

@@ -265,12 +265,15 @@ def test_limit_of_file_size_is_not_met_by_output(spawn: Callable[..., Kernel]) -
 
 
 def test_a_limit_of_few_open_files(kernel: Kernel) -> None:
-    """Fewer than the kernel's own thread waits for."""
+    """Fewer than the kernel's own thread waits for; a cell can wait for its output all the same."""
     code = (
         "import resource, time\nlimits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))\n"
         "for i in range(50):\n    print(i, flush=True); time.sleep(0.002)\n"
+        "print('x' * 16_000_000)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, limits)"
     )
-    assert kernel.run(code).out.split() == list(map(str, range(50)))
+    r = kernel.run(code)
+    assert r.status == "ok", r.error
+    assert r.out.split() == [*map(str, range(50)), "x" * 16_000_000]
     assert kernel.run("1").result == "1"
