@@ -73,7 +73,7 @@ static void add_event(const struct events *ev, const json_t *e, struct cg_buf *b
         struct tm tm;
 
         if (ev->json) {
-                cg_auto_free char *text = json_dumps(e, JSON_COMPACT);
+                cg_auto_free char *text = cg_json_text(e, NULL);
 
                 cg_buf_addf(b, "%s\n", text ?: "{}");
                 return;

@@ -16,7 +16,7 @@ from cli.conftest import Person, Server
 from processes import eventually
 from shared_supervisor import Shared
 
-CODE = "from mcptools.fs import write_file\nwrite_file.run(path='a')"
+CODE = "from mcptools.fs import write_file\nwrite_file.run(path='a')  # \x9b31m\u202e"
 ELSEWHERE = "--decide-elsewhere"
 
 
@@ -59,7 +59,7 @@ def waiting(shared: Shared) -> dict[str, Any]:
     eventually(lambda: len(listed(shared)["approvals"]) == 1, 60)
     (one,) = listed(shared)["approvals"]
     done = shared("approvals", "show", one["id"], "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and done.stdout.isascii(), done
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

@@ -54,7 +54,7 @@ int cg_cli_print(const char *text);
 struct cg_buf;
 int cg_cli_print_buf(const struct cg_buf *b);
 
-/* Prints JSON on lines of its own; @flags are those of json_dumps(). NULL fails. */
+/* Prints JSON in ASCII on lines of its own; @flags are those of json_dumps(). NULL fails. */
 int cg_cli_print_json(const json_t *o, size_t flags);
 
 /* The end of a plural. */

@@ -252,7 +252,7 @@ int cg_cli_print_buf(const struct cg_buf *b)
 
 int cg_cli_print_json(const json_t *o, size_t flags)
 {
-        cg_auto_free char *text = o ? json_dumps(o, flags) : NULL;
+        cg_auto_free char *text = o ? json_dumps(o, flags | JSON_ENSURE_ASCII) : NULL;
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
 
         cg_buf_fail(&b, text ? 0 : CG_E_NOMEM);
