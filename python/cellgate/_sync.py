@@ -54,7 +54,7 @@ class Sync:
         hide: Sequence[PathLike] = (),
     ) -> None:
         """`workspace`: the folder there in which the copy is made (default: as of a session), `tier`: of the sandbox
-        there. `hide`: files of the folder that stay here, unread and unchanged."""
+        there. `hide`: files of the folder that stay here, unread and unchanged; FileNotFoundError if there is none."""
         self.path = ""
         """The copy, on the other machine."""
         self.report: dict[str, Any] | None = None
@@ -65,7 +65,7 @@ class Sync:
         self._there: Session | None = None
         there = f"cellgate-sync-{secrets.token_hex(8)}"
         self._archive = f"{there}.archive"
-        own = hide if isinstance(hide, str) else [Path(p).resolve() for p in hide if os.path.exists(p)]
+        own = hide if isinstance(hide, str) else [Path(p).resolve(strict=True) for p in hide]
         self._here = Session(folder, tier="full", exec="deny", hide=own)
         try:
             _do(self._here, f"side = sync.Side('.', trusting=False); side.pack({_HERE!r})")
@@ -158,10 +158,11 @@ def _lines(report: dict[str, Any]) -> list[str]:
 def main() -> None:
     """FOLDER WORKSPACE TIER N WORD*N HIDE...: prints the path of the copy; at the end of its input brings it back."""
     folder, workspace, tier, n, *words = sys.argv[1:]
+    hide = [word for word in words[int(n) :] if os.path.exists(word)]  # others are no files, such as settings
     try:
         with (
             Client(connect=words[: int(n)]) as client,
-            Sync(folder, client, workspace or None, tier=tier or None, hide=words[int(n) :]) as copy,
+            Sync(folder, client, workspace or None, tier=tier or None, hide=hide) as copy,
         ):
             if "\n" in copy.path:
                 raise CellgateError("the folder on the other machine has a line break in its name")

@@ -580,6 +580,8 @@ def test_bad_arguments(client: Any, workspace: Path) -> None:
         cellgate.Session(workspace, client=client, hide="ab")
     with pytest.raises(TypeError, match="sequence of texts"):
         cellgate.Sync(workspace, client, hide="ab")
+    with pytest.raises(FileNotFoundError):  # it would be copied
+        cellgate.Sync(workspace, client, hide=["no-such-file"])
     with pytest.raises(
         cellgate.InvalidArgumentError, match="answer is a list of elicitation, sampling, url: it has 'l'"
     ):
