@@ -115,6 +115,9 @@ class CellgateProvisioner(LocalProvisioner):
             except TimeoutError:
                 self.log.warning("cellgate has no sockets after %d s; clients try to connect all the same", _LIMIT_S)
                 return info
+            except BaseException:  # cancelled: nobody would end it
+                await self.kill()
+                raise
         finally:
             os.close(ready)
         if not bound:

@@ -183,6 +183,22 @@ def test_asyncio(jupyter: Jupyter, provisioned: str) -> None:
         asyncio.run(main())
 
 
+def test_a_cancelled_start_leaves_no_process(jupyter: Jupyter, provisioned: str) -> None:
+    async def main() -> None:
+        manager = AsyncKernelManager(kernel_name=provisioned)
+        start = asyncio.create_task(manager.start_kernel(cwd=str(jupyter.work), env=dict(jupyter.env)))
+        while not (manager.provisioner and manager.provisioner.process):
+            await asyncio.sleep(0)
+        process = manager.provisioner.process
+        assert start.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await start
+        process.wait(20)
+
+    with jupyter.environment():
+        asyncio.run(main())
+
+
 def test_many_at_once(jupyter: Jupyter, provisioned: str) -> None:
     async def one(number: int) -> Any:
         manager = AsyncKernelManager(kernel_name=provisioned)
